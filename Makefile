@@ -1,0 +1,109 @@
+# Everything a contributor runs. `make help` lists it.
+#
+# Without PYTHON, the first call makes .venv and installs PyTorch and the tools into it; later calls
+# reuse it. With PYTHON=/path/to/python, that environment is used as it is: the package is built in
+# place, nothing is downloaded and nothing is installed.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.ONESHELL:
+.DEFAULT_GOAL := help
+
+BOOTSTRAP_PYTHON ?= python3
+PYTEST_ARGS ?=
+SUITE ?= auto
+SAVE ?= build/bench.json
+
+ifdef PYTHON
+  PY := $(PYTHON)
+  READY :=
+else
+  PY := .venv/bin/python
+  READY := .venv/ready
+endif
+export PYTHONPATH := $(CURDIR)/python$(if $(PYTHONPATH),:$(PYTHONPATH))
+
+say = @echo "==> $(1)"
+
+.PHONY: help
+help:  ## list the targets
+	@grep -hE '^[a-z-]+:.*##' Makefile | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 24
+	@echo
+	@echo '  PYTHON=python3        use that environment; build in place, download and install nothing'
+	@echo '  SPARSE_AUTOTUNE_CUDA=0/1   leave CUDA out / fail where it cannot be built'
+
+.venv/ready: pyproject.toml
+	@echo '==> Making .venv and installing PyTorch and the tools (some 5 GB, once)'
+	$(BOOTSTRAP_PYTHON) -c 'import sys; v = sys.version_info; sys.exit(None if v >= (3, 10) else
+	"sparse_autotune needs Python >= 3.10; %s is %d.%d" % (sys.executable, v[0], v[1]))'
+	test -x .venv/bin/python || $(BOOTSTRAP_PYTHON) -m venv .venv
+	.venv/bin/python -m pip install --quiet --upgrade 'pip>=25.1'
+	.venv/bin/python -m pip install --quiet --group dev
+	touch $@
+
+.PHONY: build
+build: $(READY)  ## build the extension in place (incremental)
+	$(call say,Building sparse_autotune in place with $(PY))
+	$(PY) setup.py --quiet build_ext --inplace
+	$(PY) -c 'import sparse_autotune; sparse_autotune.show_config()'
+
+.PHONY: demo
+demo: build  ## the main job: race, cache, comparison with the peers
+	$(call say,Running the demo)
+	$(PY) examples/demo.py
+
+.PHONY: test
+test: build  ## all tests (those marked gpu only where there is one)
+	$(call say,Running the tests)
+	$(PY) -m pytest $(PYTEST_ARGS)
+
+.PHONY: bench
+bench: build  ## compare with the peers on this machine; SUITE=name, SAVE=path.json
+	$(call say,Comparing with the peers (suite $(SUITE)))
+	$(PY) -m benchmarks.run --suite $(SUITE) --save $(SAVE)
+
+.PHONY: gpu-check
+gpu-check: $(READY)  ## build, GPU tests and the short benchmark in one go; needs no network
+	$(call say,Build; GPU tests; short benchmark)
+	$(PY) -m benchmarks.gpu_check
+
+.PHONY: sanitize
+sanitize: build  ## compute-sanitizer over one small ragged problem per configuration
+	$(call say,compute-sanitizer: memcheck; racecheck; initcheck; synccheck)
+	$(PY) tests/sanitize_problem.py --all-tools
+
+.PHONY: wheel
+wheel: $(READY)  ## dist/: an sdist, and a wheel built from that sdist
+	$(call say,Building the sdist and from it the wheel)
+	rm -rf dist
+	$(PY) -m build --no-isolation --outdir dist
+
+.PHONY: wheel-check
+wheel-check: wheel  ## install the wheel beside torch 2.10 and beside the newest; smoke tests
+	for torch in 'torch==2.10.*' torch; do
+	  echo "==> The wheel beside $$torch in a fresh environment"
+	  rm -rf build/wheel-check
+	  $(PY) -m venv build/wheel-check
+	  build/wheel-check/bin/python -m pip install --quiet "$$torch" dist/*.whl
+	  (cd build/wheel-check && env -u PYTHONPATH bin/python ../../tests/wheel_smoke.py)
+	done
+
+.PHONY: lint
+lint: $(READY)  ## ruff, clang-format and mypy, changing nothing
+	$(PY) -m ruff check .
+	$(PY) -m ruff format --check .
+	$(CLANG_FORMAT) --dry-run --Werror $(CPP_SOURCES)
+	$(PY) -m mypy
+
+.PHONY: format
+format: $(READY)  ## ruff and clang-format, in place
+	$(PY) -m ruff check --fix --quiet . || true
+	$(PY) -m ruff format .
+	$(CLANG_FORMAT) -i $(CPP_SOURCES)
+
+CLANG_FORMAT = $(if $(PYTHON),clang-format,.venv/bin/clang-format)
+CPP_SOURCES = $(shell find csrc tests examples -name '*.h' -o -name '*.cpp' -o -name '*.cu' -o -name '*.cuh')
+
+.PHONY: clean
+clean:  ## remove what was built, keep .venv
+	rm -rf build dist python/*.egg-info python/sparse_autotune/*.so

@@ -1,0 +1,1 @@
+"""Comparison of sparse_autotune with its peers: `python -m benchmarks.run --help`."""

@@ -1,0 +1,68 @@
+"""What a figure depends on besides the code, saved beside every result."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import platform
+import subprocess
+from pathlib import Path
+
+import torch
+
+
+def _output(*command: str) -> str | None:
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=20, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return done.stdout.strip()
+
+
+def _cpu_name() -> str:
+    for line in Path("/proc/cpuinfo").read_text().splitlines():
+        if line.startswith("model name"):
+            return line.partition(":")[2].strip()
+    return platform.processor()
+
+
+def _version(package: str) -> str | None:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def describe(device: str) -> dict:
+    """Versions, processor, threads, git revision and, for "cuda", the GPU and its driver."""
+    root = Path(__file__).parent.parent
+    found = {
+        "revision": _output("git", "-C", str(root), "describe", "--always", "--dirty"),
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "numpy": _version("numpy"),
+        "scipy": _version("scipy"),
+        "triton": _version("triton"),
+        "cpu": _cpu_name(),
+        "cpu_capability": torch.backends.cpu.get_cpu_capability(),
+        "cores": len(os.sched_getaffinity(0)),
+        "threads": torch.get_num_threads(),
+        "load_average": os.getloadavg()[0],
+        "platform": platform.platform(),
+    }
+    if device == "cuda":
+        gpu = torch.cuda.get_device_properties(0)
+        found["gpu"] = {
+            "name": gpu.name,
+            "compute_capability": f"{gpu.major}.{gpu.minor}",
+            "multiprocessors": gpu.multi_processor_count,
+            "l2_bytes": gpu.L2_cache_size,
+            "memory_bytes": gpu.total_memory,
+            "torch_cuda": torch.version.cuda,
+            "state": _output(
+                "nvidia-smi",
+                "--query-gpu=driver_version,clocks.sm,clocks.mem,power.draw,temperature.gpu",
+                "--format=csv,noheader",
+            ),
+        }
+    return found

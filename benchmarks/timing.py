@@ -1,0 +1,187 @@
+"""Interleaved timing: medians of rounds in which every contestant runs once.
+
+Clocks, temperature and neighbours change from second to second, so contestants are never timed one
+after the other but in turns, and only ratios within one run mean anything.
+"""
+
+from __future__ import annotations
+
+import random
+import statistics
+import time
+from collections.abc import Callable, Container, Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+
+from .cell import Call
+
+Sampler = Callable[[], float]
+
+# A contestant this far behind the fastest after three rounds is not going to win.
+_HOPELESS = 3.0
+_HOPELESS_AFTER = 3
+# One sample lasts at least this long, so that clocks and timers resolve it.
+_SAMPLE_US = 2000.0
+# torch.cuda._sleep counts cycles; no clock of these GPUs is faster than this.
+_CYCLES_PER_US = 2000
+
+
+@dataclass(frozen=True)
+class Timing:
+    """Samples of one contestant in microseconds a call, summarised."""
+
+    median_us: float
+    low_us: float  # first quartile
+    high_us: float  # third quartile
+    rounds: int
+
+    @staticmethod
+    def of(samples: Sequence[float]) -> Timing:
+        """Summarises at least one sample."""
+        if len(samples) == 1:
+            return Timing(samples[0], samples[0], samples[0], 1)
+        low, median, high = statistics.quantiles(samples, n=4, method="inclusive")
+        return Timing(median, low, high, len(samples))
+
+
+def interleave(
+    samplers: Mapping[str, Sampler], rounds: int, keep: Container[str] = ()
+) -> dict[str, Timing]:
+    """Runs every sampler once a round, in an order shuffled each round.
+
+    Those more than three times behind after three rounds leave, except those to `keep`; their
+    `rounds` shows it.
+    """
+    order = random.Random(0)
+    samples: dict[str, list[float]] = {name: [] for name in samplers}
+    racing = list(samplers)
+    for done in range(1, rounds + 1):
+        order.shuffle(racing)
+        for name in racing:
+            samples[name].append(samplers[name]())
+        if done == _HOPELESS_AFTER:
+            medians = {name: statistics.median(samples[name]) for name in racing}
+            limit = _HOPELESS * min(medians.values())
+            racing = [name for name in racing if medians[name] <= limit or name in keep]
+    return {name: Timing.of(taken) for name, taken in samples.items()}
+
+
+def cpu_sampler(call: Call) -> Sampler:
+    """Wall time of a call on the CPU, with operands as warm as its own previous call left them."""
+    begin = time.perf_counter()
+    call()
+    once = (time.perf_counter() - begin) * 1e6
+    calls = max(1, round(_SAMPLE_US / max(once, 0.1)))
+
+    def sample() -> float:
+        if calls > 1:
+            call()
+        begin = time.perf_counter()
+        for _ in range(calls):
+            call()
+        return (time.perf_counter() - begin) * 1e6 / calls
+
+    return sample
+
+
+def _capture(calls: Sequence[Call], repeats: int) -> Sampler:
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        for _ in range(repeats):
+            for call in calls:
+                call()
+    begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+
+    def sample() -> float:
+        graph.replay()
+        begin.record()
+        graph.replay()
+        end.record()
+        end.synchronize()
+        return begin.elapsed_time(end) * 1e3 / (repeats * len(calls))
+
+    return sample
+
+
+def _burst(calls: Sequence[Call], repeats: int) -> Sampler:
+    begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+    host_begin = time.perf_counter()
+    for _ in range(repeats):
+        for call in calls:
+            call()
+    host_us = (time.perf_counter() - host_begin) * 1e6
+    torch.cuda.synchronize()
+
+    def sample() -> float:
+        # The device spins until the host has queued the whole burst.
+        torch.cuda._sleep(int((2 * host_us + 200) * _CYCLES_PER_US))
+        begin.record()
+        for _ in range(repeats):
+            for call in calls:
+                call()
+        end.record()
+        end.synchronize()
+        return begin.elapsed_time(end) * 1e3 / (repeats * len(calls))
+
+    return sample
+
+
+def kernel_sampler(calls: Sequence[Call]) -> tuple[Sampler, str]:
+    """Device time of a call, host time excluded, and how it was taken ("graph" or "burst").
+
+    `calls` are the same product on different copies of the operands; they run in turn, so several
+    copies larger than the L2 cache together make every call a cold one. A CUDA graph is replayed;
+    what cannot be captured is queued behind a spinning kernel instead.
+    """
+    for call in calls:
+        call()
+    torch.cuda.synchronize()
+    begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+    torch.cuda._sleep(1000 * _CYCLES_PER_US)
+    begin.record()
+    for call in calls:
+        call()
+    end.record()
+    end.synchronize()
+    once = begin.elapsed_time(end) * 1e3 / len(calls)
+    repeats = max(1, min(100, round(_SAMPLE_US / max(once * len(calls), 1.0))))
+    try:
+        return _capture(calls, repeats), "graph"
+    except RuntimeError:
+        torch.cuda.synchronize()
+        return _burst(calls, repeats), "burst"
+
+
+def eager_sampler(call: Call, flush: torch.Tensor) -> Sampler:
+    """Time of one call on an idle GPU with a cold L2, host time included.
+
+    `flush` is a tensor larger than the L2 cache; writing it evicts the operands.
+    """
+    begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+
+    def sample() -> float:
+        flush.zero_()
+        torch.cuda.synchronize()
+        begin.record()
+        call()
+        end.record()
+        end.synchronize()
+        return begin.elapsed_time(end) * 1e3
+
+    return sample
+
+
+def host_sampler(call: Call, calls: int, synchronize: Call) -> Sampler:
+    """Host time of a call when `calls` of them are issued without waiting for any."""
+
+    def sample() -> float:
+        synchronize()
+        begin = time.perf_counter()
+        for _ in range(calls):
+            call()
+        taken = (time.perf_counter() - begin) * 1e6 / calls
+        synchronize()
+        return taken
+
+    return sample

@@ -1,0 +1,101 @@
+#include "autotune/api.h"
+
+#include <pthread.h>
+
+#include <memory>
+
+#include "autotune/device.h"
+#include "autotune/registry.h"
+#include "autotune/tuner.h"
+#include "plan/frozen_copy.h"
+#include "plan/memory_pool.h"
+#include "plan/plan_cache.h"
+
+namespace sparse_autotune::api {
+namespace {
+
+class FunctionHost final : public Host {
+ public:
+  explicit FunctionHost(HostFunctions functions) : functions_(std::move(functions)) {}
+  std::optional<std::string> load(const std::string& device_class,
+                                  const std::string& signature) override {
+    return functions_.load(device_class, signature);
+  }
+  void save(const std::string& device_class, const std::string& signature,
+            const std::string& text) override {
+    functions_.save(device_class, signature, text);
+  }
+  void report(const Event& event) override { functions_.report(event); }
+
+ private:
+  HostFunctions functions_;
+};
+
+// A forked child has one thread, and locks as the parent's other threads left them.
+void after_fork_in_child() {
+  settings_after_fork();
+  host_after_fork();
+  tuner_after_fork();
+  PlanCache::instance().after_fork();
+}
+[[maybe_unused]] const int registered = pthread_atfork(nullptr, nullptr, after_fork_in_child);
+
+}  // namespace
+
+std::vector<VariantInfo> variants() {
+  std::vector<VariantInfo> found;
+  for (const Variant* v : all_variants()) {
+    found.push_back({std::string(v->name()), std::string(v->family()), v->device(),
+                     v->deterministic(), v->multiplies_padding()});
+  }
+  return found;
+}
+
+BuildInfo build() { return build_info(); }
+
+Device device(int ordinal, int threads) {
+  return ordinal < 0 ? cpu_device(threads) : cuda_device(ordinal);
+}
+
+std::string environment(int ordinal) {
+  return sparse_autotune::environment(device(ordinal, 1));
+}
+
+void install_host(HostFunctions functions) {
+  set_host(std::make_shared<FunctionHost>(std::move(functions)));
+}
+void remove_host() { set_host(nullptr); }
+
+Settings get_settings() { return settings(); }
+void set_settings(const Settings& settings) {
+  sparse_autotune::set_settings(settings);
+  PlanCache::instance().set_byte_bound(settings.plan_bytes);
+}
+
+int64_t tuning_count() { return sparse_autotune::tuning_count(); }
+std::vector<std::pair<std::string, std::string>> known_records() {
+  return sparse_autotune::known_records();
+}
+void forget_records() {
+  sparse_autotune::forget_records();
+  // Decisions that plans remember are of records too.
+  sparse_autotune::set_settings(settings());
+}
+std::optional<Record> parse(const std::string& text, std::string* why) {
+  return parse_record(text, why);
+}
+std::string text_of(const Record& record) { return to_text(record); }
+std::string outcome_name(Outcome outcome) { return name_of(outcome); }
+
+Memory memory(int ordinal) {
+  const PlanCache::Use use = PlanCache::instance().use();
+  const PoolUse pool = ordinal < 0 ? PoolUse{} : pool_use(ordinal);
+  return {use.plans, use.bytes, frozen_bytes(), pool.used, pool.reserved};
+}
+
+void drop_plan(const void* crow_indices, const void* col_indices) {
+  PlanCache::instance().drop(crow_indices, col_indices);
+}
+void drop_frozen(const void* values) { PlanCache::instance().drop_copies(values); }
+
+}  // namespace sparse_autotune::api

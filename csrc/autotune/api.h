@@ -1,0 +1,61 @@
+// What the library shows to its Python module: the only C++ symbols it exports.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "autotune/build_info.h"
+#include "autotune/host.h"
+#include "autotune/record.h"
+#include "autotune/settings.h"
+#include "variant.h"
+
+#define SPARSE_AUTOTUNE_API __attribute__((visibility("default")))
+
+namespace sparse_autotune::api {
+
+struct VariantInfo {
+  std::string name, family;
+  DeviceType device;
+  bool deterministic, multiplies_padding;
+};
+SPARSE_AUTOTUNE_API std::vector<VariantInfo> variants();
+
+SPARSE_AUTOTUNE_API BuildInfo build();
+// -1: the CPU with `threads` threads.
+SPARSE_AUTOTUNE_API Device device(int ordinal, int threads);
+SPARSE_AUTOTUNE_API std::string environment(int ordinal);
+
+// The three calls of a Host; `load` and `save` get device class and signature first.
+struct HostFunctions {
+  std::function<std::optional<std::string>(const std::string&, const std::string&)> load;
+  std::function<void(const std::string&, const std::string&, const std::string&)> save;
+  std::function<void(const Event&)> report;
+};
+SPARSE_AUTOTUNE_API void install_host(HostFunctions functions);
+// Back to memory and stderr.
+SPARSE_AUTOTUNE_API void remove_host();
+
+SPARSE_AUTOTUNE_API Settings get_settings();
+SPARSE_AUTOTUNE_API void set_settings(const Settings& settings);
+
+SPARSE_AUTOTUNE_API int64_t tuning_count();
+SPARSE_AUTOTUNE_API std::vector<std::pair<std::string, std::string>> known_records();
+SPARSE_AUTOTUNE_API void forget_records();
+SPARSE_AUTOTUNE_API std::optional<Record> parse(const std::string& text, std::string* why);
+SPARSE_AUTOTUNE_API std::string text_of(const Record& record);
+SPARSE_AUTOTUNE_API std::string outcome_name(Outcome outcome);
+
+struct Memory {
+  int64_t plans, plan_bytes, frozen_bytes;
+  int64_t pool_used, pool_reserved;  // of the device's private pool
+};
+SPARSE_AUTOTUNE_API Memory memory(int ordinal);
+SPARSE_AUTOTUNE_API void drop_plan(const void* crow_indices, const void* col_indices);
+SPARSE_AUTOTUNE_API void drop_frozen(const void* values);
+
+}  // namespace sparse_autotune::api

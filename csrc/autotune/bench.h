@@ -1,0 +1,48 @@
+// A place where variants run on operands of the tuner's own: the race's view of a device.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "variant.h"
+
+namespace sparse_autotune {
+
+struct BenchOptions {
+  bool cold = true;          // operands rotate so that none is in the cache when it is used
+  int64_t tuning_bytes = 0;  // bound on all allocations
+  int64_t scratch_bytes = 0;    // the largest workspace of any entrant
+  int64_t prepared_bytes = 0;   // the largest converted copy of any entrant
+};
+
+class Bench {
+ public:
+  virtual ~Bench() = default;
+
+  // Runs `variant` once on a poisoned output and compares. `error` becomes the largest
+  // |c - reference| as a share of what is allowed, infinity where something is NaN or was never
+  // written, or where bytes outside C changed. A failure's status says which. `us` is the time of
+  // that one launch, a first impression.
+  virtual Status check(const Variant& variant, double* error, double* us) = 0;
+
+  // Time of one launch in microseconds, the mean over a burst of `launches`. Includes prepare()
+  // unless the problem is frozen.
+  virtual Status time(const Variant& variant, int64_t launches, double* us) = 0;
+
+  // Whether operands really rotate: small enough for the cache, and asked for.
+  virtual bool is_cold() const = 0;
+
+  // After a failure: whether nothing can run here any more (a broken CUDA context).
+  virtual bool is_broken() { return false; }
+};
+
+// Null, with the reason in `status`, when the operands do not fit. `user` must outlive the bench.
+std::unique_ptr<Bench> make_cpu_bench(const Problem& problem, const Device& device,
+                                      const Launch& user, const BenchOptions& options,
+                                      Status* status);
+// On the user's stream, which must not be capturing.
+std::unique_ptr<Bench> make_cuda_bench(const Problem& problem, const Device& device,
+                                       const Launch& user, const BenchOptions& options,
+                                       Status* status);
+
+}  // namespace sparse_autotune

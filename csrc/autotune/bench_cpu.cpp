@@ -1,0 +1,289 @@
+// Operands, check and stopwatch on the CPU.
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <cstdlib>
+#include <cstring>
+#include <limits>
+#include <new>
+#include <string>
+#include <vector>
+
+#include "autotune/bench.h"
+#include "autotune/operands.h"
+#include "autotune/verify.h"
+#include "half.h"
+
+namespace sparse_autotune {
+namespace {
+
+struct Free {
+  void operator()(char* memory) const { std::free(memory); }
+};
+using Memory = std::unique_ptr<char, Free>;
+
+Memory allocate(int64_t bytes) {
+  const int64_t rounded = ceil_div(std::max<int64_t>(bytes, 1), kOperandAlignment);
+  return Memory(static_cast<char*>(std::aligned_alloc(
+      kOperandAlignment, static_cast<size_t>(rounded * kOperandAlignment))));
+}
+
+// f(element pointer of the dtype's type), so that each loop below is written once.
+template <typename F>
+void with_type(DType dtype, F&& f) {
+  switch (dtype) {
+    case DType::kFloat16:
+      return f(static_cast<Half*>(nullptr));
+    case DType::kBFloat16:
+      return f(static_cast<BFloat16*>(nullptr));
+    case DType::kFloat32:
+      return f(static_cast<float*>(nullptr));
+    case DType::kFloat64:
+      return f(static_cast<double*>(nullptr));
+  }
+}
+double to_double(Half x) { return to_float(x); }
+double to_double(BFloat16 x) { return to_float(x); }
+double to_double(float x) { return x; }
+double to_double(double x) { return x; }
+void assign(Half* x, float value) { *x = to_half(value); }
+void assign(BFloat16* x, float value) { *x = to_bfloat16(value); }
+void assign(float* x, float value) { *x = value; }
+void assign(double* x, float value) { *x = value; }
+
+int64_t index_at(const void* indices, IndexType type, int64_t i) {
+  return type == IndexType::kInt64 ? static_cast<const int64_t*>(indices)[i]
+                                   : static_cast<const int32_t*>(indices)[i];
+}
+
+class CpuBench final : public Bench {
+ public:
+  CpuBench(const Problem& problem, const Launch& user, const BenchOptions& options)
+      : p_(problem), user_(user), layout_(lay_out_operands(problem)), options_(options) {}
+
+  Status build() {
+    const int64_t scratch = ceil_div(options_.scratch_bytes, kOperandAlignment) * kOperandAlignment;
+    const int64_t bytes = layout_.bytes + scratch + options_.prepared_bytes;
+    if (bytes > options_.tuning_bytes) {
+      return Status::failed(StatusCode::kOutOfMemory,
+                            "a race would take " + std::to_string(bytes) +
+                                " bytes, more than settings.tuning_bytes (" +
+                                std::to_string(options_.tuning_bytes) + ")");
+    }
+    operands_ = allocate(layout_.bytes);
+    scratch_ = allocate(scratch);
+    prepared_ = allocate(options_.prepared_bytes);
+    if (!operands_ || !scratch_ || !prepared_) {
+      return Status::failed(StatusCode::kOutOfMemory,
+                            "no memory for operands of " + std::to_string(bytes) + " bytes");
+    }
+    fill();
+    launch_ = launch_on(layout_, p_, user_, operands_.get());
+    launch_.workspace = scratch_.get();
+    launch_.prepared = prepared_.get();
+    std::vector<int64_t> crow(static_cast<size_t>(block_rows(p_) + 1));
+    for (size_t i = 0; i < crow.size(); ++i) {
+      crow[i] = index_at(user_.crow_indices, p_.index_type, static_cast<int64_t>(i));
+    }
+    tiles_ = choose_tiles(p_, crow, 1e8 * user_.parallel.threads);
+    with_type(p_.dtype, [&](auto* type) { compute_expected(type); });
+    return Status::ok();
+  }
+
+  Status check(const Variant& variant, double* error, double* us) override {
+    std::memset(operands_.get() + layout_.c_begin, 0xFF, static_cast<size_t>(layout_.c_bytes));
+    const Status status = run(variant, 1, true, us);
+    if (!status) return status;
+    Status compared = Status::ok();
+    with_type(p_.dtype, [&](auto* type) { compared = compare(type, error); });
+    prepared_for_ = nullptr;
+    return compared;
+  }
+
+  Status time(const Variant& variant, int64_t launches, double* us) override {
+    return run(variant, launches, false, us);
+  }
+
+  bool is_cold() const override { return false; }
+
+ private:
+  template <typename T>
+  void fill_run(T* out, int64_t count, int64_t stride, uint64_t number) const {
+    for (int64_t i = 0; i < count; ++i) assign(out + i * stride, operand_value(number + i));
+  }
+
+  void fill() {
+    char* base = operands_.get();
+    const int64_t index = size_of(p_.index_type);
+    // What lies between the rows of B is NaN: a variant that lets it into a result is found out.
+    std::memset(base, 0xFF, static_cast<size_t>(layout_.bytes));
+    std::memcpy(base + layout_.crow_indices, user_.crow_indices,
+                static_cast<size_t>((block_rows(p_) + 1) * index));
+    std::memcpy(base + layout_.col_indices, user_.col_indices,
+                static_cast<size_t>(p_.nnzb * index));
+    with_type(p_.dtype, [&]<typename T>(T*) {
+      T* values = reinterpret_cast<T*>(base + layout_.values);
+      const int64_t count = p_.nnzb * p_.block_m * p_.block_k;
+      parallel_for(user_.parallel, 0, count, 1 << 15, [&](int64_t begin, int64_t end) {
+        fill_run(values + begin, end - begin, 1, static_cast<uint64_t>(begin));
+      });
+      const Strides s = strides_of_b(p_);
+      T* b = reinterpret_cast<T*>(base + layout_.b);
+      parallel_for(user_.parallel, 0, s.batch * s.rows, 16, [&](int64_t begin, int64_t end) {
+        for (int64_t line = begin; line < end; ++line) {
+          fill_run(b + line / s.rows * s.batch_stride + line % s.rows * s.row_stride, s.cols,
+                   s.col_stride, kNumberOfB + static_cast<uint64_t>(line * s.cols));
+        }
+      });
+      if (p_.has_bias) fill_run(reinterpret_cast<T*>(base + layout_.bias), p_.m, 1, kNumberOfBias);
+    });
+  }
+
+  template <typename T>
+  void compute_expected(T*) {
+    expected_.resize(tiles_.size() * kTileElements);
+    parallel_for(user_.parallel, 0, static_cast<int64_t>(tiles_.size()), 1,
+                 [&](int64_t begin, int64_t end) {
+                   for (int64_t t = begin; t < end; ++t) {
+                     compute_tile<T>(tiles_[static_cast<size_t>(t)],
+                                     &expected_[static_cast<size_t>(t) * kTileElements]);
+                   }
+                 });
+  }
+
+  template <typename T>
+  void compute_tile(const Tile& tile, Expected* expected) const {
+    const Strides s = strides_of_b(p_);
+    const T* values = static_cast<const T*>(launch_.values);
+    const T* b = static_cast<const T*>(launch_.b) + tile.batch * s.batch_stride;
+    const int64_t block_row = tile.row / p_.block_m;
+    const int64_t begin = index_at(launch_.crow_indices, p_.index_type, block_row);
+    const int64_t end = index_at(launch_.crow_indices, p_.index_type, block_row + 1);
+    const int64_t rows = tile_rows(tile), cols = tile_cols(tile);
+    for (int64_t i = 0; i < rows; ++i) {
+      double sum[kTileCols] = {}, magnitude[kTileCols] = {};
+      for (int64_t block = begin; block < end; ++block) {
+        const int64_t first = index_at(launch_.col_indices, p_.index_type, block) * p_.block_k;
+        const T* a = values + (block * p_.block_m + tile.row % p_.block_m + i) * p_.block_k;
+        for (int64_t k = 0; k < p_.block_k; ++k) {
+          const double left = to_double(a[k]);
+          const T* line = b + (first + k) * s.row_stride + tile.col * s.col_stride;
+          for (int64_t j = 0; j < cols; ++j) {
+            const double product = left * to_double(line[j * s.col_stride]);
+            sum[j] += product;
+            magnitude[j] += std::abs(product);
+          }
+        }
+      }
+      const double bias =
+          p_.has_bias ? to_double(static_cast<const T*>(launch_.bias)[tile.row + i]) : 0;
+      for (int64_t j = 0; j < cols; ++j) {
+        expected[i * kTileCols + j] =
+            expected_element(sum[j], bias, magnitude[j] + std::abs(bias),
+                             (end - begin) * p_.block_k + 1, p_);
+      }
+    }
+  }
+
+  int64_t tile_rows(const Tile& t) const {
+    return std::min<int64_t>(kTileRows, p_.block_m - t.row % p_.block_m);
+  }
+  int64_t tile_cols(const Tile& t) const { return std::min<int64_t>(kTileCols, p_.n - t.col); }
+
+  template <typename T>
+  Status compare(T*, double* error) const {
+    const auto wrong = [&](std::string what) {
+      *error = std::numeric_limits<double>::infinity();
+      return Status::failed(StatusCode::kWrongResult, std::move(what));
+    };
+    const Strides s = strides_of_c(p_);
+    const T* c = static_cast<const T*>(launch_.c);
+    int64_t missing = 0;
+    for (int64_t line = 0; line < s.batch * s.rows; ++line) {
+      const T* row = c + line / s.rows * s.batch_stride + line % s.rows * s.row_stride;
+      for (int64_t j = 0; j < s.cols; ++j) {
+        const double x = to_double(row[j * s.col_stride]);
+        missing += x != x;
+      }
+    }
+    if (missing > 0) return wrong(std::to_string(missing) + " elements are NaN or were not written");
+    // No element of C is poison by now, so what is not poison must be as many as C has.
+    int64_t written = 0;
+    const char* guarded = operands_.get() + layout_.c_begin;
+    char poison[sizeof(T)];
+    std::memset(poison, 0xFF, sizeof(poison));
+    for (int64_t at = (layout_.c - layout_.c_begin) % static_cast<int64_t>(sizeof(T));
+         at + static_cast<int64_t>(sizeof(T)) <= layout_.c_bytes;
+         at += static_cast<int64_t>(sizeof(T))) {
+      written += std::memcmp(guarded + at, poison, sizeof(T)) != 0;
+    }
+    if (written != s.batch * s.rows * s.cols) return wrong("it wrote outside C");
+    double worst = 0;
+    for (size_t t = 0; t < tiles_.size(); ++t) {
+      const Tile& tile = tiles_[t];
+      const T* corner = c + tile.batch * s.batch_stride + tile.row * s.row_stride +
+                        tile.col * s.col_stride;
+      for (int64_t i = 0; i < tile_rows(tile); ++i) {
+        for (int64_t j = 0; j < tile_cols(tile); ++j) {
+          const Expected& e = expected_[t * kTileElements + static_cast<size_t>(i * kTileCols + j)];
+          const double off = to_double(corner[i * s.row_stride + j * s.col_stride]) - e.value;
+          worst = std::max(worst, std::abs(off) / e.allowed);
+        }
+      }
+    }
+    *error = worst;
+    if (worst <= 1) return Status::ok();
+    return Status::failed(StatusCode::kWrongResult,
+                          "off by " + std::to_string(worst) + " times what rounding explains");
+  }
+
+  Status run(const Variant& variant, int64_t launches, bool prepare_anew, double* us) {
+    const bool converts = options_.prepared_bytes > 0 &&
+                          variant.prepared_bytes(p_, *user_.device) > 0;
+    if (converts && p_.frozen && (prepare_anew || prepared_for_ != &variant)) {
+      const Status status = variant.prepare(p_, launch_);
+      if (!status) return status;
+      prepared_for_ = &variant;
+    }
+    const auto start = std::chrono::steady_clock::now();
+    for (int64_t i = 0; i < launches; ++i) {
+      if (converts && !p_.frozen) {
+        prepared_for_ = nullptr;
+        const Status status = variant.prepare(p_, launch_);
+        if (!status) return status;
+      }
+      const Status status = variant.launch(p_, launch_);
+      if (!status) return status;
+    }
+    const std::chrono::duration<double, std::micro> taken =
+        std::chrono::steady_clock::now() - start;
+    *us = taken.count() / static_cast<double>(launches);
+    return Status::ok();
+  }
+
+  const Problem p_;
+  const Launch& user_;
+  const OperandLayout layout_;
+  const BenchOptions options_;
+  Memory operands_, scratch_, prepared_;
+  Launch launch_;
+  std::vector<Tile> tiles_;
+  std::vector<Expected> expected_;
+  const Variant* prepared_for_ = nullptr;
+};
+
+}  // namespace
+
+std::unique_ptr<Bench> make_cpu_bench(const Problem& problem, const Device&, const Launch& user,
+                                      const BenchOptions& options, Status* status) {
+  try {
+    auto bench = std::make_unique<CpuBench>(problem, user, options);
+    *status = bench->build();
+    if (*status) return bench;
+  } catch (const std::bad_alloc&) {
+    *status = Status::failed(StatusCode::kOutOfMemory, "no memory for a race");
+  }
+  return nullptr;
+}
+
+}  // namespace sparse_autotune

@@ -1,0 +1,103 @@
+#include "autotune/device.h"
+
+#include <unistd.h>
+
+#include <fstream>
+
+#include "autotune/build_info.h"
+
+#if defined(__x86_64__)
+#include <cpuid.h>
+#include <sys/syscall.h>
+#endif
+
+namespace sparse_autotune {
+namespace {
+
+#if defined(__x86_64__)
+// AMX state is off until a process asks the kernel for it.
+bool amx_usable() {
+  unsigned a = 0, b = 0, c = 0, d = 0;
+  if (__get_cpuid_count(7, 0, &a, &b, &c, &d) == 0) return false;
+  constexpr unsigned kAmxBf16 = 1u << 22, kAmxTile = 1u << 24;
+  if ((d & kAmxBf16) == 0 || (d & kAmxTile) == 0) return false;
+  constexpr long kRequestPermission = 0x1023, kTileData = 18;
+  return syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
+}
+
+CpuIsa detect_isa() {
+  __builtin_cpu_init();
+  const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+  const bool avx512 = avx2 && __builtin_cpu_supports("avx512f") &&
+                      __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&
+                      __builtin_cpu_supports("avx512dq");
+  if (!avx2) return CpuIsa::kBaseline;
+  if (!avx512) return CpuIsa::kAvx2;
+  if (!__builtin_cpu_supports("avx512bf16")) return CpuIsa::kAvx512;
+  return amx_usable() ? CpuIsa::kAmx : CpuIsa::kAvx512Bf16;
+}
+#else
+CpuIsa detect_isa() { return CpuIsa::kBaseline; }
+#endif
+
+std::string cpu_name() {
+  std::ifstream file("/proc/cpuinfo");
+  for (std::string line; std::getline(file, line);) {
+    if (line.rfind("model name", 0) == 0) {
+      const size_t at = line.find(": ");
+      if (at != std::string::npos) return line.substr(at + 2);
+    }
+  }
+  return "unknown CPU";
+}
+
+}  // namespace
+
+Device cpu_device(int threads) {
+  static const Device machine = [] {
+    Device d;
+    d.type = DeviceType::kCpu;
+    d.name = cpu_name();
+    d.isa = detect_isa();
+    const long cache = sysconf(_SC_LEVEL3_CACHE_SIZE);
+    d.l2_bytes = cache > 0 ? cache : int64_t{8} << 20;
+    d.memory_bytes = int64_t{sysconf(_SC_PHYS_PAGES)} * sysconf(_SC_PAGE_SIZE);
+    return d;
+  }();
+  Device d = machine;
+  d.threads = threads;
+  // Two FMA units at 3 GHz, and 10 GB/s a thread: leads for the heuristic.
+  const double lanes = d.isa >= CpuIsa::kAvx512 ? 16 : d.isa == CpuIsa::kAvx2 ? 8 : 4;
+  d.fp32_tflops = threads * lanes * 2 * 2 * 3e-3;
+  d.fp64_tflops = d.fp32_tflops / 2;
+  d.tensor_tflops = d.fp32_tflops * (d.isa == CpuIsa::kAmx          ? 8
+                                     : d.isa == CpuIsa::kAvx512Bf16 ? 2
+                                                                    : 1);
+  d.memory_gbps = 10.0 * threads;
+  return d;
+}
+
+#ifndef SPARSE_AUTOTUNE_WITH_CUDA
+int cuda_device_count(std::string* why_none) {
+  if (why_none != nullptr) {
+    *why_none = std::string("this build has no CUDA: ") + build_info().cuda_reason;
+  }
+  return 0;
+}
+
+const Device& cuda_device(int) {
+  static const Device none = [] {
+    Device d;
+    d.type = DeviceType::kCuda;
+    cuda_device_count(&d.unavailable);
+    return d;
+  }();
+  return none;
+}
+
+std::string environment(const Device& device) {
+  return "device " + device.name + "\nkernels " + build_info().kernel_hash + "\n";
+}
+#endif
+
+}  // namespace sparse_autotune

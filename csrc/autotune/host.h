@@ -1,0 +1,54 @@
+// What the tuner asks of the world around it: a place for records, and somebody to tell.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "autotune/record.h"
+
+namespace sparse_autotune {
+
+struct Event {
+  enum class Kind : uint8_t {
+    kStart,     // a race begins: signature, description, device
+    kProgress,  // fraction, variant
+    kFinish,    // signature, record
+    kMissed,    // not remembered and not to be raced now: signature, description
+    kWarning,   // signature, text
+  };
+  Kind kind = Kind::kStart;
+  std::string signature = {};
+  std::string description = {};  // of the problem, for people
+  std::string device = {};       // its name
+  double fraction = 0;           // of the race, 0 to 1
+  std::string variant = {};      // under test now
+  Record record = {};
+  std::string text = {};
+};
+
+// Called on a miss only, from any thread, and never with a lock of the tuner held. Implementations
+// do not throw.
+class Host {
+ public:
+  virtual ~Host() = default;
+  // The text of a record, or nullopt when there is none.
+  virtual std::optional<std::string> load(const std::string& device_class,
+                                          const std::string& signature) = 0;
+  virtual void save(const std::string& device_class, const std::string& signature,
+                    const std::string& text) = 0;
+  virtual void report(const Event& event) = 0;
+};
+
+// The host in use; never null. Without set_host() it keeps records in memory, knows those of the
+// bundle file that SPARSE_AUTOTUNE_BUNDLE names (read once), and writes to stderr unless
+// SPARSE_AUTOTUNE_VERBOSE is 0.
+std::shared_ptr<Host> host();
+// Null brings the default host back.
+void set_host(std::shared_ptr<Host> replacement);
+
+// Makes the lock usable in a forked child.
+void host_after_fork();
+
+}  // namespace sparse_autotune

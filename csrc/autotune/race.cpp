@@ -1,0 +1,281 @@
+#include "autotune/race.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <ctime>
+#include <memory>
+
+#include "autotune/bench.h"
+#include "autotune/signature.h"
+
+namespace sparse_autotune {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr int kRoundsBeforeElimination = 3;
+constexpr double kFarBehind = 1.5;     // times the leader's median: out after three rounds
+constexpr double kBehind = 1.15;       // out after twice as many
+constexpr double kHopeless = 10;       // a first launch so much slower is not repeated
+constexpr double kWithinNoise = 1.02;  // medians that close count as equal
+constexpr int kMinRounds = 7;
+constexpr int kMaxRounds = 25;
+constexpr double kBurstUs = 300;       // of one sample, so that the clock's own error is small
+constexpr int64_t kMaxBurst = 64;
+
+struct Runner {
+  const Variant* variant;
+  double estimate_us;
+  Entrant entrant;
+  int64_t burst = 1;
+  std::vector<double> samples;
+  bool racing = false;
+};
+
+double median(std::vector<double> x) {
+  const size_t half = x.size() / 2;
+  std::nth_element(x.begin(), x.begin() + static_cast<std::ptrdiff_t>(half), x.end());
+  if (x.size() % 2 == 1) return x[half];
+  return (x[half] + *std::max_element(x.begin(), x.begin() + static_cast<std::ptrdiff_t>(half))) /
+         2;
+}
+
+double interquartile_range(std::vector<double> x) {
+  std::sort(x.begin(), x.end());
+  return x[(x.size() * 3) / 4 == x.size() ? x.size() - 1 : (x.size() * 3) / 4] - x[x.size() / 4];
+}
+
+std::string utc_now() {
+  const std::time_t now = std::time(nullptr);
+  std::tm parts{};
+  gmtime_r(&now, &parts);
+  char text[32];
+  std::strftime(text, sizeof(text), "%Y-%m-%dT%H:%M:%SZ", &parts);
+  return text;
+}
+
+double limit_us(const Problem& p, const Device& d) {
+  const double tflops = is_half(p.dtype)                                ? d.tensor_tflops
+                        : p.dtype == DType::kFloat64                    ? d.fp64_tflops
+                        : p.allow_tf32 && d.type == DeviceType::kCuda   ? d.tf32_tflops
+                                                                        : d.fp32_tflops;
+  return roofline_us(nnz_flops(p), tflops, compulsory_bytes(p), d.memory_gbps, 0);
+}
+
+std::unique_ptr<Bench> make_bench(const Problem& problem, const Device& device,
+                                  const Launch& user, const BenchOptions& options,
+                                  Status* status) {
+#ifdef SPARSE_AUTOTUNE_WITH_CUDA
+  if (problem.device == DeviceType::kCuda) {
+    return make_cuda_bench(problem, device, user, options, status);
+  }
+#endif
+  return make_cpu_bench(problem, device, user, options, status);
+}
+
+// The race proper, over runners sorted by estimate.
+class Race {
+ public:
+  Race(std::vector<Runner>& runners, Bench& bench, const RaceOptions& options)
+      : runners_(runners), bench_(bench), options_(options), start_(Clock::now()) {}
+
+  void run() {
+    for (size_t i = 0; i < runners_.size() && !bench_.is_broken(); ++i) {
+      progress(0.3 * static_cast<double>(i) / static_cast<double>(runners_.size()), runners_[i]);
+      qualify(runners_[i]);
+    }
+    const int most = options_.rounds > 0 ? options_.rounds : kMaxRounds;
+    const int least = std::min(most, kMinRounds);
+    for (int round = 0; round < most && !bench_.is_broken(); ++round) {
+      const double spent = seconds() / options_.budget_s;
+      if (options_.rounds == 0 && round >= least && spent > 1) break;
+      for (Runner& runner : runners_) {
+        if (!runner.racing) continue;
+        progress(0.3 + 0.7 * std::max(static_cast<double>(round) / most, std::min(spent, 1.0)),
+                 runner);
+        sample(runner);
+      }
+      if (options_.eliminate) eliminate(round + 1);
+      if (racing() == 0 || (options_.rounds == 0 && racing() == 1 && round + 1 >= least)) break;
+    }
+    if (!bench_.is_broken()) return;
+    for (Runner& runner : runners_) {
+      if (runner.entrant.failed()) continue;
+      runner.entrant.outcome = Outcome::kSkipped;
+      runner.entrant.reason = "another variant broke the CUDA context";
+      runner.racing = false;
+    }
+  }
+
+ private:
+  double seconds() const {
+    return std::chrono::duration<double>(Clock::now() - start_).count();
+  }
+
+  void progress(double fraction, const Runner& runner) const {
+    if (options_.progress) options_.progress(fraction, runner.variant->name());
+  }
+
+  int64_t racing() const {
+    return std::count_if(runners_.begin(), runners_.end(),
+                         [](const Runner& r) { return r.racing; });
+  }
+
+  void fail(Runner& runner, const Status& status) {
+    runner.racing = false;
+    runner.entrant.reason = status.message();
+    runner.entrant.outcome = status.code() == StatusCode::kOutOfMemory ? Outcome::kOutOfMemory
+                             : status.code() == StatusCode::kWrongResult
+                                 ? Outcome::kWrongResult
+                                 : Outcome::kLaunchFailed;
+  }
+
+  // Right? And, roughly, how fast?
+  void qualify(Runner& runner) {
+    const double left_us = (options_.budget_s - seconds()) * 1e6;
+    const bool have_one = racing() > 0;
+    if (options_.eliminate && have_one && runner.estimate_us * kRoundsBeforeElimination > left_us) {
+      runner.entrant.outcome = Outcome::kSkipped;
+      runner.entrant.reason = "its expected time does not fit the budget of the race";
+      return;
+    }
+    double us = 0;
+    Status status = bench_.check(*runner.variant, &runner.entrant.error, &us);
+    // The first launch pays for lazy loading: only one that is hopeless settles anything.
+    if (status && (!options_.eliminate || !have_one || us <= kHopeless * 4 * best_first_us_)) {
+      status = bench_.time(*runner.variant, 1, &us);
+    }
+    if (!status) return fail(runner, status);
+    if (options_.eliminate && have_one && us > kHopeless * best_first_us_) {
+      runner.entrant.outcome = Outcome::kEliminated;
+      runner.entrant.reason = "its first launch was far behind";
+      runner.samples.push_back(us);
+      return;
+    }
+    best_first_us_ = have_one ? std::min(best_first_us_, us) : us;
+    runner.burst = std::clamp<int64_t>(static_cast<int64_t>(kBurstUs / std::max(us, 0.1)), 1,
+                                       kMaxBurst);
+    runner.racing = true;
+  }
+
+  void sample(Runner& runner) {
+    double us = 0;
+    const Status status = bench_.time(*runner.variant, runner.burst, &us);
+    if (!status) return fail(runner, status);
+    runner.samples.push_back(us);
+  }
+
+  void eliminate(int rounds) {
+    if (rounds < kRoundsBeforeElimination) return;
+    double best = INFINITY;
+    for (const Runner& r : runners_) {
+      if (r.racing) best = std::min(best, median(r.samples));
+    }
+    const double bound = rounds < 2 * kRoundsBeforeElimination ? kFarBehind : kBehind;
+    for (Runner& r : runners_) {
+      if (!r.racing || median(r.samples) <= bound * best) continue;
+      r.racing = false;
+      r.entrant.outcome = Outcome::kEliminated;
+      r.entrant.reason = "far behind after " + std::to_string(rounds) + " rounds";
+    }
+  }
+
+  std::vector<Runner>& runners_;
+  Bench& bench_;
+  const RaceOptions& options_;
+  const Clock::time_point start_;
+  double best_first_us_ = 0;
+};
+
+// Among those within the noise of the fastest: less memory, then the smaller estimate, so that two
+// runs agree.
+const Runner* winner(const std::vector<Runner>& runners) {
+  double best = INFINITY;
+  for (const Runner& r : runners) {
+    if (r.entrant.outcome == Outcome::kOk) best = std::min(best, r.entrant.median_us);
+  }
+  const Runner* found = nullptr;
+  for (const Runner& r : runners) {  // in the order of estimates
+    if (r.entrant.outcome != Outcome::kOk || r.entrant.median_us > kWithinNoise * best) continue;
+    if (found == nullptr || r.entrant.memory_bytes < found->entrant.memory_bytes) found = &r;
+  }
+  return found;
+}
+
+}  // namespace
+
+Record race(const Problem& problem, const Device& device, const Launch& user,
+            const std::vector<const Variant*>& entrants, const RaceOptions& options) {
+  const Clock::time_point start = Clock::now();
+  std::vector<Runner> runners;
+  BenchOptions place;
+  place.cold = options.timing == Timing::kCold;
+  place.tuning_bytes = options.tuning_bytes;
+  for (const Variant* v : entrants) {
+    Runner runner{v, v->estimate_us(problem, device), {}};
+    runner.entrant.name = v->name();
+    const int64_t scratch = v->workspace_bytes(problem, device);
+    const int64_t prepared = v->prepared_bytes(problem, device);
+    runner.entrant.memory_bytes = scratch + prepared;
+    if (scratch + prepared > options.tuning_bytes / 2) {
+      runner.entrant.outcome = Outcome::kOutOfMemory;
+      runner.entrant.reason = "it needs " + std::to_string(scratch + prepared) +
+                              " bytes, more than half of settings.tuning_bytes";
+    } else {
+      place.scratch_bytes = std::max(place.scratch_bytes, scratch);
+      place.prepared_bytes = std::max(place.prepared_bytes, prepared);
+    }
+    runners.push_back(std::move(runner));
+  }
+  std::stable_sort(runners.begin(), runners.end(), [](const Runner& a, const Runner& b) {
+    return a.estimate_us < b.estimate_us;
+  });
+
+  Record record;
+  record.signature = signature(problem, device, options.timing, options.family);
+  record.device_class = device_class(device);
+  record.device = device.name;
+  record.description = describe(problem);
+  record.when = utc_now();
+  record.nnz_flops = nnz_flops(problem);
+  record.dense_flops = 2.0 * static_cast<double>(problem.m) * static_cast<double>(problem.k) *
+                       static_cast<double>(problem.n) * static_cast<double>(problem.batch);
+  record.bytes = compulsory_bytes(problem);
+  record.limit_us = limit_us(problem, device);
+
+  Status status = Status::ok();
+  const std::unique_ptr<Bench> bench = make_bench(problem, device, user, place, &status);
+  if (bench != nullptr) {
+    std::vector<Runner> able;
+    std::vector<Runner> unable;
+    for (Runner& r : runners) (r.entrant.failed() ? unable : able).push_back(std::move(r));
+    Race(able, *bench, options).run();
+    record.timing = bench->is_cold() ? Timing::kCold : Timing::kWarm;
+    if (bench->is_broken()) record.failure = "a variant broke the CUDA context";
+    runners = std::move(able);
+    runners.insert(runners.end(), std::make_move_iterator(unable.begin()),
+                   std::make_move_iterator(unable.end()));
+  } else {
+    record.failure = status.message();
+  }
+
+  for (Runner& r : runners) {
+    if (r.racing) r.entrant.outcome = Outcome::kOk;
+    if (r.samples.empty() || r.entrant.failed()) continue;
+    r.entrant.median_us = median(r.samples);
+    r.entrant.spread_us = interquartile_range(r.samples);
+    r.entrant.samples = static_cast<int64_t>(r.samples.size());
+  }
+  if (const Runner* best = winner(runners)) record.winner = best->entrant.name;
+  for (Runner& r : runners) record.entrants.push_back(std::move(r.entrant));
+  std::stable_sort(record.entrants.begin(), record.entrants.end(),
+                   [](const Entrant& a, const Entrant& b) {
+                     if (a.timed() != b.timed()) return a.timed();
+                     return a.timed() && a.median_us < b.median_us;
+                   });
+  record.seconds = std::chrono::duration<double>(Clock::now() - start).count();
+  return record;
+}
+
+}  // namespace sparse_autotune

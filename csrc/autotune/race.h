@@ -1,0 +1,40 @@
+// Which of several variants is the fastest that computes the right result.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "autotune/record.h"
+#include "autotune/settings.h"
+#include "variant.h"
+
+namespace sparse_autotune {
+
+struct RaceOptions {
+  double budget_s = 1.0;
+  int rounds = 0;          // timed rounds for each entrant; 0: as many as pay within the budget
+  bool eliminate = true;   // drop who is far behind; false times all of them to the end
+  Timing timing = Timing::kCold;
+  int64_t tuning_bytes = int64_t{4} << 30;
+  std::string family;      // for the signature, when only one family races
+  // Called now and then with the share of the race that is done, and who is under test.
+  std::function<void(double fraction, std::string_view variant)> progress;
+};
+
+// Runs `entrants` (legal ones) on operands of its own, made like `problem` and on the pattern that
+// `user` points to, on the user's stream and threads. The user's values, B and C are not touched.
+//
+// Each entrant is verified, then all are timed in turn, in rounds; the winner is the fastest, or
+// the one with less memory and the smaller estimate among those within 2% of it. A failure of any
+// kind disqualifies one entrant, unless it breaks the CUDA context. Returns a record without a
+// winner, and why, when operands do not fit into `tuning_bytes` or nothing raced.
+//
+// The device of `problem` must be current, its stream must not be capturing, and the caller keeps
+// other races off the device.
+Record race(const Problem& problem, const Device& device, const Launch& user,
+            const std::vector<const Variant*>& entrants, const RaceOptions& options);
+
+}  // namespace sparse_autotune

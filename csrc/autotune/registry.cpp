@@ -1,0 +1,71 @@
+#include "autotune/registry.h"
+
+#include <algorithm>
+#include <stdexcept>
+
+namespace sparse_autotune {
+
+const Registration*& Registration::head() noexcept {
+  static const Registration* first = nullptr;
+  return first;
+}
+
+const std::vector<const Variant*>& all_variants() {
+  static const std::vector<const Variant*> sorted = [] {
+    std::vector<const Variant*> found;
+    for (const auto* r = Registration::first(); r != nullptr; r = r->next()) {
+      found.push_back(&r->variant());
+    }
+    std::sort(found.begin(), found.end(),
+              [](const Variant* a, const Variant* b) { return a->name() < b->name(); });
+    for (size_t i = 1; i < found.size(); ++i) {
+      if (found[i]->name() == found[i - 1]->name()) {
+        throw std::logic_error("two variants are registered as " + std::string(found[i]->name()));
+      }
+    }
+    return found;
+  }();
+  return sorted;
+}
+
+const Variant* find_variant(std::string_view name) {
+  for (const Variant* v : all_variants()) {
+    if (v->name() == name) return v;
+  }
+  return nullptr;
+}
+
+std::vector<const Variant*> select_variants(std::string_view selector, DeviceType device) {
+  std::vector<const Variant*> found;
+  for (const Variant* v : all_variants()) {
+    if (v->device() == device && (v->name() == selector || v->family() == selector)) {
+      found.push_back(v);
+    }
+  }
+  return found;
+}
+
+Support legal(const Variant& variant, const Problem& problem, const Device& device) {
+  if (variant.device() != problem.device) {
+    return Support::no(problem.device == DeviceType::kCpu ? "runs on CUDA devices only"
+                                                          : "runs on the CPU only");
+  }
+  if (!device.unavailable.empty()) return Support::no(device.unavailable);
+  if (problem.deterministic && !variant.deterministic()) {
+    return Support::no("not deterministic, and torch.use_deterministic_algorithms(True) is on");
+  }
+  if (problem.exact_nonfinite && variant.multiplies_padding()) {
+    return Support::no("multiplies absent blocks, and settings.exact_nonfinite is on");
+  }
+  return variant.supports(problem, device);
+}
+
+std::vector<const Variant*> legal_variants(const Problem& problem, const Device& device) {
+  std::vector<const Variant*> found;
+  for (const Variant* v : all_variants()) {
+    if (v->device() == problem.device && legal(*v, problem, device)) found.push_back(v);
+  }
+  return found;
+}
+
+}  // namespace sparse_autotune

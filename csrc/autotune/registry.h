@@ -1,0 +1,27 @@
+// The list of everything that can race, and the one place that says what may.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "variant.h"
+
+namespace sparse_autotune {
+
+// All variants that this build holds, sorted by name. Throws std::logic_error, naming both, when
+// two share a name.
+const std::vector<const Variant*>& all_variants();
+
+// The variant of that full name, or null.
+const Variant* find_variant(std::string_view name);
+
+// The variants that `selector` means: a full name "family/config", or a family.
+std::vector<const Variant*> select_variants(std::string_view selector, DeviceType device);
+
+// Whether `variant` may run `problem` on `device`: its own supports() and what holds for all.
+Support legal(const Variant& variant, const Problem& problem, const Device& device);
+
+std::vector<const Variant*> legal_variants(const Problem& problem, const Device& device);
+
+}  // namespace sparse_autotune

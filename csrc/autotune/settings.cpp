@@ -1,0 +1,48 @@
+#include "autotune/settings.h"
+
+#include <atomic>
+#include <mutex>
+#include <new>
+
+namespace sparse_autotune {
+namespace {
+
+struct State {
+  std::mutex mutex;
+  Settings settings;
+};
+State& state() {
+  static State* const s = new State;
+  return *s;
+}
+
+std::atomic<uint64_t> generation{1};
+std::atomic<bool> exact{false};
+std::atomic<bool> forced{false};
+
+}  // namespace
+
+Settings settings() {
+  const std::lock_guard<std::mutex> lock(state().mutex);
+  return state().settings;
+}
+
+void set_settings(const Settings& settings) {
+  const std::lock_guard<std::mutex> lock(state().mutex);
+  state().settings = settings;
+  exact = settings.exact_nonfinite;
+  forced = !settings.variant.empty();
+  ++generation;
+}
+
+uint64_t settings_generation() { return generation.load(std::memory_order_acquire); }
+
+bool exact_nonfinite() { return exact.load(std::memory_order_relaxed); }
+
+std::string forced_variant() {
+  return forced.load(std::memory_order_relaxed) ? settings().variant : std::string();
+}
+
+void settings_after_fork() { new (&state().mutex) std::mutex; }
+
+}  // namespace sparse_autotune

@@ -1,0 +1,47 @@
+// What a user may change at run time. Python owns names, environment variables and documentation;
+// here are the values that the core reads.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+namespace sparse_autotune {
+
+enum class Mode : uint8_t {
+  kOn,        // a miss races and remembers
+  kOff,       // the heuristic alone decides
+  kReadonly,  // the cache decides, else the heuristic; never races, never writes
+  kRecord,    // like kReadonly, and reports the signatures that it missed
+};
+
+enum class Timing : uint8_t { kCold, kWarm };
+
+struct Settings {
+  Mode mode = Mode::kOn;
+  double budget_s = 1.0;                    // of one race, seconds
+  Timing timing = Timing::kCold;
+  int64_t plan_bytes = int64_t{1} << 30;    // index tensors that plans keep alive
+  int64_t frozen_bytes = int64_t{8} << 30;  // copies of frozen values in a variant's own form
+  int64_t tuning_bytes = int64_t{4} << 30;  // everything that one race allocates
+  bool exact_nonfinite = false;             // no NaN from an absent block that meets an infinity
+  std::string variant;                      // forces a variant or a family everywhere
+
+  bool operator==(const Settings&) const = default;
+};
+
+// A copy of what is set now. From any thread.
+Settings settings();
+// Takes effect at the next call of an operator.
+void set_settings(const Settings& settings);
+
+// Changes with every set_settings(): an answer derived from older settings may be stale.
+uint64_t settings_generation();
+
+// Two settings that operators ask for with every call, without the lock.
+bool exact_nonfinite();
+std::string forced_variant();
+
+// Makes the lock usable in a forked child.
+void settings_after_fork();
+
+}  // namespace sparse_autotune

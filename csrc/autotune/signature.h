@@ -1,0 +1,37 @@
+// The key under which a race is remembered, and its readable forms.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "autotune/settings.h"
+#include "variant.h"
+
+namespace sparse_autotune {
+
+// Everything of a problem that can change which variant wins, for example
+//   matmul_4096x4096_bs64x64_n4096_row8_skew2_bf16_i32_bR_cR_cold
+// Only [A-Za-z0-9_.-], at most 200 characters: it serves as a file name. m, k and the block are
+// exact, the rest comes in buckets (see n_bucket). `family` is not empty when only the
+// configurations of one family race.
+std::string signature(const Problem& problem, const Device& device, Timing timing,
+                      std::string_view family = {});
+
+// The devices that share their races: name, compute capability and multiprocessors, never the
+// ordinal; on a CPU the model, instruction set and threads. Same characters as a signature.
+std::string device_class(const Device& device);
+
+// For people: "4096x4096x4096 bs64 density 0.125 bf16" (m x k x n).
+std::string describe(const Problem& problem);
+
+// The upper end of the bucket that n falls into. Fine: 1, 2, 4, 8, 16, 32, then two an octave (48,
+// 64, 96, 128, ...). Coarse, for operands that are not 16-byte aligned: powers of two. A caller
+// that runs through every n from 1 to 8192 meets both on a GPU, 33 buckets in all.
+int64_t n_bucket(int64_t n, bool fine);
+
+// Name of a dtype as signatures and reports print it: f16, bf16, f32, f64.
+const char* short_name(DType dtype);
+const char* name_of(Activation activation);
+
+}  // namespace sparse_autotune

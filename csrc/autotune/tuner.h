@@ -1,0 +1,42 @@
+// Which variant serves a problem: forced, remembered, raced, or guessed.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "autotune/race.h"
+#include "autotune/record.h"
+#include "variant.h"
+
+namespace sparse_autotune {
+
+struct Choice {
+  const Variant* variant = nullptr;
+  std::string error;   // set exactly when there is no variant: why not
+  bool final = false;  // stands until a setting changes; otherwise ask again at the next call
+};
+
+// `data` holds the user's pattern, stream and threads. `selector` forces a variant ("family/config")
+// or a family; empty leaves the choice to the tuner. While `capturing`, nothing is measured.
+// Never throws; takes no lock while a race runs.
+Choice choose(const Problem& problem, const Device& device, const Launch& data,
+              std::string_view selector, bool capturing);
+
+// Races now, whatever is remembered, among `entrants`. `save` replaces the remembered record.
+Record race_now(const Problem& problem, const Device& device, const Launch& data,
+                const std::vector<const Variant*>& entrants, RaceOptions options, bool save);
+
+// How many races this process has run for matmul and tune (not for benchmark).
+int64_t tuning_count();
+
+// The records in memory, as (device class, text).
+std::vector<std::pair<std::string, std::string>> known_records();
+// Forgets them, so that the next miss asks the host again.
+void forget_records();
+
+// Makes locks usable in a forked child.
+void tuner_after_fork();
+
+}  // namespace sparse_autotune

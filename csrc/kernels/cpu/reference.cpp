@@ -1,0 +1,95 @@
+// The simplest correct product on a CPU: every block size, dtype and layout, accumulated in fp64.
+// The kernel to copy when writing a new one, and the variant that everything else is compared with.
+#include "half.h"
+#include "kernels/activation.h"
+#include "variant.h"
+
+namespace sparse_autotune {
+namespace {
+
+double load(const void* data, int64_t i, DType dtype) {
+  switch (dtype) {
+    case DType::kFloat16:
+      return to_float(static_cast<const Half*>(data)[i]);
+    case DType::kBFloat16:
+      return to_float(static_cast<const BFloat16*>(data)[i]);
+    case DType::kFloat32:
+      return static_cast<const float*>(data)[i];
+    case DType::kFloat64:
+      return static_cast<const double*>(data)[i];
+  }
+  return 0;
+}
+
+void store(void* data, int64_t i, DType dtype, double x) {
+  switch (dtype) {
+    case DType::kFloat16:
+      static_cast<Half*>(data)[i] = to_half(static_cast<float>(x));
+      break;
+    case DType::kBFloat16:
+      static_cast<BFloat16*>(data)[i] = to_bfloat16(static_cast<float>(x));
+      break;
+    case DType::kFloat32:
+      static_cast<float*>(data)[i] = static_cast<float>(x);
+      break;
+    case DType::kFloat64:
+      static_cast<double*>(data)[i] = x;
+      break;
+  }
+}
+
+int64_t load_index(const void* data, int64_t i, IndexType type) {
+  return type == IndexType::kInt64 ? static_cast<const int64_t*>(data)[i]
+                                   : static_cast<const int32_t*>(data)[i];
+}
+
+class Reference final : public Variant {
+ public:
+  using Variant::Variant;
+
+  Support supports(const Problem& p, const Device&) const override {
+    if (p.transpose) return Support::no("reference computes A @ B, not A^T @ B");
+    return Support::yes();
+  }
+
+  double estimate_us(const Problem& p, const Device& d) const override {
+    return nnz_flops(p) / (0.5e3 * d.threads) + 1.0;  // about 0.5 GFLOP/s a thread
+  }
+
+  Status launch(const Problem& p, const Launch& l) const override {
+    parallel_for(l.parallel, 0, p.m * p.batch, 1, [&](int64_t begin, int64_t end) {
+      for (int64_t row = begin; row < end; ++row) compute_row(p, l, row / p.m, row % p.m);
+    });
+    return Status::ok();
+  }
+
+ private:
+  // Row i of the result for one matrix of the batch.
+  static void compute_row(const Problem& p, const Launch& l, int64_t batch, int64_t i) {
+    const int64_t b_row = p.b_layout == Layout::kRowMajor ? p.ldb : 1;
+    const int64_t b_col = p.b_layout == Layout::kRowMajor ? 1 : p.ldb;
+    const int64_t c_row = p.c_layout == Layout::kRowMajor ? p.ldc : 1;
+    const int64_t c_col = p.c_layout == Layout::kRowMajor ? 1 : p.ldc;
+    const int64_t first = load_index(l.crow_indices, i / p.block_m, p.index_type);
+    const int64_t last = load_index(l.crow_indices, i / p.block_m + 1, p.index_type);
+    for (int64_t j = 0; j < p.n; ++j) {
+      double sum = p.has_bias ? load(l.bias, i, p.dtype) : 0;
+      for (int64_t block = first; block < last; ++block) {
+        const int64_t k0 = load_index(l.col_indices, block, p.index_type) * p.block_k;
+        const int64_t a0 = (block * p.block_m + i % p.block_m) * p.block_k;
+        for (int64_t kk = 0; kk < p.block_k; ++kk) {
+          const int64_t b_at = batch * p.b_batch_stride + (k0 + kk) * b_row + j * b_col;
+          sum += load(l.values, a0 + kk, p.dtype) * load(l.b, b_at, p.dtype);
+        }
+      }
+      store(l.c, batch * p.c_batch_stride + i * c_row + j * c_col, p.dtype,
+            activate(sum, p.activation));
+    }
+  }
+};
+
+const Reference kReference{DeviceType::kCpu, "reference/fp64"};
+const Registration kRegisterReference{kReference};
+
+}  // namespace
+}  // namespace sparse_autotune

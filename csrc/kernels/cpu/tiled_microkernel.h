@@ -1,0 +1,274 @@
+// The bodies of cpu_tiled's micro-kernels, written once over a vector type and compiled once per
+// instruction-set level. A level's file defines SPARSE_AUTOTUNE_TARGET (a function attribute: a
+// per-file flag would leak wide instructions into shared templates) and includes this; everything
+// below is therefore private to the including file. No std template is used inside.
+//
+// A vector type V gives: Acc (accumulator), Vec (kLanes of them), Element and Operand (what is
+// multiplied: Acc and Vec, or pairs of bf16), kLanes, kRows x kVectors (largest tile), zero,
+// splat, load, store, load_operand, broadcast, multiply_add, fma, relu-free arithmetic, sum,
+// transpose. A stored type S gives: Type, load, load_part, store, store_part.
+#pragma once
+
+#include <utility>
+
+#include "kernels/cpu/tiled.h"
+
+#ifndef SPARSE_AUTOTUNE_TARGET
+#error "define SPARSE_AUTOTUNE_TARGET before including this file"
+#endif
+
+namespace sparse_autotune::cpu_tiled {
+namespace {
+
+template <class V, int kRows, int kVectors>
+SPARSE_AUTOTUNE_TARGET void multiply_tile(const MultiplyTask& t) {
+  using Acc = typename V::Acc;
+  using Element = typename V::Element;
+  typename V::Vec sum[kRows][kVectors];
+  if (t.init != nullptr) {
+    const Acc* init = static_cast<const Acc*>(t.init);
+#pragma GCC unroll 16
+    for (int r = 0; r < kRows; ++r) {
+#pragma GCC unroll 16
+      for (int v = 0; v < kVectors; ++v) {
+        sum[r][v] = V::load(init + r * t.init_stride + v * V::kLanes);
+      }
+    }
+  } else {
+#pragma GCC unroll 16
+    for (int r = 0; r < kRows; ++r) {
+#pragma GCC unroll 16
+      for (int v = 0; v < kVectors; ++v) sum[r][v] = V::splat(static_cast<const Acc*>(t.bias)[r]);
+    }
+  }
+  const Indices columns{t.columns, t.wide_columns};
+  const int64_t row_stride = t.row_stride, b_row_stride = t.b_row_stride, depth = t.depth;
+  const Element* a = static_cast<const Element*>(t.values);
+  for (int64_t block = 0; block < t.count; ++block, a += t.block_stride) {
+    const int64_t column = t.columns == nullptr ? block : columns[block];
+    const Element* b = static_cast<const Element*>(t.b) + column * t.b_block_stride;
+    for (int64_t kk = 0; kk < depth; ++kk, b += b_row_stride) {
+      typename V::Operand row[kVectors];
+#pragma GCC unroll 16
+      for (int v = 0; v < kVectors; ++v) row[v] = V::load_operand(b + v * V::kLanes);
+#pragma GCC unroll 16
+      for (int r = 0; r < kRows; ++r) {
+        const typename V::Operand value = V::broadcast(a + r * row_stride + kk);
+#pragma GCC unroll 16
+        for (int v = 0; v < kVectors; ++v) sum[r][v] = V::multiply_add(sum[r][v], value, row[v]);
+      }
+    }
+  }
+  Acc* out = static_cast<Acc*>(t.out);
+#pragma GCC unroll 16
+  for (int r = 0; r < kRows; ++r) {
+#pragma GCC unroll 16
+    for (int v = 0; v < kVectors; ++v) V::store(out + r * t.out_stride + v * V::kLanes, sum[r][v]);
+  }
+}
+
+template <class V, int... kTiles>
+void pick_tile(const MultiplyTask& t, std::integer_sequence<int, kTiles...>) {
+  static constexpr void (*kBySize[])(const MultiplyTask&) = {
+      multiply_tile<V, kTiles / V::kVectors + 1, kTiles % V::kVectors + 1>...};
+  kBySize[(t.rows - 1) * V::kVectors + t.vectors - 1](t);
+}
+
+template <class V>
+void multiply(const MultiplyTask& t) {
+  pick_tile<V>(t, std::make_integer_sequence<int, V::kRows * V::kVectors>());
+}
+
+// Vectors run along k: a row of a block against a column of B, added up across lanes at the end.
+template <class V, class S, int kRows, int kColumns>
+SPARSE_AUTOTUNE_TARGET void dot_tile(const DotTask& t) {
+  using Acc = typename V::Acc;
+  typename V::Vec sum[kRows][kColumns];
+#pragma GCC unroll 16
+  for (int r = 0; r < kRows; ++r) {
+#pragma GCC unroll 16
+    for (int c = 0; c < kColumns; ++c) sum[r][c] = V::zero();
+  }
+  const Indices columns{t.columns, t.wide_columns};
+  const int64_t row_stride = t.row_stride, column_stride = t.b_column_stride;
+  const typename S::Type* a = static_cast<const typename S::Type*>(t.values);
+  const int64_t whole = t.depth / V::kLanes * V::kLanes;
+  const int rest = static_cast<int>(t.depth - whole);
+  for (int64_t block = 0; block < t.count; ++block, a += t.block_stride) {
+    const Acc* b = static_cast<const Acc*>(t.b) + columns[block] * t.depth;
+    for (int64_t kk = 0; kk < whole; kk += V::kLanes) {
+      typename V::Vec x[kColumns];
+#pragma GCC unroll 16
+      for (int c = 0; c < kColumns; ++c) x[c] = V::load(b + c * column_stride + kk);
+#pragma GCC unroll 16
+      for (int r = 0; r < kRows; ++r) {
+        const typename V::Vec value = S::load(a + r * row_stride + kk);
+#pragma GCC unroll 16
+        for (int c = 0; c < kColumns; ++c) sum[r][c] = V::fma(sum[r][c], value, x[c]);
+      }
+    }
+    if (rest > 0) {
+      typename V::Vec x[kColumns];
+#pragma GCC unroll 16
+      for (int c = 0; c < kColumns; ++c) {
+        x[c] = V::Same::load_part(b + c * column_stride + whole, rest);
+      }
+#pragma GCC unroll 16
+      for (int r = 0; r < kRows; ++r) {
+        const typename V::Vec value = S::load_part(a + r * row_stride + whole, rest);
+#pragma GCC unroll 16
+        for (int c = 0; c < kColumns; ++c) sum[r][c] = V::fma(sum[r][c], value, x[c]);
+      }
+    }
+  }
+  Acc* out = static_cast<Acc*>(t.out);
+#pragma GCC unroll 16
+  for (int r = 0; r < kRows; ++r) {
+#pragma GCC unroll 16
+    for (int c = 0; c < kColumns; ++c) {
+      out[r * t.out_stride + c] = V::sum(sum[r][c]) + static_cast<const Acc*>(t.bias)[r];
+    }
+  }
+}
+
+template <class V, class S, int... kTiles>
+void pick_dot(const DotTask& t, std::integer_sequence<int, kTiles...>) {
+  static constexpr void (*kBySize[])(const DotTask&) = {
+      dot_tile<V, S, kTiles / V::kDotColumns + 1, kTiles % V::kDotColumns + 1>...};
+  kBySize[(t.rows - 1) * V::kDotColumns + t.dot_columns - 1](t);
+}
+
+template <class V, class S>
+void dot(const DotTask& t) {
+  pick_dot<V, S>(t, std::make_integer_sequence<int, V::kDotRows * V::kDotColumns>());
+}
+
+template <class V, class S>
+SPARSE_AUTOTUNE_TARGET void pack_rows(const PackTask& t) {
+  const typename S::Type* from = static_cast<const typename S::Type*>(t.b);
+  typename V::Acc* to = static_cast<typename V::Acc*>(t.strip);
+  for (int64_t kk = 0; kk < t.depth; ++kk, from += t.ldb, to += t.width) {
+    int64_t c = 0;
+    for (; c + V::kLanes <= t.columns; c += V::kLanes) V::store(to + c, S::load(from + c));
+    if (c < t.columns) {
+      V::store(to + c, S::load_part(from + c, static_cast<int>(t.columns - c)));
+      c += V::kLanes;
+    }
+    for (; c < t.width; c += V::kLanes) V::store(to + c, V::zero());
+  }
+}
+
+// A square of kLanes columns at a time, turned in registers.
+template <class V, class S>
+SPARSE_AUTOTUNE_TARGET void pack_columns(const PackTask& t) {
+  const typename S::Type* from = static_cast<const typename S::Type*>(t.b);
+  typename V::Acc* to = static_cast<typename V::Acc*>(t.strip);
+  for (int64_t c = 0; c < t.width; c += V::kLanes) {
+    for (int64_t kk = 0; kk < t.depth; kk += V::kLanes) {
+      const int64_t left = t.depth - kk;
+      const int64_t rows = left < V::kLanes ? left : V::kLanes;
+      typename V::Vec square[V::kLanes];
+      for (int i = 0; i < V::kLanes; ++i) {
+        if (c + i >= t.columns) {
+          square[i] = V::zero();
+        } else if (rows == V::kLanes) {
+          square[i] = S::load(from + (c + i) * t.ldb + kk);
+        } else {
+          square[i] = S::load_part(from + (c + i) * t.ldb + kk, static_cast<int>(rows));
+        }
+      }
+      V::transpose(square);
+      for (int i = 0; i < rows; ++i) V::store(to + (kk + i) * t.width + c, square[i]);
+    }
+  }
+}
+
+template <class V, class S>
+void pack(const PackTask& t) {
+  if (t.layout == Layout::kRowMajor) {
+    pack_rows<V, S>(t);
+  } else {
+    pack_columns<V, S>(t);
+  }
+}
+
+template <class V, class S>
+SPARSE_AUTOTUNE_TARGET void widen(const void* from, int64_t count, void* to) {
+  const typename S::Type* source = static_cast<const typename S::Type*>(from);
+  typename V::Acc* target = static_cast<typename V::Acc*>(to);
+  int64_t i = 0;
+  for (; i + V::kLanes <= count; i += V::kLanes) V::store(target + i, S::load(source + i));
+  if (i < count) {
+    const int rest = static_cast<int>(count - i);
+    V::Same::store_part(target + i, S::load_part(source + i, rest), rest);
+  }
+}
+
+template <class V, class S>
+SPARSE_AUTOTUNE_TARGET void store_rows(const StoreTask& t) {
+  const typename V::Acc* from = static_cast<const typename V::Acc*>(t.tile);
+  typename S::Type* to = static_cast<typename S::Type*>(t.c);
+  for (int64_t r = 0; r < t.rows; ++r, from += t.tile_stride, to += t.ldc) {
+    int64_t c = 0;
+    for (; c + V::kLanes <= t.columns; c += V::kLanes) S::store(to + c, V::load(from + c));
+    if (c < t.columns) {
+      S::store_part(to + c, V::load(from + c), static_cast<int>(t.columns - c));
+    }
+  }
+}
+
+template <class V, class S>
+SPARSE_AUTOTUNE_TARGET void store_columns(const StoreTask& t) {
+  const typename V::Acc* from = static_cast<const typename V::Acc*>(t.tile);
+  typename S::Type* to = static_cast<typename S::Type*>(t.c);
+  for (int64_t r = 0; r < t.rows; r += V::kLanes) {
+    const int64_t left = t.rows - r;
+    const int64_t rows = left < V::kLanes ? left : V::kLanes;
+    for (int64_t c = 0; c < t.columns; c += V::kLanes) {
+      typename V::Vec square[V::kLanes];
+      for (int i = 0; i < V::kLanes; ++i) {
+        square[i] = i < rows ? V::load(from + (r + i) * t.tile_stride + c) : V::zero();
+      }
+      V::transpose(square);
+      for (int i = 0; i < V::kLanes && c + i < t.columns; ++i) {
+        if (rows == V::kLanes) {
+          S::store(to + (c + i) * t.ldc + r, square[i]);
+        } else {
+          S::store_part(to + (c + i) * t.ldc + r, square[i], static_cast<int>(rows));
+        }
+      }
+    }
+  }
+}
+
+// The tile's rows must be readable up to the next multiple of kLanes columns.
+template <class V, class S>
+void store(const StoreTask& t) {
+  if (t.layout == Layout::kRowMajor) {
+    store_rows<V, S>(t);
+  } else {
+    store_columns<V, S>(t);
+  }
+}
+
+// Types stored as they are accumulated are multiplied in place; others are widened first.
+template <class V, class S>
+constexpr Microkernels kernels_for() {
+  Microkernels k{};
+  k.lanes = V::kLanes;
+  k.rows = V::kRows;
+  k.vectors = V::kVectors;
+  k.pair = 1;
+  k.dot_rows = V::kDotRows;
+  k.dot_columns = V::kDotColumns;
+  k.multiply = multiply<V>;
+  k.dot = dot<V, S>;
+  k.pack = pack<V, S>;
+  k.widen = size_of(S::kDType) == static_cast<int64_t>(sizeof(typename V::Acc)) ? nullptr
+                                                                                 : widen<V, S>;
+  k.store = store<V, S>;
+  return k;
+}
+
+}  // namespace
+}  // namespace sparse_autotune::cpu_tiled

@@ -1,0 +1,65 @@
+// How cpu_tiled divides a product among threads: by stored blocks, not by rows.
+//
+// A unit is a span of rows of one block row. Units lie on a line, each as long as its row has
+// blocks, plus one; slots are equal parts of that line and a unit belongs to the slot in which it
+// starts. Every output element is thus computed by one slot, in the order of its blocks, whatever
+// the number of threads: results do not depend on it.
+#pragma once
+
+#include "kernels/cpu/tiled.h"
+
+namespace sparse_autotune::cpu_tiled {
+
+class Partition {
+ public:
+  // `spans` units per block row; the line is repeated `copies` times (column panels, batches).
+  Partition(Indices crow_indices, int64_t rows, int64_t spans, int64_t copies, int64_t slots)
+      : crow_(crow_indices),
+        rows_(rows),
+        spans_(spans),
+        length_((crow_indices[rows] + rows) * spans),
+        copies_(copies),
+        slots_(slots) {}
+
+  // Calls visit(copy, block_row, span) for every unit of the slot.
+  template <typename Visit>
+  void for_each_unit(int64_t slot, Visit&& visit) const {
+    const int64_t begin = boundary(slot), end = boundary(slot + 1);
+    if (begin >= end) return;
+    for (int64_t copy = begin / length_; copy < copies_ && copy * length_ < end; ++copy) {
+      visit_part(copy, std::max<int64_t>(begin - copy * length_, 0),
+                 std::min(end - copy * length_, length_), visit);
+    }
+  }
+
+ private:
+  // In two steps, so that no product of large numbers overflows.
+  int64_t boundary(int64_t slot) const {
+    const int64_t total = length_ * copies_;
+    return total / slots_ * slot + total % slots_ * slot / slots_;
+  }
+  int64_t start(int64_t row) const { return (crow_[row] + row) * spans_; }
+
+  template <typename Visit>
+  void visit_part(int64_t copy, int64_t begin, int64_t end, Visit& visit) const {
+    int64_t low = 0, high = rows_;  // the last row that starts at or before `begin`
+    while (high - low > 1) {
+      const int64_t middle = low + (high - low) / 2;
+      (start(middle) <= begin ? low : high) = middle;
+    }
+    for (int64_t row = low; row < rows_; ++row) {
+      const int64_t length = crow_[row + 1] - crow_[row] + 1;
+      int64_t at = start(row);
+      if (at >= end) return;
+      for (int64_t span = 0; span < spans_; ++span, at += length) {
+        if (at >= end) return;
+        if (at >= begin) visit(copy, row, span);
+      }
+    }
+  }
+
+  Indices crow_;
+  int64_t rows_, spans_, length_, copies_, slots_;
+};
+
+}  // namespace sparse_autotune::cpu_tiled

@@ -1,0 +1,13 @@
+// BSR to a dense matrix, on the GPU.
+#pragma once
+
+#include "variant.h"
+
+namespace sparse_autotune {
+
+// Writes A as stored (not op(A)) to `dst`: row-major and contiguous, (block rows * block_m) x
+// (block columns * block_k), zeros where no block is stored. `dst` is aligned to the element at
+// least; any block size and dtype. Only enqueues work on the launch's stream.
+Status densify_cuda(const Problem& problem, const Launch& launch, void* dst);
+
+}  // namespace sparse_autotune

@@ -1,0 +1,79 @@
+// cp.async: copies from global to shared memory that go on while the thread computes.
+//
+// A thread's copies since its last commit form a group; cp_async_wait(n) returns when all but its
+// newest n groups have landed. Other threads see them after the next __syncthreads().
+// Shared addresses are 32-bit byte addresses, as __cvta_generic_to_shared gives them.
+#pragma once
+
+#include <cstdint>
+
+namespace sparse_autotune {
+
+// Copies the first `bytes` of 16 and writes zeros for the rest; nothing else is read.
+// `from` and `to` are 16-byte aligned.
+__device__ __forceinline__ void cp_async_16(uint32_t to, const void* from, int bytes) {
+  asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;\n" ::"r"(to), "l"(from),
+               "r"(bytes)
+               : "memory");
+}
+
+// The same for 4 bytes, 4-byte aligned.
+__device__ __forceinline__ void cp_async_4(uint32_t to, const void* from, int bytes) {
+  asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;\n" ::"r"(to), "l"(from), "r"(bytes)
+               : "memory");
+}
+
+__device__ __forceinline__ void cp_async_commit() {
+  asm volatile("cp.async.commit_group;\n" ::: "memory");
+}
+
+template <int kPending>
+__device__ __forceinline__ void cp_async_wait() {
+  asm volatile("cp.async.wait_group %0;\n" ::"n"(kPending) : "memory");
+}
+
+// `pending` from 0 to 6; the instruction wants an immediate. Waiting for more is always safe.
+__device__ __forceinline__ void cp_async_wait(int pending) {
+  switch (pending) {
+    case 1: cp_async_wait<1>(); break;
+    case 2: cp_async_wait<2>(); break;
+    case 3: cp_async_wait<3>(); break;
+    case 4: cp_async_wait<4>(); break;
+    case 5: cp_async_wait<5>(); break;
+    case 6: cp_async_wait<6>(); break;
+    default: cp_async_wait<0>(); break;
+  }
+}
+
+__device__ __forceinline__ void store_shared_16(uint32_t to, uint4 x) {
+  asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};\n" ::"r"(to), "r"(x.x), "r"(x.y),
+               "r"(x.z), "r"(x.w)
+               : "memory");
+}
+
+// Copies one 16-byte chunk whose source is aligned to `alignment` < 16 bytes only: the first
+// `bytes` of it, zeros for the rest. By the end of the group, or at once for single halves.
+template <typename T>
+__device__ __forceinline__ void copy_chunk_narrow(uint32_t to, const T* from, int bytes,
+                                                  int alignment) {
+  if (alignment >= 4) {
+    const char* source = reinterpret_cast<const char*>(from);
+#pragma unroll
+    for (int i = 0; i < 16; i += 4) {
+      const int some = min(max(bytes - i, 0), 4);
+      cp_async_4(to + i, some > 0 ? source + i : source, some);
+    }
+    return;
+  }
+  const auto* source = reinterpret_cast<const unsigned short*>(from);
+  uint32_t word[4];
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    const uint32_t low = 4 * i < bytes ? source[2 * i] : 0;
+    const uint32_t high = 4 * i + 2 < bytes ? source[2 * i + 1] : 0;
+    word[i] = low | high << 16;
+  }
+  store_shared_16(to, make_uint4(word[0], word[1], word[2], word[3]));
+}
+
+}  // namespace sparse_autotune

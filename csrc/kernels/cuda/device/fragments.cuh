@@ -1,0 +1,77 @@
+// What one warp multiplies in one slice of k: loading it from swizzled tiles, multiplying it.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/cuda/device/mma.cuh"
+#include "kernels/cuda/device/swizzle.cuh"
+#include "kernels/cuda/device/tile_loader.cuh"
+
+namespace sparse_autotune {
+
+// A warp's parts of A and B over one slice, in registers.
+template <typename T, typename Tile, bool kRowMajorB>
+struct Fragments {
+  static constexpr int kM = Tile::kWarpM / 16, kN = Tile::kWarpN / 16;
+  static constexpr int kRowBytes = Tile::kN * sizeof(T);
+  static constexpr bool kTf32 = sizeof(T) == 4;
+
+  uint32_t a[kM][4], b[kN][4];
+
+  // Byte offsets within the tiles of A and B that this lane reads for slice 0.
+  static __device__ __forceinline__ uint32_t a_offset() {
+    const int lane = threadIdx.x % 32, warp_m = threadIdx.x / 32 / Tile::kWarpsN;
+    return chunk_offset<Tile::kStepBytes>(warp_m * Tile::kWarpM + lane % 16, lane / 16);
+  }
+  static __device__ __forceinline__ uint32_t b_offset() {
+    const int lane = threadIdx.x % 32, n = threadIdx.x / 32 % Tile::kWarpsN * Tile::kWarpN;
+    if constexpr (!kRowMajorB) {
+      return chunk_offset<Tile::kStepBytes>(n + lane / 16 * 8 + lane % 8, lane / 8 % 2);
+    } else if constexpr (!kTf32) {
+      return chunk_offset<kRowBytes>(lane % 16, n / kChunk<T> + lane / 16);
+    } else {
+      const int column = n + lane / 4;
+      return chunk_offset<kRowBytes>(lane % 4, column / 4) + column % 4 * 4;
+    }
+  }
+
+  __device__ __forceinline__ void load(uint32_t a_address, uint32_t b_address, int slice) {
+#pragma unroll
+    for (int i = 0; i < kM; ++i) {
+      ldmatrix(a[i], (a_address ^ slice * kSliceBytes) + i * 16 * Tile::kStepBytes);
+    }
+#pragma unroll
+    for (int j = 0; j < kN; ++j) {
+      if constexpr (!kRowMajorB) {
+        ldmatrix(b[j], (b_address ^ slice * kSliceBytes) + j * 16 * Tile::kStepBytes);
+      } else if constexpr (!kTf32) {
+        ldmatrix_transposed(b[j], (b_address ^ j * 32) + slice * 16 * kRowBytes);
+      } else {
+        // ldmatrix transposes halves only. Word i: 8 columns i / 2, k's upper half i % 2.
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+          const uint32_t moved = (4 * j + i / 2 * 2) * 16 ^ swizzle<kRowBytes>(i % 2 * 4) << 4;
+          b[j][i] = load_shared_32((b_address ^ moved) + (slice * 8 + i % 2 * 4) * kRowBytes);
+        }
+      }
+    }
+    if constexpr (kTf32) {
+#pragma unroll
+      for (int i = 0; i < 4 * kM; ++i) a[i / 4][i % 4] = round_to_tf32(a[i / 4][i % 4]);
+#pragma unroll
+      for (int i = 0; i < 4 * kN; ++i) b[i / 4][i % 4] = round_to_tf32(b[i / 4][i % 4]);
+    }
+  }
+
+  __device__ __forceinline__ void multiply(float* sum) const {
+#pragma unroll
+    for (int i = 0; i < kM; ++i) {
+#pragma unroll
+      for (int j = 0; j < 2 * kN; ++j) {
+        mma<T>(sum + (i * 2 * kN + j) * 4, a[i], b[j / 2] + j % 2 * 2);
+      }
+    }
+  }
+};
+
+}  // namespace sparse_autotune

@@ -1,0 +1,167 @@
+// The readable CUDA kernel: every block size, every dtype, any alignment. Read this one first.
+//
+// One thread block owns `kRows` rows of one block row and 64 columns of C; a thread owns one column
+// and kRows / 4 of the rows. It walks the block row's stored blocks; all threads of a warp share the
+// element of A (a broadcast from cache) and read neighbouring elements of B.
+// Data path: global memory -> registers. Accumulates in fp32 (fp64 for fp64).
+// Requires: nothing. Wins: odd block sizes, and fp64 on small problems.
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+#include <cuda_runtime.h>
+
+#include <algorithm>
+
+#include "kernels/activation.h"
+#include "kernels/cuda/cuda_status.h"
+#include "variant.h"
+
+namespace sparse_autotune {
+namespace {
+
+constexpr int kColumns = 64;  // of C per thread block
+constexpr int kLanes = 4;     // threads that share a column
+
+template <typename T>
+struct Accumulator {
+  using Type = float;
+};
+template <>
+struct Accumulator<double> {
+  using Type = double;
+};
+
+struct Arguments {
+  const void* crow_indices;
+  const void* col_indices;
+  const void* values;
+  const void* b;
+  const void* bias;
+  void* c;
+  int64_t block_rows, strips, n, block_m, block_k, batch;
+  // Elements from one row to the next and from one column to the next.
+  int64_t b_row, b_col, b_batch, c_row, c_col, c_batch;
+  Activation activation;
+};
+
+template <typename T, typename Index, int kRowsPerThread>
+__global__ void __launch_bounds__(kColumns* kLanes) simt_kernel(const Arguments a) {
+  using Acc = typename Accumulator<T>::Type;
+  const int64_t block_row = blockIdx.x / a.strips;
+  const int64_t first_row = (blockIdx.x % a.strips) * (kRowsPerThread * kLanes) + threadIdx.y;
+  const auto* crow = static_cast<const Index*>(a.crow_indices);
+  const auto* col = static_cast<const Index*>(a.col_indices);
+  const int64_t begin = crow[block_row], end = crow[block_row + 1];
+
+  for (int64_t batch = blockIdx.z; batch < a.batch; batch += gridDim.z) {
+    const T* b = static_cast<const T*>(a.b) + batch * a.b_batch;
+    T* c = static_cast<T*>(a.c) + batch * a.c_batch;
+    for (int64_t strip = blockIdx.y; strip * kColumns < a.n; strip += gridDim.y) {
+      const int64_t j = strip * kColumns + threadIdx.x;
+      if (j >= a.n) continue;
+      Acc sum[kRowsPerThread] = {};
+      for (int64_t p = begin; p < end; ++p) {
+        const T* block = static_cast<const T*>(a.values) + p * a.block_m * a.block_k;
+        const T* b_rows = b + col[p] * a.block_k * a.b_row + j * a.b_col;
+        for (int64_t kk = 0; kk < a.block_k; ++kk) {
+          const Acc b_value = static_cast<Acc>(b_rows[kk * a.b_row]);
+#pragma unroll
+          for (int r = 0; r < kRowsPerThread; ++r) {
+            const int64_t row = first_row + r * kLanes;
+            if (row < a.block_m) sum[r] += static_cast<Acc>(block[row * a.block_k + kk]) * b_value;
+          }
+        }
+      }
+#pragma unroll
+      for (int r = 0; r < kRowsPerThread; ++r) {
+        const int64_t row = first_row + r * kLanes;
+        if (row >= a.block_m) continue;
+        const int64_t i = block_row * a.block_m + row;
+        if (a.bias != nullptr) sum[r] += static_cast<Acc>(static_cast<const T*>(a.bias)[i]);
+        c[i * a.c_row + j * a.c_col] = static_cast<T>(activate(sum[r], a.activation));
+      }
+    }
+  }
+}
+
+template <typename T, int kRowsPerThread>
+Status launch_typed(const Problem& p, const Arguments& a, cudaStream_t stream) {
+  const dim3 grid(static_cast<unsigned>(a.block_rows * a.strips),
+                  static_cast<unsigned>(std::min<int64_t>(ceil_div(p.n, kColumns), 65535)),
+                  static_cast<unsigned>(std::min<int64_t>(p.batch, 65535)));
+  const dim3 threads(kColumns, kLanes);
+  if (p.index_type == IndexType::kInt64) {
+    simt_kernel<T, int64_t, kRowsPerThread><<<grid, threads, 0, stream>>>(a);
+  } else {
+    simt_kernel<T, int32_t, kRowsPerThread><<<grid, threads, 0, stream>>>(a);
+  }
+  return to_status(cudaGetLastError(), "simt");
+}
+
+template <int kRowsPerThread>
+class Simt final : public Variant {
+ public:
+  using Variant::Variant;
+
+  Support supports(const Problem& p, const Device&) const override {
+    if (p.transpose) return Support::no("simt computes A @ B, not A^T @ B");
+    if (block_rows(p) * strips(p) > INT32_MAX) {
+      return Support::no("more than 2^31 - 1 thread blocks in a grid");
+    }
+    return Support::yes();
+  }
+
+  double estimate_us(const Problem& p, const Device& d) const override {
+    const double peak = p.dtype == DType::kFloat64 ? d.fp64_tflops : d.fp32_tflops;
+    // One load of A and a quarter load of B per FMA: the load units bound it. Idle rows count.
+    const double used = static_cast<double>(p.block_m) / (strips(p) * kRowsPerThread * kLanes);
+    const double rate = peak * (kRowsPerThread > 1 ? 0.12 : 0.05);
+    return roofline_us(nnz_flops(p) / used, rate, compulsory_bytes(p), d.memory_gbps, 3.0);
+  }
+
+  Status launch(const Problem& p, const Launch& l) const override {
+    const bool b_rows = p.b_layout == Layout::kRowMajor, c_rows = p.c_layout == Layout::kRowMajor;
+    Arguments a{};
+    a.crow_indices = l.crow_indices;
+    a.col_indices = l.col_indices;
+    a.values = l.values;
+    a.b = l.b;
+    a.bias = l.bias;
+    a.c = l.c;
+    a.block_rows = block_rows(p);
+    a.strips = strips(p);
+    a.n = p.n;
+    a.block_m = p.block_m;
+    a.block_k = p.block_k;
+    a.batch = p.batch;
+    a.b_row = b_rows ? p.ldb : 1;
+    a.b_col = b_rows ? 1 : p.ldb;
+    a.b_batch = p.b_batch_stride;
+    a.c_row = c_rows ? p.ldc : 1;
+    a.c_col = c_rows ? 1 : p.ldc;
+    a.c_batch = p.c_batch_stride;
+    a.activation = p.activation;
+    const auto stream = static_cast<cudaStream_t>(l.stream);
+    switch (p.dtype) {
+      case DType::kFloat16:
+        return launch_typed<__half, kRowsPerThread>(p, a, stream);
+      case DType::kBFloat16:
+        return launch_typed<__nv_bfloat16, kRowsPerThread>(p, a, stream);
+      case DType::kFloat32:
+        return launch_typed<float, kRowsPerThread>(p, a, stream);
+      case DType::kFloat64:
+        return launch_typed<double, kRowsPerThread>(p, a, stream);
+    }
+    return Status::failed(StatusCode::kLaunchFailed, "simt: unknown dtype");
+  }
+
+ private:
+  static int64_t strips(const Problem& p) { return ceil_div(p.block_m, kRowsPerThread * kLanes); }
+};
+
+const Simt<1> kSimtRows4{DeviceType::kCuda, "simt/rows4"};
+const Simt<4> kSimtRows16{DeviceType::kCuda, "simt/rows16"};
+const Registration kRegisterRows4{kSimtRows4};
+const Registration kRegisterRows16{kSimtRows16};
+
+}  // namespace
+}  // namespace sparse_autotune

@@ -1,0 +1,71 @@
+// The generic cusparseSpMM on the BSR matrix as it is: nothing is converted.
+//
+// Documented limits: square row-major blocks, A not transposed, any layout of B and C, 32- and
+// 64-bit indices, half types accumulated in fp32. No tensor cores: 10 nnz TFLOP/s on an H200.
+#include "libraries/cusparse_spmm.h"
+#include "variant.h"
+
+namespace sparse_autotune {
+namespace {
+
+constexpr int kSpmmOnBsrVersion = 12501;  // CUDA 12.5 update 1
+
+Status describe(const Problem& p, const void* crow, const void* col, const void* values,
+                SparseMatrix& a) {
+  const cusparseIndexType_t index =
+      p.index_type == IndexType::kInt64 ? CUSPARSE_INDEX_64I : CUSPARSE_INDEX_32I;
+  return to_status(
+      cusparse().create_bsr(a.put(), block_rows(p), block_cols(p), p.nnzb, p.block_m, p.block_k,
+                            const_cast<void*>(crow), const_cast<void*>(col),
+                            const_cast<void*>(values), index, index, CUSPARSE_INDEX_BASE_ZERO,
+                            cuda_type(p.dtype), CUSPARSE_ORDER_ROW),
+      "cusparseCreateBsr");
+}
+
+class CuSparseBsr final : public Variant {
+ public:
+  CuSparseBsr(std::string_view name, cusparseSpMMAlg_t algorithm)
+      : Variant(DeviceType::kCuda, name), algorithm_(algorithm) {}
+
+  Support supports(const Problem& p, const Device&) const override {
+    if (Support s = cusparse_since(kSpmmOnBsrVersion, "SpMM on BSR matrices"); !s) return s;
+    if (p.transpose) return Support::no("cuSPARSE computes A @ B with a BSR A, not A^T @ B");
+    if (p.block_m != p.block_k) {
+      return Support::no("cuSPARSE takes square blocks, these are " + std::to_string(p.block_m) +
+                         "x" + std::to_string(p.block_k));
+    }
+    // With 32-bit indices cuSPARSE computes offsets in 32 bits too.
+    if (p.index_type == IndexType::kInt32 &&
+        (p.nnzb > INT32_MAX / (p.block_m * p.block_k) || !dense_fits_int32(p))) {
+      return Support::no("with int32 indices, values, B and C may span 2^31 - 1 elements at most");
+    }
+    return Support::yes();
+  }
+
+  double estimate_us(const Problem& p, const Device& d) const override {
+    const double peak = p.dtype == DType::kFloat64 ? d.fp64_tflops : d.fp32_tflops;
+    return roofline_us(nnz_flops(p), 0.15 * peak, compulsory_bytes(p), d.memory_gbps,
+                       6.0 * static_cast<double>(p.batch));
+  }
+
+  int64_t workspace_bytes(const Problem& p, const Device& d) const override {
+    SparseMatrix a;
+    if (!describe(p, unused_address(), unused_address(), unused_address(), a)) return 0;
+    return spmm_workspace_bytes(p, d, a, algorithm_);
+  }
+
+  Status launch(const Problem& p, const Launch& l) const override {
+    SparseMatrix a;
+    if (Status s = describe(p, l.crow_indices, l.col_indices, l.values, a); !s) return s;
+    return spmm(p, l, a, algorithm_);
+  }
+
+ private:
+  cusparseSpMMAlg_t algorithm_;
+};
+
+const CuSparseBsr kAlg1{"cusparse_bsr/alg1", CUSPARSE_SPMM_BSR_ALG1};
+const Registration kRegisterAlg1{kAlg1};
+
+}  // namespace
+}  // namespace sparse_autotune

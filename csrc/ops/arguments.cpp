@@ -1,0 +1,236 @@
+#include "ops/arguments.h"
+
+#include <torch/csrc/inductor/aoti_torch/c/shim.h>
+#include <torch/csrc/stable/ops.h>
+
+#include <stdexcept>
+
+#include "autotune/settings.h"
+
+namespace sparse_autotune {
+
+void refuse(const std::string& text) { throw std::runtime_error("sparse_autotune: " + text); }
+
+namespace {
+
+int32_t dtype_of(const Tensor& tensor) {
+  int32_t dtype = -1;
+  TORCH_ERROR_CODE_CHECK(aoti_torch_get_dtype(tensor.get(), &dtype));
+  return dtype;
+}
+
+DType value_dtype(const Tensor& values) {
+  for (const DType d : {DType::kFloat16, DType::kBFloat16, DType::kFloat32, DType::kFloat64}) {
+    if (dtype_of(values) == torch_dtype(d)) return d;
+  }
+  refuse("values must be float16, bfloat16, float32 or float64");
+}
+
+IndexType index_type(const Tensor& indices) {
+  for (const IndexType t : {IndexType::kInt32, IndexType::kInt64}) {
+    if (dtype_of(indices) == torch_dtype(t)) return t;
+  }
+  refuse("indices must be int32 or int64");
+}
+
+bool same_device(const Tensor& a, const Tensor& b) {
+  return a.is_cpu() == b.is_cpu() && a.is_cuda() == b.is_cuda() &&
+         (a.is_cpu() || a.get_device_index() == b.get_device_index());
+}
+
+void expect(bool holds, const char* rule) {
+  if (!holds) refuse(rule);
+}
+
+// Where the two matrix dimensions of `dense` and of the result lie. -1: a vector has no n.
+struct Axes {
+  int64_t lead;  // leading dimensions
+  int64_t k, n;  // in dense
+  int64_t m, result_n;
+};
+
+Axes axes_of(const MatmulArguments& a) {
+  const int64_t dims = a.dense.dim();
+  expect(dims >= 1, "dense must have at least one dimension");
+  if (dims == 1) return {0, 0, -1, 0, -1};
+  const int64_t last = dims - 1, before = dims - 2;
+  return a.sparse_right ? Axes{dims - 2, last, before, last, before}
+                        : Axes{dims - 2, before, last, before, last};
+}
+
+void check_operands(const MatmulArguments& a) {
+  expect(a.values.dim() == 3, "values must have shape (nnzb, block_m, block_k)");
+  expect(a.crow_indices.dim() == 1 && a.col_indices.dim() == 1, "indices must be vectors");
+  const int64_t block_m = a.values.size(1), block_k = a.values.size(2);
+  expect(block_m > 0 && block_k > 0, "a block must have at least one row and one column");
+  expect(a.rows >= 0 && a.rows % block_m == 0, "block_m must divide the rows of the matrix");
+  expect(a.cols >= 0 && a.cols % block_k == 0, "block_k must divide the columns of the matrix");
+  expect(a.crow_indices.size(0) == a.rows / block_m + 1,
+         "crow_indices must have one entry more than there are block rows");
+  expect(a.col_indices.size(0) == a.values.size(0), "col_indices and values must agree on nnzb");
+  expect(index_type(a.crow_indices) == index_type(a.col_indices), "indices must share one dtype");
+  expect(a.values.is_cpu() || a.values.is_cuda(), "tensors must be on the CPU or on a CUDA device");
+  expect(same_device(a.values, a.dense) && same_device(a.values, a.crow_indices) &&
+             same_device(a.values, a.col_indices),
+         "all tensors must be on one device");
+  expect(dtype_of(a.values) == dtype_of(a.dense), "values and dense must share one dtype");
+  expect(a.activation >= 0 && a.activation <= static_cast<int64_t>(Activation::kSilu),
+         "activation must be one of 0 to 4");
+  // A product on the right with A is one on the left with A^T, and the other way round.
+  const bool transposed = a.transpose != a.sparse_right;
+  const int64_t inner = transposed ? a.rows : a.cols;
+  expect(a.dense.size(axes_of(a).k) == inner, "the inner dimensions of the product must agree");
+  if (a.bias.has_value()) {
+    expect(a.bias->dim() == 1 && a.bias->size(0) == (transposed ? a.cols : a.rows),
+           "bias must have one value per row of the product");
+    expect(same_device(a.values, *a.bias) && dtype_of(*a.bias) == dtype_of(a.values),
+           "bias must have the device and dtype of values");
+  }
+}
+
+uint8_t alignment(const void* pointer, int64_t leading, int64_t batch_stride, int64_t item) {
+  const uint64_t bits = reinterpret_cast<uintptr_t>(pointer) |
+                        static_cast<uint64_t>(leading * item) |
+                        static_cast<uint64_t>(batch_stride * item) | 16u;
+  return static_cast<uint8_t>(bits & (~bits + 1));
+}
+
+// A dense matrix with `rows` x `cols` and free strides, as row-major or column-major.
+struct Matrix {
+  Layout layout;
+  int64_t leading;
+};
+std::optional<Matrix> as_matrix(int64_t rows, int64_t cols, int64_t row_stride,
+                                int64_t col_stride) {
+  const bool row_major = (cols == 1 || col_stride == 1) && (rows == 1 || row_stride >= cols);
+  const bool col_major = (rows == 1 || row_stride == 1) && (cols == 1 || col_stride >= rows);
+  // A single column is read along its length: column-major, whatever its other stride says.
+  if (col_major && (cols == 1 || !row_major)) {
+    return Matrix{Layout::kColMajor, cols == 1 ? rows : col_stride};
+  }
+  if (row_major) return Matrix{Layout::kRowMajor, rows == 1 ? cols : row_stride};
+  return std::nullopt;
+}
+
+// Strides of dense and result over one more dimension.
+struct Step {
+  int64_t size, b, c;
+};
+
+// Folds `outer` into `inner` where both operands walk it as one dimension.
+bool fold(Step& inner, const Step& outer) {
+  if (outer.size == 1) return true;
+  if (inner.size == 1) {
+    inner = outer;
+    return true;
+  }
+  if (outer.b != inner.b * inner.size || outer.c != inner.c * inner.size) return false;
+  inner.size *= outer.size;
+  return true;
+}
+
+}  // namespace
+
+std::vector<int64_t> result_sizes(const MatmulArguments& a) {
+  check_operands(a);
+  const Axes axes = axes_of(a);
+  std::vector<int64_t> sizes;
+  for (int64_t d = 0; d < a.dense.dim(); ++d) sizes.push_back(a.dense.size(d));
+  sizes[static_cast<size_t>(axes.m)] = a.transpose != a.sparse_right ? a.cols : a.rows;
+  return sizes;
+}
+
+std::optional<Product> bind_product(const MatmulArguments& a, const Tensor& result) {
+  const Axes axes = axes_of(a);
+  Product product;
+  Problem& p = product.problem;
+  const Tensor values = a.values.is_contiguous() ? a.values : torch::stable::contiguous(a.values);
+  const Tensor crow =
+      a.crow_indices.is_contiguous() ? a.crow_indices : torch::stable::contiguous(a.crow_indices);
+  const Tensor col =
+      a.col_indices.is_contiguous() ? a.col_indices : torch::stable::contiguous(a.col_indices);
+  product.kept_alive = {values, crow, col, a.dense, result};
+
+  p.op = Op::kMatmul;
+  p.device = values.is_cpu() ? DeviceType::kCpu : DeviceType::kCuda;
+  p.dtype = value_dtype(values);
+  p.index_type = index_type(crow);
+  p.block_m = values.size(1);
+  p.block_k = values.size(2);
+  p.nnzb = values.size(0);
+  p.transpose = a.transpose != a.sparse_right;
+  p.m = p.transpose ? a.cols : a.rows;
+  p.k = p.transpose ? a.rows : a.cols;
+  p.activation = static_cast<Activation>(a.activation);
+  p.frozen = a.frozen;
+  p.allow_tf32 = a.allow_tf32 && p.dtype == DType::kFloat32;
+  p.deterministic = a.deterministic;
+  p.exact_nonfinite = exact_nonfinite();
+  p.longest_row = -1;
+
+  Step n{1, 0, 0};
+  if (axes.n >= 0) n = {a.dense.size(axes.n), a.dense.stride(axes.n), result.stride(axes.result_n)};
+  std::vector<Step> lead;  // innermost first
+  for (int64_t d = axes.lead - 1; d >= 0; --d) {
+    const Step step{a.dense.size(d), a.dense.stride(d), result.stride(d)};
+    Step& inner = lead.empty() ? n : lead.back();
+    if (!fold(inner, step)) lead.push_back(step);
+  }
+  Step batch{1, 0, 0};
+  if (!lead.empty()) {
+    batch = lead.front();
+    for (size_t i = 1; i < lead.size(); ++i) {
+      product.outer.push_back({lead[i].size, lead[i].b, lead[i].c});
+    }
+  }
+  p.n = n.size;
+  p.batch = batch.size;
+  p.b_batch_stride = batch.b;
+  p.c_batch_stride = batch.c;
+
+  const auto c = as_matrix(p.m, p.n, result.stride(axes.m), n.c);
+  if (!c) return std::nullopt;
+  const auto b = as_matrix(p.k, p.n, a.dense.stride(axes.k), n.b);
+  if (!b) {  // neither rows nor columns contiguous: torch's own matmul copies here too
+    MatmulArguments contiguous = a;
+    contiguous.dense = torch::stable::contiguous(a.dense);
+    return bind_product(contiguous, result);
+  }
+  p.b_layout = b->layout;
+  p.ldb = b->leading;
+  p.c_layout = c->layout;
+  p.ldc = c->leading;
+
+  Launch& l = product.launch;
+  l.values = values.data_ptr();
+  l.crow_indices = crow.data_ptr();
+  l.col_indices = col.data_ptr();
+  l.b = a.dense.data_ptr();
+  l.c = result.data_ptr();
+  if (a.bias.has_value()) {
+    const Tensor bias =
+        a.bias->is_contiguous() ? *a.bias : torch::stable::contiguous(*a.bias);
+    product.kept_alive.push_back(bias);
+    l.bias = bias.data_ptr();
+    p.has_bias = true;
+  }
+  const int64_t item = size_of(p.dtype);
+  p.values_alignment = alignment(l.values, 0, 0, item);
+  p.b_alignment = alignment(l.b, p.ldb, p.b_batch_stride, item);
+  p.c_alignment = alignment(l.c, p.ldc, p.c_batch_stride, item);
+  for (const auto& outer : product.outer) {
+    p.b_alignment = std::min(p.b_alignment, alignment(nullptr, outer.b_stride, 0, item));
+    p.c_alignment = std::min(p.c_alignment, alignment(nullptr, outer.c_stride, 0, item));
+  }
+
+  product.pattern.crow_indices = l.crow_indices;
+  product.pattern.col_indices = l.col_indices;
+  product.pattern.nnzb = p.nnzb;
+  product.pattern.block_rows = a.rows / p.block_m;
+  product.pattern.block_cols = a.cols / p.block_k;
+  product.pattern.ordinal = values.is_cpu() ? -1 : values.get_device_index();
+  product.pattern.index_type = p.index_type;
+  return product;
+}
+
+}  // namespace sparse_autotune

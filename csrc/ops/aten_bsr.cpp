@@ -1,0 +1,73 @@
+// torch's own BSR product on the CPU (MKL), through the dispatcher.
+// Requires square blocks and fp32 or fp64. Its MKL handle is built anew with every call.
+#include <torch/csrc/stable/library.h>
+
+#include <optional>
+#include <vector>
+
+#include "kernels/cpu/apply_epilogue.h"
+#include "ops/dispatched.h"
+
+namespace sparse_autotune {
+namespace {
+
+class AtenBsr final : public Variant {
+ public:
+  using Variant::Variant;
+
+  Support supports(const Problem& p, const Device&) const override {
+    if (p.transpose) return Support::no("aten_bsr computes A @ B, not A^T @ B");
+    if (p.block_m != p.block_k) {
+      return Support::no("torch's BSR product needs square blocks, got " +
+                         std::to_string(p.block_m) + "x" + std::to_string(p.block_k));
+    }
+    if (is_half(p.dtype)) {
+      return Support::no("torch's BSR product on the CPU has no float16 and bfloat16");
+    }
+    return Support::yes();
+  }
+
+  double estimate_us(const Problem& p, const Device& d) const override {
+    const double rate = p.dtype == DType::kFloat64 ? d.fp64_tflops : d.fp32_tflops;
+    return roofline_us(nnz_flops(p), 0.15 * rate, compulsory_bytes(p), d.memory_gbps, 10.0);
+  }
+
+  Status launch(const Problem& p, const Launch& l) const override {
+    std::optional<Tensor> a;
+    Status status = guarded([&] { a = sparse_tensor(p, l); });
+    if (status) status = mm_into_c(*a, p, l);
+    if (status) apply_epilogue_cpu(p, l);
+    return status;
+  }
+
+ private:
+  static Tensor sparse_tensor(const Problem& p, const Launch& l) {
+    using torch::stable::detail::from;
+    const int32_t indices = torch_dtype(p.index_type), dtype = torch_dtype(p.dtype);
+    const Tensor crow = tensor_over(l.crow_indices, {block_rows(p) + 1}, {1}, indices, *l.device);
+    const Tensor col = tensor_over(l.col_indices, {p.nnzb}, {1}, indices, *l.device);
+    const Tensor values = tensor_over(l.values, {p.nnzb, p.block_m, p.block_k},
+                                      {p.block_m * p.block_k, p.block_k, 1}, dtype, *l.device);
+    const std::vector<int64_t> shape = {p.m, p.k};
+    const std::optional<bool> pinned;
+    StableIValue stack[8] = {
+        from(crow),
+        from(col),
+        from(values),
+        from(shape),
+        from(std::optional<torch::headeronly::ScalarType>()),
+        from(std::optional<torch::headeronly::Layout>()),
+        from(std::optional<torch::stable::Device>()),
+        from(pinned),
+    };
+    TORCH_ERROR_CODE_CHECK(torch_call_dispatcher("aten::_sparse_bsr_tensor_unsafe", "", stack,
+                                                 TORCH_ABI_VERSION));
+    return torch::stable::detail::to<Tensor>(stack[0]);
+  }
+};
+
+const AtenBsr kAtenBsr{DeviceType::kCpu, "aten_bsr/mkl"};
+const Registration kRegisterAtenBsr{kAtenBsr};
+
+}  // namespace
+}  // namespace sparse_autotune

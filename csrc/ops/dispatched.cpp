@@ -1,0 +1,53 @@
+#include "ops/dispatched.h"
+
+#include <torch/csrc/stable/library.h>
+
+#include <exception>
+
+namespace sparse_autotune {
+namespace {
+
+Tensor matrix_view(const void* data, int64_t offset, int64_t rows, int64_t cols, Layout layout,
+                   int64_t leading, DType dtype, const Device& device) {
+  const char* first = static_cast<const char*>(data) + offset * size_of(dtype);
+  const bool row_major = layout == Layout::kRowMajor;
+  return tensor_over(first, {rows, cols}, {row_major ? leading : 1, row_major ? 1 : leading},
+                     torch_dtype(dtype), device);
+}
+
+}  // namespace
+
+Tensor view_of_b(const Problem& p, const Launch& l, int64_t batch) {
+  return matrix_view(l.b, batch * p.b_batch_stride, p.k, p.n, p.b_layout, p.ldb, p.dtype,
+                     *l.device);
+}
+
+Tensor view_of_c(const Problem& p, const Launch& l, int64_t batch) {
+  return matrix_view(l.c, batch * p.c_batch_stride, p.m, p.n, p.c_layout, p.ldc, p.dtype,
+                     *l.device);
+}
+
+Status guarded(const std::function<void()>& call) {
+  try {
+    call();
+    return Status::ok();
+  } catch (const std::exception& error) {
+    const std::string text = error.what();
+    const bool memory = text.find("out of memory") != std::string::npos;
+    return Status::failed(memory ? StatusCode::kOutOfMemory : StatusCode::kLaunchFailed, text);
+  }
+}
+
+Status mm_into_c(const Tensor& a, const Problem& p, const Launch& l) {
+  return guarded([&] {
+    for (int64_t batch = 0; batch < p.batch; ++batch) {
+      StableIValue stack[3] = {torch::stable::detail::from(a),
+                               torch::stable::detail::from(view_of_b(p, l, batch)),
+                               torch::stable::detail::from(view_of_c(p, l, batch))};
+      TORCH_ERROR_CODE_CHECK(torch_call_dispatcher("aten::mm", "out", stack, TORCH_ABI_VERSION));
+      static_cast<void>(torch::stable::detail::to<Tensor>(stack[0]));
+    }
+  });
+}
+
+}  // namespace sparse_autotune

@@ -1,0 +1,21 @@
+// PyTorch's own operators as variants: views over a launch's memory, and calls by name.
+#pragma once
+
+#include <functional>
+
+#include "ops/torch_runtime.h"
+
+namespace sparse_autotune {
+
+// B and C of one matrix of the batch, with the strides that the problem gives them.
+Tensor view_of_b(const Problem& problem, const Launch& launch, int64_t batch);
+Tensor view_of_c(const Problem& problem, const Launch& launch, int64_t batch);
+
+// C = a @ B for every matrix of the batch through aten::mm.out; a failure of torch's is a Status.
+// torch's own precision settings and current stream hold.
+Status mm_into_c(const Tensor& a, const Problem& problem, const Launch& launch);
+
+// Runs `call`; what it throws becomes a Status.
+Status guarded(const std::function<void()>& call);
+
+}  // namespace sparse_autotune

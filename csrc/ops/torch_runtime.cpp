@@ -1,0 +1,153 @@
+#include "ops/torch_runtime.h"
+
+#include <torch/csrc/inductor/aoti_torch/c/shim.h>
+#include <torch/csrc/stable/library.h>
+#include <torch/csrc/stable/ops.h>
+
+#include <cstring>
+#include <string>
+
+#ifdef SPARSE_AUTOTUNE_WITH_CUDA
+#include <cuda_runtime_api.h>
+#include <dlfcn.h>
+
+#include "plan/capture_mode.h"
+#endif
+
+namespace sparse_autotune {
+namespace {
+
+int64_t version_of(const Tensor& tensor) {
+  StableIValue stack[1] = {torch::stable::detail::from(tensor)};
+  TORCH_ERROR_CODE_CHECK(
+      torch_call_dispatcher("aten::is_inference", "", stack, TORCH_ABI_VERSION));
+  if (torch::stable::detail::to<bool>(stack[0])) return -1;
+  stack[0] = torch::stable::detail::from(tensor);
+  TORCH_ERROR_CODE_CHECK(torch_call_dispatcher("aten::_version", "", stack, TORCH_ABI_VERSION));
+  return torch::stable::detail::to<int64_t>(stack[0]);
+}
+
+}  // namespace
+
+Parallel torch_parallel() {
+  Parallel parallel;
+  parallel.run = [](int64_t begin, int64_t end, int64_t grain, Parallel::Body body, void* context) {
+    TORCH_ERROR_CODE_CHECK(torch_parallel_for(begin, end, grain, body, context));
+  };
+  parallel.threads = static_cast<int>(torch::stable::get_num_threads());
+  return parallel;
+}
+
+#ifdef SPARSE_AUTOTUNE_WITH_CUDA
+
+void* current_stream(int ordinal) {
+  // Not linked: a CPU build of torch has no such function, and the one library must load there.
+  using Function = AOTITorchError (*)(int32_t, void**);
+  static const auto function = [] {
+    void* cuda = dlopen("libtorch_cuda.so", RTLD_LAZY | RTLD_NOLOAD);
+    return cuda == nullptr
+               ? nullptr
+               : reinterpret_cast<Function>(dlsym(cuda, "aoti_torch_get_current_cuda_stream"));
+  }();
+  STD_TORCH_CHECK(function != nullptr, "a CUDA tensor without libtorch_cuda");
+  void* stream = nullptr;
+  TORCH_ERROR_CODE_CHECK(function(ordinal, &stream));
+  return stream;
+}
+
+bool capturing(void* stream) { return is_capturing(static_cast<cudaStream_t>(stream)); }
+
+DeviceScope::DeviceScope(const Tensor& tensor) {
+  if (tensor.is_cpu()) return;
+  const int32_t ordinal = tensor.get_device_index();
+  cudaGetDevice(&previous_);
+  if (previous_ == ordinal) return;
+  DeviceGuardHandle guard = nullptr;
+  TORCH_ERROR_CODE_CHECK(aoti_torch_create_device_guard(ordinal, &guard));
+  guard_ = guard;
+  cudaSetDevice(ordinal);
+}
+
+DeviceScope::~DeviceScope() {
+  if (guard_ == nullptr) return;
+  cudaSetDevice(previous_);
+  aoti_torch_delete_device_guard(static_cast<DeviceGuardHandle>(guard_));
+}
+
+#else
+
+void* current_stream(int) { return nullptr; }
+bool capturing(void*) { return false; }
+DeviceScope::DeviceScope(const Tensor&) {}
+DeviceScope::~DeviceScope() = default;
+
+#endif
+
+std::array<int64_t, 2> versions_of(const Tensor& first, const Tensor& second) {
+  return {version_of(first), version_of(second)};
+}
+
+Tensor empty_strided(const Tensor& like, const int64_t* sizes, const int64_t* strides,
+                     int64_t dims) {
+  int32_t dtype = 0, device_type = 0, device_index = 0;
+  TORCH_ERROR_CODE_CHECK(aoti_torch_get_dtype(like.get(), &dtype));
+  TORCH_ERROR_CODE_CHECK(aoti_torch_get_device_type(like.get(), &device_type));
+  TORCH_ERROR_CODE_CHECK(aoti_torch_get_device_index(like.get(), &device_index));
+  AtenTensorHandle made = nullptr;
+  TORCH_ERROR_CODE_CHECK(
+      aoti_torch_empty_strided(dims, sizes, strides, dtype, device_type, device_index, &made));
+  return Tensor(made);
+}
+
+Tensor empty_bytes(const Tensor& like, int64_t bytes) {
+  int32_t device_type = 0, device_index = 0;
+  TORCH_ERROR_CODE_CHECK(aoti_torch_get_device_type(like.get(), &device_type));
+  TORCH_ERROR_CODE_CHECK(aoti_torch_get_device_index(like.get(), &device_index));
+  const int64_t stride = 1;
+  AtenTensorHandle made = nullptr;
+  TORCH_ERROR_CODE_CHECK(aoti_torch_empty_strided(1, &bytes, &stride, aoti_torch_dtype_uint8(),
+                                                  device_type, device_index, &made));
+  return Tensor(made);
+}
+
+Tensor tensor_over(const void* data, std::initializer_list<int64_t> sizes,
+                   std::initializer_list<int64_t> strides, int32_t dtype, const Device& device) {
+  const bool cpu = device.type == DeviceType::kCpu;
+  AtenTensorHandle made = nullptr;
+  TORCH_ERROR_CODE_CHECK(aoti_torch_create_tensor_from_blob(
+      const_cast<void*>(data), static_cast<int64_t>(sizes.size()), sizes.begin(), strides.begin(),
+      0, dtype, cpu ? aoti_torch_device_type_cpu() : aoti_torch_device_type_cuda(),
+      cpu ? 0 : device.ordinal, &made));
+  return Tensor(made);
+}
+
+int32_t torch_dtype(DType dtype) {
+  switch (dtype) {
+    case DType::kFloat16:
+      return aoti_torch_dtype_float16();
+    case DType::kBFloat16:
+      return aoti_torch_dtype_bfloat16();
+    case DType::kFloat32:
+      return aoti_torch_dtype_float32();
+    case DType::kFloat64:
+      return aoti_torch_dtype_float64();
+  }
+  return -1;
+}
+
+int32_t torch_dtype(IndexType type) {
+  return type == IndexType::kInt64 ? aoti_torch_dtype_int64() : aoti_torch_dtype_int32();
+}
+
+Tensor text_tensor(const std::string& text) {
+  const auto bytes = static_cast<int64_t>(text.size());
+  const int64_t stride = 1;
+  AtenTensorHandle made = nullptr;
+  TORCH_ERROR_CODE_CHECK(aoti_torch_empty_strided(1, &bytes, &stride, aoti_torch_dtype_uint8(),
+                                                  aoti_torch_device_type_cpu(), 0, &made));
+  Tensor tensor(made);
+  std::memcpy(tensor.data_ptr(), text.data(), text.size());
+  return tensor;
+}
+
+}  // namespace sparse_autotune

@@ -1,0 +1,58 @@
+// What the operators need of torch beyond tensors: stream, scratch, threads, version counters.
+#pragma once
+
+#include <torch/csrc/stable/tensor.h>
+
+#include <array>
+#include <cstdint>
+#include <initializer_list>
+#include <memory>
+#include <string>
+
+#include "variant.h"
+
+namespace sparse_autotune {
+
+using torch::stable::Tensor;
+
+// torch's own threads.
+Parallel torch_parallel();
+
+// torch's current stream on that device, a cudaStream_t.
+void* current_stream(int ordinal);
+
+// Whether work on `stream` is being captured into a CUDA graph.
+bool capturing(void* stream);
+
+// Makes `ordinal` the current device for torch and for the CUDA runtime linked into this library.
+class DeviceScope {
+ public:
+  explicit DeviceScope(const Tensor& tensor);
+  ~DeviceScope();
+  DeviceScope(const DeviceScope&) = delete;
+  DeviceScope& operator=(const DeviceScope&) = delete;
+
+ private:
+  void* guard_ = nullptr;
+  [[maybe_unused]] int previous_ = 0;
+};
+
+// Version counters of two tensors; -1 for a tensor made under inference mode, which has none and
+// counts as immutable.
+std::array<int64_t, 2> versions_of(const Tensor& first, const Tensor& second);
+
+// Uninitialised memory on the device of `like`, from torch's allocator.
+Tensor empty_strided(const Tensor& like, const int64_t* sizes, const int64_t* strides, int64_t dims);
+Tensor empty_bytes(const Tensor& like, int64_t bytes);
+
+// A tensor over memory that somebody else owns.
+Tensor tensor_over(const void* data, std::initializer_list<int64_t> sizes,
+                   std::initializer_list<int64_t> strides, int32_t dtype, const Device& device);
+
+int32_t torch_dtype(DType dtype);
+int32_t torch_dtype(IndexType type);
+
+// A uint8 tensor on the CPU that holds `text`: strings returned by operators leak in torch 2.11.
+Tensor text_tensor(const std::string& text);
+
+}  // namespace sparse_autotune

@@ -1,0 +1,68 @@
+#include "plan/frozen_copy.h"
+
+#include <cstdlib>
+#include <utility>
+
+namespace sparse_autotune {
+namespace detail {
+
+std::atomic<int64_t>& frozen_byte_count() {
+  static std::atomic<int64_t> count{0};
+  return count;
+}
+
+#ifndef SPARSE_AUTOTUNE_WITH_CUDA
+std::shared_ptr<FrozenCopy> make_frozen_copy_cuda(const Device&, int64_t, void*,
+                                                  std::shared_ptr<const void>, Status* status) {
+  *status = Status::failed(StatusCode::kOutOfMemory, "this build has no CUDA");
+  return nullptr;
+}
+Status wait_for_copy_cuda(void*) { return Status::ok(); }
+#endif
+
+}  // namespace detail
+
+namespace {
+
+class HostCopy final : public FrozenCopy {
+ public:
+  HostCopy(void* data, int64_t bytes, std::shared_ptr<const void> owner)
+      : owner_(std::move(owner)) {
+    data_ = data;
+    bytes_ = bytes;
+    detail::frozen_byte_count() += bytes;
+  }
+  ~HostCopy() override {
+    std::free(data_);
+    detail::frozen_byte_count() -= bytes_;
+  }
+  void used_by(void*) override {}  // a launch on the host is over when it returns
+
+ private:
+  std::shared_ptr<const void> owner_;
+};
+
+}  // namespace
+
+std::shared_ptr<FrozenCopy> make_frozen_copy(const Device& device, int64_t bytes, void* stream,
+                                             std::shared_ptr<const void> values_owner,
+                                             Status* status) {
+  if (device.type == DeviceType::kCuda) {
+    return detail::make_frozen_copy_cuda(device, bytes, stream, std::move(values_owner), status);
+  }
+  constexpr size_t kAlignment = 256;
+  void* data = std::aligned_alloc(kAlignment, static_cast<size_t>(ceil_div(bytes, 256) * 256));
+  if (data == nullptr) {
+    *status = Status::failed(StatusCode::kOutOfMemory, "no host memory for a frozen copy");
+    return nullptr;
+  }
+  return std::make_shared<HostCopy>(data, bytes, std::move(values_owner));
+}
+
+Status wait_for_copy(const Device& device, void* stream) {
+  return device.type == DeviceType::kCuda ? detail::wait_for_copy_cuda(stream) : Status::ok();
+}
+
+int64_t frozen_bytes() { return detail::frozen_byte_count(); }
+
+}  // namespace sparse_autotune

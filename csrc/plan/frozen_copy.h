@@ -1,0 +1,46 @@
+// A copy of frozen values in a variant's own form (densified, Blocked-ELL, repacked).
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+
+#include "variant.h"
+
+namespace sparse_autotune {
+
+// Memory of a frozen copy. It is freed once every stream and CUDA graph that used it is done.
+class FrozenCopy {
+ public:
+  virtual ~FrozenCopy() = default;
+  void* data() const { return data_; }
+  int64_t bytes() const { return bytes_; }
+  // To be called after each launch that reads the copy, with that launch's stream.
+  virtual void used_by(void* stream) = 0;
+
+ protected:
+  void* data_ = nullptr;
+  int64_t bytes_ = 0;
+};
+
+// Allocates without filling. `values_owner` keeps the values alive, so that no other values can
+// appear at their address. Null, with the reason in `status`, when there is no memory.
+std::shared_ptr<FrozenCopy> make_frozen_copy(const Device& device, int64_t bytes, void* stream,
+                                             std::shared_ptr<const void> values_owner,
+                                             Status* status);
+
+// Waits until `stream` has filled a copy, so that any stream may read it.
+Status wait_for_copy(const Device& device, void* stream);
+
+// Bytes in frozen copies of this process.
+int64_t frozen_bytes();
+
+namespace detail {
+std::atomic<int64_t>& frozen_byte_count();
+std::shared_ptr<FrozenCopy> make_frozen_copy_cuda(const Device& device, int64_t bytes, void* stream,
+                                                  std::shared_ptr<const void> values_owner,
+                                                  Status* status);
+Status wait_for_copy_cuda(void* stream);
+}  // namespace detail
+
+}  // namespace sparse_autotune

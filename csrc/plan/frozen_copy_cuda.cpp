@@ -1,0 +1,126 @@
+// Frozen copies on a GPU: freed in stream order behind every use, and kept by CUDA graphs that read
+// them.
+#include <cuda_runtime_api.h>
+
+#include <map>
+#include <mutex>
+#include <utility>
+#include <vector>
+
+#include "plan/capture_mode.h"
+#include "plan/frozen_copy.h"
+#include "plan/memory_pool.h"
+#include "kernels/cuda/cuda_status.h"
+
+namespace sparse_autotune {
+namespace {
+
+// A graph's last reference is dropped inside CUDA, where no CUDA call is allowed: it is put here
+// and released by the next use of any copy.
+std::mutex released_mutex;
+std::vector<std::shared_ptr<FrozenCopy>> released;
+
+void release_waiting() {
+  std::vector<std::shared_ptr<FrozenCopy>> waiting;
+  const std::lock_guard<std::mutex> lock(released_mutex);
+  waiting.swap(released);
+}
+
+cudaGraph_t capturing_graph(cudaStream_t stream) {
+  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+  cudaGraph_t graph = nullptr;
+#if CUDART_VERSION >= 13000
+  const cudaError_t error = cudaStreamGetCaptureInfo(stream, &status, nullptr, &graph, nullptr,
+                                                     nullptr, nullptr);
+#else
+  const cudaError_t error =
+      cudaStreamGetCaptureInfo_v2(stream, &status, nullptr, &graph, nullptr, nullptr);
+#endif
+  return error == cudaSuccess && status == cudaStreamCaptureStatusActive ? graph : nullptr;
+}
+
+class DeviceCopy final : public FrozenCopy, public std::enable_shared_from_this<DeviceCopy> {
+ public:
+  DeviceCopy(int ordinal, void* data, int64_t bytes, std::shared_ptr<const void> owner)
+      : ordinal_(ordinal), owner_(std::move(owner)) {
+    data_ = data;
+    bytes_ = bytes;
+    detail::frozen_byte_count() += bytes;
+  }
+
+  ~DeviceCopy() override {
+    const RelaxedCapture relaxed;
+    int current = 0;
+    cudaGetDevice(&current);
+    cudaSetDevice(ordinal_);
+    cudaStream_t stream = nullptr;
+    if (cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking) == cudaSuccess) {
+      for (const auto& [used_on, event] : last_use_) cudaStreamWaitEvent(stream, event, 0);
+      pool_free(data_, stream);
+      cudaStreamDestroy(stream);  // returns at once; the stream lives until its work is done
+    }
+    for (const auto& [used_on, event] : last_use_) cudaEventDestroy(event);
+    cudaSetDevice(current);
+    detail::frozen_byte_count() -= bytes_;
+  }
+
+  void used_by(void* stream_handle) override {
+    release_waiting();
+    const RelaxedCapture relaxed;
+    const auto stream = static_cast<cudaStream_t>(stream_handle);
+    if (const cudaGraph_t graph = capturing_graph(stream)) {
+      retain(graph);
+      return;
+    }
+    const std::lock_guard<std::mutex> lock(mutex_);
+    cudaEvent_t& event = last_use_[stream_handle];
+    if (event == nullptr) cudaEventCreateWithFlags(&event, cudaEventDisableTiming);
+    cudaEventRecord(event, stream);
+  }
+
+ private:
+  void retain(cudaGraph_t graph) {
+    auto* reference = new std::shared_ptr<FrozenCopy>(shared_from_this());
+    cudaUserObject_t object = nullptr;
+    const auto destroy = [](void* data) {
+      auto* last = static_cast<std::shared_ptr<FrozenCopy>*>(data);
+      const std::lock_guard<std::mutex> lock(released_mutex);
+      released.push_back(std::move(*last));
+      delete last;
+    };
+    if (cudaUserObjectCreate(&object, reference, destroy, 1, cudaUserObjectNoDestructorSync) !=
+        cudaSuccess) {
+      delete reference;
+      return;
+    }
+    cudaGraphRetainUserObject(graph, object, 1, cudaGraphUserObjectMove);
+  }
+
+  const int ordinal_;
+  const std::shared_ptr<const void> owner_;
+  std::mutex mutex_;
+  std::map<void*, cudaEvent_t> last_use_;
+};
+
+}  // namespace
+
+namespace detail {
+
+std::shared_ptr<FrozenCopy> make_frozen_copy_cuda(const Device& device, int64_t bytes, void* stream,
+                                                  std::shared_ptr<const void> values_owner,
+                                                  Status* status) {
+  release_waiting();
+  void* data = nullptr;
+  *status = pool_allocate(device.ordinal, bytes, stream, &data);
+  if (!*status) return nullptr;
+  return std::make_shared<DeviceCopy>(device.ordinal, data, bytes, std::move(values_owner));
+}
+
+Status wait_for_copy_cuda(void* stream) {
+  const RelaxedCapture relaxed;
+  return to_status(cudaStreamSynchronize(static_cast<cudaStream_t>(stream)),
+                   "waiting for a frozen copy");
+}
+
+}  // namespace detail
+}  // namespace sparse_autotune

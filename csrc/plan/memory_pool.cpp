@@ -1,0 +1,9 @@
+#include "plan/memory_pool.h"
+
+namespace sparse_autotune {
+
+#ifndef SPARSE_AUTOTUNE_WITH_CUDA
+PoolUse pool_use(int) { return {}; }
+#endif
+
+}  // namespace sparse_autotune

@@ -1,0 +1,24 @@
+// Device memory that is ours alone: plans, frozen copies and the tuner's scratch. Memory kept from
+// torch's allocator would end up in the private pools of its CUDA graphs.
+#pragma once
+
+#include <cstdint>
+
+#include "variant.h"
+
+namespace sparse_autotune {
+
+// From one private cudaMemPool a device, in stream order. Not while `stream` is capturing.
+Status pool_allocate(int ordinal, int64_t bytes, void* stream, void** memory);
+void pool_free(void* memory, void* stream);
+
+// Gives back what the pool holds beyond what is in use.
+void pool_trim(int ordinal);
+
+struct PoolUse {
+  int64_t used = 0;      // bytes in use
+  int64_t reserved = 0;  // bytes held from the driver
+};
+PoolUse pool_use(int ordinal);
+
+}  // namespace sparse_autotune

@@ -1,0 +1,56 @@
+// A sparsity pattern: which tensors it lies in, and what one look at its indices tells.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "variant.h"
+
+namespace sparse_autotune {
+
+// Where a pattern's indices lie. Two calls with equal keys read the same memory.
+struct PatternKey {
+  const void* crow_indices;
+  const void* col_indices;
+  int64_t nnzb, block_rows, block_cols;
+  int32_t ordinal;  // CUDA device, -1 for the CPU
+  IndexType index_type;
+
+  bool operator==(const PatternKey&) const = default;
+};
+
+struct PatternKeyHash {
+  size_t operator()(const PatternKey& key) const {
+    const auto mix = [](uint64_t h, uint64_t x) { return (h ^ x) * 0x9e3779b97f4a7c15u; };
+    uint64_t h = reinterpret_cast<uintptr_t>(key.crow_indices);
+    h = mix(h, reinterpret_cast<uintptr_t>(key.col_indices));
+    h = mix(h, static_cast<uint64_t>(key.nnzb));
+    return static_cast<size_t>(mix(h, static_cast<uint64_t>(key.block_rows)) >> 7);
+  }
+};
+
+// The rules of BSR that a pattern can break; a bit set.
+enum PatternFault : uint32_t {
+  kFirstNotZero = 1,      // crow_indices[0] != 0
+  kLastNotNnzb = 2,       // crow_indices[-1] != nnzb
+  kNotMonotonic = 4,      // crow_indices decreases
+  kColumnOutOfRange = 8,  // a column index outside [0, block_cols)
+  kColumnsUnsorted = 16,  // columns of a row not strictly ascending
+};
+
+struct PatternFacts {
+  uint32_t faults = 0;
+  int64_t longest_row = 0;  // blocks
+};
+
+// What is wrong with it, in words; empty when nothing is.
+std::string describe_faults(uint32_t faults);
+
+// Reads the indices on the host.
+PatternFacts check_pattern(const PatternKey& key, const Parallel& parallel);
+
+// Reads the indices on the device, on `stream`, and waits for it: one kernel, one synchronisation.
+// Must not be called while `stream` is capturing.
+Status check_pattern_cuda(const PatternKey& key, void* stream, PatternFacts* facts);
+
+}  // namespace sparse_autotune

@@ -1,0 +1,50 @@
+#include "plan/plan.h"
+
+namespace sparse_autotune {
+namespace {
+
+// A loop over ever new shapes must not grow without bound; a signature is cheap to look up again.
+constexpr size_t kMaxDecisions = 4096;
+
+}  // namespace
+
+std::optional<Decision> Plan::find(const Problem& problem, uint64_t generation) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (generation != generation_) return std::nullopt;
+  const auto it = decisions_.find(problem);
+  if (it == decisions_.end()) return std::nullopt;
+  return it->second;
+}
+
+void Plan::remember(const Problem& problem, uint64_t generation, const Decision& decision) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (generation != generation_ || decisions_.size() >= kMaxDecisions) decisions_.clear();
+  generation_ = generation;
+  decisions_[problem] = decision;
+}
+
+std::shared_ptr<FrozenCopy> Plan::find_copy(const void* values, const Variant* variant) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  const auto it = copies_.find({values, variant});
+  return it == copies_.end() ? nullptr : it->second;
+}
+
+void Plan::remember_copy(const void* values, const Variant* variant,
+                         std::shared_ptr<FrozenCopy> copy) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  copies_[{values, variant}] = std::move(copy);
+}
+
+void Plan::drop_copies(const void* values) {
+  decltype(copies_) dropped;  // freed after the lock is given up
+  const std::lock_guard<std::mutex> lock(mutex_);
+  for (auto it = copies_.begin(); it != copies_.end();) {
+    if (it->first.first == values) {
+      dropped.insert(copies_.extract(it++));
+    } else {
+      ++it;
+    }
+  }
+}
+
+}  // namespace sparse_autotune

@@ -1,0 +1,76 @@
+// What is known of one sparsity pattern: its facts, and which variant serves which call on it.
+#pragma once
+
+#include <array>
+#include <cstring>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <unordered_map>
+#include <utility>
+
+#include "plan/frozen_copy.h"
+#include "plan/pattern.h"
+#include "variant.h"
+
+namespace sparse_autotune {
+
+// The tuner's answer for one exact call: nothing is left to look up when it is found.
+struct Decision {
+  const Variant* variant = nullptr;
+  int64_t workspace_bytes = 0;
+  int64_t prepared_bytes = 0;
+};
+
+struct ProblemHash {
+  size_t operator()(const Problem& problem) const {
+    static_assert(sizeof(Problem) % sizeof(uint64_t) == 0);
+    std::array<uint64_t, sizeof(Problem) / sizeof(uint64_t)> words;
+    std::memcpy(words.data(), &problem, sizeof(Problem));
+    uint64_t h = 0;
+    for (const uint64_t word : words) h = (h ^ word) * 0x9e3779b97f4a7c15u + (h >> 29);
+    return static_cast<size_t>(h ^ (h >> 32));
+  }
+};
+struct ProblemEqual {
+  bool operator()(const Problem& a, const Problem& b) const {
+    return std::memcmp(&a, &b, sizeof(Problem)) == 0;
+  }
+};
+
+class Plan {
+ public:
+  // `owner` keeps the index tensors alive, so that no other pattern can appear at their addresses.
+  Plan(const PatternKey& key, PatternFacts facts, std::array<int64_t, 2> versions,
+       std::shared_ptr<const void> owner)
+      : key_(key), facts_(facts), versions_(versions), owner_(std::move(owner)) {}
+
+  const PatternKey& key() const { return key_; }
+  const PatternFacts& facts() const { return facts_; }
+  // Version counters of crow_indices and col_indices when the facts were read; -1: has none.
+  const std::array<int64_t, 2>& versions() const { return versions_; }
+
+  // `generation` is that of settings, devices and threads: a decision of another one is forgotten.
+  std::optional<Decision> find(const Problem& problem, uint64_t generation);
+  void remember(const Problem& problem, uint64_t generation, const Decision& decision);
+
+  // The frozen copy that `variant` made of the values at that address for that problem.
+  std::shared_ptr<FrozenCopy> find_copy(const void* values, const Variant* variant);
+  void remember_copy(const void* values, const Variant* variant, std::shared_ptr<FrozenCopy> copy);
+  void drop_copies(const void* values);
+
+ private:
+  const PatternKey key_;
+  const PatternFacts facts_;
+  const std::array<int64_t, 2> versions_;
+  const std::shared_ptr<const void> owner_;
+
+  std::mutex mutex_;
+  uint64_t generation_ = 0;
+  std::unordered_map<Problem, Decision, ProblemHash, ProblemEqual> decisions_;
+  std::map<std::pair<const void*, const Variant*>, std::shared_ptr<FrozenCopy>> copies_;
+};
+
+}  // namespace sparse_autotune

@@ -1,0 +1,126 @@
+#include "plan/plan_cache.h"
+
+#include <list>
+#include <mutex>
+#include <new>
+#include <unordered_map>
+#include <vector>
+
+namespace sparse_autotune {
+namespace {
+
+constexpr size_t kMaxPlans = 1024;
+constexpr int64_t kDefaultByteBound = int64_t{1} << 30;
+
+int64_t index_bytes(const PatternKey& key) {
+  return (key.nnzb + key.block_rows + 1) * size_of(key.index_type);
+}
+
+}  // namespace
+
+struct PlanCache::State {
+  using Order = std::list<std::shared_ptr<Plan>>;  // most recently used first
+  std::mutex mutex;
+  Order order;
+  std::unordered_map<PatternKey, Order::iterator, PatternKeyHash> plans;
+  int64_t bytes = 0;
+  int64_t byte_bound = kDefaultByteBound;
+
+  // What was removed, to be destroyed by the caller after the lock is given up.
+  std::shared_ptr<Plan> remove(Order::iterator it) {
+    std::shared_ptr<Plan> plan = *it;
+    plans.erase(plan->key());
+    order.erase(it);
+    bytes -= index_bytes(plan->key());
+    return plan;
+  }
+
+  std::vector<std::shared_ptr<Plan>> shrink() {
+    std::vector<std::shared_ptr<Plan>> removed;
+    while (order.size() > 1 && (order.size() > kMaxPlans || bytes > byte_bound)) {
+      removed.push_back(remove(std::prev(order.end())));
+    }
+    return removed;
+  }
+};
+
+PlanCache::PlanCache() : state_(new State) {}
+
+PlanCache& PlanCache::instance() {
+  static PlanCache cache;
+  return cache;
+}
+
+std::shared_ptr<Plan> PlanCache::find(const PatternKey& key) {
+  const std::lock_guard<std::mutex> lock(state_->mutex);
+  const auto it = state_->plans.find(key);
+  if (it == state_->plans.end()) return nullptr;
+  if (it->second != state_->order.begin()) {
+    state_->order.splice(state_->order.begin(), state_->order, it->second);
+  }
+  return *it->second;
+}
+
+void PlanCache::insert(std::shared_ptr<Plan> plan) {
+  std::vector<std::shared_ptr<Plan>> removed;
+  const std::lock_guard<std::mutex> lock(state_->mutex);
+  const auto there = state_->plans.find(plan->key());
+  if (there != state_->plans.end()) removed.push_back(state_->remove(there->second));
+  state_->bytes += index_bytes(plan->key());
+  state_->order.push_front(plan);
+  state_->plans[plan->key()] = state_->order.begin();
+  for (auto& old : state_->shrink()) removed.push_back(std::move(old));
+}
+
+void PlanCache::drop(const PatternKey& key) {
+  std::shared_ptr<Plan> removed;
+  const std::lock_guard<std::mutex> lock(state_->mutex);
+  const auto it = state_->plans.find(key);
+  if (it != state_->plans.end()) removed = state_->remove(it->second);
+}
+
+void PlanCache::drop(const void* crow_indices, const void* col_indices) {
+  std::vector<std::shared_ptr<Plan>> removed;
+  const std::lock_guard<std::mutex> lock(state_->mutex);
+  for (auto it = state_->order.begin(); it != state_->order.end();) {
+    const PatternKey& key = (*it)->key();
+    const auto next = std::next(it);
+    if (key.crow_indices == crow_indices && key.col_indices == col_indices) {
+      removed.push_back(state_->remove(it));
+    }
+    it = next;
+  }
+}
+
+void PlanCache::drop_copies(const void* values) {
+  std::vector<std::shared_ptr<Plan>> plans;
+  {
+    const std::lock_guard<std::mutex> lock(state_->mutex);
+    plans.assign(state_->order.begin(), state_->order.end());
+  }
+  for (const auto& plan : plans) plan->drop_copies(values);
+}
+
+void PlanCache::clear() {
+  State::Order removed;
+  const std::lock_guard<std::mutex> lock(state_->mutex);
+  state_->plans.clear();
+  removed.swap(state_->order);
+  state_->bytes = 0;
+}
+
+PlanCache::Use PlanCache::use() const {
+  const std::lock_guard<std::mutex> lock(state_->mutex);
+  return {static_cast<int64_t>(state_->order.size()), state_->bytes};
+}
+
+void PlanCache::set_byte_bound(int64_t bytes) {
+  std::vector<std::shared_ptr<Plan>> removed;
+  const std::lock_guard<std::mutex> lock(state_->mutex);
+  state_->byte_bound = bytes;
+  removed = state_->shrink();
+}
+
+void PlanCache::after_fork() { new (&state_->mutex) std::mutex; }
+
+}  // namespace sparse_autotune

@@ -1,0 +1,40 @@
+// All plans of the process, bounded by count and bytes, least recently used first out.
+#pragma once
+
+#include <memory>
+
+#include "plan/plan.h"
+
+namespace sparse_autotune {
+
+class PlanCache {
+ public:
+  static PlanCache& instance();
+
+  std::shared_ptr<Plan> find(const PatternKey& key);
+  void insert(std::shared_ptr<Plan> plan);
+  void drop(const PatternKey& key);
+  // Every plan whose pattern lies at these addresses.
+  void drop(const void* crow_indices, const void* col_indices);
+  // Every frozen copy of the values at this address.
+  void drop_copies(const void* values);
+  void clear();
+
+  struct Use {
+    int64_t plans = 0;
+    int64_t bytes = 0;  // index tensors kept alive
+  };
+  Use use() const;
+  // Room for that many bytes of index tensors; the newest plan always stays.
+  void set_byte_bound(int64_t bytes);
+
+  // Makes locks usable in a forked child, whatever other threads held them.
+  void after_fork();
+
+ private:
+  PlanCache();
+  struct State;
+  State* state_;  // never freed: plans may be used while the process winds down
+};
+
+}  // namespace sparse_autotune

@@ -1,0 +1,267 @@
+"""The one place where user errors are raised.
+
+The operators refuse bad input without explaining it (C++ exceptions map differently from one torch
+to the next); `explain_matmul` and `explain_linear` then look at the same arguments and raise what a
+PyTorch user expects, naming the argument, the rule and the value:
+
+- ``TypeError``: not a tensor, wrong layout, wrong dtype;
+- ``ValueError``: wrong shape, wrong ``out``, bad index content, unknown activation, illegal
+  variant;
+- ``RuntimeError``: wrong device, memory that overlaps, a gradient that cannot be computed, frozen
+  values that changed.
+
+They return when they find nothing wrong. Only index content needs a look at tensor elements (and so
+a synchronisation on a GPU); it comes late.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from . import _tuner
+from .matrix_checks import (
+    Components,
+    bsr_components,
+    check_components,
+    check_dense,
+    check_indices,
+    kind,
+)
+
+# The numbers are part of the operators' schema.
+ACTIVATIONS: dict[str | None, int] = {None: 0, "relu": 1, "gelu": 2, "gelu_tanh": 3, "silu": 4}
+
+
+def explain_matmul(
+    a: Any,
+    b: Any,
+    bias: Any = None,
+    activation: Any = None,
+    out: Any = None,
+    variant: Any = "auto",
+) -> None:
+    """Raises the reason why ``matmul`` refuses these arguments; returns when it knows none."""
+    if _is_sparse_operand(b) and not _is_sparse_operand(a):
+        raise TypeError(
+            "matmul multiplies a BSR matrix with a dense tensor, got the BSR matrix as b: "
+            "dense @ BSR is not supported yet; linear(x, weight) computes x @ weight.T"
+        )
+    matrix = _matrix(a, "a")
+    check_dense(b, "b")
+    _check_same(matrix, {"b": b, "bias": bias, "out": out}, "a")
+    if b.dim() == 0:
+        raise ValueError("b must have at least 1 dimension, got a scalar")
+    inner = b.shape[-2] if b.dim() > 1 else b.shape[0]
+    if inner != matrix.cols:
+        raise ValueError(
+            f"the columns of a must match the {'rows' if b.dim() > 1 else 'elements'} of b: a has "
+            f"shape {(matrix.rows, matrix.cols)}, b {tuple(b.shape)}"
+        )
+    _check_bias(bias, matrix.rows, "row of the result (a.shape[0])")
+    _check_activation(activation)
+    if out is not None:
+        shape = (*b.shape[:-2], matrix.rows, b.shape[-1]) if b.dim() > 1 else (matrix.rows,)
+        _check_out(out, shape, {"a": matrix.values, "b": b, "bias": bias}, matrix)
+    _check_grad({"a": matrix.values, "b": b, "bias": bias, "out": out})
+    check_indices(matrix, "a")
+    _check_variant(a, b, bias, activation, variant, linear=False)
+
+
+def explain_linear(
+    x: Any, weight: Any, bias: Any = None, activation: Any = None, variant: Any = "auto"
+) -> None:
+    """Raises the reason why ``linear`` refuses these arguments; returns when it knows none."""
+    matrix = _matrix(weight, "weight")
+    check_dense(x, "x")
+    _check_same(matrix, {"x": x, "bias": bias}, "weight")
+    if x.dim() == 0:
+        raise ValueError("x must have at least 1 dimension, got a scalar")
+    if x.shape[-1] != matrix.cols:
+        raise ValueError(
+            "the last dimension of x must match the columns of weight (in_features): x has shape "
+            f"{tuple(x.shape)}, weight {(matrix.rows, matrix.cols)}"
+        )
+    _check_bias(bias, matrix.rows, "out feature (weight.shape[0])")
+    _check_activation(activation)
+    _check_grad({"x": x, "weight": matrix.values, "bias": bias})
+    check_indices(matrix, "weight")
+    _check_variant(weight, x, bias, activation, variant, linear=True)
+
+
+def frozen_values_changed(recorded: int, current: int) -> RuntimeError:
+    """The error for values that were changed in place while frozen."""
+    return RuntimeError(
+        f"the values of a frozen BsrTensor must not change, but they did: their version was "
+        f"{recorded} at freeze() and is {current} now. Call thaw() before changing them and "
+        "freeze() afterwards"
+    )
+
+
+def check_freezable(values: Tensor) -> None:
+    """Raises RuntimeError for values that cannot be frozen because they are being trained."""
+    if values.requires_grad:
+        raise RuntimeError(
+            "freeze() promises that the values will not change, but they require grad: freeze "
+            "a.detach(), or call values.requires_grad_(False) first"
+        )
+
+
+def unknown(argument: str, value: object, known: Iterable[str]) -> ValueError:
+    """The error for a name that is not one of ``known``."""
+    names = list(known)
+    near = difflib.get_close_matches(str(value), names, n=1)
+    hint = f" (did you mean {near[0]!r}?)" if near else ""
+    return ValueError(f"{argument} must be one of {', '.join(names)}; got {value!r}{hint}")
+
+
+def _is_sparse_operand(value: Any) -> bool:
+    from .bsr_tensor import BsrTensor
+
+    return isinstance(value, BsrTensor) or (
+        isinstance(value, Tensor) and value.layout == torch.sparse_bsr
+    )
+
+
+def _matrix(value: Any, name: str) -> Components:
+    matrix = bsr_components(value, name)
+    check_components(matrix, name)
+    return matrix
+
+
+def _check_same(matrix: Components, dense: dict[str, Any], name: str) -> None:
+    values = matrix.values
+    present = {argument: t for argument, t in dense.items() if t is not None}
+    for argument, tensor in present.items():
+        check_dense(tensor, argument)
+        if tensor.device != values.device:
+            raise RuntimeError(
+                f"{argument} must be on the device of {name}: {name} is on {values.device}, "
+                f"{argument} on {tensor.device}"
+            )
+    for argument, tensor in present.items():
+        if tensor.dtype != values.dtype:
+            raise TypeError(
+                f"{argument} must have the dtype of {name}: {name} has {values.dtype}, "
+                f"{argument} {tensor.dtype}"
+            )
+
+
+def _check_bias(bias: Tensor | None, length: int, per: str) -> None:
+    if bias is not None and tuple(bias.shape) != (length,):
+        raise ValueError(
+            f"bias must have one value per {per}, shape ({length},); got {tuple(bias.shape)}"
+        )
+
+
+def _check_activation(activation: Any) -> None:
+    if activation is not None and not isinstance(activation, str):
+        raise TypeError(f"activation must be None or a name, got {kind(activation)}")
+    if activation not in ACTIVATIONS:
+        raise unknown("activation", activation, (name for name in ACTIVATIONS if name))
+
+
+def _check_grad(arguments: dict[str, Any]) -> None:
+    if not torch.is_grad_enabled():
+        return
+    for name, tensor in arguments.items():
+        if tensor is not None and tensor.requires_grad:
+            raise RuntimeError(
+                f"sparse_autotune has no backward yet, but {name} requires grad and grad mode is "
+                f"on: call it under torch.no_grad(), or detach {name}"
+            )
+
+
+def _check_out(
+    out: Tensor, shape: Sequence[int], inputs: dict[str, Any], matrix: Components
+) -> None:
+    if tuple(out.shape) != tuple(shape):
+        raise ValueError(
+            f"out is never resized: it must have shape {tuple(shape)}, got {tuple(out.shape)}"
+        )
+    if _overlaps_itself(out):
+        raise RuntimeError(
+            "the elements of out must not share memory with each other: out has shape "
+            f"{tuple(out.shape)} and strides {out.stride()}"
+        )
+    inputs = {
+        **inputs,
+        "a.crow_indices": matrix.crow_indices,
+        "a.col_indices": matrix.col_indices,
+    }
+    for name, tensor in inputs.items():
+        if tensor is not None and _may_overlap(out, tensor):
+            raise RuntimeError(
+                f"out must not overlap an input, but its memory does overlap that of {name}"
+            )
+
+
+def _overlaps_itself(tensor: Tensor) -> bool:
+    """Exact for every layout in which one dimension's steps leap over all smaller ones."""
+    if tensor.numel() == 0:
+        return False
+    reach = 0
+    steps = sorted(zip(tensor.stride(), tensor.shape, strict=True))
+    for stride, size in steps:
+        if size > 1:
+            if stride <= reach:
+                return True
+            reach += stride * (size - 1)
+    return False
+
+
+def _extent(tensor: Tensor) -> tuple[int, int]:
+    reach = sum(
+        stride * (size - 1) for stride, size in zip(tensor.stride(), tensor.shape, strict=True)
+    )
+    start = tensor.data_ptr()
+    return start, start + (reach + 1) * tensor.element_size()
+
+
+def _may_overlap(a: Tensor, b: Tensor) -> bool:
+    """Whether the address ranges meet; tensors interleaved in one buffer count as overlapping."""
+    if a.numel() == 0 or b.numel() == 0 or a.device != b.device or a.is_meta:
+        return False
+    (a_start, a_end), (b_start, b_end) = _extent(a), _extent(b)
+    return a_start < b_end and b_start < a_end
+
+
+def legality(
+    a: Any, b: Tensor, bias: Tensor | None, activation: str | None, *, linear: bool
+) -> dict[str, str | None]:
+    """Why each variant of the operands' device may not run this product; None: it may."""
+    from .functional import operator_arguments  # functional needs this module
+    from .ops import bsr_matmul_legality
+
+    arguments, keywords = operator_arguments(a, b, bias, activation, linear=linear)
+    text = bytes(bsr_matmul_legality(*arguments, **keywords).tolist()).decode()
+    lines = (line.split("\t") for line in text.splitlines())
+    return {name: reason[0] if reason else None for name, _, *reason in lines}
+
+
+def _check_variant(
+    a: Any, b: Tensor, bias: Tensor | None, activation: str | None, variant: Any, *, linear: bool
+) -> None:
+    """A forced variant or family that does not exist, or is not legal here."""
+    if variant == "auto":
+        return
+    if not isinstance(variant, str):
+        raise TypeError(f"variant must be a name or 'auto', got {kind(variant)}")
+    built = [v for v in _tuner.variants() if variant in (v["name"], v["family"])]
+    if not built:
+        names = [name for v in _tuner.variants() for name in (v["family"], v["name"])]
+        raise unknown("variant", variant, ["auto", *dict.fromkeys(names)])
+    if all(v["device"] != b.device.type for v in built):
+        raise ValueError(
+            f"variant {variant!r} is not legal for this product: it runs on "
+            f"{built[0]['device'].upper()} tensors, not on {b.device.type.upper()} tensors"
+        )
+    reasons = legality(a, b, bias, activation, linear=linear)
+    meant = {v["name"]: reasons[v["name"]] for v in built}
+    if all(why is not None for why in meant.values()):
+        each = "; ".join(f"{name}: {why}" for name, why in meant.items())
+        raise ValueError(f"variant {variant!r} is not legal for this product ({each})")

@@ -1,0 +1,113 @@
+"""BSR components from dense tensors and SciPy matrices, and back."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from .matrix_checks import (
+    Components,
+    check_dense,
+    check_divides,
+    check_indices,
+    check_keep,
+    check_value_dtype,
+    kind,
+)
+
+if TYPE_CHECKING:
+    import scipy.sparse
+
+
+def from_dense(dense: Tensor, block: tuple[int, int], keep: Tensor | None) -> Components:
+    """The blocks of ``dense`` that ``keep`` marks, by default those that hold a non-zero."""
+    check_dense(dense, "dense")
+    check_value_dtype(dense.dtype, "dense")
+    if dense.dim() != 2:
+        raise ValueError(f"dense must have 2 dimensions, got shape {tuple(dense.shape)}")
+    check_divides(dense.shape, block, "dense")
+    rows, cols = dense.shape
+    grid = (rows // block[0], cols // block[1])
+    blocks = dense.reshape(grid[0], block[0], grid[1], block[1]).transpose(1, 2)
+    if keep is None:
+        keep = (blocks.detach() != 0).flatten(2).any(2)
+    else:
+        check_keep(keep, grid, dense.device)
+    row_indices, col_indices = keep.nonzero(as_tuple=True)
+    values = blocks[row_indices, col_indices].contiguous()
+    return Components(compress(keep.sum(1)), col_indices, values, rows, cols)
+
+
+def compress(blocks_per_row: Tensor) -> Tensor:
+    """crow_indices from the number of blocks in each block row."""
+    total = torch.cumsum(blocks_per_row, 0)
+    return torch.cat([total.new_zeros(1), total])
+
+
+def to_dense(matrix: Components) -> Tensor:
+    """The dense tensor; reads the indices and raises ValueError if they are not BSR's."""
+    check_indices(matrix)
+    crow, col, values, rows, cols = matrix
+    nnzb, block_m, block_k = values.shape
+    grid = (rows // block_m, cols // block_k)
+    row_indices = torch.repeat_interleave(
+        torch.arange(grid[0], device=values.device), crow.diff(), output_size=nnzb
+    )
+    blocks = torch.zeros(*grid, block_m, block_k, dtype=values.dtype, device=values.device)
+    blocks = blocks.index_put((row_indices, col.long()), values)
+    return blocks.transpose(1, 2).reshape(rows, cols)
+
+
+def from_scipy(matrix: Any) -> Components:
+    """A copy of a SciPy BSR matrix with sorted columns and duplicate blocks summed."""
+    import numpy as np
+
+    if not type(matrix).__module__.startswith("scipy.sparse"):
+        raise TypeError(f"matrix must be a scipy.sparse BSR matrix, got {kind(matrix)}")
+    if matrix.format != "bsr":
+        raise TypeError(
+            f"matrix must be in SciPy's BSR format, got {matrix.format.upper()}: convert it with "
+            ".tobsr(blocksize=(block_m, block_k))"
+        )
+    if matrix.dtype not in (np.float32, np.float64):
+        raise TypeError(
+            f"matrix must be float32 or float64, got {matrix.dtype}: convert it, e.g. with "
+            ".astype(numpy.float32)"
+        )
+    rows, cols = (int(size) for size in matrix.shape)
+    block_m, block_k = matrix.data.shape[1:]
+    block_rows, block_cols = rows // block_m, cols // block_k
+    nnzb = int(matrix.indptr[-1])  # SciPy allows room behind the last block
+    row_indices = np.repeat(np.arange(block_rows, dtype=np.int64), np.diff(matrix.indptr))
+    positions = row_indices * block_cols + matrix.indices[:nnzb]
+    order = np.argsort(positions, kind="stable")
+    unique, first = np.unique(positions[order], return_index=True)
+    data = matrix.data[:nnzb][order]
+    if nnzb:
+        data = np.add.reduceat(data, first, axis=0)
+    per_row = np.bincount(unique // max(block_cols, 1), minlength=block_rows)
+    return Components(
+        compress(torch.from_numpy(per_row)),
+        torch.from_numpy(unique % max(block_cols, 1)),
+        torch.from_numpy(np.ascontiguousarray(data)),
+        rows,
+        cols,
+    )
+
+
+def to_scipy(matrix: Components) -> scipy.sparse.bsr_array:
+    """A copy on the CPU as ``scipy.sparse.bsr_array``."""
+    import scipy.sparse
+
+    check_indices(matrix)
+    crow, col, values, rows, cols = matrix
+    if values.dtype not in (torch.float32, torch.float64):
+        raise TypeError(
+            f"SciPy has no sparse matrices of {values.dtype}: use .to(torch.float32).to_scipy()"
+        )
+    data, indices, indptr = (
+        tensor.detach().to("cpu", copy=True).numpy() for tensor in (values, col, crow)
+    )
+    return scipy.sparse.bsr_array((data, indices, indptr), shape=(rows, cols))

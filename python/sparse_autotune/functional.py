@@ -1,0 +1,181 @@
+"""`matmul` and `linear`: from arguments to operators, on the shortest path.
+
+A valid call pays for no check in Python: the operators refuse what would touch memory they must
+not, and only then `checks` looks for the reason.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from . import checks
+from .bsr_tensor import BsrTensor
+from .matrix_checks import bsr_components
+from .ops import bsr_matmul, bsr_matmul_out
+from .precision import allow_tf32, deterministic
+
+_is_grad_enabled = torch.is_grad_enabled
+
+
+def matmul(
+    a: Tensor | BsrTensor,
+    b: Tensor,
+    *,
+    bias: Tensor | None = None,
+    activation: str | None = None,
+    out: Tensor | None = None,
+    variant: str = "auto",
+) -> Tensor:
+    """The product of a block-sparse matrix with a dense one, ``activation(a @ b + bias)``.
+
+    The first call with a new kind of problem races every variant that is legal for it and
+    remembers the winner (see ``settings``). Half types accumulate in float32.
+
+    Args:
+        a: (m, k) ``torch.sparse_bsr`` tensor or `BsrTensor`; float16, bfloat16, float32, float64.
+        b: (k, n), (..., k, n) or (k,), strided, the dtype and device of ``a``. Row-major and
+            column-major matrices are read in place, others are copied.
+        bias: (m,), one value per row of the result.
+        activation: "relu", "gelu", "gelu_tanh" or "silu".
+        out: written instead of a new tensor; any strides. Never resized, and its memory may not
+            overlap an input's.
+        variant: "auto", a family ("simt"), or one variant ("simt/rows16").
+
+    Returns:
+        (m, n), (..., m, n) or (m,), contiguous unless ``out`` is given.
+
+    Raises:
+        TypeError: an argument has a wrong type, layout or dtype.
+        ValueError: shapes disagree, the indices break a rule of BSR, ``out`` does not fit, the
+            activation is unknown, the variant is unknown or not legal here.
+        RuntimeError: devices differ, ``out`` overlaps, an input requires grad in grad mode.
+    """
+    try:
+        crow, col, values, rows, cols, frozen = _components(a, "a")
+        if _is_grad_enabled() and (
+            values.requires_grad or b.requires_grad or (bias is not None and bias.requires_grad)
+        ):
+            raise RuntimeError("matmul has no backward yet")
+        if (
+            out is None
+            and activation is None
+            and variant == "auto"
+            and not frozen
+            and not deterministic()
+            and (values.dtype is not torch.float32 or not allow_tf32(values))
+        ):
+            return bsr_matmul(crow, col, values, rows, cols, b, bias)
+        keywords = {
+            "activation": checks.ACTIVATIONS[activation],
+            "frozen": frozen,
+            "allow_tf32": allow_tf32(values),
+            "deterministic": deterministic(),
+            "variant": None if variant == "auto" else variant,
+        }
+        if out is None:
+            return bsr_matmul(crow, col, values, rows, cols, b, bias, **keywords)
+        if _is_grad_enabled() and out.requires_grad:
+            raise RuntimeError("matmul has no backward yet")
+        bsr_matmul_out(crow, col, values, rows, cols, b, bias, **keywords, out=out)
+    except Exception:
+        checks.explain_matmul(a, b, bias, activation, out, variant)
+        raise
+    # The operator writes behind autograd's back: saved tensors must notice.
+    torch.autograd.graph.increment_version(out)
+    return out
+
+
+def linear(
+    x: Tensor,
+    weight: Tensor | BsrTensor,
+    bias: Tensor | None = None,
+    *,
+    activation: str | None = None,
+    variant: str = "auto",
+) -> Tensor:
+    """A linear layer with a block-sparse weight, ``activation(x @ weight.T + bias)``.
+
+    Neither ``x`` nor the result is copied or transposed.
+
+    Args:
+        x: (..., in_features), strided, the dtype and device of ``weight``.
+        weight: (out_features, in_features) ``torch.sparse_bsr`` tensor or `BsrTensor`.
+        bias: (out_features,).
+        activation: "relu", "gelu", "gelu_tanh" or "silu".
+        variant: "auto", a family, or one variant, as in `matmul`.
+
+    Returns:
+        (..., out_features), contiguous.
+
+    Raises:
+        TypeError, ValueError, RuntimeError: as `matmul`.
+    """
+    try:
+        crow, col, values, rows, cols, frozen = _components(weight, "weight")
+        if _is_grad_enabled() and (
+            values.requires_grad or x.requires_grad or (bias is not None and bias.requires_grad)
+        ):
+            raise RuntimeError("linear has no backward yet")
+        return bsr_matmul(
+            crow,
+            col,
+            values,
+            rows,
+            cols,
+            x,
+            bias,
+            sparse_right=True,
+            transpose=True,
+            activation=checks.ACTIVATIONS[activation],
+            frozen=frozen,
+            allow_tf32=allow_tf32(values),
+            deterministic=deterministic(),
+            variant=None if variant == "auto" else variant,
+        )
+    except Exception:
+        checks.explain_linear(x, weight, bias, activation, variant)
+        raise
+
+
+class _Parts(NamedTuple):
+    crow_indices: Tensor
+    col_indices: Tensor
+    values: Tensor
+    rows: int
+    cols: int
+    frozen: bool
+
+
+def _components(a: Any, name: str) -> _Parts | tuple[Tensor, Tensor, Tensor, int, int, bool]:
+    if type(a) is BsrTensor:
+        if a._frozen:
+            a.check_frozen()
+        return a._crow_indices, a._col_indices, a._values, a._rows, a._cols, a._frozen
+    return _Parts(*bsr_components(a, name), False)
+
+
+def operator_arguments(
+    a: Tensor | BsrTensor,
+    b: Tensor,
+    bias: Tensor | None = None,
+    activation: str | None = None,
+    *,
+    linear: bool = False,
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """The operators' arguments for ``matmul(a, b)``, or for ``linear(b, a)``.
+
+    Used by whatever asks about a product without computing it: `variants`, `tune`, `benchmark`.
+    """
+    crow, col, values, rows, cols, frozen = _components(a, "weight" if linear else "a")
+    keywords = {
+        "sparse_right": linear,
+        "transpose": linear,
+        "activation": checks.ACTIVATIONS[activation],
+        "frozen": frozen,
+        "allow_tf32": allow_tf32(values),
+        "deterministic": deterministic(),
+    }
+    return (crow, col, values, rows, cols, b, bias), keywords

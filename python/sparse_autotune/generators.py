@@ -1,0 +1,246 @@
+"""Random block-sparse matrices with the patterns that pruned and structured models have."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor
+
+from . import checks
+from .bsr_tensor import BsrTensor
+from .conversions import compress
+from .matrix_checks import block_shape, check_divides, check_value_dtype
+
+# A power-law matrix has a longest block row of this many times the mean, where it fits.
+_POWER_LAW_SKEW = 50
+# Random keys drawn at once (bounds the memory of power_law), and the largest grid of blocks that is
+# shuffled whole.
+_MOST_KEYS = 1 << 24
+
+
+def random_bsr(
+    m: int,
+    k: int,
+    block_size: int | Sequence[int],
+    *,
+    density: float | None = None,
+    sparsity: float | None = None,
+    pattern: str = "uniform",
+    dtype: torch.dtype = torch.float32,
+    device: torch.device | str | int | None = None,
+    generator: torch.Generator | None = None,
+) -> BsrTensor:
+    """A random (m, k) matrix with normally distributed values and int64 indices.
+
+    Exactly ``round(density * blocks)`` blocks are stored, except where the pattern sets them:
+
+    - ``uniform``: any blocks, equally likely;
+    - ``banded``: those nearest to the diagonal from the first to the last block;
+    - ``power_law``: blocks per row fall off as a power of the row's rank, the longest row being 50
+      times the mean or full, in random order; columns at random;
+    - ``one_dense_row``: one random block row is full, the others share the rest;
+    - ``half_empty``: half of the block rows, at random, are empty;
+    - ``block_diagonal``: the blocks on the diagonal; sets its own density;
+    - ``causal``: the blocks that ``torch.tril`` leaves something of; sets its own density.
+
+    Indices and values are drawn on the CPU, so that a seed gives one matrix on every device.
+
+    Args:
+        m: rows, a multiple of the block's.
+        k: columns, a multiple of the block's.
+        block_size: an int or ``(block_m, block_k)``.
+        density: the share of blocks to store, 0 to 1.
+        sparsity: 1 - density; give one of the two, or none where the pattern sets it.
+        pattern: one of the names above.
+        dtype: float16, bfloat16, float32 or float64.
+        device: where the result lives; by default torch's default device.
+        generator: the source of randomness; by default torch's CPU generator.
+
+    Raises:
+        TypeError: a dtype or block size of the wrong kind.
+        ValueError: an unknown pattern, a block size that does not divide the shape, a density
+            outside [0, 1], missing, given twice or where the pattern sets it, or a pattern that
+            cannot hold that many blocks.
+    """
+    block_m, block_k = block_shape(block_size)
+    check_value_dtype(dtype, "dtype")
+    if m < 0 or k < 0:
+        raise ValueError(f"m and k must not be negative, got {(m, k)}")
+    check_divides((m, k), (block_m, block_k), "the matrix")
+    grid = (m // block_m, k // block_k)
+    generator = _on_cpu(generator)
+    if pattern in _FIXED:
+        if density is not None or sparsity is not None:
+            raise ValueError(f"pattern {pattern!r} sets its own density: leave it out")
+        positions = _FIXED[pattern](grid, (block_m, block_k))
+    elif pattern in _SIZED:
+        count = round(_density(density, sparsity) * grid[0] * grid[1])
+        positions = _SIZED[pattern](grid, count, generator)
+    else:
+        raise checks.unknown("pattern", pattern, [*_SIZED, *_FIXED])
+    positions = positions.sort().values
+    per_row = torch.bincount(positions // max(grid[1], 1), minlength=grid[0])
+    values = torch.randn(
+        (positions.numel(), block_m, block_k),
+        dtype=torch.float64 if dtype == torch.float64 else torch.float32,
+        device="cpu",
+        generator=generator,
+    ).to(dtype)
+    a = BsrTensor(compress(per_row), positions % max(grid[1], 1), values, (m, k))
+    return a.to(torch.get_default_device() if device is None else torch.device(device))
+
+
+def _on_cpu(generator: torch.Generator | None) -> torch.Generator | None:
+    """A CPU generator that continues one of another device."""
+    if generator is None or generator.device.type == "cpu":
+        return generator
+    seed = torch.randint(1 << 62, (), device=generator.device, generator=generator)
+    return torch.Generator("cpu").manual_seed(int(seed))
+
+
+def _density(density: float | None, sparsity: float | None) -> float:
+    if (density is None) == (sparsity is None):
+        raise ValueError(f"give density or sparsity, got {density=} and {sparsity=}")
+    name, given = ("density", density) if density is not None else ("sparsity", sparsity)
+    assert given is not None
+    if not 0 <= given <= 1:
+        raise ValueError(f"{name} must lie in [0, 1], got {given}")
+    return given if density is not None else 1 - given
+
+
+def _choose(total: int, count: int, generator: torch.Generator | None) -> Tensor:
+    """``count`` of ``range(total)``, all subsets equally likely."""
+    if total <= _MOST_KEYS:
+        return torch.randperm(total, device="cpu", generator=generator)[:count]
+    if 2 * count > total:
+        chosen = torch.ones(total, dtype=torch.bool, device="cpu")
+        chosen[_choose(total, total - count, generator)] = False
+        return chosen.nonzero().squeeze(1)
+    found = torch.empty(0, dtype=torch.int64, device="cpu")
+    while found.numel() < count:
+        more = count - found.numel() + 1000
+        drawn = torch.randint(total, (more + more // 2,), device="cpu", generator=generator)
+        found = torch.cat([found, drawn]).unique()
+    return found[torch.randperm(found.numel(), device="cpu", generator=generator)[:count]]
+
+
+def _uniform(grid: tuple[int, int], count: int, generator: torch.Generator | None) -> Tensor:
+    return _choose(grid[0] * grid[1], count, generator)
+
+
+def _in_rows(
+    rows: Tensor, cols: int, count: int, pattern: str, generator: torch.Generator | None
+) -> Tensor:
+    """``count`` blocks anywhere in the given block rows."""
+    if count > rows.numel() * cols:
+        raise ValueError(
+            f"pattern {pattern!r} has room for {rows.numel() * cols} blocks here, "
+            f"the density asks for {count}"
+        )
+    chosen = _choose(rows.numel() * cols, count, generator)
+    return rows[chosen // max(cols, 1)] * cols + chosen % max(cols, 1)
+
+
+def _half_empty(grid: tuple[int, int], count: int, generator: torch.Generator | None) -> Tensor:
+    filled = grid[0] - grid[0] // 2
+    rows = torch.randperm(grid[0], device="cpu", generator=generator)[:filled]
+    return _in_rows(rows, grid[1], count, "half_empty", generator)
+
+
+def _one_dense_row(grid: tuple[int, int], count: int, generator: torch.Generator | None) -> Tensor:
+    rows = torch.randperm(grid[0], device="cpu", generator=generator)
+    dense, others = rows[:1], rows[1:]
+    needed = dense.numel() * grid[1]
+    if count < needed:
+        raise ValueError(
+            f"pattern 'one_dense_row' needs at least the {needed} blocks of a full block row, "
+            f"the density asks for {count}"
+        )
+    full = dense * grid[1] + torch.arange(needed, device="cpu")
+    rest = _in_rows(others, grid[1], count - needed, "one_dense_row", generator)
+    return torch.cat([full, rest])
+
+
+def _banded(grid: tuple[int, int], count: int, generator: torch.Generator | None) -> Tensor:
+    rows, cols = grid
+    # The diagonal runs from the middle of the first block to the middle of the last.
+    row_indices = torch.arange(rows, dtype=torch.float64, device="cpu")
+    centre = (row_indices + 0.5) * (cols / max(rows, 1)) - 0.5
+
+    def band(width: int) -> tuple[Tensor, Tensor]:
+        first = (centre - width).ceil().clamp(min=0).long()
+        last = (centre + width).floor().clamp(max=cols - 1).long()
+        return first, (last - first + 1).clamp(min=0)
+
+    narrow, wide = -1, max(rows, cols, 1)  # the wide band holds every block
+    while wide - narrow > 1:
+        width = (narrow + wide) // 2
+        narrow, wide = (width, wide) if int(band(width)[1].sum()) < count else (narrow, width)
+    first, length = band(wide)
+    row = torch.repeat_interleave(torch.arange(rows, device="cpu"), length)
+    within = torch.arange(row.numel(), device="cpu") - (length.cumsum(0) - length)[row]
+    col = first[row] + within
+    # Nearest first; a random order decides among blocks equally far away.
+    order = torch.randperm(row.numel(), device="cpu", generator=generator)
+    distance = (col - centre[row]).abs()[order]
+    nearest = order[distance.argsort(stable=True)[:count]]
+    return row[nearest] * cols + col[nearest]
+
+
+def _power_law(grid: tuple[int, int], count: int, generator: torch.Generator | None) -> Tensor:
+    rows, cols = grid
+    if count == 0:
+        return torch.empty(0, dtype=torch.int64, device="cpu")
+    longest = min(cols, max(1, round(_POWER_LAW_SKEW * count / rows)), count)
+    rank = torch.arange(1, rows + 1, dtype=torch.float64, device="cpu")
+    flat, steep = 0.0, 64.0  # exponents: rows of equal length, and one row alone
+    for _ in range(60):
+        exponent = (flat + steep) / 2
+        if float((longest * rank**-exponent).sum()) > count:
+            flat = exponent
+        else:
+            steep = exponent
+    wanted = longest * rank**-steep
+    length = wanted.floor().long()
+    # Rounding left some blocks over: they go to the rows that lost the largest fraction.
+    by_loss = (wanted - length).argsort(descending=True, stable=True)
+    while (left := count - int(length.sum())) > 0:
+        room = by_loss[length[by_loss] < cols][:left]
+        length[room] += 1
+    length = length[torch.randperm(rows, device="cpu", generator=generator)]
+    step = max(1, _MOST_KEYS // cols)
+    chunks = []
+    for start in range(0, rows, step):
+        part = length[start : start + step]
+        keys = torch.rand((part.numel(), cols), device="cpu", generator=generator)
+        shuffled = keys.argsort(dim=1)
+        row, place = (torch.arange(cols, device="cpu") < part[:, None]).nonzero(as_tuple=True)
+        chunks.append((row + start) * cols + shuffled[row, place])
+    return torch.cat(chunks)
+
+
+def _block_diagonal(grid: tuple[int, int], block: tuple[int, int]) -> Tensor:
+    # On a grid that is not square, the shorter side's blocks repeat along the longer.
+    steps = torch.arange(max(grid) if min(grid) else 0, device="cpu")
+    row, col = (steps * side // max(*grid, 1) for side in grid)
+    return row * grid[1] + col
+
+
+def _causal(grid: tuple[int, int], block: tuple[int, int]) -> Tensor:
+    last_row = (torch.arange(grid[0], device="cpu") + 1) * block[0] - 1
+    first_col = torch.arange(grid[1], device="cpu") * block[1]
+    return (first_col <= last_row[:, None]).flatten().nonzero().squeeze(1)
+
+
+_SIZED: dict[str, Callable[[tuple[int, int], int, torch.Generator | None], Tensor]] = {
+    "uniform": _uniform,
+    "banded": _banded,
+    "power_law": _power_law,
+    "one_dense_row": _one_dense_row,
+    "half_empty": _half_empty,
+}
+_FIXED: dict[str, Callable[[tuple[int, int], tuple[int, int]], Tensor]] = {
+    "block_diagonal": _block_diagonal,
+    "causal": _causal,
+}

@@ -1,0 +1,248 @@
+"""The rules of a BSR matrix, whoever made it: types, shapes, index content.
+
+Like `checks`, which holds the rules of a call, this raises errors that name the argument, the rule
+and the value. All checks are O(1) and read no element, but for `check_indices`.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+VALUE_DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+INDEX_DTYPES = (torch.int32, torch.int64)
+
+_NOT_BSR = {
+    torch.sparse_coo: "a COO",
+    torch.sparse_csr: "a CSR",
+    torch.sparse_csc: "a CSC",
+    torch.sparse_bsc: "a BSC",
+}
+
+
+class Components(NamedTuple):
+    """What the operators take for a sparse operand."""
+
+    crow_indices: Tensor
+    col_indices: Tensor
+    values: Tensor
+    rows: int
+    cols: int
+
+
+def block_shape(block_size: int | Sequence[int], name: str = "block_size") -> tuple[int, int]:
+    """``(block_m, block_k)`` of an int or a pair.
+
+    Raises:
+        TypeError: neither an int nor a pair of ints.
+        ValueError: a size below 1.
+    """
+    try:
+        if isinstance(block_size, Sequence):
+            block_m, block_k = (operator.index(size) for size in block_size)
+        else:
+            block_m = block_k = operator.index(block_size)
+    except (TypeError, ValueError):
+        raise TypeError(f"{name} must be an int or a pair of ints, got {block_size!r}") from None
+    if block_m < 1 or block_k < 1:
+        raise ValueError(f"{name} must be at least 1 in both directions, got {block_size!r}")
+    return block_m, block_k
+
+
+def check_divides(shape: Sequence[int], block: tuple[int, int], name: str) -> None:
+    """Raises ValueError unless ``block`` divides ``shape`` in both directions."""
+    if shape[0] % block[0] or shape[1] % block[1]:
+        raise ValueError(
+            f"the block size must divide the shape: {name} has shape {tuple(shape)} "
+            f"and block size {block}"
+        )
+
+
+def check_value_dtype(dtype: torch.dtype, name: str) -> None:
+    """Raises TypeError unless the library computes with ``dtype``."""
+    if dtype.is_complex:
+        raise TypeError(
+            f"{name} has the complex dtype {dtype}: multiply its real and imaginary parts apart "
+            "(torch.view_as_real(values) has both)"
+        )
+    if dtype not in VALUE_DTYPES:
+        raise TypeError(
+            f"{name} must be float16, bfloat16, float32 or float64, got {dtype}: convert it, e.g. "
+            "with .to(torch.float32)"
+        )
+
+
+def check_components(parts: Components, name: str = "") -> None:
+    """The O(1) rules of a BSR matrix: types, dtypes, devices, shapes. No element is read."""
+    prefix = f"{name}." if name else ""
+    crow, col, values, rows, cols = parts
+    for tensor, argument in ((crow, "crow_indices"), (col, "col_indices"), (values, "values")):
+        if not isinstance(tensor, Tensor):
+            raise TypeError(f"{prefix}{argument} must be a torch.Tensor, got {kind(tensor)}")
+        if tensor.layout != torch.strided:
+            raise TypeError(f"{prefix}{argument} must be strided, got layout {tensor.layout}")
+    check_value_dtype(values.dtype, f"{prefix}values")
+    if crow.dtype not in INDEX_DTYPES or crow.dtype != col.dtype:
+        raise TypeError(
+            f"{prefix}crow_indices and {prefix}col_indices must both be int32 or both int64, "
+            f"got {crow.dtype} and {col.dtype}"
+        )
+    if not crow.device == col.device == values.device:
+        raise RuntimeError(
+            f"{prefix}crow_indices, {prefix}col_indices and {prefix}values must be on one device, "
+            f"got {crow.device}, {col.device} and {values.device}"
+        )
+    if values.dim() != 3:
+        raise ValueError(
+            f"{prefix}values must have shape (nnzb, block_m, block_k), got {tuple(values.shape)}; "
+            "batched BSR matrices are not supported: multiply them one at a time"
+        )
+    if crow.dim() != 1 or col.dim() != 1:
+        raise ValueError(
+            f"{prefix}crow_indices and {prefix}col_indices must be 1-dimensional, "
+            f"got shapes {tuple(crow.shape)} and {tuple(col.shape)}"
+        )
+    nnzb, block_m, block_k = values.shape
+    block_shape((block_m, block_k), f"the block size of {prefix}values")
+    if rows < 0 or cols < 0:
+        raise ValueError(f"{prefix}shape must not be negative, got {(rows, cols)}")
+    check_divides((rows, cols), (block_m, block_k), name or "the matrix")
+    if crow.shape[0] != rows // block_m + 1:
+        raise ValueError(
+            f"{prefix}crow_indices must have block rows + 1 = {rows // block_m + 1} elements "
+            f"(shape {(rows, cols)}, block {(block_m, block_k)}), got {crow.shape[0]}"
+        )
+    if col.shape[0] != nnzb:
+        raise ValueError(
+            f"{prefix}col_indices must have one element per stored block: values holds {nnzb} "
+            f"blocks, col_indices {col.shape[0]}"
+        )
+
+
+def check_contiguous(parts: Components) -> None:
+    """Raises ValueError unless all three tensors are contiguous."""
+    for argument, tensor in zip(parts._fields[:3], parts[:3], strict=True):
+        if not tensor.is_contiguous():
+            raise ValueError(
+                f"{argument} must be contiguous, got strides {tensor.stride()} for shape "
+                f"{tuple(tensor.shape)}: call .contiguous()"
+            )
+
+
+def check_indices(parts: Components, name: str = "") -> None:
+    """The content of the indices: reads them, and so synchronises on a GPU.
+
+    Raises:
+        ValueError: crow_indices does not start at 0, decreases or does not end at nnzb; a column
+            is out of range; the columns of a block row are not strictly ascending.
+    """
+    prefix = f"{name}." if name else ""
+    crow, col, values, _, cols = parts
+    block_cols, nnzb = cols // values.shape[2], col.shape[0]
+    if crow.is_meta:
+        return
+    first, last = int(crow[0]), int(crow[-1])
+    if first != 0:
+        raise ValueError(f"{prefix}crow_indices must start at 0, got {first}")
+    falls = (crow[1:] < crow[:-1]).nonzero()
+    if falls.numel():
+        i = int(falls[0])
+        raise ValueError(
+            f"{prefix}crow_indices must not decrease, got {int(crow[i])} followed by "
+            f"{int(crow[i + 1])} at position {i}"
+        )
+    if last != nnzb:
+        raise ValueError(f"{prefix}crow_indices must end at nnzb = {nnzb}, got {last}")
+    if nnzb == 0:
+        return
+    outside = ((col < 0) | (col >= block_cols)).nonzero()
+    if outside.numel():
+        i = int(outside[0])
+        raise ValueError(
+            f"{prefix}col_indices must lie in [0, {block_cols}) (block columns), got "
+            f"{int(col[i])} at position {i}"
+        )
+    starts = torch.zeros(nnzb + 1, dtype=torch.bool, device=col.device)
+    starts[crow.long()] = True
+    bad = ((col[1:] <= col[:-1]) & ~starts[1:-1]).nonzero()
+    if bad.numel():
+        i = int(bad[0])
+        row = int((crow <= i).sum()) - 1
+        left, right = int(col[i]), int(col[i + 1])
+        problem = f"{left} twice" if left == right else f"{left} before {right}"
+        raise ValueError(
+            f"{prefix}col_indices must ascend within each block row, without duplicates: block "
+            f"row {row} has {problem} at position {i}"
+        )
+
+
+def check_dense(value: Any, name: str) -> None:
+    """Raises TypeError unless ``value`` is a dense (strided) tensor."""
+    if not isinstance(value, Tensor):
+        raise TypeError(f"{name} must be a dense torch.Tensor, got {kind(value)}")
+    if value.layout != torch.strided:
+        raise TypeError(
+            f"{name} must be dense (strided), got layout {value.layout}: convert it with "
+            f"{name}.to_dense()"
+        )
+
+
+def check_keep(keep: Any, grid: tuple[int, int], device: torch.device) -> None:
+    """Raises unless ``keep`` is a bool mask of blocks with the shape ``grid``."""
+    check_dense(keep, "keep")
+    if keep.dtype != torch.bool:
+        raise TypeError(f"keep must be a bool mask of blocks, got {keep.dtype}")
+    if tuple(keep.shape) != grid:
+        raise ValueError(
+            f"keep must have one element per block, shape {grid}; got {tuple(keep.shape)}"
+        )
+    if keep.device != device:
+        raise RuntimeError(f"keep must be on the device of dense, {device}; got {keep.device}")
+
+
+def bsr_components(a: Any, name: str) -> Components:
+    """The components of a BsrTensor or a ``torch.sparse_bsr`` tensor.
+
+    Raises:
+        TypeError: anything else; the message names the conversion.
+    """
+    from .bsr_tensor import BsrTensor
+
+    if isinstance(a, BsrTensor):
+        return Components(a._crow_indices, a._col_indices, a._values, a._rows, a._cols)
+    if not isinstance(a, Tensor):
+        raise TypeError(
+            f"{name} must be a torch.sparse_bsr tensor or a BsrTensor, got {kind(a)}"
+            + _scipy_advice(a)
+        )
+    if a.layout == torch.strided:
+        raise TypeError(
+            f"{name} must be a BSR matrix, got a dense tensor of shape {tuple(a.shape)}: convert "
+            f"it with BsrTensor.from_dense({name}, block_size) or {name}.to_sparse_bsr(block_size)"
+        )
+    if a.layout != torch.sparse_bsr:
+        raise TypeError(
+            f"{name} must be a BSR matrix, got {_NOT_BSR.get(a.layout, 'a')} tensor "
+            f"(layout {a.layout}): convert it with {name}.to_sparse_bsr(block_size)"
+        )
+    if a.dim() != 2 or a.values().dim() != 3:
+        raise TypeError(
+            f"{name} must be one BSR matrix, got a batched or hybrid one of shape "
+            f"{tuple(a.shape)}: multiply its matrices {name}[i] one at a time"
+        )
+    check_value_dtype(a.dtype, name)
+    return Components(a.crow_indices(), a.col_indices(), a.values(), a.shape[0], a.shape[1])
+
+
+def kind(value: Any) -> str:
+    """The full name of an argument's type, for messages."""
+    return f"{type(value).__module__}.{type(value).__qualname__}"
+
+
+def _scipy_advice(value: Any) -> str:
+    from_scipy = type(value).__module__.startswith("scipy.sparse")
+    return ": convert it with BsrTensor.from_scipy(matrix.tobsr(blocksize))" if from_scipy else ""

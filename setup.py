@@ -1,0 +1,354 @@
+"""Builds the package's two shared objects with one generated ninja file.
+
+libsparse_autotune.so   kernels, autotuner and PyTorch operators. Uses torch through the LibTorch
+                        stable ABI only, contains no Python: one build serves every torch >= 2.10.
+_tuner.*.so             pybind11 bindings of the torch-free autotuner; one build a Python version.
+
+Environment: SPARSE_AUTOTUNE_CUDA=0/1 forces a build without / with CUDA, TORCH_CUDA_ARCH_LIST picks
+the architectures, CUDA_HOME and CXX the compilers, MAX_JOBS the number of jobs,
+SPARSE_AUTOTUNE_WERROR=1 turns host compiler warnings into errors.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import sysconfig
+from dataclasses import dataclass
+from pathlib import Path
+
+from setuptools import Extension, setup
+from setuptools.command.build_ext import build_ext
+from setuptools.errors import CompileError
+
+ROOT = Path(__file__).resolve().parent
+CSRC = ROOT / "csrc"
+PACKAGE = "sparse_autotune"
+# The oldest torch whose stable ABI the operator library uses, as TORCH_TARGET_VERSION encodes it.
+STABLE_ABI_TARGET = "0x020a000000000000"
+# sm_80 code also serves 86 and 89, its PTX everything newer; sm_90a is Hopper with WGMMA and TMA.
+DEFAULT_ARCHITECTURES = "8.0+PTX;9.0a"
+MINIMUM_CUDA = (12, 0)  # the first nvcc with C++20
+# ptxas only mentions that it serialised WGMMA or ignored setmaxnreg; for us that is an error.
+PTXAS_FORBIDDEN = r"\(C75(0[78]|1[0-9]|20)\)"
+
+
+def version() -> str:
+    match = re.search(r'^version = "([^"]+)"', (ROOT / "pyproject.toml").read_text(), re.MULTILINE)
+    if match is None:
+        raise CompileError("pyproject.toml has no version line")
+    return match.group(1)
+
+
+def run(command: list[str]) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+@dataclass
+class Cuda:
+    """What the build knows of CUDA: `nvcc` is None exactly when CUDA is left out, and why."""
+
+    nvcc: Path | None
+    version: str
+    reason: str
+
+    @property
+    def home(self) -> Path:
+        assert self.nvcc is not None
+        return self.nvcc.resolve().parent.parent
+
+
+def find_nvcc() -> Path | None:
+    home = os.environ.get("CUDA_HOME") or os.environ.get("CUDA_PATH")
+    candidates = [Path(home) / "bin" / "nvcc"] if home else []
+    on_path = shutil.which("nvcc")
+    if on_path:
+        candidates.append(Path(on_path))
+    candidates.append(Path("/usr/local/cuda/bin/nvcc"))
+    return next((c for c in candidates if c.is_file()), None)
+
+
+def detect_cuda(torch_cuda: str | None, torch_version: str) -> Cuda:
+    """CUDA is built exactly when nvcc is found and torch is a CUDA build; never by looking for a
+    visible GPU, which build machines rarely have."""
+    forced = os.environ.get("SPARSE_AUTOTUNE_CUDA")
+    if forced not in (None, "", "0", "1"):
+        raise CompileError(f"SPARSE_AUTOTUNE_CUDA must be 0 or 1, got {forced!r}")
+    if forced == "0":
+        return Cuda(None, "", "SPARSE_AUTOTUNE_CUDA=0 was set at build time")
+
+    def left_out(why: str) -> Cuda:
+        if forced == "1":
+            raise CompileError(f"SPARSE_AUTOTUNE_CUDA=1 was set, but {why}")
+        return Cuda(None, "", why)
+
+    if torch_cuda is None and forced != "1":
+        return left_out(f"torch {torch_version} is not a CUDA build")
+    nvcc = find_nvcc()
+    if nvcc is None:
+        return left_out("no nvcc was found (set CUDA_HOME or put nvcc on PATH)")
+    match = re.search(r"release (\d+)\.(\d+)", run([str(nvcc), "--version"]).stdout)
+    if match is None:
+        return left_out(f"{nvcc} --version prints no release")
+    found = (int(match.group(1)), int(match.group(2)))
+    if found < MINIMUM_CUDA:
+        return left_out(
+            f"nvcc {found[0]}.{found[1]} is older than {MINIMUM_CUDA[0]}.{MINIMUM_CUDA[1]}, "
+            f"the oldest with C++20; no current torch is built for CUDA {found[0]}"
+        )
+    return Cuda(nvcc, f"{found[0]}.{found[1]}", "")
+
+
+@dataclass
+class Architectures:
+    """nvcc's -gencode options for portable files and for files named *_sm90.cu."""
+
+    text: str
+    portable: list[str]
+    hopper: list[str]
+
+
+def parse_architectures(text: str) -> Architectures:
+    portable: list[str] = []
+    hopper: list[str] = []
+    for item in re.split(r"[;,\s]+", text.strip()):
+        match = re.fullmatch(r"(\d+)\.(\d)([af]?)(\+PTX)?", item)
+        if match is None:
+            raise CompileError(
+                f"TORCH_CUDA_ARCH_LIST: entries must look like 8.0, 9.0a or 8.0+PTX, got {item!r}"
+            )
+        number = match.group(1) + match.group(2)
+        if int(number) < 80:
+            raise CompileError(f"TORCH_CUDA_ARCH_LIST: the kernels need 8.0 or newer, got {item!r}")
+        name = number + match.group(3)
+        portable.append(f"-gencode=arch=compute_{name},code=sm_{name}")
+        if match.group(4):
+            portable.append(f"-gencode=arch=compute_{name},code=compute_{name}")
+        if number == "90":
+            hopper = ["-gencode=arch=compute_90a,code=sm_90a"]
+    return Architectures(text, portable, hopper)
+
+
+def check_toolchain(cxx: str, cuda: Cuda, scratch: Path) -> None:
+    """One clear sentence instead of a page of template errors."""
+    scratch.mkdir(parents=True, exist_ok=True)
+    if shutil.which(cxx) is None:
+        raise CompileError(f"no C++ compiler: {cxx} is not on PATH (install g++ or set CXX)")
+    probe = scratch / "probe.cpp"
+    probe.write_text("#include <span>\nint first(std::span<int> s) { return s[0]; }\n")
+    made = run([cxx, "-std=c++20", "-c", str(probe), "-o", str(scratch / "probe.o")])
+    if made.returncode != 0:
+        raise CompileError(f"{cxx} cannot compile C++20 (g++ 11 or newer can): {made.stderr[-300:]}")
+    if cuda.nvcc is None:
+        return
+    probe = scratch / "probe.cu"
+    probe.write_text("#include <span>\n__global__ void f(int* p) { *p = 1; }\n")
+    command = [str(cuda.nvcc), "-std=c++20", "-ccbin", cxx, "-c", str(probe)]
+    made = run([*command, "-o", str(scratch / "probe.cu.o")])
+    if made.returncode != 0:
+        raise CompileError(
+            f"nvcc {cuda.version} cannot compile with {cxx} (an unsupported host compiler? set CXX, "
+            f"or SPARSE_AUTOTUNE_CUDA=0 to build for the CPU): {(made.stderr or made.stdout)[-300:]}"
+        )
+
+
+def is_cuda_source(path: Path) -> bool:
+    """Files that exist only in a CUDA build: *.cu, *_cuda.cpp and everything under libraries/."""
+    in_libraries = path.relative_to(CSRC).parts[0] == "libraries"
+    return path.suffix == ".cu" or path.stem.endswith("_cuda") or in_libraries
+
+
+def library_sources(cuda: Cuda, architectures: Architectures | None) -> list[Path]:
+    found = sorted([*CSRC.rglob("*.cpp"), *CSRC.rglob("*.cu")])
+    found = [p for p in found if p.relative_to(CSRC).parts[0] != "bindings"]
+    if architectures is None:
+        return [p for p in found if not is_cuda_source(p)]
+    return [p for p in found if architectures.hopper or not p.stem.endswith("_sm90")]
+
+
+def kernel_hash() -> str:
+    """Names the code that raced: a cache entry of other kernels is not trusted."""
+    files = [CSRC / "variant.h"]
+    for folder in ("kernels", "libraries"):
+        files += sorted(p for p in (CSRC / folder).rglob("*") if p.is_file())
+    digest = hashlib.sha256()
+    for path in files:
+        digest.update(path.relative_to(CSRC).as_posix().encode() + path.read_bytes())
+    return digest.hexdigest()[:12]
+
+
+class Ninja:
+    """The text of a ninja file."""
+
+    def __init__(self, work: Path) -> None:
+        self.lines = [f"builddir = {self.escape(work)}"]
+
+    @staticmethod
+    def escape(path: Path) -> str:
+        return str(path).replace("$", "$$").replace(" ", "$ ").replace(":", "$:")
+
+    def rule(self, name: str, command: str, description: str, depfile: bool = True) -> None:
+        self.lines += [f"rule {name}", f"  command = {command}", f"  description = {description}"]
+        if depfile:
+            self.lines += ["  depfile = $out.d", "  deps = gcc"]
+
+    def build(self, out: Path, rule: str, inputs: list[Path], flags: list[str]) -> None:
+        self.lines.append(f"build {self.escape(out)}: {rule} " + " ".join(map(self.escape, inputs)))
+        self.lines.append("  flags = " + shlex.join(flags).replace("$", "$$"))
+
+    def write(self, path: Path) -> None:
+        text = "\n".join(self.lines) + "\n"
+        if not path.is_file() or path.read_text() != text:
+            path.write_text(text)
+
+
+class BuildNative(build_ext):
+    """Compiles csrc/ and puts both shared objects beside the Python files."""
+
+    def run(self) -> None:
+        import torch
+
+        cxx = os.environ.get("CXX", "g++")
+        cuda = detect_cuda(torch.version.cuda, torch.__version__)
+        architectures = None
+        if cuda.nvcc is None:
+            print(f"sparse_autotune: CUDA is left out: {cuda.reason}")
+        else:
+            listed = os.environ.get("TORCH_CUDA_ARCH_LIST") or DEFAULT_ARCHITECTURES
+            architectures = parse_architectures(listed)
+            print(f"sparse_autotune: building with CUDA {cuda.version} for {architectures.text}")
+        kind = "cuda" if cuda.nvcc else "cpu"
+        work = ROOT / "build" / f"{kind}-cp{sys.version_info.major}{sys.version_info.minor}"
+        check_toolchain(cxx, cuda, work)
+
+        ninja = Ninja(work)
+        library, module = write_build(ninja, work, cxx, cuda, architectures)
+        file = work / "build.ninja"
+        ninja.write(file)
+        command = [shutil.which("ninja") or "ninja"]
+        if shutil.which("ninja") is None:
+            command = [sys.executable, "-m", "ninja"]
+        command += ["-f", str(file), "-j", os.environ.get("MAX_JOBS") or str(os.cpu_count() or 1)]
+        if subprocess.run(command, check=False).returncode != 0:
+            raise CompileError("compiling csrc/ failed; the compiler's messages are above")
+
+        inplace = self.inplace or getattr(self, "editable_mode", False)
+        target = (ROOT / "python" if inplace else Path(self.build_lib).resolve()) / PACKAGE
+        target.mkdir(parents=True, exist_ok=True)
+        for path in (library, module):
+            install(path, target / path.name)
+
+    def get_outputs(self) -> list[str]:
+        suffix = sysconfig.get_config_var("EXT_SUFFIX")
+        base = Path(self.build_lib) / PACKAGE
+        return [str(base / "libsparse_autotune.so"), str(base / f"_tuner{suffix}")]
+
+    def get_source_files(self) -> list[str]:
+        return [str(p.relative_to(ROOT)) for p in sorted(CSRC.rglob("*")) if p.is_file()]
+
+
+def write_build(
+    ninja: Ninja, work: Path, cxx: str, cuda: Cuda, architectures: Architectures | None
+) -> tuple[Path, Path]:
+    """Fills `ninja`; returns the paths of the operator library and of the Python module."""
+    import pybind11
+    import torch
+    from torch.utils.cpp_extension import include_paths, library_paths
+
+    common = ["-std=c++20", "-O3", f"-I{CSRC}"]
+    if cuda.nvcc:
+        common.append("-DSPARSE_AUTOTUNE_WITH_CUDA=1")
+    host = [*common, "-fPIC", "-fvisibility=hidden", "-fvisibility-inlines-hidden", "-pthread"]
+    # Designated initialisers leave the other members at their defaults on purpose.
+    host += ["-Wall", "-Wextra", "-Wno-missing-field-initializers"]
+    host.append("-Wno-restrict")  # false alarms on std::string in GCC 12 (GCC bug 105329)
+    if os.environ.get("SPARSE_AUTOTUNE_WERROR") == "1":
+        host.append("-Werror")
+    if cuda.nvcc:
+        host += [f"-isystem{cuda.home}/include", f"-isystem{cuda.home}/include/cccl"]
+    info = {
+        "VERSION": version(),
+        "CUDA_VERSION": cuda.version,
+        "CUDA_REASON": cuda.reason,
+        "ARCHITECTURES": architectures.text if architectures else "",
+        "KERNEL_HASH": kernel_hash(),
+        "BUILT_WITH_TORCH": torch.__version__,
+        "COMPILER": run([cxx, "--version"]).stdout.partition("\n")[0],
+    }
+    torch_flags = [f"-DTORCH_TARGET_VERSION={STABLE_ABI_TARGET}", "-Wno-unused-parameter"]
+    torch_flags += [f"-isystem{p}" for p in include_paths()] + (["-DUSE_CUDA"] if cuda.nvcc else [])
+    extra = {
+        "build_info.cpp": [f'-DSPARSE_AUTOTUNE_{key}="{text}"' for key, text in info.items()],
+        "ops": torch_flags,
+    }
+
+    ninja.rule("cxx", f"{cxx} $flags -MD -MF $out.d -c $in -o $out", "C++ $in")
+    # $out.log keeps ptxas's report, so that what it only mentions is found afterwards.
+    ninja.rule(
+        "nvcc",
+        f"{cuda.nvcc} -ccbin {cxx} $flags -MD -MF $out.d -c $in -o $out > $out.log 2>&1 "
+        "|| { cat $out.log; exit 1; }; "
+        f"if grep -E '{PTXAS_FORBIDDEN}' $out.log; then rm -f $out; exit 1; fi; "
+        "grep -i warning $out.log || true",
+        "CUDA $in",
+    )
+    ninja.rule("link", f"{cxx} -shared $in -o $out $flags", "LINK $out", depfile=False)
+
+    objects = []
+    for path in library_sources(cuda, architectures):
+        relative = path.relative_to(CSRC)
+        made = work / relative.with_name(relative.name + ".o")
+        objects.append(made)
+        if path.suffix == ".cu":
+            assert architectures is not None
+            hopper_only = path.stem.endswith("_sm90")
+            flags = [*common, *(architectures.hopper if hopper_only else architectures.portable)]
+            flags += ["--expt-relaxed-constexpr", "-lineinfo", "-Xfatbin=-compress-all"]
+            flags += ["-Xcompiler=-fPIC,-fvisibility=hidden,-pthread"]
+            flags += ["-Xptxas=-warn-spills,-Werror"]
+            flags.append("-diag-suppress=2810")  # sees [[nodiscard]] ignored in assignments
+            ninja.build(made, "nvcc", [path], flags)
+        else:
+            flags = [*host, *extra.get(relative.parts[0], []), *extra.get(relative.name, [])]
+            ninja.build(made, "cxx", [path], flags)
+
+    library = work / "libsparse_autotune.so"
+    link = ["-Wl,-soname,libsparse_autotune.so", *(f"-L{p}" for p in library_paths())]
+    # Hidden archives: the static CUDA runtime must not meet torch's own copy of its symbols.
+    link += ["-ltorch_cpu", "-lc10", "-Wl,--exclude-libs,ALL", "-Wl,--no-undefined", "-pthread"]
+    if cuda.nvcc:
+        link += [f"-L{cuda.home}/lib64", "-lcudart_static", "-lrt", "-ldl"]
+    ninja.build(library, "link", objects, link)
+
+    binding_flags = [*host, f"-isystem{pybind11.get_include()}"]
+    binding_flags.append(f"-isystem{sysconfig.get_paths()['include']}")
+    bindings = []
+    for path in sorted((CSRC / "bindings").glob("*.cpp")):
+        bindings.append(work / "bindings" / (path.name + ".o"))
+        ninja.build(bindings[-1], "cxx", [path], binding_flags)
+    module = work / ("_tuner" + sysconfig.get_config_var("EXT_SUFFIX"))
+    ninja.build(module, "link", [*bindings, library], ["-Wl,-rpath,$ORIGIN"])
+    return library, module
+
+
+def install(source: Path, target: Path) -> None:
+    """Replaces by rename: a process that has the old file loaded keeps it intact."""
+    stamp = source.stat()
+    if target.is_file():
+        there = target.stat()
+        if (there.st_mtime_ns, there.st_size) == (stamp.st_mtime_ns, stamp.st_size):
+            return
+    temporary = target.with_name(target.name + ".new")
+    shutil.copy2(source, temporary)
+    os.replace(temporary, target)
+
+
+setup(
+    ext_modules=[Extension(f"{PACKAGE}._tuner", sources=["csrc/bindings/tuner_module.cpp"])],
+    cmdclass={"build_ext": BuildNative},
+)

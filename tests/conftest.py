@@ -1,0 +1,73 @@
+"""What every test gets: a cache of its own, default settings, fixed seeds, the marker `gpu`."""
+
+import os
+import tempfile
+import zlib
+
+import pytest
+
+# Before the package is imported anywhere: a developer's settings must not decide what is tested,
+# and a test must not touch a developer's cache.
+for _name in [name for name in os.environ if name.startswith("SPARSE_AUTOTUNE")]:
+    del os.environ[_name]
+_cache = tempfile.TemporaryDirectory(prefix="sparse_autotune_tests_")
+os.environ["SPARSE_AUTOTUNE_CACHE_DIR"] = _cache.name
+os.environ["SPARSE_AUTOTUNE_VERBOSE"] = "0"
+
+import numpy as np  # noqa: E402
+import torch  # noqa: E402
+from hypothesis import settings  # noqa: E402
+
+import sparse_autotune  # noqa: E402
+
+settings.register_profile("fixed", deadline=None, derandomize=True, print_blob=True)
+settings.load_profile("fixed")
+
+
+def _why_no_gpu() -> str | None:
+    """Why tests marked `gpu` cannot run here; None where they can."""
+    if not torch.cuda.is_available():
+        return "no usable NVIDIA GPU"
+    if not any(name.startswith("simt/") for name in sparse_autotune.variants()):
+        return "sparse_autotune was built without CUDA"
+    return None
+
+
+def pytest_addoption(parser):
+    parser.addoption(
+        "--require-gpu",
+        action="store_true",
+        help="fail, instead of skipping the tests marked gpu, where they cannot run",
+    )
+
+
+def pytest_configure(config):
+    reason = _why_no_gpu()
+    if config.getoption("--require-gpu") and reason is not None:
+        raise pytest.UsageError(f"--require-gpu: {reason}")
+
+
+def pytest_collection_modifyitems(items):
+    reason = _why_no_gpu()
+    if reason is None:
+        return
+    for item in items:
+        if item.get_closest_marker("gpu") is not None:
+            item.add_marker(pytest.mark.skip(reason=reason))
+
+
+@pytest.fixture(autouse=True)
+def _fixed_seeds(request):
+    """Seeds that depend on the test's name alone, so a test run by itself sees the same data."""
+    seed = zlib.crc32(request.node.nodeid.encode())
+    torch.manual_seed(seed)
+    np.random.seed(seed)
+
+
+@pytest.fixture
+def fresh_cache(tmp_path, monkeypatch):
+    """An empty cache directory for one test, in this process and those it starts."""
+    directory = tmp_path / "cache"
+    monkeypatch.setenv("SPARSE_AUTOTUNE_CACHE_DIR", str(directory))
+    monkeypatch.setattr(sparse_autotune.settings, "cache_dir", str(directory))
+    return directory

@@ -1,0 +1,213 @@
+"""The products that every variant must get right: blocks, sizes, patterns, layouts, epilogues."""
+
+import dataclasses
+
+import torch
+
+
+@dataclasses.dataclass(frozen=True)
+class Problem:
+    """One product. For `linear`, b is x and n its number of tokens."""
+
+    name: str
+    m: int = 96
+    k: int = 160
+    n: int | None = 37  # None: b is a vector
+    block: tuple[int, int] = (16, 16)
+    dtype: torch.dtype = torch.float32
+    index_dtype: torch.dtype = torch.int64
+    pattern: str = "uniform"
+    density: float = 0.3
+    b_layout: str = "row"
+    out_layout: str = "row"
+    batch: tuple[int, ...] = ()
+    bias: bool = False
+    activation: str | None = None
+    op: str = "matmul"
+    native: bool = False  # a is a torch.sparse_bsr tensor
+    tf32: bool = False
+
+    def __str__(self):
+        return self.name
+
+    @property
+    def result_shape(self):
+        if self.op == "linear":
+            return (*self.batch, self.m) if self.n is None else (*self.batch, self.n, self.m)
+        return (self.m,) if self.n is None else (*self.batch, self.m, self.n)
+
+
+HALF = torch.float16
+BF16 = torch.bfloat16
+FP32 = torch.float32
+FP64 = torch.float64
+DTYPES = (HALF, BF16, FP32, FP64)
+
+
+def _name(dtype):
+    return str(dtype).removeprefix("torch.")
+
+
+def _blocks():
+    """Every block shape in every dtype, with a ragged n; the two index dtypes in turn."""
+    shapes = (
+        (1, 1), (2, 3), (4, 4), (7, 5), (8, 8), (16, 16), (16, 48), (17, 17), (24, 8), (32, 16),
+        (32, 32), (48, 80), (64, 32), (64, 64), (64, 128), (128, 64), (128, 128),
+    )  # fmt: skip
+    for i, (block_m, block_k) in enumerate(shapes):
+        for j, dtype in enumerate(DTYPES):
+            yield Problem(
+                f"block_{block_m}x{block_k}-{_name(dtype)}",
+                m=block_m * max(3, 48 // block_m),
+                k=block_k * max(4, 60 // block_k),
+                block=(block_m, block_k),
+                dtype=dtype,
+                index_dtype=(torch.int32, torch.int64)[(i + j) % 2],
+            )
+
+
+def _widths():
+    """n around every tile width that a kernel may have."""
+    widths = (1, 2, 3, 5, 8, 9, 15, 16, 17, 24, 31, 32, 33, 48, 63, 64, 65, 96, 127, 128, 129, 160)
+    for n in (*widths, 192, 255, 256, 257, 300, 384, 520):
+        for dtype in (BF16, FP32):
+            yield Problem(f"n_{n}-{_name(dtype)}", n=n, block=(32, 32), dtype=dtype)
+    for dtype in DTYPES:
+        yield Problem(f"vector-{_name(dtype)}", n=None, dtype=dtype)
+        yield Problem(f"n_300-block_64-{_name(dtype)}", 192, 256, 300, (64, 64), dtype)
+
+
+def _patterns():
+    patterns = (
+        "full", "first_block", "last_block", "empty_rows", "one_dense_row", "skewed",
+        "diagonal", "even", "empty",
+    )  # fmt: skip
+    for pattern in patterns:
+        for block in (8, 16, 64):
+            for dtype in (HALF, FP32) if block == 8 else (BF16, FP32):
+                yield Problem(
+                    f"{pattern}-block_{block}-{_name(dtype)}",
+                    m=block * 9,
+                    k=block * 7,
+                    n=72,
+                    block=(block, block),
+                    dtype=dtype,
+                    pattern=pattern,
+                )
+    # Longer sums and larger grids than elsewhere.
+    for dtype in DTYPES:
+        yield Problem(f"large-{_name(dtype)}", 768, 1024, 264, (64, 64), dtype, pattern="skewed")
+        yield Problem(f"even-block_128-{_name(dtype)}", 384, 640, 256, (128, 128), dtype,
+                      pattern="even")  # fmt: skip
+
+
+def _layouts():
+    for layout in (
+        "column", "padded", "padded_column", "offset", "offset_column", "scattered"
+    ):  # fmt: skip
+        for dtype in DTYPES:
+            yield Problem(f"b_{layout}-{_name(dtype)}", n=40, dtype=dtype, b_layout=layout)
+            yield Problem(f"out_{layout}-{_name(dtype)}", n=40, dtype=dtype, out_layout=layout)
+        yield Problem(f"b_{layout}-block_64", 128, 192, 136, (64, 64), BF16, b_layout=layout)
+        yield Problem(f"out_{layout}-block_64", 128, 192, 136, (64, 64), BF16, out_layout=layout)
+    for layout in ("scattered", "offset"):
+        yield Problem(f"vector_b_{layout}", n=None, b_layout=layout)
+        yield Problem(f"vector_out_{layout}", n=None, out_layout=layout)
+    yield Problem("column_to_column", n=40, b_layout="column", out_layout="column")
+    yield Problem("column_of_padded", n=1, b_layout="padded", out_layout="padded")
+    yield Problem("one_row_of_blocks", m=16, n=1, b_layout="column")
+
+
+def _batches():
+    for dtype in (BF16, FP32):
+        for batch in ((1,), (3,), (2, 3), (2, 1, 2)):
+            yield Problem(f"batch_{'x'.join(map(str, batch))}-{_name(dtype)}", dtype=dtype,
+                          batch=batch)  # fmt: skip
+        for layout in ("column", "offset", "expanded", "batch_inside", "scattered"):
+            yield Problem(f"batch_b_{layout}-{_name(dtype)}", n=40, dtype=dtype, batch=(2, 3),
+                          b_layout=layout)  # fmt: skip
+        for layout in ("column", "padded"):
+            yield Problem(f"batch_out_{layout}-{_name(dtype)}", n=40, dtype=dtype, batch=(2, 3),
+                          out_layout=layout)  # fmt: skip
+
+
+def _epilogues():
+    for dtype in DTYPES:
+        for activation in (None, "relu", "gelu", "gelu_tanh", "silu"):
+            for bias in (False, True):
+                if bias or activation:
+                    yield Problem(
+                        f"{activation}{'-bias' if bias else ''}-{_name(dtype)}",
+                        n=40,
+                        dtype=dtype,
+                        bias=bias,
+                        activation=activation,
+                    )
+        yield Problem(f"vector-bias-relu-{_name(dtype)}", n=None, dtype=dtype, bias=True,
+                      activation="relu")  # fmt: skip
+    yield Problem("bias-block_64", 192, 256, 130, (64, 64), BF16, bias=True, activation="gelu")
+    yield Problem("bias-block_5", 35, 40, 9, (5, 8), bias=True, activation="silu")
+    yield Problem("bias-batch", batch=(2, 2), bias=True, activation="silu")
+    yield Problem("bias-column", b_layout="column", out_layout="column", bias=True,
+                  activation="relu")  # fmt: skip
+    for pattern in ("empty", "empty_rows"):
+        for activation in ("gelu", "gelu_tanh", "silu", "relu"):
+            yield Problem(f"bias-{activation}-{pattern}", bias=True, activation=activation,
+                          pattern=pattern)  # fmt: skip
+
+
+def _linears():
+    for dtype in DTYPES:
+        for tokens in (1, 5, 64, 300):
+            yield Problem(f"linear_{tokens}-{_name(dtype)}", n=tokens, dtype=dtype, op="linear")
+        yield Problem(f"linear-vector-{_name(dtype)}", n=None, dtype=dtype, op="linear",
+                      bias=True)  # fmt: skip
+        yield Problem(f"linear-leading-{_name(dtype)}", n=7, batch=(2, 3), dtype=dtype,
+                      op="linear", bias=True, activation="gelu")  # fmt: skip
+        yield Problem(f"linear-block_64-{_name(dtype)}", 192, 256, 130, (64, 64), dtype,
+                      op="linear", bias=True, activation="silu")  # fmt: skip
+    for layout in ("column", "padded", "offset", "offset_column", "scattered"):
+        for dtype in (BF16, FP32):
+            yield Problem(f"linear-x_{layout}-{_name(dtype)}", n=40, dtype=dtype, op="linear",
+                          b_layout=layout)  # fmt: skip
+    yield Problem("linear-expanded", n=8, batch=(3,), op="linear", b_layout="expanded")
+    yield Problem("linear-permuted", n=8, batch=(3,), op="linear", b_layout="batch_inside")
+    yield Problem("linear-empty_rows", op="linear", pattern="empty_rows", bias=True)
+
+
+def _native():
+    for dtype in DTYPES:
+        yield Problem(f"native-{_name(dtype)}", dtype=dtype, native=True)
+        yield Problem(f"native-linear-{_name(dtype)}", dtype=dtype, native=True, op="linear")
+    yield Problem("native-int32", index_dtype=torch.int32, native=True, bias=True)
+
+
+def _tf32():
+    for block in ((16, 16), (16, 48), (32, 32), (64, 64), (128, 128)):
+        for n, layout in ((37, "row"), (136, "row"), (136, "column")):
+            yield Problem(
+                f"tf32-{block[0]}x{block[1]}-{layout}-{n}",
+                m=3 * block[0],
+                k=5 * block[1],
+                n=n,
+                block=block,
+                b_layout=layout,
+                tf32=True,
+            )
+
+
+TF32_CASES = tuple(_tf32())
+CASES = tuple(
+    problem
+    for family in (
+        _blocks,
+        _widths,
+        _patterns,
+        _layouts,
+        _batches,
+        _epilogues,
+        _linears,
+        _native,
+    )
+    for problem in family()
+)

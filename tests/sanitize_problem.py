@@ -1,0 +1,100 @@
+"""Every CUDA variant on small ragged problems, for compute-sanitizer.
+
+    python tests/sanitize_problem.py               launch everything, check every result
+    python tests/sanitize_problem.py --all-tools   first that, then under each of the four tools
+
+A variant runs once for each dtype, operation, layout of b and kind of epilogue that it supports.
+Operands are made on the CPU and copied, so that no kernel but this package's writes what its
+kernels read; the tools look at those alone (vendor libraries' kernels are not ours to mend).
+"""
+
+import dataclasses
+import os
+import shutil
+import subprocess
+import sys
+
+# Exact allocations: inside a caching allocator's larger ones an overrun meets no guard.
+os.environ["PYTORCH_NO_CUDA_MEMORY_CACHING"] = "1"
+
+import torch
+from problems import CASES, TF32_CASES
+from reference import assert_close, make
+
+import sparse_autotune
+from sparse_autotune.checks import legality
+
+TOOLS = ("memcheck", "racecheck", "initcheck", "synccheck")
+# All our kernels live in the namespace sparse_autotune, which their mangled names hold.
+OURS = "sparse_autotune"
+VENDOR_FAMILIES = {"cublas_dense", "cusparse_bsr", "cusparse_blocked_ell"}
+
+
+def _cases():
+    """Problems whose operands can be copied as they are, ragged ones first."""
+    plain = [
+        case
+        for case in (*CASES, *TF32_CASES)
+        if {case.b_layout, case.out_layout} <= {"row", "column"}
+        and not (case.native or case.batch or case.n is None or case.pattern == "empty")
+    ]
+    return sorted(plain, key=lambda case: case.n % 64 == 0)
+
+
+def _on_gpu(case):
+    operands = make(case)
+    bias = None if operands.bias is None else operands.bias.to("cuda")
+    a, b = operands.a.to("cuda"), operands.b.to("cuda")
+    return dataclasses.replace(operands, a=a, b=b, bias=bias)
+
+
+def launch_all():
+    """Forces each variant on the first problem of each kind that it supports; returns the names."""
+    sparse_autotune.settings.mode = "off"
+    # What the tolerance assumes; by default cuBLAS may add partial sums in the half type.
+    torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction = False
+    torch.backends.cuda.matmul.allow_fp16_reduced_precision_reduction = False
+    done = set()
+    for case in _cases():
+        torch.backends.cuda.matmul.allow_tf32 = case.tf32
+        kind = (case.dtype, case.op, case.b_layout, bool(case.bias or case.activation), case.tf32)
+        operands = _on_gpu(case)
+        legal = legality(
+            *(operands.a, operands.b, operands.bias, case.activation), linear=case.op == "linear"
+        )
+        for name, reason in legal.items():
+            if reason is None and (name, kind) not in done:
+                done.add((name, kind))
+                assert_close(operands.call(name), operands)
+    return {name for name, _ in done}
+
+
+def _all_tools():
+    sanitizer = shutil.which("compute-sanitizer") or "/usr/local/cuda/bin/compute-sanitizer"
+    activities = [torch.profiler.ProfilerActivity.CUDA]
+    with torch.profiler.profile(activities=activities) as profile:
+        launched = launch_all()
+    ours = sorted({event.key for event in profile.key_averages() if OURS in event.key})
+    own_families = {name.split("/")[0] for name in launched} - VENDOR_FAMILIES
+    print(f"{len(launched)} variants; of {len(own_families)} families of our own, the kernels")
+    print("  " + "\n  ".join(ours))
+    if not own_families or len(ours) < len(own_families):
+        # The tools' filter would pass over kernels with other names in silence.
+        raise SystemExit(f"fewer kernels named {OURS} than families: {sorted(own_families)}")
+    status = {}
+    for tool in TOOLS:
+        print(f"==> {tool}", flush=True)
+        command = [sanitizer, "--tool", tool, "--error-exitcode", "99"]
+        command += ["--kernel-name", f"kns={OURS}", sys.executable, __file__]
+        status[tool] = subprocess.run(command, check=False).returncode
+    for tool, code in status.items():
+        print(f"  {tool:10} {'clean' if code == 0 else f'FAILED (exit {code})'}")
+    return 1 if any(status.values()) else 0
+
+
+if __name__ == "__main__":
+    if not torch.cuda.is_available():
+        raise SystemExit("compute-sanitizer needs a GPU, and torch sees none")
+    if "--all-tools" in sys.argv[1:]:
+        sys.exit(_all_tools())
+    print(f"{len(launch_all())} variants launched, all results right")

@@ -1,0 +1,248 @@
+"""Matrices that are not BSR, or break its rules: refused before anything reads the values."""
+
+import pytest
+import torch
+from refusals import DEVICES, K, M, N, check_refused, matrix, poisoned
+
+import sparse_autotune
+from sparse_autotune import BsrTensor, linear, matmul, random_bsr
+
+
+@pytest.fixture(autouse=True)
+def _no_races(monkeypatch):
+    monkeypatch.setattr(sparse_autotune.settings, "mode", "off")
+
+
+@pytest.fixture(params=DEVICES)
+def device(request):
+    return request.param
+
+
+# Layouts
+
+
+def native(device, layout):
+    dense = torch.ones(4, 4, device=device)
+    return {
+        "csr": dense.to_sparse_csr,
+        "csc": dense.to_sparse_csc,
+        "coo": dense.to_sparse,
+        "bsc": lambda: dense.to_sparse_bsc((2, 2)),
+        "dense": lambda: dense,
+    }[layout]()
+
+
+@pytest.mark.parametrize(
+    ("layout", "words"),
+    [
+        ("csr", r"a CSR tensor.*to_sparse_bsr\(block_size\)"),
+        ("csc", r"a CSC tensor.*to_sparse_bsr\(block_size\)"),
+        ("coo", r"a COO tensor.*to_sparse_bsr\(block_size\)"),
+        ("bsc", r"a BSC tensor.*to_sparse_bsr\(block_size\)"),
+        ("dense", r"a dense tensor of shape \(4, 4\).*from_dense.*to_sparse_bsr"),
+    ],
+)
+def test_other_layouts(layout, words, device):
+    a, b = native(device, layout), torch.ones(4, 3, device=device)
+    check_refused(TypeError, f"a must be a BSR matrix, got {words}", matmul, a, b)
+    check_refused(TypeError, f"weight must be a BSR matrix, got {words}", linear, b.T, a)
+    check_refused(TypeError, f"a must be a BSR matrix, got {words}", BsrTensor.from_torch, a)
+
+
+@pytest.mark.parametrize("layout", ["csr", "coo", "bsc"])
+def test_sparse_b(layout, device):
+    b = native(device, layout)
+    a = random_bsr(4, 4, 2, density=1, device=device)
+    check_refused(TypeError, r"b must be dense.*to_dense\(\)", matmul, a, b)
+    check_refused(TypeError, r"x must be dense.*to_dense\(\)", linear, b, a)
+    out = native(device, layout)
+    check_refused(TypeError, r"out must be dense", matmul, a, torch.ones(4, 4, device=device),
+                  out=out)  # fmt: skip
+
+
+def test_batched_and_hybrid_bsr(device):
+    crow, col = torch.tensor([[0, 1, 2]] * 3), torch.tensor([[0, 1]] * 3)
+    batched = torch.sparse_bsr_tensor(
+        crow, col, torch.ones(3, 2, 2, 2), (3, 4, 4), check_invariants=True, device=device
+    )
+    words = r"one BSR matrix, got a batched or hybrid one of shape \(3, 4, 4\).*a\[i\]"
+    check_refused(TypeError, words, matmul, batched, torch.ones(4, 3, device=device))
+    hybrid = torch.sparse_bsr_tensor(
+        crow[0], col[0], torch.ones(2, 2, 2, 3), (4, 4, 3), check_invariants=True, device=device
+    )
+    words = r"batched or hybrid one of shape \(4, 4, 3\)"
+    check_refused(TypeError, words, matmul, hybrid, torch.ones(4, 3, device=device))
+
+
+def test_not_tensors():
+    a, b = matrix(), torch.ones(K, N)
+    check_refused(TypeError, "a must be a torch.sparse_bsr tensor or a BsrTensor, got builtins",
+                  matmul, [[1.0]], b)  # fmt: skip
+    check_refused(TypeError, r"a must be.*scipy.*from_scipy\(matrix.tobsr", matmul, a.to_scipy(), b)
+    check_refused(TypeError, "b must be a dense torch.Tensor, got numpy.ndarray", matmul, a,
+                  b.numpy())  # fmt: skip
+    check_refused(TypeError, "b must be a dense torch.Tensor, got builtins.NoneType", matmul, a,
+                  None)  # fmt: skip
+    check_refused(TypeError, "bias must be a dense torch.Tensor, got builtins.float", matmul, a, b,
+                  bias=1.0)  # fmt: skip
+    check_refused(TypeError, "out must be a dense torch.Tensor, got builtins.list", matmul, a, b,
+                  out=[])  # fmt: skip
+    check_refused(TypeError, "x must be a dense torch.Tensor, got builtins.int", linear, 1, a)
+
+
+def test_dense_times_bsr_is_not_there_yet():
+    a, b = matrix(), torch.ones(N, M)
+    words = r"BSR matrix as b: dense @ BSR is not supported yet; linear\(x, weight\)"
+    check_refused(TypeError, words, matmul, b, a)
+    check_refused(TypeError, words, matmul, b, a.to_torch())
+
+
+# Index content: pattern of 3 x 4 blocks, 6 of them stored
+
+GOOD_CROW, GOOD_COL = [0, 2, 3, 6], [0, 3, 1, 0, 1, 3]
+BAD_INDICES = {
+    "start": ([1, 2, 3, 6], GOOD_COL, "crow_indices must start at 0, got 1"),
+    "negative start": ([-1, 2, 3, 6], GOOD_COL, "crow_indices must start at 0, got -1"),
+    "falls": ([0, 4, 3, 6], GOOD_COL, "crow_indices must not decrease, got 4 followed by 3 at.* 1"),
+    "negative": ([0, -2, 3, 6], GOOD_COL, "crow_indices must not decrease, got 0 followed by -2"),
+    "beyond": ([0, 2, 9, 6], GOOD_COL, "crow_indices must not decrease, got 9 followed by 6"),
+    "short end": ([0, 2, 3, 5], GOOD_COL, "crow_indices must end at nnzb = 6, got 5"),
+    "long end": ([0, 2, 3, 7], GOOD_COL, "crow_indices must end at nnzb = 6, got 7"),
+    "far end": ([0, 2, 3, 2**30], GOOD_COL, f"crow_indices must end at nnzb = 6, got {2**30}"),
+    "column": (GOOD_CROW, [0, 4, 1, 0, 1, 3],
+               r"col_indices must lie in \[0, 4\).*got 4 at position 1"),
+    "far column": (GOOD_CROW, [0, 3, 1, 0, 1, 2**30], rf"\[0, 4\).*got {2**30} at position 5"),
+    "negative column": (GOOD_CROW, [0, 3, -1, 0, 1, 3], r"\[0, 4\).*got -1 at position 2"),
+    "duplicate": (GOOD_CROW, [0, 3, 1, 0, 1, 1], "ascend within each block row, without "
+                  "duplicates: block row 2 has 1 twice at position 4"),
+    "unsorted": (GOOD_CROW, [3, 0, 1, 0, 1, 3], "ascend.*block row 0 has 3 before 0 at position 0"),
+}  # fmt: skip
+
+
+def indices(kind, device, dtype):
+    crow, col, words = BAD_INDICES[kind]
+    return (
+        torch.tensor(crow, device=device, dtype=dtype),
+        torch.tensor(col, device=device, dtype=dtype),
+        words,
+    )
+
+
+@pytest.mark.parametrize("dtype", [torch.int32, torch.int64], ids=str)
+@pytest.mark.parametrize("kind", BAD_INDICES)
+def test_bad_indices(kind, dtype, device):
+    crow, col, words = indices(kind, device, dtype)
+    values = torch.ones(6, 2, 3, device=device)
+    b, out = torch.ones(12, 5, device=device), poisoned(6, 5, device=device)
+    a = BsrTensor(crow, col, values, (6, 12))
+    for _ in range(2):
+        check_refused(ValueError, f"a.{words}" if words.startswith("c") else words,
+                      matmul, a, b, out=out)  # fmt: skip
+    check_refused(ValueError, words, linear, b.T, a)
+    check_refused(ValueError, words, a.prepare)
+    check_refused(ValueError, words, a.to_dense)
+    check_refused(ValueError, words, a.to_scipy)
+    check_refused(ValueError, words, BsrTensor, crow, col, values, (6, 12), check=True)
+    unchecked = torch.sparse_bsr_tensor(crow, col, values, (6, 12), check_invariants=False)
+    check_refused(ValueError, words, matmul, unchecked, b, out=out)
+
+
+@pytest.mark.parametrize("kind", BAD_INDICES)
+def test_indices_that_turn_bad_in_place(kind, device):
+    crow, col, words = indices(kind, device, torch.int64)
+    good_crow = torch.tensor(GOOD_CROW, device=device)
+    good_col = torch.tensor(GOOD_COL, device=device)
+    a = BsrTensor(good_crow, good_col, torch.ones(6, 2, 3, device=device), (6, 12), check=True)
+    b = torch.ones(12, 5, device=device)
+    before = matmul(a, b)
+    good_crow.copy_(crow)
+    good_col.copy_(col)
+    check_refused(ValueError, words, matmul, a, b, out=poisoned(6, 5, device=device))
+    good_crow.copy_(torch.tensor(GOOD_CROW))
+    good_col.copy_(torch.tensor(GOOD_COL))
+    assert torch.equal(matmul(a, b), before)
+
+
+@pytest.mark.parametrize("crow", [[0, 1, 0], [1, 1, 1], [0, 0, 5], [0, -1, 0]], ids=str)
+def test_bad_crow_indices_of_an_empty_matrix(crow, device):
+    """Nothing is stored, and crow_indices still must say so."""
+    crow = torch.tensor(crow, device=device)
+    col = torch.empty(0, dtype=torch.int64, device=device)
+    a = BsrTensor(crow, col, torch.ones(0, 2, 3, device=device), (4, 12))
+    b = torch.ones(12, 5, device=device)
+    check_refused(ValueError, "crow_indices must", matmul, a, b, out=poisoned(4, 5, device=device))
+
+
+# Components
+
+
+def components(**changes):
+    parts = {
+        "crow_indices": torch.tensor([0, 1, 2]),
+        "col_indices": torch.tensor([0, 1]),
+        "values": torch.ones(2, 2, 3),
+        "shape": (4, 6),
+    }
+    return BsrTensor(**{**parts, **changes})
+
+
+@pytest.mark.parametrize(
+    ("error", "words", "changes"),
+    [
+        (ValueError, r"block size must divide the shape.*\(5, 6\).*\(2, 3\)", {"shape": (5, 6)}),
+        (ValueError, r"block size must divide the shape.*\(4, 7\).*\(2, 3\)", {"shape": (4, 7)}),
+        (ValueError, r"crow_indices must have block rows \+ 1 = 4.*got 3", {"shape": (6, 6)}),
+        (ValueError, r"must not be negative, got \(-4, 6\)", {"shape": (-4, 6)}),
+        (TypeError, r"shape must be two ints, got \(4,\)", {"shape": (4,)}),
+        (TypeError, r"shape must be two ints, got \(4.0, 6\)", {"shape": (4.0, 6)}),
+        (TypeError, r"shape must be two ints, got 4", {"shape": 4}),
+        (ValueError, r"values holds 3 blocks, col_indices 2", {"values": torch.ones(3, 2, 3)}),
+        (ValueError, r"values must have shape \(nnzb, block_m, block_k\), got \(2, 2\)",
+         {"values": torch.ones(2, 2)}),
+        (ValueError, r"values must have shape.*\(1, 2, 2, 3\).*one at a time",
+         {"values": torch.ones(1, 2, 2, 3)}),
+        (ValueError, r"block size of values must be at least 1.*\(0, 3\)",
+         {"values": torch.ones(2, 0, 3)}),
+        (TypeError, "values must be float16.*got torch.int64.*convert",
+         {"values": torch.ones(2, 2, 3, dtype=torch.int64)}),
+        (TypeError, "values has the complex dtype torch.complex128",
+         {"values": torch.ones(2, 2, 3, dtype=torch.complex128)}),
+        (TypeError, "crow_indices and col_indices must both be int32 or both int64, got "
+         "torch.int64 and torch.int32", {"col_indices": torch.tensor([0, 1], dtype=torch.int32)}),
+        (TypeError, "both int32 or both int64, got torch.float32",
+         {"crow_indices": torch.tensor([0.0, 1.0, 2.0])}),
+        (ValueError, r"1-dimensional, got shapes \(1, 3\)",
+         {"crow_indices": torch.tensor([[0, 1, 2]])}),
+        (TypeError, "crow_indices must be a torch.Tensor, got builtins.list",
+         {"crow_indices": [0, 1, 2]}),
+        (TypeError, "values must be strided, got layout torch.sparse_coo",
+         {"values": torch.ones(2, 2, 3).to_sparse()}),
+        (ValueError, r"values must be contiguous, got strides \(6, 1, 2\).*contiguous\(\)",
+         {"values": torch.ones(2, 3, 2).mT}),
+        (ValueError, r"col_indices must be contiguous, got strides \(2,\)",
+         {"col_indices": torch.tensor([0, 9, 1, 9])[::2]}),
+    ],
+)  # fmt: skip
+def test_bad_components(error, words, changes):
+    check_refused(error, words, components, **changes)
+
+
+@pytest.mark.parametrize(
+    ("error", "words", "arguments"),
+    [
+        (ValueError, r"block size must divide.*\(4, 6\).*\(3, 3\)", {"block_size": 3}),
+        (ValueError, "2 dimensions, got shape", {"dense": torch.ones(2, 4, 6)}),
+        (TypeError, "dense must be dense.*sparse_coo", {"dense": torch.ones(4, 6).to_sparse()}),
+        (TypeError, "dense must be a dense torch.Tensor", {"dense": [[1.0]]}),
+        (TypeError, "dense must be float16.*int64", {"dense": torch.ones(4, 6).long()}),
+        (TypeError, "keep must be a bool mask of blocks, got torch.float32",
+         {"keep": torch.ones(2, 2)}),
+        (ValueError, r"keep must have one element per block, shape \(2, 2\); got \(4, 6\)",
+         {"keep": torch.ones(4, 6, dtype=torch.bool)}),
+        (RuntimeError, "keep must be on the device of dense",
+         {"keep": torch.ones(2, 2, dtype=torch.bool, device="meta")}),
+    ],
+)  # fmt: skip
+def test_bad_from_dense(error, words, arguments):
+    arguments = {"dense": torch.ones(4, 6), "block_size": (2, 3), **arguments}
+    check_refused(error, words, BsrTensor.from_dense, **arguments)

@@ -1,0 +1,216 @@
+"""Bad arguments of a product: an error that names argument, rule and value, and nothing lost."""
+
+import pytest
+import torch
+from refusals import DEVICES, K, M, N, check_refused, matrix, poisoned
+
+import sparse_autotune
+from sparse_autotune import BsrTensor, checks, linear, matmul
+
+
+@pytest.fixture(autouse=True)
+def _no_races(monkeypatch):
+    monkeypatch.setattr(sparse_autotune.settings, "mode", "off")
+
+
+@pytest.fixture(params=DEVICES)
+def device(request):
+    return request.param
+
+
+# Shapes
+
+
+def test_inner_dimensions(device):
+    a = matrix(device)
+    for shape in ((K + 1, N), (M, N), (2, K - 1, N), (K + 3,), (0, N)):
+        b = torch.ones(shape, device=device)
+        words = rf"columns of a must match.*b.*\(8, 12\).*{str(shape)[:-1].replace('(', '')}"
+        check_refused(ValueError, words, matmul, a, b, out=poisoned(M, N, device=device))
+    x = torch.ones(N, K - 1, device=device)
+    check_refused(ValueError, r"last dimension of x.*\(5, 11\).*\(8, 12\)", linear, x, a)
+
+
+def test_scalar(device):
+    b = torch.ones((), device=device)
+    check_refused(ValueError, "b must have at least 1 dimension", matmul, matrix(device), b)
+    check_refused(ValueError, "x must have at least 1 dimension", linear, b, matrix(device))
+
+
+@pytest.mark.parametrize("shape", [(M + 1,), (N,), (M, 1), (1, M), (), (1,)])
+def test_bias_shape(shape, device):
+    a, bias = matrix(device), torch.ones(shape, device=device)
+    words = r"bias must have one value per row.*\(8,\); got "
+    check_refused(ValueError, words, matmul, a, torch.ones(K, N, device=device), bias=bias)
+    words = r"bias must have one value per out feature.*\(8,\); got "
+    check_refused(ValueError, words, linear, torch.ones(N, K, device=device), a, bias)
+
+
+# Dtypes
+
+
+@pytest.mark.parametrize(
+    "dtype", [torch.float64, torch.bfloat16, torch.float16, torch.int64, torch.complex64], ids=str
+)
+def test_dtype_mismatch(dtype, device):
+    a, b = matrix(device), torch.ones(K, N, device=device)
+    other = b.to(dtype)
+    words = rf"b must have the dtype of a: a has torch.float32, b {dtype}"
+    check_refused(TypeError, words, matmul, a, other, out=poisoned(M, N, device=device))
+    words = rf"x must have the dtype of weight: weight has torch.float32, x {dtype}"
+    check_refused(TypeError, words, linear, other.T, a)
+    bias = torch.ones(M, device=device, dtype=dtype)
+    check_refused(TypeError, rf"bias must have the dtype of a.*bias {dtype}", matmul, a, b,
+                  bias=bias)  # fmt: skip
+    check_refused(TypeError, rf"bias must have the dtype of weight.*bias {dtype}", linear, b.T, a,
+                  bias)  # fmt: skip
+
+
+def test_native_matrix_of_unsupported_dtype(device):
+    dense = torch.ones(4, 4, device=device)
+    for dtype, words in (
+        (torch.complex64, r"a has the complex dtype torch.complex64.*view_as_real"),
+        (torch.int32, r"a must be float16, bfloat16, float32 or float64, got torch.int32.*\.to\("),
+    ):
+        a = dense.to(dtype).to_sparse_bsr((2, 2))
+        check_refused(TypeError, words, matmul, a, dense.to(dtype))
+
+
+# Devices
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("where", ["a", "b", "bias", "out"])
+def test_device_mismatch(where):
+    def on(name):
+        return "cuda" if name == where else "cpu"
+
+    a, b = matrix(on("a")), torch.ones(K, N, device=on("b"))
+    bias, out = torch.ones(M, device=on("bias")), poisoned(M, N, device=on("out"))
+    wrong = "b" if where == "a" else where
+    words = f"{wrong} must be on the device of a: a is on c.*, {wrong} on c"
+    check_refused(RuntimeError, words, matmul, a, b, bias=bias, out=out)
+
+
+@pytest.mark.parametrize("where", ["b", "bias", "out"])
+def test_device_mismatch_with_meta(where):
+    def on(name):
+        return "meta" if name == where else "cpu"
+
+    a, b = matrix(), torch.ones(K, N, device=on("b"))
+    bias, out = torch.ones(M, device=on("bias")), torch.ones(M, N, device=on("out"))
+    words = f"{where} must be on the device of a: a is on cpu, {where} on meta"
+    check_refused(RuntimeError, words, matmul, a, b, bias=bias, out=out)
+
+
+def test_components_on_different_devices():
+    a = matrix()
+    with pytest.raises(RuntimeError, match=r"on one device, got meta, cpu and cpu"):
+        BsrTensor(a.crow_indices.to("meta"), a.col_indices, a.values, a.shape)
+
+
+# Gradients
+
+
+@pytest.mark.parametrize("where", ["a", "b", "bias", "out"])
+def test_grad(where, device):
+    a, b = matrix(device), torch.ones(K, N, device=device)
+    bias, out = torch.ones(M, device=device), poisoned(M, N, device=device)
+    {"a": a.values, "b": b, "bias": bias, "out": out}[where].requires_grad_()
+    words = f"no backward yet, but {where} requires grad and grad mode is on.*no_grad"
+    check_refused(RuntimeError, words, matmul, a, b, bias=bias, out=out)
+    with torch.no_grad():
+        expected = a.to_dense() @ b + bias[:, None]
+        assert torch.allclose(matmul(a, b, bias=bias), expected, atol=1e-5)
+        matmul(a, b, bias=bias, out=out)
+        assert torch.allclose(out, expected, atol=1e-5)
+
+
+@pytest.mark.parametrize("where", ["x", "weight", "bias"])
+def test_grad_of_linear(where, device):
+    weight, x = matrix(device), torch.ones(N, K, device=device)
+    bias = torch.ones(M, device=device)
+    {"x": x, "weight": weight.values, "bias": bias}[where].requires_grad_()
+    words = f"no backward yet, but {where} requires grad"
+    check_refused(RuntimeError, words, linear, x, weight, bias)
+
+
+def test_grad_of_a_native_matrix(device):
+    a = torch.ones(4, 4, device=device).to_sparse_bsr((2, 2)).requires_grad_()
+    b = torch.ones(4, 3, device=device)
+    check_refused(RuntimeError, "no backward yet, but a requires grad", matmul, a, b)
+
+
+# Names
+
+
+def test_activation(device):
+    a, b = matrix(device), torch.ones(K, N, device=device)
+    words = "activation must be one of relu, gelu, gelu_tanh, silu; got 'relo'.*mean 'relu'"
+    check_refused(ValueError, words, matmul, a, b, activation="relo")
+    check_refused(ValueError, words, linear, b.T, a, activation="relo")
+    check_refused(TypeError, "activation must be None or a name, got", matmul, a, b,
+                  activation=torch.relu)  # fmt: skip
+    check_refused(TypeError, "activation must be None or a name, got builtins.list", matmul, a, b,
+                  activation=["relu"])  # fmt: skip
+
+
+def test_unknown_variant(device):
+    a, b = matrix(device), torch.ones(K, N, device=device)
+    for wrong in ("simtt", "reference/fp65", "", "auto "):
+        check_refused(ValueError, rf"variant must be one of auto, .*; got '{wrong}'", matmul, a, b,
+                      variant=wrong)  # fmt: skip
+    check_refused(ValueError, "did you mean 'reference'", matmul, a, b, variant="referense")
+    check_refused(ValueError, "variant must be one of", linear, b.T, a, variant="simtt")
+    check_refused(TypeError, "variant must be a name or 'auto', got builtins.int", matmul, a, b,
+                  variant=3)  # fmt: skip
+
+
+def test_illegal_variant(device):
+    """The reason is the variant's own."""
+    a, b = matrix(device), torch.ones(K, N, device=device)
+    reasons = checks.legality(a, b, None, None, linear=False)
+    illegal = {name: why for name, why in reasons.items() if why is not None}
+    assert illegal, "2 x 3 blocks suit no fast variant: some must refuse"
+    for name, why in illegal.items():
+        with pytest.raises(ValueError) as raised:
+            matmul(a, b, variant=name)
+        assert f"variant '{name}' is not legal" in str(raised.value)
+        assert why in str(raised.value)
+
+
+def test_illegal_family():
+    a, b = matrix(), torch.ones(K, N)
+    reasons = checks.legality(a, b, None, None, linear=False)
+    families = {name.split("/")[0] for name in reasons}
+    for family in families:
+        configurations = [why for name, why in reasons.items() if name.split("/")[0] == family]
+        if None in configurations:
+            assert torch.allclose(matmul(a, b, variant=family), a.to_dense() @ b, atol=1e-5)
+        else:
+            words = f"variant '{family}' is not legal for this product"
+            check_refused(ValueError, words, matmul, a, b, variant=family)
+
+
+def test_variant_of_another_device():
+    cuda = [name for name in sparse_autotune.variants() if name.startswith("simt/")]
+    if not cuda:
+        pytest.skip("built without CUDA: the variant does not exist")
+    words = "simt.* is not legal for this product: it runs on CUDA tensors, not on CPU tensors"
+    check_refused(ValueError, words, matmul, matrix(), torch.ones(K, N), variant="simt")
+    check_refused(ValueError, words, matmul, matrix(), torch.ones(K, N), variant=cuda[0])
+
+
+def test_refusal_comes_before_index_content_is_read():
+    """A wrong shape on a device that would have to wait is found without waiting."""
+    a = BsrTensor(torch.tensor([7, 7]), torch.tensor([0]), torch.ones(1, 2, 2), (2, 2))
+    check_refused(ValueError, "columns of a must match", matmul, a, torch.ones(3, 2))
+
+
+def test_explanations_return_when_nothing_is_wrong(device):
+    a, b = matrix(device), torch.ones(K, N, device=device)
+    bias, out = torch.ones(M, device=device), poisoned(M, N, device=device)
+    assert checks.explain_matmul(a, b, bias, "relu", out) is None
+    assert checks.explain_matmul(a.to_torch(), b[:, 0]) is None
+    assert checks.explain_linear(b.T, a, bias, "gelu") is None
+    assert bool(out.isnan().all())

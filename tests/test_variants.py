@@ -1,0 +1,144 @@
+"""Every case with every variant of the device, forced: right, or refused with a reason."""
+
+import pathlib
+import re
+
+import pytest
+import torch
+from problems import CASES, TF32_CASES
+from reference import PoisonedOut, assert_close, make
+
+import sparse_autotune
+from sparse_autotune import _tuner
+from sparse_autotune.checks import legality
+
+DEVICES = ("cpu", pytest.param("cuda", marks=pytest.mark.gpu))
+
+
+def _variants_of(device):
+    return [v["name"] for v in _tuner.variants() if v["device"] == device]
+
+
+VARIANTS = [("cpu", name) for name in _variants_of("cpu")] + [
+    pytest.param("cuda", name, marks=pytest.mark.gpu) for name in _variants_of("cuda")
+]
+
+
+@pytest.fixture(autouse=True)
+def _as_the_tolerance_assumes(monkeypatch, request):
+    """No race (nothing but what is asked for runs), and fp32 accumulation in cuBLAS."""
+    monkeypatch.setattr(sparse_autotune.settings, "mode", "off")
+    case = request.node.callspec.params.get("case") if hasattr(request.node, "callspec") else None
+    matmul = torch.backends.cuda.matmul
+    # By default torch lets cuBLAS add split-K partial sums in the half type.
+    monkeypatch.setattr(matmul, "allow_bf16_reduced_precision_reduction", False)
+    monkeypatch.setattr(matmul, "allow_fp16_reduced_precision_reduction", False)
+    monkeypatch.setattr(matmul, "allow_tf32", case is not None and case.tf32)
+
+
+def _why_not(case, operands):
+    """Why each variant may not compute the case (None: it may)."""
+    linear = case.op == "linear"
+    return legality(operands.a, operands.b, operands.bias, case.activation, linear=linear)
+
+
+def _check(case, operands, variant):
+    """The product into new memory, and into a poisoned `out` with guards around it."""
+    # The next allocation of this size is likely to get this memory.
+    stale = torch.empty(case.result_shape, dtype=case.dtype, device=operands.b.device)
+    stale.view(torch.uint8).fill_(0xFF) if stale.numel() else None
+    del stale
+    result = operands.call(variant)
+    assert_close(result, operands)
+    assert result.is_contiguous()
+    if case.op == "matmul":
+        out = PoisonedOut(operands)
+        try:
+            returned = operands.call(variant, out=out.tensor)
+        except (RuntimeError, ValueError) as error:
+            # Legality is asked for a contiguous result; another layout may need another variant.
+            if case.out_layout == "row" or "not legal" not in str(error):
+                raise
+            assert_nothing_written(out)
+            return
+        assert returned is out.tensor
+        assert_close(out.tensor, operands)
+        out.assert_only_out_written()
+
+
+def assert_nothing_written(out):
+    assert bool(out.tensor.isnan().all())
+    out.assert_only_out_written()
+
+
+@pytest.mark.parametrize(("device", "variant"), VARIANTS)
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_case(case, device, variant):
+    operands = make(case, device)
+    reason = _why_not(case, operands)[variant]
+    if reason is None:
+        _check(case, operands, variant)
+        return
+    assert reason.strip()
+    if case.pattern == "empty":
+        return  # nothing is launched, so nothing is refused
+    with pytest.raises(ValueError, match=re.escape(reason)):
+        operands.call(variant)
+    if case.op == "matmul":
+        out = PoisonedOut(operands)
+        with pytest.raises(ValueError, match=re.escape(reason)):
+            operands.call(variant, out=out.tensor)
+        assert_nothing_written(out)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("variant", _variants_of("cuda"))
+@pytest.mark.parametrize("case", TF32_CASES, ids=str)
+def test_tf32_case(case, variant):
+    operands = make(case, "cuda")
+    if _why_not(case, operands)[variant] is None:
+        _check(case, operands, variant)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_heuristic(case, device):
+    """What is chosen without a race is right too."""
+    _check(case, make(case, device), "auto")
+
+
+# What a reason says is missing from this machine, and how to see that it truly is.
+def _cpu_flags():
+    text = pathlib.Path("/proc/cpuinfo").read_text()
+    match = re.search(r"^flags\s*:(.*)$", text, re.MULTILINE)
+    return set(match.group(1).split()) if match else set()
+
+
+MISSING = {
+    r"\bAMX\b": lambda: "amx_bf16" not in _cpu_flags(),
+    r"AVX-?512-?BF16": lambda: "avx512_bf16" not in _cpu_flags(),
+    r"AVX-?512\b": lambda: "avx512f" not in _cpu_flags(),
+    r"AVX2": lambda: "avx2" not in _cpu_flags(),
+}
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_every_variant_is_legal_for_some_case(device):
+    """Together with `test_case`: no variant goes untested, but for what the machine lacks."""
+    reasons = {}
+    for case in (*CASES, *(TF32_CASES if device == "cuda" else ())):
+        operands = make(case, device)
+        for variant, reason in _why_not(case, operands).items():
+            reasons.setdefault(variant, set()).add(reason)
+    assert reasons
+    for variant, seen in reasons.items():
+        if None in seen:
+            continue
+        lacking = [
+            reason
+            for reason in seen
+            for pattern, is_missing in MISSING.items()
+            if re.search(pattern, reason, re.IGNORECASE) and is_missing()
+        ]
+        assert lacking, f"{variant} is legal for no case: {sorted(seen)}"
+        print(f"{variant} cannot run on this machine: {lacking[0]}")
