@@ -11,6 +11,10 @@
 #include "plan/memory_pool.h"
 #include "plan/plan_cache.h"
 
+#ifdef SPARSE_AUTOTUNE_WITH_CUDA
+#include "libraries/cusparse.h"
+#endif
+
 namespace sparse_autotune::api {
 namespace {
 
@@ -55,6 +59,19 @@ BuildInfo build() { return build_info(); }
 
 Device device(int ordinal, int threads) {
   return ordinal < 0 ? cpu_device(threads) : cuda_device(ordinal);
+}
+
+std::vector<LibraryInfo> libraries() {
+#ifdef SPARSE_AUTOTUNE_WITH_CUDA
+  const CuSparse& found = cusparse();
+  const int v = found.version;
+  return {{"cusparse",
+           v == 0 ? "" : std::to_string(v / 1000) + "." + std::to_string(v % 1000 / 100) + "." +
+                             std::to_string(v % 100),
+           found.unavailable}};
+#else
+  return {};
+#endif
 }
 
 std::string environment(int ordinal) {

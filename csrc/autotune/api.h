@@ -50,6 +50,14 @@ SPARSE_AUTOTUNE_API std::optional<Record> parse(const std::string& text, std::st
 SPARSE_AUTOTUNE_API std::string text_of(const Record& record);
 SPARSE_AUTOTUNE_API std::string outcome_name(Outcome outcome);
 
+// A vendor library that variants need.
+struct LibraryInfo {
+  std::string name;
+  std::string version;      // empty when it is not there
+  std::string unavailable;  // why its variants are off
+};
+SPARSE_AUTOTUNE_API std::vector<LibraryInfo> libraries();
+
 struct Memory {
   int64_t plans, plan_bytes, frozen_bytes;
   int64_t pool_used, pool_reserved;  // of the device's private pool

@@ -256,6 +256,18 @@ py::dict device_info(int ordinal, int threads) {
   return d;
 }
 
+py::list libraries() {
+  py::list list;
+  for (const api::LibraryInfo& library : api::libraries()) {
+    py::dict d;
+    d["name"] = library.name;
+    d["version"] = library.version;
+    d["unavailable"] = library.unavailable;
+    list.append(d);
+  }
+  return list;
+}
+
 py::dict memory(int ordinal) {
   const api::Memory m = api::memory(ordinal);
   py::dict d;
@@ -294,6 +306,7 @@ PYBIND11_MODULE(_tuner, m) {
   m.def("build_info", &build_facts);
   m.def("device_info", &device_info, py::arg("ordinal"), py::arg("threads") = 1);
   m.def("environment", &api::environment, py::arg("ordinal"), NoGil());
+  m.def("libraries", &libraries);
   m.def("memory", &memory, py::arg("ordinal") = -1);
   m.def(
       "drop_plan",

@@ -293,9 +293,13 @@ std::vector<const Variant*> entrants_of(const Bound& bound, const std::string& l
     const auto selected = select_variants(name, bound.product.problem.device);
     if (selected.empty()) refuse("variants: no variant or family is named '" + name + "'");
     for (const Variant* v : selected) {
-      if (std::find(found.begin(), found.end(), v) == found.end()) found.push_back(v);
+      const Support support = legal(*v, bound.product.problem, bound.device());
+      // Of a family, those that are legal; who is named in full must be.
+      if (!support && v->name() == name) refuse(name + " is not legal here: " + support.reason());
+      if (support && std::find(found.begin(), found.end(), v) == found.end()) found.push_back(v);
     }
   }
+  if (found.empty()) refuse("variants: none of " + list + " is legal here");
   return found;
 }
 

@@ -1,0 +1,197 @@
+"""`variants`, `tune`, `benchmark` and `tuning_count`: asking the tuner instead of letting it choose."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from typing import Any
+
+from torch import Tensor
+
+from . import _tuner, checks
+from .announcements import silenced
+from .bsr_tensor import BsrTensor
+from .functional import operator_arguments
+from .ops import bsr_matmul_legality, bsr_matmul_race
+from .report import BenchmarkReport, report_of
+
+
+def _text(tensor: Tensor) -> str:
+    return bytes(tensor.tolist()).decode()
+
+
+def _legality(
+    a: Tensor | BsrTensor, b: Tensor, bias: Tensor | None, activation: str | None, linear: bool
+) -> dict[str, str]:
+    """For each variant of the operands' device, why it is not legal; empty where it is."""
+    try:
+        arguments, keywords = operator_arguments(a, b, bias, activation, linear=linear)
+        text = _text(bsr_matmul_legality(*arguments, **keywords))
+    except Exception:
+        _explain(a, b, bias, activation, linear)
+        raise
+    found = {}
+    for line in text.splitlines():
+        name, _, rest = line.partition("\t")
+        found[name] = "" if rest == "ok" else rest.partition("\t")[2]
+    return found
+
+
+def _explain(a: Any, b: Any, bias: Any, activation: Any, linear: bool) -> None:
+    if linear:
+        checks.explain_linear(b, a, bias, activation, "auto")
+    else:
+        checks.explain_matmul(a, b, bias, activation, None, "auto")
+
+
+def variants(
+    a: Tensor | BsrTensor | None = None,
+    b: Tensor | None = None,
+    *,
+    bias: Tensor | None = None,
+    activation: str | None = None,
+    linear: bool = False,
+) -> list[str]:
+    """Full names ("family/config") of the variants.
+
+    Args:
+        a: the block-sparse operand; None lists all variants of this build.
+        b: the dense operand, as for `matmul` (for `linear`: ``x``).
+        bias: as for `matmul`.
+        activation: as for `matmul`.
+        linear: ask about ``linear(b, a)`` instead of ``matmul(a, b)``.
+
+    Returns:
+        Sorted names; with operands, of those that are legal for them on their device.
+
+    Raises:
+        TypeError: only one of ``a`` and ``b`` is given; or as `matmul`.
+        ValueError, RuntimeError: as `matmul`.
+    """
+    if a is None and b is None:
+        return [v["name"] for v in _tuner.variants()]
+    if a is None or b is None:
+        raise TypeError("variants needs both a and b, or neither")
+    return [name for name, why in _legality(a, b, bias, activation, linear).items() if not why]
+
+
+def _selected(names: str | Iterable[str] | None, known: Iterable[str]) -> list[str]:
+    """Full names for names and families."""
+    if names is None:
+        return list(known)
+    wanted = [names] if isinstance(names, str) else list(names)
+    found: list[str] = []
+    for name in wanted:
+        matching = [full for full in known if name in (full, full.split("/")[0])]
+        if not matching:
+            raise ValueError(
+                f"variants: {name!r} is no variant or family of the operands' device; "
+                f"there are {', '.join(known)}"
+            )
+        found += [full for full in matching if full not in found]
+    return found
+
+
+def _race(
+    a: Tensor | BsrTensor,
+    b: Tensor,
+    bias: Tensor | None,
+    activation: str | None,
+    linear: bool,
+    names: str | Iterable[str] | None,
+    **options: Any,
+) -> BenchmarkReport:
+    legality = _legality(a, b, bias, activation, linear)
+    selected = _selected(names, legality)
+    legal = [name for name in selected if not legality[name]]
+    unsupported = {name: legality[name] for name in selected if legality[name]}
+    if not legal:
+        reasons = "; ".join(f"{name}: {why}" for name, why in unsupported.items())
+        raise ValueError(f"variants: none of them is legal here ({reasons})")
+    arguments, keywords = operator_arguments(a, b, bias, activation, linear=linear)
+    text = _text(bsr_matmul_race(*arguments, **keywords, variants=",".join(legal), **options))
+    if not text:
+        raise ValueError("there is nothing to race: the product has no stored block or no element")
+    return report_of(_tuner.parse_record(text), unsupported)
+
+
+def tune(
+    a: Tensor | BsrTensor,
+    b: Tensor,
+    *,
+    bias: Tensor | None = None,
+    activation: str | None = None,
+    variant: str = "auto",
+    linear: bool = False,
+) -> BenchmarkReport:
+    """Races now, whatever is remembered, and replaces the entry.
+
+    Args:
+        a: as for `matmul`.
+        b: as for `matmul` (for `linear`: ``x``). Its values are not used.
+        bias: as for `matmul`.
+        activation: as for `matmul`.
+        variant: "auto", or a family or variant to race alone; the entry is then left as it is.
+        linear: tune ``linear(b, a)`` instead of ``matmul(a, b)``.
+
+    Returns:
+        The race.
+
+    Raises:
+        TypeError, ValueError, RuntimeError: as `matmul`; ValueError also when there is nothing to
+            race.
+    """
+    return _race(
+        *(a, b, bias, activation, linear),
+        None if variant == "auto" else variant,
+        save=variant == "auto",
+    )
+
+
+def benchmark(
+    a: Tensor | BsrTensor,
+    b: Tensor,
+    *,
+    variants: str | Iterable[str] | None = None,
+    num_runs: int | None = None,
+    budget_s: float | None = None,
+    bias: Tensor | None = None,
+    activation: str | None = None,
+    linear: bool = False,
+) -> BenchmarkReport:
+    """Times every variant to the end, on operands of its own; remembers nothing.
+
+    Args:
+        a: as for `matmul`; its pattern and strides are used, its values are not.
+        b: as for `matmul` (for `linear`: ``x``).
+        variants: names and families to compare; None: all of the operands' device.
+        num_runs: timed rounds for each variant; None: as many as pay within the budget.
+        budget_s: seconds to spend; None: ``settings.budget_s``.
+        bias: as for `matmul`.
+        activation: as for `matmul`.
+        linear: measure ``linear(b, a)`` instead of ``matmul(a, b)``.
+
+    Returns:
+        A record per variant, with those that could not take part, and why.
+
+    Raises:
+        TypeError, ValueError, RuntimeError: as `matmul`; ValueError also for an unknown variant
+            and when there is nothing to race.
+    """
+    if num_runs is not None and num_runs < 1:
+        raise ValueError(f"num_runs must be 1 or more, got {num_runs}")
+    if budget_s is not None and not 0 < budget_s < math.inf:
+        raise ValueError(f"budget_s must be a positive number of seconds, got {budget_s}")
+    with silenced():
+        return _race(
+            *(a, b, bias, activation, linear, variants),
+            rounds=num_runs or 0,
+            budget_s=budget_s or 0.0,
+            eliminate=False,
+            save=False,
+        )
+
+
+def tuning_count() -> int:
+    """How many races this process has run for products and `tune` (not for `benchmark`)."""
+    return _tuner.tuning_count()
