@@ -1,11 +1,13 @@
-"""Builds the package's two shared objects with one generated ninja file.
+"""Builds the package's two shared objects by one generated list of commands.
 
 libsparse_autotune.so   kernels, autotuner and PyTorch operators. Uses torch through the LibTorch
                         stable ABI only, contains no Python: one build serves every torch >= 2.10.
 _tuner.*.so             pybind11 bindings of the torch-free autotuner; one build a Python version.
 
+Nothing runs where the objects in place were built from these very sources for this configuration.
+
 Environment: SPARSE_AUTOTUNE_CUDA=0/1 forces a build without / with CUDA, TORCH_CUDA_ARCH_LIST picks
-the architectures, CUDA_HOME and CXX the compilers, MAX_JOBS the number of jobs,
+the architectures, CUDA_HOME (else PATH) the nvcc, CXX the compiler, MAX_JOBS the number of jobs,
 SPARSE_AUTOTUNE_WERROR=1 turns host compiler warnings into errors.
 """
 
@@ -14,12 +16,12 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-import shlex
 import shutil
 import subprocess
 import sys
 import sysconfig
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 
 from setuptools import Extension, setup
@@ -27,6 +29,9 @@ from setuptools.command.build_ext import build_ext
 from setuptools.errors import CompileError
 
 ROOT = Path(__file__).resolve().parent
+sys.path.insert(0, str(ROOT))
+from build_commands import Commands  # noqa: E402  pip runs this file without its folder on the path
+
 CSRC = ROOT / "csrc"
 PACKAGE = "sparse_autotune"
 # The oldest torch whose stable ABI the operator library uses, as TORCH_TARGET_VERSION encodes it.
@@ -64,12 +69,12 @@ class Cuda:
 
 
 def find_nvcc() -> Path | None:
+    """CUDA_HOME's or PATH's; a toolkit that neither names is not guessed at."""
     home = os.environ.get("CUDA_HOME") or os.environ.get("CUDA_PATH")
     candidates = [Path(home) / "bin" / "nvcc"] if home else []
     on_path = shutil.which("nvcc")
     if on_path:
         candidates.append(Path(on_path))
-    candidates.append(Path("/usr/local/cuda/bin/nvcc"))
     return next((c for c in candidates if c.is_file()), None)
 
 
@@ -91,7 +96,9 @@ def detect_cuda(torch_cuda: str | None, torch_version: str) -> Cuda:
         return left_out(f"torch {torch_version} is not a CUDA build")
     nvcc = find_nvcc()
     if nvcc is None:
-        return left_out("no nvcc was found (set CUDA_HOME or put nvcc on PATH)")
+        usual = Path("/usr/local/cuda")
+        hint = f"set CUDA_HOME={usual}" if (usual / "bin/nvcc").is_file() else "set CUDA_HOME"
+        return left_out(f"no nvcc was found ({hint} or put nvcc on PATH)")
     match = re.search(r"release (\d+)\.(\d+)", run([str(nvcc), "--version"]).stdout)
     if match is None:
         return left_out(f"{nvcc} --version prints no release")
@@ -143,7 +150,7 @@ def check_toolchain(cxx: str, cuda: Cuda, scratch: Path) -> None:
     probe.write_text("#include <span>\nint first(std::span<int> s) { return s[0]; }\n")
     made = run([cxx, "-std=c++20", "-c", str(probe), "-o", str(scratch / "probe.o")])
     if made.returncode != 0:
-        raise CompileError(f"{cxx} cannot compile C++20 (g++ 11 or newer can): {made.stderr[-300:]}")
+        raise CompileError(f"{cxx} cannot compile C++20, g++ 11 or newer can: {made.stderr[-300:]}")
     if cuda.nvcc is None:
         return
     probe = scratch / "probe.cu"
@@ -152,8 +159,8 @@ def check_toolchain(cxx: str, cuda: Cuda, scratch: Path) -> None:
     made = run([*command, "-o", str(scratch / "probe.cu.o")])
     if made.returncode != 0:
         raise CompileError(
-            f"nvcc {cuda.version} cannot compile with {cxx} (an unsupported host compiler? set CXX, "
-            f"or SPARSE_AUTOTUNE_CUDA=0 to build for the CPU): {(made.stderr or made.stdout)[-300:]}"
+            f"nvcc {cuda.version} cannot compile with {cxx} (an unsupported compiler? Set CXX, or "
+            f"SPARSE_AUTOTUNE_CUDA=0 to build for the CPU): {(made.stderr + made.stdout)[-300:]}"
         )
 
 
@@ -182,31 +189,6 @@ def kernel_hash() -> str:
     return digest.hexdigest()[:12]
 
 
-class Ninja:
-    """The text of a ninja file."""
-
-    def __init__(self, work: Path) -> None:
-        self.lines = [f"builddir = {self.escape(work)}"]
-
-    @staticmethod
-    def escape(path: Path) -> str:
-        return str(path).replace("$", "$$").replace(" ", "$ ").replace(":", "$:")
-
-    def rule(self, name: str, command: str, description: str, depfile: bool = True) -> None:
-        self.lines += [f"rule {name}", f"  command = {command}", f"  description = {description}"]
-        if depfile:
-            self.lines += ["  depfile = $out.d", "  deps = gcc"]
-
-    def build(self, out: Path, rule: str, inputs: list[Path], flags: list[str]) -> None:
-        self.lines.append(f"build {self.escape(out)}: {rule} " + " ".join(map(self.escape, inputs)))
-        self.lines.append("  flags = " + shlex.join(flags).replace("$", "$$"))
-
-    def write(self, path: Path) -> None:
-        text = "\n".join(self.lines) + "\n"
-        if not path.is_file() or path.read_text() != text:
-            path.write_text(text)
-
-
 class BuildNative(build_ext):
     """Compiles csrc/ and puts both shared objects beside the Python files."""
 
@@ -222,25 +204,23 @@ class BuildNative(build_ext):
             listed = os.environ.get("TORCH_CUDA_ARCH_LIST") or DEFAULT_ARCHITECTURES
             architectures = parse_architectures(listed)
             print(f"sparse_autotune: building with CUDA {cuda.version} for {architectures.text}")
+        inplace = self.inplace or getattr(self, "editable_mode", False)
+        target = (ROOT / "python" if inplace else Path(self.build_lib).resolve()) / PACKAGE
+        digest = build_digest(cuda, architectures, torch.__version__)
+        there = [target / Path(output).name for output in self.get_outputs()]
+        if all(p.is_file() and bytes.fromhex(digest) in p.read_bytes() for p in there):
+            print("sparse_autotune: what is in place was built from these sources")
+            return
+
         kind = "cuda" if cuda.nvcc else "cpu"
         work = ROOT / "build" / f"{kind}-cp{sys.version_info.major}{sys.version_info.minor}"
         check_toolchain(cxx, cuda, work)
-
-        ninja = Ninja(work)
-        library, module = write_build(ninja, work, cxx, cuda, architectures)
-        file = work / "build.ninja"
-        ninja.write(file)
-        command = [shutil.which("ninja") or "ninja"]
-        if shutil.which("ninja") is None:
-            command = [sys.executable, "-m", "ninja"]
-        command += ["-f", str(file), "-j", os.environ.get("MAX_JOBS") or str(os.cpu_count() or 1)]
-        if subprocess.run(command, check=False).returncode != 0:
+        commands = Commands()
+        made = write_build(commands, work, cxx, cuda, architectures, digest)
+        if commands.run(work) != 0:
             raise CompileError("compiling csrc/ failed; the compiler's messages are above")
-
-        inplace = self.inplace or getattr(self, "editable_mode", False)
-        target = (ROOT / "python" if inplace else Path(self.build_lib).resolve()) / PACKAGE
         target.mkdir(parents=True, exist_ok=True)
-        for path in (library, module):
+        for path in made:
             install(path, target / path.name)
 
     def get_outputs(self) -> list[str]:
@@ -252,14 +232,36 @@ class BuildNative(build_ext):
         return [str(p.relative_to(ROOT)) for p in sorted(CSRC.rglob("*")) if p.is_file()]
 
 
-def write_build(
-    ninja: Ninja, work: Path, cxx: str, cuda: Cuda, architectures: Architectures | None
-) -> tuple[Path, Path]:
-    """Fills `ninja`; returns the paths of the operator library and of the Python module."""
-    import pybind11
-    import torch
-    from torch.utils.cpp_extension import include_paths, library_paths
+def build_digest(cuda: Cuda, architectures: Architectures | None, torch_version: str) -> str:
+    """Names sources and configuration: the linker writes it into both objects as their build id."""
+    parts = [cuda.version, cuda.reason, architectures.text if architectures else "", torch_version]
+    parts += [str(sysconfig.get_config_var("EXT_SUFFIX")), version()]
+    parts += [os.environ.get("SPARSE_AUTOTUNE_WERROR", "")]
+    digest = hashlib.sha256("\0".join(parts).encode())
+    sources = sorted(p for p in CSRC.rglob("*") if p.is_file())
+    for path in (ROOT / "setup.py", ROOT / "build_commands.py", *sources):
+        digest.update(path.relative_to(ROOT).as_posix().encode() + path.read_bytes())
+    return digest.hexdigest()[:40]
 
+
+def write_build(
+    commands: Commands,
+    work: Path,
+    cxx: str,
+    cuda: Cuda,
+    architectures: Architectures | None,
+    digest: str,
+) -> tuple[Path, Path]:
+    """Fills `commands`; returns the paths of the operator library and of the Python module."""
+    import torch
+
+    torch_home = Path(torch.__file__).parent
+    # torch brings a copy of pybind11's headers, for environments without pybind11.
+    pybind11_include = torch_home / "include"
+    if find_spec("pybind11") is not None:
+        import pybind11
+
+        pybind11_include = Path(pybind11.get_include())
     common = ["-std=c++20", "-O3", f"-I{CSRC}"]
     if cuda.nvcc:
         common.append("-DSPARSE_AUTOTUNE_WITH_CUDA=1")
@@ -281,15 +283,15 @@ def write_build(
         "COMPILER": run([cxx, "--version"]).stdout.partition("\n")[0],
     }
     torch_flags = [f"-DTORCH_TARGET_VERSION={STABLE_ABI_TARGET}", "-Wno-unused-parameter"]
-    torch_flags += [f"-isystem{p}" for p in include_paths()] + (["-DUSE_CUDA"] if cuda.nvcc else [])
+    torch_flags += [f"-isystem{torch_home}/include"] + (["-DUSE_CUDA"] if cuda.nvcc else [])
     extra = {
         "build_info.cpp": [f'-DSPARSE_AUTOTUNE_{key}="{text}"' for key, text in info.items()],
         "ops": torch_flags,
     }
 
-    ninja.rule("cxx", f"{cxx} $flags -MD -MF $out.d -c $in -o $out", "C++ $in")
+    commands.rule("cxx", f"{cxx} $flags -MD -MF $out.d -c $in -o $out", "C++ $in")
     # $out.log keeps ptxas's report, so that what it only mentions is found afterwards.
-    ninja.rule(
+    commands.rule(
         "nvcc",
         f"{cuda.nvcc} -ccbin {cxx} $flags -MD -MF $out.d -c $in -o $out > $out.log 2>&1 "
         "|| { cat $out.log; exit 1; }; "
@@ -297,7 +299,7 @@ def write_build(
         "grep -i warning $out.log || true",
         "CUDA $in",
     )
-    ninja.rule("link", f"{cxx} -shared $in -o $out $flags", "LINK $out", depfile=False)
+    commands.rule("link", f"{cxx} -shared $in -o $out $flags", "LINK $out")
 
     objects = []
     for path in library_sources(cuda, architectures):
@@ -312,27 +314,28 @@ def write_build(
             flags += ["-Xcompiler=-fPIC,-fvisibility=hidden,-pthread"]
             flags += ["-Xptxas=-warn-spills,-Werror"]
             flags.append("-diag-suppress=2810")  # sees [[nodiscard]] ignored in assignments
-            ninja.build(made, "nvcc", [path], flags)
+            commands.add(made, "nvcc", [path], flags)
         else:
             flags = [*host, *extra.get(relative.parts[0], []), *extra.get(relative.name, [])]
-            ninja.build(made, "cxx", [path], flags)
+            commands.add(made, "cxx", [path], flags)
 
     library = work / "libsparse_autotune.so"
-    link = ["-Wl,-soname,libsparse_autotune.so", *(f"-L{p}" for p in library_paths())]
+    build_id = f"-Wl,--build-id=0x{digest}"
+    link = ["-Wl,-soname,libsparse_autotune.so", build_id, f"-L{torch_home}/lib"]
     # Hidden archives: the static CUDA runtime must not meet torch's own copy of its symbols.
     link += ["-ltorch_cpu", "-lc10", "-Wl,--exclude-libs,ALL", "-Wl,--no-undefined", "-pthread"]
     if cuda.nvcc:
         link += [f"-L{cuda.home}/lib64", "-lcudart_static", "-lrt", "-ldl"]
-    ninja.build(library, "link", objects, link)
+    commands.add(library, "link", objects, link)
 
-    binding_flags = [*host, f"-isystem{pybind11.get_include()}"]
+    binding_flags = [*host, f"-isystem{pybind11_include}"]
     binding_flags.append(f"-isystem{sysconfig.get_paths()['include']}")
     bindings = []
     for path in sorted((CSRC / "bindings").glob("*.cpp")):
         bindings.append(work / "bindings" / (path.name + ".o"))
-        ninja.build(bindings[-1], "cxx", [path], binding_flags)
+        commands.add(bindings[-1], "cxx", [path], binding_flags)
     module = work / ("_tuner" + sysconfig.get_config_var("EXT_SUFFIX"))
-    ninja.build(module, "link", [*bindings, library], ["-Wl,-rpath,$ORIGIN"])
+    commands.add(module, "link", [*bindings, library], ["-Wl,-rpath,$ORIGIN", build_id])
     return library, module
 
 

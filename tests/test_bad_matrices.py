@@ -209,7 +209,7 @@ def components(**changes):
          {"values": torch.ones(2, 2, 3, dtype=torch.complex128)}),
         (TypeError, "crow_indices and col_indices must both be int32 or both int64, got "
          "torch.int64 and torch.int32", {"col_indices": torch.tensor([0, 1], dtype=torch.int32)}),
-        (TypeError, "both int32 or both int64, got torch.float32",
+        (TypeError, "both be int32 or both int64, got torch.float32",
          {"crow_indices": torch.tensor([0.0, 1.0, 2.0])}),
         (ValueError, r"1-dimensional, got shapes \(1, 3\)",
          {"crow_indices": torch.tensor([[0, 1, 2]])}),

@@ -30,10 +30,18 @@ def _as_the_tolerance_assumes(monkeypatch, request):
     monkeypatch.setattr(sparse_autotune.settings, "mode", "off")
     case = request.node.callspec.params.get("case") if hasattr(request.node, "callspec") else None
     matmul = torch.backends.cuda.matmul
-    # By default torch lets cuBLAS add split-K partial sums in the half type.
-    monkeypatch.setattr(matmul, "allow_bf16_reduced_precision_reduction", False)
-    monkeypatch.setattr(matmul, "allow_fp16_reduced_precision_reduction", False)
-    monkeypatch.setattr(matmul, "allow_tf32", case is not None and case.tf32)
+    wanted = {
+        # By default torch lets cuBLAS add split-K partial sums in the half type.
+        "allow_bf16_reduced_precision_reduction": False,
+        "allow_fp16_reduced_precision_reduction": False,
+        "allow_tf32": case is not None and case.tf32,
+    }
+    before = {name: getattr(matmul, name) for name in wanted}
+    for name, value in wanted.items():
+        setattr(matmul, name, value)
+    yield
+    for name, value in before.items():
+        setattr(matmul, name, value)
 
 
 def _why_not(case, operands):

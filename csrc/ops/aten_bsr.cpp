@@ -55,7 +55,8 @@ class AtenBsr final : public Variant {
         from(col),
         from(values),
         from(shape),
-        from(std::optional<torch::headeronly::ScalarType>()),
+        from(std::optional(p.dtype == DType::kFloat64 ? torch::headeronly::ScalarType::Double
+                                                      : torch::headeronly::ScalarType::Float)),
         from(std::optional<torch::headeronly::Layout>()),
         from(std::optional<torch::stable::Device>()),
         from(pinned),

@@ -218,12 +218,12 @@ std::optional<Bound> bind(const MatmulArguments& a, const Tensor& result, bool d
   auto product = bind_product(a, result);
   if (!product) refuse("a result with neither contiguous rows nor contiguous columns");
   if (is_empty(product->problem)) return std::nullopt;
-  if (product->problem.nnzb == 0 || product->problem.k == 0) {
+  Bound bound{.product = std::move(*product)};
+  complete(bound, describe_cpu);
+  if (bound.product.problem.nnzb == 0) {  // also where k is 0
     write_without_blocks(a, result);
     return std::nullopt;
   }
-  Bound bound{.product = std::move(*product)};
-  complete(bound, describe_cpu);
   return bound;
 }
 

@@ -49,13 +49,9 @@ struct Blocking {
 
 Blocking make_blocking(const Problem& p, const Device& d, const Microkernels& kernels,
                        Source source, int64_t panel_columns) {
-  const int64_t kChunkBytes = getenv("CHUNK") ? atoi(getenv("CHUNK")) : 16384;
-  const int64_t kSpanRows = getenv("SPAN") ? atoi(getenv("SPAN")) : 64;
-  const int64_t kVec = getenv("VEC") ? atoi(getenv("VEC")) : 3;
-  if (getenv("PANEL")) panel_columns = atoi(getenv("PANEL"));
   Blocking s{};
   s.acc_bytes = p.dtype == DType::kFloat64 ? 8 : 4;
-  s.strip = kernels.lanes * std::min(std::min(kVec,kernels.vectors), ceil_div(p.n, kernels.lanes));
+  s.strip = kernels.lanes * std::min(kernels.vectors, ceil_div(p.n, kernels.lanes));
   s.strips = std::min(std::max<int64_t>(panel_columns / s.strip, 1), ceil_div(p.n, s.strip));
   s.panel_columns = s.strips * s.strip;
   s.panels = ceil_div(p.n, s.panel_columns);
@@ -251,6 +247,7 @@ class Product {
         }
         task.b = copy;
         task.columns = nullptr;
+        task.b_row_stride = s_.strip;
         task.b_block_stride = task.depth * s_.strip;
       }
       task.vectors = static_cast<int>(vectors(columns));
@@ -414,9 +411,9 @@ class Tiled final : public Variant {
 
 constexpr Level kAvx512{CpuIsa::kAvx512, "AVX-512", avx512_kernels, 0.7};
 
-const Tiled kAvx512Panel{"cpu_tiled/avx512_panel128", kAvx512, Source::kPanel, 192};
+const Tiled kAvx512Panel{"cpu_tiled/avx512_panel", kAvx512, Source::kPanel, 192};
 const Registration kRegisterAvx512Panel{kAvx512Panel};
-const Tiled kAvx512Block{"cpu_tiled/avx512_block128", kAvx512, Source::kBlock, 192};
+const Tiled kAvx512Block{"cpu_tiled/avx512_block", kAvx512, Source::kBlock, 192};
 const Registration kRegisterAvx512Block{kAvx512Block};
 const Tiled kAvx512InPlace{"cpu_tiled/avx512_inplace", kAvx512, Source::kInPlace, 192};
 const Registration kRegisterAvx512InPlace{kAvx512InPlace};

@@ -1,0 +1,78 @@
+"""What a build runs, and when it runs it again; carried out by ninja, or by make without ninja."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+from string import Template
+
+
+class Commands:
+    """Steps that each make one file from others, run when their inputs or their words change."""
+
+    def __init__(self) -> None:
+        self.rules: dict[str, tuple[str, str]] = {}
+        self.steps: list[tuple[Path, str, list[Path], str]] = []
+
+    def rule(self, name: str, command: str, description: str) -> None:
+        """Adds a kind of step; both texts may hold $in, $out and $flags.
+
+        A command that mentions $out.d writes there, as compilers do, what else it read.
+        """
+        self.rules[name] = command, description
+
+    def add(self, out: Path, rule: str, inputs: list[Path], flags: list[str]) -> None:
+        """One step."""
+        self.steps.append((out, rule, inputs, shlex.join(flags)))
+
+    def run(self, work: Path) -> int:
+        """Carries out what is out of date, keeping its books in `work`; returns the exit status."""
+        ninja = shutil.which("ninja")
+        if ninja is not None or find_spec("ninja") is not None:
+            command = [ninja] if ninja is not None else [sys.executable, "-m", "ninja"]
+            file, text = work / "build.ninja", self._for_ninja(work)
+        elif shutil.which("make") is not None:
+            command, file, text = ["make"], work / "makefile", self._for_make()
+        else:
+            sys.exit("neither ninja nor make is installed: pip install ninja")
+        if not file.is_file() or file.read_text() != text:
+            file.write_text(text)
+        command += ["-f", str(file), "-j", os.environ.get("MAX_JOBS") or str(_cores())]
+        # Without the flags of a make that may have called this: its jobs are not ours.
+        environment = {k: v for k, v in os.environ.items() if k not in ("MAKEFLAGS", "MFLAGS")}
+        return subprocess.run(command, env=environment, check=False).returncode
+
+    def _for_ninja(self, work: Path) -> str:
+        def escape(path: Path) -> str:
+            return str(path).replace("$", "$$").replace(" ", "$ ").replace(":", "$:")
+
+        lines = [f"builddir = {escape(work)}"]
+        for name, (command, description) in self.rules.items():
+            lines += [f"rule {name}", f"  command = {command}", f"  description = {description}"]
+            lines += ["  depfile = $out.d", "  deps = gcc"] if "$out.d" in command else []
+        for out, rule, inputs, flags in self.steps:
+            lines.append(f"build {escape(out)}: {rule} " + " ".join(map(escape, inputs)))
+            lines.append("  flags = " + flags.replace("$", "$$"))
+        return "\n".join(lines) + "\n"
+
+    def _for_make(self) -> str:
+        lines = ["SHELL := /bin/bash", ".DELETE_ON_ERROR:"]
+        lines.append(f"all: {' '.join(str(out) for out, *_ in self.steps)}")
+        for out, rule, inputs, flags in self.steps:
+            words = {"in": " ".join(map(str, inputs)), "out": str(out), "flags": flags}
+            command, description = (Template(text).substitute(words) for text in self.rules[rule])
+            # On this file as well: make does not notice that a step's words changed.
+            lines.append(f"{out}: {words['in']} $(firstword $(MAKEFILE_LIST))")
+            lines.append(f"\t@echo '{description}'; mkdir -p {out.parent}")
+            lines.append("\t@" + command.replace("$", "$$"))
+            lines.append(f"-include {out}.d")
+        return "\n".join(lines) + "\n"
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0))
