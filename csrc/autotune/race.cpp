@@ -142,8 +142,9 @@ class Race {
     }
     double us = 0;
     Status status = bench_.check(*runner.variant, &runner.entrant.error, &us);
-    // The first launch pays for lazy loading: only one that is hopeless settles anything.
-    if (status && (!options_.eliminate || !have_one || us <= kHopeless * 4 * best_first_us_)) {
+    // The first launch pays for loading code and libraries: a second one counts, unless even the
+    // first took a good part of the budget.
+    if (status && (!options_.eliminate || !have_one || us < 0.1e6 * options_.budget_s)) {
       status = bench_.time(*runner.variant, 1, &us);
     }
     if (!status) return fail(runner, status);

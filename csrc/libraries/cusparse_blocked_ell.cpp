@@ -17,6 +17,8 @@ constexpr int kBlockedEllVersion = 12000;
 // Slots per stored block. At four the padded product costs as much as the dense one at the
 // densities (25% and below) where anything sparse is worth trying, and takes four times the memory.
 constexpr int64_t kMaximumPadding = 4;
+// Above it cuSPARSE 12.6 reports success and writes nothing.
+constexpr int64_t kMaximumBlockRows = 65535;
 
 Status describe(const Problem& p, void* prepared, SparseMatrix& a) {
   const BlockedEll ell = blocked_ell(p);
@@ -41,6 +43,11 @@ class CuSparseBlockedEll final : public Variant {
     }
     if (p.dtype == DType::kFloat32 && !p.allow_tf32) {
       return Support::no("Blocked-ELL computes fp32 through TF32, which is not allowed here");
+    }
+    if (block_rows(p) > kMaximumBlockRows) {
+      return Support::no("cuSPARSE's Blocked-ELL fails without a word above " +
+                         std::to_string(kMaximumBlockRows) + " block rows, these are " +
+                         std::to_string(block_rows(p)));
     }
     if (p.longest_row < 0) return Support::no("the longest block row is not known");
     if (p.longest_row == 0) return Support::no("no block is stored");

@@ -102,6 +102,7 @@ struct Matrix {
 };
 std::optional<Matrix> as_matrix(int64_t rows, int64_t cols, int64_t row_stride,
                                 int64_t col_stride) {
+  if (rows == 0 || cols == 0) return Matrix{Layout::kRowMajor, cols};  // nothing is read
   const bool row_major = (cols == 1 || col_stride == 1) && (rows == 1 || row_stride >= cols);
   const bool col_major = (rows == 1 || row_stride == 1) && (cols == 1 || col_stride >= rows);
   // A single column is read along its length: column-major, whatever its other stride says.

@@ -77,7 +77,9 @@ void complete(Bound& bound, bool describe_cpu) {
 }
 
 std::string selector_of(const MatmulArguments& a) {
-  return a.variant.has_value() ? *a.variant : forced_variant();
+  if (!a.variant.has_value()) return forced_variant();
+  if (a.variant->empty()) refuse("variant must be a name");
+  return *a.variant;
 }
 
 // `forced` is the selector; empty leaves the choice to the tuner.

@@ -12,7 +12,7 @@ from . import _tuner, checks
 from .announcements import silenced
 from .bsr_tensor import BsrTensor
 from .functional import operator_arguments
-from .ops import bsr_matmul_legality, bsr_matmul_race
+from .ops import bsr_matmul_race
 from .report import BenchmarkReport, report_of
 
 
@@ -22,19 +22,13 @@ def _text(tensor: Tensor) -> str:
 
 def _legality(
     a: Tensor | BsrTensor, b: Tensor, bias: Tensor | None, activation: str | None, linear: bool
-) -> dict[str, str]:
-    """For each variant of the operands' device, why it is not legal; empty where it is."""
+) -> dict[str, str | None]:
+    """For each variant of the operands' device, why it is not legal; None where it is."""
     try:
-        arguments, keywords = operator_arguments(a, b, bias, activation, linear=linear)
-        text = _text(bsr_matmul_legality(*arguments, **keywords))
+        return checks.legality(a, b, bias, activation, linear=linear)
     except Exception:
         _explain(a, b, bias, activation, linear)
         raise
-    found = {}
-    for line in text.splitlines():
-        name, _, rest = line.partition("\t")
-        found[name] = "" if rest == "ok" else rest.partition("\t")[2]
-    return found
 
 
 def _explain(a: Any, b: Any, bias: Any, activation: Any, linear: bool) -> None:
@@ -104,7 +98,7 @@ def _race(
     legality = _legality(a, b, bias, activation, linear)
     selected = _selected(names, legality)
     legal = [name for name in selected if not legality[name]]
-    unsupported = {name: legality[name] for name in selected if legality[name]}
+    unsupported = {name: why for name in selected if (why := legality[name]) is not None}
     if not legal:
         reasons = "; ".join(f"{name}: {why}" for name, why in unsupported.items())
         raise ValueError(f"variants: none of them is legal here ({reasons})")
