@@ -21,7 +21,7 @@ def poisoned(*shape, device="cpu", dtype=torch.float32):
 
 
 def bits(tensor):
-    return tensor.detach().reshape(-1).view(torch.uint8).clone()
+    return tensor.detach().contiguous().reshape(-1).view(torch.uint8).clone()
 
 
 def check_refused(error, words, function, *arguments, **keywords):

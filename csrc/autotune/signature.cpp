@@ -24,7 +24,7 @@ std::string file_name_safe(std::string_view text) {
   std::string safe;
   for (const char c : text) {
     const bool plain = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
-                       c == '.' || c == '-';
+                       (c == '.' && !safe.empty()) || c == '-';
     if (plain) {
       safe += c;
     } else if (!safe.empty() && safe.back() != '_') {

@@ -28,6 +28,7 @@ struct State {
   std::unordered_map<std::string, std::shared_ptr<const Record>> records;
   std::set<std::string> in_flight;  // signatures that a thread is racing: single flight
   std::set<std::string> missed;     // nothing on disk either: not asked for again
+  std::set<std::string> told;       // reported as missed, once each
 };
 State& state() {
   static State* const s = new State;  // used while the process winds down
@@ -75,6 +76,12 @@ void remember(const Key& key, const Record& record) {
   const std::lock_guard<std::mutex> lock(state().mutex);
   state().records[key.joined()] = std::make_shared<const Record>(record);
   state().missed.erase(key.joined());
+}
+
+// Whether this is the first miss of the signature to be told of.
+bool first_time(const Key& key) {
+  const std::lock_guard<std::mutex> lock(state().mutex);
+  return state().told.insert(key.joined()).second;
 }
 
 // From the host's store into memory.
@@ -161,6 +168,7 @@ Record announced_race(const Key& key, const Problem& problem, const Device& devi
   Record record = race(problem, device, data, entrants, options);
   if (save && !record.winner.empty()) {
     remember(key, record);
+    outdate_decisions();  // of an earlier race, where this one replaces it
     to->save(key.device_class, key.signature, to_text(record));
   }
   to->report({.kind = Event::Kind::kFinish, .signature = key.signature, .record = record});
@@ -169,7 +177,7 @@ Record announced_race(const Key& key, const Problem& problem, const Device& devi
 
 Choice unmeasured(const Key& key, const Problem& problem, const Device& device,
                   const std::vector<const Variant*>& entrants, Mode mode, bool capturing) {
-  if (mode == Mode::kRecord) {
+  if (mode == Mode::kRecord && first_time(key)) {
     host()->report({.kind = Event::Kind::kMissed,
                     .signature = key.signature,
                     .description = describe(problem)});
@@ -283,6 +291,8 @@ void forget_records() {
   const std::lock_guard<std::mutex> lock(state().mutex);
   state().records.clear();
   state().missed.clear();
+  state().told.clear();
+  outdate_decisions();
 }
 
 void tuner_after_fork() {

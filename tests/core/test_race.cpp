@@ -1,0 +1,182 @@
+// The race: who wins, who is disqualified and why, and that nothing of the user's is touched.
+#include <cmath>
+#include <limits>
+
+#include "autotune/race.h"
+#include "fakes.h"
+
+using namespace sparse_autotune;
+using sparse_autotune::test::Example;
+using sparse_autotune::test::Fake;
+
+namespace {
+
+float* element(const Launch& l, const Problem& p, int64_t i, int64_t j) {
+  return static_cast<float*>(l.c) + i * p.ldc + j;
+}
+
+Record run(const Example& e, const std::vector<const Variant*>& entrants, RaceOptions options = {}) {
+  return race(e.problem, e.device, e.launch, entrants, options);
+}
+
+void fastest_right_one_wins() {
+  const Example e;
+  const Fake slow("a/slow", 1, 9000), fast("b/fast", 5, 500), middle("c/middle", 2, 900);
+  const Record r = run(e, {&slow, &fast, &middle});
+  CHECK(r.winner == "b/fast");
+  CHECK(r.failure.empty());
+  CHECK(r.entrants.size() == 3);
+  CHECK(r.entrants[0].name == "b/fast" && r.entrants[0].outcome == Outcome::kOk);
+  CHECK(r.find("a/slow")->outcome == Outcome::kEliminated);
+  CHECK(r.find("c/middle")->median_us >= 900);
+  CHECK(r.find("b/fast")->median_us >= 500);
+  CHECK(r.find("b/fast")->samples >= 7);
+  CHECK(r.nnz_flops == 2.0 * 3 * 4 * 3 * 70);
+  CHECK(r.timing == Timing::kWarm);  // a CPU's always is
+}
+
+void nobody_is_dropped_without_elimination() {
+  const Example e;
+  const Fake slow("a/slow", 1, 400), fast("b/fast", 5, 20);
+  RaceOptions options;
+  options.eliminate = false;
+  options.rounds = 4;
+  const Record r = run(e, {&slow, &fast}, options);
+  for (const Entrant& entrant : r.entrants) {
+    CHECK(entrant.outcome == Outcome::kOk);
+    CHECK(entrant.samples == 4);
+  }
+}
+
+void within_the_noise_less_memory_wins() {
+  const Example e;
+  Fake large("a/large", 1, 3000), small("b/small", 2, 3000);
+  large.scratch = 4096;
+  RaceOptions options;
+  options.eliminate = false;
+  options.rounds = 15;
+  // On a busy machine the medians may be further apart than the noise allows: five attempts.
+  bool found = false;
+  for (int i = 0; i < 5 && !found; ++i) found = run(e, {&large, &small}, options).winner == "b/small";
+  CHECK(found);
+}
+
+// Each of these is the fastest, and must not win.
+void faults_disqualify(const char* what, test::Fault fault, Outcome expected) {
+  const Example e;
+  const Fake right("a/right", 9, 100), faulty("b/faulty", 1, 0, fault);
+  const Record r = run(e, {&faulty, &right});
+  const Entrant* found = r.find("b/faulty");
+  std::printf("%s: %s\n", what, found->reason.c_str());
+  CHECK(r.winner == "a/right");
+  CHECK(found->outcome == expected);
+  CHECK(!found->reason.empty());
+}
+
+void faults() {
+  const auto wrong = Outcome::kWrongResult;
+  faults_disqualify("one element off", [](const Problem& p, const Launch& l) {
+    float* x = element(l, p, 5, 69);
+    *x += 1e-4f;
+    return Status::ok();
+  }, wrong);
+  faults_disqualify("last element not written", [](const Problem& p, const Launch& l) {
+    std::memset(element(l, p, p.m - 1, p.n - 1), 0xFF, 4);
+    return Status::ok();
+  }, wrong);
+  faults_disqualify("a NaN", [](const Problem& p, const Launch& l) {
+    *element(l, p, 0, 0) = std::numeric_limits<float>::quiet_NaN();
+    return Status::ok();
+  }, wrong);
+  faults_disqualify("an infinity", [](const Problem& p, const Launch& l) {
+    *element(l, p, 3, 3) = std::numeric_limits<float>::infinity();
+    return Status::ok();
+  }, wrong);
+  faults_disqualify("writes between rows", [](const Problem& p, const Launch& l) {
+    *element(l, p, 4, p.n) = 0;
+    return Status::ok();
+  }, wrong);
+  faults_disqualify("writes behind the last row", [](const Problem& p, const Launch& l) {
+    *element(l, p, p.m - 1, p.n + 1) = 0;
+    return Status::ok();
+  }, wrong);
+  faults_disqualify("writes before the first element", [](const Problem& p, const Launch& l) {
+    *(element(l, p, 0, 0) - 1) = 0;
+    return Status::ok();
+  }, wrong);
+  faults_disqualify("an empty row that is not zero", [](const Problem& p, const Launch& l) {
+    *element(l, p, 5, 0) = 1e-30f;
+    return Status::ok();
+  }, wrong);
+  faults_disqualify("does not launch", [](const Problem&, const Launch&) {
+    return Status::failed(StatusCode::kLaunchFailed, "planted");
+  }, Outcome::kLaunchFailed);
+  faults_disqualify("has no memory", [](const Problem&, const Launch&) {
+    return Status::failed(StatusCode::kOutOfMemory, "planted");
+  }, Outcome::kOutOfMemory);
+}
+
+void all_wrong_means_no_winner() {
+  const Example e;
+  const auto zero = [](const Problem& p, const Launch& l) {
+    *element(l, p, 0, 0) = 0;
+    return Status::ok();
+  };
+  const Fake a("a/a", 1, 0, zero), b("b/b", 2, 0, zero);
+  const Record r = run(e, {&a, &b});
+  CHECK(r.winner.empty());
+  CHECK(r.find("a/a")->outcome == Outcome::kWrongResult);
+  CHECK(r.find("b/b")->outcome == Outcome::kWrongResult);
+}
+
+void memory_is_bounded() {
+  const Example e;
+  Fake small("a/small", 1, 10), large("b/large", 2, 0);
+  large.scratch = int64_t{1} << 40;
+  Record r = run(e, {&small, &large});
+  CHECK(r.winner == "a/small");
+  CHECK(r.find("b/large")->outcome == Outcome::kOutOfMemory);
+  CHECK(large.launches == 0);
+  RaceOptions options;
+  options.tuning_bytes = 1000;  // not even the operands
+  r = run(e, {&small}, options);
+  CHECK(r.winner.empty());
+  CHECK(r.failure.find("tuning_bytes") != std::string::npos);
+  CHECK(r.find("a/small")->outcome == Outcome::kSkipped);
+}
+
+void hopeless_estimates_are_skipped() {
+  const Example e;
+  const Fake fast("a/fast", 1, 20), hopeless("b/hopeless", 1e9, 0);
+  const Record r = run(e, {&hopeless, &fast});
+  CHECK(r.winner == "a/fast");
+  CHECK(r.find("b/hopeless")->outcome == Outcome::kSkipped);
+  CHECK(hopeless.launches == 0);
+  // Alone it has to run, whatever it takes.
+  CHECK(run(e, {&hopeless}).winner == "b/hopeless");
+}
+
+void the_text_form_keeps_everything() {
+  const Example e;
+  const Fake fast("a/fast", 1, 20), slow("b/slow", 2, 500);
+  const Record r = run(e, {&fast, &slow});
+  std::string why;
+  const auto back = parse_record(to_text(r), &why);
+  CHECK(back.has_value());
+  CHECK(to_text(*back) == to_text(r));
+  CHECK(back->entrants.size() == 2 && back->winner == r.winner);
+}
+
+}  // namespace
+
+int main() {
+  fastest_right_one_wins();
+  nobody_is_dropped_without_elimination();
+  within_the_noise_less_memory_wins();
+  faults();
+  all_wrong_means_no_winner();
+  memory_is_bounded();
+  hopeless_estimates_are_skipped();
+  the_text_form_keeps_everything();
+  std::puts("all passed");
+}
