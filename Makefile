@@ -12,7 +12,7 @@ SHELL := /bin/bash
 BOOTSTRAP_PYTHON ?= python3
 PYTEST_ARGS ?=
 SUITE ?= auto
-SAVE ?= build/bench.json
+SAVE ?=
 
 ifdef PYTHON
   PY := $(PYTHON)
@@ -33,7 +33,7 @@ help:  ## list the targets
 	@echo '  SPARSE_AUTOTUNE_CUDA=0/1   leave CUDA out / fail where it cannot be built'
 
 .venv/ready: pyproject.toml
-	@echo '==> Making .venv and installing PyTorch and the tools (some 5 GB, once)'
+	@echo '==> Making or renewing .venv: PyTorch and the tools (some 6 GB, once)'
 	$(BOOTSTRAP_PYTHON) -c 'import sys; v = sys.version_info; sys.exit(None if v >= (3, 10) else
 	"sparse_autotune needs Python >= 3.10; %s is %d.%d" % (sys.executable, v[0], v[1]))'
 	test -x .venv/bin/python || $(BOOTSTRAP_PYTHON) -m venv .venv
@@ -58,14 +58,14 @@ test: build  ## all tests (those marked gpu only where there is one)
 	$(PY) -m pytest $(PYTEST_ARGS)
 
 .PHONY: bench
-bench: build  ## compare with the peers on this machine; SUITE=name, SAVE=path.json
+bench: build  ## compare with the peers, GPU or CPU; SUITE=name, SAVE=path.json
 	$(call say,Comparing with the peers (suite $(SUITE)))
-	$(PY) -m benchmarks.run --suite $(SUITE) --save $(SAVE)
+	$(PY) benchmarks/run.py --suite $(SUITE) --save $(or $(SAVE),build/bench.json)
 
 .PHONY: gpu-check
 gpu-check: $(READY)  ## build, GPU tests and the short benchmark in one go; needs no network
 	$(call say,Build; GPU tests; short benchmark)
-	$(PY) -m benchmarks.gpu_check
+	$(PY) -m benchmarks.gpu_check --save $(or $(SAVE),build/gpu_check.json)
 
 .PHONY: sanitize
 sanitize: build  ## compute-sanitizer over one small ragged problem per configuration

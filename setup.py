@@ -38,6 +38,7 @@ PACKAGE = "sparse_autotune"
 STABLE_ABI_TARGET = "0x020a000000000000"
 # sm_80 code also serves 86 and 89, its PTX everything newer; sm_90a is Hopper with WGMMA and TMA.
 DEFAULT_ARCHITECTURES = "8.0+PTX;9.0a"
+MINIMUM_TORCH = (2, 10)
 MINIMUM_CUDA = (12, 0)  # the first nvcc with C++20
 # ptxas only mentions that it serialised WGMMA or ignored setmaxnreg; for us that is an error.
 PTXAS_FORBIDDEN = r"\(C75(0[78]|1[0-9]|20)\)"
@@ -193,8 +194,12 @@ class BuildNative(build_ext):
     """Compiles csrc/ and puts both shared objects beside the Python files."""
 
     def run(self) -> None:
+        if find_spec("torch") is None:
+            raise CompileError(f"torch is not installed for {sys.executable}")
         import torch
 
+        if tuple(map(int, torch.__version__.split(".")[:2])) < MINIMUM_TORCH:
+            raise CompileError(f"torch must be 2.10 or newer, {torch.__version__} is installed")
         cxx = os.environ.get("CXX", "g++")
         cuda = detect_cuda(torch.version.cuda, torch.__version__)
         architectures = None

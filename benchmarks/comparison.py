@@ -6,6 +6,7 @@ import importlib
 import pkgutil
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
+from types import ModuleType
 
 import torch
 
@@ -40,6 +41,7 @@ class Row:
     error: float | None = None  # in tolerances, see Operands.error
     timings: dict[str, timing.Timing] = field(default_factory=dict)
     method: str = ""  # how kernel time was taken: "graph" or "burst"
+    detail: str = ""  # which configuration ran, where a contestant has several
 
     def median(self, mode: str) -> float | None:
         """Median microseconds in a mode; None where it was not measured."""
@@ -110,13 +112,13 @@ class Result:
         }
 
 
-def find_peers(device: str) -> dict[str, Callable[[Operands], Call]]:
+def find_peers(device: str) -> dict[str, ModuleType]:
     """The peers of a device by name: every module of `benchmarks.peers` that lists it."""
     found = {}
     for module in pkgutil.iter_modules(peers.__path__):
         peer = importlib.import_module(f"{peers.__name__}.{module.name}")
         if device in peer.DEVICES:
-            found[module.name] = peer.prepare
+            found[module.name] = peer
     return found
 
 
@@ -139,9 +141,9 @@ def _contestants(operands: Operands, device: str) -> tuple[list[Row], dict[str, 
             rows[-1].status, rows[-1].reason = "left out", _LEFT_OUT[family]
         else:
             prepares[family] = _ours(family)
-    for name, prepare in found_peers.items():
+    for name, peer in found_peers.items():
         rows.append(Row(name, "peer"))
-        prepares[name] = prepare
+        prepares[name] = peer.prepare
     return rows, prepares
 
 
@@ -150,6 +152,7 @@ def _prepare(row: Row, prepare: Callable[[Operands], Call], copies: list[Operand
     try:
         calls = [prepare(operands) for operands in copies]
         row.error = copies[0].error(calls[0]())
+        row.detail = getattr(calls[0], "detail", "")
     except UnsupportedError as reason:
         row.status, row.reason = "unsupported", str(reason)
         return []
@@ -195,26 +198,3 @@ def measure(cell: Cell, device: str, rounds: int) -> Result:
         for name, taken in timing.interleave(contestants, rounds, _KEEP).items():
             by_name[name].timings[mode] = taken
     return Result(cell, device, judged, chosen, first.a.nnzb, first.nnz_flops, rows)
-
-
-def show(result: Result) -> str:
-    """The result as text: a line per contestant, fastest first, then the ratios."""
-    modes = ["wall"] if result.device == "cpu" else ["warm", "cold", "eager"]
-    judged = result.judged
-    lines = [f"{result.cell}  (choice: {result.chosen}; compared: {judged})"]
-    header = "".join(f"{mode + ' µs':>12}" for mode in modes)
-    lines.append(f"  {'':22}{header}{'TFLOP/s (nnz)':>15}{'spread':>9}{'rounds':>8}")
-    ordered = sorted(result.rows, key=lambda r: r.median(judged) or float("inf"))
-    for row in ordered:
-        label = f"{row.name}{' (peer)' if row.kind == 'peer' else ''}"
-        if row.median(judged) is None:
-            lines.append(f"  {label:22}  {row.status}: {row.reason}")
-            continue
-        times = "".join(f"{row.median(mode) or float('nan'):12.1f}" for mode in modes)
-        t = row.timings[judged]
-        rate = result.nnz_flops / (t.median_us * 1e6)
-        spread = (t.high_us - t.low_us) / t.median_us
-        note = "" if row.status == "ok" else f"  {row.status.upper()}: {row.reason}"
-        lines.append(f"  {label:22}{times}{rate:15.3f}{spread:9.0%}{t.rounds:8}{note}")
-    lines += [f"  {label}: {value:.3f}" for label, value in result.ratios().items()]
-    return "\n".join(lines)

@@ -10,6 +10,9 @@ from pathlib import Path
 
 import torch
 
+import sparse_autotune
+from sparse_autotune import _tuner
+
 
 def _output(*command: str) -> str | None:
     try:
@@ -38,6 +41,8 @@ def describe(device: str) -> dict:
     root = Path(__file__).parent.parent
     found = {
         "revision": _output("git", "-C", str(root), "describe", "--always", "--dirty"),
+        "kernels": _tuner.build_info()["kernel_hash"],
+        "settings": repr(sparse_autotune.settings),
         "python": platform.python_version(),
         "torch": torch.__version__,
         "numpy": _version("numpy"),

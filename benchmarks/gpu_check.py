@@ -1,11 +1,12 @@
 """`make gpu-check`: build, GPU tests and the short benchmark in one go, then a table of the three.
 
-Every step runs even where an earlier one failed, but for those that need the build. Exits non-zero
-when any step failed.
+Every step runs even where an earlier one failed, unless it was the build. Exits non-zero when any
+step failed. `--save PATH` says where the benchmark's results go.
 """
 
 from __future__ import annotations
 
+import argparse
 import os
 import subprocess
 import sys
@@ -13,14 +14,17 @@ import time
 
 # Leaving CUDA out would make the rest pass in silence: 1 makes the build fail instead.
 _ENVIRONMENT = {**os.environ, "SPARSE_AUTOTUNE_CUDA": "1"}
-_STEPS = {
-    "build": ["setup.py", "--quiet", "build_ext", "--inplace"],
-    "configuration": ["-c", "import sparse_autotune; sparse_autotune.show_config()"],
-    "GPU tests": ["-m", "pytest", "-m", "gpu", "--require-gpu", "--durations=5"],
-    "short benchmark": [
-        *("-m", "benchmarks.run", "--suite", "gpu_short", "--save", "build/gpu_short.json")
-    ],
-}
+
+
+def _steps(save: str) -> dict[str, list[str]]:
+    return {
+        "build": ["setup.py", "--quiet", "build_ext", "--inplace"],
+        "configuration": ["-c", "import sparse_autotune; sparse_autotune.show_config()"],
+        "GPU tests": ["-m", "pytest", "-m", "gpu", "--require-gpu", "--durations=5"],
+        "short benchmark": [
+            *("benchmarks/run.py", "--suite", "gpu_short", "--brief", "--save", save),
+        ],
+    }
 
 
 def _run(arguments: list[str]) -> tuple[int, float, str]:
@@ -43,20 +47,23 @@ def _run(arguments: list[str]) -> tuple[int, float, str]:
 
 def main() -> int:
     """Runs the steps; returns the exit status."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.gpu_check")
+    parser.add_argument("--save", default="build/gpu_check.json")
+    steps = _steps(parser.parse_args().save)
     done: dict[str, tuple[int, float, str]] = {}
-    for step, arguments in _STEPS.items():
+    for step, arguments in steps.items():
         print(f"==> {step}", flush=True)
         done[step] = _run(arguments)
         if step == "build" and done[step][0] != 0:
             break
     print("\n==> gpu-check")
-    for step in _STEPS:
+    for step in steps:
         if step not in done:
             print(f"  {step:16} not run")
             continue
         status, seconds, last = done[step]
-        print(f"  {step:16} {'ok' if status == 0 else 'FAILED':7}{seconds:6.0f} s  {last[:90]}")
-    return 0 if len(done) == len(_STEPS) and not any(s for s, _, _ in done.values()) else 1
+        print(f"  {step:16} {'ok' if status == 0 else 'FAILED':7}{seconds:6.0f} s  {last[:100]}")
+    return 0 if len(done) == len(steps) and not any(s for s, _, _ in done.values()) else 1
 
 
 if __name__ == "__main__":

@@ -13,12 +13,18 @@ for _name in [name for name in os.environ if name.startswith("SPARSE_AUTOTUNE")]
 _cache = tempfile.TemporaryDirectory(prefix="sparse_autotune_tests_")
 os.environ["SPARSE_AUTOTUNE_CACHE_DIR"] = _cache.name
 os.environ["SPARSE_AUTOTUNE_VERBOSE"] = "0"
+# Tests meet many signatures; who wins is no test's business.
+os.environ["SPARSE_AUTOTUNE_BUDGET_S"] = "0.02"
 
 import numpy as np  # noqa: E402
 import torch  # noqa: E402
 from hypothesis import settings  # noqa: E402
 
 import sparse_autotune  # noqa: E402
+
+# What the tolerances assume; by default cuBLAS may add partial sums in the half type.
+torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction = False
+torch.backends.cuda.matmul.allow_fp16_reduced_precision_reduction = False
 
 settings.register_profile("fixed", deadline=None, derandomize=True, print_blob=True)
 settings.load_profile("fixed")
@@ -42,6 +48,7 @@ def pytest_addoption(parser):
 
 
 def pytest_configure(config):
+    config.addinivalue_line("markers", "slow: takes many seconds or many GiB")
     reason = _why_no_gpu()
     if config.getoption("--require-gpu") and reason is not None:
         raise pytest.UsageError(f"--require-gpu: {reason}")

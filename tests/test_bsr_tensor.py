@@ -269,6 +269,43 @@ def test_in_place_index_edits_are_noticed():
         a @ b
 
 
+def test_tensors_replaced_through_data():
+    """As `module.half()` does; no version counter shows it."""
+    a, b = random_bsr(64, 64, 16, density=0.5), torch.randn(64, 8)
+
+    def check(b):
+        for _ in range(3):
+            torch.testing.assert_close(
+                a @ b, a.to_dense() @ b, rtol=2e-2 if b.dtype == torch.float16 else 1e-4, atol=1e-2
+            )
+
+    check(b)
+    a.values.data = a.values.data * 2
+    check(b)
+    a.values.data = a.values.data.half()
+    check(b.half())
+    with pytest.raises(TypeError, match=r"b must have the dtype of a"):
+        a @ b
+    a.values.data = a.values.data.double()
+    check(b.double())
+    a.col_indices.data = (a.col_indices.data + 0).clone()
+    kept = a.col_indices.data.clone()
+    for row in range(4):
+        begin, end = a.crow_indices[row : row + 2].tolist()
+        free = sorted(set(range(4)) - set(kept[begin:end].tolist()))
+        if free and end > begin:
+            moved = kept.clone()
+            moved[begin:end] = torch.tensor(sorted({*kept[begin + 1 : end].tolist(), free[0]}))
+            a.col_indices.data = moved
+            check(b.double())
+    a.values.data = torch.ones(1, 16, 16, dtype=torch.float64)
+    with pytest.raises(ValueError, match=r"values holds 1 blocks, col_indices"):
+        a @ b.double()
+    a.values.data = torch.ones(a.nnzb, 8, 16, dtype=torch.float64)
+    with pytest.raises(ValueError, match=r"must divide|block rows"):
+        a @ b.double()
+
+
 def test_plan_goes_with_the_last_owner(drops):
     a = small()
     plan = ("drop_plan", a.crow_indices.data_ptr(), a.col_indices.data_ptr())

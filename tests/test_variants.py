@@ -26,22 +26,14 @@ VARIANTS = [("cpu", name) for name in _variants_of("cpu")] + [
 
 @pytest.fixture(autouse=True)
 def _as_the_tolerance_assumes(monkeypatch, request):
-    """No race (nothing but what is asked for runs), and fp32 accumulation in cuBLAS."""
+    """No race (nothing but what is asked for runs), and TF32 where the case says so."""
     monkeypatch.setattr(sparse_autotune.settings, "mode", "off")
     case = request.node.callspec.params.get("case") if hasattr(request.node, "callspec") else None
     matmul = torch.backends.cuda.matmul
-    wanted = {
-        # By default torch lets cuBLAS add split-K partial sums in the half type.
-        "allow_bf16_reduced_precision_reduction": False,
-        "allow_fp16_reduced_precision_reduction": False,
-        "allow_tf32": case is not None and case.tf32,
-    }
-    before = {name: getattr(matmul, name) for name in wanted}
-    for name, value in wanted.items():
-        setattr(matmul, name, value)
+    before = matmul.allow_tf32
+    matmul.allow_tf32 = case is not None and case.tf32
     yield
-    for name, value in before.items():
-        setattr(matmul, name, value)
+    matmul.allow_tf32 = before
 
 
 def _why_not(case, operands):

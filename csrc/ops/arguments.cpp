@@ -6,6 +6,7 @@
 #include <stdexcept>
 
 #include "autotune/settings.h"
+#include "ops/dense_layout.h"
 
 namespace sparse_autotune {
 
@@ -88,31 +89,6 @@ void check_operands(const MatmulArguments& a) {
   }
 }
 
-uint8_t alignment(const void* pointer, int64_t leading, int64_t batch_stride, int64_t item) {
-  const uint64_t bits = reinterpret_cast<uintptr_t>(pointer) |
-                        static_cast<uint64_t>(leading * item) |
-                        static_cast<uint64_t>(batch_stride * item) | 16u;
-  return static_cast<uint8_t>(bits & (~bits + 1));
-}
-
-// A dense matrix with `rows` x `cols` and free strides, as row-major or column-major.
-struct Matrix {
-  Layout layout;
-  int64_t leading;
-};
-std::optional<Matrix> as_matrix(int64_t rows, int64_t cols, int64_t row_stride,
-                                int64_t col_stride) {
-  if (rows == 0 || cols == 0) return Matrix{Layout::kRowMajor, cols};  // nothing is read
-  const bool row_major = (cols == 1 || col_stride == 1) && (rows == 1 || row_stride >= cols);
-  const bool col_major = (rows == 1 || row_stride == 1) && (cols == 1 || col_stride >= rows);
-  // A single column is read along its length: column-major, whatever its other stride says.
-  if (col_major && (cols == 1 || !row_major)) {
-    return Matrix{Layout::kColMajor, cols == 1 ? rows : col_stride};
-  }
-  if (row_major) return Matrix{Layout::kRowMajor, rows == 1 ? cols : row_stride};
-  return std::nullopt;
-}
-
 // Strides of dense and result over one more dimension.
 struct Step {
   int64_t size, b, c;
@@ -189,9 +165,9 @@ std::optional<Product> bind_product(const MatmulArguments& a, const Tensor& resu
   p.b_batch_stride = batch.b;
   p.c_batch_stride = batch.c;
 
-  const auto c = as_matrix(p.m, p.n, result.stride(axes.m), n.c);
+  const auto c = dense_layout(p.m, p.n, result.stride(axes.m), n.c);
   if (!c) return std::nullopt;
-  const auto b = as_matrix(p.k, p.n, a.dense.stride(axes.k), n.b);
+  const auto b = dense_layout(p.k, p.n, a.dense.stride(axes.k), n.b);
   if (!b) {  // neither rows nor columns contiguous: torch's own matmul copies here too
     MatmulArguments contiguous = a;
     contiguous.dense = torch::stable::contiguous(a.dense);
@@ -216,12 +192,12 @@ std::optional<Product> bind_product(const MatmulArguments& a, const Tensor& resu
     p.has_bias = true;
   }
   const int64_t item = size_of(p.dtype);
-  p.values_alignment = alignment(l.values, 0, 0, item);
-  p.b_alignment = alignment(l.b, p.ldb, p.b_batch_stride, item);
-  p.c_alignment = alignment(l.c, p.ldc, p.c_batch_stride, item);
+  p.values_alignment = alignment_of(l.values, 0, 0, item);
+  p.b_alignment = alignment_of(l.b, p.ldb, p.b_batch_stride, item);
+  p.c_alignment = alignment_of(l.c, p.ldc, p.c_batch_stride, item);
   for (const auto& outer : product.outer) {
-    p.b_alignment = std::min(p.b_alignment, alignment(nullptr, outer.b_stride, 0, item));
-    p.c_alignment = std::min(p.c_alignment, alignment(nullptr, outer.c_stride, 0, item));
+    p.b_alignment = std::min(p.b_alignment, alignment_of(nullptr, outer.b_stride, 0, item));
+    p.c_alignment = std::min(p.c_alignment, alignment_of(nullptr, outer.c_stride, 0, item));
   }
 
   product.pattern.crow_indices = l.crow_indices;

@@ -68,7 +68,7 @@ void complete(Bound& bound, bool describe_cpu) {
     bound.is_capturing = capturing(l.stream);
   } else {
     l.parallel = torch_parallel();
-    bound.generation = bound.generation * 4096 + static_cast<uint64_t>(l.parallel.threads);
+    bound.generation = decision_generation(bound.generation, l.parallel.threads);
     if (describe_cpu) bound.cpu = cpu_device(l.parallel.threads);
   }
   bound.plan = find_plan(bound.product.pattern, crow, col, l.stream, l.parallel,
@@ -102,7 +102,7 @@ Decision decide(Bound& bound, const std::string& forced) {
 std::shared_ptr<FrozenCopy> frozen_copy(Bound& bound, const Decision& d, Launch& l) {
   const Problem& p = bound.product.problem;
   if (!p.frozen || d.prepared_bytes == 0 || bound.plan == nullptr) return nullptr;
-  if (auto copy = bound.plan->find_copy(l.values, d.variant)) return copy;
+  if (auto copy = bound.plan->find_copy(l.values, d.variant, p)) return copy;
   if (bound.is_capturing || frozen_bytes() + d.prepared_bytes > settings().frozen_bytes) {
     return nullptr;
   }
@@ -114,7 +114,7 @@ std::shared_ptr<FrozenCopy> frozen_copy(Bound& bound, const Decision& d, Launch&
   status = d.variant->prepare(p, l);
   if (status) status = wait_for_copy(bound.device(), l.stream);
   if (!status) refuse(std::string(d.variant->name()) + ": " + status.message());
-  bound.plan->remember_copy(l.values, d.variant, copy);
+  bound.plan->remember_copy(l.values, d.variant, p, copy);
   return copy;
 }
 

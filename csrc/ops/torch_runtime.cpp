@@ -55,6 +55,11 @@ void* current_stream(int ordinal) {
   return stream;
 }
 
+bool is_current_device(int ordinal) {
+  int current = -1;
+  return cudaGetDevice(&current) == cudaSuccess && current == ordinal;
+}
+
 bool capturing(void* stream) { return is_capturing(static_cast<cudaStream_t>(stream)); }
 
 DeviceScope::DeviceScope(const Tensor& tensor) {
@@ -77,6 +82,7 @@ DeviceScope::~DeviceScope() {
 #else
 
 void* current_stream(int) { return nullptr; }
+bool is_current_device(int) { return false; }
 bool capturing(void*) { return false; }
 DeviceScope::DeviceScope(const Tensor&) {}
 DeviceScope::~DeviceScope() = default;

@@ -24,6 +24,9 @@ void* current_stream(int ordinal);
 // Whether work on `stream` is being captured into a CUDA graph.
 bool capturing(void* stream);
 
+// Whether that CUDA device is current for the CUDA runtime linked into this library.
+bool is_current_device(int ordinal);
+
 // Makes `ordinal` the current device for torch and for the CUDA runtime linked into this library.
 class DeviceScope {
  public:

@@ -23,23 +23,24 @@ void Plan::remember(const Problem& problem, uint64_t generation, const Decision&
   decisions_[problem] = decision;
 }
 
-std::shared_ptr<FrozenCopy> Plan::find_copy(const void* values, const Variant* variant) {
+std::shared_ptr<FrozenCopy> Plan::find_copy(const void* values, const Variant* variant,
+                                            const Problem& problem) {
   const std::lock_guard<std::mutex> lock(mutex_);
-  const auto it = copies_.find({values, variant});
+  const auto it = copies_.find(copy_key(values, variant, problem));
   return it == copies_.end() ? nullptr : it->second;
 }
 
-void Plan::remember_copy(const void* values, const Variant* variant,
+void Plan::remember_copy(const void* values, const Variant* variant, const Problem& problem,
                          std::shared_ptr<FrozenCopy> copy) {
   const std::lock_guard<std::mutex> lock(mutex_);
-  copies_[{values, variant}] = std::move(copy);
+  copies_[copy_key(values, variant, problem)] = std::move(copy);
 }
 
 void Plan::drop_copies(const void* values) {
   decltype(copies_) dropped;  // freed after the lock is given up
   const std::lock_guard<std::mutex> lock(mutex_);
   for (auto it = copies_.begin(); it != copies_.end();) {
-    if (it->first.first == values) {
+    if (std::get<0>(it->first) == values) {
       dropped.insert(copies_.extract(it++));
     } else {
       ++it;

@@ -8,6 +8,7 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <tuple>
 #include <unordered_map>
 #include <utility>
 
@@ -23,6 +24,11 @@ struct Decision {
   int64_t workspace_bytes = 0;
   int64_t prepared_bytes = 0;
 };
+
+// What decisions depend on besides the problem: settings and, on a CPU, threads.
+inline uint64_t decision_generation(uint64_t settings_generation, int threads) {
+  return settings_generation * 4096 + static_cast<uint64_t>(threads);
+}
 
 struct ProblemHash {
   size_t operator()(const Problem& problem) const {
@@ -56,9 +62,11 @@ class Plan {
   std::optional<Decision> find(const Problem& problem, uint64_t generation);
   void remember(const Problem& problem, uint64_t generation, const Decision& decision);
 
-  // The frozen copy that `variant` made of the values at that address for that problem.
-  std::shared_ptr<FrozenCopy> find_copy(const void* values, const Variant* variant);
-  void remember_copy(const void* values, const Variant* variant, std::shared_ptr<FrozenCopy> copy);
+  // The frozen copy that `variant` made of the values at that address, read as `problem` does.
+  std::shared_ptr<FrozenCopy> find_copy(const void* values, const Variant* variant,
+                                        const Problem& problem);
+  void remember_copy(const void* values, const Variant* variant, const Problem& problem,
+                     std::shared_ptr<FrozenCopy> copy);
   void drop_copies(const void* values);
 
  private:
@@ -70,7 +78,12 @@ class Plan {
   std::mutex mutex_;
   uint64_t generation_ = 0;
   std::unordered_map<Problem, Decision, ProblemHash, ProblemEqual> decisions_;
-  std::map<std::pair<const void*, const Variant*>, std::shared_ptr<FrozenCopy>> copies_;
+  // One memory may hold blocks of several shapes and dtypes for the same indices.
+  using CopyKey = std::tuple<const void*, const Variant*, int64_t, int64_t, DType, bool>;
+  static CopyKey copy_key(const void* values, const Variant* variant, const Problem& p) {
+    return {values, variant, p.block_m, p.block_k, p.dtype, p.transpose};
+  }
+  std::map<CopyKey, std::shared_ptr<FrozenCopy>> copies_;
 };
 
 }  // namespace sparse_autotune

@@ -2,7 +2,6 @@
 
 #include <list>
 #include <mutex>
-#include <new>
 #include <unordered_map>
 #include <vector>
 
@@ -121,6 +120,12 @@ void PlanCache::set_byte_bound(int64_t bytes) {
   removed = state_->shrink();
 }
 
-void PlanCache::after_fork() { new (&state_->mutex) std::mutex; }
+void PlanCache::after_fork() {
+  // Another thread may have held the lock of a plan too, or have been changing the lists: what it
+  // left stays behind, and plans are built anew.
+  const int64_t byte_bound = state_->byte_bound;
+  state_ = new State;
+  state_->byte_bound = byte_bound;
+}
 
 }  // namespace sparse_autotune

@@ -28,7 +28,7 @@ class PlanCache {
   // Room for that many bytes of index tensors; the newest plan always stays.
   void set_byte_bound(int64_t bytes);
 
-  // Makes locks usable in a forked child, whatever other threads held them.
+  // Makes the cache usable, and empty, in a forked child, whatever locks other threads held.
   void after_fork();
 
  private:

@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
-from . import ops as _ops  # noqa: F401  registers the operators before anything needs them
-from . import announcements as _announcements  # isort: skip
+from . import announcements as _announcements
 from . import cache
+from ._tuner import build_info as _build_info
 from .bsr_tensor import BsrTensor
 from .configuration import show_config
 from .functional import linear, matmul
 from .generators import random_bsr
-from .report import BenchmarkReport
+from .report import BenchmarkReport, VariantRecord
 from .settings import settings
 from .tuning import benchmark, tune, tuning_count, variants
+
+__version__: str = _build_info()["version"]
 
 _announcements.install()
 
 __all__ = [
     "BenchmarkReport",
     "BsrTensor",
+    "VariantRecord",
     "benchmark",
     "cache",
     "linear",

@@ -30,6 +30,39 @@ def build_info() -> dict[str, Any]: ...
 def device_info(ordinal: int, threads: int = 1) -> dict[str, Any]: ...
 def environment(ordinal: int) -> str: ...
 def libraries() -> list[dict[str, Any]]: ...
+class Launcher:
+    def __init__(
+        self,
+        *,
+        crow_indices: int,
+        col_indices: int,
+        wide_indices: bool,
+        nnzb: int,
+        rows: int,
+        cols: int,
+        block_m: int,
+        block_k: int,
+        dtype: str,
+        ordinal: int,
+    ) -> None: ...
+    def launch(
+        self,
+        crow_version: int,
+        col_version: int,
+        values: int,
+        b: int,
+        c: int,
+        n: int,
+        b_row_stride: int,
+        b_col_stride: int,
+        c_row_stride: int,
+        c_col_stride: int,
+        frozen: bool,
+        allow_tf32: bool,
+        deterministic: bool,
+        /,
+    ) -> bool: ...
+
 def memory(ordinal: int = -1) -> dict[str, int]: ...
 def drop_plan(crow_indices: int, col_indices: int) -> None: ...
 def drop_frozen(values: int) -> None: ...

@@ -10,11 +10,15 @@ import logging
 import sys
 import threading
 import time
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, TextIO
 
+import torch
+
 from . import _tuner, cache
+from .report import FAILURES, significant
 from .settings import settings
 
 logger = logging.getLogger("sparse_autotune")
@@ -22,10 +26,12 @@ logger = logging.getLogger("sparse_autotune")
 _SECONDS_BEFORE_BAR = 2.0
 # Families that multiply the zeros too.
 _DENSE = ("dense", "cublas_dense")
+# Signatures that record mode has logged.
+_missed: set[str] = set()
 
 
 class _Stderr(logging.StreamHandler[TextIO]):
-    """Writes to whatever sys.stderr is now (Jupyter replaces it), unless the root logger is set up."""
+    """Writes to what sys.stderr is now (Jupyter replaces it), unless the root logger writes."""
 
     def __init__(self) -> None:
         logging.Handler.__init__(self)
@@ -58,6 +64,7 @@ def silenced() -> Iterator[None]:
         yield
     finally:
         _local.silent = before
+        _close_bar()
 
 
 def _say(text: str) -> None:
@@ -84,33 +91,51 @@ def _progress(fraction: float, variant: str) -> None:
     _local.bar.update(int(100 * fraction) - _local.bar.n)
 
 
-def race_lines(record: dict[str, Any]) -> list[str]:
-    """A race as text: the best of each family, then the winner."""
-    best: dict[str, dict[str, Any]] = {}
-    failed: dict[str, str] = {}
-    for entrant in record["entrants"]:
-        family = entrant["name"].split("/")[0]
-        if entrant["median_us"] > 0 and entrant["status"] in ("ok", "eliminated"):
-            best.setdefault(family, entrant)  # they come fastest first
-        else:
-            failed.setdefault(family, f"{entrant['status']}: {entrant['reason']}")
-    lines = []
-    for family, entrant in best.items():
-        rate = record["nnz_flops"] / entrant["median_us"] / 1e6
-        lines.append(f"  {family:20} {entrant['median_us']:10.4g} µs  {rate:.3g} TFLOP/s (nnz)")
-    lines += [f"  {name:20} {why}" for name, why in failed.items() if name not in best]
-    winner = record["winner"]
+def _close_bar() -> None:
+    if _local.bar is not None:
+        _local.bar.close()
+        _local.bar = None
+
+
+def _family_line(family: str, entrants: list[dict[str, Any]], nnz_flops: float) -> str:
+    timed = [e for e in entrants if e["median_us"] > 0 and e["status"] not in FAILURES]
+    failed = [e for e in entrants if e["status"] in FAILURES]
+    said = []
+    if timed:
+        us = timed[0]["median_us"]  # they come fastest first
+        rate = significant(nnz_flops / us / 1e6, 3)
+        said.append(f"{significant(us, 4):>8} µs  {rate:>5} TFLOP/s (nnz)")
+    if failed:
+        e = failed[0]
+        count = f"{len(failed)} of {len(entrants)} failed, " if len(entrants) > 1 else ""
+        said.append(f"{count}{e['name']}: {e['status'].replace('_', ' ')}: {e['reason']}")
+    if not said:
+        said.append(f"{entrants[0]['status']}: {entrants[0]['reason']}")
+    return f"  {family:20} {'; '.join(said)}"
+
+
+def _winner_line(race: dict[str, Any], saved: str | None) -> str:
+    winner = race["winner"]
     if not winner:
-        return [*lines, f"  no winner: {record['failure'] or 'every variant failed'}"]
+        return f"  no winner: {race['failure'] or 'every variant failed'}"
+    line = f"  winner: {winner}"
     if winner.split("/")[0] in _DENSE:
-        sparse = [e for family, e in best.items() if family not in _DENSE]
-        if sparse:
-            dense_us, other = best[winner.split("/")[0]]["median_us"], sparse[0]
-            lines.append(
-                f"  dense wins here: {winner} {dense_us:.4g} µs, the best sparse variant "
-                f"{other['name']} {other['median_us']:.4g} µs"
-            )
-    return lines
+        us = {e["name"]: e["median_us"] for e in race["entrants"] if e["median_us"] > 0}
+        sparse = next((name for name in us if name.split("/")[0] not in _DENSE), None)
+        line += f" (dense wins: {significant(us[winner], 4)} µs"
+        if sparse is not None:
+            line += f", the best sparse variant, {sparse}, {significant(us[sparse], 4)} µs"
+        line += ")"
+    return f"{line}, {saved}" if saved else line
+
+
+def race_lines(race: dict[str, Any], saved: str | None) -> list[str]:
+    """A race as text: the best of each family, who failed, then the winner."""
+    families: dict[str, list[dict[str, Any]]] = {}
+    for entrant in race["entrants"]:
+        families.setdefault(entrant["name"].split("/")[0], []).append(entrant)
+    lines = [_family_line(*family, race["nnz_flops"]) for family in families.items()]
+    return [*lines, _winner_line(race, saved)]
 
 
 def load(device_class: str, signature: str) -> str | None:
@@ -121,35 +146,46 @@ def load(device_class: str, signature: str) -> str | None:
 def save(device_class: str, signature: str, text: str) -> None:
     """The core hands over a race to remember."""
     file = cache.write(device_class, signature, text)
-    _local.saved = str(file) if file is not None else "memory only"
+    _local.saved = "kept in memory only" if file is None else f"saved to {file}"
 
 
 def report(event: dict[str, Any]) -> None:
     """The core tells of a race, a miss or a problem."""
     kind = event["kind"]
     if kind == "start":
+        _close_bar()
         _local.started, _local.saved = time.monotonic(), None
         _say(f"sparse_autotune: tuning {event['description']} on {event['device']}")
     elif kind == "progress":
         _progress(event["fraction"], event["variant"])
     elif kind == "finish":
-        if _local.bar is not None:
-            _local.bar.close()
-            _local.bar = None
-        record = _tuner.parse_record(event["record"])
-        for line in race_lines(record):
+        _close_bar()
+        for line in race_lines(_tuner.parse_record(event["record"]), _local.saved):
             _say(line)
-        if record["winner"]:
-            where = f", saved to {_local.saved}" if _local.saved else ""
-            _say(f"  winner: {record['winner']}{where}")
     elif kind == "missed":
-        _say(f"sparse_autotune: not tuned: {event['description']} ({event['signature']})")
+        if event["signature"] not in _missed:
+            _missed.add(event["signature"])
+            _say(f"sparse_autotune: not tuned: {event['description']} ({event['signature']})")
     elif kind == "warning":
-        cache.warn_once(event["text"].split(" of ")[0], event["text"])
+        # What comes before " of " is the topic, what follows the instance.
+        cache.warn_once(event["text"].partition(" of ")[0], event["text"])
+
+
+def _hear_out_torch() -> None:
+    """Lets torch's beta warning, given once a process, pass unseen: a race uses sparse BSR tensors.
+
+    Its user may never have done so, and with the filter "error" a product would fail for it.
+    """
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        indices = torch.zeros(1, dtype=torch.int64, device="cpu")
+        values = torch.zeros(0, 1, 1, device="cpu")
+        torch.sparse_bsr_tensor(indices, indices[:0], values, (0, 1))
 
 
 def install() -> None:
     """Connects the core to this module, until the interpreter ends."""
+    _hear_out_torch()
     if logger.level == logging.NOTSET:
         logger.setLevel(logging.INFO)
     if not logger.handlers:

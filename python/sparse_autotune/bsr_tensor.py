@@ -63,6 +63,7 @@ class BsrTensor:
         "_drop_copies",
         "_frozen",
         "_frozen_version",
+        "_launcher",
         "_plan_owner",
         "_rows",
         "_values",
@@ -98,6 +99,7 @@ class BsrTensor:
         self._frozen = False
         self._frozen_version: int | None = None
         self._drop_copies: weakref.finalize[..., Any] | None = None
+        self._launcher: _tuner.Launcher | None = None  # see functional.py
 
     def _with(self, crow_indices: Tensor, col_indices: Tensor, values: Tensor) -> BsrTensor:
         """Other tensors of the same shapes; the plan stays shared while the indices are."""
@@ -344,10 +346,13 @@ class BsrTensor:
             RuntimeError: the values require grad.
         """
         checks.check_freezable(self._values)
+        version = None if self._values.is_inference() else self._values._version
+        if self._frozen and (version is None or version != self._frozen_version):
+            self.thaw()  # a new promise, about values that changed or may have
         if self._drop_copies is None:
             pointer = self._values.data_ptr()
             self._drop_copies = at_end_of(self, _tuner.drop_frozen, pointer)
-        self._frozen_version = None if self._values.is_inference() else self._values._version
+        self._frozen_version = version
         self._frozen = True
         return self
 

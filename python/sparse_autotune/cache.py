@@ -2,31 +2,44 @@
 
 An entry lies at ``<path()>/<device class>-<environment>/<signature>.txt``. The environment is a
 hash over the versions that decide whether a time still means anything: package, kernels, torch,
-driver and CUDA runtime. Any entry that cannot be read is a miss and is replaced by the next race.
+CUDA runtime, driver and cuSPARSE. An entry that cannot be read is a miss, and the next race
+replaces it.
 """
 
 from __future__ import annotations
 
 import functools
 import hashlib
+import itertools
+import logging
 import os
 import re
-import tempfile
+import sys
+import threading
 import warnings
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 
 from . import _tuner
 from .settings import settings
 
-_MAX_BYTES = 1 << 20  # of one record, as the core bounds it
-_RECORD = re.compile(r"sparse_autotune_race .*?^end \d+\n", re.DOTALL | re.MULTILINE)
+__all__ = ["CacheEntry", "clear", "entries", "export", "load", "path"]
 
-_warned: set[str] = set()
-# What an unwritable directory could not take.
-_in_memory: dict[tuple[str, str], str] = {}
+_MAX_BYTES = 1 << 20  # of one record, as the core bounds it
+_MAX_BUNDLE_BYTES = 64 << 20  # as the core bounds it for SPARSE_AUTOTUNE_BUNDLE
+_RECORD = re.compile(r"sparse_autotune_race .*?^end \d+\n", re.DOTALL | re.MULTILINE)
+# What signature and device class may be made of: they become names in the cache directory.
+_NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,199}")
+_OUR_DIRECTORY = re.compile(r".+-[0-9a-f]{12}")
+
+# What an unwritable directory could not take, by the file it would be.
+_in_memory: dict[Path, str] = {}
+_serial = itertools.count()
+_warned: dict[str, object] = {}
+# Frames that a warning is not about.
+_OURS = (os.path.dirname(__file__), os.path.dirname(torch.__file__))
 
 
 class CacheEntry(NamedTuple):
@@ -45,8 +58,11 @@ def path() -> Path:
     """The directory in use; it need not exist yet."""
     if settings.cache_dir is not None:
         return Path(settings.cache_dir)
-    base = os.environ.get("XDG_CACHE_HOME")
-    return (Path(base) if base else Path.home() / ".cache") / "sparse_autotune"
+    base = os.environ.get("XDG_CACHE_HOME", "")
+    # The XDG specification ignores relative paths. Without any home "~" stays as it is: `write`
+    # refuses that.
+    root = Path(base) if os.path.isabs(base) else Path(os.path.expanduser("~")) / ".cache"
+    return root / "sparse_autotune"
 
 
 @functools.cache
@@ -55,19 +71,13 @@ def _environment() -> str:
     versions = [_tuner.build_info()["version"], torch.__version__]
     lines = _tuner.environment(0 if torch.cuda.is_available() else -1).splitlines()
     versions += [line for line in lines if not line.startswith("device ")]
+    versions += [f"{library['name']} {library['version']}" for library in _tuner.libraries()]
     return hashlib.sha256("\n".join(versions).encode()).hexdigest()[:12]
 
 
 def file_of(device_class: str, signature: str) -> Path:
     """Where that entry is, or would be."""
     return path() / f"{device_class}-{_environment()}" / f"{signature}.txt"
-
-
-def warn_once(topic: str, text: str) -> None:
-    """A Python warning, once per process and topic."""
-    if topic not in _warned:
-        _warned.add(topic)
-        warnings.warn(f"sparse_autotune: {text}", RuntimeWarning, stacklevel=2)
 
 
 def read(device_class: str, signature: str) -> str | None:
@@ -77,69 +87,109 @@ def read(device_class: str, signature: str) -> str | None:
         with file.open("rb") as stream:
             content = stream.read(_MAX_BYTES + 1)
     except (FileNotFoundError, NotADirectoryError):
-        return _in_memory.get((device_class, signature))
+        return _in_memory.get(file)
     except OSError as error:
-        warn_once("unreadable", f"the cache entry {file} cannot be read ({error}); racing again")
-        return None
+        _warn_of_directory(f"cannot be read ({error})")
+        return _in_memory.get(file)
     return content.decode("ascii", errors="replace")
 
 
 def write(device_class: str, signature: str, text: str) -> Path | None:
     """Saves an entry; None, after one warning, when the directory cannot take it. Never raises."""
     file = file_of(device_class, signature)
-    temporary = None
     try:
+        if not file.is_absolute():
+            raise FileNotFoundError("there is no home directory: set SPARSE_AUTOTUNE_CACHE_DIR")
         file.parent.mkdir(parents=True, exist_ok=True)
-        handle, temporary = tempfile.mkstemp(prefix=".", suffix=".tmp", dir=file.parent)
-        with os.fdopen(handle, "w", encoding="ascii") as stream:
-            stream.write(text)
-        os.replace(temporary, file)
+        _replace(file, text)
     except OSError as error:
-        if temporary is not None:
-            Path(temporary).unlink(missing_ok=True)
-        warn_once(
-            "unwritable",
-            f"the cache directory {path()} cannot be written ({error}); "
-            "winners are kept in memory only",
-        )
-        _in_memory[device_class, signature] = text
+        _in_memory[file] = text
+        _warn_of_directory(f"cannot be written ({error})")
         return None
+    _in_memory.pop(file, None)
     return file
 
 
-def _texts() -> list[tuple[str, Path | None]]:
-    """Readable entries of this environment, on disk and in memory."""
-    found: list[tuple[str, Path | None]] = [(text, None) for text in _in_memory.values()]
-    for file in sorted(path().glob(f"*-{_environment()}/*.txt")):
+def warn_once(topic: str, text: str) -> None:
+    """A Python warning at the user's line, once per process and topic. Never raises."""
+    mine = object()
+    if _warned.setdefault(topic, mine) is not mine:
+        return
+    level = 1
+    frame = sys._getframe()
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(_OURS):
+        frame, level = frame.f_back, level + 1
+    try:
+        warnings.warn(f"sparse_autotune: {text}", RuntimeWarning, stacklevel=level)
+    except RuntimeWarning:  # the filter "error": a product that is right must not fail for it
+        logging.getLogger("sparse_autotune").warning("sparse_autotune: %s", text)
+
+
+def _warn_of_directory(why: str) -> None:
+    text = f"the cache directory {path()} {why}; what it lacks is raced, and kept in memory only"
+    warn_once("cache directory", text)
+
+
+def _replace(file: Path, text: str) -> None:
+    """All of the text or nothing, whatever kills the process; as readable as umask allows."""
+    unique = f"{os.getpid()}.{threading.get_ident()}.{next(_serial)}"
+    temporary = file.with_name(f".{unique}.{os.urandom(4).hex()}.tmp")
+    try:
+        with temporary.open("x", encoding="ascii") as stream:
+            stream.write(text)
+        os.replace(temporary, file)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+
+
+def _directories() -> list[Path]:
+    """The directories of entries, of all devices and environments."""
+    try:
+        return [d for d in sorted(path().iterdir()) if _OUR_DIRECTORY.fullmatch(d.name)]
+    except OSError:
+        return []
+
+
+def _found() -> list[tuple[str, dict[str, Any], Path | None]]:
+    """Text, content and file of the entries that this environment would use."""
+    texts: list[tuple[str, Path | None]] = []
+    for directory in _directories():
+        if not directory.name.endswith(f"-{_environment()}"):
+            continue
+        for file in sorted(directory.glob("*.txt")):
+            try:
+                with file.open("rb") as stream:
+                    texts.append((stream.read(_MAX_BYTES + 1).decode("ascii"), file))
+            except (OSError, UnicodeDecodeError):
+                continue  # a miss, as it would be for a product
+    texts += [(text, None) for file, text in list(_in_memory.items()) if path() in file.parents]
+    found = []
+    for text, source in texts:
         try:
-            found.append((file.read_bytes()[: _MAX_BYTES + 1].decode("ascii"), file))
-        except (OSError, UnicodeDecodeError):
-            continue  # a miss, as it would be for a product
+            found.append((text, _tuner.parse_record(text), source))
+        except ValueError:
+            continue
     return found
 
 
 def entries() -> list[CacheEntry]:
     """The remembered races that this environment would use."""
-    found = []
-    for text, file in _texts():
-        try:
-            record = _tuner.parse_record(text)
-        except ValueError:
-            continue
+    listed = []
+    for _, record, file in _found():
         times = {entrant["name"]: entrant["median_us"] for entrant in record["entrants"]}
-        winner = record["winner"]
-        found.append(
+        listed.append(
             CacheEntry(
                 record["signature"],
                 record["device"],
                 record["description"],
-                winner,
-                times.get(winner, 0.0),
+                record["winner"],
+                times.get(record["winner"], 0.0),
                 record["when"],
                 file,
             )
         )
-    return found
+    return listed
 
 
 def clear() -> int:
@@ -149,9 +199,12 @@ def clear() -> int:
         OSError: a file could not be removed.
     """
     removed = 0
-    for file in path().glob("*/*.txt"):
-        file.unlink(missing_ok=True)
-        removed += 1
+    for directory in _directories():
+        for file in directory.glob("*.txt"):
+            file.unlink(missing_ok=True)
+            removed += 1
+        for left_behind in directory.glob(".*.tmp"):  # by a killed process
+            left_behind.unlink(missing_ok=True)
     _in_memory.clear()
     _tuner.forget()
     return removed
@@ -164,34 +217,53 @@ def export(path: str | os.PathLike[str]) -> int:
 
     Raises:
         OSError: the file cannot be written.
+        ValueError: the entries exceed the 64 MiB that a bundle may have.
     """
-    texts = []
-    for text, _ in _texts():
-        try:
-            _tuner.parse_record(text)
-        except ValueError:
-            continue
-        texts.append(text)
-    Path(path).write_text("".join(texts), encoding="ascii")
+    texts = [text for text, _, _ in _found()]
+    total = sum(map(len, texts))
+    if total > _MAX_BUNDLE_BYTES:
+        raise ValueError(f"a bundle may have {_MAX_BUNDLE_BYTES} bytes; the entries have {total}")
+    _replace(Path(path), "".join(texts))
     return len(texts)
+
+
+def _split_bundle(content: bytes) -> tuple[list[str], list[tuple[str, str]]]:
+    """Its records, and of each the device class and signature, fit to be names of files."""
+    if len(content) > _MAX_BUNDLE_BYTES:
+        raise ValueError(f"it has more than {_MAX_BUNDLE_BYTES} bytes")
+    text = content.decode("ascii", errors="replace")
+    texts: list[str] = _RECORD.findall(text)
+    if "".join(texts) != text:
+        raise ValueError("there is something beside complete records")
+    places = []
+    for number, one in enumerate(texts, 1):
+        try:
+            record = _tuner.parse_record(one)
+        except ValueError as error:
+            raise ValueError(f"record {number}: {error}") from None
+        place = (record["device_class"], record["signature"])
+        if not all(map(_NAME.fullmatch, place)):
+            raise ValueError(f"record {number}: {place!r} cannot be the names of an entry")
+        places.append(place)
+    return texts, places
 
 
 def load(path: str | os.PathLike[str]) -> int:
     """Adds the entries of a bundle, replacing those of equal signature; returns how many.
 
+    They count as measured in this environment, and are used on devices of the class they name.
+
     Raises:
         OSError: the file cannot be read.
         ValueError: it is not a bundle; nothing has been added then.
     """
-    text = Path(path).read_bytes().decode("ascii", errors="replace")
-    texts = _RECORD.findall(text)
-    if "".join(texts) != text:
-        raise ValueError(f"path: {os.fspath(path)} is not a bundle of sparse_autotune records")
+    with open(path, "rb") as stream:
+        content = stream.read(_MAX_BUNDLE_BYTES + 1)
     try:
-        records = [_tuner.parse_record(one) for one in texts]
+        texts, places = _split_bundle(content)
     except ValueError as error:
-        raise ValueError(f"path: {os.fspath(path)}: {error}") from None
-    for record, one in zip(records, texts, strict=True):
-        write(record["device_class"], record["signature"], one)
+        raise ValueError(f"path: {os.fspath(path)} is not a bundle: {error}") from None
+    for place, one in zip(places, texts, strict=True):
+        write(*place, one)
     _tuner.forget()
     return len(texts)

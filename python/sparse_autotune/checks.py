@@ -183,6 +183,11 @@ def _check_out(
         raise ValueError(
             f"out is never resized: it must have shape {tuple(shape)}, got {tuple(out.shape)}"
         )
+    if out.is_neg():
+        raise ValueError(
+            "out must not be a lazily negated view, whose memory holds the negated elements: pass "
+            "out.resolve_neg()"
+        )
     if _overlaps_itself(out):
         raise RuntimeError(
             "the elements of out must not share memory with each other: out has shape "
@@ -231,7 +236,12 @@ def _may_overlap(a: Tensor, b: Tensor) -> bool:
 
 
 def legality(
-    a: Any, b: Tensor, bias: Tensor | None, activation: str | None, *, linear: bool
+    a: Any,
+    b: Tensor,
+    bias: Tensor | None = None,
+    activation: str | None = None,
+    *,
+    linear: bool = False,
 ) -> dict[str, str | None]:
     """Why each variant of the operands' device may not run this product; None: it may."""
     from .functional import operator_arguments  # functional needs this module

@@ -11,13 +11,20 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from . import checks
+from torch.autograd import forward_ad
+
+from . import _tuner, checks
 from .bsr_tensor import BsrTensor
 from .matrix_checks import bsr_components
 from .ops import bsr_matmul, bsr_matmul_out
 from .precision import allow_tf32, deterministic
 
 _is_grad_enabled = torch.is_grad_enabled
+_is_compiling = torch.compiler.is_compiling
+_dispatch_modes = torch._C._len_torch_dispatch_stack
+_transforms_active = torch._C._are_functorch_transforms_active
+_is_tracing = torch._C._is_tracing
+_profiler_enabled = torch.autograd._profiler_enabled
 
 
 def matmul(
@@ -53,6 +60,10 @@ def matmul(
             activation is unknown, the variant is unknown or not legal here.
         RuntimeError: devices differ, ``out`` overlaps, an input requires grad in grad mode.
     """
+    if type(a) is BsrTensor and bias is activation is out is None and variant == "auto":
+        result = _launched(a, b)
+        if result is not None:
+            return result
     try:
         crow, col, values, rows, cols, frozen = _components(a, "a")
         if _is_grad_enabled() and (
@@ -79,6 +90,8 @@ def matmul(
             return bsr_matmul(crow, col, values, rows, cols, b, bias, **keywords)
         if _is_grad_enabled() and out.requires_grad:
             raise RuntimeError("matmul has no backward yet")
+        if out.is_neg():  # torch's fallback for those misreads an operator that returns nothing
+            raise ValueError("out is a lazily negated view")
         bsr_matmul_out(crow, col, values, rows, cols, b, bias, **keywords, out=out)
     except Exception:
         checks.explain_matmul(a, b, bias, activation, out, variant)
@@ -138,6 +151,82 @@ def linear(
     except Exception:
         checks.explain_linear(x, weight, bias, activation, variant)
         raise
+
+
+def _launched(a: BsrTensor, b: Tensor) -> Tensor | None:
+    """``a @ b`` without the dispatcher, where a plan remembers how; None: the operator's work.
+
+    Whoever listens to the dispatcher (autograd, transforms, compilers, tracers, profilers, modes)
+    must find the operator there, so this is for plain tensors in plain eager mode alone.
+    """
+    values = a._values
+    if (
+        _is_compiling()
+        or type(b) is not Tensor
+        or b.dim() != 2
+        or b.layout is not torch.strided
+        or b.dtype is not values.dtype
+        or b.device != values.device
+        or b.is_neg()
+        or (_is_grad_enabled() and (b.requires_grad or values.requires_grad))
+        or _dispatch_modes()
+        or _transforms_active()
+        or _is_tracing()
+        or _profiler_enabled()
+        or forward_ad._current_level >= 0
+    ):
+        return None
+    k, n = b.shape
+    if k != a._cols:
+        return None
+    launcher = a._launcher
+    if launcher is None:
+        launcher = a._launcher = _make_launcher(a)
+        if launcher is None:
+            return None
+    if a._frozen:
+        a.check_frozen()
+    b_rows, b_cols = b.stride()
+    result = b.new_empty(a._rows, n)
+    launched = launcher.launch(
+        a._crow_indices._version,
+        a._col_indices._version,
+        values.data_ptr(),
+        b.data_ptr(),
+        result.data_ptr(),
+        n,
+        b_rows,
+        b_cols,
+        n,
+        1,
+        a._frozen,
+        allow_tf32(values),
+        deterministic(),
+    )
+    return result if launched else None
+
+
+def _make_launcher(a: BsrTensor) -> _tuner.Launcher | None:
+    """None for tensors that have no memory or no version counter to look at."""
+    parts = (a._crow_indices, a._col_indices, a._values)
+    device = a._values.device
+    if device.type not in ("cpu", "cuda") or any(
+        t.is_inference() or type(t) not in (Tensor, torch.nn.Parameter) or not t.is_contiguous()
+        for t in parts
+    ):
+        return None
+    return _tuner.Launcher(
+        crow_indices=a._crow_indices.data_ptr(),
+        col_indices=a._col_indices.data_ptr(),
+        wide_indices=a._crow_indices.dtype is torch.int64,
+        nnzb=a._values.shape[0],
+        rows=a._rows,
+        cols=a._cols,
+        block_m=a._block_size[0],
+        block_k=a._block_size[1],
+        dtype=str(a._values.dtype).removeprefix("torch."),
+        ordinal=-1 if device.type == "cpu" else a._values.get_device(),
+    )
 
 
 class _Parts(NamedTuple):

@@ -5,72 +5,98 @@ from __future__ import annotations
 import html
 import json
 import os
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
     import matplotlib.axes
     import pandas
+    import rich.table
 
 _COLUMNS = (
-    ("variant", "<"),
-    ("median µs", ">"),
-    ("± µs", ">"),
-    ("TFLOP/s (nnz)", ">"),
-    ("(dense-eq.)", ">"),
-    ("GB/s", ">"),
-    ("of limit", ">"),
-    ("error", ">"),
-    ("status", "<"),
+    ("variant", "left"),
+    ("median µs", "right"),
+    ("± µs", "right"),
+    ("TFLOP/s (nnz)", "right"),
+    ("(dense-eq.)", "right"),
+    ("GB/s", "right"),
+    ("of limit", "right"),
+    ("error", "right"),
+    ("MiB", "right"),
+    ("status", "left"),
 )
+# What a record of the core says of a variant that was launched and did not do well.
+FAILURES = ("out_of_memory", "launch_failed", "wrong_result")
+
+
+def significant(value: float, digits: int) -> str:
+    """A number with so many significant digits, and never an exponent for a large one."""
+    return f"{value:.{digits}g}" if value < 10**digits - 0.5 else f"{value:.0f}"
 
 
 @dataclass(frozen=True)
 class VariantRecord:
-    """How one variant fared; times are None where it was not timed.
+    """How one variant fared; what was not measured is None.
 
-    ``tflops`` counts stored blocks only, 2 · nnzb · block_m · block_k · n / time;
-    ``dense_tflops`` the dense product of equal shape; ``gbps`` the bytes that any variant must move.
-    ``limit_share`` is the time that the device's data sheet allows over the median. ``error`` is
-    the largest deviation from the fp64 reference as a share of what rounding explains.
+    Attributes:
+        name: "family/config".
+        family: the algorithm, and the stem of its source file.
+        status: "ok", "eliminated" (right, and timed until it was far behind), "skipped" (its
+            expected time exceeds the budget), "unsupported" or "failed".
+        reason: why it is not "ok".
+        median_us: of one call on the device, microseconds, with its conversions.
+        spread_us: interquartile range of the samples.
+        samples: how many timings are behind the median.
+        tflops: on stored blocks only, 2 · nnzb · block_m · block_k · n / median.
+        dense_tflops: of the dense product of equal shape.
+        gbps: 1e9 bytes a second, of the bytes that any variant must move.
+        limit_share: the shortest time that the device allows, over the median. A GPU's limits are
+            its data sheet's; a CPU's a rough estimate, which products in its caches exceed.
+        error: the largest deviation from the reference, as a share of what rounding explains: wrong
+            above 1.
+        memory_bytes: scratch of a call, and the converted copy.
     """
 
     name: str
     family: str
-    status: str  # ok, eliminated, skipped, unsupported, or failed
-    reason: str
-    median_us: float | None
-    spread_us: float | None  # interquartile range
-    samples: int
-    tflops: float | None
-    dense_tflops: float | None
-    gbps: float | None
-    limit_share: float | None
-    error: float | None
-    memory_bytes: int  # scratch and converted copy
+    status: str
+    reason: str = ""
+    median_us: float | None = None
+    spread_us: float | None = None
+    samples: int = 0
+    tflops: float | None = None
+    dense_tflops: float | None = None
+    gbps: float | None = None
+    limit_share: float | None = None
+    error: float | None = None
+    memory_bytes: int = 0
 
 
 @dataclass(frozen=True)
 class BenchmarkReport:
     """One race: a record per variant, fastest first.
 
-    Prints as a table, in a terminal and in Jupyter. ``timing`` is "cold" or "warm" (see
-    `settings`); times are of the device, not of the host's call.
+    Prints as a table of the best of each family, in a terminal, in Jupyter and through rich;
+    `table` shows every configuration. ``timing`` is "cold" or "warm" (see `settings`); ``seconds``
+    is what the race took, ``failure`` why there was none.
     """
 
     problem: str
     device: str
-    signature: str
-    timing: str
-    when: str
-    seconds: float
-    winner: str
+    device_type: str
+    signature: str = ""
+    timing: str = ""
+    when: str = ""
+    seconds: float = 0.0
+    winner: str = ""
+    failure: str = ""
     records: list[VariantRecord] = field(default_factory=list)
 
     @property
     def best(self) -> VariantRecord | None:
-        """The winner's record; None when every variant failed."""
+        """The winner's record; None when no variant could be timed."""
         return next((r for r in self.records if r.name == self.winner), None)
 
     def to_dict(self) -> dict[str, Any]:
@@ -89,132 +115,172 @@ class BenchmarkReport:
         Raises:
             OSError: the file cannot be written.
         """
-        text = json.dumps(self.to_dict(), indent=1, ensure_ascii=False)
+        text = json.dumps(self.to_dict(), indent=1, ensure_ascii=False, allow_nan=False)
         Path(path).write_text(text + "\n", encoding="utf-8")
 
-    def plot(self, ax: matplotlib.axes.Axes | None = None) -> matplotlib.axes.Axes:
-        """Bars of the nnz TFLOP/s of each variant that was timed. Needs matplotlib."""
+    def plot(
+        self, ax: matplotlib.axes.Axes | None = None, *, configs: bool = False
+    ) -> matplotlib.axes.Axes:
+        """Bars of nnz TFLOP/s: of the best of each family, or of all. Needs matplotlib.
+
+        Args:
+            ax: drawn into; None makes a figure.
+            configs: every configuration that was timed.
+        """
         if ax is None:
             import matplotlib.pyplot as plt
 
             _, ax = plt.subplots(layout="constrained")
-        timed = [r for r in self.records if r.tflops is not None][::-1]
+        shown = self.records if configs else [family[0] for family in self._families()]
+        timed = [r for r in shown if r.tflops is not None][::-1]
         colours = ["C1" if r.name == self.winner else "C0" for r in timed]
         ax.barh([r.name for r in timed], [r.tflops or 0.0 for r in timed], color=colours)
         ax.set_xlabel("TFLOP/s (nnz)")
         ax.set_title(f"{self.problem} on {self.device}, {self.timing}")
         return ax
 
-    def _rows(self) -> list[tuple[str, ...]]:
-        def number(value: float | None, form: str) -> str:
-            return "" if value is None else format(value, form)
-
-        rows = []
-        for r in self.records:
-            status = r.status if not r.reason else f"{r.status}: {r.reason}"
-            rows.append(
-                (
-                    f"{r.name} *" if r.name == self.winner else r.name,
-                    number(r.median_us, ".4g"),
-                    number(r.spread_us, ".2g"),
-                    number(r.tflops, ".4g"),
-                    number(r.dense_tflops, ".4g"),
-                    number(r.gbps, ".4g"),
-                    number(r.limit_share, ".0%"),
-                    number(r.error, ".2g"),
-                    status,
-                )
-            )
-        return rows
-
-    def _title(self) -> str:
-        return f"{self.problem} on {self.device}, {self.timing}, {self.when}"
+    def table(self, *, configs: bool = False) -> str:
+        """The report as text: the best of each family, or every configuration."""
+        rows = [tuple(name for name, _ in _COLUMNS), *self._rows(configs)]
+        widths = [max(len(row[i]) for row in rows) for i in range(len(_COLUMNS))]
+        lines = [self._title()]
+        for row in rows:
+            cells = [
+                cell.ljust(width) if side == "left" else cell.rjust(width)
+                for cell, (_, side), width in zip(row, _COLUMNS, widths, strict=True)
+            ]
+            lines.append("  ".join(cells).rstrip())
+        return "\n".join(lines)
 
     def __str__(self) -> str:
-        rows = [tuple(name for name, _ in _COLUMNS), *self._rows()]
-        widths = [max(len(row[i]) for row in rows) for i in range(len(_COLUMNS))]
-        lines = [
-            "  ".join(
-                f"{cell:{align}{width}}"
-                for cell, (_, align), width in zip(row, _COLUMNS, widths, strict=True)
-            ).rstrip()
-            for row in rows
-        ]
-        return "\n".join([self._title(), *lines])
+        return self.table()
 
     def __repr__(self) -> str:
-        return str(self)
+        return self.table()
+
+    def __rich__(self) -> rich.table.Table:
+        from rich.table import Table
+        from rich.text import Text
+
+        table = Table(title=Text(self._title()))
+        for name, side in _COLUMNS:
+            justify: Literal["left", "right"] = "left" if side == "left" else "right"
+            table.add_column(Text(name), justify=justify, no_wrap=name != "status")
+        for row in self._rows(configs=False):
+            won = row[0].endswith(" *")
+            table.add_row(*(Text(cell) for cell in row), style="bold" if won else "")
+        return table
 
     def _repr_html_(self) -> str:
-        head = "".join(f"<th>{html.escape(name)}</th>" for name, _ in _COLUMNS)
-        body = "".join(
-            "<tr>"
-            + "".join(
-                f'<td style="text-align:{"left" if align == "<" else "right"}">'
-                f"{html.escape(cell)}</td>"
-                for cell, (_, align) in zip(row, _COLUMNS, strict=True)
+        def line(cells: Sequence[str], tag: str) -> str:
+            return "".join(
+                f'<{tag} style="text-align:{side}">{html.escape(cell)}</{tag}>'
+                for cell, (_, side) in zip(cells, _COLUMNS, strict=True)
             )
-            + "</tr>"
-            for row in self._rows()
-        )
+
+        head = line([name for name, _ in _COLUMNS], "th")
+        body = "".join(f"<tr>{line(row, 'td')}</tr>" for row in self._rows(configs=False))
         return (
             f"<table><caption>{html.escape(self._title())}</caption>"
             f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
         )
 
+    def _title(self) -> str:
+        facts = [f"{self.problem} on {self.device}", self.timing, self.when, self.failure]
+        return ", ".join(fact for fact in facts if fact)
 
-def report_of(record: dict[str, Any], unsupported: dict[str, str]) -> BenchmarkReport:
+    def _families(self) -> list[list[VariantRecord]]:
+        """The records by family, its fastest first."""
+        families: dict[str, list[VariantRecord]] = {}
+        for record in self.records:
+            families.setdefault(record.family, []).append(record)
+        # Except that the winner may be a little slower, and smaller, than another configuration.
+        return [sorted(family, key=lambda r: r.name != self.winner) for family in families.values()]
+
+    def _rows(self, configs: bool) -> list[tuple[str, ...]]:
+        if configs:
+            return [self._row(r, r.name, _status(r)) for r in self.records]
+        rows = []
+        for family in self._families():
+            best, status = family[0], _status(family[0])
+            failed = [r for r in family if r.status == "failed"]
+            if failed and best.status != "failed":
+                status += f"; {len(failed)} of {len(family)} failed, {failed[0].name}: "
+                status += failed[0].reason
+            alike = best.median_us is None and len(family) > 1
+            rows.append(self._row(best, best.family if alike else best.name, status))
+        return rows
+
+    def _row(self, r: VariantRecord, name: str, status: str) -> tuple[str, ...]:
+        def number(value: float | None, digits: int) -> str:
+            return "" if value is None else significant(value, digits)
+
+        rough = "~" if self.device_type == "cpu" else ""
+        return (
+            f"{name} *" if r.name == self.winner else name,
+            number(r.median_us, 4),
+            number(r.spread_us, 2),
+            number(r.tflops, 3),
+            number(r.dense_tflops, 3),
+            number(r.gbps, 3),
+            "" if r.limit_share is None else f"{rough}{r.limit_share:.0%}",
+            "" if r.error is None else f"{r.error:.2g}",
+            number(r.memory_bytes / 2**20, 2) if r.memory_bytes else "",
+            status,
+        )
+
+
+def _status(r: VariantRecord) -> str:
+    return f"{r.status}: {r.reason}" if r.reason else r.status
+
+
+def _record_of(entrant: dict[str, Any], race: dict[str, Any]) -> VariantRecord:
+    name, status, reason = entrant["name"], entrant["status"], entrant["reason"]
+    measured: dict[str, float | None] = {}
+    if status in FAILURES:
+        reason = f"{status.replace('_', ' ')}: {reason}"
+        if status == "wrong_result":
+            measured["error"] = entrant["error"]
+        status = "failed"
+    elif us := entrant["median_us"]:
+        measured = {
+            "median_us": us,
+            "spread_us": entrant["spread_us"],
+            "tflops": race["nnz_flops"] / us / 1e6,
+            "dense_tflops": race["dense_flops"] / us / 1e6,
+            "gbps": race["bytes"] / us / 1e3,
+            "limit_share": race["limit_us"] / us if race["limit_us"] else None,
+            "error": entrant["error"],
+        }
+    return VariantRecord(
+        name=name,
+        family=name.split("/")[0],
+        status=status,
+        reason=reason,
+        samples=entrant["samples"],
+        memory_bytes=entrant["memory_bytes"],
+        **measured,
+    )
+
+
+def report_of(
+    race: dict[str, Any], device_type: str, unsupported: dict[str, str]
+) -> BenchmarkReport:
     """The report of a race as the core tells it, with the variants that could not take part."""
-    records = []
-    for entrant in record["entrants"]:
-        us = entrant["median_us"] or None
-        failed = entrant["status"] not in ("ok", "eliminated", "skipped", "unsupported")
-        reason = entrant["reason"]
-        if failed:
-            reason = f"{entrant['status'].replace('_', ' ')}: {reason}"
-        checked = us is not None or entrant["status"] == "wrong_result"
-        records.append(
-            VariantRecord(
-                name=entrant["name"],
-                family=entrant["name"].split("/")[0],
-                status="failed" if failed else entrant["status"],
-                reason=reason,
-                median_us=us,
-                spread_us=entrant["spread_us"] if us else None,
-                samples=entrant["samples"],
-                tflops=record["nnz_flops"] / us / 1e6 if us else None,
-                dense_tflops=record["dense_flops"] / us / 1e6 if us else None,
-                gbps=record["bytes"] / us / 1e3 if us else None,
-                limit_share=record["limit_us"] / us if us and record["limit_us"] else None,
-                error=entrant["error"] if checked else None,
-                memory_bytes=entrant["memory_bytes"],
-            )
-        )
+    records = [_record_of(entrant, race) for entrant in race["entrants"]]
     records += [
-        VariantRecord(
-            name=name,
-            family=name.split("/")[0],
-            status="unsupported",
-            reason=reason,
-            median_us=None,
-            spread_us=None,
-            samples=0,
-            tflops=None,
-            dense_tflops=None,
-            gbps=None,
-            limit_share=None,
-            error=None,
-            memory_bytes=0,
-        )
+        VariantRecord(name, name.split("/")[0], "unsupported", reason)
         for name, reason in unsupported.items()
     ]
     return BenchmarkReport(
-        problem=record["description"],
-        device=record["device"],
-        signature=record["signature"],
-        timing=record["timing"],
-        when=record["when"],
-        seconds=record["seconds"],
-        winner=record["winner"],
+        problem=race["description"],
+        device=race["device"],
+        device_type=device_type,
+        signature=race["signature"],
+        timing=race["timing"],
+        when=race["when"],
+        seconds=race["seconds"],
+        winner=race["winner"],
+        failure=race["failure"],
         records=records,
     )

@@ -1,36 +1,37 @@
 """What a user may change: `settings`, one object for the process.
 
-=================  ==============================  =========  =======================================
-attribute          environment variable            default    meaning
-=================  ==============================  =========  =======================================
-mode               SPARSE_AUTOTUNE                 "on"       "on" races on a miss; "off" uses the
-                                                              heuristic alone; "readonly" the cache,
-                                                              else the heuristic, and never races or
-                                                              writes; "record" is readonly and logs
-                                                              the signatures it missed
-verbosity          SPARSE_AUTOTUNE_VERBOSE         1          0 silences what a tuning prints
-budget_s           SPARSE_AUTOTUNE_BUDGET_S        1.0        seconds that one race may take
-timing             SPARSE_AUTOTUNE_TIMING          "cold"     "cold" rotates operands that fit the
-                                                              GPU's cache, "warm" does not
-cache_dir          SPARSE_AUTOTUNE_CACHE_DIR       None       where winners are kept; None:
-                                                              $XDG_CACHE_HOME/sparse_autotune, else
-                                                              ~/.cache/sparse_autotune
-plan_bytes         SPARSE_AUTOTUNE_PLAN_BYTES      2**30      bound on index tensors that plans keep
-                                                              alive
-frozen_bytes       SPARSE_AUTOTUNE_FROZEN_BYTES    2**33      bound on converted copies of frozen
-                                                              values
-tuning_bytes       SPARSE_AUTOTUNE_TUNING_BYTES    2**32      bound on everything one race allocates
-exact_nonfinite    SPARSE_AUTOTUNE_EXACT_NONFINITE False      only variants that never multiply an
-                                                              absent block (0 * infinity is NaN)
-variant            SPARSE_AUTOTUNE_VARIANT         None       forces a variant or family everywhere
-=================  ==============================  =========  =======================================
+================ =============================== ======== =========================================
+attribute        environment variable            default  meaning
+================ =============================== ======== =========================================
+mode             SPARSE_AUTOTUNE                 "on"     "on" races on a miss; "off" uses the
+                                                          heuristic alone; "readonly" the cache,
+                                                          else the heuristic, and never races or
+                                                          writes; "record" is readonly and logs the
+                                                          signatures it missed
+verbosity        SPARSE_AUTOTUNE_VERBOSE         1        0 silences what a tuning prints
+budget_s         SPARSE_AUTOTUNE_BUDGET_S        1.0      seconds that one race may take
+timing           SPARSE_AUTOTUNE_TIMING          "cold"   "cold" rotates operands that fit the GPU's
+                                                          cache, "warm" does not
+cache_dir        SPARSE_AUTOTUNE_CACHE_DIR       None     where winners are kept; None:
+                                                          $XDG_CACHE_HOME/sparse_autotune, else
+                                                          ~/.cache/sparse_autotune
+plan_bytes       SPARSE_AUTOTUNE_PLAN_BYTES      2**30    bound on index tensors that plans keep
+                                                          alive
+frozen_bytes     SPARSE_AUTOTUNE_FROZEN_BYTES    2**33    bound on converted copies of frozen values
+tuning_bytes     SPARSE_AUTOTUNE_TUNING_BYTES    2**32    bound on everything one race allocates
+exact_nonfinite  SPARSE_AUTOTUNE_EXACT_NONFINITE False    only variants that never multiply an
+                                                          absent block (0 * infinity is NaN)
+variant          SPARSE_AUTOTUNE_VARIANT         None     forces a variant or family everywhere
+================ =============================== ======== =========================================
 
-Environment variables are read once, at import. Assigning to an attribute takes effect at the next
-call, in every thread.
+Environment variables are read once, at import; an empty one counts as unset. Assigning to an
+attribute takes effect at the next call, in every thread. A value that breaks a rule raises
+ValueError and changes nothing.
 """
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -39,8 +40,7 @@ from typing import Any, TypedDict
 from . import _tuner
 
 _PREFIX = "SPARSE_AUTOTUNE"
-_MODES = ("on", "off", "readonly", "record")
-_TIMINGS = ("cold", "warm")
+_INT64_MAX = 2**63 - 1
 
 
 class _Core(TypedDict):
@@ -56,69 +56,99 @@ class _Core(TypedDict):
     variant: str | None
 
 
-def _one_of(*choices: str) -> Callable[[Any], str]:
-    def check(value: Any) -> str:
-        if value not in choices:
-            raise ValueError(f"must be one of {', '.join(choices)}, got {value!r}")
+# A rule as people read it, and a function that returns the value as it is kept, or raises
+# ValueError, TypeError or OverflowError. Values are Python's or an environment variable's text.
+_Rule = tuple[str, Callable[[Any], Any]]
+
+
+def _refuse_unless(holds: bool) -> None:
+    if not holds:
+        raise ValueError
+
+
+def _one_of(*choices: str) -> _Rule:
+    def kept(value: Any) -> str:
+        _refuse_unless(value in choices)
         return str(value)
 
-    return check
+    return f"must be one of {', '.join(choices)}", kept
+
+
+def _whole_number(value: Any) -> int:
+    _refuse_unless(not isinstance(value, bool))
+    number = int(value)
+    _refuse_unless(isinstance(value, str) or number == value)
+    return number
 
 
 def _bytes(value: Any) -> int:
-    if isinstance(value, bool) or int(value) != float(value) or int(value) < 0:
-        raise ValueError(f"must be a number of bytes, 0 or more, got {value!r}")
-    return int(value)
+    number = _whole_number(value)
+    _refuse_unless(0 <= number <= _INT64_MAX)
+    return number
 
 
 def _seconds(value: Any) -> float:
-    if isinstance(value, bool) or not 0 < float(value) < float("inf"):
-        raise ValueError(f"must be a positive number of seconds, got {value!r}")
-    return float(value)
+    _refuse_unless(not isinstance(value, bool))
+    number = float(value)
+    _refuse_unless(0 < number < math.inf)
+    return number
 
 
 def _verbosity(value: Any) -> int:
-    if isinstance(value, bool) or int(value) not in (0, 1):
-        raise ValueError(f"must be 0 or 1, got {value!r}")
-    return int(value)
+    number = _whole_number(value)
+    _refuse_unless(number in (0, 1))
+    return number
 
 
 def _truth(value: Any) -> bool:
     if isinstance(value, bool):
         return value
-    if str(value) in ("0", "1"):
-        return str(value) == "1"
-    raise ValueError(f"must be True or False (in the environment 1 or 0), got {value!r}")
+    _refuse_unless(value in ("0", "1"))
+    return bool(value == "1")
 
 
-def _optional_text(value: Any) -> str | None:
-    return None if value is None or value == "" else os.fspath(value)
+def _directory(value: Any) -> str | None:
+    if value is None or value == "":
+        return None
+    path: str | bytes = os.fspath(value)
+    if not isinstance(path, str) or "\0" in path:
+        raise ValueError
+    # Absolute: a later chdir does not move the cache.
+    return os.path.abspath(os.path.expanduser(path))
 
 
 def _variant(value: Any) -> str | None:
-    name = _optional_text(value)
-    known = {v[key] for v in _tuner.variants() for key in ("name", "family")}
-    if name is not None and name not in known:
-        raise ValueError(f"must be a variant or a family of this build, got {value!r}")
-    return name
+    if value is None or value == "":
+        return None
+    _refuse_unless(value in {v[key] for v in _tuner.variants() for key in ("name", "family")})
+    return str(value)
 
 
-_CHECKS: dict[str, Callable[[Any], Any]] = {
-    "mode": _one_of(*_MODES),
-    "verbosity": _verbosity,
-    "budget_s": _seconds,
-    "timing": _one_of(*_TIMINGS),
-    "cache_dir": _optional_text,
-    "plan_bytes": _bytes,
-    "frozen_bytes": _bytes,
-    "tuning_bytes": _bytes,
-    "exact_nonfinite": _truth,
-    "variant": _variant,
+_BYTES: _Rule = ("must be a whole number of bytes, 0 to 2**63 - 1", _bytes)
+_RULES: dict[str, _Rule] = {
+    "mode": _one_of("on", "off", "readonly", "record"),
+    "verbosity": ("must be 0 or 1", _verbosity),
+    "budget_s": ("must be a positive, finite number of seconds", _seconds),
+    "timing": _one_of("cold", "warm"),
+    "cache_dir": ("must be a path or None", _directory),
+    "plan_bytes": _BYTES,
+    "frozen_bytes": _BYTES,
+    "tuning_bytes": _BYTES,
+    "exact_nonfinite": ("must be True or False (in the environment 1 or 0)", _truth),
+    "variant": ("must be a variant or a family of this build (see variants()) or None", _variant),
 }
-_VARIABLES = {name: f"{_PREFIX}_{name.upper()}" for name in _CHECKS} | {
+_VARIABLES = {name: f"{_PREFIX}_{name.upper()}" for name in _RULES} | {
     "mode": _PREFIX,
     "verbosity": f"{_PREFIX}_VERBOSE",
 }
+
+
+def _checked(name: str, value: Any, shown: str) -> Any:
+    rule, kept = _RULES[name]
+    try:
+        return kept(value)
+    except (TypeError, ValueError, OverflowError):
+        raise ValueError(f"{shown} {rule}; got {value!r}") from None
 
 
 class Settings:
@@ -140,24 +170,15 @@ class Settings:
         for name, variable in _VARIABLES.items():
             text = os.environ.get(variable)
             if text:
-                values[name] = self._checked(name, text, variable)
+                values[name] = _checked(name, text, variable)
         self.__dict__.update(values)
         self._apply()
 
-    @staticmethod
-    def _checked(name: str, value: Any, shown: str) -> Any:
-        try:
-            return _CHECKS[name](value)
-        except (TypeError, ValueError) as error:
-            text = str(error)
-            rule = text if text.startswith("must") else f"has an unusable value, {value!r}"
-            raise ValueError(f"{shown} {rule}") from None
-
     def __setattr__(self, name: str, value: Any) -> None:
         """Checks and applies; an unknown name raises AttributeError."""
-        if name not in _CHECKS:
-            raise AttributeError(f"settings has no {name!r}; it has {', '.join(_CHECKS)}")
-        checked = self._checked(name, value, f"settings.{name}")
+        if name not in _RULES:
+            raise AttributeError(f"settings has no {name!r}; it has {', '.join(_RULES)}")
+        checked = _checked(name, value, f"settings.{name}")
         moved = name == "cache_dir" and checked != self.cache_dir
         self.__dict__[name] = checked
         if moved:
@@ -181,7 +202,7 @@ class Settings:
                 setattr(self, name, value)
 
     def __repr__(self) -> str:
-        listed = ", ".join(f"{name}={getattr(self, name)!r}" for name in _CHECKS)
+        listed = ", ".join(f"{name}={getattr(self, name)!r}" for name in _RULES)
         return f"settings({listed})"
 
 

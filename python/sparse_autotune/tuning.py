@@ -1,4 +1,4 @@
-"""`variants`, `tune`, `benchmark` and `tuning_count`: asking the tuner instead of letting it choose."""
+"""`variants`, `tune`, `benchmark`, `tuning_count`: asking the tuner, not letting it choose."""
 
 from __future__ import annotations
 
@@ -13,11 +13,9 @@ from .announcements import silenced
 from .bsr_tensor import BsrTensor
 from .functional import operator_arguments
 from .ops import bsr_matmul_race
-from .report import BenchmarkReport, report_of
+from .report import BenchmarkReport, VariantRecord, report_of
 
-
-def _text(tensor: Tensor) -> str:
-    return bytes(tensor.tolist()).decode()
+_NOTHING = "the product has no stored block or no element"
 
 
 def _legality(
@@ -27,15 +25,11 @@ def _legality(
     try:
         return checks.legality(a, b, bias, activation, linear=linear)
     except Exception:
-        _explain(a, b, bias, activation, linear)
+        if linear:
+            checks.explain_linear(b, a, bias, activation, "auto")
+        else:
+            checks.explain_matmul(a, b, bias, activation, None, "auto")
         raise
-
-
-def _explain(a: Any, b: Any, bias: Any, activation: Any, linear: bool) -> None:
-    if linear:
-        checks.explain_linear(b, a, bias, activation, "auto")
-    else:
-        checks.explain_matmul(a, b, bias, activation, None, "auto")
 
 
 def variants(
@@ -66,22 +60,19 @@ def variants(
         return [v["name"] for v in _tuner.variants()]
     if a is None or b is None:
         raise TypeError("variants needs both a and b, or neither")
-    return [name for name, why in _legality(a, b, bias, activation, linear).items() if not why]
+    return [name for name, why in _legality(a, b, bias, activation, linear).items() if why is None]
 
 
-def _selected(names: str | Iterable[str] | None, known: Iterable[str]) -> list[str]:
+def _selected(names: str | Iterable[str] | None, known: Iterable[str], argument: str) -> list[str]:
     """Full names for names and families."""
     if names is None:
         return list(known)
-    wanted = [names] if isinstance(names, str) else list(names)
     found: list[str] = []
-    for name in wanted:
+    for name in [names] if isinstance(names, str) else list(names):
         matching = [full for full in known if name in (full, full.split("/")[0])]
         if not matching:
-            raise ValueError(
-                f"variants: {name!r} is no variant or family of the operands' device; "
-                f"there are {', '.join(known)}"
-            )
+            families = dict.fromkeys(full.split("/")[0] for full in known)
+            raise checks.unknown(argument, name, [*families, *known])
         found += [full for full in matching if full not in found]
     return found
 
@@ -93,20 +84,28 @@ def _race(
     activation: str | None,
     linear: bool,
     names: str | Iterable[str] | None,
+    argument: str,
     **options: Any,
 ) -> BenchmarkReport:
     legality = _legality(a, b, bias, activation, linear)
-    selected = _selected(names, legality)
-    legal = [name for name in selected if not legality[name]]
+    selected = _selected(names, legality, argument)
+    legal = [name for name in selected if legality[name] is None]
     unsupported = {name: why for name in selected if (why := legality[name]) is not None}
     if not legal:
         reasons = "; ".join(f"{name}: {why}" for name, why in unsupported.items())
-        raise ValueError(f"variants: none of them is legal here ({reasons})")
+        raise ValueError(f"{argument}: none of them is legal for this product ({reasons})")
     arguments, keywords = operator_arguments(a, b, bias, activation, linear=linear)
-    text = _text(bsr_matmul_race(*arguments, **keywords, variants=",".join(legal), **options))
-    if not text:
-        raise ValueError("there is nothing to race: the product has no stored block or no element")
-    return report_of(_tuner.parse_record(text), unsupported)
+    raced = bsr_matmul_race(*arguments, **keywords, variants=",".join(legal), **options)
+    text = bytes(raced.tolist()).decode()
+    if text:
+        return report_of(_tuner.parse_record(text), b.device.type, unsupported)
+    return BenchmarkReport(
+        problem=f"{tuple(a.shape)} @ {tuple(b.shape)}",
+        device=str(b.device),
+        device_type=b.device.type,
+        failure=f"nothing to race, {_NOTHING}",
+        records=[VariantRecord(name, name.split("/")[0], "skipped", _NOTHING) for name in legal],
+    )
 
 
 def tune(
@@ -118,7 +117,7 @@ def tune(
     variant: str = "auto",
     linear: bool = False,
 ) -> BenchmarkReport:
-    """Races now, whatever is remembered, and replaces the entry.
+    """Races now, whatever is remembered and in every mode, and replaces the entry.
 
     Args:
         a: as for `matmul`.
@@ -129,15 +128,16 @@ def tune(
         linear: tune ``linear(b, a)`` instead of ``matmul(a, b)``.
 
     Returns:
-        The race.
+        The race. One without a winner, which says why, where there is nothing to race: the matrix
+        has no stored block or the product no element.
 
     Raises:
-        TypeError, ValueError, RuntimeError: as `matmul`; ValueError also when there is nothing to
-            race.
+        TypeError, ValueError, RuntimeError: as `matmul`.
     """
     return _race(
         *(a, b, bias, activation, linear),
         None if variant == "auto" else variant,
+        "variant",
         save=variant == "auto",
     )
 
@@ -160,7 +160,7 @@ def benchmark(
         b: as for `matmul` (for `linear`: ``x``).
         variants: names and families to compare; None: all of the operands' device.
         num_runs: timed rounds for each variant; None: as many as pay within the budget.
-        budget_s: seconds to spend; None: ``settings.budget_s``.
+        budget_s: seconds to spend; None: ``settings.budget_s``. A few rounds take place anyway.
         bias: as for `matmul`.
         activation: as for `matmul`.
         linear: measure ``linear(b, a)`` instead of ``matmul(a, b)``.
@@ -169,16 +169,17 @@ def benchmark(
         A record per variant, with those that could not take part, and why.
 
     Raises:
-        TypeError, ValueError, RuntimeError: as `matmul`; ValueError also for an unknown variant
-            and when there is nothing to race.
+        TypeError, ValueError, RuntimeError: as `matmul`; ValueError also for an unknown variant,
+            and when none of ``variants`` is legal.
     """
-    if num_runs is not None and num_runs < 1:
-        raise ValueError(f"num_runs must be 1 or more, got {num_runs}")
-    if budget_s is not None and not 0 < budget_s < math.inf:
-        raise ValueError(f"budget_s must be a positive number of seconds, got {budget_s}")
+    if num_runs is not None and (not isinstance(num_runs, int) or not 0 < num_runs < 2**31):
+        raise ValueError(f"num_runs must be a whole number, 1 or more; got {num_runs!r}")
+    if budget_s is not None and not 0 < float(budget_s) < math.inf:
+        raise ValueError(f"budget_s must be a positive number of seconds; got {budget_s!r}")
     with silenced():
         return _race(
             *(a, b, bias, activation, linear, variants),
+            "variants",
             rounds=num_runs or 0,
             budget_s=budget_s or 0.0,
             eliminate=False,

@@ -15,31 +15,33 @@
 #include <cuda_runtime.h>
 
 #include <algorithm>
-#include <atomic>
 #include <cmath>
 #include <string>
 
-#include "kernels/cuda/cuda_status.h"
 #include "kernels/cuda/device/cp_async.cuh"
 #include "kernels/cuda/device/epilogue.cuh"
 #include "kernels/cuda/device/fragments.cuh"
 #include "kernels/cuda/device/tile_loader.cuh"
+#include "kernels/cuda/kernel_code.h"
 #include "variant.h"
 
 namespace sparse_autotune {
 namespace {
 
-// A tile of C, the bytes of k in one step, the warps that share the tile, and how many thread
-// blocks of it a multiprocessor should hold (which bounds the registers).
-template <int kRows, int kColumns, int kBytes, int kWarpRows, int kWarpColumns, int kBlocks>
+// A tile of C, the bytes of k in one step, the steps in flight, the warps that share the tile, and
+// how many thread blocks of it a multiprocessor should hold (which bounds the registers).
+template <int kRows, int kColumns, int kBytes, int kDepth, int kWarpRows, int kWarpColumns,
+          int kBlocks>
 struct Tile {
-  static constexpr int kM = kRows, kN = kColumns, kStepBytes = kBytes, kResident = kBlocks;
+  static constexpr int kM = kRows, kN = kColumns, kStepBytes = kBytes;
+  static constexpr int kStages = kDepth, kResident = kBlocks;
   static constexpr int kWarpsN = kWarpColumns, kThreads = 32 * kWarpRows * kWarpColumns;
   static constexpr int kWarpM = kM / kWarpRows, kWarpN = kN / kWarpColumns;
   static constexpr int kSlices = kStepBytes / kSliceBytes;
   static constexpr int kStageBytes = (kM + kN) * kStepBytes;
   // Powers of two, so that offsets within a tile can be XORed.
   static_assert(kWarpM % 16 == 0 && kWarpN % 16 == 0 && (kWarpN & (kWarpN - 1)) == 0);
+  static_assert((kM & (kM - 1)) == 0 && (kN & (kN - 1)) == 0 && kStages >= 2);
 };
 
 struct Arguments {
@@ -50,7 +52,7 @@ struct Arguments {
   const void* bias;
   void* c;
   int64_t n, ldb, ldc, b_batch_stride, c_batch_stride;
-  int block_m, block_k, strips, stages;  // strips: of one block row
+  int block_m, block_k, strips;          // strips: of one block row
   unsigned grid_rows, grid_columns;      // strips of all block rows, tiles along n
   int slices;                            // of a block's row
   int step_blocks, step_slices;          // one step: whole blocks and remaining slices
@@ -151,27 +153,25 @@ __global__ void __launch_bounds__(Tile::kThreads, Tile::kResident)
   const uint32_t b_offset = Registers::b_offset() + Tile::kM * Tile::kStepBytes;
   float sum[Tile::kWarpM * Tile::kWarpN / 32] = {};
 
-  const uint32_t ring_end = ring + args.stages * Tile::kStageBytes;
-  uint32_t filled = ring;  // the stage that the next copies go to
-  const auto next = [&](uint32_t stage) {
-    return stage + Tile::kStageBytes == ring_end ? ring : stage + Tile::kStageBytes;
-  };
-  for (int step = 0; step < args.stages - 1; ++step) {
-    if (step < steps) load_step(filled);
-    cp_async_commit();
-    filled = next(filled);
-  }
-  uint32_t stage = ring;
-  for (int step = 0; step < steps; ++step) {
-    cp_async_wait(args.stages - 2);
-    // Everyone's copies for this step have landed, and everyone has left the stage of the step
-    // before, which is the one filled next.
-    __syncthreads();
+  // Each turn computes one step and starts the copies of the step kStages - 1 ahead; the first
+  // turns only copy. `filled` is the stage that the turn's copies go to.
+  uint32_t filled = ring;
+  for (int step = 1 - Tile::kStages; step < steps; ++step) {
+    const uint32_t stage = filled + Tile::kStageBytes == ring + Tile::kStages * Tile::kStageBytes
+                               ? ring
+                               : filled + Tile::kStageBytes;
     Registers registers[2];
-    registers[0].load(stage + a_offset, stage + b_offset, 0);
-    if (step + args.stages - 1 < steps) load_step(filled);
+    if (step >= 0) {
+      cp_async_wait<Tile::kStages - 2>();
+      // Everyone's copies for this step have landed, and everyone has left the stage of the step
+      // before, which is the one filled next.
+      __syncthreads();
+      registers[0].load(stage + a_offset, stage + b_offset, 0);
+    }
+    if (step + Tile::kStages - 1 < steps) load_step(filled);
     cp_async_commit();
-    filled = next(filled);
+    filled = stage;
+    if (step < 0) continue;
 #pragma unroll
     for (int slice = 0; slice < Tile::kSlices; ++slice) {
       if (slice + 1 < Tile::kSlices) {
@@ -179,7 +179,6 @@ __global__ void __launch_bounds__(Tile::kThreads, Tile::kResident)
       }
       registers[slice % 2].multiply(sum);
     }
-    stage = next(stage);
   }
   cp_async_wait<0>();
   __syncthreads();
@@ -198,88 +197,32 @@ __global__ void __launch_bounds__(Tile::kThreads, Tile::kResident)
   write_tile<T, Tile>(sum, shared, out);
 }
 
-using Kernel = void (*)(Arguments);
-constexpr int kMaxDevices = 64;
-
-// The device code for one tile, dtype and layout of B, and the devices it is ready on.
-class Code {
- public:
-  constexpr explicit Code(Kernel kernel) : kernel_(kernel) {}
-
-  // Asks the binary and opts in to the device's shared memory: once a device, then one load.
-  Status ready(int ordinal) {
-    if (ordinal < 0 || ordinal >= kMaxDevices) {
-      return Status::failed(StatusCode::kLaunchFailed,
-                            "mma_sm80: no CUDA device " + std::to_string(ordinal));
-    }
-    if (ready_[ordinal].load(std::memory_order_acquire)) return Status::ok();
-    int current = 0;
-    const cudaError_t error = cudaGetDevice(&current);
-    if (error != cudaSuccess) return to_status(error, "mma_sm80: cudaGetDevice");
-    const Status status = prepare(ordinal);
-    static_cast<void>(cudaSetDevice(current));
-    if (status) ready_[ordinal].store(true, std::memory_order_release);
-    return status;
-  }
-
-  cudaError_t launch(Arguments args, unsigned blocks, int threads, size_t shared,
-                     cudaStream_t stream) const {
-    void* pointers[] = {&args};
-    return cudaLaunchKernel(address(), dim3(blocks), dim3(threads), pointers, shared, stream);
-  }
-
- private:
-  const void* address() const { return reinterpret_cast<const void*>(kernel_); }
-
-  Status prepare(int ordinal) const {
-    int shared = 0;
-    cudaFuncAttributes found;
-    cudaError_t error = cudaSetDevice(ordinal);
-    if (error == cudaSuccess) error = cudaFuncGetAttributes(&found, address());
-    if (error == cudaSuccess) {
-      error = cudaDeviceGetAttribute(&shared, cudaDevAttrMaxSharedMemoryPerBlockOptin, ordinal);
-    }
-    if (error == cudaSuccess) {
-      error = cudaFuncSetAttribute(address(), cudaFuncAttributeMaxDynamicSharedMemorySize, shared);
-    }
-    if (error == cudaSuccess) {
-      error = cudaFuncSetAttribute(address(), cudaFuncAttributePreferredSharedMemoryCarveout,
-                                   cudaSharedmemCarveoutMaxShared);
-    }
-    return to_status(error, "mma_sm80: no code for this device");
-  }
-
-  Kernel kernel_;
-  std::atomic<bool> ready_[kMaxDevices] = {};
-};
-
 template <typename T, typename Tile, bool kRowMajorB>
-constinit Code code{&mma_sm80_kernel<T, Tile, kRowMajorB>};
+constinit KernelCode<Arguments> code{&mma_sm80_kernel<T, Tile, kRowMajorB>};
 
 // A tile as the host sees it.
 struct Shape {
-  int m, n, step_bytes, threads, resident;
-  Code* codes[3][2];  // by DType and Layout of B; null where it was not compiled
+  int m, n, step_bytes, stages, threads, resident;
+  KernelCode<Arguments>* codes[3][2];  // by DType and Layout of B
 };
 
-template <typename Tile, bool kTf32>
+template <typename Tile>
 constexpr Shape shape_of() {
-  Shape s{Tile::kM, Tile::kN, Tile::kStepBytes, Tile::kThreads, Tile::kResident, {}};
-  s.codes[0][0] = &code<__half, Tile, true>;
-  s.codes[0][1] = &code<__half, Tile, false>;
-  s.codes[1][0] = &code<__nv_bfloat16, Tile, true>;
-  s.codes[1][1] = &code<__nv_bfloat16, Tile, false>;
-  if constexpr (kTf32) {
-    s.codes[2][0] = &code<float, Tile, true>;
-    s.codes[2][1] = &code<float, Tile, false>;
-  }
-  return s;
+  return {Tile::kM,
+          Tile::kN,
+          Tile::kStepBytes,
+          Tile::kStages,
+          Tile::kThreads,
+          Tile::kResident,
+          {{&code<__half, Tile, true>, &code<__half, Tile, false>},
+           {&code<__nv_bfloat16, Tile, true>, &code<__nv_bfloat16, Tile, false>},
+           {&code<float, Tile, true>, &code<float, Tile, false>}}};
 }
 
 class MmaSm80 final : public Variant {
  public:
-  MmaSm80(std::string_view name, const Shape& shape, int stages)
-      : Variant(DeviceType::kCuda, name), shape_(shape), stages_(stages) {}
+  MmaSm80(std::string_view name, const Shape& shape)
+      : Variant(DeviceType::kCuda, name), shape_(shape) {}
 
   Support supports(const Problem& p, const Device& d) const override {
     if (p.transpose) return Support::no("mma_sm80 computes A @ B, not A^T @ B");
@@ -287,15 +230,15 @@ class MmaSm80 final : public Variant {
     if (p.dtype == DType::kFloat32 && !p.allow_tf32) {
       return Support::no("multiplies fp32 in TF32, which the caller's settings do not allow");
     }
-    if (code_of(p) == nullptr) return Support::no("this tile was not compiled for TF32");
     if (d.compute_capability < 80) return Support::no("needs compute capability 8.0 or newer");
     if (p.block_m % 16 != 0 || p.block_k % 16 != 0) {
       return Support::no("needs block sides that are multiples of 16, got " +
                          std::to_string(p.block_m) + "x" + std::to_string(p.block_k));
     }
     if (strips(p) * shape_.m >= 2 * p.block_m) {
-      return Support::no("tiles of " + std::to_string(shape_.m) + " rows waste half of a block of " +
-                         std::to_string(p.block_m) + " rows or more");
+      return Support::no("at least half of each " + std::to_string(shape_.m) +
+                         "-row tile would be idle on blocks of " + std::to_string(p.block_m) +
+                         " rows");
     }
     if (p.block_m * p.block_k > INT32_MAX || p.k > INT32_MAX) {
       return Support::no("a block or k has more than 2^31 - 1 elements");
@@ -309,23 +252,26 @@ class MmaSm80 final : public Variant {
                          std::to_string(d.shared_memory_per_block));
     }
     if (d.ordinal < 0) return Support::yes();  // a description, not a device to ask
-    const Status ready = code_of(p)->ready(d.ordinal);
+    const Status ready = code_of(p).ready(d.ordinal);
     return ready ? Support::yes() : Support::no(ready.message());
   }
 
   double estimate_us(const Problem& p, const Device& d) const override {
     const double size = size_of(p.dtype), multiprocessors = std::max(d.multiprocessors, 1);
-    const double row_k = static_cast<double>(p.nnzb) * p.block_k / std::max<int64_t>(block_rows(p), 1);
+    const double row_k =
+        static_cast<double>(p.nnzb) * p.block_k / std::max<int64_t>(block_rows(p), 1);
     // One thread block: what it multiplies (idle rows and columns too) and what it fetches.
     const double flops = 2.0 * shape_.m * shape_.n * row_k;
-    const double bytes = row_k * size *
-                         (std::min<int64_t>(p.block_m, shape_.m) + std::min<int64_t>(p.n, shape_.n));
+    const double lines =
+        std::min<int64_t>(p.block_m, shape_.m) + std::min<int64_t>(p.n, shape_.n);
+    const double bytes = row_k * size * lines;
     const bool hopper = d.compute_capability >= 90;
     // mma.sync reaches less of Hopper's tensor cores than of Ampere's. L2 to shared memory: 9.1
     // TB/s measured on an H200; four-byte copies and single halves take more instructions.
     const double peak = p.dtype == DType::kFloat32 ? d.tf32_tflops : d.tensor_tflops;
     const double tflops = peak * (hopper ? 0.55 : 0.75) / multiprocessors;
-    const double access = p.b_alignment >= 16 ? 1 : p.b_alignment >= 4 ? 0.4 : 0.15;
+    const int alignment = std::min(p.b_alignment, p.values_alignment);
+    const double access = alignment >= 16 ? 1 : alignment >= 4 ? 0.4 : 0.15;
     const double gbps = (hopper ? 65.0 : 40.0) * access;
     const double work_us = std::max(flops / (tflops * 1e6), bytes / (gbps * 1e3));
 
@@ -337,7 +283,7 @@ class MmaSm80 final : public Variant {
     // Full multiprocessors are bound by throughput, with half a thread block's imbalance at the
     // end; few thread blocks by the latency of their steps, `stages` - 1 of which overlap.
     constexpr double kLatencyUs = 0.7, kRampUs = 1.2;
-    const double step_us = kLatencyUs / (stages_ - 1);
+    const double step_us = kLatencyUs / (shape_.stages - 1);
     const double steps = row_k * size / shape_.step_bytes;
     const double throughput = std::max(1.0, blocks / multiprocessors + 0.5) * work_us;
     const double latency = waves * (kRampUs + steps * step_us);
@@ -364,7 +310,6 @@ class MmaSm80 final : public Variant {
     a.block_m = static_cast<int>(p.block_m);
     a.block_k = static_cast<int>(p.block_k);
     a.strips = static_cast<int>(strips(p));
-    a.stages = stages_;
     a.grid_rows = static_cast<unsigned>(block_rows(p) * strips(p));
     a.grid_columns = static_cast<unsigned>(ceil_div(p.n, shape_.n));
     a.slices = static_cast<int>(p.block_k * size_of(p.dtype) / kSliceBytes);
@@ -378,16 +323,8 @@ class MmaSm80 final : public Variant {
     a.wide_indices = p.index_type == IndexType::kInt64;
     a.c_rows = p.c_layout == Layout::kRowMajor;
 
-    int ordinal = 0;
-    const cudaError_t error = cudaGetDevice(&ordinal);
-    if (error != cudaSuccess) return to_status(error, "mma_sm80: cudaGetDevice");
-    Code& code = *code_of(p);
-    const Status ready = code.ready(ordinal);
-    if (!ready) return ready;
-    return to_status(code.launch(a, static_cast<unsigned>(thread_blocks(p)), shape_.threads,
-                                 static_cast<size_t>(shared_bytes(p)),
-                                 static_cast<cudaStream_t>(l.stream)),
-                     name());
+    return code_of(p).launch(a, static_cast<unsigned>(thread_blocks(p)), shape_.threads,
+                             shared_bytes(p), l.stream, name());
   }
 
  private:
@@ -396,44 +333,24 @@ class MmaSm80 final : public Variant {
     return block_rows(p) * strips(p) * ceil_div(p.n, shape_.n) * p.batch;
   }
   int64_t shared_bytes(const Problem& p) const {
-    const int64_t ring = int64_t{stages_} * (shape_.m + shape_.n) * shape_.step_bytes;
+    const int64_t ring = int64_t{shape_.stages} * (shape_.m + shape_.n) * shape_.step_bytes;
     return std::max(ring, staged_bytes(shape_.m, shape_.n, size_of(p.dtype), p.activation));
   }
-  Code* code_of(const Problem& p) const {
-    return shape_.codes[static_cast<int>(p.dtype)][static_cast<int>(p.b_layout)];
+  KernelCode<Arguments>& code_of(const Problem& p) const {
+    return *shape_.codes[static_cast<int>(p.dtype)][static_cast<int>(p.b_layout)];
   }
 
   Shape shape_;
-  int stages_;
+  Registration registration_{*this};
 };
 
-// Rows, columns, bytes of a step, warps along m and n, thread blocks a multiprocessor.
-constexpr Shape k128x256 = shape_of<Tile<128, 256, 64, 2, 4, 1>, false>();
-constexpr Shape k128x128 = shape_of<Tile<128, 128, 64, 2, 2, 2>, true>();
-constexpr Shape k64x256 = shape_of<Tile<64, 256, 64, 1, 4, 2>, false>();
-constexpr Shape k64x128 = shape_of<Tile<64, 128, 128, 2, 2, 3>, true>();
-constexpr Shape k64x64 = shape_of<Tile<64, 64, 128, 2, 2, 3>, false>();
-constexpr Shape k64x32 = shape_of<Tile<64, 32, 128, 4, 1, 4>, true>();
-constexpr Shape k32x256 = shape_of<Tile<32, 256, 64, 1, 4, 3>, false>();
-constexpr Shape k32x128 = shape_of<Tile<32, 128, 128, 1, 4, 3>, true>();
-constexpr Shape k16x256 = shape_of<Tile<16, 256, 64, 1, 4, 3>, false>();
-constexpr Shape k16x128 = shape_of<Tile<16, 128, 128, 1, 4, 4>, true>();
-constexpr Shape k16x32 = shape_of<Tile<16, 32, 128, 1, 2, 8>, true>();
-
-const MmaSm80 kConfigs[] = {
-    {"mma_sm80/m128_n256_s6", k128x256, 6}, {"mma_sm80/m128_n128_s6", k128x128, 6},
-    {"mma_sm80/m64_n256_s5", k64x256, 5},   {"mma_sm80/m64_n128_s3", k64x128, 3},
-    {"mma_sm80/m64_n128_s4", k64x128, 4},   {"mma_sm80/m64_n64_s4", k64x64, 4},
-    {"mma_sm80/m64_n32_s6", k64x32, 6},     {"mma_sm80/m32_n256_s4", k32x256, 4},
-    {"mma_sm80/m32_n128_s3", k32x128, 3},   {"mma_sm80/m16_n256_s4", k16x256, 4},
-    {"mma_sm80/m16_n128_s4", k16x128, 4},   {"mma_sm80/m16_n32_s6", k16x32, 6},
-};
-const Registration kRegistrations[] = {
-    Registration(kConfigs[0]), Registration(kConfigs[1]),  Registration(kConfigs[2]),
-    Registration(kConfigs[3]), Registration(kConfigs[4]),  Registration(kConfigs[5]),
-    Registration(kConfigs[6]), Registration(kConfigs[7]),  Registration(kConfigs[8]),
-    Registration(kConfigs[9]), Registration(kConfigs[10]), Registration(kConfigs[11]),
-};
+// Rows, columns, bytes of a step, stages, warps along m and n, thread blocks a multiprocessor.
+const MmaSm80 kM128N256{"mma_sm80/m128_n256_s6", shape_of<Tile<128, 256, 64, 6, 2, 4, 1>>()};
+const MmaSm80 kM64N256{"mma_sm80/m64_n256_s5", shape_of<Tile<64, 256, 64, 5, 1, 4, 2>>()};
+const MmaSm80 kM64N128{"mma_sm80/m64_n128_s3", shape_of<Tile<64, 128, 128, 3, 2, 2, 3>>()};
+const MmaSm80 kM32N256{"mma_sm80/m32_n256_s4", shape_of<Tile<32, 256, 64, 4, 1, 4, 3>>()};
+const MmaSm80 kM16N256{"mma_sm80/m16_n256_s4", shape_of<Tile<16, 256, 64, 4, 1, 4, 3>>()};
+const MmaSm80 kM16N32{"mma_sm80/m16_n32_s6", shape_of<Tile<16, 32, 128, 6, 1, 2, 8>>()};
 
 }  // namespace
 }  // namespace sparse_autotune

@@ -1,6 +1,6 @@
 // cp.async: copies from global to shared memory that go on while the thread computes.
 //
-// A thread's copies since its last commit form a group; cp_async_wait(n) returns when all but its
+// A thread's copies since its last commit form a group; cp_async_wait<n>() returns when all but its
 // newest n groups have landed. Other threads see them after the next __syncthreads().
 // Shared addresses are 32-bit byte addresses, as __cvta_generic_to_shared gives them.
 #pragma once
@@ -30,19 +30,6 @@ __device__ __forceinline__ void cp_async_commit() {
 template <int kPending>
 __device__ __forceinline__ void cp_async_wait() {
   asm volatile("cp.async.wait_group %0;\n" ::"n"(kPending) : "memory");
-}
-
-// `pending` from 0 to 6; the instruction wants an immediate. Waiting for more is always safe.
-__device__ __forceinline__ void cp_async_wait(int pending) {
-  switch (pending) {
-    case 1: cp_async_wait<1>(); break;
-    case 2: cp_async_wait<2>(); break;
-    case 3: cp_async_wait<3>(); break;
-    case 4: cp_async_wait<4>(); break;
-    case 5: cp_async_wait<5>(); break;
-    case 6: cp_async_wait<6>(); break;
-    default: cp_async_wait<0>(); break;
-  }
 }
 
 __device__ __forceinline__ void store_shared_16(uint32_t to, uint4 x) {

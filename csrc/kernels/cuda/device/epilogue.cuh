@@ -28,10 +28,14 @@ struct Output {
   Activation activation;
 };
 
+__host__ __device__ constexpr int log2_of(int power) {
+  return power == 1 ? 0 : 1 + log2_of(power / 2);
+}
+
 // Elements from one line of the gathered tile to the next: 16 bytes between the lines keep the
 // fragments' writes free of bank conflicts.
 template <typename T>
-constexpr int staged_line(int inner) {
+__host__ __device__ constexpr int staged_line(int inner) {
   return inner + 16 / static_cast<int>(sizeof(T));
 }
 
@@ -68,34 +72,30 @@ __device__ __forceinline__ void store_pair(float* to, float x, float y) {
   *reinterpret_cast<float2*>(to) = make_float2(x, y);
 }
 
-// Writes the first `lines` lines and `inner` elements of the gathered tile to C, in words of type
-// Word; single elements where a line ends inside a word.
-template <int kLines, int kInner, int kThreads, typename Word, typename T>
-__device__ __forceinline__ void copy_out(T* c, int64_t ldc, const T* staged, int lines, int inner) {
-  constexpr int kWord = sizeof(Word) / sizeof(T), kWords = kInner / kWord;
-#pragma unroll 4
-  for (int w = threadIdx.x; w < kLines * kWords; w += kThreads) {
-    const int line = w / kWords, at = w % kWords * kWord;
-    if (line >= lines || at >= inner) continue;
+// Lines of 2^log_inner elements, gathered in shared memory; `lines` of them and the first `inner`
+// elements of each belong to C.
+struct Lines {
+  int lines, inner, log_inner;
+};
+
+// Writes them to C in words of type Word; single elements where a line ends inside a word.
+template <int kThreads, typename Word, int kUnroll, typename T>
+__device__ __forceinline__ void copy_out(T* c, int64_t ldc, const T* staged, Lines l) {
+  constexpr int kWord = sizeof(Word) / sizeof(T);
+  const int line_words = (1 << l.log_inner) / kWord, pitch = staged_line<T>(1 << l.log_inner);
+#pragma unroll kUnroll
+  for (int w = threadIdx.x; w < l.lines * line_words; w += kThreads) {
+    const int line = static_cast<unsigned>(w) * kWord >> l.log_inner;
+    const int at = (w & (line_words - 1)) * kWord;
+    if (at >= l.inner) continue;
     T* to = c + line * ldc + at;
-    const T* from = staged + line * staged_line<T>(kInner) + at;
-    if (at + kWord <= inner) {
+    const T* from = staged + line * pitch + at;
+    if (at + kWord <= l.inner) {
       *reinterpret_cast<Word*>(to) = *reinterpret_cast<const Word*>(from);
     } else {
-      for (int i = 0; i < inner - at; ++i) to[i] = from[i];
+#pragma unroll 1
+      for (int i = 0; i < l.inner - at; ++i) to[i] = from[i];
     }
-  }
-}
-
-template <int kLines, int kInner, int kThreads, typename T>
-__device__ __forceinline__ void copy_out_aligned(const Output<T>& out, const T* staged, int lines,
-                                                 int inner) {
-  if (out.alignment >= 16) {
-    copy_out<kLines, kInner, kThreads, uint4>(out.c, out.ldc, staged, lines, inner);
-  } else if (out.alignment >= 4) {
-    copy_out<kLines, kInner, kThreads, uint32_t>(out.c, out.ldc, staged, lines, inner);
-  } else {
-    copy_out<kLines, kInner, kThreads, T>(out.c, out.ldc, staged, lines, inner);
   }
 }
 
@@ -142,8 +142,6 @@ __device__ __forceinline__ void write_tile(float (&sum)[kCount], char* shared,
                    sum[at(i, j) + 1]);
       }
     }
-    __syncthreads();
-    copy_out_aligned<Tile::kM, Tile::kN, Tile::kThreads>(out, staged, out.rows, out.columns);
   } else {
     constexpr int kLine = staged_line<T>(Tile::kM);
 #pragma unroll
@@ -155,8 +153,16 @@ __device__ __forceinline__ void write_tile(float (&sum)[kCount], char* shared,
         to[kLine] = static_cast<T>(sum[at(i, j) + 1]);
       }
     }
-    __syncthreads();
-    copy_out_aligned<Tile::kN, Tile::kM, Tile::kThreads>(out, staged, out.columns, out.rows);
+  }
+  __syncthreads();
+  const Lines lines = out.row_major ? Lines{out.rows, out.columns, log2_of(Tile::kN)}
+                                    : Lines{out.columns, out.rows, log2_of(Tile::kM)};
+  if (out.alignment >= 16) {
+    copy_out<Tile::kThreads, uint4, 4>(out.c, out.ldc, staged, lines);
+  } else if (out.alignment >= 4) {
+    copy_out<Tile::kThreads, uint32_t, 1>(out.c, out.ldc, staged, lines);
+  } else {
+    copy_out<Tile::kThreads, T, 1>(out.c, out.ldc, staged, lines);
   }
 }
 

@@ -1,0 +1,39 @@
+// How a strided matrix reads as row-major or column-major. No torch.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include "variant.h"
+
+namespace sparse_autotune {
+
+struct DenseLayout {
+  Layout layout;
+  int64_t leading;  // elements between rows (row-major) or columns
+};
+
+// A rows x cols matrix with free strides, if its rows or its columns are contiguous.
+inline std::optional<DenseLayout> dense_layout(int64_t rows, int64_t cols, int64_t row_stride,
+                                               int64_t col_stride) {
+  if (rows == 0 || cols == 0) return DenseLayout{Layout::kRowMajor, cols};  // nothing is read
+  const bool row_major = (cols == 1 || col_stride == 1) && (rows == 1 || row_stride >= cols);
+  const bool col_major = (rows == 1 || row_stride == 1) && (cols == 1 || col_stride >= rows);
+  // A single column is read along its length: column-major, whatever its other stride says.
+  if (col_major && (cols == 1 || !row_major)) {
+    return DenseLayout{Layout::kColMajor, cols == 1 ? rows : col_stride};
+  }
+  if (row_major) return DenseLayout{Layout::kRowMajor, rows == 1 ? cols : row_stride};
+  return std::nullopt;
+}
+
+// Problem::*_alignment for that address and those strides in elements of `item` bytes.
+inline uint8_t alignment_of(const void* pointer, int64_t leading, int64_t batch_stride,
+                            int64_t item) {
+  const uint64_t bits = reinterpret_cast<uintptr_t>(pointer) |
+                        static_cast<uint64_t>(leading * item) |
+                        static_cast<uint64_t>(batch_stride * item) | 16u;
+  return static_cast<uint8_t>(bits & (~bits + 1));
+}
+
+}  // namespace sparse_autotune

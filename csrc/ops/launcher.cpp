@@ -1,0 +1,126 @@
+#include "ops/launcher.h"
+
+#include <cstdlib>
+#include <memory>
+#include <stdexcept>
+#include <string>
+
+#include "autotune/device.h"
+#include "autotune/settings.h"
+#include "ops/dense_layout.h"
+#include "ops/torch_runtime.h"
+#include "plan/plan_cache.h"
+
+namespace sparse_autotune {
+namespace {
+
+constexpr int64_t kAlignment = 256;
+// Products that need more scratch take long enough for the operator's way not to matter.
+constexpr int64_t kMaxScratch = int64_t{1} << 20;
+
+struct Free {
+  void operator()(void* memory) const { std::free(memory); }
+};
+
+// This thread's scratch for CPU variants; kept, being small.
+void* cpu_scratch(int64_t bytes) {
+  thread_local std::unique_ptr<void, Free> memory;
+  thread_local int64_t size = 0;
+  if (bytes > size) {
+    size = ceil_div(bytes, kAlignment) * kAlignment;
+    memory.reset(std::aligned_alloc(kAlignment, static_cast<size_t>(size)));
+    if (memory == nullptr) size = 0;
+  }
+  return memory.get();
+}
+
+// The CPU as it is with that many threads; describing it anew would copy strings.
+const Device& this_cpu(int threads) {
+  thread_local Device device = cpu_device(threads);
+  if (device.threads != threads) device = cpu_device(threads);
+  return device;
+}
+
+}  // namespace
+
+Launcher::Launcher(const PatternKey& pattern, int64_t rows, int64_t cols, int64_t block_m,
+                   int64_t block_k, DType dtype)
+    : pattern_(pattern) {
+  problem_.op = Op::kMatmul;
+  problem_.device = pattern.ordinal < 0 ? DeviceType::kCpu : DeviceType::kCuda;
+  problem_.dtype = dtype;
+  problem_.index_type = pattern.index_type;
+  problem_.m = rows;
+  problem_.k = cols;
+  problem_.nnzb = pattern.nnzb;
+  problem_.block_m = block_m;
+  problem_.block_k = block_k;
+  problem_.batch = 1;
+}
+
+bool Launcher::launch(const Call& call) const {
+  Problem p = problem_;
+  p.n = call.n;
+  const auto b = dense_layout(p.k, p.n, call.b_row_stride, call.b_col_stride);
+  const auto c = dense_layout(p.m, p.n, call.c_row_stride, call.c_col_stride);
+  if (!b || !c || p.m == 0 || p.n == 0 || p.nnzb == 0 || !forced_variant().empty()) return false;
+  p.b_layout = b->layout;
+  p.ldb = b->leading;
+  p.c_layout = c->layout;
+  p.ldc = c->leading;
+  p.frozen = call.frozen;
+  p.allow_tf32 = call.allow_tf32;
+  p.deterministic = call.deterministic;
+  p.exact_nonfinite = exact_nonfinite();
+  const int64_t item = size_of(p.dtype);
+  p.values_alignment = alignment_of(call.values, 0, 0, item);
+  p.b_alignment = alignment_of(call.b, p.ldb, 0, item);
+  p.c_alignment = alignment_of(call.c, p.ldc, 0, item);
+
+  const std::shared_ptr<Plan> plan = PlanCache::instance().find(pattern_);
+  if (plan == nullptr || plan->versions()[0] != call.crow_version ||
+      plan->versions()[1] != call.col_version) {
+    return false;
+  }
+  p.longest_row = plan->facts().longest_row;
+
+  Launch l;
+  uint64_t generation = settings_generation();
+  if (p.device == DeviceType::kCpu) {
+    l.parallel = torch_parallel();
+    l.device = &this_cpu(l.parallel.threads);
+    generation = decision_generation(generation, l.parallel.threads);
+  } else {
+    if (!is_current_device(pattern_.ordinal)) return false;
+    l.device = &cuda_device(pattern_.ordinal);
+    l.stream = current_stream(pattern_.ordinal);
+  }
+  const std::optional<Decision> decision = plan->find(p, generation);
+  if (!decision) return false;
+  l.crow_indices = pattern_.crow_indices;
+  l.col_indices = pattern_.col_indices;
+  l.values = call.values;
+  l.b = call.b;
+  l.c = call.c;
+  if (decision->workspace_bytes > 0) {
+    // A GPU's scratch must come from torch's allocator, in stream order: the operator's way.
+    if (p.device == DeviceType::kCuda || decision->workspace_bytes > kMaxScratch) return false;
+    l.workspace = cpu_scratch(decision->workspace_bytes);
+    if (l.workspace == nullptr) return false;
+  }
+  std::shared_ptr<FrozenCopy> copy;
+  if (decision->prepared_bytes > 0) {
+    if (p.frozen) copy = plan->find_copy(call.values, decision->variant, p);
+    if (copy == nullptr) return false;
+    l.prepared = copy->data();
+  }
+  const Status status = decision->variant->launch(p, l);
+  if (copy != nullptr) copy->used_by(l.stream);
+  if (!status) {
+    throw std::runtime_error("sparse_autotune: " + std::string(decision->variant->name()) +
+                             " failed: " + status.message());
+  }
+  return true;
+}
+
+}  // namespace sparse_autotune

@@ -1,0 +1,395 @@
+"""The winners on disk: where, whole or not at all, shared by processes, and never in the way."""
+
+import os
+import signal
+import stat
+import subprocess
+import sys
+import time
+import warnings
+from pathlib import Path
+
+import pytest
+import torch
+
+import sparse_autotune
+from sparse_autotune import _tuner, cache, matmul, random_bsr, settings, tune, tuning_count
+
+
+@pytest.fixture(autouse=True)
+def _quick(fresh_cache, monkeypatch):
+    monkeypatch.setattr(settings, "budget_s", 0.02)
+    monkeypatch.setattr(cache, "_warned", {})
+    monkeypatch.setattr(cache, "_in_memory", {})
+
+
+def problem(n=8, seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    return random_bsr(32, 32, 16, density=0.5, generator=generator), torch.randn(32, n)
+
+
+def check(n=8, seed=0):
+    """A right product; returns how many races it took."""
+    before = tuning_count()
+    a, b = problem(n, seed)
+    assert torch.allclose(matmul(a, b), a.to_dense() @ b, atol=1e-4)
+    return tuning_count() - before
+
+
+def entry_file():
+    (entry,) = cache.entries()
+    return entry.path
+
+
+# Where
+
+
+def test_location(monkeypatch, tmp_path):
+    monkeypatch.setattr(settings, "cache_dir", None)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    assert cache.path() == tmp_path / ".cache" / "sparse_autotune"
+    monkeypatch.setenv("XDG_CACHE_HOME", "not/absolute")
+    assert cache.path() == tmp_path / ".cache" / "sparse_autotune"
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
+    assert cache.path() == tmp_path / "xdg" / "sparse_autotune"
+    monkeypatch.setattr(settings, "cache_dir", str(tmp_path / "mine"))
+    assert cache.path() == tmp_path / "mine"
+
+
+def test_without_a_home_winners_stay_in_memory(monkeypatch, tmp_path):
+    monkeypatch.setattr(settings, "cache_dir", None)
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    monkeypatch.setattr(os.path, "expanduser", lambda path: path)
+    monkeypatch.chdir(tmp_path)
+    with pytest.warns(RuntimeWarning, match="there is no home directory"):
+        assert check() == 1
+    assert check() == 0
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_entry(fresh_cache):
+    assert cache.entries() == []
+    assert not fresh_cache.exists()
+    assert check() == 1
+    (entry,) = cache.entries()
+    assert entry.path.parent.parent == fresh_cache
+    assert entry.path.name == f"{entry.signature}.txt"
+    assert entry.signature.startswith("matmul_32x32_bs16x16_n8_")
+    assert entry.problem == "32x32x8 bs16 density 0.5 f32"
+    assert entry.winner in sparse_autotune.variants(*problem())
+    assert entry.median_us > 0
+    assert entry.device == _tuner.device_info(-1)["name"]
+    record = _tuner.parse_record(entry.path.read_text())
+    assert record["winner"] == entry.winner
+    assert {e["name"] for e in record["entrants"]} == set(sparse_autotune.variants(*problem()))
+
+
+def test_files_are_as_readable_as_umask_allows():
+    before = os.umask(0o027)
+    try:
+        check()
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE(entry_file().stat().st_mode) == 0o640
+
+
+def test_the_environment_is_part_of_the_place(monkeypatch):
+    """Another driver, torch or build does not use these times."""
+    assert check() == 1
+    monkeypatch.setattr(cache, "_environment", lambda: "0123456789ab")
+    assert cache.entries() == []
+    _tuner.forget()
+    assert check() == 1
+
+
+# Whole or not at all
+
+
+def test_a_write_that_fails_leaves_the_entry_as_it_was(monkeypatch):
+    check()
+    file = entry_file()
+    before = file.read_bytes()
+
+    def no_space(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "replace", no_space)
+    with pytest.warns(RuntimeWarning, match=r"cannot be written.*No space left"):
+        tune(*problem())
+    assert file.read_bytes() == before
+    assert list(file.parent.iterdir()) == [file]
+    monkeypatch.undo()
+
+
+def test_kill_in_the_middle_of_a_write():
+    """kill -9, twenty times, at whatever instant: the entry is one of the two texts, complete."""
+    tune(*problem())
+    file = entry_file()
+    short = file.read_text()
+    lines = short.splitlines(keepends=True)
+    entrants = [line for line in lines if line.startswith("entrant ")]
+    more = [line.replace("entrant ", f"entrant copy{i}/") for i in range(300) for line in entrants]
+    long = "".join([*lines[:-1], *more, f"end {len(entrants) + len(more)}\n"])
+    _tuner.parse_record(long)
+    place = (file.parent.name.rpartition("-")[0], file.stem)
+    assert cache.file_of(*place) == file
+    for i in range(20):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)  # the child uses no thread
+            child = os.fork()
+        if child == 0:
+            while True:
+                cache.write(*place, long)
+                cache.write(*place, short)
+        time.sleep(0.02 + 0.0007 * i)
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+        assert file.read_text() in (short, long)
+    assert cache.clear() == 1
+    assert list(file.parent.iterdir()) == [], "what killed processes left behind"
+
+
+TEN_PROCESSES = """
+import os, sys, torch, sparse_autotune
+torch.set_num_threads(1)
+
+def multiply():
+    for seed in range(3):
+        generator = torch.Generator().manual_seed(seed)
+        a = sparse_autotune.random_bsr(32, 32, 16, density=0.5, generator=generator)
+        for n in (1, 8, 40):
+            b = torch.randn(32, n)
+            assert torch.allclose(sparse_autotune.matmul(a, b), a.to_dense() @ b, atol=1e-4)
+
+start, go = os.pipe()
+children = []
+for _ in range(10):
+    child = os.fork()
+    if child == 0:
+        os.close(go)
+        os.read(start, 1)  # until all are there
+        multiply()
+        sys.stdout.write(f"{sparse_autotune.tuning_count()}\\n")
+        sys.stdout.flush()
+        os._exit(0)
+    children.append(child)
+os.close(go)
+codes = [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]
+assert codes == [0] * 10, codes
+multiply()
+print(sparse_autotune.tuning_count())
+"""
+
+
+def test_ten_processes_tune_at_once(fresh_cache):
+    """They leave a valid cache: whole entries only, and the next process tunes nothing."""
+    environment = {**os.environ, "SPARSE_AUTOTUNE_BUDGET_S": "0.02"}
+    done = subprocess.run(
+        [sys.executable, "-W", "error::RuntimeWarning", "-c", TEN_PROCESSES],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+    *of_children, of_next = map(int, done.stdout.split())
+    files = [path for path in fresh_cache.rglob("*") if path.is_file()]
+    assert len(files) >= 3
+    assert len(of_children) == 10
+    assert sum(of_children) > len(files), "no two raced for one entry: this run shows nothing"
+    assert of_next == 0
+    for file in files:
+        assert _tuner.parse_record(file.read_text())["signature"] == file.stem
+
+
+# Trouble
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda text: b"",
+        lambda text: text[: len(text) // 2],
+        lambda text: text.replace(b"signature matmul", b"signature matmux", 1),
+        lambda text: text + text,
+        lambda text: b"\xff\x00" + text,
+        lambda text: text + b"x" * (2 << 20),
+    ],
+    ids=["empty", "truncated", "another's", "twice", "binary", "too large"],
+)
+def test_a_bad_entry_is_replaced_with_one_warning(damage):
+    check()
+    file = entry_file()
+    bad = damage(file.read_bytes())
+    file.write_bytes(bad)
+    _tuner.forget()
+    with pytest.warns(RuntimeWarning, match=f"^sparse_autotune: .*{file.stem}") as caught:
+        assert check() == 1
+    assert len(caught) == 1
+    assert caught[0].filename == __file__
+    assert _tuner.parse_record(file.read_text())["signature"] == file.stem
+    file.write_bytes(bad)
+    _tuner.forget()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert check() == 1  # the process has been warned
+
+
+def test_with_warnings_as_errors_products_still_work(caplog):
+    check()
+    entry_file().write_bytes(b"")
+    _tuner.forget()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert check() == 1
+    assert "unreadable" in caplog.text
+
+
+def test_an_unwritable_directory_costs_one_warning(monkeypatch, tmp_path):
+    (tmp_path / "file").write_text("not a directory")
+    monkeypatch.setattr(settings, "cache_dir", str(tmp_path / "file" / "cache"))
+    with pytest.warns(RuntimeWarning) as caught:
+        assert (check(8), check(40)) == (1, 1)
+    assert len(caught) == 1
+    assert str(tmp_path / "file" / "cache") in str(caught[0].message)
+    _tuner.forget()
+    assert (check(8), check(40)) == (0, 0)
+    assert {entry.path for entry in cache.entries()} == {None}
+    monkeypatch.setattr(settings, "cache_dir", str(tmp_path / "other"))
+    assert cache.entries() == []
+    assert check(8) == 1
+
+
+def test_an_unreadable_entry_is_a_miss(monkeypatch):
+    check()
+    file = entry_file()
+    file.unlink()
+    file.mkdir()
+    _tuner.forget()
+    with pytest.warns(RuntimeWarning) as caught:
+        assert check() == 1
+    assert len(caught) == 1
+    assert check() == 0
+
+
+@pytest.mark.parametrize("function", ["read", "write", "warn_once"])
+def test_a_host_that_raises_does_no_harm(function, monkeypatch):
+    """Nothing that Python does when it is told of a race may end a product."""
+    check()
+    entry_file().write_bytes(b"")
+    _tuner.forget()
+    told = []
+    monkeypatch.setattr(sys, "unraisablehook", told.append)
+
+    def broken(*_):
+        raise RuntimeError("broken on purpose")
+
+    monkeypatch.setattr(cache, function, broken)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        assert check() == 1
+        assert check() == 0
+    assert {str(one.exc_value) for one in told} == {"broken on purpose"}
+
+
+def test_a_host_that_returns_nonsense_does_no_harm(monkeypatch):
+    told = []
+    monkeypatch.setattr(sys, "unraisablehook", told.append)
+    monkeypatch.setattr(cache, "read", lambda *_: 5)
+    assert check() == 1
+    assert check() == 0
+    assert [type(one.exc_value) for one in told] == [TypeError]
+
+
+# clear, export, load
+
+
+def test_clear_removes_entries_and_nothing_else(fresh_cache):
+    check()
+    ours = entry_file()
+    other = fresh_cache / "thesis"
+    other.mkdir()
+    (other / "chapter.txt").write_text("mine")
+    (fresh_cache / "notes.txt").write_text("mine")
+    assert cache.clear() == 1
+    assert not ours.exists()
+    assert (other / "chapter.txt").read_text() == (fresh_cache / "notes.txt").read_text() == "mine"
+    assert cache.clear() == 0
+    assert check() == 1
+
+
+def test_export_and_load(monkeypatch, tmp_path):
+    bundle = tmp_path / "bundle"
+    assert (check(8), check(40)) == (1, 1)
+    before = {(entry.signature, entry.winner, entry.median_us) for entry in cache.entries()}
+    assert cache.export(bundle) == 2
+    assert [p.name for p in tmp_path.iterdir() if p.name.endswith(".tmp")] == []
+    monkeypatch.setattr(settings, "cache_dir", str(tmp_path / "new"))
+    assert cache.entries() == []
+    assert cache.load(str(bundle)) == 2
+    assert {(entry.signature, entry.winner, entry.median_us) for entry in cache.entries()} == before
+    assert (check(8), check(40)) == (0, 0)
+
+
+def test_load_takes_effect_at_once(tmp_path):
+    """It replaces what is remembered, in memory too."""
+    check()
+    bundle = tmp_path / "bundle"
+    cache.export(bundle)
+    tune(*problem())
+    assert entry_file().read_text() != bundle.read_text()
+    assert cache.load(bundle) == 1
+    assert entry_file().read_text() == bundle.read_text()
+    assert check() == 0
+    known = [text for _, text in _tuner.known() if "matmul_32x32_bs16x16_n8_" in text]
+    assert known == [bundle.read_text()]
+
+
+def test_an_empty_bundle(tmp_path):
+    assert cache.export(tmp_path / "bundle") == 0
+    assert cache.load(tmp_path / "bundle") == 0
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda text: text[:-1],
+        lambda text: "hello\n" + text,
+        lambda text: text + "hello",
+        lambda text: text.replace("sparse_autotune_race 1", "sparse_autotune_race 2", 1),
+        lambda text: text.replace("seconds ", "seconds x", 1),
+        lambda text: text.replace("signature matmul", "signature ../../matmul", 1),
+        lambda text: text.replace("device_class ", "device_class /tmp/", 1),
+        lambda text: text.replace("signature matmul", "signature .matmul", 1),
+        lambda text: text * (1 + (65 << 20) // len(text)),
+    ],
+    ids=[
+        *("truncated", "something before", "something after", "another version", "no number"),
+        *("climbs out", "absolute", "hidden", "too large"),
+    ],
+)
+def test_load_refuses_what_is_no_bundle(damage, tmp_path):
+    """The second record is bad: nothing of the first is added either."""
+    check(8)
+    check(40)
+    bundle = tmp_path / "bundle"
+    cache.export(bundle)
+    first, second = bundle.read_text().split("sparse_autotune_race ")[1:]
+    first, second = (f"sparse_autotune_race {text}" for text in (first, second))
+    cache.clear()
+    bundle.write_text(first + damage(second))
+    before = sorted(tmp_path.rglob("*"))
+    with pytest.raises(ValueError, match=f"path: {bundle} is not a bundle: "):
+        cache.load(bundle)
+    assert sorted(tmp_path.rglob("*")) == before
+    assert cache.entries() == []
+
+
+def test_files_that_cannot_be_opened_raise(tmp_path):
+    with pytest.raises(FileNotFoundError):
+        cache.load(tmp_path / "missing")
+    with pytest.raises(OSError, match="missing"):
+        cache.export(tmp_path / "missing" / "bundle")
+    assert isinstance(cache.path(), Path)
