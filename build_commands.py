@@ -40,8 +40,7 @@ class Commands:
             command, file, text = ["make"], work / "makefile", self._for_make()
         else:
             sys.exit("neither ninja nor make is installed: pip install ninja")
-        if not file.is_file() or file.read_text() != text:
-            file.write_text(text)
+        _write(file, text)
         command += ["-f", str(file), "-j", os.environ.get("MAX_JOBS") or str(_cores())]
         # Without the flags of a make that may have called this: its jobs are not ours.
         environment = {k: v for k, v in os.environ.items() if k not in ("MAKEFLAGS", "MFLAGS")}
@@ -66,12 +65,21 @@ class Commands:
         for out, rule, inputs, flags in self.steps:
             words = {"in": " ".join(map(str, inputs)), "out": str(out), "flags": flags}
             command, description = (Template(text).substitute(words) for text in self.rules[rule])
-            # On this file as well: make does not notice that a step's words changed.
-            lines.append(f"{out}: {words['in']} $(firstword $(MAKEFILE_LIST))")
-            lines.append(f"\t@echo '{description}'; mkdir -p {out.parent}")
+            # make does not notice by itself that a step's words changed: they are an input, too.
+            said = out.with_name(out.name + ".command")
+            _write(said, command)
+            lines.append(f"{out}: {words['in']} {said}")
+            lines.append(f"\t@echo '{description}'")
             lines.append("\t@" + command.replace("$", "$$"))
             lines.append(f"-include {out}.d")
         return "\n".join(lines) + "\n"
+
+
+def _write(path: Path, text: str) -> None:
+    """Leaves the file's time alone where it says that already."""
+    if not path.is_file() or path.read_text() != text:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
 
 
 def _cores() -> int:

@@ -54,13 +54,25 @@ def pytest_configure(config):
         raise pytest.UsageError(f"--require-gpu: {reason}")
 
 
-def pytest_collection_modifyitems(items):
-    reason = _why_no_gpu()
-    if reason is None:
+_left_out = pytest.StashKey[int]()
+
+
+def pytest_collection_modifyitems(config, items):
+    """Leaves tests marked `gpu` out where they cannot run: thousands of skips would take minutes."""
+    if _why_no_gpu() is None:
         return
-    for item in items:
-        if item.get_closest_marker("gpu") is not None:
-            item.add_marker(pytest.mark.skip(reason=reason))
+    without = [item for item in items if item.get_closest_marker("gpu") is not None]
+    items[:] = [item for item in items if item.get_closest_marker("gpu") is None]
+    config.hook.pytest_deselected(items=without)
+    config.stash[_left_out] = len(without)
+
+
+def pytest_terminal_summary(terminalreporter, config):
+    reason = _why_no_gpu()
+    if reason is not None:
+        count = config.stash.get(_left_out, None)
+        what = "the tests" if count is None else f"{count} tests"  # workers count, not this process
+        terminalreporter.write_line(f"LEFT OUT: {what} marked gpu: {reason}", yellow=True)
 
 
 @pytest.fixture(autouse=True)

@@ -27,7 +27,7 @@ M, K, N, BLOCK = 96, 64, 40, (16, 8)
 
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch):
-    monkeypatch.setattr(settings, "budget_s", 0.02)
+    monkeypatch.setattr(settings, "budget_s", 1.0)
 
 
 def problem(device="cpu", dtype=torch.float32):

@@ -181,7 +181,10 @@ def available_bytes(device):
         ("cpu", "auto", "result"),
         *(
             pytest.param("cuda", variant, large, marks=pytest.mark.gpu)
-            for variant in ("auto", *(v["name"] for v in _tuner.variants() if v["device"] == "cuda"))
+            for variant in (
+                "auto",
+                *(v["name"] for v in _tuner.variants() if v["device"] == "cuda"),
+            )
             for large in ("result", "b", "values")
         ),
     ],

@@ -1,12 +1,12 @@
 """`matmul` and `linear` as a user calls them, on random problems and on every kind of operand."""
 
 import dataclasses
+import types
 
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from interpreters import run_python
 from problems import BF16, DTYPES, FP32, FP64, Problem
 from reference import PoisonedOut, assert_close, make
 
@@ -260,35 +260,28 @@ def test_deterministic_algorithms(device):
 
 
 def test_tf32_follows_torch_on_fp32_cuda_tensors_only():
-    """Through the old switch and the new one, which cannot be read by each other's getters."""
-    text = run_python(TF32, "unused")
-    assert text.split() == ["False", "True", "False", "True", "False", "True"], text
-
-
-TF32 = """
-import torch
-from torch._subclasses.fake_tensor import FakeTensorMode
-from sparse_autotune.precision import allow_tf32
-with FakeTensorMode():
-    fp32 = torch.empty(1, device="cuda")
-    others = [torch.empty(1), *(torch.empty(1, device="cuda", dtype=dtype)
-              for dtype in (torch.float16, torch.bfloat16, torch.float64))]
-def show():
-    assert not any(map(allow_tf32, others))
-    print(allow_tf32(fp32))
-matmul = torch.backends.cuda.matmul
-show()
-matmul.allow_tf32 = True
-show()
-torch.set_float32_matmul_precision("highest")
-show()
-torch.set_float32_matmul_precision("high")
-show()
-matmul.fp32_precision = "ieee"
-show()
-matmul.fp32_precision = "tf32"
-show()
-"""
+    """Through the old switch and the new one, after which the old one cannot always be read."""
+    fp32 = types.SimpleNamespace(dtype=torch.float32, is_cuda=True)
+    others = [types.SimpleNamespace(dtype=torch.float32, is_cuda=False)]
+    others += [types.SimpleNamespace(dtype=d, is_cuda=True) for d in DTYPES if d != FP32]
+    backend = torch.backends.cuda.matmul
+    steps = (
+        (False, lambda: None),
+        (True, lambda: setattr(backend, "allow_tf32", True)),
+        (False, lambda: torch.set_float32_matmul_precision("highest")),
+        (True, lambda: torch.set_float32_matmul_precision("high")),
+        (False, lambda: setattr(backend, "fp32_precision", "ieee")),
+        (True, lambda: setattr(backend, "fp32_precision", "tf32")),
+    )
+    try:
+        for expected, step in steps:
+            step()
+            assert precision.allow_tf32(fp32) is expected
+            assert not any(map(precision.allow_tf32, others))
+    finally:
+        backend.fp32_precision = "ieee"
+        torch.set_float32_matmul_precision("highest")
+    assert backend.allow_tf32 is False
 
 
 def test_tf32_is_nothing_to_the_cpu():

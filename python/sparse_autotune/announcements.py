@@ -13,13 +13,18 @@ import time
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 import torch
 
 from . import _tuner, cache
 from .report import FAILURES, significant
 from .settings import settings
+
+if TYPE_CHECKING:
+    _StreamHandler = logging.StreamHandler[TextIO]
+else:  # Python 3.10 cannot subscript it
+    _StreamHandler = logging.StreamHandler
 
 logger = logging.getLogger("sparse_autotune")
 # Below this a bar would only flicker.
@@ -30,7 +35,7 @@ _DENSE = ("dense", "cublas_dense")
 _missed: set[str] = set()
 
 
-class _Stderr(logging.StreamHandler[TextIO]):
+class _Stderr(_StreamHandler):
     """Writes to what sys.stderr is now (Jupyter replaces it), unless the root logger writes."""
 
     def __init__(self) -> None:

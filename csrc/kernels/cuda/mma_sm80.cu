@@ -52,10 +52,10 @@ struct Arguments {
   const void* bias;
   void* c;
   int64_t n, ldb, ldc, b_batch_stride, c_batch_stride;
-  int block_m, block_k, strips;          // strips: of one block row
-  unsigned grid_rows, grid_columns;      // strips of all block rows, tiles along n
-  int slices;                            // of a block's row
-  int step_blocks, step_slices;          // one step: whole blocks and remaining slices
+  int block_m, block_k, strips;      // strips: of one block row
+  unsigned grid_rows, grid_columns;  // strips of all block rows, tiles along n
+  int slices;                        // of a block's row
+  int step_blocks, step_slices;      // one step: whole blocks and remaining slices
   int values_alignment, b_alignment, c_alignment;
   Activation activation;
   bool wide_indices, c_rows;
@@ -100,8 +100,8 @@ __global__ void __launch_bounds__(Tile::kThreads, Tile::kResident)
   const int columns = static_cast<int>(min(args.n - n0, static_cast<int64_t>(Tile::kN)));
 
   const int64_t begin = load_index(args.crow_indices, block_row, args.wide_indices);
-  const auto length = static_cast<int>(
-      load_index(args.crow_indices, block_row + 1, args.wide_indices) - begin);
+  const auto length =
+      static_cast<int>(load_index(args.crow_indices, block_row + 1, args.wide_indices) - begin);
   const int steps = (length * args.slices + Tile::kSlices - 1) / Tile::kSlices;
 
   using LoadA = LineLoader<T, Tile, Tile::kM>;
@@ -122,9 +122,8 @@ __global__ void __launch_bounds__(Tile::kThreads, Tile::kResident)
   }
   // The column index of b_at's block is fetched a step ahead of its use.
   const auto column_index = [&] {
-    return b_at.block < length
-               ? load_index(args.col_indices, begin + b_at.block, args.wide_indices)
-               : 0;
+    return b_at.block < length ? load_index(args.col_indices, begin + b_at.block, args.wide_indices)
+                               : 0;
   };
   int64_t b_column = column_index();
 
@@ -203,20 +202,22 @@ constinit KernelCode<Arguments> code{&mma_sm80_kernel<T, Tile, kRowMajorB>};
 // A tile as the host sees it.
 struct Shape {
   int m, n, step_bytes, stages, threads, resident;
-  KernelCode<Arguments>* codes[3][2];  // by DType and Layout of B
+  KernelCode<Arguments>* codes[3][2];  // by DType and Layout of B; null where it was not compiled
 };
 
-template <typename Tile>
+// TF32 needs twice the threads for a row of B: wide tiles of few threads go without.
+template <typename Tile, bool kTf32 = true>
 constexpr Shape shape_of() {
-  return {Tile::kM,
-          Tile::kN,
-          Tile::kStepBytes,
-          Tile::kStages,
-          Tile::kThreads,
-          Tile::kResident,
-          {{&code<__half, Tile, true>, &code<__half, Tile, false>},
-           {&code<__nv_bfloat16, Tile, true>, &code<__nv_bfloat16, Tile, false>},
-           {&code<float, Tile, true>, &code<float, Tile, false>}}};
+  Shape s{Tile::kM, Tile::kN, Tile::kStepBytes, Tile::kStages, Tile::kThreads, Tile::kResident, {}};
+  s.codes[0][0] = &code<__half, Tile, true>;
+  s.codes[0][1] = &code<__half, Tile, false>;
+  s.codes[1][0] = &code<__nv_bfloat16, Tile, true>;
+  s.codes[1][1] = &code<__nv_bfloat16, Tile, false>;
+  if constexpr (kTf32) {
+    s.codes[2][0] = &code<float, Tile, true>;
+    s.codes[2][1] = &code<float, Tile, false>;
+  }
+  return s;
 }
 
 class MmaSm80 final : public Variant {
@@ -230,6 +231,7 @@ class MmaSm80 final : public Variant {
     if (p.dtype == DType::kFloat32 && !p.allow_tf32) {
       return Support::no("multiplies fp32 in TF32, which the caller's settings do not allow");
     }
+    if (code_of(p) == nullptr) return Support::no("this tile has no TF32 form");
     if (d.compute_capability < 80) return Support::no("needs compute capability 8.0 or newer");
     if (p.block_m % 16 != 0 || p.block_k % 16 != 0) {
       return Support::no("needs block sides that are multiples of 16, got " +
@@ -252,7 +254,7 @@ class MmaSm80 final : public Variant {
                          std::to_string(d.shared_memory_per_block));
     }
     if (d.ordinal < 0) return Support::yes();  // a description, not a device to ask
-    const Status ready = code_of(p).ready(d.ordinal);
+    const Status ready = code_of(p)->ready(d.ordinal);
     return ready ? Support::yes() : Support::no(ready.message());
   }
 
@@ -262,8 +264,7 @@ class MmaSm80 final : public Variant {
         static_cast<double>(p.nnzb) * p.block_k / std::max<int64_t>(block_rows(p), 1);
     // One thread block: what it multiplies (idle rows and columns too) and what it fetches.
     const double flops = 2.0 * shape_.m * shape_.n * row_k;
-    const double lines =
-        std::min<int64_t>(p.block_m, shape_.m) + std::min<int64_t>(p.n, shape_.n);
+    const double lines = std::min<int64_t>(p.block_m, shape_.m) + std::min<int64_t>(p.n, shape_.n);
     const double bytes = row_k * size * lines;
     const bool hopper = d.compute_capability >= 90;
     // mma.sync reaches less of Hopper's tensor cores than of Ampere's. L2 to shared memory: 9.1
@@ -276,8 +277,8 @@ class MmaSm80 final : public Variant {
     const double work_us = std::max(flops / (tflops * 1e6), bytes / (gbps * 1e3));
 
     const double blocks = static_cast<double>(thread_blocks(p));
-    const double fits = static_cast<double>((d.shared_memory_per_block + 1024) /
-                                            (shared_bytes(p) + 1024));
+    const double fits =
+        static_cast<double>((d.shared_memory_per_block + 1024) / (shared_bytes(p) + 1024));
     const double resident = std::max(1.0, std::min<double>(shape_.resident, fits));
     const double waves = std::ceil(blocks / (resident * multiprocessors));
     // Full multiprocessors are bound by throughput, with half a thread block's imbalance at the
@@ -323,8 +324,8 @@ class MmaSm80 final : public Variant {
     a.wide_indices = p.index_type == IndexType::kInt64;
     a.c_rows = p.c_layout == Layout::kRowMajor;
 
-    return code_of(p).launch(a, static_cast<unsigned>(thread_blocks(p)), shape_.threads,
-                             shared_bytes(p), l.stream, name());
+    return code_of(p)->launch(a, static_cast<unsigned>(thread_blocks(p)), shape_.threads,
+                              shared_bytes(p), l.stream, name());
   }
 
  private:
@@ -336,8 +337,8 @@ class MmaSm80 final : public Variant {
     const int64_t ring = int64_t{shape_.stages} * (shape_.m + shape_.n) * shape_.step_bytes;
     return std::max(ring, staged_bytes(shape_.m, shape_.n, size_of(p.dtype), p.activation));
   }
-  KernelCode<Arguments>& code_of(const Problem& p) const {
-    return *shape_.codes[static_cast<int>(p.dtype)][static_cast<int>(p.b_layout)];
+  KernelCode<Arguments>* code_of(const Problem& p) const {
+    return shape_.codes[static_cast<int>(p.dtype)][static_cast<int>(p.b_layout)];
   }
 
   Shape shape_;
@@ -345,11 +346,12 @@ class MmaSm80 final : public Variant {
 };
 
 // Rows, columns, bytes of a step, stages, warps along m and n, thread blocks a multiprocessor.
-const MmaSm80 kM128N256{"mma_sm80/m128_n256_s6", shape_of<Tile<128, 256, 64, 6, 2, 4, 1>>()};
-const MmaSm80 kM64N256{"mma_sm80/m64_n256_s5", shape_of<Tile<64, 256, 64, 5, 1, 4, 2>>()};
+const MmaSm80 kM128N128{"mma_sm80/m128_n128_s3", shape_of<Tile<128, 128, 128, 3, 2, 2, 2>>()};
+const MmaSm80 kM64N256{"mma_sm80/m64_n256_s2", shape_of<Tile<64, 256, 128, 2, 1, 4, 2>, false>()};
 const MmaSm80 kM64N128{"mma_sm80/m64_n128_s3", shape_of<Tile<64, 128, 128, 3, 2, 2, 3>>()};
-const MmaSm80 kM32N256{"mma_sm80/m32_n256_s4", shape_of<Tile<32, 256, 64, 4, 1, 4, 3>>()};
-const MmaSm80 kM16N256{"mma_sm80/m16_n256_s4", shape_of<Tile<16, 256, 64, 4, 1, 4, 3>>()};
+const MmaSm80 kM64N64{"mma_sm80/m64_n64_s3", shape_of<Tile<64, 64, 128, 3, 2, 2, 4>>()};
+const MmaSm80 kM32N256{"mma_sm80/m32_n256_s3", shape_of<Tile<32, 256, 128, 3, 1, 4, 2>, false>()};
+const MmaSm80 kM16N128{"mma_sm80/m16_n128_s4", shape_of<Tile<16, 128, 128, 4, 1, 4, 3>>()};
 const MmaSm80 kM16N32{"mma_sm80/m16_n32_s6", shape_of<Tile<16, 32, 128, 6, 1, 2, 8>>()};
 
 }  // namespace
