@@ -13,7 +13,9 @@ struct BFloat16 {
   uint16_t bits;
 };
 
-inline float to_float(BFloat16 x) { return std::bit_cast<float>(static_cast<uint32_t>(x.bits) << 16); }
+inline float to_float(BFloat16 x) {
+  return std::bit_cast<float>(static_cast<uint32_t>(x.bits) << 16);
+}
 
 inline BFloat16 to_bfloat16(float x) {
   const uint32_t u = std::bit_cast<uint32_t>(x);
@@ -26,8 +28,8 @@ inline float to_float(Half x) {
   const uint32_t rest = x.bits & 0x7fffu;
   if (rest >= 0x7c00u) return std::bit_cast<float>(sign | 0x7f800000u | (rest << 13));
   // Scaling by 2^112 rebiases the exponent and normalises subnormal halves in one step.
-  return std::bit_cast<float>(sign | std::bit_cast<uint32_t>(std::bit_cast<float>(rest << 13) *
-                                                             0x1p112f));
+  return std::bit_cast<float>(sign |
+                              std::bit_cast<uint32_t>(std::bit_cast<float>(rest << 13) * 0x1p112f));
 }
 
 inline Half to_half(float x) {

@@ -1,8 +1,8 @@
 // The contract between the autotuner and everything it can race.
 //
-// A product C = activation(op(A) * B + bias): A is a BSR matrix (crow_indices, col_indices, values),
-// B and C are dense. A `Problem` is that product without its data, a `Launch` is its data, a
-// `Variant` is one way to compute it. Kernels, vendor libraries, tuner and operators share these
+// A product C = activation(op(A) * B + bias): A is a BSR matrix (crow_indices, col_indices,
+// values), B and C are dense. A `Problem` is that product without its data, a `Launch` is its data,
+// a `Variant` is one way to compute it. Kernels, vendor libraries, tuner and operators share these
 // types and nothing else. No torch and no CUDA header is included here.
 #pragma once
 
@@ -40,35 +40,31 @@ constexpr int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 // column-major B and C: y^T = W x^T.
 struct Problem {
   int64_t m, n, k;
-  int64_t nnzb;               // stored blocks
-  int64_t block_m, block_k;   // block of A as stored (before any transposition)
-  int64_t longest_row;        // blocks in the longest block row
-  int64_t ldb, ldc;           // elements between rows (row-major) or columns (column-major)
-  int64_t batch;              // dense matrices multiplied by the one A, at least 1
+  int64_t nnzb;              // stored blocks
+  int64_t block_m, block_k;  // block of A as stored (before any transposition)
+  int64_t longest_row;       // blocks in the longest block row
+  int64_t ldb, ldc;          // elements between rows (row-major) or columns (column-major)
+  int64_t batch;             // dense matrices multiplied by the one A, at least 1
   int64_t b_batch_stride, c_batch_stride;  // elements; 0 when batch is 1
   Op op;
   DeviceType device;
-  DType dtype;                // of values, B, bias and C
+  DType dtype;  // of values, B, bias and C
   IndexType index_type;
   Layout b_layout, c_layout;
   Activation activation;
-  bool has_bias;              // one value per row of C
-  bool transpose;             // op(A) is A^T
-  bool frozen;                // the caller promises that `values` will not change
-  bool allow_tf32;            // fp32 products may round their inputs to TF32
-  bool deterministic;         // only variants with repeatable results
-  bool exact_nonfinite;       // no NaN from an absent block that meets an infinity
+  bool has_bias;         // one value per row of C
+  bool transpose;        // op(A) is A^T
+  bool frozen;           // the caller promises that `values` will not change
+  bool allow_tf32;       // fp32 products may round their inputs to TF32
+  bool deterministic;    // only variants with repeatable results
+  bool exact_nonfinite;  // no NaN from an absent block that meets an infinity
   // Largest power of two, at most 16, that divides the address in bytes and, for B and C, the
   // leading dimension and the batch stride in bytes too.
   uint8_t values_alignment, b_alignment, c_alignment;
 };
 
-inline int64_t block_rows(const Problem& p) {
-  return (p.transpose ? p.k : p.m) / p.block_m;
-}
-inline int64_t block_cols(const Problem& p) {
-  return (p.transpose ? p.m : p.k) / p.block_k;
-}
+inline int64_t block_rows(const Problem& p) { return (p.transpose ? p.k : p.m) / p.block_m; }
+inline int64_t block_cols(const Problem& p) { return (p.transpose ? p.m : p.k) / p.block_k; }
 // Floating-point operations on stored blocks.
 inline double nnz_flops(const Problem& p) {
   return 2.0 * static_cast<double>(p.nnzb) * p.block_m * p.block_k * p.n * p.batch;
@@ -96,19 +92,19 @@ struct Device {
   DeviceType type = DeviceType::kCpu;
   int ordinal = -1;
   std::string name;
-  std::string unavailable;         // why nothing of ours can run here; empty: it can
-  int compute_capability = 0;      // 90 for sm_90
+  std::string unavailable;     // why nothing of ours can run here; empty: it can
+  int compute_capability = 0;  // 90 for sm_90
   int multiprocessors = 0;
-  int64_t l2_bytes = 0;            // last-level cache on a CPU
+  int64_t l2_bytes = 0;                 // last-level cache on a CPU
   int64_t shared_memory_per_block = 0;  // opt-in maximum, bytes
   int64_t memory_bytes = 0;
-  double memory_gbps = 0;          // GB/s
-  double tensor_tflops = 0;        // dense half-precision tensor-core rate
+  double memory_gbps = 0;    // GB/s
+  double tensor_tflops = 0;  // dense half-precision tensor-core rate
   double tf32_tflops = 0;
-  double fp32_tflops = 0;          // plain FMA rate; on a CPU, of all threads
+  double fp32_tflops = 0;  // plain FMA rate; on a CPU, of all threads
   double fp64_tflops = 0;
   CpuIsa isa = CpuIsa::kBaseline;
-  int threads = 1;                 // CPU threads that a launch may use
+  int threads = 1;  // CPU threads that a launch may use
 };
 
 // Whether a variant may run a problem, and why not. `reason` completes "unsupported: ...".
@@ -179,8 +175,8 @@ struct Launch {
   const void* b = nullptr;
   const void* bias = nullptr;  // null exactly when !problem.has_bias
   void* c = nullptr;
-  void* workspace = nullptr;   // workspace_bytes() of scratch, 256-byte aligned
-  void* prepared = nullptr;    // prepared_bytes() written by prepare(), 256-byte aligned
+  void* workspace = nullptr;  // workspace_bytes() of scratch, 256-byte aligned
+  void* prepared = nullptr;   // prepared_bytes() written by prepare(), 256-byte aligned
   void* stream = nullptr;
   const Device* device = nullptr;
   Parallel parallel;

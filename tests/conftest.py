@@ -58,7 +58,7 @@ _left_out = pytest.StashKey[int]()
 
 
 def pytest_collection_modifyitems(config, items):
-    """Leaves tests marked `gpu` out where they cannot run: thousands of skips would take minutes."""
+    """Leaves out tests marked `gpu` where they cannot run: thousands of skips take minutes."""
     if _why_no_gpu() is None:
         return
     without = [item for item in items if item.get_closest_marker("gpu") is not None]

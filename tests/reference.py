@@ -200,8 +200,9 @@ def make(p: Problem, device: str = "cpu") -> Operands:
     crow_indices = torch.from_numpy(crow).to(device=device, dtype=p.index_dtype)
     col_indices = torch.from_numpy(np.argwhere(mask)[:, 1]).to(device=device, dtype=p.index_dtype)
     if p.native:
+        checked = bool(mask.any())  # torch's own check refuses empty matrices on CUDA
         a = torch.sparse_bsr_tensor(
-            crow_indices, col_indices, values.to(device), (p.m, p.k), check_invariants=True
+            crow_indices, col_indices, values.to(device), (p.m, p.k), check_invariants=checked
         )
     else:
         a = sparse_autotune.BsrTensor(crow_indices, col_indices, values.to(device), (p.m, p.k))

@@ -24,6 +24,15 @@ COPYING = [
 
 
 @pytest.fixture(autouse=True)
+def _fp32_without_tf32(request):
+    """Most of these products are fp32, which Blocked-ELL computes in TF32 only; the first is not."""
+    parameters = getattr(request.node, "callspec", None)
+    variant = parameters.params.get("variant") if parameters else None
+    if variant == "cusparse_blocked_ell/alg1" and "dtype" not in parameters.params:
+        pytest.skip("fp32 in TF32 only")
+
+
+@pytest.fixture(autouse=True)
 def _no_races(monkeypatch):
     monkeypatch.setattr(sparse_autotune.settings, "mode", "off")
 

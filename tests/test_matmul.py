@@ -148,7 +148,7 @@ def test_no_copy_of_rows_or_columns(variant):
             for op in ("matmul", "linear"):
                 operands = make(dataclasses.replace(case, op=op))
                 operands.call(variant)
-                assert copies_made(lambda: operands.call(variant)) == copied, (layout, op)
+                assert copies_made(lambda o=operands: o.call(variant)) == copied, (layout, op)
 
 
 # Tensors with something special about them

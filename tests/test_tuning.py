@@ -134,6 +134,31 @@ def test_tune_with_the_keywords_of_matmul():
     assert tuning_count() == before + 1
 
 
+def test_tune_for_an_out():
+    """The layout of the result is part of the kind of problem; `out` itself is not written."""
+    a, b = problem()
+    column_major = torch.full((N, M), 5.0).t()
+    tune(a, b, out=column_major)
+    assert (column_major == 5).all()
+    (entry,) = cache.entries()
+    assert "_cC_" in entry.signature
+    before = tuning_count()
+    matmul(a, b, out=column_major)
+    assert torch.allclose(column_major, a.to_dense() @ b, atol=1e-4)
+    assert tuning_count() == before
+    tune(a, b, out=torch.full((2 * M, 3 * N), 5.0)[::2, ::3])  # into which no variant writes
+    assert [e.signature.count("_cR_") for e in cache.entries()] == [0, 1]
+    empty, out = random_bsr(M, K, BLOCK, density=0), torch.full((M, N), 5.0)
+    assert tune(empty, b, out=out).best is None
+    assert (out == 5).all()
+    with pytest.raises(ValueError, match="out is never resized"):
+        tune(a, b, out=torch.empty(M, N + 1))
+    with pytest.raises(RuntimeError, match="share memory"):
+        tune(a, b, out=b.new_empty(M * N).as_strided((M, N), (1, 1)))
+    with pytest.raises(ValueError, match="linear has no out"):
+        tune(a, b.t(), out=torch.empty(N, M), linear=True)
+
+
 def test_tune_one_family_leaves_the_entry():
     a, b = problem()
     tune(a, b)

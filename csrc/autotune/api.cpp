@@ -66,17 +66,16 @@ std::vector<LibraryInfo> libraries() {
   const CuSparse& found = cusparse();
   const int v = found.version;
   return {{"cusparse",
-           v == 0 ? "" : std::to_string(v / 1000) + "." + std::to_string(v % 1000 / 100) + "." +
-                             std::to_string(v % 100),
+           v == 0 ? ""
+                  : std::to_string(v / 1000) + "." + std::to_string(v % 1000 / 100) + "." +
+                        std::to_string(v % 100),
            found.unavailable}};
 #else
   return {};
 #endif
 }
 
-std::string environment(int ordinal) {
-  return sparse_autotune::environment(device(ordinal, 1));
-}
+std::string environment(int ordinal) { return sparse_autotune::environment(device(ordinal, 1)); }
 
 void install_host(HostFunctions functions) {
   set_host(std::make_shared<FunctionHost>(std::move(functions)));

@@ -9,10 +9,10 @@
 namespace sparse_autotune {
 
 struct BenchOptions {
-  bool cold = true;          // operands rotate so that none is in the cache when it is used
-  int64_t tuning_bytes = 0;  // bound on all allocations
-  int64_t scratch_bytes = 0;    // the largest workspace of any entrant
-  int64_t prepared_bytes = 0;   // the largest converted copy of any entrant
+  bool cold = true;            // operands rotate so that none is in the cache when it is used
+  int64_t tuning_bytes = 0;    // bound on all allocations
+  int64_t scratch_bytes = 0;   // the largest workspace of any entrant
+  int64_t prepared_bytes = 0;  // the largest converted copy of any entrant
 };
 
 class Bench {

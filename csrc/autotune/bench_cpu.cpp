@@ -24,8 +24,8 @@ using Memory = std::unique_ptr<char, Free>;
 
 Memory allocate(int64_t bytes) {
   const int64_t rounded = ceil_div(std::max<int64_t>(bytes, 1), kOperandAlignment);
-  return Memory(static_cast<char*>(std::aligned_alloc(
-      kOperandAlignment, static_cast<size_t>(rounded * kOperandAlignment))));
+  return Memory(static_cast<char*>(
+      std::aligned_alloc(kOperandAlignment, static_cast<size_t>(rounded * kOperandAlignment))));
 }
 
 // f(element pointer of the dtype's type), so that each loop below is written once.
@@ -178,9 +178,8 @@ class CpuBench final : public Bench {
       const double bias =
           p_.has_bias ? to_double(static_cast<const T*>(launch_.bias)[tile.row + i]) : 0;
       for (int64_t j = 0; j < cols; ++j) {
-        expected[i * kTileCols + j] =
-            expected_element(sum[j], bias, magnitude[j] + std::abs(bias),
-                             (end - begin) * p_.block_k + 1, p_);
+        expected[i * kTileCols + j] = expected_element(sum[j], bias, magnitude[j] + std::abs(bias),
+                                                       (end - begin) * p_.block_k + 1, p_);
       }
     }
   }
@@ -206,7 +205,8 @@ class CpuBench final : public Bench {
         missing += x != x;
       }
     }
-    if (missing > 0) return wrong(std::to_string(missing) + " elements are NaN or were not written");
+    if (missing > 0)
+      return wrong(std::to_string(missing) + " elements are NaN or were not written");
     // No element of C is poison by now, so what is not poison must be as many as C has.
     int64_t written = 0;
     const char* guarded = operands_.get() + layout_.c_begin;
@@ -221,8 +221,8 @@ class CpuBench final : public Bench {
     double worst = 0;
     for (size_t t = 0; t < tiles_.size(); ++t) {
       const Tile& tile = tiles_[t];
-      const T* corner = c + tile.batch * s.batch_stride + tile.row * s.row_stride +
-                        tile.col * s.col_stride;
+      const T* corner =
+          c + tile.batch * s.batch_stride + tile.row * s.row_stride + tile.col * s.col_stride;
       for (int64_t i = 0; i < tile_rows(tile); ++i) {
         for (int64_t j = 0; j < tile_cols(tile); ++j) {
           const Expected& e = expected_[t * kTileElements + static_cast<size_t>(i * kTileCols + j)];
@@ -238,8 +238,8 @@ class CpuBench final : public Bench {
   }
 
   Status run(const Variant& variant, int64_t launches, bool prepare_anew, double* us) {
-    const bool converts = options_.prepared_bytes > 0 &&
-                          variant.prepared_bytes(p_, *user_.device) > 0;
+    const bool converts =
+        options_.prepared_bytes > 0 && variant.prepared_bytes(p_, *user_.device) > 0;
     if (converts && p_.frozen && (prepare_anew || prepared_for_ != &variant)) {
       const Status status = variant.prepare(p_, launch_);
       if (!status) return status;

@@ -99,12 +99,14 @@ __global__ void __launch_bounds__(kThreads) expected_kernel(const TileArguments 
   const T* b = static_cast<const T*>(a.b) + tile.batch * a.b_strides.batch_stride +
                (tile.col + j) * a.b_strides.col_stride;
   for (int i = threadIdx.x / kTileCols; i < kTileRows; i += kThreads / kTileCols) {
-    if (tile.col + j >= a.problem.n || tile.row % a.problem.block_m + i >= a.problem.block_m) continue;
+    if (tile.col + j >= a.problem.n || tile.row % a.problem.block_m + i >= a.problem.block_m)
+      continue;
     double sum = 0, magnitude = 0;
     for (int64_t block = begin; block < end; ++block) {
       const int64_t first = static_cast<const Index*>(a.col)[block] * a.problem.block_k;
-      const T* left = static_cast<const T*>(a.values) +
-                      (block * a.problem.block_m + tile.row % a.problem.block_m + i) * a.problem.block_k;
+      const T* left =
+          static_cast<const T*>(a.values) +
+          (block * a.problem.block_m + tile.row % a.problem.block_m + i) * a.problem.block_k;
       for (int64_t k = 0; k < a.problem.block_k; ++k) {
         const double product = static_cast<double>(left[k]) *
                                static_cast<double>(b[(first + k) * a.b_strides.row_stride]);
@@ -126,17 +128,18 @@ struct Findings {
 };
 
 template <typename T>
-__global__ void __launch_bounds__(kThreads) compare_kernel(const TileArguments a, const T* c,
-                                                           Findings* findings) {
+__global__ void __launch_bounds__(kThreads)
+    compare_kernel(const TileArguments a, const T* c, Findings* findings) {
   const Tile tile = a.tiles[blockIdx.x];
   const int j = threadIdx.x % kTileCols;
   float worst = 0;
   for (int i = threadIdx.x / kTileCols; i < kTileRows; i += kThreads / kTileCols) {
-    if (tile.col + j >= a.problem.n || tile.row % a.problem.block_m + i >= a.problem.block_m) continue;
+    if (tile.col + j >= a.problem.n || tile.row % a.problem.block_m + i >= a.problem.block_m)
+      continue;
     const Expected e = a.expected[int64_t{blockIdx.x} * kTileElements + i * kTileCols + j];
-    const double x = static_cast<double>(c[tile.batch * a.c_strides.batch_stride +
-                                           (tile.row + i) * a.c_strides.row_stride +
-                                           (tile.col + j) * a.c_strides.col_stride]);
+    const double x = static_cast<double>(
+        c[tile.batch * a.c_strides.batch_stride + (tile.row + i) * a.c_strides.row_stride +
+          (tile.col + j) * a.c_strides.col_stride]);
     const double off = fabs(x - e.value) / e.allowed;
     worst = off <= 1e30 ? fmaxf(worst, static_cast<float>(off)) : 1e30f;  // NaN too
   }
@@ -150,8 +153,8 @@ __device__ bool is_nan(T x) {
 }
 
 template <typename T>
-__global__ void __launch_bounds__(kThreads) missing_kernel(const T* c, Strides s,
-                                                           Findings* findings) {
+__global__ void __launch_bounds__(kThreads)
+    missing_kernel(const T* c, Strides s, Findings* findings) {
   const int64_t step = int64_t{gridDim.x} * blockDim.x;
   unsigned long long missing = 0;
   for (int64_t i = int64_t{blockIdx.x} * blockDim.x + threadIdx.x; i < s.batch * s.rows * s.cols;
@@ -164,8 +167,8 @@ __global__ void __launch_bounds__(kThreads) missing_kernel(const T* c, Strides s
 }
 
 template <typename T>
-__global__ void __launch_bounds__(kThreads) written_kernel(const T* guarded, int64_t count,
-                                                           Findings* findings) {
+__global__ void __launch_bounds__(kThreads)
+    written_kernel(const T* guarded, int64_t count, Findings* findings) {
   const int64_t step = int64_t{gridDim.x} * blockDim.x;
   unsigned long long written = 0;
   for (int64_t i = int64_t{blockIdx.x} * blockDim.x + threadIdx.x; i < count; i += step) {
@@ -225,8 +228,8 @@ class CudaBench final : public Bench {
     // Rotation pays only where the cache could hold the operands.
     const int64_t cache = std::max<int64_t>(device_.l2_bytes, 1);
     if (options_.cold && layout_.bytes <= 2 * cache) sets_ = ceil_div(3 * cache, layout_.bytes) + 1;
-    const int64_t prepared = ceil_div(options_.prepared_bytes, kOperandAlignment) *
-                             kOperandAlignment;
+    const int64_t prepared =
+        ceil_div(options_.prepared_bytes, kOperandAlignment) * kOperandAlignment;
     const int64_t fixed = options_.scratch_bytes + prepared;
     if (layout_.bytes * sets_ + fixed > options_.tuning_bytes) sets_ = 1;
     if (layout_.bytes + fixed > options_.tuning_bytes) {
@@ -313,9 +316,9 @@ class CudaBench final : public Bench {
     std::vector<int64_t> crow(static_cast<size_t>(block_rows(p_) + 1));
     std::vector<int32_t> narrow(p_.index_type == IndexType::kInt32 ? crow.size() : 0);
     void* target = narrow.empty() ? static_cast<void*>(crow.data()) : narrow.data();
-    cudaError_t error = cudaMemcpyAsync(
-        target, user_.crow_indices, crow.size() * static_cast<size_t>(size_of(p_.index_type)),
-        cudaMemcpyDeviceToHost, stream_);
+    cudaError_t error = cudaMemcpyAsync(target, user_.crow_indices,
+                                        crow.size() * static_cast<size_t>(size_of(p_.index_type)),
+                                        cudaMemcpyDeviceToHost, stream_);
     if (error == cudaSuccess) error = cudaStreamSynchronize(stream_);
     if (error != cudaSuccess) return broken(error, "reading crow_indices");
     if (!narrow.empty()) std::copy(narrow.begin(), narrow.end(), crow.begin());
@@ -324,8 +327,8 @@ class CudaBench final : public Bench {
     tile_count_ = static_cast<int64_t>(tiles.size());
     Status status = tiles_.allocate(tile_count_ * static_cast<int64_t>(sizeof(Tile)));
     if (status) {
-      status = expected_.allocate(tile_count_ * kTileElements *
-                                  static_cast<int64_t>(sizeof(Expected)));
+      status =
+          expected_.allocate(tile_count_ * kTileElements * static_cast<int64_t>(sizeof(Expected)));
     }
     if (!status) return status;
     error = cudaMemcpyAsync(tiles_.data(), tiles.data(), tiles.size() * sizeof(Tile),
@@ -371,8 +374,8 @@ class CudaBench final : public Bench {
       const int64_t item = static_cast<int64_t>(sizeof(T));
       const int64_t skipped = (layout_.c - layout_.c_begin) % item;
       const int64_t count = (layout_.c_bytes - skipped) / item;
-      missing_kernel<T><<<grid_for(s.batch * s.rows * s.cols), kThreads, 0, stream_>>>(c, s,
-                                                                                      findings);
+      missing_kernel<T>
+          <<<grid_for(s.batch * s.rows * s.cols), kThreads, 0, stream_>>>(c, s, findings);
       written_kernel<T><<<grid_for(count), kThreads, 0, stream_>>>(
           reinterpret_cast<const T*>(operands_.data() + layout_.c_begin + skipped), count,
           findings);

@@ -112,7 +112,8 @@ std::string environment(const Device& device) {
   if (device.type == DeviceType::kCuda) {
     int driver = 0;
     cudaDriverGetVersion(&driver);
-    text += "driver " + std::to_string(driver) + "\nruntime " + std::to_string(CUDART_VERSION) + "\n";
+    text +=
+        "driver " + std::to_string(driver) + "\nruntime " + std::to_string(CUDART_VERSION) + "\n";
   }
   return text;
 }

@@ -26,9 +26,9 @@ Strides strides_of_c(const Problem& problem);
 // a better one.
 struct OperandLayout {
   int64_t crow_indices, col_indices, values, b, bias;
-  int64_t c;                   // the first element of C
-  int64_t c_begin, c_bytes;    // C with all that lies between its rows, and a guard on both sides
-  int64_t bytes;               // of the set, a multiple of kOperandAlignment
+  int64_t c;                 // the first element of C
+  int64_t c_begin, c_bytes;  // C with all that lies between its rows, and a guard on both sides
+  int64_t bytes;             // of the set, a multiple of kOperandAlignment
 };
 constexpr int64_t kOperandAlignment = 256;
 constexpr int64_t kGuardBytes = 256;

@@ -21,7 +21,7 @@ constexpr double kHopeless = 10;       // a first launch so much slower is not r
 constexpr double kWithinNoise = 1.02;  // medians that close count as equal
 constexpr int kMinRounds = 7;
 constexpr int kMaxRounds = 25;
-constexpr double kBurstUs = 300;       // of one sample, so that the clock's own error is small
+constexpr double kBurstUs = 300;  // of one sample, so that the clock's own error is small
 constexpr int64_t kMaxBurst = 64;
 
 struct Runner {
@@ -56,16 +56,15 @@ std::string utc_now() {
 }
 
 double limit_us(const Problem& p, const Device& d) {
-  const double tflops = is_half(p.dtype)                                ? d.tensor_tflops
-                        : p.dtype == DType::kFloat64                    ? d.fp64_tflops
-                        : p.allow_tf32 && d.type == DeviceType::kCuda   ? d.tf32_tflops
-                                                                        : d.fp32_tflops;
+  const double tflops = is_half(p.dtype)                              ? d.tensor_tflops
+                        : p.dtype == DType::kFloat64                  ? d.fp64_tflops
+                        : p.allow_tf32 && d.type == DeviceType::kCuda ? d.tf32_tflops
+                                                                      : d.fp32_tflops;
   return roofline_us(nnz_flops(p), tflops, compulsory_bytes(p), d.memory_gbps, 0);
 }
 
-std::unique_ptr<Bench> make_bench(const Problem& problem, const Device& device,
-                                  const Launch& user, const BenchOptions& options,
-                                  Status* status) {
+std::unique_ptr<Bench> make_bench(const Problem& problem, const Device& device, const Launch& user,
+                                  const BenchOptions& options, Status* status) {
 #ifdef SPARSE_AUTOTUNE_WITH_CUDA
   if (problem.device == DeviceType::kCuda) {
     return make_cuda_bench(problem, device, user, options, status);
@@ -109,9 +108,7 @@ class Race {
   }
 
  private:
-  double seconds() const {
-    return std::chrono::duration<double>(Clock::now() - start_).count();
-  }
+  double seconds() const { return std::chrono::duration<double>(Clock::now() - start_).count(); }
 
   void progress(double fraction, const Runner& runner) const {
     if (options_.progress) options_.progress(fraction, runner.variant->name());
@@ -125,17 +122,18 @@ class Race {
   void fail(Runner& runner, const Status& status) {
     runner.racing = false;
     runner.entrant.reason = status.message();
-    runner.entrant.outcome = status.code() == StatusCode::kOutOfMemory ? Outcome::kOutOfMemory
-                             : status.code() == StatusCode::kWrongResult
-                                 ? Outcome::kWrongResult
-                                 : Outcome::kLaunchFailed;
+    runner.entrant.outcome = status.code() == StatusCode::kOutOfMemory   ? Outcome::kOutOfMemory
+                             : status.code() == StatusCode::kWrongResult ? Outcome::kWrongResult
+                                                                         : Outcome::kLaunchFailed;
   }
 
   // Right? And, roughly, how fast?
   void qualify(Runner& runner) {
-    const double left_us = (options_.budget_s - seconds()) * 1e6;
+    // Where nobody is eliminated each may use the budget; a number of rounds is an order.
+    const bool bounded = options_.eliminate || options_.rounds == 0;
+    const double allowed_us = (options_.budget_s - (options_.eliminate ? seconds() : 0)) * 1e6;
     const bool have_one = racing() > 0;
-    if (options_.eliminate && have_one && runner.estimate_us * kRoundsBeforeElimination > left_us) {
+    if (bounded && have_one && runner.estimate_us * kRoundsBeforeElimination > allowed_us) {
       runner.entrant.outcome = Outcome::kSkipped;
       runner.entrant.reason = "its expected time does not fit the budget of the race";
       return;
@@ -155,8 +153,8 @@ class Race {
       return;
     }
     best_first_us_ = have_one ? std::min(best_first_us_, us) : us;
-    runner.burst = std::clamp<int64_t>(static_cast<int64_t>(kBurstUs / std::max(us, 0.1)), 1,
-                                       kMaxBurst);
+    runner.burst =
+        std::clamp<int64_t>(static_cast<int64_t>(kBurstUs / std::max(us, 0.1)), 1, kMaxBurst);
     runner.racing = true;
   }
 
@@ -229,9 +227,8 @@ Record race(const Problem& problem, const Device& device, const Launch& user,
     }
     runners.push_back(std::move(runner));
   }
-  std::stable_sort(runners.begin(), runners.end(), [](const Runner& a, const Runner& b) {
-    return a.estimate_us < b.estimate_us;
-  });
+  std::stable_sort(runners.begin(), runners.end(),
+                   [](const Runner& a, const Runner& b) { return a.estimate_us < b.estimate_us; });
 
   Record record;
   record.signature = signature(problem, device, options.timing, options.family);

@@ -15,11 +15,11 @@ namespace sparse_autotune {
 
 struct RaceOptions {
   double budget_s = 1.0;
-  int rounds = 0;          // timed rounds for each entrant; 0: as many as pay within the budget
-  bool eliminate = true;   // drop who is far behind; false times all of them to the end
+  int rounds = 0;         // timed rounds for each entrant; 0: as many as pay within the budget
+  bool eliminate = true;  // drop who is far behind; false times all of them to the end
   Timing timing = Timing::kCold;
   int64_t tuning_bytes = int64_t{4} << 30;
-  std::string family;      // for the signature, when only one family races
+  std::string family;  // for the signature, when only one family races
   // Called now and then with the share of the race that is done, and who is under test.
   std::function<void(double fraction, std::string_view variant)> progress;
 };

@@ -22,8 +22,10 @@ bool printable(char c) { return c >= ' ' && c <= '~'; }
 // What to_text() may write between two separators.
 std::string field(std::string_view text) {
   std::string out(text.substr(0, kMaxFieldBytes));
-  std::replace_if(out.begin(), out.end(), [](char c) { return c == '\n' || c == '\t'; }, ' ');
-  std::replace_if(out.begin(), out.end(), [](char c) { return !printable(c); }, '?');
+  std::replace_if(
+      out.begin(), out.end(), [](char c) { return c == '\n' || c == '\t'; }, ' ');
+  std::replace_if(
+      out.begin(), out.end(), [](char c) { return !printable(c); }, '?');
   return out;
 }
 
@@ -76,8 +78,9 @@ bool parse_entrant(std::string_view line, Entrant* e) {
 // One "key value" line. Keys that a newer version might add are refused: it raises the version.
 bool parse_fact(std::string_view key, std::string_view value, Record* r) {
   const std::pair<std::string_view, std::string*> texts[] = {
-      {"signature", &r->signature}, {"device_class", &r->device_class}, {"device", &r->device},
-      {"problem", &r->description}, {"winner", &r->winner},             {"failure", &r->failure},
+      {"signature", &r->signature}, {"device_class", &r->device_class},
+      {"device", &r->device},       {"problem", &r->description},
+      {"winner", &r->winner},       {"failure", &r->failure},
       {"when", &r->when},
   };
   for (const auto& [name, target] : texts) {
@@ -184,8 +187,8 @@ std::optional<Record> parse_record(std::string_view text, std::string* why) {
     const auto line = take(&text, '\n');
     if (!line) return refuse("it ends too early");
     const std::string where = "line " + std::to_string(line_number);
-    const bool clean = std::all_of(line->begin(), line->end(),
-                                   [](char c) { return c == '\t' || printable(c); });
+    const bool clean =
+        std::all_of(line->begin(), line->end(), [](char c) { return c == '\t' || printable(c); });
     if (!clean) return refuse(where + " holds characters that no record has");
     if (line->starts_with(kEnd)) {
       size_t count = 0;

@@ -34,7 +34,7 @@ struct Entrant {
   int64_t samples = 0;   // timed bursts behind the median
   double error = 0;      // largest |c - reference| as a share of what is allowed: wrong above 1
   int64_t memory_bytes = 0;  // scratch of one launch, and the converted copy
-  std::string reason;    // why it did not race, or left early
+  std::string reason;        // why it did not race, or left early
 
   bool timed() const { return outcome == Outcome::kOk || outcome == Outcome::kEliminated; }
   bool failed() const {
@@ -46,17 +46,17 @@ struct Entrant {
 struct Record {
   std::string signature;
   std::string device_class;
-  std::string device;          // its name, for people
-  std::string description;     // describe(problem)
-  std::string winner;          // empty when nothing could be chosen
-  std::string failure;         // why there was no race at all; empty otherwise
+  std::string device;             // its name, for people
+  std::string description;        // describe(problem)
+  std::string winner;             // empty when nothing could be chosen
+  std::string failure;            // why there was no race at all; empty otherwise
   Timing timing = Timing::kCold;  // as it was measured; a CPU's is always warm
-  std::string when;            // UTC, 2026-01-31T12:34:56Z
-  double seconds = 0;          // that the race took
-  double nnz_flops = 0;        // on stored blocks
-  double dense_flops = 0;      // of the dense product of equal shape
-  double bytes = 0;            // that any variant must move
-  double limit_us = 0;         // what the device's data sheet allows; 0: unknown
+  std::string when;               // UTC, 2026-01-31T12:34:56Z
+  double seconds = 0;             // that the race took
+  double nnz_flops = 0;           // on stored blocks
+  double dense_flops = 0;         // of the dense product of equal shape
+  double bytes = 0;               // that any variant must move
+  double limit_us = 0;            // what the device's data sheet allows; 0: unknown
   std::vector<Entrant> entrants;  // fastest first, then those without a time
 
   const Entrant* find(std::string_view name) const;

@@ -18,7 +18,7 @@ enum class Timing : uint8_t { kCold, kWarm };
 
 struct Settings {
   Mode mode = Mode::kOn;
-  double budget_s = 1.0;                    // of one race, seconds
+  double budget_s = 1.0;  // of one race, seconds
   Timing timing = Timing::kCold;
   int64_t plan_bytes = int64_t{1} << 30;    // index tensors that plans keep alive
   int64_t frozen_bytes = int64_t{8} << 30;  // copies of frozen values in a variant's own form
@@ -34,8 +34,8 @@ Settings settings();
 // Takes effect at the next call of an operator.
 void set_settings(const Settings& settings);
 
-// Changes with every set_settings() and outdate_decisions(): an answer of an older generation may be
-// stale.
+// Changes with every set_settings() and outdate_decisions(): an answer of an older generation may
+// be stale.
 uint64_t settings_generation();
 void outdate_decisions();
 

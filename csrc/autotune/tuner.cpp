@@ -46,11 +46,10 @@ std::mutex& race_mutex() {
 
 const Variant* cheapest(const std::vector<const Variant*>& variants, const Problem& problem,
                         const Device& device) {
-  return *std::min_element(variants.begin(), variants.end(),
-                           [&](const Variant* a, const Variant* b) {
-                             return a->estimate_us(problem, device) <
-                                    b->estimate_us(problem, device);
-                           });
+  return *std::min_element(
+      variants.begin(), variants.end(), [&](const Variant* a, const Variant* b) {
+        return a->estimate_us(problem, device) < b->estimate_us(problem, device);
+      });
 }
 
 // The record's winner, if it is legal here and nothing legal has joined since: a new variant gets
@@ -161,9 +160,8 @@ Record announced_race(const Key& key, const Problem& problem, const Device& devi
               .description = describe(problem),
               .device = device.name});
   options.progress = [&](double fraction, std::string_view variant) {
-    to->report({.kind = Event::Kind::kProgress,
-                .fraction = fraction,
-                .variant = std::string(variant)});
+    to->report(
+        {.kind = Event::Kind::kProgress, .fraction = fraction, .variant = std::string(variant)});
   };
   Record record = race(problem, device, data, entrants, options);
   if (save && !record.winner.empty()) {
@@ -246,8 +244,8 @@ Choice choose(const Problem& problem, const Device& device, const Launch& data,
     if (const Variant* exact = find_variant(selector)) {
       const Support support = legal(*exact, problem, device);
       if (support) return chosen(exact, true);
-      return failure("variant '" + std::string(selector) + "' is not legal here: " +
-                     support.reason());
+      return failure("variant '" + std::string(selector) +
+                     "' is not legal here: " + support.reason());
     }
     const auto family = select_variants(selector, problem.device);
     if (family.empty()) {
@@ -261,8 +259,8 @@ Choice choose(const Problem& problem, const Device& device, const Launch& data,
     if (!entrants.empty()) {
       return choose_among(entrants, selector, problem, device, data, capturing);
     }
-    return failure("variant '" + std::string(selector) + "' is not legal here:" +
-                   reasons(family, problem, device));
+    return failure("variant '" + std::string(selector) +
+                   "' is not legal here:" + reasons(family, problem, device));
   } catch (const std::exception& error) {
     return failure(error.what());
   }

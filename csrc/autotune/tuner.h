@@ -18,9 +18,9 @@ struct Choice {
   bool final = false;  // stands until a setting changes; otherwise ask again at the next call
 };
 
-// `data` holds the user's pattern, stream and threads. `selector` forces a variant ("family/config")
-// or a family; empty leaves the choice to the tuner. While `capturing`, nothing is measured.
-// Never throws; takes no lock while a race runs.
+// `data` holds the user's pattern, stream and threads. `selector` forces a variant
+// ("family/config") or a family; empty leaves the choice to the tuner. While `capturing`, nothing
+// is measured. Never throws; takes no lock while a race runs.
 Choice choose(const Problem& problem, const Device& device, const Launch& data,
               std::string_view selector, bool capturing);
 

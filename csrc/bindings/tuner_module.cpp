@@ -298,9 +298,9 @@ DType dtype_named(const std::string& name) {
 const void* pointer(uintptr_t address) { return reinterpret_cast<const void*>(address); }
 
 std::unique_ptr<Launcher> make_launcher(uintptr_t crow_indices, uintptr_t col_indices,
-                                        bool wide_indices, int64_t nnzb, int64_t rows,
-                                        int64_t cols, int64_t block_m, int64_t block_k,
-                                        const std::string& dtype, int ordinal) {
+                                        bool wide_indices, int64_t nnzb, int64_t rows, int64_t cols,
+                                        int64_t block_m, int64_t block_k, const std::string& dtype,
+                                        int ordinal) {
   PatternKey key{};
   key.crow_indices = pointer(crow_indices);
   key.col_indices = pointer(col_indices);
@@ -329,8 +329,8 @@ PYBIND11_MODULE(_tuner, m) {
   m.def("install_host", &install_host, py::arg("load"), py::arg("save"), py::arg("report"));
   m.def("remove_host", &api::remove_host, NoGil());
   m.def("set_settings", &apply_settings, py::kw_only(), py::arg("mode"), py::arg("budget_s"),
-        py::arg("timing"), py::arg("plan_bytes"), py::arg("frozen_bytes"),
-        py::arg("tuning_bytes"), py::arg("exact_nonfinite"), py::arg("variant"));
+        py::arg("timing"), py::arg("plan_bytes"), py::arg("frozen_bytes"), py::arg("tuning_bytes"),
+        py::arg("exact_nonfinite"), py::arg("variant"));
   m.def("get_settings", &settings_in_force);
   m.def("tuning_count", &api::tuning_count, NoGil());
   m.def("parse_record", &record_of, py::arg("text"));
@@ -342,10 +342,9 @@ PYBIND11_MODULE(_tuner, m) {
   m.def("environment", &api::environment, py::arg("ordinal"), NoGil());
   m.def("libraries", &libraries);
   py::class_<Launcher>(m, "Launcher")
-      .def(py::init(&make_launcher), py::kw_only(), py::arg("crow_indices"),
-           py::arg("col_indices"), py::arg("wide_indices"), py::arg("nnzb"), py::arg("rows"),
-           py::arg("cols"), py::arg("block_m"), py::arg("block_k"), py::arg("dtype"),
-           py::arg("ordinal"))
+      .def(py::init(&make_launcher), py::kw_only(), py::arg("crow_indices"), py::arg("col_indices"),
+           py::arg("wide_indices"), py::arg("nnzb"), py::arg("rows"), py::arg("cols"),
+           py::arg("block_m"), py::arg("block_k"), py::arg("dtype"), py::arg("ordinal"))
       .def("launch", &launch);
   m.def("memory", &memory, py::arg("ordinal") = -1);
   m.def(
@@ -355,8 +354,8 @@ PYBIND11_MODULE(_tuner, m) {
       },
       py::arg("crow_indices"), py::arg("col_indices"), NoGil());
   m.def(
-      "drop_frozen", [](uintptr_t values) { api::drop_frozen(pointer(values)); },
-      py::arg("values"), NoGil());
+      "drop_frozen", [](uintptr_t values) { api::drop_frozen(pointer(values)); }, py::arg("values"),
+      NoGil());
 }
 
 }  // namespace sparse_autotune

@@ -25,8 +25,7 @@ SPARSE_AUTOTUNE_HOST_DEVICE inline T activate(T x, Activation activation) {
     case Activation::kGelu:
       return x * T(0.5) * (T(1) + erf(x * T(0.70710678118654752440)));
     case Activation::kGeluTanh:
-      return x * T(0.5) *
-             (T(1) + tanh(T(0.79788456080286535588) * (x + T(0.044715) * x * x * x)));
+      return x * T(0.5) * (T(1) + tanh(T(0.79788456080286535588) * (x + T(0.044715) * x * x * x)));
     case Activation::kSilu:
       return x / (T(1) + exp(-x));
   }

@@ -185,8 +185,7 @@ std::optional<Product> bind_product(const MatmulArguments& a, const Tensor& resu
   l.b = a.dense.data_ptr();
   l.c = result.data_ptr();
   if (a.bias.has_value()) {
-    const Tensor bias =
-        a.bias->is_contiguous() ? *a.bias : torch::stable::contiguous(*a.bias);
+    const Tensor bias = a.bias->is_contiguous() ? *a.bias : torch::stable::contiguous(*a.bias);
     product.kept_alive.push_back(bias);
     l.bias = bias.data_ptr();
     p.has_bias = true;

@@ -44,8 +44,8 @@ struct Product {
 // Sizes of the result as the user sees it.
 std::vector<int64_t> result_sizes(const MatmulArguments& arguments);
 
-// `result` has result_sizes(); its strides are free. nullopt: a layout that no kernel writes (neither
-// rows nor columns contiguous), the caller goes through a contiguous one.
+// `result` has result_sizes(); its strides are free. nullopt: a layout that no kernel writes
+// (neither rows nor columns contiguous), the caller goes through a contiguous one.
 std::optional<Product> bind_product(const MatmulArguments& arguments, const Tensor& result);
 
 }  // namespace sparse_autotune

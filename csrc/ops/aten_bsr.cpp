@@ -61,8 +61,8 @@ class AtenBsr final : public Variant {
         from(std::optional<torch::stable::Device>()),
         from(pinned),
     };
-    TORCH_ERROR_CODE_CHECK(torch_call_dispatcher("aten::_sparse_bsr_tensor_unsafe", "", stack,
-                                                 TORCH_ABI_VERSION));
+    TORCH_ERROR_CODE_CHECK(
+        torch_call_dispatcher("aten::_sparse_bsr_tensor_unsafe", "", stack, TORCH_ABI_VERSION));
     return torch::stable::detail::to<Tensor>(stack[0]);
   }
 };

@@ -1,6 +1,6 @@
-// The GPU's dense product: A densified, then aten::mm (cuBLAS) under torch's own precision settings.
-// Those allow reduced-precision split-K partials in half types by default; verification disqualifies
-// the variant where that shows. Wins at high density.
+// The GPU's dense product: A densified, then aten::mm (cuBLAS) under torch's own precision
+// settings. Those allow reduced-precision split-K partials in half types by default; verification
+// disqualifies the variant where that shows. Wins at high density.
 #include "kernels/cuda/apply_epilogue.h"
 #include "kernels/cuda/convert/densify.h"
 #include "ops/dispatched.h"
@@ -18,10 +18,10 @@ class CublasDense final : public Variant {
   }
 
   double estimate_us(const Problem& p, const Device& d) const override {
-    const double rate = is_half(p.dtype)               ? d.tensor_tflops
-                        : p.dtype == DType::kFloat64   ? d.fp64_tflops
-                        : p.allow_tf32                 ? d.tf32_tflops
-                                                       : d.fp32_tflops;
+    const double rate = is_half(p.dtype)             ? d.tensor_tflops
+                        : p.dtype == DType::kFloat64 ? d.fp64_tflops
+                        : p.allow_tf32               ? d.tf32_tflops
+                                                     : d.fp32_tflops;
     const double product = roofline_us(2.0 * p.m * p.k * p.n * p.batch, 0.75 * rate,
                                        compulsory_bytes(p), d.memory_gbps, 5.0);
     if (p.frozen) return product;

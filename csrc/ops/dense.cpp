@@ -17,7 +17,7 @@ class Dense final : public Variant {
   }
 
   double estimate_us(const Problem& p, const Device& d) const override {
-    const double rate = is_half(p.dtype) ? d.tensor_tflops
+    const double rate = is_half(p.dtype)             ? d.tensor_tflops
                         : p.dtype == DType::kFloat64 ? d.fp64_tflops
                                                      : d.fp32_tflops;
     const double flops = 2.0 * p.m * p.k * p.n * p.batch;

@@ -6,15 +6,15 @@
 namespace sparse_autotune {
 namespace {
 
-#define SPARSE_AUTOTUNE_PRODUCT_PARAMETERS                                                    \
-  Tensor crow_indices, Tensor col_indices, Tensor values, int64_t rows, int64_t cols,         \
-      Tensor dense, std::optional<Tensor> bias, bool sparse_right, bool transpose,            \
-      int64_t activation, bool frozen, bool allow_tf32, bool deterministic,                   \
+#define SPARSE_AUTOTUNE_PRODUCT_PARAMETERS                                            \
+  Tensor crow_indices, Tensor col_indices, Tensor values, int64_t rows, int64_t cols, \
+      Tensor dense, std::optional<Tensor> bias, bool sparse_right, bool transpose,    \
+      int64_t activation, bool frozen, bool allow_tf32, bool deterministic,           \
       std::optional<std::string> variant
-#define SPARSE_AUTOTUNE_PRODUCT_ARGUMENTS                                                     \
-  MatmulArguments {                                                                           \
-    crow_indices, col_indices, values, rows, cols, dense, bias, sparse_right, transpose,      \
-        activation, frozen, allow_tf32, deterministic, variant                                \
+#define SPARSE_AUTOTUNE_PRODUCT_ARGUMENTS                                                \
+  MatmulArguments {                                                                      \
+    crow_indices, col_indices, values, rows, cols, dense, bias, sparse_right, transpose, \
+        activation, frozen, allow_tf32, deterministic, variant                           \
   }
 
 Tensor bsr_matmul(SPARSE_AUTOTUNE_PRODUCT_PARAMETERS) {
@@ -26,9 +26,10 @@ void bsr_matmul_out(SPARSE_AUTOTUNE_PRODUCT_PARAMETERS, Tensor out) {
 }
 
 Tensor bsr_matmul_race(SPARSE_AUTOTUNE_PRODUCT_PARAMETERS, std::optional<std::string> variants,
-                       int64_t rounds, double budget_s, bool eliminate, bool save) {
+                       int64_t rounds, double budget_s, bool eliminate, bool save,
+                       std::optional<Tensor> out) {
   return text_tensor(race_text(SPARSE_AUTOTUNE_PRODUCT_ARGUMENTS,
-                               {variants, rounds, budget_s, eliminate, save}));
+                               {variants, rounds, budget_s, eliminate, save, out}));
 }
 
 Tensor bsr_matmul_legality(SPARSE_AUTOTUNE_PRODUCT_PARAMETERS) {
@@ -43,10 +44,10 @@ void bsr_prepare(Tensor crow_indices, Tensor col_indices, int64_t rows, int64_t 
   prepare_pattern(crow_indices, col_indices, rows / block_m, cols / block_k);
 }
 
-#define SPARSE_AUTOTUNE_PRODUCT_SCHEMA                                                        \
-  "Tensor crow_indices, Tensor col_indices, Tensor values, SymInt rows, SymInt cols, "        \
-  "Tensor dense, Tensor? bias=None, *, bool sparse_right=False, bool transpose=False, "       \
-  "int activation=0, bool frozen=False, bool allow_tf32=False, bool deterministic=False, "    \
+#define SPARSE_AUTOTUNE_PRODUCT_SCHEMA                                                     \
+  "Tensor crow_indices, Tensor col_indices, Tensor values, SymInt rows, SymInt cols, "     \
+  "Tensor dense, Tensor? bias=None, *, bool sparse_right=False, bool transpose=False, "    \
+  "int activation=0, bool frozen=False, bool allow_tf32=False, bool deterministic=False, " \
   "str? variant=None"
 
 STABLE_TORCH_LIBRARY(sparse_autotune, library) {
@@ -54,10 +55,11 @@ STABLE_TORCH_LIBRARY(sparse_autotune, library) {
   library.def("bsr_matmul_out(" SPARSE_AUTOTUNE_PRODUCT_SCHEMA ", Tensor(a!) out) -> ()");
   library.def("bsr_matmul_race(" SPARSE_AUTOTUNE_PRODUCT_SCHEMA
               ", str? variants=None, int rounds=0, float budget_s=0., bool eliminate=True, "
-              "bool save=True) -> Tensor");
+              "bool save=True, Tensor? out=None) -> Tensor");
   library.def("bsr_matmul_legality(" SPARSE_AUTOTUNE_PRODUCT_SCHEMA ") -> Tensor");
-  library.def("bsr_prepare(Tensor crow_indices, Tensor col_indices, SymInt rows, SymInt cols, "
-              "int block_m, int block_k) -> ()");
+  library.def(
+      "bsr_prepare(Tensor crow_indices, Tensor col_indices, SymInt rows, SymInt cols, "
+      "int block_m, int block_k) -> ()");
 }
 
 // One implementation for both devices: it looks at the tensors.

@@ -71,8 +71,8 @@ void complete(Bound& bound, bool describe_cpu) {
     bound.generation = decision_generation(bound.generation, l.parallel.threads);
     if (describe_cpu) bound.cpu = cpu_device(l.parallel.threads);
   }
-  bound.plan = find_plan(bound.product.pattern, crow, col, l.stream, l.parallel,
-                         bound.is_capturing);
+  bound.plan =
+      find_plan(bound.product.pattern, crow, col, l.stream, l.parallel, bound.is_capturing);
   if (bound.plan != nullptr) p.longest_row = bound.plan->facts().longest_row;
 }
 
@@ -87,8 +87,7 @@ Decision decide(Bound& bound, const std::string& forced) {
   const Problem& p = bound.product.problem;
   if (p.device == DeviceType::kCpu) bound.cpu = cpu_device(bound.product.launch.parallel.threads);
   bound.product.launch.device = &bound.device();
-  const Choice choice =
-      choose(p, bound.device(), bound.product.launch, forced, bound.is_capturing);
+  const Choice choice = choose(p, bound.device(), bound.product.launch, forced, bound.is_capturing);
   if (choice.variant == nullptr) refuse(choice.error);
   const Decision decision{choice.variant, choice.variant->workspace_bytes(p, bound.device()),
                           choice.variant->prepared_bytes(p, bound.device())};
@@ -129,8 +128,8 @@ void launch(Bound& bound, const Decision& d) {
   if (bytes > 0) {
     workspace = empty_bytes(bound.product.kept_alive[0], bytes + kAlignment);
     const auto address = reinterpret_cast<uintptr_t>(workspace->data_ptr());
-    l.workspace = reinterpret_cast<void*>(ceil_div(static_cast<int64_t>(address), kAlignment) *
-                                          kAlignment);
+    l.workspace =
+        reinterpret_cast<void*>(ceil_div(static_cast<int64_t>(address), kAlignment) * kAlignment);
   }
   Status status = Status::ok();
   if (copy != nullptr) {
@@ -191,9 +190,9 @@ void write_without_blocks(const MatmulArguments& a, const Tensor& result) {
     case Activation::kGelu:
     case Activation::kGeluTanh: {
       const bool tanh_form = a.activation == static_cast<int64_t>(Activation::kGeluTanh);
-      StableIValue stack[2] = {torch::stable::detail::from(out),
-                               torch::stable::detail::from(
-                                   std::string(tanh_form ? "tanh" : "none"))};
+      StableIValue stack[2] = {
+          torch::stable::detail::from(out),
+          torch::stable::detail::from(std::string(tanh_form ? "tanh" : "none"))};
       TORCH_ERROR_CODE_CHECK(torch_call_dispatcher("aten::gelu_", "", stack, TORCH_ABI_VERSION));
       static_cast<void>(torch::stable::detail::to<Tensor>(stack[0]));
     }
@@ -330,8 +329,13 @@ void matmul_out(const MatmulArguments& a, const Tensor& out) {
 }
 
 std::string race_text(const MatmulArguments& a, const RaceArguments& race) {
+  const std::vector<int64_t> sizes = result_sizes(a);
+  if (race.out.has_value()) check_out(a, *race.out, sizes);
   const DeviceScope scope(a.values);
-  const Tensor result = make_result(a, result_sizes(a));
+  if (a.values.size(0) == 0) return "";  // bind() would write the result
+  // matmul_out() too turns to a contiguous result where no variant can write into `out`.
+  const bool direct = race.out.has_value() && bind_product(a, *race.out).has_value();
+  const Tensor result = direct ? *race.out : make_result(a, sizes);
   std::optional<Bound> bound = bind(a, result, true);
   if (!bound) return "";
   if (bound->is_capturing) refuse("a race cannot run while a CUDA graph is being captured");
@@ -365,7 +369,8 @@ std::string legality_text(const MatmulArguments& a) {
   for (const Variant* v : all_variants()) {
     if (v->device() != bound.product.problem.device) continue;
     const Support support = legal(*v, bound.product.problem, bound.device());
-    text += std::string(v->name()) + (support ? "\tok" : "\tunsupported\t" + support.reason()) + "\n";
+    text +=
+        std::string(v->name()) + (support ? "\tok" : "\tunsupported\t" + support.reason()) + "\n";
   }
   return text;
 }
@@ -393,8 +398,8 @@ void prepare_pattern(const Tensor& crow, const Tensor& col, int64_t block_rows,
   key.block_rows = block_rows;
   key.block_cols = block_cols;
   key.ordinal = crow.is_cpu() ? -1 : crow.get_device_index();
-  key.index_type = crow_type == torch_dtype(IndexType::kInt64) ? IndexType::kInt64
-                                                               : IndexType::kInt32;
+  key.index_type =
+      crow_type == torch_dtype(IndexType::kInt64) ? IndexType::kInt64 : IndexType::kInt32;
   void* stream = crow.is_cpu() ? nullptr : current_stream(key.ordinal);
   if (stream != nullptr && capturing(stream)) {
     refuse("a plan cannot be built while a CUDA graph is being captured");

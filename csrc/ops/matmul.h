@@ -15,6 +15,7 @@ struct RaceArguments {
   double budget_s = 0;                  // 0: the setting
   bool eliminate = true;
   bool save = true;
+  std::optional<Tensor> out;  // not written: its layout is that of the result
 };
 // The text of the race's record, or "" when there is nothing to race (an empty product).
 std::string race_text(const MatmulArguments& arguments, const RaceArguments& race);

@@ -19,8 +19,7 @@ namespace {
 
 int64_t version_of(const Tensor& tensor) {
   StableIValue stack[1] = {torch::stable::detail::from(tensor)};
-  TORCH_ERROR_CODE_CHECK(
-      torch_call_dispatcher("aten::is_inference", "", stack, TORCH_ABI_VERSION));
+  TORCH_ERROR_CODE_CHECK(torch_call_dispatcher("aten::is_inference", "", stack, TORCH_ABI_VERSION));
   if (torch::stable::detail::to<bool>(stack[0])) return -1;
   stack[0] = torch::stable::detail::from(tensor);
   TORCH_ERROR_CODE_CHECK(torch_call_dispatcher("aten::_version", "", stack, TORCH_ABI_VERSION));

@@ -45,7 +45,8 @@ class DeviceScope {
 std::array<int64_t, 2> versions_of(const Tensor& first, const Tensor& second);
 
 // Uninitialised memory on the device of `like`, from torch's allocator.
-Tensor empty_strided(const Tensor& like, const int64_t* sizes, const int64_t* strides, int64_t dims);
+Tensor empty_strided(const Tensor& like, const int64_t* sizes, const int64_t* strides,
+                     int64_t dims);
 Tensor empty_bytes(const Tensor& like, int64_t bytes);
 
 // A tensor over memory that somebody else owns.

@@ -38,15 +38,15 @@ Status check_pattern_cuda(const PatternKey& key, void* stream_handle, PatternFac
   cudaError_t error = cudaMemsetAsync(found, 0, sizeof(Found), stream);
   if (error == cudaSuccess) {
     if (key.index_type == IndexType::kInt64) {
-      check_kernel<<<blocks, kThreads, 0, stream>>>(
-          static_cast<const int64_t*>(key.crow_indices),
-          static_cast<const int64_t*>(key.col_indices), key.block_rows, key.block_cols, key.nnzb,
-          found);
+      check_kernel<<<blocks, kThreads, 0, stream>>>(static_cast<const int64_t*>(key.crow_indices),
+                                                    static_cast<const int64_t*>(key.col_indices),
+                                                    key.block_rows, key.block_cols, key.nnzb,
+                                                    found);
     } else {
-      check_kernel<<<blocks, kThreads, 0, stream>>>(
-          static_cast<const int32_t*>(key.crow_indices),
-          static_cast<const int32_t*>(key.col_indices), key.block_rows, key.block_cols, key.nnzb,
-          found);
+      check_kernel<<<blocks, kThreads, 0, stream>>>(static_cast<const int32_t*>(key.crow_indices),
+                                                    static_cast<const int32_t*>(key.col_indices),
+                                                    key.block_rows, key.block_cols, key.nnzb,
+                                                    found);
     }
     error = cudaGetLastError();
   }

@@ -7,10 +7,10 @@
 #include <utility>
 #include <vector>
 
+#include "kernels/cuda/cuda_status.h"
 #include "plan/capture_mode.h"
 #include "plan/frozen_copy.h"
 #include "plan/memory_pool.h"
-#include "kernels/cuda/cuda_status.h"
 
 namespace sparse_autotune {
 namespace {
@@ -30,8 +30,8 @@ cudaGraph_t capturing_graph(cudaStream_t stream) {
   cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
   cudaGraph_t graph = nullptr;
 #if CUDART_VERSION >= 13000
-  const cudaError_t error = cudaStreamGetCaptureInfo(stream, &status, nullptr, &graph, nullptr,
-                                                     nullptr, nullptr);
+  const cudaError_t error =
+      cudaStreamGetCaptureInfo(stream, &status, nullptr, &graph, nullptr, nullptr, nullptr);
 #else
   const cudaError_t error =
       cudaStreamGetCaptureInfo_v2(stream, &status, nullptr, &graph, nullptr, nullptr);

@@ -1,4 +1,4 @@
-"""What torch's own switches ask of a product; read per call, since the operators cannot see them."""
+"""What torch's own switches ask of a product; read per call: the operators cannot see them."""
 
 from __future__ import annotations
 

@@ -14,7 +14,10 @@ from .bsr_tensor import BsrTensor
 from .functional import operator_arguments
 from .ops import bsr_matmul_race
 from .report import BenchmarkReport, VariantRecord, report_of
+from .settings import settings
 
+# A benchmark times everybody to the end: so many times the seconds of a race.
+_BENCHMARK_BUDGETS = 10
 _NOTHING = "the product has no stored block or no element"
 
 
@@ -25,11 +28,18 @@ def _legality(
     try:
         return checks.legality(a, b, bias, activation, linear=linear)
     except Exception:
-        if linear:
-            checks.explain_linear(b, a, bias, activation, "auto")
-        else:
-            checks.explain_matmul(a, b, bias, activation, None, "auto")
+        _explain(a, b, bias, activation, linear, None)
         raise
+
+
+def _explain(
+    a: Any, b: Any, bias: Any, activation: str | None, linear: bool, out: Tensor | None
+) -> None:
+    """Raises what `matmul` or `linear` would, if they refuse these arguments."""
+    if linear:
+        checks.explain_linear(b, a, bias, activation, "auto")
+    else:
+        checks.explain_matmul(a, b, bias, activation, out, "auto")
 
 
 def variants(
@@ -95,7 +105,11 @@ def _race(
         reasons = "; ".join(f"{name}: {why}" for name, why in unsupported.items())
         raise ValueError(f"{argument}: none of them is legal for this product ({reasons})")
     arguments, keywords = operator_arguments(a, b, bias, activation, linear=linear)
-    raced = bsr_matmul_race(*arguments, **keywords, variants=",".join(legal), **options)
+    try:
+        raced = bsr_matmul_race(*arguments, **keywords, variants=",".join(legal), **options)
+    except Exception:
+        _explain(a, b, bias, activation, linear, options.get("out"))
+        raise
     text = bytes(raced.tolist()).decode()
     if text:
         return report_of(_tuner.parse_record(text), b.device.type, unsupported)
@@ -114,6 +128,7 @@ def tune(
     *,
     bias: Tensor | None = None,
     activation: str | None = None,
+    out: Tensor | None = None,
     variant: str = "auto",
     linear: bool = False,
 ) -> BenchmarkReport:
@@ -124,6 +139,7 @@ def tune(
         b: as for `matmul` (for `linear`: ``x``). Its values are not used.
         bias: as for `matmul`.
         activation: as for `matmul`.
+        out: as for `matmul`; its layout is used, its values are not. Not for `linear`.
         variant: "auto", or a family or variant to race alone; the entry is then left as it is.
         linear: tune ``linear(b, a)`` instead of ``matmul(a, b)``.
 
@@ -134,11 +150,14 @@ def tune(
     Raises:
         TypeError, ValueError, RuntimeError: as `matmul`.
     """
+    if linear and out is not None:
+        raise ValueError("out must be None with linear=True: linear has no out")
     return _race(
         *(a, b, bias, activation, linear),
         None if variant == "auto" else variant,
         "variant",
         save=variant == "auto",
+        out=out,
     )
 
 
@@ -160,7 +179,8 @@ def benchmark(
         b: as for `matmul` (for `linear`: ``x``).
         variants: names and families to compare; None: all of the operands' device.
         num_runs: timed rounds for each variant; None: as many as pay within the budget.
-        budget_s: seconds to spend; None: ``settings.budget_s``. A few rounds take place anyway.
+        budget_s: seconds to spend; None: ten times ``settings.budget_s``. Who is not expected to
+            fit is skipped, unless ``num_runs`` is given.
         bias: as for `matmul`.
         activation: as for `matmul`.
         linear: measure ``linear(b, a)`` instead of ``matmul(a, b)``.
@@ -181,7 +201,7 @@ def benchmark(
             *(a, b, bias, activation, linear, variants),
             "variants",
             rounds=num_runs or 0,
-            budget_s=budget_s or 0.0,
+            budget_s=budget_s or _BENCHMARK_BUDGETS * settings.budget_s,
             eliminate=False,
             save=False,
         )

@@ -15,7 +15,8 @@ float* element(const Launch& l, const Problem& p, int64_t i, int64_t j) {
   return static_cast<float*>(l.c) + i * p.ldc + j;
 }
 
-Record run(const Example& e, const std::vector<const Variant*>& entrants, RaceOptions options = {}) {
+Record run(const Example& e, const std::vector<const Variant*>& entrants,
+           RaceOptions options = {}) {
   return race(e.problem, e.device, e.launch, entrants, options);
 }
 
@@ -48,6 +49,21 @@ void nobody_is_dropped_without_elimination() {
   }
 }
 
+void the_budget_bounds_a_race_without_elimination() {
+  const Example e;
+  const Fake fast("a/fast", 5, 20), hopeless("b/hopeless", 1e6, 20);
+  RaceOptions options;
+  options.eliminate = false;
+  options.budget_s = 0.5;
+  Record r = run(e, {&fast, &hopeless}, options);
+  CHECK(r.find("a/fast")->outcome == Outcome::kOk);
+  CHECK(r.find("b/hopeless")->outcome == Outcome::kSkipped);
+  CHECK(hopeless.launches == 0);
+  options.rounds = 2;  // so many were asked for
+  r = run(e, {&fast, &hopeless}, options);
+  CHECK(r.find("b/hopeless")->samples == 2);
+}
+
 void within_the_noise_less_memory_wins() {
   const Example e;
   Fake large("a/large", 1, 3000), small("b/small", 2, 3000);
@@ -57,7 +73,8 @@ void within_the_noise_less_memory_wins() {
   options.rounds = 15;
   // On a busy machine the medians may be further apart than the noise allows: five attempts.
   bool found = false;
-  for (int i = 0; i < 5 && !found; ++i) found = run(e, {&large, &small}, options).winner == "b/small";
+  for (int i = 0; i < 5 && !found; ++i)
+    found = run(e, {&large, &small}, options).winner == "b/small";
   CHECK(found);
 }
 
@@ -75,45 +92,75 @@ void faults_disqualify(const char* what, test::Fault fault, Outcome expected) {
 
 void faults() {
   const auto wrong = Outcome::kWrongResult;
-  faults_disqualify("one element off", [](const Problem& p, const Launch& l) {
-    float* x = element(l, p, 5, 69);
-    *x += 1e-4f;
-    return Status::ok();
-  }, wrong);
-  faults_disqualify("last element not written", [](const Problem& p, const Launch& l) {
-    std::memset(element(l, p, p.m - 1, p.n - 1), 0xFF, 4);
-    return Status::ok();
-  }, wrong);
-  faults_disqualify("a NaN", [](const Problem& p, const Launch& l) {
-    *element(l, p, 0, 0) = std::numeric_limits<float>::quiet_NaN();
-    return Status::ok();
-  }, wrong);
-  faults_disqualify("an infinity", [](const Problem& p, const Launch& l) {
-    *element(l, p, 3, 3) = std::numeric_limits<float>::infinity();
-    return Status::ok();
-  }, wrong);
-  faults_disqualify("writes between rows", [](const Problem& p, const Launch& l) {
-    *element(l, p, 4, p.n) = 0;
-    return Status::ok();
-  }, wrong);
-  faults_disqualify("writes behind the last row", [](const Problem& p, const Launch& l) {
-    *element(l, p, p.m - 1, p.n + 1) = 0;
-    return Status::ok();
-  }, wrong);
-  faults_disqualify("writes before the first element", [](const Problem& p, const Launch& l) {
-    *(element(l, p, 0, 0) - 1) = 0;
-    return Status::ok();
-  }, wrong);
-  faults_disqualify("an empty row that is not zero", [](const Problem& p, const Launch& l) {
-    *element(l, p, 5, 0) = 1e-30f;
-    return Status::ok();
-  }, wrong);
-  faults_disqualify("does not launch", [](const Problem&, const Launch&) {
-    return Status::failed(StatusCode::kLaunchFailed, "planted");
-  }, Outcome::kLaunchFailed);
-  faults_disqualify("has no memory", [](const Problem&, const Launch&) {
-    return Status::failed(StatusCode::kOutOfMemory, "planted");
-  }, Outcome::kOutOfMemory);
+  faults_disqualify(
+      "one element off",
+      [](const Problem& p, const Launch& l) {
+        float* x = element(l, p, 5, 69);
+        *x += 1e-4f;
+        return Status::ok();
+      },
+      wrong);
+  faults_disqualify(
+      "last element not written",
+      [](const Problem& p, const Launch& l) {
+        std::memset(element(l, p, p.m - 1, p.n - 1), 0xFF, 4);
+        return Status::ok();
+      },
+      wrong);
+  faults_disqualify(
+      "a NaN",
+      [](const Problem& p, const Launch& l) {
+        *element(l, p, 0, 0) = std::numeric_limits<float>::quiet_NaN();
+        return Status::ok();
+      },
+      wrong);
+  faults_disqualify(
+      "an infinity",
+      [](const Problem& p, const Launch& l) {
+        *element(l, p, 3, 3) = std::numeric_limits<float>::infinity();
+        return Status::ok();
+      },
+      wrong);
+  faults_disqualify(
+      "writes between rows",
+      [](const Problem& p, const Launch& l) {
+        *element(l, p, 4, p.n) = 0;
+        return Status::ok();
+      },
+      wrong);
+  faults_disqualify(
+      "writes behind the last row",
+      [](const Problem& p, const Launch& l) {
+        *element(l, p, p.m - 1, p.n + 1) = 0;
+        return Status::ok();
+      },
+      wrong);
+  faults_disqualify(
+      "writes before the first element",
+      [](const Problem& p, const Launch& l) {
+        *(element(l, p, 0, 0) - 1) = 0;
+        return Status::ok();
+      },
+      wrong);
+  faults_disqualify(
+      "an empty row that is not zero",
+      [](const Problem& p, const Launch& l) {
+        *element(l, p, 5, 0) = 1e-30f;
+        return Status::ok();
+      },
+      wrong);
+  faults_disqualify(
+      "does not launch",
+      [](const Problem&, const Launch&) {
+        return Status::failed(StatusCode::kLaunchFailed, "planted");
+      },
+      Outcome::kLaunchFailed);
+  faults_disqualify(
+      "has no memory",
+      [](const Problem&, const Launch&) {
+        return Status::failed(StatusCode::kOutOfMemory, "planted");
+      },
+      Outcome::kOutOfMemory);
 }
 
 void all_wrong_means_no_winner() {
@@ -172,6 +219,7 @@ void the_text_form_keeps_everything() {
 int main() {
   fastest_right_one_wins();
   nobody_is_dropped_without_elimination();
+  the_budget_bounds_a_race_without_elimination();
   within_the_noise_less_memory_wins();
   faults();
   all_wrong_means_no_winner();

@@ -28,7 +28,10 @@ void every_field_that_matters_changes_it() {
   differs("k", [](Problem& p) { p.k = 18; });
   differs("n", [](Problem& p) { p.n = 700; });
   differs("nnzb", [](Problem& p) { p.nnzb = 9; });
-  differs("longest_row", [](Problem& p) { p.longest_row = 3; p.nnzb = 3; });
+  differs("longest_row", [](Problem& p) {
+    p.longest_row = 3;
+    p.nnzb = 3;
+  });
   differs("dtype", [](Problem& p) { p.dtype = DType::kBFloat16; });
   differs("index_type", [](Problem& p) { p.index_type = IndexType::kInt32; });
   differs("b_layout", [](Problem& p) { p.b_layout = Layout::kColMajor; });
@@ -66,7 +69,8 @@ void names_are_safe() {
                                device_class(e.device)};
   for (const std::string& name : names) {
     CHECK(!name.empty() && name.size() <= 200);
-    for (const char c : name) CHECK(std::isalnum(static_cast<unsigned char>(c)) || std::strchr("_.-", c));
+    for (const char c : name)
+      CHECK(std::isalnum(static_cast<unsigned char>(c)) || std::strchr("_.-", c));
     CHECK(name.find("..") != 0);
   }
 }

@@ -21,18 +21,18 @@ void apply(const Problem& p, const Launch& l) {
   const bool rows = p.c_layout == Layout::kRowMajor;
   // Runs along memory: a line is a row of a row-major C, a column of a column-major one.
   const int64_t lines = rows ? p.m : p.n, length = rows ? p.n : p.m;
-  parallel_for(l.parallel, 0, lines * p.batch, ceil_div(16384, length),
-               [&](int64_t begin, int64_t end) {
-    for (int64_t line = begin; line < end; ++line) {
-      T* c = static_cast<T*>(l.c) + (line / lines) * p.c_batch_stride + (line % lines) * p.ldc;
-      const T* bias = static_cast<const T*>(l.bias);
-      for (int64_t j = 0; j < length; ++j) {
-        auto x = load(c + j);
-        if (p.has_bias) x += load(bias + (rows ? line % lines : j));
-        store(c + j, activate(x, p.activation));
-      }
-    }
-  });
+  parallel_for(
+      l.parallel, 0, lines * p.batch, ceil_div(16384, length), [&](int64_t begin, int64_t end) {
+        for (int64_t line = begin; line < end; ++line) {
+          T* c = static_cast<T*>(l.c) + (line / lines) * p.c_batch_stride + (line % lines) * p.ldc;
+          const T* bias = static_cast<const T*>(l.bias);
+          for (int64_t j = 0; j < length; ++j) {
+            auto x = load(c + j);
+            if (p.has_bias) x += load(bias + (rows ? line % lines : j));
+            store(c + j, activate(x, p.activation));
+          }
+        }
+      });
 }
 
 }  // namespace

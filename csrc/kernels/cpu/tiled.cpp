@@ -9,16 +9,16 @@
 // each other from L1, so packing wins for all but short products, and the copy widens fp16 and bf16
 // (or pairs bf16) and turns column-major B on the way.
 // Absent blocks cost nothing. One thread computes an element, in the order of its row's blocks.
-#include "kernels/activation.h"
 #include "half.h"
+#include "kernels/activation.h"
 #include "kernels/cpu/tiled_partition.h"
 
 namespace sparse_autotune::cpu_tiled {
 namespace {
 
 constexpr int64_t kSpanRows = 64;
-constexpr int64_t kChunkBytes = 16 << 10;      // half of the smallest L1 in use
-constexpr int64_t kPackedBytes = 64 << 20;     // panels packed at a time
+constexpr int64_t kChunkBytes = 16 << 10;   // half of the smallest L1 in use
+constexpr int64_t kPackedBytes = 64 << 20;  // panels packed at a time
 
 enum class Source : uint8_t { kInPlace, kBlock, kPanel };
 
@@ -26,7 +26,7 @@ struct Level {
   CpuIsa needed;
   const char* needed_name;
   const Microkernels* (*kernels)(DType);
-  double share;          // of the device's peak that it reaches
+  double share;  // of the device's peak that it reaches
 };
 
 int64_t round_up(int64_t x, int64_t to) { return ceil_div(x, to) * to; }
@@ -34,14 +34,14 @@ int64_t round_up(int64_t x, int64_t to) { return ceil_div(x, to) * to; }
 // Sizes of one launch: a pure function of problem, level and configuration, so that
 // workspace_bytes() and launch() agree.
 struct Blocking {
-  int64_t acc_bytes;         // of an accumulator, and of an element of B's strips
-  int64_t strip;             // columns of a full strip
-  int64_t strips;            // in a panel
+  int64_t acc_bytes;  // of an accumulator, and of an element of B's strips
+  int64_t strip;      // columns of a full strip
+  int64_t strips;     // in a panel
   int64_t panel_columns;
-  int64_t panels;            // of one matrix of the batch
+  int64_t panels;  // of one matrix of the batch
   int64_t span_rows, spans;
-  int64_t depth;             // rows of B in a chunk
-  int64_t chunk_blocks;      // whole blocks in a chunk, or 0: a chunk is a part of a block
+  int64_t depth;         // rows of B in a chunk
+  int64_t chunk_blocks;  // whole blocks in a chunk, or 0: a chunk is a part of a block
   int64_t slots;
   int64_t strip_bytes, panel_bytes, group;  // of packed panels; panels packed at a time
   int64_t tile_bytes, values_bytes, copy_bytes, slot_bytes;
@@ -67,9 +67,8 @@ Blocking make_blocking(const Problem& p, const Device& d, const Microkernels& ke
   s.group = std::clamp<int64_t>(kPackedBytes / s.panel_bytes, 1, s.panels * p.batch);
   s.tile_bytes = round_up(s.strips * s.span_rows * s.strip * s.acc_bytes, 64);
   s.values_bytes = kernels.widen == nullptr ? 0 : s.span_rows * s.depth * s.acc_bytes;
-  s.copy_bytes = source != Source::kPanel
-                     ? s.strips * s.depth / kernels.pair * s.strip * s.acc_bytes
-                     : 0;
+  s.copy_bytes =
+      source != Source::kPanel ? s.strips * s.depth / kernels.pair * s.strip * s.acc_bytes : 0;
   s.slot_bytes = kStateBytes + round_up(1024 * 8, 64) + round_up(s.tile_bytes, 64) +
                  round_up(s.values_bytes, 64) + round_up(s.copy_bytes, 64);
   s.slot_bytes = round_up(s.slot_bytes, 256) + 256;
@@ -116,9 +115,9 @@ class Product {
   struct Slot {
     char* state;
     char* bias;
-    char* tile;     // [strip][row][column] accumulators
-    char* values;   // widened values of a chunk
-    char* copy;     // B's rows of a chunk
+    char* tile;    // [strip][row][column] accumulators
+    char* values;  // widened values of a chunk
+    char* copy;    // B's rows of a chunk
   };
   struct Panel {
     int64_t batch, first_column, columns;  // columns of C that exist
@@ -137,9 +136,9 @@ class Product {
             packed_ + i * s_.panel_bytes};
   }
   const char* b_at(const Panel& panel, int64_t row, int64_t column) const {
-    const int64_t offset = panel.batch * p_.b_batch_stride +
-                           (p_.b_layout == Layout::kRowMajor ? row * p_.ldb + column
-                                                             : column * p_.ldb + row);
+    const int64_t offset =
+        panel.batch * p_.b_batch_stride +
+        (p_.b_layout == Layout::kRowMajor ? row * p_.ldb + column : column * p_.ldb + row);
     return at(l_.b, offset * element_);
   }
   int64_t vectors(int64_t columns) const { return ceil_div(columns, kernels_.lanes); }
@@ -270,7 +269,8 @@ class Product {
     const int64_t tiles = ceil_div(rows, kernels_.rows);
     task.init_stride = s_.strip;
     task.out_stride = out_stride;
-    const int64_t a_row = task.row_stride * kernels_.pair * (kernels_.widen ? s_.acc_bytes : element_);
+    const int64_t a_row =
+        task.row_stride * kernels_.pair * (kernels_.widen ? s_.acc_bytes : element_);
     for (int64_t i = 0; i < tiles; ++i) {
       const int64_t r = rows * i / tiles;
       task.rows = static_cast<int>(rows * (i + 1) / tiles - r);
@@ -391,8 +391,7 @@ class Tiled final : public Variant {
   }
 
   int64_t workspace_bytes(const Problem& p, const Device& d) const override {
-    const Blocking s =
-        make_blocking(p, d, *level_.kernels(p.dtype), source_, panel_columns_);
+    const Blocking s = make_blocking(p, d, *level_.kernels(p.dtype), source_, panel_columns_);
     return s.slots * s.slot_bytes + (source_ == Source::kPanel ? s.group * s.panel_bytes : 0);
   }
 

@@ -12,50 +12,50 @@ namespace sparse_autotune::cpu_tiled {
 
 // out (rows x vectors) = init, or bias where there is no init, + sum over blocks of A * B.
 struct MultiplyTask {
-  const void* values;       // first block, first row of the tile
-  int64_t block_stride;     // from one block to the next
+  const void* values;    // first block, first row of the tile
+  int64_t block_stride;  // from one block to the next
   int64_t row_stride;
-  const void* columns;      // block column of each block; null: 0, 1, 2, ...
-  bool wide_columns;        // they are int64
-  int64_t count;            // blocks
-  int64_t depth;            // elements along k of each block
-  const void* b;            // block column 0, first column of the strip
+  const void* columns;  // block column of each block; null: 0, 1, 2, ...
+  bool wide_columns;    // they are int64
+  int64_t count;        // blocks
+  int64_t depth;        // elements along k of each block
+  const void* b;        // block column 0, first column of the strip
   int64_t b_block_stride;
   int64_t b_row_stride;
-  const void* init;         // accumulators to go on from, or null
+  const void* init;  // accumulators to go on from, or null
   int64_t init_stride;
-  const void* bias;         // one accumulator a row, read when init is null
+  const void* bias;  // one accumulator a row, read when init is null
   void* out;
   int64_t out_stride;
-  int rows;                 // 1 ... Microkernels::rows
-  int vectors;              // 1 ... Microkernels::vectors
+  int rows;     // 1 ... Microkernels::rows
+  int vectors;  // 1 ... Microkernels::vectors
 };
 
 // out (rows x columns) = init, or bias, + A * B where B's columns are contiguous along k.
 struct DotTask {
-  const void* values;       // as stored, of the problem's type
+  const void* values;  // as stored, of the problem's type
   int64_t block_stride;
   int64_t row_stride;
   const void* columns;
   bool wide_columns;
   int64_t count;
   int64_t depth;
-  const void* b;            // accumulators' type, column c at b + c * b_column_stride
+  const void* b;  // accumulators' type, column c at b + c * b_column_stride
   int64_t b_column_stride;
   const void* bias;
-  void* out;                // row r, column c at out + r * out_stride + c
+  void* out;  // row r, column c at out + r * out_stride + c
   int64_t out_stride;
-  int rows;                 // 1 ... Microkernels::dot_rows
-  int dot_columns;          // 1 ... Microkernels::dot_columns
+  int rows;         // 1 ... Microkernels::dot_rows
+  int dot_columns;  // 1 ... Microkernels::dot_columns
 };
 
 // Copies rows of B into a strip (depth x width), widened or paired as the level wants it, with
 // zeros in the columns from `columns` to `width`.
 struct PackTask {
-  const void* b;            // first row, first column
+  const void* b;  // first row, first column
   int64_t ldb;
   Layout layout;
-  int64_t depth;            // rows of B
+  int64_t depth;  // rows of B
   int64_t columns;
   int64_t width;
   void* strip;
@@ -74,10 +74,10 @@ struct StoreTask {
 
 // One level's code for one type. Functions that a level does not need are null.
 struct Microkernels {
-  int64_t lanes;            // accumulators in a vector
-  int64_t rows;             // of the largest tile
+  int64_t lanes;  // accumulators in a vector
+  int64_t rows;   // of the largest tile
   int64_t vectors;
-  int64_t pair;             // neighbours along k in an element: 2 for bf16 pairs, else 1
+  int64_t pair;  // neighbours along k in an element: 2 for bf16 pairs, else 1
   int64_t dot_rows, dot_columns;
   void (*multiply)(const MultiplyTask&);
   void (*dot)(const DotTask&);
@@ -106,9 +106,7 @@ struct Indices {
   int64_t operator[](int64_t i) const {
     return wide ? static_cast<const int64_t*>(data)[i] : static_cast<const int32_t*>(data)[i];
   }
-  const void* from(int64_t i) const {
-    return static_cast<const char*>(data) + i * (wide ? 8 : 4);
-  }
+  const void* from(int64_t i) const { return static_cast<const char*>(data) + i * (wide ? 8 : 4); }
 };
 
 }  // namespace sparse_autotune::cpu_tiled

@@ -264,8 +264,8 @@ constexpr Microkernels kernels_for() {
   k.multiply = multiply<V>;
   k.dot = dot<V, S>;
   k.pack = pack<V, S>;
-  k.widen = size_of(S::kDType) == static_cast<int64_t>(sizeof(typename V::Acc)) ? nullptr
-                                                                                 : widen<V, S>;
+  k.widen =
+      size_of(S::kDType) == static_cast<int64_t>(sizeof(typename V::Acc)) ? nullptr : widen<V, S>;
   k.store = store<V, S>;
   return k;
 }

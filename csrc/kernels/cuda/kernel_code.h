@@ -23,8 +23,7 @@ class KernelCode {
   // time, afterwards one load.
   Status ready(int ordinal) {
     if (ordinal < 0 || ordinal >= kMaxDevices) {
-      return Status::failed(StatusCode::kLaunchFailed,
-                            "no CUDA device " + std::to_string(ordinal));
+      return Status::failed(StatusCode::kLaunchFailed, "no CUDA device " + std::to_string(ordinal));
     }
     if (ready_[ordinal].load(std::memory_order_acquire)) return Status::ok();
     int current = 0;
@@ -45,10 +44,10 @@ class KernelCode {
     const Status status = ready(ordinal);
     if (!status) return status;
     void* pointers[] = {&args};
-    return to_status(cudaLaunchKernel(address(), dim3(blocks), dim3(threads), pointers,
-                                      static_cast<size_t>(shared),
-                                      static_cast<cudaStream_t>(stream)),
-                     name);
+    return to_status(
+        cudaLaunchKernel(address(), dim3(blocks), dim3(threads), pointers,
+                         static_cast<size_t>(shared), static_cast<cudaStream_t>(stream)),
+        name);
   }
 
  private:

@@ -1,10 +1,10 @@
 // The readable CUDA kernel: every block size, every dtype, any alignment. Read this one first.
 //
 // One thread block owns `kRows` rows of one block row and 64 columns of C; a thread owns one column
-// and kRows / 4 of the rows. It walks the block row's stored blocks; all threads of a warp share the
-// element of A (a broadcast from cache) and read neighbouring elements of B.
-// Data path: global memory -> registers. Accumulates in fp32 (fp64 for fp64).
-// Requires: nothing. Wins: odd block sizes, and fp64 on small problems.
+// and kRows / 4 of the rows. It walks the block row's stored blocks; all threads of a warp share
+// the element of A (a broadcast from cache) and read neighbouring elements of B. Data path: global
+// memory -> registers. Accumulates in fp32 (fp64 for fp64). Requires: nothing. Wins: odd block
+// sizes, and fp64 on small problems.
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 #include <cuda_runtime.h>

@@ -33,8 +33,8 @@ __device__ __forceinline__ void cp_async_wait() {
 }
 
 __device__ __forceinline__ void store_shared_16(uint32_t to, uint4 x) {
-  asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};\n" ::"r"(to), "r"(x.x), "r"(x.y),
-               "r"(x.z), "r"(x.w)
+  asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};\n" ::"r"(to), "r"(x.x), "r"(x.y), "r"(x.z),
+               "r"(x.w)
                : "memory");
 }
 

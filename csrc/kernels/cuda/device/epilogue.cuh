@@ -19,7 +19,7 @@ namespace sparse_autotune {
 // Where a tile goes. Rows and columns beyond the given numbers are not written.
 template <typename T>
 struct Output {
-  T* c;           // the tile's first element
+  T* c;  // the tile's first element
   int64_t ldc;
   const T* bias;  // of the tile's first row, or null
   int rows, columns;
