@@ -25,7 +25,7 @@ COPYING = [
 
 @pytest.fixture(autouse=True)
 def _fp32_without_tf32(request):
-    """Most of these products are fp32, which Blocked-ELL computes in TF32 only; the first is not."""
+    """Most of these products are fp32, which Blocked-ELL computes in TF32 only."""
     parameters = getattr(request.node, "callspec", None)
     variant = parameters.params.get("variant") if parameters else None
     if variant == "cusparse_blocked_ell/alg1" and "dtype" not in parameters.params:
