@@ -11,16 +11,11 @@
 // Absent blocks cost nothing. One thread computes an element, in the order of its row's blocks.
 #include "half.h"
 #include "kernels/activation.h"
+#include "kernels/cpu/tiled_blocking.h"
 #include "kernels/cpu/tiled_partition.h"
 
 namespace sparse_autotune::cpu_tiled {
 namespace {
-
-constexpr int64_t kSpanRows = 64;
-constexpr int64_t kChunkBytes = 16 << 10;   // half of the smallest L1 in use
-constexpr int64_t kPackedBytes = 64 << 20;  // panels packed at a time
-
-enum class Source : uint8_t { kInPlace, kBlock, kPanel };
 
 struct Level {
   CpuIsa needed;
@@ -28,52 +23,6 @@ struct Level {
   const Microkernels* (*kernels)(DType);
   double share;  // of the device's peak that it reaches
 };
-
-int64_t round_up(int64_t x, int64_t to) { return ceil_div(x, to) * to; }
-
-// Sizes of one launch: a pure function of problem, level and configuration, so that
-// workspace_bytes() and launch() agree.
-struct Blocking {
-  int64_t acc_bytes;  // of an accumulator, and of an element of B's strips
-  int64_t strip;      // columns of a full strip
-  int64_t strips;     // in a panel
-  int64_t panel_columns;
-  int64_t panels;  // of one matrix of the batch
-  int64_t span_rows, spans;
-  int64_t depth;         // rows of B in a chunk
-  int64_t chunk_blocks;  // whole blocks in a chunk, or 0: a chunk is a part of a block
-  int64_t slots;
-  int64_t strip_bytes, panel_bytes, group;  // of packed panels; panels packed at a time
-  int64_t tile_bytes, values_bytes, copy_bytes, slot_bytes;
-};
-
-Blocking make_blocking(const Problem& p, const Device& d, const Microkernels& kernels,
-                       Source source, int64_t panel_columns) {
-  Blocking s{};
-  s.acc_bytes = p.dtype == DType::kFloat64 ? 8 : 4;
-  s.strip = kernels.lanes * std::min(kernels.vectors, ceil_div(p.n, kernels.lanes));
-  s.strips = std::min(std::max<int64_t>(panel_columns / s.strip, 1), ceil_div(p.n, s.strip));
-  s.panel_columns = s.strips * s.strip;
-  s.panels = ceil_div(p.n, s.panel_columns);
-  s.span_rows = std::min(p.block_m, kSpanRows);
-  s.spans = ceil_div(p.block_m, s.span_rows);
-  const int64_t depth = kChunkBytes / (s.strip * s.acc_bytes) * kernels.pair / 32 * 32;
-  s.chunk_blocks = depth / p.block_k;
-  s.depth = s.chunk_blocks > 0 ? s.chunk_blocks * p.block_k : depth;
-  s.slots = std::max(d.threads, 1);
-  // A strip more than a power of two apart: its neighbours map to other cache sets.
-  s.strip_bytes = round_up(p.k / kernels.pair * s.strip * s.acc_bytes, 256) + 256;
-  s.panel_bytes = s.strips * s.strip_bytes;
-  s.group = std::clamp<int64_t>(kPackedBytes / s.panel_bytes, 1, s.panels * p.batch);
-  s.tile_bytes = round_up(s.strips * s.span_rows * s.strip * s.acc_bytes, 64);
-  s.values_bytes = kernels.widen == nullptr ? 0 : s.span_rows * s.depth * s.acc_bytes;
-  s.copy_bytes =
-      source != Source::kPanel ? s.strips * s.depth / kernels.pair * s.strip * s.acc_bytes : 0;
-  s.slot_bytes = kStateBytes + round_up(1024 * 8, 64) + round_up(s.tile_bytes, 64) +
-                 round_up(s.values_bytes, 64) + round_up(s.copy_bytes, 64);
-  s.slot_bytes = round_up(s.slot_bytes, 256) + 256;
-  return s;
-}
 
 template <typename T>
 const char* at(const T* base, int64_t bytes) {
@@ -113,7 +62,6 @@ class Product {
 
  private:
   struct Slot {
-    char* state;
     char* bias;
     char* tile;    // [strip][row][column] accumulators
     char* values;  // widened values of a chunk
@@ -173,16 +121,13 @@ class Product {
 
   void run_slot(const Partition& partition, int64_t slot) const {
     Slot memory{};
-    memory.state = slots_ + slot * s_.slot_bytes;
-    memory.bias = memory.state + kStateBytes;
+    memory.bias = slots_ + slot * s_.slot_bytes;
     memory.tile = memory.bias + 1024 * 8;
     memory.values = memory.tile + round_up(s_.tile_bytes, 64);
     memory.copy = memory.values + round_up(s_.values_bytes, 64);
-    if (kernels_.enter != nullptr) kernels_.enter(memory.state);
     partition.for_each_unit(slot, [&](int64_t panel, int64_t row, int64_t span) {
       run_span(memory, panel_at(panel), row, span);
     });
-    if (kernels_.leave != nullptr) kernels_.leave(memory.state);
   }
 
   void run_span(const Slot& memory, const Panel& panel, int64_t row, int64_t span) const {
@@ -377,6 +322,7 @@ class Tiled final : public Variant {
     }
     const Microkernels* kernels = level_.kernels(p.dtype);
     if (kernels == nullptr) return Support::no("the level has no code for this dtype");
+    if (p.block_k % kernels->pair != 0) return Support::no("pairs of bf16 need an even block_k");
     if (source_ == Source::kInPlace) {
       if (is_half(p.dtype)) return Support::no("half types are widened: nothing to read in place");
       if (p.b_layout != Layout::kRowMajor) return Support::no("B is column-major");
@@ -408,14 +354,24 @@ class Tiled final : public Variant {
   int64_t panel_columns_;
 };
 
+constexpr Level kAvx2{CpuIsa::kAvx2, "AVX2", avx2_kernels, 0.7};
 constexpr Level kAvx512{CpuIsa::kAvx512, "AVX-512", avx512_kernels, 0.7};
+constexpr Level kAvx512Bf16{CpuIsa::kAvx512Bf16, "AVX512-BF16", avx512_bf16_kernels, 1.2};
 
-const Tiled kAvx512Panel{"cpu_tiled/avx512_panel", kAvx512, Source::kPanel, 192};
-const Registration kRegisterAvx512Panel{kAvx512Panel};
-const Tiled kAvx512Block{"cpu_tiled/avx512_block", kAvx512, Source::kBlock, 192};
-const Registration kRegisterAvx512Block{kAvx512Block};
-const Tiled kAvx512InPlace{"cpu_tiled/avx512_inplace", kAvx512, Source::kInPlace, 192};
-const Registration kRegisterAvx512InPlace{kAvx512InPlace};
+constexpr int64_t kPanelColumns = 192;
+const Tiled kAvx2Panel{"cpu_tiled/avx2_panel", kAvx2, Source::kPanel, kPanelColumns};
+const Tiled kAvx2Block{"cpu_tiled/avx2_block", kAvx2, Source::kBlock, kPanelColumns};
+const Tiled kAvx2InPlace{"cpu_tiled/avx2_inplace", kAvx2, Source::kInPlace, kPanelColumns};
+const Tiled kAvx512Panel{"cpu_tiled/avx512_panel", kAvx512, Source::kPanel, kPanelColumns};
+const Tiled kAvx512Block{"cpu_tiled/avx512_block", kAvx512, Source::kBlock, kPanelColumns};
+const Tiled kAvx512InPlace{"cpu_tiled/avx512_inplace", kAvx512, Source::kInPlace, kPanelColumns};
+const Tiled kBf16Panel{"cpu_tiled/avx512_bf16_panel", kAvx512Bf16, Source::kPanel, kPanelColumns};
+const Tiled kBf16Block{"cpu_tiled/avx512_bf16_block", kAvx512Bf16, Source::kBlock, kPanelColumns};
+const Registration kRegistered[] = {
+    Registration{kAvx2Panel},   Registration{kAvx2Block},   Registration{kAvx2InPlace},
+    Registration{kAvx512Panel}, Registration{kAvx512Block}, Registration{kAvx512InPlace},
+    Registration{kBf16Panel},   Registration{kBf16Block},
+};
 
 }  // namespace
 }  // namespace sparse_autotune::cpu_tiled

@@ -2,7 +2,7 @@
 //
 // A *strip* is a few vectors of B's columns; a *tile* is a few rows of one block row times one
 // strip, held in registers while the walk over the block row's blocks goes on. Sizes and strides
-// are in elements of `values` and of the strip: for the bf16 pairs of kPairs levels an element is
+// are in elements of `values` and of the strip: for AVX512-BF16 an element is
 // two neighbours along k, 32 bits.
 #pragma once
 
@@ -29,24 +29,6 @@ struct MultiplyTask {
   int64_t out_stride;
   int rows;     // 1 ... Microkernels::rows
   int vectors;  // 1 ... Microkernels::vectors
-};
-
-// out (rows x columns) = init, or bias, + A * B where B's columns are contiguous along k.
-struct DotTask {
-  const void* values;  // as stored, of the problem's type
-  int64_t block_stride;
-  int64_t row_stride;
-  const void* columns;
-  bool wide_columns;
-  int64_t count;
-  int64_t depth;
-  const void* b;  // accumulators' type, column c at b + c * b_column_stride
-  int64_t b_column_stride;
-  const void* bias;
-  void* out;  // row r, column c at out + r * out_stride + c
-  int64_t out_stride;
-  int rows;         // 1 ... Microkernels::dot_rows
-  int dot_columns;  // 1 ... Microkernels::dot_columns
 };
 
 // Copies rows of B into a strip (depth x width), widened or paired as the level wants it, with
@@ -78,26 +60,17 @@ struct Microkernels {
   int64_t rows;   // of the largest tile
   int64_t vectors;
   int64_t pair;  // neighbours along k in an element: 2 for bf16 pairs, else 1
-  int64_t dot_rows, dot_columns;
   void (*multiply)(const MultiplyTask&);
-  void (*dot)(const DotTask&);
   void (*pack)(const PackTask&);
   // To accumulators; null when multiply() reads the values as they are stored.
   void (*widen)(const void* from, int64_t count, void* to);
   void (*store)(const StoreTask&);
-  // Round every use of multiply() on a thread; null when there is no state to set up.
-  void (*enter)(void* saved);  // saved: kStateBytes, 64-byte aligned
-  void (*leave)(const void* saved);
 };
 
-constexpr int64_t kStateBytes = 64;
-
 // Null when the level has no code for that type, or the processor is not an x86-64.
-const Microkernels* portable_kernels(DType dtype);
 const Microkernels* avx2_kernels(DType dtype);
 const Microkernels* avx512_kernels(DType dtype);
 const Microkernels* avx512_bf16_kernels(DType dtype);
-const Microkernels* amx_kernels(DType dtype);
 
 // Block-index arrays of either type.
 struct Indices {

@@ -5,8 +5,8 @@
 //
 // A vector type V gives: Acc (accumulator), Vec (kLanes of them), Element and Operand (what is
 // multiplied: Acc and Vec, or pairs of bf16), kLanes, kRows x kVectors (largest tile), zero,
-// splat, load, store, load_operand, broadcast, multiply_add, fma, relu-free arithmetic, sum,
-// transpose. A stored type S gives: Type, load, load_part, store, store_part.
+// splat, load, store, load_operand, broadcast, multiply_add, transpose. A stored type S gives:
+// Type, load, load_part, store, store_part.
 #pragma once
 
 #include <utility>
@@ -77,70 +77,6 @@ void pick_tile(const MultiplyTask& t, std::integer_sequence<int, kTiles...>) {
 template <class V>
 void multiply(const MultiplyTask& t) {
   pick_tile<V>(t, std::make_integer_sequence<int, V::kRows * V::kVectors>());
-}
-
-// Vectors run along k: a row of a block against a column of B, added up across lanes at the end.
-template <class V, class S, int kRows, int kColumns>
-SPARSE_AUTOTUNE_TARGET void dot_tile(const DotTask& t) {
-  using Acc = typename V::Acc;
-  typename V::Vec sum[kRows][kColumns];
-#pragma GCC unroll 16
-  for (int r = 0; r < kRows; ++r) {
-#pragma GCC unroll 16
-    for (int c = 0; c < kColumns; ++c) sum[r][c] = V::zero();
-  }
-  const Indices columns{t.columns, t.wide_columns};
-  const int64_t row_stride = t.row_stride, column_stride = t.b_column_stride;
-  const typename S::Type* a = static_cast<const typename S::Type*>(t.values);
-  const int64_t whole = t.depth / V::kLanes * V::kLanes;
-  const int rest = static_cast<int>(t.depth - whole);
-  for (int64_t block = 0; block < t.count; ++block, a += t.block_stride) {
-    const Acc* b = static_cast<const Acc*>(t.b) + columns[block] * t.depth;
-    for (int64_t kk = 0; kk < whole; kk += V::kLanes) {
-      typename V::Vec x[kColumns];
-#pragma GCC unroll 16
-      for (int c = 0; c < kColumns; ++c) x[c] = V::load(b + c * column_stride + kk);
-#pragma GCC unroll 16
-      for (int r = 0; r < kRows; ++r) {
-        const typename V::Vec value = S::load(a + r * row_stride + kk);
-#pragma GCC unroll 16
-        for (int c = 0; c < kColumns; ++c) sum[r][c] = V::fma(sum[r][c], value, x[c]);
-      }
-    }
-    if (rest > 0) {
-      typename V::Vec x[kColumns];
-#pragma GCC unroll 16
-      for (int c = 0; c < kColumns; ++c) {
-        x[c] = V::Same::load_part(b + c * column_stride + whole, rest);
-      }
-#pragma GCC unroll 16
-      for (int r = 0; r < kRows; ++r) {
-        const typename V::Vec value = S::load_part(a + r * row_stride + whole, rest);
-#pragma GCC unroll 16
-        for (int c = 0; c < kColumns; ++c) sum[r][c] = V::fma(sum[r][c], value, x[c]);
-      }
-    }
-  }
-  Acc* out = static_cast<Acc*>(t.out);
-#pragma GCC unroll 16
-  for (int r = 0; r < kRows; ++r) {
-#pragma GCC unroll 16
-    for (int c = 0; c < kColumns; ++c) {
-      out[r * t.out_stride + c] = V::sum(sum[r][c]) + static_cast<const Acc*>(t.bias)[r];
-    }
-  }
-}
-
-template <class V, class S, int... kTiles>
-void pick_dot(const DotTask& t, std::integer_sequence<int, kTiles...>) {
-  static constexpr void (*kBySize[])(const DotTask&) = {
-      dot_tile<V, S, kTiles / V::kDotColumns + 1, kTiles % V::kDotColumns + 1>...};
-  kBySize[(t.rows - 1) * V::kDotColumns + t.dot_columns - 1](t);
-}
-
-template <class V, class S>
-void dot(const DotTask& t) {
-  pick_dot<V, S>(t, std::make_integer_sequence<int, V::kDotRows * V::kDotColumns>());
 }
 
 template <class V, class S>
@@ -259,10 +195,7 @@ constexpr Microkernels kernels_for() {
   k.rows = V::kRows;
   k.vectors = V::kVectors;
   k.pair = 1;
-  k.dot_rows = V::kDotRows;
-  k.dot_columns = V::kDotColumns;
   k.multiply = multiply<V>;
-  k.dot = dot<V, S>;
   k.pack = pack<V, S>;
   k.widen =
       size_of(S::kDType) == static_cast<int64_t>(sizeof(typename V::Acc)) ? nullptr : widen<V, S>;
