@@ -80,13 +80,15 @@ wheel: $(READY)  ## dist/: an sdist, and a wheel built from that sdist
 
 .PHONY: wheel-check
 wheel-check: wheel  ## install the wheel beside torch 2.10 and beside the newest; smoke tests
+	@unset PYTHONPATH  # or pip takes the tree's own egg-info for an installed package
 	for torch in 'torch==2.10.*' torch; do
 	  echo "==> The wheel beside $$torch in a fresh environment"
 	  rm -rf build/wheel-check
 	  $(PY) -m venv build/wheel-check
 	  build/wheel-check/bin/python -m pip install --quiet "$$torch" dist/*.whl
-	  (cd build/wheel-check && env -u PYTHONPATH bin/python ../../tests/wheel_smoke.py)
+	  (cd build/wheel-check && bin/python ../../tests/wheel_smoke.py)
 	done
+	rm -rf build/wheel-check
 
 .PHONY: lint
 lint: $(READY)  ## ruff, clang-format and mypy, changing nothing

@@ -3,6 +3,8 @@
 #include <unistd.h>
 
 #include <fstream>
+#include <map>
+#include <mutex>
 
 #include "autotune/build_info.h"
 
@@ -53,7 +55,9 @@ std::string cpu_name() {
 
 }  // namespace
 
-Device cpu_device(int threads) {
+namespace {
+
+Device describe_cpu(int threads) {
   static const Device machine = [] {
     Device d;
     d.type = DeviceType::kCpu;
@@ -75,6 +79,20 @@ Device cpu_device(int threads) {
                                                                     : 1);
   d.memory_gbps = 10.0 * threads;
   return d;
+}
+
+}  // namespace
+
+const Device& cpu_device(int threads) {
+  thread_local const Device* last = nullptr;  // the number of threads hardly ever changes
+  if (last != nullptr && last->threads == threads) return *last;
+  static std::mutex mutex;
+  static auto* const known = new std::map<int, const Device*>;  // never freed: launches refer to it
+  const std::lock_guard<std::mutex> lock(mutex);
+  const Device*& device = (*known)[threads];
+  if (device == nullptr) device = new Device(describe_cpu(threads));
+  last = device;
+  return *last;
 }
 
 #ifndef SPARSE_AUTOTUNE_WITH_CUDA

@@ -7,8 +7,8 @@
 
 namespace sparse_autotune {
 
-// This machine's CPU, with `threads` threads to use.
-Device cpu_device(int threads);
+// This machine's CPU, with `threads` threads to use. The reference stays valid.
+const Device& cpu_device(int threads);
 
 // The CUDA device of that ordinal; `unavailable` says why its variants are off. Cached: the
 // reference stays valid.

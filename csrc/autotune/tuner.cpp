@@ -213,6 +213,10 @@ Choice choose_among(const std::vector<const Variant*>& entrants, std::string_vie
   if (!ticket.mine() || !racing.owns_lock()) {
     return chosen(cheapest(entrants, problem, device), false);
   }
+  // Somebody's race may have ended between the look above and the ticket.
+  if (const auto record = remembered(key)) {
+    if (const Variant* winner = winner_of(*record, entrants)) return chosen(winner, true);
+  }
   RaceOptions options;
   options.budget_s = current.budget_s;
   options.timing = current.timing;
@@ -294,7 +298,11 @@ void forget_records() {
 }
 
 void tuner_after_fork() {
-  new (&state().mutex) std::mutex;
+  if (state().mutex.try_lock()) {
+    state().mutex.unlock();
+  } else {
+    new (&state()) State;  // another thread was changing it: what it left stays behind
+  }
   new (&race_mutex()) std::mutex;
   state().in_flight.clear();  // their threads did not survive the fork
 }

@@ -34,13 +34,6 @@ void* cpu_scratch(int64_t bytes) {
   return memory.get();
 }
 
-// The CPU as it is with that many threads; describing it anew would copy strings.
-const Device& this_cpu(int threads) {
-  thread_local Device device = cpu_device(threads);
-  if (device.threads != threads) device = cpu_device(threads);
-  return device;
-}
-
 }  // namespace
 
 Launcher::Launcher(const PatternKey& pattern, int64_t rows, int64_t cols, int64_t block_m,
@@ -88,7 +81,7 @@ bool Launcher::launch(const Call& call) const {
   uint64_t generation = settings_generation();
   if (p.device == DeviceType::kCpu) {
     l.parallel = torch_parallel();
-    l.device = &this_cpu(l.parallel.threads);
+    l.device = &cpu_device(l.parallel.threads);
     generation = decision_generation(generation, l.parallel.threads);
   } else {
     if (!is_current_device(pattern_.ordinal)) return false;

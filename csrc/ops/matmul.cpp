@@ -36,8 +36,8 @@ std::shared_ptr<Plan> find_plan(const PatternKey& key, const Tensor& crow, const
     if (!status) refuse(status.message());
   }
   if (facts.faults != 0) refuse(describe_faults(facts.faults));
-  plan = std::make_shared<Plan>(key, facts, versions,
-                                std::make_shared<std::pair<Tensor, Tensor>>(crow, col));
+  auto owner = std::make_shared<std::pair<Tensor, Tensor>>(alias_of(crow), alias_of(col));
+  plan = std::make_shared<Plan>(key, facts, versions, std::move(owner));
   cache.insert(plan);
   return plan;
 }
@@ -45,31 +45,28 @@ std::shared_ptr<Plan> find_plan(const PatternKey& key, const Tensor& crow, const
 // Everything that a launch of this product needs but the variant.
 struct Bound {
   Product product;
-  Device cpu;  // a CPU's description depends on the number of threads
-  const Device* cuda = nullptr;
+  const Device* device = nullptr;
   std::shared_ptr<Plan> plan;
   bool is_capturing = false;
   uint64_t generation = 0;
-
-  const Device& device() const { return cuda != nullptr ? *cuda : cpu; }
 };
 
 bool is_empty(const Problem& p) { return p.m == 0 || p.n == 0 || p.batch == 0; }
 
-void complete(Bound& bound, bool describe_cpu) {
+void complete(Bound& bound) {
   Problem& p = bound.product.problem;
   Launch& l = bound.product.launch;
   const Tensor& crow = bound.product.kept_alive[1];
   const Tensor& col = bound.product.kept_alive[2];
   bound.generation = settings_generation();
   if (p.device == DeviceType::kCuda) {
-    bound.cuda = &cuda_device(crow.get_device_index());
+    bound.device = &cuda_device(crow.get_device_index());
     l.stream = current_stream(crow.get_device_index());
     bound.is_capturing = capturing(l.stream);
   } else {
     l.parallel = torch_parallel();
     bound.generation = decision_generation(bound.generation, l.parallel.threads);
-    if (describe_cpu) bound.cpu = cpu_device(l.parallel.threads);
+    bound.device = &cpu_device(l.parallel.threads);
   }
   bound.plan =
       find_plan(bound.product.pattern, crow, col, l.stream, l.parallel, bound.is_capturing);
@@ -85,12 +82,11 @@ std::string selector_of(const MatmulArguments& a) {
 // `forced` is the selector; empty leaves the choice to the tuner.
 Decision decide(Bound& bound, const std::string& forced) {
   const Problem& p = bound.product.problem;
-  if (p.device == DeviceType::kCpu) bound.cpu = cpu_device(bound.product.launch.parallel.threads);
-  bound.product.launch.device = &bound.device();
-  const Choice choice = choose(p, bound.device(), bound.product.launch, forced, bound.is_capturing);
+  bound.product.launch.device = bound.device;
+  const Choice choice = choose(p, *bound.device, bound.product.launch, forced, bound.is_capturing);
   if (choice.variant == nullptr) refuse(choice.error);
-  const Decision decision{choice.variant, choice.variant->workspace_bytes(p, bound.device()),
-                          choice.variant->prepared_bytes(p, bound.device())};
+  const Decision decision{choice.variant, choice.variant->workspace_bytes(p, *bound.device),
+                          choice.variant->prepared_bytes(p, *bound.device)};
   if (choice.final && forced.empty() && bound.plan != nullptr) {
     bound.plan->remember(p, bound.generation, decision);
   }
@@ -106,12 +102,13 @@ std::shared_ptr<FrozenCopy> frozen_copy(Bound& bound, const Decision& d, Launch&
     return nullptr;
   }
   Status status = Status::ok();
-  auto copy = make_frozen_copy(bound.device(), d.prepared_bytes, l.stream,
-                               std::make_shared<Tensor>(bound.product.kept_alive[0]), &status);
+  auto copy =
+      make_frozen_copy(*bound.device, d.prepared_bytes, l.stream,
+                       std::make_shared<Tensor>(alias_of(bound.product.kept_alive[0])), &status);
   if (copy == nullptr) return nullptr;  // no memory: converted with every launch instead
   l.prepared = copy->data();
   status = d.variant->prepare(p, l);
-  if (status) status = wait_for_copy(bound.device(), l.stream);
+  if (status) status = wait_for_copy(*bound.device, l.stream);
   if (!status) refuse(std::string(d.variant->name()) + ": " + status.message());
   bound.plan->remember_copy(l.values, d.variant, p, copy);
   return copy;
@@ -120,7 +117,7 @@ std::shared_ptr<FrozenCopy> frozen_copy(Bound& bound, const Decision& d, Launch&
 void launch(Bound& bound, const Decision& d) {
   const Problem& p = bound.product.problem;
   Launch l = bound.product.launch;
-  l.device = &bound.device();
+  l.device = bound.device;
   const auto copy = frozen_copy(bound, d, l);
   const int64_t scratch = ceil_div(d.workspace_bytes, kAlignment) * kAlignment;
   const int64_t bytes = scratch + (copy == nullptr ? d.prepared_bytes : 0);
@@ -215,12 +212,12 @@ Tensor make_result(const MatmulArguments& a, const std::vector<int64_t>& sizes) 
 }
 
 // nullopt: nothing to launch, `result` is written already (or has no elements).
-std::optional<Bound> bind(const MatmulArguments& a, const Tensor& result, bool describe_cpu) {
+std::optional<Bound> bind(const MatmulArguments& a, const Tensor& result) {
   auto product = bind_product(a, result);
   if (!product) refuse("a result with neither contiguous rows nor contiguous columns");
   if (is_empty(product->problem)) return std::nullopt;
   Bound bound{.product = std::move(*product)};
-  complete(bound, describe_cpu);
+  complete(bound);
   if (bound.product.problem.nnzb == 0) {  // also where k is 0
     write_without_blocks(a, result);
     return std::nullopt;
@@ -229,7 +226,7 @@ std::optional<Bound> bind(const MatmulArguments& a, const Tensor& result, bool d
 }
 
 void run(const MatmulArguments& a, const Tensor& result) {
-  std::optional<Bound> bound = bind(a, result, false);
+  std::optional<Bound> bound = bind(a, result);
   if (!bound) return;
   const std::string forced = selector_of(a);
   std::optional<Decision> decision;
@@ -287,14 +284,14 @@ void check_out(const MatmulArguments& a, const Tensor& out, const std::vector<in
 }
 
 std::vector<const Variant*> entrants_of(const Bound& bound, const std::string& list) {
-  if (list.empty()) return legal_variants(bound.product.problem, bound.device());
+  if (list.empty()) return legal_variants(bound.product.problem, *bound.device);
   std::vector<const Variant*> found;
   std::istringstream names(list);
   for (std::string name; std::getline(names, name, ',');) {
     const auto selected = select_variants(name, bound.product.problem.device);
     if (selected.empty()) refuse("variants: no variant or family is named '" + name + "'");
     for (const Variant* v : selected) {
-      const Support support = legal(*v, bound.product.problem, bound.device());
+      const Support support = legal(*v, bound.product.problem, *bound.device);
       // Of a family, those that are legal; who is named in full must be.
       if (!support && v->name() == name) refuse(name + " is not legal here: " + support.reason());
       if (support && std::find(found.begin(), found.end(), v) == found.end()) found.push_back(v);
@@ -336,10 +333,10 @@ std::string race_text(const MatmulArguments& a, const RaceArguments& race) {
   // matmul_out() too turns to a contiguous result where no variant can write into `out`.
   const bool direct = race.out.has_value() && bind_product(a, *race.out).has_value();
   const Tensor result = direct ? *race.out : make_result(a, sizes);
-  std::optional<Bound> bound = bind(a, result, true);
+  std::optional<Bound> bound = bind(a, result);
   if (!bound) return "";
   if (bound->is_capturing) refuse("a race cannot run while a CUDA graph is being captured");
-  bound->product.launch.device = &bound->device();
+  bound->product.launch.device = bound->device;
   RaceOptions options;
   const Settings current = settings();
   options.budget_s = race.budget_s > 0 ? race.budget_s : current.budget_s;
@@ -348,7 +345,7 @@ std::string race_text(const MatmulArguments& a, const RaceArguments& race) {
   options.timing = current.timing;
   options.tuning_bytes = current.tuning_bytes;
   const Record record =
-      race_now(bound->product.problem, bound->device(), bound->product.launch,
+      race_now(bound->product.problem, *bound->device, bound->product.launch,
                entrants_of(*bound, race.variants.value_or("")), options, race.save);
   return to_text(record);
 }
@@ -359,16 +356,16 @@ std::string legality_text(const MatmulArguments& a) {
   auto product = bind_product(a, result);
   if (!product) refuse("a result with neither contiguous rows nor contiguous columns");
   Bound bound{.product = std::move(*product)};
-  if (!is_empty(bound.product.problem) && bound.product.problem.nnzb > 0) complete(bound, true);
+  if (!is_empty(bound.product.problem) && bound.product.problem.nnzb > 0) complete(bound);
   if (a.values.is_cpu()) {
-    bound.cpu = cpu_device(torch_parallel().threads);
+    bound.device = &cpu_device(torch_parallel().threads);
   } else {
-    bound.cuda = &cuda_device(a.values.get_device_index());
+    bound.device = &cuda_device(a.values.get_device_index());
   }
   std::string text;
   for (const Variant* v : all_variants()) {
     if (v->device() != bound.product.problem.device) continue;
-    const Support support = legal(*v, bound.product.problem, bound.device());
+    const Support support = legal(*v, bound.product.problem, *bound.device);
     text +=
         std::string(v->name()) + (support ? "\tok" : "\tunsupported\t" + support.reason()) + "\n";
   }

@@ -88,6 +88,12 @@ DeviceScope::~DeviceScope() = default;
 
 #endif
 
+Tensor alias_of(const Tensor& tensor) {
+  StableIValue stack[1] = {torch::stable::detail::from(tensor)};
+  TORCH_ERROR_CODE_CHECK(torch_call_dispatcher("aten::detach", "", stack, TORCH_ABI_VERSION));
+  return torch::stable::detail::to<Tensor>(stack[0]);
+}
+
 std::array<int64_t, 2> versions_of(const Tensor& first, const Tensor& second) {
   return {version_of(first), version_of(second)};
 }

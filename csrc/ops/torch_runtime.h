@@ -44,6 +44,10 @@ class DeviceScope {
 // counts as immutable.
 std::array<int64_t, 2> versions_of(const Tensor& first, const Tensor& second);
 
+// A second tensor over the same storage. Who keeps it keeps that memory, even when
+// `tensor.data = other` in Python gives the first one other memory.
+Tensor alias_of(const Tensor& tensor);
+
 // Uninitialised memory on the device of `like`, from torch's allocator.
 Tensor empty_strided(const Tensor& like, const int64_t* sizes, const int64_t* strides,
                      int64_t dims);

@@ -27,6 +27,10 @@ from .matrix_checks import (
 if TYPE_CHECKING:
     import scipy.sparse
 
+# The short way to a product (see functional.py): the launcher, the addresses of the three tensors,
+# dtype and device as it knows them, and what keeps that memory.
+Known = tuple[_tuner.Launcher, int, int, int, torch.dtype, torch.device, tuple[Tensor, ...]]
+
 
 @final
 class BsrTensor:
@@ -99,7 +103,7 @@ class BsrTensor:
         self._frozen = False
         self._frozen_version: int | None = None
         self._drop_copies: weakref.finalize[..., Any] | None = None
-        self._launcher: _tuner.Launcher | None = None  # see functional.py
+        self._launcher: Known | None = None
 
     def _with(self, crow_indices: Tensor, col_indices: Tensor, values: Tensor) -> BsrTensor:
         """Other tensors of the same shapes; the plan stays shared while the indices are."""

@@ -22,6 +22,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd import forward_ad
 
 from . import _tuner
 from .matrix_checks import (
@@ -173,6 +174,15 @@ def _check_grad(arguments: dict[str, Any]) -> None:
             raise RuntimeError(
                 f"sparse_autotune has no backward yet, but {name} requires grad and grad mode is "
                 f"on: call it under torch.no_grad(), or detach {name}"
+            )
+
+
+def check_tangents(arguments: dict[str, Any]) -> None:
+    """Raises RuntimeError for a forward-mode derivative, which would be lost without a word."""
+    for name, tensor in arguments.items():
+        if isinstance(tensor, Tensor) and forward_ad.unpack_dual(tensor).tangent is not None:
+            raise RuntimeError(
+                f"sparse_autotune has no forward-mode derivative yet, but {name} carries a tangent"
             )
 
 

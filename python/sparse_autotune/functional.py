@@ -13,8 +13,8 @@ from torch import Tensor
 from torch.autograd import forward_ad
 
 from . import _tuner, checks
-from .bsr_tensor import BsrTensor
-from .matrix_checks import bsr_components
+from .bsr_tensor import BsrTensor, Known
+from .matrix_checks import bsr_components, check_components
 from .ops import bsr_matmul, bsr_matmul_out
 from .precision import allow_tf32, deterministic
 
@@ -69,6 +69,8 @@ def matmul(
             values.requires_grad or b.requires_grad or (bias is not None and bias.requires_grad)
         ):
             raise RuntimeError("matmul has no backward yet")
+        if forward_ad._current_level >= 0:
+            checks.check_tangents({"a": values, "b": b, "bias": bias, "out": out})
         if (
             out is None
             and activation is None
@@ -131,6 +133,8 @@ def linear(
             values.requires_grad or x.requires_grad or (bias is not None and bias.requires_grad)
         ):
             raise RuntimeError("linear has no backward yet")
+        if forward_ad._current_level >= 0:
+            checks.check_tangents({"x": x, "weight": values, "bias": bias})
         return bsr_matmul(
             crow,
             col,
@@ -158,14 +162,20 @@ def _launched(a: BsrTensor, b: Tensor) -> Tensor | None:
     Whoever listens to the dispatcher (autograd, transforms, compilers, tracers, profilers, modes)
     must find the operator there, so this is for plain tensors in plain eager mode alone.
     """
+    known = a._launcher
+    if known is None:
+        known = a._launcher = _make_launcher(a)
+        if known is None:
+            return None
+    launcher, crow_address, col_address, values_address, dtype, device, _ = known
     values = a._values
     if (
         _is_compiling()
         or type(b) is not Tensor
         or b.dim() != 2
         or b.layout is not torch.strided
-        or b.dtype is not values.dtype
-        or b.device != values.device
+        or b.dtype is not dtype
+        or b.device != device
         or b.is_neg()
         or (_is_grad_enabled() and (b.requires_grad or values.requires_grad))
         or _dispatch_modes()
@@ -178,11 +188,13 @@ def _launched(a: BsrTensor, b: Tensor) -> Tensor | None:
     k, n = b.shape
     if k != a._cols:
         return None
-    launcher = a._launcher
-    if launcher is None:
-        launcher = a._launcher = _make_launcher(a)
-        if launcher is None:
-            return None
+    if (
+        values.data_ptr() != values_address
+        or a._crow_indices.data_ptr() != crow_address
+        or a._col_indices.data_ptr() != col_address
+    ):
+        a._launcher = None
+        return None
     if a._frozen:
         a.check_frozen()
     b_rows, b_cols = b.stride()
@@ -190,7 +202,7 @@ def _launched(a: BsrTensor, b: Tensor) -> Tensor | None:
     launched = launcher.launch(
         a._crow_indices._version,
         a._col_indices._version,
-        values.data_ptr(),
+        values_address,
         b.data_ptr(),
         result.data_ptr(),
         n,
@@ -205,18 +217,31 @@ def _launched(a: BsrTensor, b: Tensor) -> Tensor | None:
     return result if launched else None
 
 
-def _make_launcher(a: BsrTensor) -> _tuner.Launcher | None:
-    """None for tensors that have no memory or no version counter to look at."""
-    parts = (a._crow_indices, a._col_indices, a._values)
+def _make_launcher(a: BsrTensor) -> Known | None:
+    """What `_launched` needs; None for tensors without memory or a version counter to look at.
+
+    ``tensor.data = other`` gives a tensor other memory, of another dtype perhaps, and no counter
+    shows it. The aliases keep the memory that the launcher knows: while the tensors still lie at
+    its addresses, it is theirs.
+    """
+    parts = a._parts()
+    tensors = parts[:3]
     device = a._values.device
     if device.type not in ("cpu", "cuda") or any(
         t.is_inference() or type(t) not in (Tensor, torch.nn.Parameter) or not t.is_contiguous()
-        for t in parts
+        for t in tensors
     ):
         return None
-    return _tuner.Launcher(
-        crow_indices=a._crow_indices.data_ptr(),
-        col_indices=a._col_indices.data_ptr(),
+    try:
+        check_components(parts)
+    except (TypeError, ValueError, RuntimeError):
+        return None  # the operator refuses them, and `checks` says why
+    if tuple(a._values.shape[1:]) != a._block_size:
+        return None
+    crow_address, col_address, values_address = (t.data_ptr() for t in tensors)
+    launcher = _tuner.Launcher(
+        crow_indices=crow_address,
+        col_indices=col_address,
         wide_indices=a._crow_indices.dtype is torch.int64,
         nnzb=a._values.shape[0],
         rows=a._rows,
@@ -226,6 +251,9 @@ def _make_launcher(a: BsrTensor) -> _tuner.Launcher | None:
         dtype=str(a._values.dtype).removeprefix("torch."),
         ordinal=-1 if device.type == "cpu" else a._values.get_device(),
     )
+    aliases = tuple(t.detach() for t in tensors)
+    addresses = (crow_address, col_address, values_address)
+    return launcher, *addresses, a._values.dtype, device, aliases
 
 
 class _Parts(NamedTuple):

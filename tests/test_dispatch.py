@@ -1,0 +1,255 @@
+"""Two ways to one product: the short one of plain eager calls, and the operator for all who listen.
+
+The short way (`functional._launched`) bypasses torch's dispatcher, so it must be taken only where
+nothing but time would be lost, and give the operator's very bits.
+"""
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from problems import BF16, DTYPES, FP32, FP64, Problem
+from reference import assert_close, make
+from test_matmul import products
+from torch.autograd import forward_ad
+from torch.utils._python_dispatch import TorchDispatchMode
+
+import sparse_autotune
+from sparse_autotune import BsrTensor, functional, linear, matmul, random_bsr
+
+DEVICES = ("cpu", pytest.param("cuda", marks=pytest.mark.gpu))
+
+
+@pytest.fixture(params=DEVICES)
+def device(request):
+    return request.param
+
+
+class CountedCalls:
+    """Calls of the operator, which are passed on."""
+
+    def __init__(self, monkeypatch):
+        self.count = 0
+        real = functional.bsr_matmul
+
+        def counted(*arguments, **keywords):
+            self.count += 1
+            return real(*arguments, **keywords)
+
+        monkeypatch.setattr(functional, "bsr_matmul", counted)
+
+    def during(self, call):
+        before = self.count
+        result = call()
+        return self.count - before, result
+
+
+@pytest.fixture
+def calls(monkeypatch):
+    monkeypatch.setattr(sparse_autotune.settings, "mode", "off")
+    return CountedCalls(monkeypatch)
+
+
+def operands_on(device, dtype=FP32):
+    family = {"cpu": "reference", "cuda": "simt"}[device]
+    a = random_bsr(48, 64, 16, density=0.5, device=device, dtype=dtype)
+    return a, torch.randn(64, 12, device=device, dtype=dtype), family
+
+
+def with_the_operator(a, b):
+    """What it computes, without `matmul`."""
+    parts = (a.crow_indices, a.col_indices, a.values, *a.shape, b)
+    return torch.ops.sparse_autotune.bsr_matmul(*parts)
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_the_short_way_is_taken_and_gives_the_same_bits(calls, device, dtype):
+    a, b, _ = operands_on(device, dtype)
+    expected = with_the_operator(a, b)
+    for operand in (b, b.T.contiguous().T, torch.cat([b, b], 1)[:, :12], b[:, :1]):
+        matmul(a, operand)
+        count, result = calls.during(lambda operand=operand: matmul(a, operand))
+        if device == "cpu":  # on a GPU only variants without scratch go that way
+            assert count == 0
+        assert torch.equal(result, with_the_operator(a, operand))
+        assert result.is_contiguous() and result.dtype == dtype
+    assert torch.equal(matmul(a, b), expected)
+
+
+@settings(max_examples=80)
+@given(case=products(), frozen=st.booleans())
+def test_any_product_by_the_second_call(case, frozen):
+    """Whichever way it takes."""
+    operands = make.__wrapped__(case)
+    if frozen and type(operands.a) is BsrTensor:
+        operands.a.freeze()
+    with sparse_autotune.settings.override(mode="off"):
+        for _ in range(3):
+            assert_close(operands.call(), operands)
+
+
+def test_settings_and_switches_reach_it(calls, device):
+    """What may change the choice sends the next call to the operator, once."""
+    a, b, family = operands_on(device)
+    matmul(a, b)
+    with sparse_autotune.settings.override(variant=family):
+        count, forced = calls.during(lambda: matmul(a, b))
+        assert count == 1
+        assert torch.equal(forced, matmul(a, b, variant=family))
+    for change in ("exact_nonfinite", "deterministic", "threads", "frozen", "invalidated"):
+        matmul(a, b)
+        threads = torch.get_num_threads()
+        try:
+            if change == "exact_nonfinite":
+                sparse_autotune.settings.exact_nonfinite = True
+            elif change == "deterministic":
+                torch.use_deterministic_algorithms(True)
+            elif change == "threads":
+                torch.set_num_threads(threads + 1)
+            elif change == "frozen":
+                a.freeze()
+            else:
+                a.invalidate()
+            count, result = calls.during(lambda: matmul(a, b))
+            assert count == 1 or (device == "cuda" and change == "threads"), change
+            torch.testing.assert_close(result, a.to_dense() @ b, rtol=1e-4, atol=1e-4)
+        finally:
+            sparse_autotune.settings.exact_nonfinite = False
+            torch.use_deterministic_algorithms(False)
+            torch.set_num_threads(threads)
+            a.thaw()
+
+
+def test_edits_of_the_indices_reach_it(device):
+    crow, col = torch.tensor([0, 1, 2], device=device), torch.tensor([0, 1], device=device)
+    a = BsrTensor(crow, col, torch.randn(2, 16, 16, device=device), (32, 32))
+    b = torch.randn(32, 8, device=device)
+    for columns in ([0, 1], [1, 0], [1, 1], [0, 0]):
+        col.copy_(torch.tensor(columns))
+        for _ in range(3):
+            torch.testing.assert_close(matmul(a, b), a.to_dense() @ b, rtol=1e-4, atol=1e-4)
+    col[0] = 2
+    for _ in range(2):
+        with pytest.raises(ValueError, match=r"col_indices must lie in \[0, 2\)"):
+            matmul(a, b)
+
+
+def test_what_it_leaves_to_the_operator(calls):
+    a, b, _ = operands_on("cpu")
+    batch, scattered = b.expand(2, 64, 12), torch.randn(128, 36)[::2, ::3]
+    bias, out = torch.randn(48), torch.empty(48, 12)
+    parameter = torch.nn.Parameter(b.clone())
+    with torch.no_grad():
+        for arguments, keywords in (
+            ((batch,), {}),
+            ((b[:, 0],), {}),
+            ((scattered,), {}),
+            ((parameter,), {}),
+            ((b,), {"bias": bias}),
+            ((b,), {"activation": "relu"}),
+            ((b,), {"variant": "reference"}),
+        ):
+            for _ in range(2):
+                count, _ = calls.during(lambda x=arguments, k=keywords: matmul(a, *x, **k))
+                assert count == 1, (arguments, keywords)
+    assert matmul(a, b, out=out) is out
+
+
+# Who listens
+
+
+class Listener(TorchDispatchMode):
+    def __init__(self):
+        super().__init__()
+        self.heard = []
+
+    def __torch_dispatch__(self, function, types, arguments=(), keywords=None):
+        self.heard.append(str(function))
+        return function(*arguments, **(keywords or {}))
+
+
+def test_dispatch_modes_and_profilers_see_the_operator():
+    a, b, _ = operands_on("cpu")
+    matmul(a, b)
+    with Listener() as listener:
+        matmul(a, b)
+    assert "sparse_autotune.bsr_matmul.default" in listener.heard
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
+        matmul(a, b)
+    assert "sparse_autotune::bsr_matmul" in {event.key for event in profile.key_averages()}
+
+
+def test_tracers_see_the_operator():
+    a, b, _ = operands_on("cpu")
+    matmul(a, b)
+    expected = a.to_dense() @ (2 * b)
+    from torch.fx.experimental.proxy_tensor import make_fx
+
+    traced = make_fx(lambda x: matmul(a, x))(b)
+    assert "sparse_autotune.bsr_matmul" in traced.code
+    torch.testing.assert_close(traced(2 * b), expected, rtol=1e-4, atol=1e-4)
+    scripted = torch.jit.trace(lambda x: matmul(a, x), b)
+    torch.testing.assert_close(scripted(2 * b), expected, rtol=1e-4, atol=1e-4)
+
+
+def test_vmap():
+    a, _, _ = operands_on("cpu")
+    b = torch.randn(3, 64, 12)
+    expected = a.to_dense() @ b
+    with pytest.warns(UserWarning, match="performance drop"):
+        got = torch.vmap(lambda x: matmul(a, x))(b)
+    torch.testing.assert_close(got, expected, rtol=1e-4, atol=1e-4)
+    got = torch.vmap(lambda x: linear(x, a))(b.mT)
+    torch.testing.assert_close(got, expected.mT, rtol=1e-4, atol=1e-4)
+
+
+def test_gradients_of_transforms_raise():
+    a, b, _ = operands_on("cpu")
+    matmul(a, b)
+    with pytest.raises(RuntimeError, match="no backward yet, but b requires grad"):
+        torch.func.grad(lambda x: matmul(a, x).sum())(b)
+    with pytest.raises(RuntimeError, match="no backward yet, but x requires grad"):
+        torch.func.vjp(lambda x: linear(x, a), b.T)
+    for function in (lambda x: matmul(a, x), lambda x: linear(x.T, a)):
+        with pytest.raises(RuntimeError, match=r"no forward-mode derivative yet, but . carries"):
+            torch.func.jvp(function, (b,), (torch.ones_like(b),))
+
+
+@pytest.mark.parametrize("where", ["a", "b", "bias", "out"])
+def test_tangents_raise(where):
+    """By default torch would drop them without a word."""
+    a, b, _ = operands_on("cpu")
+    tensors = {"a": a.values, "b": b, "bias": torch.randn(48), "out": torch.empty(48, 12)}
+    matmul(a, b)
+    with forward_ad.dual_level():
+        tensors[where] = forward_ad.make_dual(tensors[where], torch.ones_like(tensors[where]))
+        carrying = BsrTensor(a.crow_indices, a.col_indices, tensors.pop("a"), a.shape)
+        b, bias, out = tensors["b"], tensors["bias"], tensors["out"]
+        with pytest.raises(RuntimeError, match=f"but {where} carries a tangent"):
+            matmul(carrying, b, bias=bias, out=out)
+        if where != "out":
+            name = {"a": "weight", "b": "x"}.get(where, where)
+            with pytest.raises(RuntimeError, match=f"but {name} carries a tangent"):
+                linear(b.T, carrying, bias)
+    # Without a tangent, the level does no harm.
+    with forward_ad.dual_level():
+        torch.testing.assert_close(matmul(a, a.to_dense().T), a.to_dense() @ a.to_dense().T)
+
+
+def test_autocast_changes_nothing():
+    a, b, _ = operands_on("cpu")
+    with torch.autocast("cpu", dtype=BF16):
+        assert matmul(a, b).dtype == FP32
+        with pytest.raises(TypeError, match="b must have the dtype of a"):
+            matmul(a, b.to(BF16))
+
+
+def test_a_case_of_its_own():
+    """fp64 beside fp32 on the same indices: one plan, two launchers."""
+    operands = make(Problem("short-way", dtype=FP64))
+    single = operands.a.to(FP32)
+    for _ in range(3):
+        assert_close(operands.call(), operands)
+        torch.testing.assert_close(
+            matmul(single, operands.b.float()), operands.call().float(), rtol=1e-4, atol=1e-4
+        )
