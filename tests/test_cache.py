@@ -130,7 +130,9 @@ def test_kill_in_the_middle_of_a_write():
     lines = short.splitlines(keepends=True)
     entrants = [line for line in lines if line.startswith("entrant ")]
     copies = 1900 // len(entrants)  # a record holds 2,048 at most
-    more = [line.replace("entrant ", f"entrant copy{i}/") for i in range(copies) for line in entrants]
+    more = [
+        line.replace("entrant ", f"entrant copy{i}/") for i in range(copies) for line in entrants
+    ]
     long = "".join([*lines[:-1], *more, f"end {len(entrants) + len(more)}\n"])
     _tuner.parse_record(long)
     place = (file.parent.name.rpartition("-")[0], file.stem)
@@ -152,8 +154,9 @@ def test_kill_in_the_middle_of_a_write():
 
 
 TEN_PROCESSES = """
-import os, sys, torch, sparse_autotune
+import os, sys, time, torch, sparse_autotune
 torch.set_num_threads(1)
+awake = time.time() + 0.5
 
 def multiply():
     for seed in range(3):
@@ -169,7 +172,8 @@ for _ in range(10):
     child = os.fork()
     if child == 0:
         os.close(go)
-        os.read(start, 1)  # until all are there
+        os.read(start, 1)  # until all are there, and then until all are awake
+        time.sleep(max(0.0, awake - time.time()))
         multiply()
         sys.stdout.write(f"{sparse_autotune.tuning_count()}\\n")
         sys.stdout.flush()

@@ -73,7 +73,7 @@ ALLOWED = {
     "plan": {"plan", "kernels"},
     "autotune": {"autotune", "plan", "kernels"},
     "ops": {"ops", "autotune", "plan", "kernels", "libraries"},
-    "bindings": {"autotune", "ops"},
+    "bindings": {"bindings", "autotune", "ops", "plan"},
 }
 
 

@@ -477,10 +477,12 @@ class CudaBench final : public Bench {
 // The pool gives back what the race held, once the bench is gone.
 class TrimmedBench final : public Bench {
  public:
-  TrimmedBench(std::unique_ptr<CudaBench> bench, int ordinal)
-      : bench_(std::move(bench)), ordinal_(ordinal) {}
+  TrimmedBench(std::unique_ptr<CudaBench> bench, int ordinal, cudaStream_t stream)
+      : bench_(std::move(bench)), ordinal_(ordinal), stream_(stream) {}
   ~TrimmedBench() override {
     bench_.reset();
+    const RelaxedCapture relaxed;
+    cudaStreamSynchronize(stream_);  // until then the pool has back nothing that it could give
     pool_trim(ordinal_);
   }
   Status check(const Variant& variant, double* error, double* us) override {
@@ -495,6 +497,7 @@ class TrimmedBench final : public Bench {
  private:
   std::unique_ptr<CudaBench> bench_;
   int ordinal_;
+  cudaStream_t stream_;
 };
 
 }  // namespace
@@ -505,7 +508,10 @@ std::unique_ptr<Bench> make_cuda_bench(const Problem& problem, const Device& dev
   try {
     auto bench = std::make_unique<CudaBench>(problem, device, user, options);
     *status = bench->build();
-    if (*status) return std::make_unique<TrimmedBench>(std::move(bench), device.ordinal);
+    if (*status) {
+      return std::make_unique<TrimmedBench>(std::move(bench), device.ordinal,
+                                            static_cast<cudaStream_t>(user.stream));
+    }
   } catch (const std::bad_alloc&) {
     *status = Status::failed(StatusCode::kOutOfMemory, "no memory for a race");
   }

@@ -10,7 +10,7 @@
 #include <stdexcept>
 
 #include "autotune/api.h"
-#include "ops/launcher.h"
+#include "bindings/launcher_binding.h"
 
 namespace py = pybind11;
 
@@ -287,40 +287,7 @@ py::dict record_of(const std::string& text) {
   return to_dict(*record);
 }
 
-DType dtype_named(const std::string& name) {
-  if (name == "float16") return DType::kFloat16;
-  if (name == "bfloat16") return DType::kBFloat16;
-  if (name == "float32") return DType::kFloat32;
-  if (name == "float64") return DType::kFloat64;
-  throw py::value_error("dtype must be float16, bfloat16, float32 or float64, got '" + name + "'");
-}
-
 const void* pointer(uintptr_t address) { return reinterpret_cast<const void*>(address); }
-
-std::unique_ptr<Launcher> make_launcher(uintptr_t crow_indices, uintptr_t col_indices,
-                                        bool wide_indices, int64_t nnzb, int64_t rows, int64_t cols,
-                                        int64_t block_m, int64_t block_k, const std::string& dtype,
-                                        int ordinal) {
-  PatternKey key{};
-  key.crow_indices = pointer(crow_indices);
-  key.col_indices = pointer(col_indices);
-  key.nnzb = nnzb;
-  key.block_rows = rows / block_m;
-  key.block_cols = cols / block_k;
-  key.ordinal = ordinal;
-  key.index_type = wide_indices ? IndexType::kInt64 : IndexType::kInt32;
-  return std::make_unique<Launcher>(key, rows, cols, block_m, block_k, dtype_named(dtype));
-}
-
-bool launch(const Launcher& launcher, int64_t crow_version, int64_t col_version, uintptr_t values,
-            uintptr_t b, uintptr_t c, int64_t n, int64_t b_row_stride, int64_t b_col_stride,
-            int64_t c_row_stride, int64_t c_col_stride, bool frozen, bool allow_tf32,
-            bool deterministic) {
-  const py::gil_scoped_release no_gil;
-  return launcher.launch({crow_version, col_version, pointer(values), pointer(b),
-                          const_cast<void*>(pointer(c)), n, b_row_stride, b_col_stride,
-                          c_row_stride, c_col_stride, frozen, allow_tf32, deterministic});
-}
 
 }  // namespace
 
@@ -341,11 +308,7 @@ PYBIND11_MODULE(_tuner, m) {
   m.def("device_info", &device_info, py::arg("ordinal"), py::arg("threads") = 1);
   m.def("environment", &api::environment, py::arg("ordinal"), NoGil());
   m.def("libraries", &libraries);
-  py::class_<Launcher>(m, "Launcher")
-      .def(py::init(&make_launcher), py::kw_only(), py::arg("crow_indices"), py::arg("col_indices"),
-           py::arg("wide_indices"), py::arg("nnzb"), py::arg("rows"), py::arg("cols"),
-           py::arg("block_m"), py::arg("block_k"), py::arg("dtype"), py::arg("ordinal"))
-      .def("launch", &launch);
+  bind_launcher(m);
   m.def("memory", &memory, py::arg("ordinal") = -1);
   m.def(
       "drop_plan",

@@ -3,6 +3,8 @@
 from collections.abc import Callable
 from typing import Any
 
+from torch import Tensor
+
 def install_host(
     load: Callable[[str, str], str | None],
     save: Callable[[str, str, str], None],
@@ -32,37 +34,31 @@ def environment(ordinal: int) -> str: ...
 def libraries() -> list[dict[str, Any]]: ...
 
 class Launcher:
+    LEFT_TO_OPERATOR: int
+    LAUNCHED: int
+    MOVED: int
+
     def __init__(
         self,
-        *,
-        crow_indices: int,
-        col_indices: int,
-        wide_indices: bool,
-        nnzb: int,
+        exchange_api: object,
+        crow_indices: Tensor,
+        col_indices: Tensor,
+        values: Tensor,
         rows: int,
         cols: int,
-        block_m: int,
-        block_k: int,
-        dtype: str,
-        ordinal: int,
     ) -> None: ...
     def launch(
         self,
-        crow_version: int,
-        col_version: int,
-        values: int,
-        b: int,
-        c: int,
-        n: int,
-        b_row_stride: int,
-        b_col_stride: int,
-        c_row_stride: int,
-        c_col_stride: int,
+        crow_indices: Tensor,
+        col_indices: Tensor,
+        values: Tensor,
+        b: Tensor,
+        result: Tensor,
         frozen: bool,
         allow_tf32: bool,
         deterministic: bool,
         /,
-    ) -> bool: ...
+    ) -> int: ...
 
 def memory(ordinal: int = -1) -> dict[str, int]: ...
 def drop_plan(crow_indices: int, col_indices: int) -> None: ...

@@ -27,9 +27,9 @@ from .matrix_checks import (
 if TYPE_CHECKING:
     import scipy.sparse
 
-# The short way to a product (see functional.py): the launcher, the addresses of the three tensors,
-# dtype and device as it knows them, and what keeps that memory.
-Known = tuple[_tuner.Launcher, int, int, int, torch.dtype, torch.device, tuple[Tensor, ...]]
+# The short way to a product (see functional.py): the launcher, whether it is a CPU's, and what keeps
+# the memory that it knows.
+Known = tuple[_tuner.Launcher, bool, tuple[Tensor, ...]]
 
 
 @final

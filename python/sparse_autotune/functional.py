@@ -19,11 +19,11 @@ from .ops import bsr_matmul, bsr_matmul_out
 from .precision import allow_tf32, deterministic
 
 _is_grad_enabled = torch.is_grad_enabled
-_is_compiling = torch.compiler.is_compiling
+_is_compiling = torch.compiler.is_dynamo_compiling
 _dispatch_modes = torch._C._len_torch_dispatch_stack
-_transforms_active = torch._C._are_functorch_transforms_active
 _is_tracing = torch._C._is_tracing
 _profiler_enabled = torch.autograd._profiler_enabled
+_LAUNCHED, _MOVED = _tuner.Launcher.LAUNCHED, _tuner.Launcher.MOVED
 
 
 def matmul(
@@ -167,54 +167,40 @@ def _launched(a: BsrTensor, b: Tensor) -> Tensor | None:
         known = a._launcher = _make_launcher(a)
         if known is None:
             return None
-    launcher, crow_address, col_address, values_address, dtype, device, _ = known
     values = a._values
     if (
         _is_compiling()
         or type(b) is not Tensor
-        or b.dim() != 2
-        or b.layout is not torch.strided
-        or b.dtype is not dtype
-        or b.device != device
         or b.is_neg()
         or (_is_grad_enabled() and (b.requires_grad or values.requires_grad))
         or _dispatch_modes()
-        or _transforms_active()
         or _is_tracing()
         or _profiler_enabled()
         or forward_ad._current_level >= 0
     ):
         return None
-    k, n = b.shape
-    if k != a._cols:
-        return None
-    if (
-        values.data_ptr() != values_address
-        or a._crow_indices.data_ptr() != crow_address
-        or a._col_indices.data_ptr() != col_address
-    ):
-        a._launcher = None
+    shape = b.shape
+    if len(shape) != 2:
         return None
     if a._frozen:
         a.check_frozen()
-    b_rows, b_cols = b.stride()
-    result = b.new_empty(a._rows, n)
-    launched = launcher.launch(
-        a._crow_indices._version,
-        a._col_indices._version,
-        values_address,
-        b.data_ptr(),
-        result.data_ptr(),
-        n,
-        b_rows,
-        b_cols,
-        n,
-        1,
+    launcher, on_cpu, _ = known
+    result = b.new_empty(a._rows, shape[1])
+    outcome = launcher.launch(
+        a._crow_indices,
+        a._col_indices,
+        values,
+        b,
+        result,
         a._frozen,
-        allow_tf32(values),
+        not on_cpu and allow_tf32(values),
         deterministic(),
     )
-    return result if launched else None
+    if outcome == _LAUNCHED:
+        return result
+    if outcome == _MOVED:
+        a._launcher = None
+    return None
 
 
 def _make_launcher(a: BsrTensor) -> Known | None:
@@ -238,22 +224,12 @@ def _make_launcher(a: BsrTensor) -> Known | None:
         return None  # the operator refuses them, and `checks` says why
     if tuple(a._values.shape[1:]) != a._block_size:
         return None
-    crow_address, col_address, values_address = (t.data_ptr() for t in tensors)
-    launcher = _tuner.Launcher(
-        crow_indices=crow_address,
-        col_indices=col_address,
-        wide_indices=a._crow_indices.dtype is torch.int64,
-        nnzb=a._values.shape[0],
-        rows=a._rows,
-        cols=a._cols,
-        block_m=a._block_size[0],
-        block_k=a._block_size[1],
-        dtype=str(a._values.dtype).removeprefix("torch."),
-        ordinal=-1 if device.type == "cpu" else a._values.get_device(),
-    )
-    aliases = tuple(t.detach() for t in tensors)
-    addresses = (crow_address, col_address, values_address)
-    return launcher, *addresses, a._values.dtype, device, aliases
+    exchange_api = getattr(Tensor, "__dlpack_c_exchange_api__", None)
+    if exchange_api is None:
+        return None  # an older torch than those that this was tried with
+    crow, col, values = aliases = tuple(t.detach() for t in tensors)
+    launcher = _tuner.Launcher(exchange_api, crow, col, values, a._rows, a._cols)
+    return launcher, device.type == "cpu", aliases
 
 
 class _Parts(NamedTuple):

@@ -1,0 +1,183 @@
+// _tuner.Launcher: ops/launcher.h for Python's tensors. A hit spends most of its time on looking at
+// them, so that is done here, in one call.
+#include "bindings/launcher_binding.h"
+
+#include <algorithm>
+#include <array>
+#include <optional>
+#include <stdexcept>
+
+#include "bindings/tensor_exchange.h"
+#include "ops/launcher.h"
+
+namespace py = pybind11;
+
+namespace sparse_autotune {
+namespace {
+
+using exchange::ElementType;
+using exchange::TensorView;
+
+// Where a component of the matrix lay when the launcher was made.
+class Place {
+ public:
+  explicit Place(const TensorView& v) : begin_(v.begin()), dims_(v.dims), type_(v.type) {
+    std::copy_n(v.shape, dims_, shape_.begin());
+    std::copy_n(v.strides, dims_, strides_.begin());
+  }
+  bool is(const TensorView& v) const {
+    return v.begin() == begin_ && v.dims == dims_ && v.type == type_ &&
+           std::equal(v.shape, v.shape + dims_, shape_.begin()) &&
+           std::equal(v.strides, v.strides + dims_, strides_.begin());
+  }
+
+ private:
+  const void* begin_;
+  int32_t dims_;
+  ElementType type_;
+  std::array<int64_t, 3> shape_{}, strides_{};
+};
+
+DType dtype_of(ElementType type) {
+  if (type == ElementType{exchange::kFloat, 16, 1}) return DType::kFloat16;
+  if (type == ElementType{exchange::kBFloat, 16, 1}) return DType::kBFloat16;
+  if (type == ElementType{exchange::kFloat, 32, 1}) return DType::kFloat32;
+  if (type == ElementType{exchange::kFloat, 64, 1}) return DType::kFloat64;
+  throw py::type_error("values must be float16, bfloat16, float32 or float64");
+}
+
+class TensorLauncher {
+ public:
+  enum Outcome { kLeftToOperator, kLaunched, kMoved };
+
+  TensorLauncher(const py::capsule& api, py::handle crow_indices, py::handle col_indices,
+                 py::handle values, int64_t rows, int64_t cols)
+      : api_(*static_cast<const exchange::Api*>(api.get_pointer())),
+        crow_(component(crow_indices, 1)),
+        col_(component(col_indices, 1)),
+        values_(component(values, 3)),
+        rows_(rows),
+        cols_(cols),
+        version_(py::reinterpret_steal<py::object>(PyUnicode_InternFromString("_version"))) {
+    const TensorView crow = component(crow_indices, 1), v = component(values, 3);
+    type_ = v.type;
+    device_ = v.device;
+    ordinal_ = v.ordinal;
+    PatternKey key{};
+    key.crow_indices = crow.begin();
+    key.col_indices = component(col_indices, 1).begin();
+    key.nnzb = v.shape[0];
+    key.block_rows = rows / v.shape[1];
+    key.block_cols = cols / v.shape[2];
+    key.ordinal = device_ == exchange::kCpuDevice ? -1 : ordinal_;
+    key.index_type = crow.type.bits == 64 ? IndexType::kInt64 : IndexType::kInt32;
+    launcher_.emplace(key, rows, cols, v.shape[1], v.shape[2], dtype_of(type_));
+  }
+
+  Outcome launch(py::handle crow_indices, py::handle col_indices, py::handle values, py::handle b,
+                 py::handle result, bool frozen, bool allow_tf32, bool deterministic) const {
+    TensorView crow, col, v, in, out;
+    if (!view(crow_indices, &crow) || !view(col_indices, &col) || !view(values, &v)) return kMoved;
+    if (!crow_.is(crow) || !col_.is(col) || !values_.is(v)) return kMoved;
+    if (!view(b, &in) || !is_operand(in) || in.shape[0] != cols_) return kLeftToOperator;
+    if (!view(result, &out) || !is_operand(out) || out.shape[0] != rows_ ||
+        out.shape[1] != in.shape[1]) {
+      return kLeftToOperator;
+    }
+    Launcher::Call call{};
+    if (!read_version(crow_indices, &call.crow_version) ||
+        !read_version(col_indices, &call.col_version)) {
+      return kLeftToOperator;
+    }
+    call.values = v.begin();
+    call.b = in.begin();
+    call.c = const_cast<void*>(out.begin());
+    call.n = in.shape[1];
+    call.b_row_stride = in.strides[0];
+    call.b_col_stride = in.strides[1];
+    call.c_row_stride = out.strides[0];
+    call.c_col_stride = out.strides[1];
+    call.frozen = frozen;
+    call.allow_tf32 = allow_tf32;
+    call.deterministic = deterministic;
+    const py::gil_scoped_release no_gil;
+    return launcher_->launch(call) ? kLaunched : kLeftToOperator;
+  }
+
+ private:
+  // What has no memory to look at (a sparse tensor) is nobody's mistake here.
+  bool view(py::handle tensor, TensorView* out) const {
+    if (api_.view(tensor.ptr(), out) == 0) return true;
+    PyErr_Clear();
+    return false;
+  }
+
+  TensorView component(py::handle tensor, int32_t dims) const {
+    if (api_.version.major != exchange::kVersion) {
+      throw std::runtime_error("DLPack's exchange API is of another version");
+    }
+    TensorView v;
+    if (api_.view(tensor.ptr(), &v) != 0) throw py::error_already_set();
+    if (v.dims != dims) throw py::value_error("a component has another number of dimensions");
+    return v;
+  }
+
+  bool is_operand(const TensorView& v) const {
+    return v.dims == 2 && v.type == type_ && v.device == device_ && v.ordinal == ordinal_;
+  }
+
+  bool read_version(py::handle tensor, int64_t* version) const {
+    const auto number =
+        py::reinterpret_steal<py::object>(PyObject_GetAttr(tensor.ptr(), version_.ptr()));
+    *version = number ? PyLong_AsLongLong(number.ptr()) : -1;
+    if (PyErr_Occurred() == nullptr) return true;
+    PyErr_Clear();
+    return false;
+  }
+
+  const exchange::Api& api_;  // torch's, which lives as long as the process
+  const Place crow_, col_, values_;
+  const int64_t rows_, cols_;
+  const py::object version_;
+  ElementType type_{};
+  int32_t device_ = 0, ordinal_ = 0;
+  std::optional<Launcher> launcher_;
+};
+
+// A plain C method: pybind11's own would take as long as what it calls.
+PyObject* launch_method(PyObject* self, PyObject* const* args, Py_ssize_t count) {
+  if (count != 8) {
+    PyErr_SetString(PyExc_TypeError, "launch takes 8 arguments");
+    return nullptr;
+  }
+  try {
+    const auto& launcher = py::cast<const TensorLauncher&>(py::handle(self));
+    return PyLong_FromLong(launcher.launch(args[0], args[1], args[2], args[3], args[4],
+                                           args[5] == Py_True, args[6] == Py_True,
+                                           args[7] == Py_True));
+  } catch (const std::exception& error) {
+    PyErr_SetString(PyExc_RuntimeError, error.what());
+    return nullptr;
+  }
+}
+
+}  // namespace
+
+void bind_launcher(py::module_& m) {
+  py::class_<TensorLauncher> type(m, "Launcher");
+  type.def(py::init<const py::capsule&, py::handle, py::handle, py::handle, int64_t, int64_t>(),
+           py::arg("exchange_api"), py::arg("crow_indices"), py::arg("col_indices"),
+           py::arg("values"), py::arg("rows"), py::arg("cols"));
+  static PyMethodDef launch = {
+      "launch", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(&launch_method)),
+      METH_FASTCALL, nullptr};
+  const auto method = py::reinterpret_steal<py::object>(
+      PyDescr_NewMethod(reinterpret_cast<PyTypeObject*>(type.ptr()), &launch));
+  if (!method) throw py::error_already_set();
+  type.attr("launch") = method;
+  type.attr("LEFT_TO_OPERATOR") = static_cast<int>(TensorLauncher::kLeftToOperator);
+  type.attr("LAUNCHED") = static_cast<int>(TensorLauncher::kLaunched);
+  type.attr("MOVED") = static_cast<int>(TensorLauncher::kMoved);
+}
+
+}  // namespace sparse_autotune
