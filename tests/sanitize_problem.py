@@ -1,6 +1,6 @@
 """Every CUDA variant on small ragged problems, for compute-sanitizer.
 
-    python tests/sanitize_problem.py               launch everything, check every result
+    python tests/sanitize_problem.py [TOOL]        launch everything, check every result
     python tests/sanitize_problem.py --all-tools   first that, then under each of the four tools
 
 A variant runs once for each dtype, operation, layout of b and kind of epilogue that it supports.
@@ -53,7 +53,18 @@ def _on_gpu(case):
     return dataclasses.replace(operands, a=a, b=b, bias=bias)
 
 
-def launch_all():
+def _left_out(tool, family, case):
+    """What a tool cannot look at: it sees what a vendor's kernels do to ours, and nothing of them.
+
+    Under racecheck cuBLAS's kernels fail (our part of those families uses no shared memory), and
+    to initcheck what a vendor's product wrote is unwritten memory when our epilogue reads it.
+    """
+    if family not in VENDOR_FAMILIES:
+        return False
+    return tool == "racecheck" or (tool == "initcheck" and bool(case.bias or case.activation))
+
+
+def launch_all(tool=None):
     """Forces each variant on the first problem of each kind that it supports; returns the names."""
     sparse_autotune.settings.mode = "off"
     # What the tolerance assumes; by default cuBLAS may add partial sums in the half type.
@@ -68,7 +79,8 @@ def launch_all():
             *(operands.a, operands.b, operands.bias, case.activation), linear=case.op == "linear"
         )
         for name, reason in legal.items():
-            if reason is None and (name, kind) not in done:
+            family = name.split("/")[0]
+            if reason is None and (name, kind) not in done and not _left_out(tool, family, case):
                 done.add((name, kind))
                 assert_close(operands.call(name), operands)
     return {name for name, _ in done}
@@ -99,7 +111,7 @@ def _start(tool, port, log):
     if tool == "initcheck":
         # What a vendor's kernel wrote counts as never written, as the filter passes over them.
         command += ["--check-api-memory-access", "no"]
-    command += [sys.executable, __file__]
+    command += [sys.executable, __file__, tool]
     return subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT)
 
 
@@ -145,4 +157,5 @@ if __name__ == "__main__":
         raise SystemExit("compute-sanitizer needs a GPU, and torch sees none")
     if "--all-tools" in sys.argv[1:]:
         sys.exit(_all_tools())
-    print(f"{len(launch_all())} variants launched, all results right")
+    tool = sys.argv[1] if len(sys.argv) > 1 else None
+    print(f"{len(launch_all(tool))} variants launched, all results right")
