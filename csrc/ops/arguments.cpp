@@ -3,7 +3,9 @@
 #include <torch/csrc/inductor/aoti_torch/c/shim.h>
 #include <torch/csrc/stable/ops.h>
 
+#include <algorithm>
 #include <stdexcept>
+#include <utility>
 
 #include "autotune/settings.h"
 #include "ops/dense_layout.h"
@@ -104,6 +106,15 @@ bool fold(Step& inner, const Step& outer) {
   if (outer.b != inner.b * inner.size || outer.c != inner.c * inner.size) return false;
   inner.size *= outer.size;
   return true;
+}
+
+// First and one-past-last byte that a tensor's elements touch.
+std::pair<uintptr_t, uintptr_t> extent(const Tensor& t) {
+  const auto begin = reinterpret_cast<uintptr_t>(t.data_ptr());
+  if (t.numel() == 0) return {begin, begin};
+  int64_t last = 0;
+  for (int64_t d = 0; d < t.dim(); ++d) last += (t.size(d) - 1) * t.stride(d);
+  return {begin, begin + static_cast<uintptr_t>(last + 1) * t.element_size()};
 }
 
 }  // namespace
@@ -207,6 +218,43 @@ std::optional<Product> bind_product(const MatmulArguments& a, const Tensor& resu
   product.pattern.ordinal = values.is_cpu() ? -1 : values.get_device_index();
   product.pattern.index_type = p.index_type;
   return product;
+}
+
+void check_out(const MatmulArguments& a, const Tensor& out, const std::vector<int64_t>& sizes) {
+  bool same = out.dim() == static_cast<int64_t>(sizes.size());
+  for (size_t d = 0; same && d < sizes.size(); ++d) {
+    same = out.size(static_cast<int64_t>(d)) == sizes[d];
+  }
+  if (!same) refuse("out must have the shape of the product; it is never resized");
+  int32_t wanted = 0, given = 0;
+  TORCH_ERROR_CODE_CHECK(aoti_torch_get_dtype(a.values.get(), &wanted));
+  TORCH_ERROR_CODE_CHECK(aoti_torch_get_dtype(out.get(), &given));
+  if (wanted != given) refuse("out must have the dtype of values");
+  if (out.is_cpu() != a.values.is_cpu() ||
+      (!out.is_cpu() && out.get_device_index() != a.values.get_device_index())) {
+    refuse("out must be on the device of values");
+  }
+  // Elements of `out` must be apart: sorted by stride, each dimension steps over the one below.
+  std::vector<std::pair<int64_t, int64_t>> steps;
+  for (int64_t d = 0; d < out.dim(); ++d) {
+    if (out.size(d) > 1) steps.emplace_back(out.stride(d), out.size(d));
+  }
+  std::sort(steps.begin(), steps.end());
+  int64_t reach = 1;
+  for (const auto& [stride, size] : steps) {
+    if (stride < reach) refuse("out must not overlap itself");
+    reach = stride * (size - 1) + reach;
+  }
+  const auto [begin, end] = extent(out);
+  const auto apart = [&, begin = begin, end = end](const Tensor& input) {
+    const auto [first, last] = extent(input);
+    if (begin < last && first < end) refuse("out must not overlap an input");
+  };
+  apart(a.crow_indices);
+  apart(a.col_indices);
+  apart(a.values);
+  apart(a.dense);
+  if (a.bias.has_value()) apart(*a.bias);
 }
 
 }  // namespace sparse_autotune

@@ -44,6 +44,10 @@ struct Product {
 // Sizes of the result as the user sees it.
 std::vector<int64_t> result_sizes(const MatmulArguments& arguments);
 
+// Raises where `out`, of those sizes, would not hold the result or overlaps an input or itself.
+void check_out(const MatmulArguments& arguments, const Tensor& out,
+               const std::vector<int64_t>& sizes);
+
 // `result` has result_sizes(); its strides are free. nullopt: a layout that no kernel writes
 // (neither rows nor columns contiguous), the caller goes through a contiguous one.
 std::optional<Product> bind_product(const MatmulArguments& arguments, const Tensor& result);

@@ -1,7 +1,9 @@
 // Every schema and every registration. Exported programs store these schemas: they are final.
 #include <torch/csrc/stable/library.h>
 
+#include "ops/bound.h"
 #include "ops/matmul.h"
+#include "ops/race.h"
 
 namespace sparse_autotune {
 namespace {

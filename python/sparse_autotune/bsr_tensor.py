@@ -27,8 +27,8 @@ from .matrix_checks import (
 if TYPE_CHECKING:
     import scipy.sparse
 
-# The short way to a product (see functional.py): the launcher, whether it is a CPU's, and what keeps
-# the memory that it knows.
+# The short way to a product (see functional.py): the launcher, whether it is a CPU's, and what
+# keeps the memory that it knows.
 Known = tuple[_tuner.Launcher, bool, tuple[Tensor, ...]]
 
 

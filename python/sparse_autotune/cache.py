@@ -101,7 +101,11 @@ def write(device_class: str, signature: str, text: str) -> Path | None:
         if not file.is_absolute():
             raise FileNotFoundError("there is no home directory: set SPARSE_AUTOTUNE_CACHE_DIR")
         file.parent.mkdir(parents=True, exist_ok=True)
-        _replace(file, text)
+        try:
+            _replace(file, text)
+        except FileNotFoundError:  # clear() took it away while it was being written
+            file.parent.mkdir(parents=True, exist_ok=True)
+            _replace(file, text)
     except OSError as error:
         _in_memory[file] = text
         _warn_of_directory(f"cannot be written ({error})")

@@ -171,6 +171,7 @@ def _launched(a: BsrTensor, b: Tensor) -> Tensor | None:
     if (
         _is_compiling()
         or type(b) is not Tensor
+        or b.layout is not torch.strided
         or b.is_neg()
         or (_is_grad_enabled() and (b.requires_grad or values.requires_grad))
         or _dispatch_modes()

@@ -1,0 +1,175 @@
+#include "ops/bound.h"
+
+#include <torch/csrc/inductor/aoti_torch/c/shim.h>
+#include <torch/csrc/stable/library.h>
+#include <torch/csrc/stable/ops.h>
+
+#include <algorithm>
+#include <string>
+
+#include "autotune/device.h"
+#include "autotune/settings.h"
+#include "plan/plan_cache.h"
+
+namespace sparse_autotune {
+namespace {
+
+// The plan of a pattern. Null while capturing a graph with a pattern never seen before: building
+// one would synchronise.
+std::shared_ptr<Plan> find_plan(const PatternKey& key, const Tensor& crow, const Tensor& col,
+                                void* stream, const Parallel& parallel, bool is_capturing) {
+  PlanCache& cache = PlanCache::instance();
+  const auto versions = versions_of(crow, col);
+  std::shared_ptr<Plan> plan = cache.find(key);
+  if (plan != nullptr && plan->versions() == versions) return plan;
+  if (is_capturing) return nullptr;
+  PatternFacts facts;
+  if (key.ordinal < 0) {
+    facts = check_pattern(key, parallel);
+  } else {
+    const Status status = check_pattern_cuda(key, stream, &facts);
+    if (!status) refuse(status.message());
+  }
+  if (facts.faults != 0) refuse(describe_faults(facts.faults));
+  auto owner = std::make_shared<std::pair<Tensor, Tensor>>(alias_of(crow), alias_of(col));
+  plan = std::make_shared<Plan>(key, facts, versions, std::move(owner));
+  cache.insert(plan);
+  return plan;
+}
+
+bool is_empty(const Problem& p) { return p.m == 0 || p.n == 0 || p.batch == 0; }
+
+void add_device(Bound& bound) {
+  Launch& l = bound.product.launch;
+  bound.generation = settings_generation();
+  if (bound.product.problem.device == DeviceType::kCuda) {
+    const int ordinal = bound.product.pattern.ordinal;
+    bound.device = &cuda_device(ordinal);
+    l.stream = current_stream(ordinal);
+    bound.is_capturing = capturing(l.stream);
+  } else {
+    l.parallel = torch_parallel();
+    bound.generation = decision_generation(bound.generation, l.parallel.threads);
+    bound.device = &cpu_device(l.parallel.threads);
+  }
+}
+
+void add_plan(Bound& bound) {
+  const Launch& l = bound.product.launch;
+  bound.plan = find_plan(bound.product.pattern, bound.product.kept_alive[1],
+                         bound.product.kept_alive[2], l.stream, l.parallel, bound.is_capturing);
+  if (bound.plan != nullptr) bound.product.problem.longest_row = bound.plan->facts().longest_row;
+}
+
+void call_in_place(const char* op, const Tensor& self) {
+  StableIValue stack[1] = {torch::stable::detail::from(self)};
+  TORCH_ERROR_CODE_CHECK(torch_call_dispatcher(op, "", stack, TORCH_ABI_VERSION));
+  static_cast<void>(torch::stable::detail::to<Tensor>(stack[0]));
+}
+
+// A product over no stored block: activation(bias), by torch alone.
+void write_without_blocks(const MatmulArguments& a, const Tensor& result) {
+  Tensor out = result;
+  if (a.bias.has_value()) {
+    const bool column = !a.sparse_right && a.dense.dim() > 1;
+    torch::stable::copy_(out, column ? torch::stable::unsqueeze(*a.bias, -1) : *a.bias);
+  } else {
+    torch::stable::zero_(out);
+  }
+  switch (static_cast<Activation>(a.activation)) {
+    case Activation::kNone:
+      break;
+    case Activation::kRelu:
+      call_in_place("aten::relu_", out);
+      break;
+    case Activation::kSilu:
+      call_in_place("aten::silu_", out);
+      break;
+    case Activation::kGelu:
+    case Activation::kGeluTanh: {
+      const bool tanh_form = a.activation == static_cast<int64_t>(Activation::kGeluTanh);
+      StableIValue stack[2] = {
+          torch::stable::detail::from(out),
+          torch::stable::detail::from(std::string(tanh_form ? "tanh" : "none"))};
+      TORCH_ERROR_CODE_CHECK(torch_call_dispatcher("aten::gelu_", "", stack, TORCH_ABI_VERSION));
+      static_cast<void>(torch::stable::detail::to<Tensor>(stack[0]));
+    }
+  }
+}
+
+std::vector<int64_t> contiguous_strides(const std::vector<int64_t>& sizes) {
+  std::vector<int64_t> strides(sizes.size());
+  int64_t stride = 1;
+  for (size_t d = sizes.size(); d-- > 0;) {
+    strides[d] = stride;
+    stride *= std::max<int64_t>(sizes[d], 1);
+  }
+  return strides;
+}
+
+Product must_bind(const MatmulArguments& a, const Tensor& result) {
+  auto product = bind_product(a, result);
+  if (!product) refuse("a result with neither contiguous rows nor contiguous columns");
+  return std::move(*product);
+}
+
+}  // namespace
+
+Tensor make_result(const MatmulArguments& a, const std::vector<int64_t>& sizes) {
+  const std::vector<int64_t> strides = contiguous_strides(sizes);
+  return empty_strided(a.values, sizes.data(), strides.data(), static_cast<int64_t>(sizes.size()));
+}
+
+std::optional<Bound> bind(const MatmulArguments& a, const Tensor& result) {
+  Product product = must_bind(a, result);
+  if (is_empty(product.problem)) return std::nullopt;
+  Bound bound{.product = std::move(product)};
+  add_device(bound);
+  add_plan(bound);
+  if (bound.product.problem.nnzb == 0) {  // also where k is 0
+    write_without_blocks(a, result);
+    return std::nullopt;
+  }
+  return bound;
+}
+
+Bound bind_for_questions(const MatmulArguments& a, const Tensor& result) {
+  Bound bound{.product = must_bind(a, result)};
+  add_device(bound);
+  if (!is_empty(bound.product.problem) && bound.product.problem.nnzb > 0) add_plan(bound);
+  return bound;
+}
+
+void prepare_pattern(const Tensor& crow, const Tensor& col, int64_t block_rows,
+                     int64_t block_cols) {
+  if (crow.dim() != 1 || col.dim() != 1 || !crow.is_contiguous() || !col.is_contiguous() ||
+      crow.size(0) != block_rows + 1) {
+    refuse("crow_indices must be a contiguous vector with block_rows + 1 entries");
+  }
+  int32_t crow_type = 0, col_type = 0;
+  TORCH_ERROR_CODE_CHECK(aoti_torch_get_dtype(crow.get(), &crow_type));
+  TORCH_ERROR_CODE_CHECK(aoti_torch_get_dtype(col.get(), &col_type));
+  if (crow_type != col_type || (crow_type != torch_dtype(IndexType::kInt32) &&
+                                crow_type != torch_dtype(IndexType::kInt64))) {
+    refuse("indices must share one dtype, int32 or int64");
+  }
+  if (crow.is_cpu() != col.is_cpu()) refuse("indices must be on one device");
+  if (col.size(0) == 0 || block_rows == 0) return;
+  const DeviceScope scope(crow);
+  PatternKey key{};
+  key.crow_indices = crow.data_ptr();
+  key.col_indices = col.data_ptr();
+  key.nnzb = col.size(0);
+  key.block_rows = block_rows;
+  key.block_cols = block_cols;
+  key.ordinal = crow.is_cpu() ? -1 : crow.get_device_index();
+  key.index_type =
+      crow_type == torch_dtype(IndexType::kInt64) ? IndexType::kInt64 : IndexType::kInt32;
+  void* stream = crow.is_cpu() ? nullptr : current_stream(key.ordinal);
+  if (stream != nullptr && capturing(stream)) {
+    refuse("a plan cannot be built while a CUDA graph is being captured");
+  }
+  find_plan(key, crow, col, stream, torch_parallel(), false);
+}
+
+}  // namespace sparse_autotune

@@ -1,0 +1,34 @@
+// A product with its plan: everything that a launch needs but the variant.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "ops/arguments.h"
+#include "plan/plan.h"
+
+namespace sparse_autotune {
+
+struct Bound {
+  Product product;
+  const Device* device = nullptr;
+  std::shared_ptr<Plan> plan;  // null while capturing a graph with a pattern never seen before
+  bool is_capturing = false;
+  uint64_t generation = 0;
+};
+
+// nullopt: nothing to launch, `result` is written already (or has no elements).
+std::optional<Bound> bind(const MatmulArguments& arguments, const Tensor& result);
+
+// The same without writing anything: for questions about variants, also of products without blocks.
+Bound bind_for_questions(const MatmulArguments& arguments, const Tensor& result);
+
+// Uninitialised and contiguous.
+Tensor make_result(const MatmulArguments& arguments, const std::vector<int64_t>& sizes);
+
+// Builds the pattern's plan ahead of the first product; raises when the indices break a rule.
+void prepare_pattern(const Tensor& crow_indices, const Tensor& col_indices, int64_t block_rows,
+                     int64_t block_cols);
+
+}  // namespace sparse_autotune

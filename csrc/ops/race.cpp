@@ -1,0 +1,74 @@
+#include "ops/race.h"
+
+#include <algorithm>
+#include <sstream>
+#include <vector>
+
+#include "autotune/registry.h"
+#include "autotune/settings.h"
+#include "autotune/tuner.h"
+#include "ops/bound.h"
+
+namespace sparse_autotune {
+namespace {
+
+std::vector<const Variant*> entrants_of(const Bound& bound, const std::string& list) {
+  if (list.empty()) return legal_variants(bound.product.problem, *bound.device);
+  std::vector<const Variant*> found;
+  std::istringstream names(list);
+  for (std::string name; std::getline(names, name, ',');) {
+    const auto selected = select_variants(name, bound.product.problem.device);
+    if (selected.empty()) refuse("variants: no variant or family is named '" + name + "'");
+    for (const Variant* v : selected) {
+      const Support support = legal(*v, bound.product.problem, *bound.device);
+      // Of a family, those that are legal; who is named in full must be.
+      if (!support && v->name() == name) refuse(name + " is not legal here: " + support.reason());
+      if (support && std::find(found.begin(), found.end(), v) == found.end()) found.push_back(v);
+    }
+  }
+  if (found.empty()) refuse("variants: none of " + list + " is legal here");
+  return found;
+}
+
+}  // namespace
+
+std::string race_text(const MatmulArguments& a, const RaceArguments& race) {
+  const std::vector<int64_t> sizes = result_sizes(a);
+  if (race.out.has_value()) check_out(a, *race.out, sizes);
+  const DeviceScope scope(a.values);
+  if (a.values.size(0) == 0) return "";  // bind() would write the result
+  // matmul_out() too turns to a contiguous result where no variant can write into `out`.
+  const bool direct = race.out.has_value() && bind_product(a, *race.out).has_value();
+  const Tensor result = direct ? *race.out : make_result(a, sizes);
+  std::optional<Bound> bound = bind(a, result);
+  if (!bound) return "";
+  if (bound->is_capturing) refuse("a race cannot run while a CUDA graph is being captured");
+  bound->product.launch.device = bound->device;
+  RaceOptions options;
+  const Settings current = settings();
+  options.budget_s = race.budget_s > 0 ? race.budget_s : current.budget_s;
+  options.rounds = static_cast<int>(race.rounds);
+  options.eliminate = race.eliminate;
+  options.timing = current.timing;
+  options.tuning_bytes = current.tuning_bytes;
+  const Record record =
+      race_now(bound->product.problem, *bound->device, bound->product.launch,
+               entrants_of(*bound, race.variants.value_or("")), options, race.save);
+  return to_text(record);
+}
+
+std::string legality_text(const MatmulArguments& a) {
+  const DeviceScope scope(a.values);
+  const Tensor result = make_result(a, result_sizes(a));
+  const Bound bound = bind_for_questions(a, result);
+  std::string text;
+  for (const Variant* v : all_variants()) {
+    if (v->device() != bound.product.problem.device) continue;
+    const Support support = legal(*v, bound.product.problem, *bound.device);
+    text +=
+        std::string(v->name()) + (support ? "\tok" : "\tunsupported\t" + support.reason()) + "\n";
+  }
+  return text;
+}
+
+}  // namespace sparse_autotune

@@ -1,0 +1,25 @@
+// What the tuner is asked through operators: a race now, and what is legal.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "ops/arguments.h"
+
+namespace sparse_autotune {
+
+struct RaceArguments {
+  std::optional<std::string> variants;  // names or families, comma-separated; none: all legal
+  int64_t rounds = 0;                   // 0: as many as the budget holds
+  double budget_s = 0;                  // 0: the setting
+  bool eliminate = true;
+  bool save = true;
+  std::optional<Tensor> out;  // not written: its layout is that of the result
+};
+// The text of the race's record, or "" when there is nothing to race (an empty product).
+std::string race_text(const MatmulArguments& arguments, const RaceArguments& race);
+
+// A line per variant of the operand's device: name \t ok, or name \t unsupported \t reason.
+std::string legality_text(const MatmulArguments& arguments);
+
+}  // namespace sparse_autotune
