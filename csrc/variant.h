@@ -104,6 +104,8 @@ struct Device {
   double fp32_tflops = 0;  // plain FMA rate; on a CPU, of all threads
   double fp64_tflops = 0;
   CpuIsa isa = CpuIsa::kBaseline;
+  // Why a processor that has AMX may not use it; empty: it may, or has none.
+  std::string amx_refused;
   int threads = 1;  // CPU threads that a launch may use
 };
 

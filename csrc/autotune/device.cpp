@@ -2,6 +2,8 @@
 
 #include <unistd.h>
 
+#include <cerrno>
+#include <cstring>
 #include <fstream>
 #include <map>
 #include <mutex>
@@ -17,17 +19,20 @@ namespace sparse_autotune {
 namespace {
 
 #if defined(__x86_64__)
-// AMX state is off until a process asks the kernel for it.
-bool amx_usable() {
+// AMX state is off until a process asks the kernel for it, once, for all of its threads.
+bool amx_usable(std::string* why_refused) {
   unsigned a = 0, b = 0, c = 0, d = 0;
   if (__get_cpuid_count(7, 0, &a, &b, &c, &d) == 0) return false;
   constexpr unsigned kAmxBf16 = 1u << 22, kAmxTile = 1u << 24;
   if ((d & kAmxBf16) == 0 || (d & kAmxTile) == 0) return false;
   constexpr long kRequestPermission = 0x1023, kTileData = 18;
-  return syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
+  if (syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0) return true;
+  *why_refused =
+      std::string("the operating system refused AMX to this process: ") + std::strerror(errno);
+  return false;
 }
 
-CpuIsa detect_isa() {
+CpuIsa detect_isa(std::string* amx_refused) {
   __builtin_cpu_init();
   const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
   const bool avx512 = avx2 && __builtin_cpu_supports("avx512f") &&
@@ -36,10 +41,10 @@ CpuIsa detect_isa() {
   if (!avx2) return CpuIsa::kBaseline;
   if (!avx512) return CpuIsa::kAvx2;
   if (!__builtin_cpu_supports("avx512bf16")) return CpuIsa::kAvx512;
-  return amx_usable() ? CpuIsa::kAmx : CpuIsa::kAvx512Bf16;
+  return amx_usable(amx_refused) ? CpuIsa::kAmx : CpuIsa::kAvx512Bf16;
 }
 #else
-CpuIsa detect_isa() { return CpuIsa::kBaseline; }
+CpuIsa detect_isa(std::string*) { return CpuIsa::kBaseline; }
 #endif
 
 std::string cpu_name() {
@@ -62,7 +67,7 @@ Device describe_cpu(int threads) {
     Device d;
     d.type = DeviceType::kCpu;
     d.name = cpu_name();
-    d.isa = detect_isa();
+    d.isa = detect_isa(&d.amx_refused);
     const long cache = sysconf(_SC_LEVEL3_CACHE_SIZE);
     d.l2_bytes = cache > 0 ? cache : int64_t{8} << 20;
     d.memory_bytes = int64_t{sysconf(_SC_PHYS_PAGES)} * sysconf(_SC_PAGE_SIZE);

@@ -29,7 +29,9 @@ struct MultiplyTask {
   int64_t out_stride;
   int rows;     // 1 ... Microkernels::rows
   int vectors;  // 1 ... Microkernels::vectors
+  void* state;  // kStateBytes of the thread's, zero before its first task: the level's own
 };
+inline constexpr int64_t kStateBytes = 64;
 
 // Copies rows of B into a strip (depth x width), widened or paired as the level wants it, with
 // zeros in the columns from `columns` to `width`.
@@ -65,12 +67,14 @@ struct Microkernels {
   // To accumulators; null when multiply() reads the values as they are stored.
   void (*widen)(const void* from, int64_t count, void* to);
   void (*store)(const StoreTask&);
+  void (*release)();  // after a thread's last task
 };
 
 // Null when the level has no code for that type, or the processor is not an x86-64.
 const Microkernels* avx2_kernels(DType dtype);
 const Microkernels* avx512_kernels(DType dtype);
 const Microkernels* avx512_bf16_kernels(DType dtype);
+const Microkernels* amx_kernels(DType dtype);
 
 // Block-index arrays of either type.
 struct Indices {

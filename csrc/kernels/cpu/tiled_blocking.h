@@ -8,10 +8,20 @@
 namespace sparse_autotune::cpu_tiled {
 
 inline constexpr int64_t kSpanRows = 64;
-inline constexpr int64_t kChunkBytes = 16 << 10;   // half of the smallest L1 in use
-inline constexpr int64_t kPackedBytes = 64 << 20;  // panels packed at a time
+// Of panels packed at a time: scratch below glibc's largest mmap threshold (32 MB) is mapped once,
+// not page by page in every launch.
+inline constexpr int64_t kPackedBytes = 24 << 20;
+inline constexpr int64_t kOwnPanelBytes = 1 << 20;  // half of an L2 of 2 MB
+inline constexpr int64_t kLineBytes = 64;
 
-enum class Source : uint8_t { kInPlace, kBlock, kPanel };
+enum class Source : uint8_t { kInPlace, kBlock, kPanel, kOwnPanel };
+
+// What a variant chooses.
+struct Cut {
+  Source source;
+  int64_t panel_columns;  // at most
+  int64_t chunk_bytes;    // of B in a chunk of one strip
+};
 
 inline int64_t round_up(int64_t x, int64_t to) { return ceil_div(x, to) * to; }
 
@@ -28,32 +38,64 @@ struct Blocking {
   int64_t chunk_blocks;  // whole blocks in a chunk, or 0: a chunk is a part of a block
   int64_t slots;
   int64_t strip_bytes, panel_bytes, group;  // of packed panels; panels packed at a time
+  int64_t packed_bytes;                     // of all packed panels
   int64_t tile_bytes, values_bytes, copy_bytes, slot_bytes;
 };
 
+// A team of threads is not worth waking for less than kTeamUs of one thread's work; then each
+// should have kSlotUs. Rates as in autotune/device.cpp, at the half that is usual.
+inline int64_t count_slots(const Problem& p, const Device& d) {
+  constexpr double kTeamUs = 8, kSlotUs = 2;
+  const double peak = p.dtype == DType::kFloat64 ? d.fp64_tflops : d.fp32_tflops;
+  const double us =
+      d.threads * roofline_us(nnz_flops(p), 0.5 * peak, compulsory_bytes(p), d.memory_gbps, 0);
+  if (us < kTeamUs) return 1;
+  return std::clamp<int64_t>(static_cast<int64_t>(us / kSlotUs), 1, std::max(d.threads, 1));
+}
+
+// Panels of one matrix, of nearly equal width: the widest that are narrow enough, and for a
+// thread's own panels a number that all threads share evenly.
+inline int64_t count_panels(const Problem& p, const Cut& cut, int64_t lanes, int64_t slots,
+                            int64_t vector_bytes) {
+  const int64_t vectors = std::max<int64_t>(ceil_div(p.n, lanes), 1);
+  int64_t widest = cut.panel_columns / lanes;
+  if (cut.source != Source::kOwnPanel) return ceil_div(vectors, widest);
+  widest = std::clamp<int64_t>(kOwnPanelBytes / std::max<int64_t>(vector_bytes, 1), 1, widest);
+  const int64_t fewest = ceil_div(vectors, widest);
+  const int64_t even = round_up(fewest * p.batch, slots);
+  return even % p.batch == 0 && even / p.batch <= vectors ? even / p.batch : fewest;
+}
+
 inline Blocking make_blocking(const Problem& p, const Device& d, const Microkernels& kernels,
-                              Source source, int64_t panel_columns) {
+                              const Cut& cut) {
   Blocking s{};
   s.acc_bytes = p.dtype == DType::kFloat64 ? 8 : 4;
-  s.strip = kernels.lanes * std::min(kernels.vectors, ceil_div(p.n, kernels.lanes));
-  s.strips = std::min(std::max<int64_t>(panel_columns / s.strip, 1), ceil_div(p.n, s.strip));
-  s.panel_columns = s.strips * s.strip;
-  s.panels = ceil_div(p.n, s.panel_columns);
+  s.slots = count_slots(p, d);
+  const int64_t vector_bytes = p.k / kernels.pair * kernels.lanes * s.acc_bytes;
+  s.panels = count_panels(p, cut, kernels.lanes, s.slots, vector_bytes);
+  const int64_t vectors = ceil_div(std::max<int64_t>(ceil_div(p.n, kernels.lanes), 1), s.panels);
+  s.panel_columns = vectors * kernels.lanes;
+  s.panels = std::max<int64_t>(ceil_div(p.n, s.panel_columns), 1);
+  s.strip = kernels.lanes * std::min(kernels.vectors, vectors);
+  s.strips = ceil_div(s.panel_columns, s.strip);
   s.span_rows = std::min(p.block_m, kSpanRows);
   s.spans = ceil_div(p.block_m, s.span_rows);
-  const int64_t depth = kChunkBytes / (s.strip * s.acc_bytes) * kernels.pair / 32 * 32;
+  const int64_t depth = cut.chunk_bytes / (s.strip * s.acc_bytes) * kernels.pair / 32 * 32;
   s.chunk_blocks = depth / p.block_k;
   s.depth = s.chunk_blocks > 0 ? s.chunk_blocks * p.block_k : depth;
-  s.slots = std::max(d.threads, 1);
   // A strip more than a power of two apart: its neighbours map to other cache sets.
   s.strip_bytes = round_up(p.k / kernels.pair * s.strip * s.acc_bytes, 256) + 256;
   s.panel_bytes = s.strips * s.strip_bytes;
   s.group = std::clamp<int64_t>(kPackedBytes / s.panel_bytes, 1, s.panels * p.batch);
+  s.packed_bytes = s.panel_bytes * (cut.source == Source::kPanel      ? s.group
+                                    : cut.source == Source::kOwnPanel ? s.slots
+                                                                      : 0);
   s.tile_bytes = round_up(s.strips * s.span_rows * s.strip * s.acc_bytes, 64);
   s.values_bytes = kernels.widen == nullptr ? 0 : s.span_rows * s.depth * s.acc_bytes;
-  s.copy_bytes =
-      source != Source::kPanel ? s.strips * s.depth / kernels.pair * s.strip * s.acc_bytes : 0;
-  s.slot_bytes = round_up(1024 * 8, 64) + round_up(s.tile_bytes, 64) +
+  s.copy_bytes = cut.source == Source::kBlock || cut.source == Source::kInPlace
+                     ? s.strips * s.depth / kernels.pair * s.strip * s.acc_bytes
+                     : 0;
+  s.slot_bytes = kLineBytes + kStateBytes + kSpanRows * 8 + round_up(s.tile_bytes, 64) +
                  round_up(s.values_bytes, 64) + round_up(s.copy_bytes, 64);
   s.slot_bytes = round_up(s.slot_bytes, 256) + 256;
   return s;

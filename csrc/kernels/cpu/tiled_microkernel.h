@@ -83,7 +83,12 @@ template <class V, class S>
 SPARSE_AUTOTUNE_TARGET void pack_rows(const PackTask& t) {
   const typename S::Type* from = static_cast<const typename S::Type*>(t.b);
   typename V::Acc* to = static_cast<typename V::Acc*>(t.strip);
+  constexpr int64_t kRowsAhead = 8, kLine = 64 / static_cast<int64_t>(sizeof(*from));
   for (int64_t kk = 0; kk < t.depth; ++kk, from += t.ldb, to += t.width) {
+    // Rows lie too far apart for the hardware to foresee the next.
+    for (int64_t i = 0; i < t.columns; i += kLine) {
+      __builtin_prefetch(from + kRowsAhead * t.ldb + i);
+    }
     int64_t c = 0;
     for (; c + V::kLanes <= t.columns; c += V::kLanes) V::store(to + c, S::load(from + c));
     if (c < t.columns) {

@@ -1,8 +1,8 @@
 // How cpu_tiled divides a product among threads: by stored blocks, not by rows.
 //
 // A unit is a span of rows of one block row. Units lie on a line, each as long as its row has
-// blocks, plus one; slots are equal parts of that line and a unit belongs to the slot in which it
-// starts. Every output element is thus computed by one slot, in the order of its blocks, whatever
+// blocks, plus one; the line is cut into equal parts and a unit belongs to the part in which it
+// starts. Every output element is thus computed by one thread, in the order of its blocks, whatever
 // the number of threads: results do not depend on it.
 #pragma once
 
@@ -13,18 +13,18 @@ namespace sparse_autotune::cpu_tiled {
 class Partition {
  public:
   // `spans` units per block row; the line is repeated `copies` times (column panels, batches).
-  Partition(Indices crow_indices, int64_t rows, int64_t spans, int64_t copies, int64_t slots)
+  Partition(Indices crow_indices, int64_t rows, int64_t spans, int64_t copies, int64_t parts)
       : crow_(crow_indices),
         rows_(rows),
         spans_(spans),
         length_((crow_indices[rows] + rows) * spans),
         copies_(copies),
-        slots_(slots) {}
+        parts_(parts) {}
 
-  // Calls visit(copy, block_row, span) for every unit of the slot.
+  // Calls visit(copy, block_row, span) for every unit of the part.
   template <typename Visit>
-  void for_each_unit(int64_t slot, Visit&& visit) const {
-    const int64_t begin = boundary(slot), end = boundary(slot + 1);
+  void for_each_unit(int64_t part, Visit&& visit) const {
+    const int64_t begin = boundary(part), end = boundary(part + 1);
     if (begin >= end) return;
     for (int64_t copy = begin / length_; copy < copies_ && copy * length_ < end; ++copy) {
       visit_part(copy, std::max<int64_t>(begin - copy * length_, 0),
@@ -34,9 +34,9 @@ class Partition {
 
  private:
   // In two steps, so that no product of large numbers overflows.
-  int64_t boundary(int64_t slot) const {
+  int64_t boundary(int64_t part) const {
     const int64_t total = length_ * copies_;
-    return total / slots_ * slot + total % slots_ * slot / slots_;
+    return total / parts_ * part + total % parts_ * part / parts_;
   }
   int64_t start(int64_t row) const { return (crow_[row] + row) * spans_; }
 
@@ -59,7 +59,7 @@ class Partition {
   }
 
   Indices crow_;
-  int64_t rows_, spans_, length_, copies_, slots_;
+  int64_t rows_, spans_, length_, copies_, parts_;
 };
 
 }  // namespace sparse_autotune::cpu_tiled

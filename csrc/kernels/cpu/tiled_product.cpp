@@ -1,0 +1,346 @@
+// One launch of cpu_tiled: how its threads walk the product; tiled.cpp explains the terms.
+#include "kernels/cpu/tiled_product.h"
+
+#include <atomic>
+#include <cstring>
+
+#include "half.h"
+#include "kernels/activation.h"
+#include "kernels/cpu/tiled_partition.h"
+
+namespace sparse_autotune::cpu_tiled {
+namespace {
+
+template <typename T>
+const char* at(const T* base, int64_t bytes) {
+  return reinterpret_cast<const char*>(base) + bytes;
+}
+
+constexpr int64_t kPackedRows = 64;  // of B, packed at a time
+constexpr int64_t kPartsPerSlot = 4;
+
+class Product {
+ public:
+  Product(const Problem& p, const Launch& l, const Microkernels& kernels, Source source,
+          const Blocking& blocking)
+      : p_(p),
+        l_(l),
+        kernels_(kernels),
+        source_(source),
+        s_(blocking),
+        crow_{l.crow_indices, p.index_type == IndexType::kInt64},
+        columns_{l.col_indices, p.index_type == IndexType::kInt64},
+        element_(size_of(p.dtype)) {
+    slots_ = static_cast<char*>(l.workspace);
+    packed_ = slots_ + s_.slots * s_.slot_bytes;
+    direct_ = element_ == s_.acc_bytes && p.c_layout == Layout::kRowMajor &&
+              p.activation == Activation::kNone;
+  }
+
+  void run() {
+    const int64_t total = s_.panels * p_.batch, rows = p_.m / p_.block_m;
+    if (source_ == Source::kOwnPanel) {
+      const Partition all(crow_, rows, s_.spans, 1, 1);
+      for_each_part(total, [&](const Slot& memory, int64_t i) {
+        const Panel panel = panel_at(i, memory.packed);
+        for (int64_t row = 0; row < p_.k; row += kPackedRows) pack_rows(panel, row);
+        all.for_each_unit(0, [&](int64_t, int64_t block_row, int64_t span) {
+          run_span(memory, panel, block_row, span);
+        });
+      });
+      return;
+    }
+    const int64_t group = source_ == Source::kPanel ? s_.group : total;
+    for (int64_t first = 0; first < total; first += group) {
+      const int64_t panels = std::min(group, total - first);
+      const auto panel = [&](int64_t i) {
+        return panel_at(first + i, packed_ + i * s_.panel_bytes);
+      };
+      if (source_ == Source::kPanel) {
+        const int64_t pieces = ceil_div(p_.k, kPackedRows);
+        parallel_for(l_.parallel, 0, panels * pieces, ceil_div(panels * pieces, s_.slots),
+                     [&](int64_t begin, int64_t end) {
+                       for (int64_t i = begin; i < end; ++i) {
+                         pack_rows(panel(i / pieces), i % pieces * kPackedRows);
+                       }
+                     });
+      }
+      const int64_t parts = s_.slots == 1 ? 1 : s_.slots * kPartsPerSlot;
+      const Partition partition(crow_, rows, s_.spans, panels, parts);
+      for_each_part(parts, [&](const Slot& memory, int64_t part) {
+        partition.for_each_unit(part, [&](int64_t i, int64_t row, int64_t span) {
+          run_span(memory, panel(i), row, span);
+        });
+      });
+    }
+  }
+
+ private:
+  struct Slot {
+    int64_t* next_part;  // of the slot's parts that none has taken
+    char* state;         // the level's
+    char* bias;
+    char* tile;    // [strip][row][column] accumulators
+    char* values;  // widened values of a chunk
+    char* copy;    // B's rows of a chunk
+    char* packed;  // the slot's own panel
+  };
+  struct Panel {
+    int64_t batch, first_column, columns;  // columns of C that exist
+    char* packed;
+  };
+  // Rows [k0, k0 + depth) of each of the blocks [block, block + count).
+  struct Chunk {
+    int64_t block, count, k0, depth;
+    bool first, last;
+  };
+
+  Panel panel_at(int64_t i, char* packed) const {
+    const int64_t first = i % s_.panels * s_.panel_columns;
+    return {i / s_.panels, first, std::min(s_.panel_columns, p_.n - first), packed};
+  }
+  const char* b_at(const Panel& panel, int64_t row, int64_t column) const {
+    const int64_t offset =
+        panel.batch * p_.b_batch_stride +
+        (p_.b_layout == Layout::kRowMajor ? row * p_.ldb + column : column * p_.ldb + row);
+    return at(l_.b, offset * element_);
+  }
+  int64_t vectors(int64_t columns) const { return ceil_div(columns, kernels_.lanes); }
+
+  void pack_rows(const Panel& panel, int64_t row) const {
+    for (int64_t c = 0; c < panel.columns; c += s_.strip) {
+      pack(panel, row, std::min(kPackedRows, p_.k - row), c,
+           panel.packed + c / s_.strip * s_.strip_bytes +
+               row / kernels_.pair * s_.strip * s_.acc_bytes);
+    }
+  }
+
+  void pack(const Panel& panel, int64_t row, int64_t depth, int64_t c, void* to) const {
+    PackTask task{};
+    task.b = b_at(panel, row, panel.first_column + c);
+    task.ldb = p_.ldb;
+    task.layout = p_.b_layout;
+    task.depth = depth;
+    task.columns = std::min(s_.strip, panel.columns - c);
+    task.width = s_.strip;
+    task.strip = to;
+    kernels_.pack(task);
+  }
+
+  // Calls visit(slot's memory, part) for each part. A slot takes its own parts in order, then what
+  // others have left: neither a slow core nor the partition's rounding keeps all others waiting.
+  template <typename Visit>
+  void for_each_part(int64_t parts, Visit&& visit) const {
+    const auto first_part = [&](int64_t slot) { return parts * slot / s_.slots; };
+    for (int64_t slot = 0; slot < s_.slots; ++slot) *slot_at(slot).next_part = first_part(slot);
+    parallel_for(l_.parallel, 0, s_.slots, 1, [&](int64_t begin, int64_t end) {
+      for (int64_t slot = begin; slot < end; ++slot) {
+        const Slot memory = slot_at(slot);
+        std::memset(memory.state, 0, kStateBytes);
+        for (int64_t i = 0; i < s_.slots; ++i) {
+          const int64_t owner = (slot + i) % s_.slots, last = first_part(owner + 1);
+          const std::atomic_ref<int64_t> next(*slot_at(owner).next_part);
+          for (int64_t part = next++; part < last; part = next++) visit(memory, part);
+        }
+        if (kernels_.release != nullptr) kernels_.release();
+      }
+    });
+  }
+
+  Slot slot_at(int64_t slot) const {
+    Slot memory{};
+    char* base = slots_ + slot * s_.slot_bytes;
+    memory.next_part = reinterpret_cast<int64_t*>(base);
+    memory.state = base + kLineBytes;
+    memory.bias = memory.state + kStateBytes;
+    memory.tile = memory.bias + kSpanRows * 8;
+    memory.values = memory.tile + round_up(s_.tile_bytes, 64);
+    memory.copy = memory.values + round_up(s_.values_bytes, 64);
+    memory.packed = packed_ + slot * s_.panel_bytes;
+    return memory;
+  }
+
+  void run_span(const Slot& memory, const Panel& panel, int64_t row, int64_t span) const {
+    const int64_t r0 = span * s_.span_rows;
+    const int64_t rows = std::min(s_.span_rows, p_.block_m - r0);
+    load_bias(memory, row * p_.block_m + r0, rows);
+    const int64_t first = crow_[row], last = crow_[row + 1];
+    if (first == last) {
+      run_chunk(memory, panel, row, r0, rows, {first, 0, 0, 0, true, true});
+      return;
+    }
+    const int64_t step = std::max<int64_t>(s_.chunk_blocks, 1);
+    for (int64_t block = first; block < last; block += step) {
+      const int64_t count = std::min(step, last - block);
+      const int64_t depth = s_.chunk_blocks > 0 ? p_.block_k : s_.depth;
+      for (int64_t k0 = 0; k0 < p_.block_k; k0 += depth) {
+        const int64_t part = std::min(depth, p_.block_k - k0);
+        run_chunk(memory, panel, row, r0, rows,
+                  {block, count, k0, part, block == first && k0 == 0,
+                   block + count == last && k0 + part == p_.block_k});
+      }
+    }
+  }
+
+  void run_chunk(const Slot& memory, const Panel& panel, int64_t row, int64_t r0, int64_t rows,
+                 const Chunk& chunk) const {
+    MultiplyTask task{};
+    const int64_t block_elements = p_.block_m * p_.block_k;
+    const char* values =
+        at(l_.values, (chunk.block * block_elements + r0 * p_.block_k + chunk.k0) * element_);
+    task.block_stride = block_elements / kernels_.pair;
+    task.row_stride = p_.block_k / kernels_.pair;
+    if (kernels_.widen != nullptr) {
+      widen_values(memory, values, rows, chunk);
+      values = memory.values;
+      task.block_stride = rows * chunk.depth;
+      task.row_stride = chunk.depth;
+    }
+    task.state = memory.state;
+    task.columns = columns_.from(chunk.block);
+    task.wide_columns = columns_.wide;
+    task.count = chunk.count;
+    task.depth = chunk.depth / kernels_.pair;
+    task.b_row_stride = s_.strip;
+    task.b_block_stride = p_.block_k / kernels_.pair * s_.strip;
+    const int64_t strip_tile = s_.span_rows * s_.strip * s_.acc_bytes;
+    for (int64_t c = 0; c < panel.columns; c += s_.strip) {
+      const int64_t columns = std::min(s_.strip, panel.columns - c);
+      const int64_t packed_k0 = chunk.k0 / kernels_.pair * s_.strip * s_.acc_bytes;
+      if (source_ == Source::kPanel || source_ == Source::kOwnPanel) {
+        task.b = panel.packed + c / s_.strip * s_.strip_bytes + packed_k0;
+      } else if (source_ == Source::kInPlace && columns % kernels_.lanes == 0) {
+        task.b = b_at(panel, chunk.k0, panel.first_column + c);
+        task.b_row_stride = p_.ldb;
+        task.b_block_stride = p_.block_k * p_.ldb;
+      } else {
+        char* copy = memory.copy + c / s_.strip * (s_.copy_bytes / s_.strips);
+        const int64_t bytes = chunk.depth / kernels_.pair * s_.strip * s_.acc_bytes;
+        for (int64_t i = 0; i < chunk.count; ++i) {
+          pack(panel, columns_[chunk.block + i] * p_.block_k + chunk.k0, chunk.depth, c,
+               copy + i * bytes);
+        }
+        task.b = copy;
+        task.columns = nullptr;
+        task.b_row_stride = s_.strip;
+        task.b_block_stride = task.depth * s_.strip;
+      }
+      task.vectors = static_cast<int>(vectors(columns));
+      char* tile = memory.tile + c / s_.strip * strip_tile;
+      char* c_at = static_cast<char*>(l_.c) +
+                   (panel.batch * p_.c_batch_stride +
+                    (row * p_.block_m + r0) * (p_.c_layout == Layout::kRowMajor ? p_.ldc : 1) +
+                    (panel.first_column + c) * (p_.c_layout == Layout::kRowMajor ? 1 : p_.ldc)) *
+                       element_;
+      const bool direct = direct_ && chunk.last && columns % kernels_.lanes == 0;
+      multiply_rows(task, values, rows, chunk.first, memory.bias, tile, direct ? c_at : tile,
+                    direct ? p_.ldc : s_.strip);
+      if (chunk.last && !direct) finish(tile, rows, columns, c_at);
+    }
+  }
+
+  // The span's rows in tiles of nearly equal height: 17 rows are 6 + 6 + 5, not 8 + 8 + 1.
+  void multiply_rows(MultiplyTask& task, const char* values, int64_t rows, bool first,
+                     const char* bias, const char* tile, char* out, int64_t out_stride) const {
+    const int64_t tiles = ceil_div(rows, kernels_.rows);
+    task.init_stride = s_.strip;
+    task.out_stride = out_stride;
+    const int64_t a_row =
+        task.row_stride * kernels_.pair * (kernels_.widen ? s_.acc_bytes : element_);
+    for (int64_t i = 0; i < tiles; ++i) {
+      const int64_t r = rows * i / tiles;
+      task.rows = static_cast<int>(rows * (i + 1) / tiles - r);
+      task.values = values + r * a_row;
+      task.bias = bias + r * s_.acc_bytes;
+      task.init = first ? nullptr : tile + r * s_.strip * s_.acc_bytes;
+      task.out = out + r * out_stride * s_.acc_bytes;
+      kernels_.multiply(task);
+    }
+  }
+
+  void widen_values(const Slot& memory, const char* values, int64_t rows,
+                    const Chunk& chunk) const {
+    for (int64_t i = 0; i < chunk.count; ++i) {
+      const char* from = values + i * p_.block_m * p_.block_k * element_;
+      char* to = memory.values + i * rows * chunk.depth * s_.acc_bytes;
+      if (chunk.depth == p_.block_k) {
+        kernels_.widen(from, rows * chunk.depth, to);
+        continue;
+      }
+      for (int64_t r = 0; r < rows; ++r) {
+        kernels_.widen(from + r * p_.block_k * element_, chunk.depth,
+                       to + r * chunk.depth * s_.acc_bytes);
+      }
+    }
+  }
+
+  void load_bias(const Slot& memory, int64_t row, int64_t rows) const {
+    for (int64_t r = 0; r < rows; ++r) {
+      const int64_t i = row + r;
+      switch (p_.dtype) {
+        case DType::kFloat16:
+          reinterpret_cast<float*>(memory.bias)[r] =
+              p_.has_bias ? to_float(static_cast<const Half*>(l_.bias)[i]) : 0;
+          break;
+        case DType::kBFloat16:
+          reinterpret_cast<float*>(memory.bias)[r] =
+              p_.has_bias ? to_float(static_cast<const BFloat16*>(l_.bias)[i]) : 0;
+          break;
+        case DType::kFloat32:
+          reinterpret_cast<float*>(memory.bias)[r] =
+              p_.has_bias ? static_cast<const float*>(l_.bias)[i] : 0;
+          break;
+        case DType::kFloat64:
+          reinterpret_cast<double*>(memory.bias)[r] =
+              p_.has_bias ? static_cast<const double*>(l_.bias)[i] : 0;
+          break;
+      }
+    }
+  }
+
+  template <typename T>
+  void activate_tile(char* tile, int64_t rows, int64_t columns) const {
+    for (int64_t r = 0; r < rows; ++r) {
+      T* row = reinterpret_cast<T*>(tile) + r * s_.strip;
+      for (int64_t c = 0; c < columns; ++c) row[c] = activate(row[c], p_.activation);
+    }
+  }
+
+  void finish(char* tile, int64_t rows, int64_t columns, char* c) const {
+    if (p_.activation != Activation::kNone) {
+      if (p_.dtype == DType::kFloat64) {
+        activate_tile<double>(tile, rows, columns);
+      } else {
+        activate_tile<float>(tile, rows, columns);
+      }
+    }
+    StoreTask task{};
+    task.tile = tile;
+    task.tile_stride = s_.strip;
+    task.rows = rows;
+    task.columns = columns;
+    task.c = c;
+    task.ldc = p_.ldc;
+    task.layout = p_.c_layout;
+    kernels_.store(task);
+  }
+
+  const Problem& p_;
+  const Launch& l_;
+  const Microkernels& kernels_;
+  Source source_;
+  const Blocking s_;
+  Indices crow_, columns_;
+  int64_t element_;
+  char* slots_;
+  char* packed_;
+  bool direct_;
+};
+
+}  // namespace
+
+void run_product(const Problem& p, const Launch& l, const Microkernels& kernels, const Cut& cut) {
+  Product(p, l, kernels, cut.source, make_blocking(p, *l.device, kernels, cut)).run();
+}
+
+}  // namespace sparse_autotune::cpu_tiled
