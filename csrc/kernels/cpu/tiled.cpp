@@ -82,8 +82,8 @@ constexpr Level kAvx512Bf16{CpuIsa::kAvx512Bf16, "AVX512-BF16", avx512_bf16_kern
 constexpr Level kAmx{CpuIsa::kAmx, "AMX", amx_kernels, 4.0};
 
 // Chunks of half of the smallest L1 in use; AMX's loads and stores of sums want deeper ones.
-constexpr Cut kInPlace{Source::kInPlace, 192, 16 << 10};
-constexpr Cut kBlock{Source::kBlock, 192, 16 << 10};
+constexpr Cut kInPlace{Source::kInPlace, 768, 16 << 10};
+constexpr Cut kBlock{Source::kBlock, 384, 16 << 10};
 constexpr Cut kPanel{Source::kPanel, 192, 16 << 10};
 constexpr Cut kOwnPanel{Source::kOwnPanel, 192, 16 << 10};
 constexpr Cut kAmxBlock{Source::kBlock, 256, 32 << 10};

@@ -12,6 +12,7 @@ inline constexpr int64_t kSpanRows = 64;
 // not page by page in every launch.
 inline constexpr int64_t kPackedBytes = 24 << 20;
 inline constexpr int64_t kOwnPanelBytes = 1 << 20;  // half of an L2 of 2 MB
+inline constexpr int64_t kUnitsPerSlot = 4;  // at least, of block rows (or spans) times panels
 inline constexpr int64_t kLineBytes = 64;
 
 enum class Source : uint8_t { kInPlace, kBlock, kPanel, kOwnPanel };
@@ -53,13 +54,19 @@ inline int64_t count_slots(const Problem& p, const Device& d) {
   return std::clamp<int64_t>(static_cast<int64_t>(us / kSlotUs), 1, std::max(d.threads, 1));
 }
 
-// Panels of one matrix, of nearly equal width: the widest that are narrow enough, and for a
-// thread's own panels a number that all threads share evenly.
-inline int64_t count_panels(const Problem& p, const Cut& cut, int64_t lanes, int64_t slots,
-                            int64_t vector_bytes) {
-  const int64_t vectors = std::max<int64_t>(ceil_div(p.n, lanes), 1);
-  int64_t widest = cut.panel_columns / lanes;
-  if (cut.source != Source::kOwnPanel) return ceil_div(vectors, widest);
+// Panels of one matrix, of nearly equal width: the widest that are narrow enough, but enough of
+// them for all threads where there are few rows, and for a thread's own panels a number that all
+// threads share evenly.
+inline int64_t count_panels(const Problem& p, const Cut& cut, const Microkernels& kernels,
+                            int64_t slots, int64_t spans, int64_t vector_bytes) {
+  const int64_t vectors = std::max<int64_t>(ceil_div(p.n, kernels.lanes), 1);
+  int64_t widest = cut.panel_columns / kernels.lanes;
+  if (cut.source != Source::kOwnPanel) {
+    const int64_t units = std::max<int64_t>(p.m / p.block_m * spans * p.batch, 1);
+    const int64_t wanted = slots == 1 ? 1 : ceil_div(kUnitsPerSlot * slots, units);
+    return std::max(ceil_div(vectors, widest),
+                    std::min(wanted, ceil_div(vectors, kernels.vectors)));
+  }
   widest = std::clamp<int64_t>(kOwnPanelBytes / std::max<int64_t>(vector_bytes, 1), 1, widest);
   const int64_t fewest = ceil_div(vectors, widest);
   const int64_t even = round_up(fewest * p.batch, slots);
@@ -72,14 +79,14 @@ inline Blocking make_blocking(const Problem& p, const Device& d, const Microkern
   s.acc_bytes = p.dtype == DType::kFloat64 ? 8 : 4;
   s.slots = count_slots(p, d);
   const int64_t vector_bytes = p.k / kernels.pair * kernels.lanes * s.acc_bytes;
-  s.panels = count_panels(p, cut, kernels.lanes, s.slots, vector_bytes);
+  s.span_rows = std::min(p.block_m, kSpanRows);
+  s.spans = ceil_div(p.block_m, s.span_rows);
+  s.panels = count_panels(p, cut, kernels, s.slots, s.spans, vector_bytes);
   const int64_t vectors = ceil_div(std::max<int64_t>(ceil_div(p.n, kernels.lanes), 1), s.panels);
   s.panel_columns = vectors * kernels.lanes;
   s.panels = std::max<int64_t>(ceil_div(p.n, s.panel_columns), 1);
   s.strip = kernels.lanes * std::min(kernels.vectors, vectors);
   s.strips = ceil_div(s.panel_columns, s.strip);
-  s.span_rows = std::min(p.block_m, kSpanRows);
-  s.spans = ceil_div(p.block_m, s.span_rows);
   const int64_t depth = cut.chunk_bytes / (s.strip * s.acc_bytes) * kernels.pair / 32 * 32;
   s.chunk_blocks = depth / p.block_k;
   s.depth = s.chunk_blocks > 0 ? s.chunk_blocks * p.block_k : depth;
