@@ -75,6 +75,8 @@ sanitize: build  ## compute-sanitizer over one small ragged problem per configur
 .PHONY: wheel
 wheel: $(READY)  ## dist/: an sdist, and a wheel built from that sdist
 	$(call say,Building the sdist and from it the wheel)
+	$(PY) -c 'import build.__main__' 2>/dev/null ||
+	{ echo '$(PY) has no module "build" (pip install build)' >&2; exit 1; }
 	rm -rf dist
 	$(PY) -m build --no-isolation --outdir dist
 

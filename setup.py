@@ -63,10 +63,15 @@ class Cuda:
     version: str
     reason: str
 
-    @property
-    def home(self) -> Path:
-        assert self.nvcc is not None
-        return self.nvcc.resolve().parent.parent
+    def folders(self, cxx: str) -> tuple[list[str], list[str]]:
+        """Where nvcc itself finds headers and libraries: what is on PATH may be a script elsewhere,
+        and NVIDIA's, conda's and PyPI's packages are laid out differently."""
+        said = run([str(self.nvcc), "--dryrun", "-ccbin", cxx, "-x", "cu", "-c", os.devnull]).stderr
+        lines = dict(re.findall(r"^#\$ (INCLUDES|LIBRARIES)=(.*)$", said, re.MULTILINE))
+        return (
+            re.findall(r'"-I([^"]+)"', lines.get("INCLUDES", "")),
+            re.findall(r'"-L([^"]+)"', lines.get("LIBRARIES", "")),
+        )
 
 
 def find_nvcc() -> Path | None:
@@ -142,26 +147,45 @@ def parse_architectures(text: str) -> Architectures:
     return Architectures(text, portable, hopper)
 
 
+def first_error(made: subprocess.CompletedProcess[str]) -> str:
+    """What a sentence has room for of a compiler's messages."""
+    lines = [line.strip() for line in (made.stderr + made.stdout).splitlines() if line.strip()]
+    wrong = [line for line in lines if re.search("error|fatal|cannot find", line)]
+    return (wrong or lines or [f"exit status {made.returncode}"])[0]
+
+
 def check_toolchain(cxx: str, cuda: Cuda, scratch: Path) -> None:
     """One clear sentence instead of a page of template errors."""
     scratch.mkdir(parents=True, exist_ok=True)
     if shutil.which(cxx) is None:
         raise CompileError(f"no C++ compiler: {cxx} is not on PATH (install g++ or set CXX)")
+    headers = Path(sysconfig.get_paths()["include"])
+    if not (headers / "Python.h").is_file():
+        raise CompileError(f"{headers} has no Python.h (install Python's headers: python3-dev)")
+    shared = ["-std=c++20", "-shared", "-o", str(scratch / "probe.so")]
     probe = scratch / "probe.cpp"
-    probe.write_text("#include <span>\nint first(std::span<int> s) { return s[0]; }\n")
-    made = run([cxx, "-std=c++20", "-c", str(probe), "-o", str(scratch / "probe.o")])
+    # `using enum` came with g++ 11, <span> before it.
+    probe.write_text(
+        "#include <span>\nenum class E { kOne };\n"
+        "int first(std::span<int> s) { using enum E; return s[static_cast<int>(kOne)]; }\n"
+    )
+    made = run([cxx, *shared, "-fPIC", str(probe)])
     if made.returncode != 0:
-        raise CompileError(f"{cxx} cannot compile C++20, g++ 11 or newer can: {made.stderr[-300:]}")
+        raise CompileError(
+            f"{cxx} cannot compile C++20; g++ 11 or newer can (set CXX): {first_error(made)}"
+        )
     if cuda.nvcc is None:
         return
     probe = scratch / "probe.cu"
-    probe.write_text("#include <span>\n__global__ void f(int* p) { *p = 1; }\n")
-    command = [str(cuda.nvcc), "-std=c++20", "-ccbin", cxx, "-c", str(probe)]
-    made = run([*command, "-o", str(scratch / "probe.cu.o")])
+    probe.write_text(
+        "#include <cusparse.h>\n#include <span>\n__global__ void f(int* p) { *p = 1; }\n"
+    )
+    made = run([str(cuda.nvcc), *shared, "-Xcompiler=-fPIC", "-ccbin", cxx, str(probe)])
     if made.returncode != 0:
         raise CompileError(
-            f"nvcc {cuda.version} cannot compile with {cxx} (an unsupported compiler? Set CXX, or "
-            f"SPARSE_AUTOTUNE_CUDA=0 to build for the CPU): {(made.stderr + made.stdout)[-300:]}"
+            f"nvcc {cuda.version} with {cxx} cannot compile what the CUDA code needs (install what "
+            "the toolkit lacks, set CXX to a compiler that it supports, or SPARSE_AUTOTUNE_CUDA=0 "
+            f"to build for the CPU): {first_error(made)}"
         )
 
 
@@ -276,8 +300,9 @@ def write_build(
     host.append("-Wno-restrict")  # false alarms on std::string in GCC 12 (GCC bug 105329)
     if os.environ.get("SPARSE_AUTOTUNE_WERROR") == "1":
         host.append("-Werror")
-    if cuda.nvcc:
-        host += [f"-isystem{cuda.home}/include", f"-isystem{cuda.home}/include/cccl"]
+    cuda_includes, cuda_libraries = cuda.folders(cxx) if cuda.nvcc else ([], [])
+    for folder in cuda_includes:
+        host += [f"-isystem{folder}", f"-isystem{folder}/cccl"]
     info = {
         "VERSION": version(),
         "CUDA_VERSION": cuda.version,
@@ -316,6 +341,7 @@ def write_build(
             hopper_only = path.stem.endswith("_sm90")
             flags = [*common, *(architectures.hopper if hopper_only else architectures.portable)]
             flags += ["--expt-relaxed-constexpr", "-lineinfo", "-Xfatbin=-compress-all"]
+            flags.append("--threads=2")  # two architectures at a time: a lone changed kernel's wait
             flags += ["-Xcompiler=-fPIC,-fvisibility=hidden,-pthread"]
             flags += ["-Xptxas=-warn-spills,-Werror"]
             flags.append("-diag-suppress=2810")  # sees [[nodiscard]] ignored in assignments
@@ -330,7 +356,8 @@ def write_build(
     # Hidden archives: the static CUDA runtime must not meet torch's own copy of its symbols.
     link += ["-ltorch_cpu", "-lc10", "-Wl,--exclude-libs,ALL", "-Wl,--no-undefined", "-pthread"]
     if cuda.nvcc:
-        link += [f"-L{cuda.home}/lib64", "-lcudart_static", "-lrt", "-ldl"]
+        link += [f"-L{folder}" for folder in cuda_libraries]
+        link += ["-lcudart_static", "-lrt", "-ldl"]
     commands.add(library, "link", objects, link)
 
     binding_flags = [*host, f"-isystem{pybind11_include}"]

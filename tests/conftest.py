@@ -1,6 +1,7 @@
 """What every test gets: a cache of its own, default settings, fixed seeds, the marker `gpu`."""
 
 import os
+import pathlib
 import tempfile
 import zlib
 
@@ -52,6 +53,19 @@ def pytest_configure(config):
     reason = _why_no_gpu()
     if config.getoption("--require-gpu") and reason is not None:
         raise pytest.UsageError(f"--require-gpu: {reason}")
+
+
+# There while a test runs: after a crash .ci/run says whose name it holds.
+_running = pathlib.Path(__file__).parent.parent / "build" / "running_test"
+
+
+def pytest_runtest_logstart(nodeid):
+    _running.parent.mkdir(exist_ok=True)
+    _running.write_text(f"{nodeid}\n")
+
+
+def pytest_runtest_logfinish():
+    _running.unlink(missing_ok=True)
 
 
 _left_out = pytest.StashKey[int]()
