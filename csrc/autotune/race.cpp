@@ -5,6 +5,9 @@
 #include <cmath>
 #include <ctime>
 #include <memory>
+#include <set>
+#include <string_view>
+#include <vector>
 
 #include "autotune/bench.h"
 #include "autotune/signature.h"
@@ -80,9 +83,10 @@ class Race {
       : runners_(runners), bench_(bench), options_(options), start_(Clock::now()) {}
 
   void run() {
-    for (size_t i = 0; i < runners_.size() && !bench_.is_broken(); ++i) {
-      progress(0.3 * static_cast<double>(i) / static_cast<double>(runners_.size()), runners_[i]);
-      qualify(runners_[i]);
+    const std::vector<Runner*> order = one_of_each_family_first();
+    for (size_t i = 0; i < order.size() && !bench_.is_broken(); ++i) {
+      progress(0.3 * static_cast<double>(i) / static_cast<double>(order.size()), *order[i]);
+      qualify(*order[i]);
     }
     const int most = options_.rounds > 0 ? options_.rounds : kMaxRounds;
     const int least = std::min(most, kMinRounds);
@@ -109,6 +113,20 @@ class Race {
 
  private:
   double seconds() const { return std::chrono::duration<double>(Clock::now() - start_).count(); }
+
+  // A budget that runs out leaves out configurations, not families.
+  std::vector<Runner*> one_of_each_family_first() const {
+    std::vector<Runner*> order;
+    std::set<std::string_view> seen;
+    for (Runner& r : runners_) {  // the cheapest of all is the first
+      const bool hopeless = r.estimate_us > kHopeless * runners_.front().estimate_us;
+      if (!hopeless && seen.insert(r.variant->family()).second) order.push_back(&r);
+    }
+    for (Runner& r : runners_) {
+      if (std::find(order.begin(), order.end(), &r) == order.end()) order.push_back(&r);
+    }
+    return order;
+  }
 
   void progress(double fraction, const Runner& runner) const {
     if (options_.progress) options_.progress(fraction, runner.variant->name());

@@ -203,6 +203,17 @@ void hopeless_estimates_are_skipped() {
   CHECK(run(e, {&hopeless}).winner == "b/hopeless");
 }
 
+void configurations_do_not_crowd_out_a_family() {
+  const Example e;
+  // A launch takes a quarter of the budget, and the first variant is launched twice to begin with.
+  const Fake first("a/1", 30e3, 150e3), second("a/2", 31e3, 150e3), third("a/3", 32e3, 150e3);
+  const Fake other("b/only", 60e3, 20e3);
+  RaceOptions options;
+  options.budget_s = 0.6;
+  const Record r = run(e, {&first, &second, &third, &other}, options);
+  CHECK(r.winner == "b/only");
+}
+
 void the_text_form_keeps_everything() {
   const Example e;
   const Fake fast("a/fast", 1, 20), slow("b/slow", 2, 500);
@@ -225,6 +236,7 @@ int main() {
   all_wrong_means_no_winner();
   memory_is_bounded();
   hopeless_estimates_are_skipped();
+  configurations_do_not_crowd_out_a_family();
   the_text_form_keeps_everything();
   std::puts("all passed");
 }
