@@ -169,6 +169,12 @@ void parallel_for(const Parallel& parallel, int64_t begin, int64_t end, int64_t 
       const_cast<void*>(static_cast<const void*>(std::addressof(f))));
 }
 
+// A block row and its stored blocks, [begin, end). As many as there are block rows, the longest
+// first (but for small differences), are a row order: it depends on the indices alone.
+struct alignas(16) OrderedRow {
+  int32_t row, begin, end, unused;
+};
+
 // The data of one product. Pointers are to device memory on a GPU. `stream` is a cudaStream_t.
 struct Launch {
   const void* crow_indices = nullptr;
@@ -179,6 +185,8 @@ struct Launch {
   void* c = nullptr;
   void* workspace = nullptr;  // workspace_bytes() of scratch, 256-byte aligned
   void* prepared = nullptr;   // prepared_bytes() written by prepare(), 256-byte aligned
+  // Where a variant asked for it, rows are uneven and it could be built; in device memory.
+  const OrderedRow* row_order = nullptr;
   void* stream = nullptr;
   const Device* device = nullptr;
   Parallel parallel;
@@ -217,6 +225,9 @@ class Variant {
   // for, and timed with, every launch.
   virtual int64_t prepared_bytes(const Problem&, const Device&) const { return 0; }
   virtual Status prepare(const Problem&, const Launch&) const { return Status::ok(); }
+
+  // Whether launch() makes use of Launch::row_order.
+  virtual bool wants_row_order(const Problem&) const { return false; }
 
   virtual bool deterministic() const { return true; }
   // Multiplies blocks that are not stored, so an infinity in B may become NaN in C.

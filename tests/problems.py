@@ -118,6 +118,39 @@ def _layouts():
     yield Problem("one_row_of_blocks", m=16, n=1, b_layout="column")
 
 
+def _large_blocks():
+    """Blocks that tensor cores take from shared memory, rectangular ones too, with rows of uneven
+    length; n in whole units of 16 bytes and not; b and the result in either layout."""
+    products = (
+        (136, "row", "row", "matmul"), (264, "row", "column", "matmul"),
+        (264, "column", "row", "matmul"), (520, "row", "row", "matmul"),
+        (37, "row", "row", "linear"), (300, "row", "row", "linear"), (200, "row", "row", "linear"),
+    )  # fmt: skip
+    for i, block in enumerate(((64, 64), (128, 128), (64, 128), (128, 64), (192, 64), (128, 192))):
+        for j, (n, b_layout, out_layout, op) in enumerate(products):
+            yield Problem(
+                f"large_{block[0]}x{block[1]}-{op}-{n}-{b_layout}-{out_layout}",
+                m=block[0] * 3,
+                k=block[1] * 4,
+                n=n,
+                block=block,
+                dtype=(BF16, HALF)[(i + j) % 2],
+                index_dtype=(torch.int32, torch.int64)[j % 2],
+                pattern=("skewed", "uniform", "empty_rows", "one_dense_row")[(i + j) % 4],
+                b_layout=b_layout,
+                out_layout=out_layout,
+                bias=j % 3 == 1,
+                activation=(None, "gelu", None, "relu")[(i + 2 * j) % 4],
+                op=op,
+            )
+    for dtype in (BF16, HALF):
+        for batch in ((3,), (2, 3)):
+            yield Problem(f"large-batch_{len(batch)}-{_name(dtype)}", 256, 384, 72, (128, 128),
+                          dtype, batch=batch, pattern="skewed")  # fmt: skip
+    # More blocks in a row than column indices are fetched at once.
+    yield Problem("long_rows-block_64", 128, 4480, 136, (64, 64), BF16, density=0.8)
+
+
 def _batches():
     for dtype in (BF16, FP32):
         for batch in ((1,), (3,), (2, 3), (2, 1, 2)):
@@ -204,6 +237,7 @@ CASES = tuple(
         _widths,
         _patterns,
         _layouts,
+        _large_blocks,
         _batches,
         _epilogues,
         _linears,

@@ -1,11 +1,12 @@
 """Every case with every variant of the device, forced: right, or refused with a reason."""
 
+import math
 import pathlib
 import re
 
 import pytest
 import torch
-from problems import CASES, TF32_CASES
+from problems import BF16, CASES, TF32_CASES, Problem
 from reference import PoisonedOut, assert_close, make
 
 import sparse_autotune
@@ -89,6 +90,28 @@ def test_case(case, device, variant):
         with pytest.raises(ValueError, match=re.escape(reason)):
             operands.call(variant, out=out.tensor)
         assert_nothing_written(out)
+
+
+@pytest.mark.parametrize(("device", "variant"), VARIANTS)
+@pytest.mark.parametrize("b_layout", ["row", "column"])
+@pytest.mark.parametrize("n", [132, 133, 136])
+def test_nothing_is_written_between_rows(n, b_layout, device, variant):
+    """Rows begin at multiples of 16 bytes, as TMA wants them, and end anywhere."""
+    problem = Problem(f"between-{n}", 192, 256, n, (64, 64), BF16)
+    operands = make(problem, device)
+    buffer = torch.full((192, 144), math.nan, dtype=BF16, device=device)
+    out, b = buffer[:, :n], torch.full((256, 144), math.nan, dtype=BF16, device=device)[:, :n]
+    b.copy_(operands.b)
+    if b_layout == "column":
+        b = b.T.contiguous().T
+    try:
+        sparse_autotune.matmul(operands.a, b, out=out, variant=variant)
+    except (RuntimeError, ValueError) as error:
+        assert "not legal" in str(error)
+        assert bool(buffer.isnan().all())
+        return
+    assert_close(out, operands)
+    assert bool(buffer[:, n:].isnan().all())
 
 
 @pytest.mark.gpu

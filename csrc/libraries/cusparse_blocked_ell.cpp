@@ -29,6 +29,12 @@ Status describe(const Problem& p, void* prepared, SparseMatrix& a) {
                    "cusparseCreateBlockedEll");
 }
 
+// Seen on an H200 for row-major C (torch 2.11, CUDA 13.0); the mirrored case is refused unseen.
+bool overruns_rows(const Problem& p) {
+  const int64_t length = p.c_layout == Layout::kRowMajor ? p.n : p.m;
+  return p.b_layout != p.c_layout && length % 8 != 0 && p.ldc > length;
+}
+
 class CuSparseBlockedEll final : public Variant {
  public:
   CuSparseBlockedEll(std::string_view name, cusparseSpMMAlg_t algorithm)
@@ -55,6 +61,11 @@ class CuSparseBlockedEll final : public Variant {
       return Support::no("padding every block row to " + std::to_string(p.longest_row) +
                          " blocks makes more than " + std::to_string(kMaximumPadding) +
                          " times the " + std::to_string(p.nnzb) + " stored blocks");
+    }
+    if (overruns_rows(p)) {
+      return Support::no(
+          "cuSPARSE's Blocked-ELL overwrites what lies behind C's rows (columns) when their length "
+          "is no multiple of 8 and B has the other layout");
     }
     const int64_t padded_cols = p.longest_row * p.block_k;
     if (p.k > INT32_MAX || padded_cols > INT32_MAX / p.m || !dense_fits_int32(p)) {

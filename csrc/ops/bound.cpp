@@ -10,6 +10,7 @@
 #include "autotune/device.h"
 #include "autotune/settings.h"
 #include "plan/plan_cache.h"
+#include "plan/row_order.h"
 
 namespace sparse_autotune {
 namespace {
@@ -138,6 +139,30 @@ Bound bind_for_questions(const MatmulArguments& a, const Tensor& result) {
   add_device(bound);
   if (!is_empty(bound.product.problem) && bound.product.problem.nnzb > 0) add_plan(bound);
   return bound;
+}
+
+std::shared_ptr<FrozenCopy> add_row_order(Bound& bound,
+                                          const std::vector<const Variant*>& variants) {
+  const Problem& p = bound.product.problem;
+  const bool wanted = std::any_of(variants.begin(), variants.end(),
+                                  [&](const Variant* v) { return v->wants_row_order(p); });
+  if (!wanted || bound.plan == nullptr) return nullptr;
+  std::shared_ptr<FrozenCopy> order = bound.plan->row_order();
+  if (order == nullptr) {
+    const PatternKey& key = bound.plan->key();
+    const PatternFacts& facts = bound.plan->facts();
+    if (bound.is_capturing || !row_order_pays(key, facts, p)) return nullptr;
+    void* stream = bound.product.launch.stream;
+    Status status = Status::ok();
+    order = make_pattern_copy(*bound.device, row_order_bytes(key), stream, &status);
+    if (order == nullptr) return nullptr;  // no memory: rows are taken as they come
+    status = build_row_order_cuda(key, facts, stream, static_cast<OrderedRow*>(order->data()));
+    if (status) status = wait_for_copy(*bound.device, stream);
+    if (!status) refuse(status.message());
+    bound.plan->remember_row_order(order);
+  }
+  bound.product.launch.row_order = static_cast<const OrderedRow*>(order->data());
+  return order;
 }
 
 void prepare_pattern(const Tensor& crow, const Tensor& col, int64_t block_rows,

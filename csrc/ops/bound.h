@@ -24,6 +24,11 @@ std::optional<Bound> bind(const MatmulArguments& arguments, const Tensor& result
 // The same without writing anything: for questions about variants, also of products without blocks.
 Bound bind_for_questions(const MatmulArguments& arguments, const Tensor& result);
 
+// The pattern's row order, built if it is not there yet, and put into the product's launch, if one
+// of `variants` wants it; null where there is none.
+std::shared_ptr<FrozenCopy> add_row_order(Bound& bound,
+                                          const std::vector<const Variant*>& variants);
+
 // Uninitialised and contiguous.
 Tensor make_result(const MatmulArguments& arguments, const std::vector<int64_t>& sizes);
 

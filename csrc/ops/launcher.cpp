@@ -107,7 +107,10 @@ bool Launcher::launch(const Call& call) const {
     if (copy == nullptr) return false;
     l.prepared = copy->data();
   }
+  FrozenCopy* const order = decision->row_order.get();
+  if (order != nullptr) l.row_order = static_cast<const OrderedRow*>(order->data());
   const Status status = decision->variant->launch(p, l);
+  if (order != nullptr) order->used_by(l.stream);
   if (copy != nullptr) copy->used_by(l.stream);
   if (!status) {
     throw std::runtime_error("sparse_autotune: " + std::string(decision->variant->name()) +

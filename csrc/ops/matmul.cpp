@@ -2,6 +2,7 @@
 
 #include <torch/csrc/stable/ops.h>
 
+#include "autotune/registry.h"
 #include "autotune/settings.h"
 #include "autotune/signature.h"
 #include "autotune/tuner.h"
@@ -22,11 +23,21 @@ std::string selector_of(const MatmulArguments& a) {
 Decision decide(Bound& bound, const std::string& forced) {
   const Problem& p = bound.product.problem;
   bound.product.launch.device = bound.device;
+  // Before the race, whose entrants use it too.
+  std::shared_ptr<FrozenCopy> order;
+  if (p.device == DeviceType::kCuda) {
+    order = add_row_order(bound, forced.empty() ? legal_variants(p, *bound.device)
+                                                : select_variants(forced, p.device));
+  }
   const Choice choice = choose(p, *bound.device, bound.product.launch, forced, bound.is_capturing);
   if (choice.variant == nullptr) refuse(choice.error);
+  const bool ordered = choice.variant->wants_row_order(p);
   const Decision decision{choice.variant, choice.variant->workspace_bytes(p, *bound.device),
-                          choice.variant->prepared_bytes(p, *bound.device)};
-  if (choice.final && forced.empty() && bound.plan != nullptr) {
+                          choice.variant->prepared_bytes(p, *bound.device),
+                          ordered ? order : nullptr};
+  // Behind a capture the row order, which could not be built in it, will be.
+  const bool final = choice.final && (!ordered || order != nullptr || !bound.is_capturing);
+  if (final && forced.empty() && bound.plan != nullptr) {
     bound.plan->remember(p, bound.generation, decision);
   }
   return decision;
@@ -57,6 +68,10 @@ void launch(Bound& bound, const Decision& d) {
   const Problem& p = bound.product.problem;
   Launch l = bound.product.launch;
   l.device = bound.device;
+  l.row_order = nullptr;
+  if (d.row_order != nullptr) {
+    l.row_order = static_cast<const OrderedRow*>(d.row_order->data());
+  }
   const auto copy = frozen_copy(bound, d, l);
   const int64_t scratch = ceil_div(d.workspace_bytes, kAlignment) * kAlignment;
   const int64_t bytes = scratch + (copy == nullptr ? d.prepared_bytes : 0);
@@ -94,6 +109,7 @@ void launch(Bound& bound, const Decision& d) {
     }
   }
   if (copy != nullptr) copy->used_by(l.stream);
+  if (d.row_order != nullptr) d.row_order->used_by(l.stream);
   if (!status) {
     refuse(std::string(d.variant->name()) + " failed on " + describe(p) + ": " + status.message());
   }

@@ -51,9 +51,11 @@ std::string race_text(const MatmulArguments& a, const RaceArguments& race) {
   options.eliminate = race.eliminate;
   options.timing = current.timing;
   options.tuning_bytes = current.tuning_bytes;
-  const Record record =
-      race_now(bound->product.problem, *bound->device, bound->product.launch,
-               entrants_of(*bound, race.variants.value_or("")), options, race.save);
+  const auto entrants = entrants_of(*bound, race.variants.value_or(""));
+  const auto order = add_row_order(*bound, entrants);
+  const Record record = race_now(bound->product.problem, *bound->device, bound->product.launch,
+                                 entrants, options, race.save);
+  if (order != nullptr) order->used_by(bound->product.launch.stream);
   return to_text(record);
 }
 

@@ -13,7 +13,8 @@ std::atomic<int64_t>& frozen_byte_count() {
 
 #ifndef SPARSE_AUTOTUNE_WITH_CUDA
 std::shared_ptr<FrozenCopy> make_frozen_copy_cuda(const Device&, int64_t, void*,
-                                                  std::shared_ptr<const void>, Status* status) {
+                                                  std::shared_ptr<const void>,
+                                                  std::atomic<int64_t>*, Status* status) {
   *status = Status::failed(StatusCode::kOutOfMemory, "this build has no CUDA");
   return nullptr;
 }
@@ -48,7 +49,8 @@ std::shared_ptr<FrozenCopy> make_frozen_copy(const Device& device, int64_t bytes
                                              std::shared_ptr<const void> values_owner,
                                              Status* status) {
   if (device.type == DeviceType::kCuda) {
-    return detail::make_frozen_copy_cuda(device, bytes, stream, std::move(values_owner), status);
+    return detail::make_frozen_copy_cuda(device, bytes, stream, std::move(values_owner),
+                                         &detail::frozen_byte_count(), status);
   }
   constexpr size_t kAlignment = 256;
   void* data = std::aligned_alloc(kAlignment, static_cast<size_t>(ceil_div(bytes, 256) * 256));
@@ -57,6 +59,11 @@ std::shared_ptr<FrozenCopy> make_frozen_copy(const Device& device, int64_t bytes
     return nullptr;
   }
   return std::make_shared<HostCopy>(data, bytes, std::move(values_owner));
+}
+
+std::shared_ptr<FrozenCopy> make_pattern_copy(const Device& device, int64_t bytes, void* stream,
+                                              Status* status) {
+  return detail::make_frozen_copy_cuda(device, bytes, stream, nullptr, nullptr, status);
 }
 
 Status wait_for_copy(const Device& device, void* stream) {

@@ -1,4 +1,5 @@
-// A copy of frozen values in a variant's own form (densified, Blocked-ELL, repacked).
+// Memory that is written once and read by many launches: a copy of frozen values in a variant's own
+// form (densified, Blocked-ELL, repacked), or a pattern's row order.
 #pragma once
 
 #include <atomic>
@@ -9,7 +10,7 @@
 
 namespace sparse_autotune {
 
-// Memory of a frozen copy. It is freed once every stream and CUDA graph that used it is done.
+// It is freed once every stream and CUDA graph that used it is done.
 class FrozenCopy {
  public:
   virtual ~FrozenCopy() = default;
@@ -28,6 +29,9 @@ class FrozenCopy {
 std::shared_ptr<FrozenCopy> make_frozen_copy(const Device& device, int64_t bytes, void* stream,
                                              std::shared_ptr<const void> values_owner,
                                              Status* status);
+// For what is derived from a pattern alone: the plan cache counts it, frozen_bytes() does not.
+std::shared_ptr<FrozenCopy> make_pattern_copy(const Device& device, int64_t bytes, void* stream,
+                                              Status* status);
 
 // Waits until `stream` has filled a copy, so that any stream may read it.
 Status wait_for_copy(const Device& device, void* stream);
@@ -37,9 +41,10 @@ int64_t frozen_bytes();
 
 namespace detail {
 std::atomic<int64_t>& frozen_byte_count();
+// `count`: where the bytes are counted; null: nowhere.
 std::shared_ptr<FrozenCopy> make_frozen_copy_cuda(const Device& device, int64_t bytes, void* stream,
                                                   std::shared_ptr<const void> values_owner,
-                                                  Status* status);
+                                                  std::atomic<int64_t>* count, Status* status);
 Status wait_for_copy_cuda(void* stream);
 }  // namespace detail
 

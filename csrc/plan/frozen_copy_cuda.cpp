@@ -1,4 +1,4 @@
-// Frozen copies on a GPU: freed in stream order behind every use, and kept by CUDA graphs that read
+// Such copies on a GPU: freed in stream order behind every use, and kept by CUDA graphs that read
 // them.
 #include <cuda_runtime_api.h>
 
@@ -41,11 +41,12 @@ cudaGraph_t capturing_graph(cudaStream_t stream) {
 
 class DeviceCopy final : public FrozenCopy, public std::enable_shared_from_this<DeviceCopy> {
  public:
-  DeviceCopy(int ordinal, void* data, int64_t bytes, std::shared_ptr<const void> owner)
-      : ordinal_(ordinal), owner_(std::move(owner)) {
+  DeviceCopy(int ordinal, void* data, int64_t bytes, std::shared_ptr<const void> owner,
+             std::atomic<int64_t>* count)
+      : ordinal_(ordinal), owner_(std::move(owner)), count_(count) {
     data_ = data;
     bytes_ = bytes;
-    detail::frozen_byte_count() += bytes;
+    if (count_ != nullptr) *count_ += bytes;
   }
 
   ~DeviceCopy() override {
@@ -61,7 +62,7 @@ class DeviceCopy final : public FrozenCopy, public std::enable_shared_from_this<
     }
     for (const auto& [used_on, event] : last_use_) cudaEventDestroy(event);
     cudaSetDevice(current);
-    detail::frozen_byte_count() -= bytes_;
+    if (count_ != nullptr) *count_ -= bytes_;
   }
 
   void used_by(void* stream_handle) override {
@@ -98,6 +99,7 @@ class DeviceCopy final : public FrozenCopy, public std::enable_shared_from_this<
 
   const int ordinal_;
   const std::shared_ptr<const void> owner_;
+  std::atomic<int64_t>* const count_;
   std::mutex mutex_;
   std::map<void*, cudaEvent_t> last_use_;
 };
@@ -108,12 +110,12 @@ namespace detail {
 
 std::shared_ptr<FrozenCopy> make_frozen_copy_cuda(const Device& device, int64_t bytes, void* stream,
                                                   std::shared_ptr<const void> values_owner,
-                                                  Status* status) {
+                                                  std::atomic<int64_t>* count, Status* status) {
   release_waiting();
   void* data = nullptr;
   *status = pool_allocate(device.ordinal, bytes, stream, &data);
   if (!*status) return nullptr;
-  return std::make_shared<DeviceCopy>(device.ordinal, data, bytes, std::move(values_owner));
+  return std::make_shared<DeviceCopy>(device.ordinal, data, bytes, std::move(values_owner), count);
 }
 
 Status wait_for_copy_cuda(void* stream) {

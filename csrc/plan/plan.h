@@ -2,6 +2,7 @@
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <cstring>
 #include <map>
 #include <memory>
@@ -23,6 +24,7 @@ struct Decision {
   const Variant* variant = nullptr;
   int64_t workspace_bytes = 0;
   int64_t prepared_bytes = 0;
+  std::shared_ptr<FrozenCopy> row_order;  // null: the variant wants none, or there is none
 };
 
 // What decisions depend on besides the problem: settings and, on a CPU, threads.
@@ -69,12 +71,21 @@ class Plan {
                      std::shared_ptr<FrozenCopy> copy);
   void drop_copies(const void* values);
 
+  // The row order, once one has been built.
+  std::shared_ptr<FrozenCopy> row_order();
+  // Of several threads that build one, the first is remembered.
+  void remember_row_order(std::shared_ptr<FrozenCopy> order);
+
+  // What the plan keeps alive for its pattern: index tensors and row order.
+  int64_t bytes() const;
+
  private:
   const PatternKey key_;
   const PatternFacts facts_;
   const std::array<int64_t, 2> versions_;
   const std::shared_ptr<const void> owner_;
 
+  std::atomic<int64_t> order_bytes_{0};
   std::mutex mutex_;
   uint64_t generation_ = 0;
   std::unordered_map<Problem, Decision, ProblemHash, ProblemEqual> decisions_;
@@ -84,6 +95,7 @@ class Plan {
     return {values, variant, p.block_m, p.block_k, p.dtype, p.transpose};
   }
   std::map<CopyKey, std::shared_ptr<FrozenCopy>> copies_;
+  std::shared_ptr<FrozenCopy> row_order_;
 };
 
 }  // namespace sparse_autotune

@@ -11,10 +11,6 @@ namespace {
 constexpr size_t kMaxPlans = 1024;
 constexpr int64_t kDefaultByteBound = int64_t{1} << 30;
 
-int64_t index_bytes(const PatternKey& key) {
-  return (key.nnzb + key.block_rows + 1) * size_of(key.index_type);
-}
-
 }  // namespace
 
 struct PlanCache::State {
@@ -22,22 +18,28 @@ struct PlanCache::State {
   std::mutex mutex;
   Order order;
   std::unordered_map<PatternKey, Order::iterator, PatternKeyHash> plans;
-  int64_t bytes = 0;
   int64_t byte_bound = kDefaultByteBound;
+
+  int64_t bytes() const {
+    int64_t sum = 0;
+    for (const auto& plan : order) sum += plan->bytes();
+    return sum;
+  }
 
   // What was removed, to be destroyed by the caller after the lock is given up.
   std::shared_ptr<Plan> remove(Order::iterator it) {
     std::shared_ptr<Plan> plan = *it;
     plans.erase(plan->key());
     order.erase(it);
-    bytes -= index_bytes(plan->key());
     return plan;
   }
 
   std::vector<std::shared_ptr<Plan>> shrink() {
     std::vector<std::shared_ptr<Plan>> removed;
-    while (order.size() > 1 && (order.size() > kMaxPlans || bytes > byte_bound)) {
+    int64_t left = bytes();
+    while (order.size() > 1 && (order.size() > kMaxPlans || left > byte_bound)) {
       removed.push_back(remove(std::prev(order.end())));
+      left -= removed.back()->bytes();
     }
     return removed;
   }
@@ -65,7 +67,6 @@ void PlanCache::insert(std::shared_ptr<Plan> plan) {
   const std::lock_guard<std::mutex> lock(state_->mutex);
   const auto there = state_->plans.find(plan->key());
   if (there != state_->plans.end()) removed.push_back(state_->remove(there->second));
-  state_->bytes += index_bytes(plan->key());
   state_->order.push_front(plan);
   state_->plans[plan->key()] = state_->order.begin();
   for (auto& old : state_->shrink()) removed.push_back(std::move(old));
@@ -105,12 +106,11 @@ void PlanCache::clear() {
   const std::lock_guard<std::mutex> lock(state_->mutex);
   state_->plans.clear();
   removed.swap(state_->order);
-  state_->bytes = 0;
 }
 
 PlanCache::Use PlanCache::use() const {
   const std::lock_guard<std::mutex> lock(state_->mutex);
-  return {static_cast<int64_t>(state_->order.size()), state_->bytes};
+  return {static_cast<int64_t>(state_->order.size()), state_->bytes()};
 }
 
 void PlanCache::set_byte_bound(int64_t bytes) {

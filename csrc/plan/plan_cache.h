@@ -22,10 +22,10 @@ class PlanCache {
 
   struct Use {
     int64_t plans = 0;
-    int64_t bytes = 0;  // index tensors kept alive
+    int64_t bytes = 0;  // index tensors and row orders kept alive
   };
   Use use() const;
-  // Room for that many bytes of index tensors; the newest plan always stays.
+  // Room for that many bytes; the newest plan always stays.
   void set_byte_bound(int64_t bytes);
 
   // Makes the cache usable, and empty, in a forked child, whatever locks other threads held.

@@ -13,11 +13,13 @@
 
 namespace sparse_autotune {
 
-// `Arguments` is the kernel's one parameter. Thread-safe.
+// `Arguments` is the kernel's one parameter. `overlaps`: it may start while the kernel before it on
+// the stream ends, as it waits (griddepcontrol) before it touches memory. Thread-safe.
 template <typename Arguments>
 class KernelCode {
  public:
-  constexpr explicit KernelCode(void (*kernel)(Arguments)) : kernel_(kernel) {}
+  constexpr explicit KernelCode(void (*kernel)(Arguments), bool overlaps = false)
+      : kernel_(kernel), overlaps_(overlaps) {}
 
   // Whether this binary holds code for the device. Asks and opts in to its shared memory the first
   // time, afterwards one load.
@@ -44,10 +46,17 @@ class KernelCode {
     const Status status = ready(ordinal);
     if (!status) return status;
     void* pointers[] = {&args};
-    return to_status(
-        cudaLaunchKernel(address(), dim3(blocks), dim3(threads), pointers,
-                         static_cast<size_t>(shared), static_cast<cudaStream_t>(stream)),
-        name);
+    cudaLaunchAttribute overlap{};
+    overlap.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    overlap.val.programmaticStreamSerializationAllowed = 1;
+    cudaLaunchConfig_t config{};
+    config.gridDim = dim3(blocks);
+    config.blockDim = dim3(static_cast<unsigned>(threads));
+    config.dynamicSmemBytes = static_cast<size_t>(shared);
+    config.stream = static_cast<cudaStream_t>(stream);
+    config.attrs = &overlap;
+    config.numAttrs = overlaps_ ? 1 : 0;
+    return to_status(cudaLaunchKernelExC(&config, address(), pointers), name);
   }
 
  private:
@@ -74,7 +83,8 @@ class KernelCode {
     return to_status(error, "this build's code for the device");
   }
 
-  void (*kernel_)(Arguments);
+  void (*const kernel_)(Arguments);
+  const bool overlaps_;
   std::atomic<bool> ready_[kMaxDevices] = {};
 };
 

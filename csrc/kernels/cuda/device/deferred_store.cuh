@@ -1,0 +1,206 @@
+// C's way out of a warpgroup's registers while the next tile is being multiplied.
+//
+// finish() applies bias and activation to a tile's sums and packs them into half as many registers.
+// advance(), called between the next tile's multiplications, sends 64 columns of them at a time:
+// stmatrix to a buffer of the warpgroup's two, then one TMA store of 64 x 64 elements.
+#pragma once
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+
+#include <cstdint>
+#include <type_traits>
+
+#include "kernels/activation.h"
+#include "kernels/cuda/device/tma.cuh"
+#include "kernels/cuda/device/wgmma.cuh"
+#include "variant.h"
+
+namespace sparse_autotune {
+
+constexpr int kWarpgroup = 128;
+
+// Of the calling warpgroup's threads; `barrier` is one of the hardware's 1 to 15.
+__device__ __forceinline__ void warpgroup_sync(int barrier) {
+  asm volatile("bar.sync %0, %1;\n" ::"r"(barrier), "n"(kWarpgroup) : "memory");
+}
+
+// Four 8x8 matrices from fragments like ldmatrix's; lanes 8 i to 8 i + 7 give the addresses of
+// matrix i's rows, or of its columns when it is stored transposed.
+__device__ __forceinline__ void stmatrix(uint32_t address, const uint32_t* word, bool transposed) {
+  if (transposed) {
+    asm volatile(
+        "stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1, %2, %3, %4};\n" ::"r"(address),
+        "r"(word[0]), "r"(word[1]), "r"(word[2]), "r"(word[3])
+        : "memory");
+  } else {
+    asm volatile(
+        "stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};\n" ::"r"(address),
+        "r"(word[0]), "r"(word[1]), "r"(word[2]), "r"(word[3])
+        : "memory");
+  }
+}
+
+template <typename T>
+__device__ __forceinline__ uint32_t pack(float low, float high) {
+  uint32_t word;
+  if constexpr (std::is_same_v<T, __half>) {
+    asm("cvt.rn.f16x2.f32 %0, %1, %2;\n" : "=r"(word) : "f"(high), "f"(low));
+  } else {
+    asm("cvt.rn.bf16x2.f32 %0, %1, %2;\n" : "=r"(word) : "f"(high), "f"(low));
+  }
+  return word;
+}
+
+// `kN`: columns of the warpgroup's tile, which has 64 rows.
+template <typename T, int kN>
+class DeferredStore {
+ public:
+  static constexpr int kBufferBytes = 64 * kLineBytes, kBytes = 2 * kBufferBytes;
+
+  // `buffers`: kBytes of shared memory, aligned to 1024; `n`: columns of C.
+  __device__ __forceinline__ DeferredStore(const CUtensorMap& map, uint32_t buffers, int barrier,
+                                           int n, bool row_major)
+      : map_(map),
+        first_(buffers),
+        buffer_(buffers),
+        barrier_(barrier),
+        n_(n),
+        row_major_(row_major) {
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4;
+    // Rows: matrices 0 and 1 are the upper and lower half of 8 columns, 2 and 3 of the next 8.
+    const int line = row_major ? warp * 16 + lane % 16 : lane / 16 * 8 + lane % 8;
+    const int chunk = row_major ? lane / 16 : warp * 2 + lane / 8 % 2;
+    offset_ = line * kLineBytes + ((chunk ^ (lane % 8)) << 4);
+  }
+
+  // How many calls of advance() each of `steps` steps must make for all to be sent in them.
+  __device__ __forceinline__ static int sends_each(int steps) {
+    return steps >= kParts ? 1 : (kParts + steps - 1) / max(steps, 1);
+  }
+
+  // Sends the next 64 columns, if any are left.
+  __device__ __forceinline__ void advance() {
+    const int now = next_;
+#pragma unroll
+    for (int i = 0; i < kParts; ++i) {
+      if (i == now) send(i);
+    }
+  }
+
+  __device__ __forceinline__ void flush() {
+#pragma unroll
+    for (int i = 0; i < kParts; ++i) {
+      if (i >= next_) send(i);
+    }
+  }
+
+  // Takes over a tile whose multiplications are done, once the one before has been sent. `low` and
+  // `high` are the bias of this lane's two rows.
+  __device__ __forceinline__ void finish(float (&sum)[kN / 2], float low, float high,
+                                         Activation activation) {
+    flush();
+#pragma unroll
+    for (int i = 0; i < kN / 2; ++i) sum[i] += i % 4 < 2 ? low : high;
+    if (activation == Activation::kRelu) {
+#pragma unroll
+      for (int i = 0; i < kN / 2; ++i) sum[i] = activate(sum[i], Activation::kRelu);
+    } else if (activation != Activation::kNone) {
+      activate_all(sum, activation);
+    }
+#pragma unroll
+    for (int i = 0; i < kN / 4; ++i) word_[i] = pack<T>(sum[2 * i], sum[2 * i + 1]);
+  }
+
+  // The same for a tile whose block row is empty.
+  __device__ __forceinline__ void finish_empty(float low, float high, Activation activation) {
+    flush();
+    low = activate(low, activation);
+    high = activate(high, activation);
+#pragma unroll
+    for (int i = 0; i < kN / 4; ++i)
+      word_[i] = i % 2 == 0 ? pack<T>(low, low) : pack<T>(high, high);
+  }
+
+  // Where the tile just finished goes.
+  __device__ __forceinline__ void begin(int row, int column, int batch) {
+    row_ = row;
+    column_ = column;
+    batch_ = batch;
+    next_ = 0;
+  }
+
+  // Before the thread block ends.
+  __device__ __forceinline__ void close() {
+    flush();
+    if (threadIdx.x % kWarpgroup == 0) tma_store_wait<0>();
+  }
+
+ private:
+  static constexpr int kParts = kN / 64;
+
+  __device__ __forceinline__ void send(int part) {
+    next_ = part + 1;
+    if (column_ + part * 64 >= n_) return;
+    // The buffer's last store but one has left it.
+    if (threadIdx.x % kWarpgroup == 0) tma_store_wait<1>();
+    warpgroup_sync(barrier_);
+    const uint32_t to = buffer_ + offset_;
+    if (row_major_) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) stmatrix(to ^ i * 32, word_ + part * 16 + i * 4, false);
+    } else {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        stmatrix(to + i * 16 * kLineBytes, word_ + part * 16 + i * 4, true);
+      }
+    }
+    tma_store_fence();
+    warpgroup_sync(barrier_);
+    if (threadIdx.x % kWarpgroup == 0) {
+      const int column = column_ + part * 64;
+      tma_store(map_, buffer_, row_major_ ? column : row_, row_major_ ? row_ : column, batch_);
+    }
+    buffer_ = buffer_ == first_ ? first_ + kBufferBytes : first_;
+  }
+
+  // Costly activations: a rolled loop cannot index registers, and unrolled it would be a hundred
+  // copies of erf and tanh, so the sums go through the thread's own words of the buffers.
+  __device__ __forceinline__ void activate_all(float (&sum)[kN / 2], Activation activation) {
+    constexpr int kRun = kBytes / kWarpgroup / static_cast<int>(sizeof(float));
+    if (threadIdx.x % kWarpgroup == 0) tma_store_wait<0>();
+    warpgroup_sync(barrier_);
+    const uint32_t own = first_ + threadIdx.x % kWarpgroup * 4;
+#pragma unroll
+    for (int first = 0; first < kN / 2; first += kRun) {
+#pragma unroll
+      for (int i = 0; i < kRun; ++i) store(own + i * kWarpgroup * 4, sum[first + i]);
+#pragma unroll 1
+      for (int i = 0; i < kRun; ++i) {
+        const uint32_t at = own + i * kWarpgroup * 4;
+        store(at, activate(load(at), activation));
+      }
+#pragma unroll
+      for (int i = 0; i < kRun; ++i) sum[first + i] = load(own + i * kWarpgroup * 4);
+    }
+  }
+
+  static __device__ __forceinline__ float load(uint32_t address) {
+    float x;
+    asm volatile("ld.shared.f32 %0, [%1];\n" : "=f"(x) : "r"(address) : "memory");
+    return x;
+  }
+  static __device__ __forceinline__ void store(uint32_t address, float x) {
+    asm volatile("st.shared.f32 [%0], %1;\n" ::"r"(address), "f"(x) : "memory");
+  }
+
+  const CUtensorMap& map_;
+  const uint32_t first_;
+  uint32_t buffer_, offset_;
+  const int barrier_, n_;
+  const bool row_major_;
+  int next_ = kParts, row_ = 0, column_ = 0, batch_ = 0;
+  uint32_t word_[kN / 4];
+};
+
+}  // namespace sparse_autotune

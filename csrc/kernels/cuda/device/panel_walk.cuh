@@ -1,0 +1,56 @@
+// Which tile of C a thread block works on next.
+//
+// Tiles are numbered panel by panel: a panel is some tiles wide and all of C high, so that its part
+// of B stays in L2 while A streams by. Within a panel neighbours share a row, so that A's blocks
+// are fetched from memory once, and with a row order the longest rows come first.
+//
+// A thread block's first two tiles are given: i of one end, then i of the other, so that who has a
+// long one gets a short one. The others go to whoever is free, by a counter in global memory, which
+// is what keeps uneven rows from leaving multiprocessors idle. No result depends on who computed
+// it.
+#pragma once
+
+#include <cstdint>
+
+#include "variant.h"
+
+namespace sparse_autotune {
+
+struct Panels {
+  unsigned tiles;           // of all matrices of the batch
+  unsigned rows;            // tiles from top to bottom of C
+  unsigned columns;         // tiles from left to right
+  unsigned width;           // of a panel, tiles
+  unsigned* counter;        // 0 between launches; null: tiles are dealt out in turn
+  const OrderedRow* order;  // null: rows as they come
+};
+
+struct TilePlace {
+  unsigned row, column, batch;  // `row` counts in the row order
+};
+
+__device__ __forceinline__ TilePlace locate(const Panels& panels, unsigned tile) {
+  const unsigned per_matrix = panels.rows * panels.columns, per_panel = panels.rows * panels.width;
+  TilePlace at;
+  at.batch = tile / per_matrix;
+  tile -= at.batch * per_matrix;
+  const unsigned panel = tile / per_panel;
+  tile -= panel * per_panel;
+  const unsigned width = min(panels.width, panels.columns - panel * panels.width);
+  at.row = tile / width;
+  at.column = panel * panels.width + tile - at.row * width;
+  return at;
+}
+
+// The number of this thread block's `turn`-th tile; `panels.tiles` or more: there is none. To be
+// called by one thread of the block, for turns 0, 1, 2, ... up to the first that has none.
+__device__ __forceinline__ unsigned next_tile(const Panels& panels, unsigned turn) {
+  if (turn < 2 || panels.counter == nullptr) {
+    return turn * gridDim.x + (turn % 2 == 0 ? blockIdx.x : gridDim.x - 1 - blockIdx.x);
+  }
+  // Each thread block is refused once, so the counter is read as often as tiles are left after the
+  // first round, and is 0 again behind the last of these reads.
+  return 2 * gridDim.x + atomicInc(panels.counter, panels.tiles - gridDim.x - 1);
+}
+
+}  // namespace sparse_autotune

@@ -1,0 +1,95 @@
+// The tiles of C that a thread block has taken on, on their way from the warp that asks for them to
+// those that work. Asking takes four trips to L2 in a row (counter, row, its range, its columns),
+// so it is done while the tile before is being computed.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/cuda/device/mbarrier.cuh"
+
+namespace sparse_autotune {
+
+struct TileTask {
+  int row, column, batch;  // of C, the tile's first
+  int begin, end;          // stored blocks
+  int strip;               // the tile's first row within its blocks
+  bool valid;              // false: there is no further tile
+};
+
+// Lives in shared memory, as addresses. `kReaders` warps read every task, one of them its columns
+// too. Each lane that touches columns arrives for itself: compute-sanitizer follows no __syncwarp
+// to the arrival of another lane.
+template <int kReaders>
+class TileQueue {
+ public:
+  static constexpr int kSlots = 2, kColumns = 32;  // tasks; column indices that come with one
+  static constexpr int kSlotBytes = 32 + 4 * kColumns, kBytes = kSlots * (kSlotBytes + 2 * 8);
+
+  // `memory`: kBytes of it, aligned to 16.
+  __device__ __forceinline__ explicit TileQueue(uint32_t memory) : memory_(memory) {}
+
+  __device__ __forceinline__ void init_barriers() const {
+    for (uint32_t i = 0; i < kSlots; ++i) {
+      mbarrier_init(full(i), 32);
+      mbarrier_init(empty(i), kReaders - 1 + 32);
+    }
+  }
+
+  // By a whole warp. `column`: the lane's of the task's first 32 column indices.
+  __device__ __forceinline__ void push(const TileTask& task, int column) {
+    mbarrier_wait(empty(at_.stage), at_.parity ^ 1);
+    const uint32_t to = slot(at_.stage), lane = threadIdx.x % 32;
+    asm volatile("st.shared.s32 [%0], %1;\n" ::"r"(to + 32 + lane * 4), "r"(column) : "memory");
+    if (lane == 0) {
+      store(to, task.row, task.column, task.batch, task.valid);
+      store(to + 16, task.begin, task.end, task.strip, 0);
+    }
+    mbarrier_arrive(full(at_.stage));
+    at_.advance();
+  }
+
+  // By a whole warp, which gets the task and, if it is the one, its lane's column index.
+  __device__ __forceinline__ TileTask pop(int* column = nullptr) {
+    mbarrier_wait(full(at_.stage), at_.parity);
+    const uint32_t from = slot(at_.stage), lane = threadIdx.x % 32;
+    int valid, unused;
+    TileTask task;
+    load(from, &task.row, &task.column, &task.batch, &valid);
+    load(from + 16, &task.begin, &task.end, &task.strip, &unused);
+    task.valid = valid != 0;
+    if (column != nullptr) {
+      asm volatile("ld.shared.s32 %0, [%1];\n"
+                   : "=r"(*column)
+                   : "r"(from + 32 + lane * 4)
+                   : "memory");
+    }
+    __syncwarp();
+    if (column != nullptr || lane == 0) mbarrier_arrive(empty(at_.stage));
+    at_.advance();
+    return task;
+  }
+
+ private:
+  __device__ __forceinline__ uint32_t slot(uint32_t i) const { return memory_ + i * kSlotBytes; }
+  __device__ __forceinline__ uint32_t full(uint32_t i) const {
+    return memory_ + kSlots * kSlotBytes + i * 8;
+  }
+  __device__ __forceinline__ uint32_t empty(uint32_t i) const { return full(kSlots + i); }
+
+  static __device__ __forceinline__ void store(uint32_t to, int a, int b, int c, int d) {
+    asm volatile("st.shared.v4.s32 [%0], {%1, %2, %3, %4};\n" ::"r"(to), "r"(a), "r"(b), "r"(c),
+                 "r"(d)
+                 : "memory");
+  }
+  static __device__ __forceinline__ void load(uint32_t from, int* a, int* b, int* c, int* d) {
+    asm volatile("ld.shared.v4.s32 {%0, %1, %2, %3}, [%4];\n"
+                 : "=r"(*a), "=r"(*b), "=r"(*c), "=r"(*d)
+                 : "r"(from)
+                 : "memory");
+  }
+
+  uint32_t memory_;
+  RingPlace<kSlots> at_;
+};
+
+}  // namespace sparse_autotune

@@ -1,0 +1,282 @@
+"""Block rows longest first: how kernels for large blocks take them; plans keep that order."""
+
+import dataclasses
+import gc
+import math
+
+import numpy as np
+import pytest
+import torch
+from interpreters import run_python
+from parallel import run_threads
+from problems import BF16, FP32, HALF, Problem
+from reference import assert_close, make
+
+import sparse_autotune
+from sparse_autotune import BsrTensor, _tuner, matmul, random_bsr
+from sparse_autotune.checks import legality
+
+gpu = pytest.mark.gpu
+
+NAMES = [v["name"] for v in _tuner.variants() if v["device"] == "cuda"]
+ORDERED = [name for name in NAMES if name.startswith("wgmma_")]
+OTHERS = [name for name in NAMES if name not in ORDERED]
+ROW_BYTES = 16
+
+
+@pytest.fixture(autouse=True)
+def _no_races(monkeypatch):
+    monkeypatch.setattr(sparse_autotune.settings, "mode", "off")
+
+
+def case(block=(128, 128), rows=12, columns=8, n=264, dtype=BF16, **changes):
+    """Legal for every configuration, with rows of very different lengths."""
+    changes = {"pattern": "skewed", **changes}
+    name = f"order-{block}-{rows}-{columns}-{n}-{dtype}-{sorted(changes.items())}"
+    return Problem(name, rows * block[0], columns * block[1], n, block, dtype, **changes)
+
+
+def operands_for(variant, problem=None):
+    """A problem's tensors, with indices that no other test's plan knows."""
+    operands = make(problem or case(), "cuda")
+    why = legality(operands.a, operands.b, operands.bias, operands.problem.activation)[variant]
+    if why is not None:
+        pytest.skip(f"{variant} is not legal: {why}")
+    return dataclasses.replace(operands, a=operands.a.clone())
+
+
+def plan_bytes():
+    gc.collect()
+    return _tuner.memory()["plan_bytes"]
+
+
+def index_bytes(a):
+    return sum(t.numel() * t.element_size() for t in (a.crow_indices, a.col_indices))
+
+
+def order_bytes(a):
+    return ROW_BYTES * (a.crow_indices.numel() - 1)
+
+
+def captured(call):
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        result = call()
+    return graph, result
+
+
+def reversed_rows(operands):
+    """The same blocks with the first block row last, and what their product must be."""
+    a, p = operands.a, operands.problem
+    lengths = a.crow_indices.diff()
+    crow = torch.zeros_like(a.crow_indices)
+    crow[1:] = lengths.flip(0).cumsum(0)
+    where = torch.arange(len(a.col_indices), device=a.device).split(lengths.tolist())
+    where = torch.cat(where[::-1])
+    flipped = [
+        np.ascontiguousarray(x.reshape(-1, p.block[0], p.n)[::-1]).reshape(p.m, p.n)
+        for x in (operands.reference, operands.tolerance)
+    ]
+    return crow, a.col_indices[where], a.values[where], flipped
+
+
+# What it costs
+
+
+@gpu
+def test_built_once_and_counted_with_the_plan():
+    """The first product that has a use for it builds it; all such variants share it."""
+    operands = operands_for(ORDERED[0])
+    a, before = operands.a, plan_bytes()
+    a.prepare()
+    assert plan_bytes() == before + index_bytes(a)
+    why = legality(a, operands.b)
+    legal = [name for name in ORDERED if why[name] is None]
+    assert set(legal) == set(ORDERED), why
+    for name in legal * 2:
+        assert_close(operands.call(name), operands)
+        assert plan_bytes() == before + index_bytes(a) + order_bytes(a)
+    del a
+    operands = None
+    assert plan_bytes() == before
+
+
+@gpu
+def test_little_beside_the_values():
+    a = operands_for(ORDERED[0]).a
+    assert order_bytes(a) <= 0.02 * a.values.numel() * a.values.element_size()
+
+
+@gpu
+@pytest.mark.parametrize("pattern", ["even", "full"])
+def test_none_where_rows_are_even(pattern):
+    operands = operands_for(ORDERED[0], case(pattern=pattern, density=0.5))
+    before = plan_bytes()
+    assert_close(operands.call(ORDERED[0]), operands)
+    assert plan_bytes() == before + index_bytes(operands.a)
+
+
+@gpu
+@pytest.mark.parametrize("variant", OTHERS)
+def test_none_for_variants_that_have_no_use_for_it(variant):
+    operands = operands_for(variant)
+    before = plan_bytes()
+    assert_close(operands.call(variant), operands)
+    assert plan_bytes() == before + index_bytes(operands.a)
+
+
+def test_none_on_a_cpu():
+    operands = make(case(dtype=FP32))
+    a, before = operands.a.clone(), plan_bytes()
+    assert_close(dataclasses.replace(operands, a=a).call(), operands)
+    assert plan_bytes() == before + index_bytes(a)
+
+
+@gpu
+def test_bound_on_plans():
+    """Orders count, and what they served stays right when they make room."""
+    all_operands = [operands_for(ORDERED[0]) for _ in range(5)]
+    one = index_bytes(all_operands[0].a) + order_bytes(all_operands[0].a)
+    with sparse_autotune.settings.override(plan_bytes=2 * one):
+        for operands in all_operands * 2:
+            assert_close(operands.call(ORDERED[0]), operands)
+            operands.a.prepare()
+            assert _tuner.memory()["plan_bytes"] <= 3 * one  # an order comes after its plan
+        random_bsr(64, 64, 16, density=1, device="cuda").prepare()
+        assert _tuner.memory()["plan_bytes"] <= 2 * one
+
+
+# What it must not change
+
+
+@gpu
+@pytest.mark.parametrize("dtype", [BF16, HALF])
+@pytest.mark.parametrize("variant", ORDERED)
+def test_same_bits_with_and_without(variant, dtype):
+    """A pattern first met in a capture has none, as building one would synchronise."""
+    operands = operands_for(variant, case(dtype=dtype, bias=True, activation="relu"))
+    operands.a.prepare()
+    before = plan_bytes()
+    graph, without = captured(lambda: operands.call(variant))
+    assert plan_bytes() == before
+    without.fill_(math.nan)
+    graph.replay()
+    assert_close(without, operands)
+    ordered = operands.call(variant)
+    assert plan_bytes() == before + order_bytes(operands.a)
+    assert torch.equal(ordered, without)
+
+
+@gpu
+@pytest.mark.parametrize("variant", ["auto", *ORDERED])
+def test_indices_edited_in_place(variant):
+    """The version counters tell: the old order would send rows to each other's places."""
+    operands = operands_for(ORDERED[0] if variant == "auto" else variant)
+    a, before = operands.a, plan_bytes()
+    assert_close(operands.call(variant), operands)
+    grown = plan_bytes()
+    crow, col, values, (reference, tolerance) = reversed_rows(operands)
+    a.crow_indices.copy_(crow), a.col_indices.copy_(col), a.values.copy_(values)
+    edited = dataclasses.replace(operands, reference=reference, tolerance=tolerance)
+    for _ in range(2):
+        assert_close(operands.call(variant), edited)
+    assert plan_bytes() == grown > before
+
+
+@gpu
+@pytest.mark.parametrize("variant", ORDERED)
+def test_a_graph_keeps_what_it_reads(variant):
+    """The matrix and its plan are gone; other matrices' orders want the memory."""
+    operands = operands_for(variant)
+    crow, col, values, _ = reversed_rows(operands)
+    kept = operands.a.crow_indices, operands.a.col_indices, operands.a.values
+    shape, b = operands.a.shape, operands.b
+    operands.call(variant)
+    graph, result = captured(lambda: operands.call(variant))
+    expected, before = dataclasses.replace(operands, a=None), plan_bytes()
+    operands = None
+    assert plan_bytes() < before
+    others = [BsrTensor(crow.clone(), col, values, shape) for _ in range(4)]
+    for other in others:
+        matmul(other, b, variant=variant)
+    result.fill_(math.nan)
+    graph.replay()
+    torch.cuda.synchronize()
+    assert_close(result, expected)
+    del kept
+
+
+@gpu
+@pytest.mark.parametrize("variant", ORDERED)
+def test_more_tiles_than_two_a_multiprocessor(variant):
+    """From there on tiles go to whoever is free; launches at the same time share nothing."""
+    problem = case((128, 128), rows=80, columns=6, n=2056)
+    operands = operands_for(variant, problem)
+    first = operands.call(variant)
+    assert_close(first, operands)
+    streams = [torch.cuda.Stream() for _ in range(3)]
+    torch.cuda.synchronize()
+    graph, in_graph = captured(lambda: [operands.call(variant) for _ in range(3)])
+    results = []
+    for i in range(60):
+        with torch.cuda.stream(streams[i % 3]):
+            results.append(operands.call(variant))
+        if i % 20 == 0:
+            graph.replay()
+    torch.cuda.synchronize()
+    for result in (*results, *in_graph):
+        assert torch.equal(result, first)
+
+
+@gpu
+@pytest.mark.parametrize("columns", [31, 32, 33, 65, 4200])
+def test_rows_of_any_length(columns):
+    """Around a batch of column indices, and past the lengths that are told apart."""
+    variant = next(name for name in ORDERED if name.endswith("m64_n128"))
+    problem = case((64, 64), rows=3, columns=columns, n=72, pattern="one_dense_row")
+    operands = operands_for(variant, problem)
+    assert_close(operands.call(variant), operands)
+
+
+@gpu
+def test_threads_build_the_same_one():
+    operands = operands_for(ORDERED[0])
+    before = plan_bytes()
+
+    def work():
+        with torch.cuda.stream(torch.cuda.Stream()):
+            for _ in range(3):
+                result = operands.call(ORDERED[0])
+            torch.cuda.current_stream().synchronize()
+            assert_close(result, operands)
+
+    torch.cuda.synchronize()
+    run_threads(*[work] * 4)
+    assert plan_bytes() == before + index_bytes(operands.a) + order_bytes(operands.a)
+
+
+FORK = """
+import os, sys, torch, sparse_autotune as sa
+crow = torch.tensor([0, 4, 4, 5]); col = torch.tensor([0, 1, 2, 3, 2])
+values, b = torch.randn(5, 64, 64), torch.randn(256, 136)
+a = sa.BsrTensor(crow, col, values, (192, 256))
+def on_gpu():
+    sa.matmul(a.to(torch.bfloat16).cuda(), b.bfloat16().cuda(), variant=sys.argv[1])
+    torch.cuda.synchronize()
+on_gpu()
+child = os.fork()
+if child == 0:
+    torch.set_num_threads(1)
+    right = torch.allclose(sa.matmul(a, b), a.to_dense() @ b, atol=1e-3)
+    os._exit(0 if right else 1)
+print(os.waitpid(child, 0)[1])
+on_gpu()
+print("fine")
+"""
+
+
+@gpu
+def test_cpu_products_in_a_fork(tmp_path):
+    operands_for(ORDERED[0])
+    variant = next(name for name in ORDERED if name.endswith("m64_n128"))
+    assert run_python(FORK, tmp_path, variant, timeout=120).split() == ["0", "fine"]
