@@ -89,9 +89,7 @@ def test_a_copy_is_kept_only_while_frozen(device, variant):
     assert frozen_bytes() == before
 
 
-@pytest.mark.parametrize(("device", "variant"), COPYING)
-def test_freezing_again_promises_the_new_values(device, variant):
-    """Without thaw() between, copies of the old values must not survive."""
+def check_freezing_again(device, variant):
     a = random_bsr(64, 96, 32, density=0.7, device=device).freeze()
     b = torch.randn(96, 16, device=device)
     matmul(a, b, variant=variant)
@@ -101,15 +99,16 @@ def test_freezing_again_promises_the_new_values(device, variant):
 
 
 @pytest.mark.parametrize(("device", "variant"), COPYING)
+def test_freezing_again_promises_the_new_values(device, variant):
+    """Without thaw() between, copies of the old values must not survive."""
+    check_freezing_again(device, variant)
+
+
+@pytest.mark.parametrize(("device", "variant"), COPYING)
 def test_freezing_again_under_inference_mode(device, variant):
     """Those values have no version that would show the change."""
     with torch.inference_mode():
-        a = random_bsr(64, 96, 32, density=0.7, device=device).freeze()
-        b = torch.randn(96, 16, device=device)
-        matmul(a, b, variant=variant)
-        a.values.mul_(2)
-        a.freeze()
-        close(matmul(a, b, variant=variant), expected(a, b))
+        check_freezing_again(device, variant)
 
 
 @pytest.mark.parametrize(("device", "variant"), COPYING)

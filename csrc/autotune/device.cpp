@@ -58,10 +58,6 @@ std::string cpu_name() {
   return "unknown CPU";
 }
 
-}  // namespace
-
-namespace {
-
 Device describe_cpu(int threads) {
   static const Device machine = [] {
     Device d;

@@ -10,8 +10,7 @@
 // power of two apart evict each other from L1, so packing wins for all but short products, and the
 // copy widens fp16 and bf16 (or pairs bf16) and turns column-major B on the way.
 // Absent blocks cost nothing. One thread computes an element, in the order of its row's blocks.
-#include <iterator>
-#include <utility>
+#include <string>
 
 #include "kernels/cpu/tiled_product.h"
 
@@ -74,6 +73,7 @@ class Tiled final : public Variant {
  private:
   const Level& level_;
   Cut cut_;
+  Registration registration_{*this};
 };
 
 constexpr Level kAvx2{CpuIsa::kAvx2, "AVX2", avx2_kernels, 0.7};
@@ -108,14 +108,6 @@ const Tiled kVariants[] = {
     {"cpu_tiled/amx_own_panel", kAmx, kAmxOwnPanel},
     {"cpu_tiled/amx_block", kAmx, kAmxBlock},
 };
-struct Registrations {
-  Registrations() : Registrations(std::make_index_sequence<std::size(kVariants)>()) {}
-  template <size_t... kIndex>
-  explicit Registrations(std::index_sequence<kIndex...>)
-      : all{Registration{kVariants[kIndex]}...} {}
-  Registration all[std::size(kVariants)];
-};
-const Registrations kRegistered;
 
 }  // namespace
 }  // namespace sparse_autotune::cpu_tiled

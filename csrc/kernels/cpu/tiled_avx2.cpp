@@ -181,21 +181,8 @@ struct Double4Lanes {
 }  // namespace
 
 const Microkernels* avx2_kernels(DType dtype) {
-  static constexpr Microkernels kHalf = kernels_for<Float8Lanes, StoredHalf>();
-  static constexpr Microkernels kBFloat16 = kernels_for<Float8Lanes, StoredBFloat16>();
-  static constexpr Microkernels kFloat = kernels_for<Float8Lanes, StoredFloat>();
-  static constexpr Microkernels kDouble = kernels_for<Double4Lanes, StoredDouble>();
-  switch (dtype) {
-    case DType::kFloat16:
-      return &kHalf;
-    case DType::kBFloat16:
-      return &kBFloat16;
-    case DType::kFloat32:
-      return &kFloat;
-    case DType::kFloat64:
-      return &kDouble;
-  }
-  return nullptr;
+  return kernels_of<Float8Lanes, Double4Lanes, StoredHalf, StoredBFloat16, StoredFloat,
+                    StoredDouble>(dtype);
 }
 
 }  // namespace sparse_autotune::cpu_tiled

@@ -9,21 +9,8 @@
 namespace sparse_autotune::cpu_tiled {
 
 const Microkernels* avx512_kernels(DType dtype) {
-  static constexpr Microkernels kHalf = kernels_for<Float16Lanes, StoredHalf>();
-  static constexpr Microkernels kBFloat16 = kernels_for<Float16Lanes, StoredBFloat16>();
-  static constexpr Microkernels kFloat = kernels_for<Float16Lanes, StoredFloat>();
-  static constexpr Microkernels kDouble = kernels_for<Double8Lanes, StoredDouble>();
-  switch (dtype) {
-    case DType::kFloat16:
-      return &kHalf;
-    case DType::kBFloat16:
-      return &kBFloat16;
-    case DType::kFloat32:
-      return &kFloat;
-    case DType::kFloat64:
-      return &kDouble;
-  }
-  return nullptr;
+  return kernels_of<Float16Lanes, Double8Lanes, StoredHalf, StoredBFloat16, StoredFloat,
+                    StoredDouble>(dtype);
 }
 
 }  // namespace sparse_autotune::cpu_tiled

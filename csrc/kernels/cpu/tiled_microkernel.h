@@ -208,5 +208,25 @@ constexpr Microkernels kernels_for() {
   return k;
 }
 
+// A level that has code for every dtype.
+template <class Floats, class Doubles, class Half, class BFloat16, class Float, class Double>
+const Microkernels* kernels_of(DType dtype) {
+  static constexpr Microkernels kHalf = kernels_for<Floats, Half>();
+  static constexpr Microkernels kBFloat16 = kernels_for<Floats, BFloat16>();
+  static constexpr Microkernels kFloat = kernels_for<Floats, Float>();
+  static constexpr Microkernels kDouble = kernels_for<Doubles, Double>();
+  switch (dtype) {
+    case DType::kFloat16:
+      return &kHalf;
+    case DType::kBFloat16:
+      return &kBFloat16;
+    case DType::kFloat32:
+      return &kFloat;
+    case DType::kFloat64:
+      return &kDouble;
+  }
+  return nullptr;
+}
+
 }  // namespace
 }  // namespace sparse_autotune::cpu_tiled

@@ -37,6 +37,18 @@ class KernelCode {
     return status;
   }
 
+  // What a variant's supports() asks last: enough shared memory, and code for the device.
+  Support runs_on(const Device& d, int64_t shared) {
+    if (shared > d.shared_memory_per_block) {
+      return Support::no("needs " + std::to_string(shared) +
+                         " bytes of shared memory, the device has " +
+                         std::to_string(d.shared_memory_per_block));
+    }
+    if (d.ordinal < 0) return Support::yes();  // a description, not a device to ask
+    const Status status = ready(d.ordinal);
+    return status ? Support::yes() : Support::no(status.message());
+  }
+
   // On the current device. `name` is the variant's, for the error's text.
   Status launch(Arguments args, unsigned blocks, int threads, int64_t shared, void* stream,
                 std::string_view name) {

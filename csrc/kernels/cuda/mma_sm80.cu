@@ -248,14 +248,7 @@ class MmaSm80 final : public Variant {
     if (thread_blocks(p) > INT32_MAX) {
       return Support::no("more than 2^31 - 1 thread blocks in a grid");
     }
-    if (shared_bytes(p) > d.shared_memory_per_block) {
-      return Support::no("needs " + std::to_string(shared_bytes(p)) +
-                         " bytes of shared memory, the device has " +
-                         std::to_string(d.shared_memory_per_block));
-    }
-    if (d.ordinal < 0) return Support::yes();  // a description, not a device to ask
-    const Status ready = code_of(p)->ready(d.ordinal);
-    return ready ? Support::yes() : Support::no(ready.message());
+    return code_of(p)->runs_on(d, shared_bytes(p));
   }
 
   double estimate_us(const Problem& p, const Device& d) const override {

@@ -123,14 +123,7 @@ class WgmmaSm90 final : public Variant {
         tiles(p) > INT32_MAX || longest >= int64_t{1} << 40) {
       return Support::no("a size is beyond TMA's 32-bit coordinates or 40-bit strides");
     }
-    if (shape_.shared_bytes > d.shared_memory_per_block) {
-      return Support::no("needs " + std::to_string(shape_.shared_bytes) +
-                         " bytes of shared memory, the device has " +
-                         std::to_string(d.shared_memory_per_block));
-    }
-    if (d.ordinal < 0) return Support::yes();  // a description, not a device to ask
-    const Status ready = code_of(p)->ready(d.ordinal);
-    return ready ? Support::yes() : Support::no(ready.message());
+    return code_of(p)->runs_on(d, shape_.shared_bytes);
   }
 
   double estimate_us(const Problem& p, const Device& d) const override {
