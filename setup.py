@@ -40,6 +40,7 @@ STABLE_ABI_TARGET = "0x020a000000000000"
 DEFAULT_ARCHITECTURES = "8.0+PTX;9.0a"
 MINIMUM_TORCH = (2, 10)
 MINIMUM_CUDA = (12, 0)  # the first nvcc with C++20
+SPLIT_COMPILE_CUDA = (12, 6)  # older nvcc was not tried with --split-compile
 # ptxas only mentions that it serialised WGMMA or ignored setmaxnreg; for us that is an error.
 PTXAS_FORBIDDEN = r"\(C75(0[78]|1[0-9]|20)\)"
 
@@ -127,8 +128,7 @@ class Architectures:
 
 
 def parse_architectures(text: str) -> Architectures:
-    portable: list[str] = []
-    hopper: list[str] = []
+    found: list[tuple[str, str, bool]] = []
     for item in re.split(r"[;,\s]+", text.strip()):
         match = re.fullmatch(r"(\d+)\.(\d)([af]?)(\+PTX)?", item)
         if match is None:
@@ -138,12 +138,18 @@ def parse_architectures(text: str) -> Architectures:
         number = match.group(1) + match.group(2)
         if int(number) < 80:
             raise CompileError(f"TORCH_CUDA_ARCH_LIST: the kernels need 8.0 or newer, got {item!r}")
-        name = number + match.group(3)
-        portable.append(f"-gencode=arch=compute_{name},code=sm_{name}")
-        if match.group(4):
+        found.append((number, match.group(3), bool(match.group(4))))
+    # The front end takes most of a kernel's compile time, so it runs once, for the oldest: portable
+    # files use nothing newer. Names with a letter stand for themselves alone.
+    oldest = min((number for number, letter, _ in found if not letter), key=int, default="")
+    portable: list[str] = []
+    for number, letter, with_ptx in found:
+        name = number + letter
+        portable.append(f"-gencode=arch=compute_{name if letter else oldest},code=sm_{name}")
+        if with_ptx:
             portable.append(f"-gencode=arch=compute_{name},code=compute_{name}")
-        if number == "90":
-            hopper = ["-gencode=arch=compute_90a,code=sm_90a"]
+    has_hopper = any(number == "90" for number, _, _ in found)
+    hopper = ["-gencode=arch=compute_90a,code=sm_90a"] if has_hopper else []
     return Architectures(text, portable, hopper)
 
 
@@ -331,6 +337,11 @@ def write_build(
     )
     commands.rule("link", f"{cxx} -shared $in -o $out $flags", "LINK $out")
 
+    # A lone changed kernel's wait: two architectures and two functions at a time.
+    waits = ["--threads=2"]
+    if cuda.nvcc and tuple(map(int, cuda.version.split("."))) >= SPLIT_COMPILE_CUDA:
+        waits.append("--split-compile=2")
+
     objects = []
     for path in library_sources(cuda, architectures):
         relative = path.relative_to(CSRC)
@@ -341,7 +352,7 @@ def write_build(
             hopper_only = path.stem.endswith("_sm90")
             flags = [*common, *(architectures.hopper if hopper_only else architectures.portable)]
             flags += ["--expt-relaxed-constexpr", "-lineinfo", "-Xfatbin=-compress-all"]
-            flags.append("--threads=2")  # two architectures at a time: a lone changed kernel's wait
+            flags += waits
             flags += ["-Xcompiler=-fPIC,-fvisibility=hidden,-pthread"]
             flags += ["-Xptxas=-warn-spills,-Werror"]
             flags.append("-diag-suppress=2810")  # sees [[nodiscard]] ignored in assignments

@@ -109,6 +109,13 @@ struct Device {
   int threads = 1;  // CPU threads that a launch may use
 };
 
+// The device's limit for the problem's arithmetic, TFLOP/s.
+inline double peak_tflops(const Problem& p, const Device& d) {
+  if (is_half(p.dtype)) return d.tensor_tflops;
+  if (p.dtype == DType::kFloat64) return d.fp64_tflops;
+  return p.allow_tf32 && d.type == DeviceType::kCuda ? d.tf32_tflops : d.fp32_tflops;
+}
+
 // Whether a variant may run a problem, and why not. `reason` completes "unsupported: ...".
 class Support {
  public:

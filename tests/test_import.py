@@ -126,6 +126,15 @@ def test_show_config(capsys):
     }
 
 
+def test_show_config_says_that_amx_was_refused(capsys, monkeypatch):
+    found = _tuner.device_info(-1)
+    monkeypatch.setattr(
+        _tuner, "device_info", lambda *_, **__: {**found, "amx_refused": "the kernel said no"}
+    )
+    _, facts = config(capsys)
+    assert facts["amx"] == "off: the kernel said no"
+
+
 def test_show_config_says_why_there_is_no_gpu(capsys):
     _, facts = config(capsys)
     build = _tuner.build_info()

@@ -59,11 +59,7 @@ std::string utc_now() {
 }
 
 double limit_us(const Problem& p, const Device& d) {
-  const double tflops = is_half(p.dtype)                              ? d.tensor_tflops
-                        : p.dtype == DType::kFloat64                  ? d.fp64_tflops
-                        : p.allow_tf32 && d.type == DeviceType::kCuda ? d.tf32_tflops
-                                                                      : d.fp32_tflops;
-  return roofline_us(nnz_flops(p), tflops, compulsory_bytes(p), d.memory_gbps, 0);
+  return roofline_us(nnz_flops(p), peak_tflops(p, d), compulsory_bytes(p), d.memory_gbps, 0);
 }
 
 std::unique_ptr<Bench> make_bench(const Problem& problem, const Device& device, const Launch& user,

@@ -253,6 +253,7 @@ py::dict device_info(int ordinal, int threads) {
   d["fp32_tflops"] = v.fp32_tflops;
   d["fp64_tflops"] = v.fp64_tflops;
   d["isa"] = v.type == DeviceType::kCpu ? name_of(v.isa) : "";
+  d["amx_refused"] = v.amx_refused;
   d["threads"] = v.threads;
   return d;
 }

@@ -18,11 +18,7 @@ class CublasDense final : public Variant {
   }
 
   double estimate_us(const Problem& p, const Device& d) const override {
-    const double rate = is_half(p.dtype)             ? d.tensor_tflops
-                        : p.dtype == DType::kFloat64 ? d.fp64_tflops
-                        : p.allow_tf32               ? d.tf32_tflops
-                                                     : d.fp32_tflops;
-    const double product = roofline_us(2.0 * p.m * p.k * p.n * p.batch, 0.75 * rate,
+    const double product = roofline_us(2.0 * p.m * p.k * p.n * p.batch, 0.75 * peak_tflops(p, d),
                                        compulsory_bytes(p), d.memory_gbps, 5.0);
     if (p.frozen) return product;
     return product + roofline_us(0, 0, 2.0 * prepared_bytes(p, d), d.memory_gbps, 5.0);

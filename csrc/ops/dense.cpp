@@ -17,12 +17,10 @@ class Dense final : public Variant {
   }
 
   double estimate_us(const Problem& p, const Device& d) const override {
-    const double rate = is_half(p.dtype)             ? d.tensor_tflops
-                        : p.dtype == DType::kFloat64 ? d.fp64_tflops
-                                                     : d.fp32_tflops;
     const double flops = 2.0 * p.m * p.k * p.n * p.batch;
     const double conversion = p.frozen ? 0.0 : static_cast<double>(prepared_bytes(p, d));
-    return roofline_us(flops, 0.7 * rate, compulsory_bytes(p) + conversion, d.memory_gbps, 5.0);
+    return roofline_us(flops, 0.7 * peak_tflops(p, d), compulsory_bytes(p) + conversion,
+                       d.memory_gbps, 5.0);
   }
 
   int64_t prepared_bytes(const Problem& p, const Device&) const override {

@@ -22,7 +22,10 @@ def _torch_lines() -> list[str]:
 
 def _cpu_lines() -> list[str]:
     cpu = _tuner.device_info(-1, threads=torch.get_num_threads())
-    return [f"cpu            {cpu['name']}, {cpu['isa']}, {cpu['threads']} threads"]
+    lines = [f"cpu            {cpu['name']}, {cpu['isa']}, {cpu['threads']} threads"]
+    if cpu["amx_refused"]:
+        lines.append(f"amx            off: {cpu['amx_refused']}")
+    return lines
 
 
 def _driver() -> str:

@@ -262,8 +262,7 @@ class MmaSm80 final : public Variant {
     const bool hopper = d.compute_capability >= 90;
     // mma.sync reaches less of Hopper's tensor cores than of Ampere's. L2 to shared memory: 9.1
     // TB/s measured on an H200; four-byte copies and single halves take more instructions.
-    const double peak = p.dtype == DType::kFloat32 ? d.tf32_tflops : d.tensor_tflops;
-    const double tflops = peak * (hopper ? 0.55 : 0.75) / multiprocessors;
+    const double tflops = peak_tflops(p, d) * (hopper ? 0.55 : 0.75) / multiprocessors;
     const int alignment = std::min(p.b_alignment, p.values_alignment);
     const double access = alignment >= 16 ? 1 : alignment >= 4 ? 0.4 : 0.15;
     const double gbps = (hopper ? 65.0 : 40.0) * access;
