@@ -128,28 +128,25 @@ class Architectures:
 
 
 def parse_architectures(text: str) -> Architectures:
-    found: list[tuple[str, str, bool]] = []
+    found: dict[int, bool] = {}  # the code's number, and whether its PTX is wanted
     for item in re.split(r"[;,\s]+", text.strip()):
-        match = re.fullmatch(r"(\d+)\.(\d)([af]?)(\+PTX)?", item)
+        match = re.fullmatch(r"(\d+)\.(\d)[af]?(\+PTX)?", item)
         if match is None:
             raise CompileError(
                 f"TORCH_CUDA_ARCH_LIST: entries must look like 8.0, 9.0a or 8.0+PTX, got {item!r}"
             )
-        number = match.group(1) + match.group(2)
-        if int(number) < 80:
+        number = int(match.group(1) + match.group(2))
+        if number < 80:
             raise CompileError(f"TORCH_CUDA_ARCH_LIST: the kernels need 8.0 or newer, got {item!r}")
-        found.append((number, match.group(3), bool(match.group(4))))
+        found[number] = found.get(number, False) or bool(match.group(3))
     # The front end takes most of a kernel's compile time, so it runs once, for the oldest: portable
-    # files use nothing newer. Names with a letter stand for themselves alone.
-    oldest = min((number for number, letter, _ in found if not letter), key=int, default="")
-    portable: list[str] = []
-    for number, letter, with_ptx in found:
-        name = number + letter
-        portable.append(f"-gencode=arch=compute_{name if letter else oldest},code=sm_{name}")
+    # files use nothing newer, and nothing that an "a" or "f" stands for.
+    oldest = min(found)
+    portable = [f"-gencode=arch=compute_{oldest},code=sm_{number}" for number in found]
+    for number, with_ptx in found.items():
         if with_ptx:
-            portable.append(f"-gencode=arch=compute_{name},code=compute_{name}")
-    has_hopper = any(number == "90" for number, _, _ in found)
-    hopper = ["-gencode=arch=compute_90a,code=sm_90a"] if has_hopper else []
+            portable.append(f"-gencode=arch=compute_{number},code=compute_{number}")
+    hopper = ["-gencode=arch=compute_90a,code=sm_90a"] if 90 in found else []
     return Architectures(text, portable, hopper)
 
 

@@ -41,8 +41,8 @@ constexpr int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 struct Problem {
   int64_t m, n, k;
   int64_t nnzb;              // stored blocks
-  int64_t block_m, block_k;  // block of A as stored (before any transposition)
-  int64_t longest_row;       // blocks in the longest block row
+  int64_t block_m, block_k;  // block of op(A); stored as block_k x block_m under `transpose`
+  int64_t longest_row;       // blocks in the longest block row of op(A), -1: nobody has looked
   int64_t ldb, ldc;          // elements between rows (row-major) or columns (column-major)
   int64_t batch;             // dense matrices multiplied by the one A, at least 1
   int64_t b_batch_stride, c_batch_stride;  // elements; 0 when batch is 1
@@ -53,7 +53,7 @@ struct Problem {
   Layout b_layout, c_layout;
   Activation activation;
   bool has_bias;         // one value per row of C
-  bool transpose;        // op(A) is A^T
+  bool transpose;        // op(A) is A^T: see Launch::positions
   bool frozen;           // the caller promises that `values` will not change
   bool allow_tf32;       // fp32 products may round their inputs to TF32
   bool deterministic;    // only variants with repeatable results
@@ -63,8 +63,11 @@ struct Problem {
   uint8_t values_alignment, b_alignment, c_alignment;
 };
 
-inline int64_t block_rows(const Problem& p) { return (p.transpose ? p.k : p.m) / p.block_m; }
-inline int64_t block_cols(const Problem& p) { return (p.transpose ? p.m : p.k) / p.block_k; }
+inline int64_t block_rows(const Problem& p) { return p.m / p.block_m; }
+inline int64_t block_cols(const Problem& p) { return p.k / p.block_k; }
+// Within a stored block, elements from one row of op(A) to the next, and from one k to the next.
+inline int64_t row_stride_in_block(const Problem& p) { return p.transpose ? 1 : p.block_k; }
+inline int64_t k_stride_in_block(const Problem& p) { return p.transpose ? p.block_m : 1; }
 // Floating-point operations on stored blocks.
 inline double nnz_flops(const Problem& p) {
   return 2.0 * static_cast<double>(p.nnzb) * p.block_m * p.block_k * p.n * p.batch;
@@ -184,8 +187,11 @@ struct alignas(16) OrderedRow {
 
 // The data of one product. Pointers are to device memory on a GPU. `stream` is a cudaStream_t.
 struct Launch {
-  const void* crow_indices = nullptr;
+  const void* crow_indices = nullptr;  // op(A)'s pattern
   const void* col_indices = nullptr;
+  // Where in `values` each block of op(A) lies; null exactly when !problem.transpose, as they lie
+  // in order then. Of problem.index_type, as the indices are.
+  const void* positions = nullptr;
   const void* values = nullptr;
   const void* b = nullptr;
   const void* bias = nullptr;  // null exactly when !problem.has_bias

@@ -5,9 +5,16 @@ import dataclasses
 import torch
 
 
+DENSE_LEFT = ("linear", "right")
+STORED_TRANSPOSED = ("transposed", "right")
+
+
 @dataclasses.dataclass(frozen=True)
 class Problem:
-    """One product. For `linear`, b is x and n its number of tokens."""
+    """One product A @ B. For `linear` and `right`, b is x = B^T and n its number of rows.
+
+    For `transposed` (S^T @ b) and `right` (x @ S) the matrix S that is stored is A^T.
+    """
 
     name: str
     m: int = 96
@@ -32,7 +39,7 @@ class Problem:
 
     @property
     def result_shape(self):
-        if self.op == "linear":
+        if self.op in DENSE_LEFT:
             return (*self.batch, self.m) if self.n is None else (*self.batch, self.n, self.m)
         return (self.m,) if self.n is None else (*self.batch, self.m, self.n)
 
@@ -208,6 +215,42 @@ def _linears():
     yield Problem("linear-empty_rows", op="linear", pattern="empty_rows", bias=True)
 
 
+def _transposed():
+    """S^T @ b and x @ S: what gradients and dense @ BSR are made of."""
+    shapes = ((1, 1), (2, 3), (7, 5), (16, 16), (16, 48), (32, 16), (64, 64), (64, 128), (128, 128))
+    for i, (block_m, block_k) in enumerate(shapes):
+        for j, dtype in enumerate(DTYPES):
+            op = ("transposed", "right")[(i + j) % 2]
+            yield Problem(
+                f"{op}-{block_m}x{block_k}-{_name(dtype)}",
+                m=block_m * max(3, 48 // block_m),
+                k=block_k * max(4, 60 // block_k),
+                n=(37, 72)[j % 2],
+                block=(block_m, block_k),
+                dtype=dtype,
+                index_dtype=(torch.int32, torch.int64)[(i + j // 2) % 2],
+                pattern=("uniform", "empty_rows", "skewed")[(i + j) % 3],
+                bias=j % 2 == 1,
+                activation=(None, "gelu", "relu")[i % 3],
+                op=op,
+            )
+    for pattern in ("full", "first_block", "last_block", "one_dense_row", "diagonal", "empty"):
+        for op in ("transposed", "right"):
+            yield Problem(f"{op}-{pattern}", 288, 224, 72, (32, 32), BF16, pattern=pattern, op=op)
+    for layout in ("column", "offset", "offset_column", "scattered"):
+        for block, dtype in ((16, FP32), (64, BF16)):
+            for op in ("transposed", "right"):
+                yield Problem(f"{op}-b_{layout}-block_{block}", block * 3, block * 4, 136,
+                              (block, block), dtype, b_layout=layout, op=op)  # fmt: skip
+            yield Problem(f"transposed-out_{layout}-block_{block}", block * 3, block * 4, 136,
+                          (block, block), dtype, out_layout=layout, op="transposed")  # fmt: skip
+    for n in (None, 1, 5, 300):
+        for op in ("transposed", "right"):
+            yield Problem(f"{op}-n_{n}", 192, 256, n, (64, 64), BF16, op=op, bias=True)
+    for op in ("transposed", "right"):
+        yield Problem(f"{op}-batch", 128, 192, 40, (64, 64), BF16, batch=(2, 3), op=op)
+
+
 def _native():
     for dtype in DTYPES:
         yield Problem(f"native-{_name(dtype)}", dtype=dtype, native=True)
@@ -241,6 +284,7 @@ CASES = tuple(
         _batches,
         _epilogues,
         _linears,
+        _transposed,
         _native,
     )
     for problem in family()

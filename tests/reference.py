@@ -11,9 +11,10 @@ import zlib
 
 import numpy as np
 import torch
-from problems import Problem
+from problems import DENSE_LEFT, STORED_TRANSPOSED, Problem
 
 import sparse_autotune
+from sparse_autotune import checks, ops
 
 # Unit roundoff: of the accumulator (half types accumulate in fp32), and of the stored result.
 ACCUMULATE_ROUNDOFF = {
@@ -57,9 +58,35 @@ class Operands:
             return sparse_autotune.linear(
                 self.b, self.a, self.bias, activation=p.activation, variant=variant
             )
+        if p.op in STORED_TRANSPOSED:
+            arguments, keywords = self.transposed_arguments()
+            keywords["variant"] = None if variant == "auto" else variant
+            if out is None:
+                return ops.bsr_matmul(*arguments, **keywords)
+            ops.bsr_matmul_out(*arguments, **keywords, out=out)
+            return out
         return sparse_autotune.matmul(
             self.a, self.b, bias=self.bias, activation=p.activation, out=out, variant=variant
         )
+
+    def transposed_arguments(self):
+        """The operators' arguments for a problem whose matrix is stored transposed."""
+        a, p = self.a, self.problem
+        arguments = (a.crow_indices, a.col_indices, a.values, *a.shape, self.b, self.bias)
+        return arguments, {
+            "sparse_right": p.op == "right",
+            "transpose": p.op == "transposed",
+            "activation": checks.ACTIVATIONS[p.activation],
+        }
+
+    def legality(self):
+        """Why each variant may not compute it (None: it may)."""
+        p = self.problem
+        if p.op in STORED_TRANSPOSED:
+            arguments, keywords = self.transposed_arguments()
+            return checks.parse_legality(ops.bsr_matmul_legality(*arguments, **keywords))
+        linear = p.op == "linear"
+        return checks.legality(self.a, self.b, self.bias, p.activation, linear=linear)
 
 
 def pattern_mask(p: Problem, rng: np.random.Generator) -> np.ndarray:
@@ -184,7 +211,7 @@ def make(p: Problem, device: str = "cpu") -> Operands:
     def draw(*shape):
         return torch.from_numpy(rng.standard_normal(shape)).to(p.dtype)
 
-    values = draw(int(mask.sum()), *p.block)
+    values = stored = draw(int(mask.sum()), *p.block)
     b = draw(*p.batch, p.k, n)
     if p.b_layout == "expanded":
         b = b[(0,) * len(p.batch)].expand(b.shape)
@@ -196,23 +223,28 @@ def make(p: Problem, device: str = "cpu") -> Operands:
     result = _activate(pre, p.activation)
     error = tolerance(p, mask, blocks64, b64, product, pre, result)
 
+    shape = (p.m, p.k)
+    if p.op in STORED_TRANSPOSED:
+        rows, cols = np.nonzero(mask)
+        stored = values[np.lexsort((rows, cols))].mT.contiguous()
+        mask, shape = mask.T, (p.k, p.m)
     crow = np.concatenate([[0], np.cumsum(mask.sum(1))])
     crow_indices = torch.from_numpy(crow).to(device=device, dtype=p.index_dtype)
     col_indices = torch.from_numpy(np.argwhere(mask)[:, 1]).to(device=device, dtype=p.index_dtype)
     if p.native:
         checked = bool(mask.any())  # torch's own check refuses empty matrices on CUDA
         a = torch.sparse_bsr_tensor(
-            crow_indices, col_indices, values.to(device), (p.m, p.k), check_invariants=checked
+            crow_indices, col_indices, stored.to(device), shape, check_invariants=checked
         )
     else:
-        a = sparse_autotune.BsrTensor(crow_indices, col_indices, values.to(device), (p.m, p.k))
+        a = sparse_autotune.BsrTensor(crow_indices, col_indices, stored.to(device), shape)
 
     b = b.to(device)
-    if p.op == "linear":
+    if p.op in DENSE_LEFT:
         b, result, error = b.mT, np.swapaxes(result, -1, -2), np.swapaxes(error, -1, -2)
     b = _strided(b, p.b_layout)
     if p.n is None:
-        b = b[..., 0, :] if p.op == "linear" else b[..., 0]
+        b = b[..., 0, :] if p.op in DENSE_LEFT else b[..., 0]
     bias = None if bias is None else bias.to(device)
     return Operands(p, a, b, bias, result.reshape(p.result_shape), error.reshape(p.result_shape))
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from problems import BF16, DTYPES, FP32, FP64, Problem
+from problems import BF16, DTYPES, FP32, FP64, STORED_TRANSPOSED, Problem
 from reference import PoisonedOut, assert_close, make
 
 import sparse_autotune
@@ -34,6 +34,7 @@ def products(draw):
     block = draw(st.tuples(*[st.sampled_from((1, 2, 3, 5, 8, 16, 17, 32, 48, 64))] * 2))
     n = draw(st.one_of(st.none(), st.integers(1, 20), st.sampled_from((31, 64, 65, 130, 300))))
     matrices = draw(st.sampled_from(((), (1,), (2,), (3, 2)))) if n is not None else ()
+    op = draw(st.sampled_from(("matmul", "linear", "transposed", "right")))
     b_layouts = LAYOUTS if n is not None else ("row", "offset", "scattered")
     if matrices:
         b_layouts = (*b_layouts, "expanded", "batch_inside")
@@ -52,8 +53,8 @@ def products(draw):
         batch=matrices,
         bias=draw(st.booleans()),
         activation=draw(st.sampled_from((None, None, "relu", "gelu", "gelu_tanh", "silu"))),
-        op=draw(st.sampled_from(("matmul", "linear"))),
-        native=draw(st.booleans()),
+        op=op,
+        native=op not in STORED_TRANSPOSED and draw(st.booleans()),
     )
 
 

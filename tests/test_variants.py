@@ -6,12 +6,11 @@ import re
 
 import pytest
 import torch
-from problems import BF16, CASES, TF32_CASES, Problem
+from problems import BF16, CASES, STORED_TRANSPOSED, TF32_CASES, Problem
 from reference import PoisonedOut, assert_close, make
 
 import sparse_autotune
 from sparse_autotune import _tuner
-from sparse_autotune.checks import legality
 
 DEVICES = ("cpu", pytest.param("cuda", marks=pytest.mark.gpu))
 
@@ -37,12 +36,6 @@ def _as_the_tolerance_assumes(monkeypatch, request):
     matmul.allow_tf32 = before
 
 
-def _why_not(case, operands):
-    """Why each variant may not compute the case (None: it may)."""
-    linear = case.op == "linear"
-    return legality(operands.a, operands.b, operands.bias, case.activation, linear=linear)
-
-
 def _check(case, operands, variant):
     """The product into new memory, and into a poisoned `out` with guards around it."""
     # The next allocation of this size is likely to get this memory.
@@ -52,7 +45,7 @@ def _check(case, operands, variant):
     result = operands.call(variant)
     assert_close(result, operands)
     assert result.is_contiguous()
-    if case.op == "matmul":
+    if case.op in ("matmul", "transposed"):
         out = PoisonedOut(operands)
         try:
             returned = operands.call(variant, out=out.tensor)
@@ -76,18 +69,19 @@ def assert_nothing_written(out):
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_case(case, device, variant):
     operands = make(case, device)
-    reason = _why_not(case, operands)[variant]
+    reason = operands.legality()[variant]
     if reason is None:
         _check(case, operands, variant)
         return
     assert reason.strip()
     if case.pattern == "empty":
         return  # nothing is launched, so nothing is refused
-    with pytest.raises(ValueError, match=re.escape(reason)):
+    refusal = RuntimeError if case.op in STORED_TRANSPOSED else ValueError
+    with pytest.raises(refusal, match=re.escape(reason)):
         operands.call(variant)
-    if case.op == "matmul":
+    if case.op in ("matmul", "transposed"):
         out = PoisonedOut(operands)
-        with pytest.raises(ValueError, match=re.escape(reason)):
+        with pytest.raises(refusal, match=re.escape(reason)):
             operands.call(variant, out=out.tensor)
         assert_nothing_written(out)
 
@@ -119,7 +113,7 @@ def test_nothing_is_written_between_rows(n, b_layout, device, variant):
 @pytest.mark.parametrize("case", TF32_CASES, ids=str)
 def test_tf32_case(case, variant):
     operands = make(case, "cuda")
-    if _why_not(case, operands)[variant] is None:
+    if operands.legality()[variant] is None:
         _check(case, operands, variant)
 
 
@@ -151,7 +145,7 @@ def test_every_variant_is_legal_for_some_case(device):
     reasons = {}
     for case in (*CASES, *(TF32_CASES if device == "cuda" else ())):
         operands = make(case, device)
-        for variant, reason in _why_not(case, operands).items():
+        for variant, reason in operands.legality().items():
             reasons.setdefault(variant, set()).add(reason)
     assert reasons
     for variant, seen in reasons.items():

@@ -121,6 +121,9 @@ class CpuBench final : public Bench {
                 static_cast<size_t>((block_rows(p_) + 1) * index));
     std::memcpy(base + layout_.col_indices, user_.col_indices,
                 static_cast<size_t>(p_.nnzb * index));
+    if (p_.transpose) {
+      std::memcpy(base + layout_.positions, user_.positions, static_cast<size_t>(p_.nnzb * index));
+    }
     with_type(p_.dtype, [&]<typename T>(T*) {
       T* values = reinterpret_cast<T*>(base + layout_.values);
       const int64_t count = p_.nnzb * p_.block_m * p_.block_k;
@@ -164,9 +167,12 @@ class CpuBench final : public Bench {
       double sum[kTileCols] = {}, magnitude[kTileCols] = {};
       for (int64_t block = begin; block < end; ++block) {
         const int64_t first = index_at(launch_.col_indices, p_.index_type, block) * p_.block_k;
-        const T* a = values + (block * p_.block_m + tile.row % p_.block_m + i) * p_.block_k;
+        const int64_t position =
+            p_.transpose ? index_at(launch_.positions, p_.index_type, block) : block;
+        const T* a = values + position * p_.block_m * p_.block_k +
+                     (tile.row % p_.block_m + i) * row_stride_in_block(p_);
         for (int64_t k = 0; k < p_.block_k; ++k) {
-          const double left = to_double(a[k]);
+          const double left = to_double(a[k * k_stride_in_block(p_)]);
           const T* line = b + (first + k) * s.row_stride + tile.col * s.col_stride;
           for (int64_t j = 0; j < cols; ++j) {
             const double product = left * to_double(line[j * s.col_stride]);

@@ -79,6 +79,7 @@ __global__ void replicate_kernel(char* first, int64_t sets, int64_t set_bytes, c
 struct TileArguments {
   const void* crow;
   const void* col;
+  const void* positions;
   const void* values;
   const void* b;
   const void* bias;
@@ -86,39 +87,43 @@ struct TileArguments {
   Expected* expected;
   Problem problem;
   Strides b_strides, c_strides;
+  int64_t row_stride, k_stride;  // in a block of values
 };
 
-// A thread block a tile; a thread owns one column and every fourth row.
+constexpr int kStripRows = kThreads / kTileCols;
+
+// A thread an element; kTileRows / kStripRows thread blocks a tile.
 template <typename T, typename Index>
 __global__ void __launch_bounds__(kThreads) expected_kernel(const TileArguments a) {
   const Tile tile = a.tiles[blockIdx.x];
-  const int j = threadIdx.x % kTileCols;
+  const int i = blockIdx.y * kStripRows + threadIdx.x / kTileCols, j = threadIdx.x % kTileCols;
+  if (tile.col + j >= a.problem.n || tile.row % a.problem.block_m + i >= a.problem.block_m) return;
   const int64_t block_row = tile.row / a.problem.block_m;
   const int64_t begin = static_cast<const Index*>(a.crow)[block_row];
   const int64_t end = static_cast<const Index*>(a.crow)[block_row + 1];
   const T* b = static_cast<const T*>(a.b) + tile.batch * a.b_strides.batch_stride +
                (tile.col + j) * a.b_strides.col_stride;
-  for (int i = threadIdx.x / kTileCols; i < kTileRows; i += kThreads / kTileCols) {
-    if (tile.col + j >= a.problem.n || tile.row % a.problem.block_m + i >= a.problem.block_m)
-      continue;
-    double sum = 0, magnitude = 0;
-    for (int64_t block = begin; block < end; ++block) {
-      const int64_t first = static_cast<const Index*>(a.col)[block] * a.problem.block_k;
-      const T* left =
-          static_cast<const T*>(a.values) +
-          (block * a.problem.block_m + tile.row % a.problem.block_m + i) * a.problem.block_k;
-      for (int64_t k = 0; k < a.problem.block_k; ++k) {
-        const double product = static_cast<double>(left[k]) *
-                               static_cast<double>(b[(first + k) * a.b_strides.row_stride]);
-        sum += product;
-        magnitude += fabs(product);
-      }
+  double sum = 0, magnitude = 0;
+  for (int64_t block = begin; block < end; ++block) {
+    const int64_t position =
+        a.positions == nullptr ? block : int64_t{static_cast<const Index*>(a.positions)[block]};
+    const T* left = static_cast<const T*>(a.values) +
+                    position * a.problem.block_m * a.problem.block_k +
+                    (tile.row % a.problem.block_m + i) * a.row_stride;
+    const T* right =
+        b + static_cast<const Index*>(a.col)[block] * a.problem.block_k * a.b_strides.row_stride;
+    for (int64_t k = 0; k < a.problem.block_k; ++k) {
+      const double product = static_cast<double>(*left) * static_cast<double>(*right);
+      sum += product;
+      magnitude += fabs(product);
+      left += a.k_stride;
+      right += a.b_strides.row_stride;
     }
-    const double bias =
-        a.bias == nullptr ? 0 : static_cast<double>(static_cast<const T*>(a.bias)[tile.row + i]);
-    a.expected[int64_t{blockIdx.x} * kTileElements + i * kTileCols + j] = expected_element(
-        sum, bias, magnitude + fabs(bias), (end - begin) * a.problem.block_k + 1, a.problem);
   }
+  const double bias =
+      a.bias == nullptr ? 0 : static_cast<double>(static_cast<const T*>(a.bias)[tile.row + i]);
+  a.expected[int64_t{blockIdx.x} * kTileElements + i * kTileCols + j] = expected_element(
+      sum, bias, magnitude + fabs(bias), (end - begin) * a.problem.block_k + 1, a.problem);
 }
 
 struct Findings {
@@ -292,6 +297,7 @@ class CudaBench final : public Bench {
       };
       copy(layout_.crow_indices, user_.crow_indices, block_rows(p_) + 1);
       copy(layout_.col_indices, user_.col_indices, p_.nnzb);
+      if (p_.transpose) copy(layout_.positions, user_.positions, p_.nnzb);
     };
     if (p_.index_type == IndexType::kInt64) {
       replicate(static_cast<const int64_t*>(nullptr));
@@ -336,7 +342,7 @@ class CudaBench final : public Bench {
     if (error != cudaSuccess) return broken(error, "copying tiles");
     const TileArguments a = tile_arguments();
     with_type(p_.dtype, [&]<typename T>(T*) {
-      const auto blocks = static_cast<unsigned>(tile_count_);
+      const dim3 blocks(static_cast<unsigned>(tile_count_), kTileRows / kStripRows);
       if (p_.index_type == IndexType::kInt64) {
         expected_kernel<T, int64_t><<<blocks, kThreads, 0, stream_>>>(a);
       } else {
@@ -353,6 +359,7 @@ class CudaBench final : public Bench {
     TileArguments a{};
     a.crow = l.crow_indices;
     a.col = l.col_indices;
+    a.positions = l.positions;
     a.values = l.values;
     a.b = l.b;
     a.bias = l.bias;
@@ -361,6 +368,8 @@ class CudaBench final : public Bench {
     a.problem = p_;
     a.b_strides = strides_of_b(p_);
     a.c_strides = strides_of_c(p_);
+    a.row_stride = row_stride_in_block(p_);
+    a.k_stride = k_stride_in_block(p_);
     return a;
   }
 

@@ -39,6 +39,7 @@ OperandLayout lay_out_operands(const Problem& p) {
   };
   l.crow_indices = put((block_rows(p) + 1) * index, 16);
   l.col_indices = put(p.nnzb * index, 16);
+  l.positions = put(p.transpose ? p.nnzb * index : 0, 16);
   l.values = put(p.nnzb * p.block_m * p.block_k * item, p.values_alignment);
   l.b = put(strides_of_b(p).span() * item, p.b_alignment);
   l.bias = put(p.has_bias ? p.m * item : 0, item);
@@ -54,6 +55,7 @@ Launch launch_on(const OperandLayout& layout, const Problem& p, const Launch& us
   Launch l = user;
   l.crow_indices = base + layout.crow_indices;
   l.col_indices = base + layout.col_indices;
+  l.positions = p.transpose ? base + layout.positions : nullptr;
   l.values = base + layout.values;
   l.b = base + layout.b;
   l.bias = p.has_bias ? base + layout.bias : nullptr;

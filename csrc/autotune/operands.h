@@ -25,7 +25,7 @@ Strides strides_of_c(const Problem& problem);
 // Offsets in bytes within one set of operands. The addresses have the alignment of the user's, not
 // a better one.
 struct OperandLayout {
-  int64_t crow_indices, col_indices, values, b, bias;
+  int64_t crow_indices, col_indices, positions, values, b, bias;
   int64_t c;                 // the first element of C
   int64_t c_begin, c_bytes;  // C with all that lies between its rows, and a guard on both sides
   int64_t bytes;             // of the set, a multiple of kOperandAlignment

@@ -143,10 +143,10 @@ std::optional<Product> bind_product(const MatmulArguments& a, const Tensor& resu
   p.device = values.is_cpu() ? DeviceType::kCpu : DeviceType::kCuda;
   p.dtype = value_dtype(values);
   p.index_type = index_type(crow);
-  p.block_m = values.size(1);
-  p.block_k = values.size(2);
   p.nnzb = values.size(0);
   p.transpose = a.transpose != a.sparse_right;
+  p.block_m = values.size(p.transpose ? 2 : 1);
+  p.block_k = values.size(p.transpose ? 1 : 2);
   p.m = p.transpose ? a.cols : a.rows;
   p.k = p.transpose ? a.rows : a.cols;
   p.activation = static_cast<Activation>(a.activation);
@@ -213,8 +213,8 @@ std::optional<Product> bind_product(const MatmulArguments& a, const Tensor& resu
   product.pattern.crow_indices = l.crow_indices;
   product.pattern.col_indices = l.col_indices;
   product.pattern.nnzb = p.nnzb;
-  product.pattern.block_rows = a.rows / p.block_m;
-  product.pattern.block_cols = a.cols / p.block_k;
+  product.pattern.block_rows = a.rows / values.size(1);
+  product.pattern.block_cols = a.cols / values.size(2);
   product.pattern.ordinal = values.is_cpu() ? -1 : values.get_device_index();
   product.pattern.index_type = p.index_type;
   return product;

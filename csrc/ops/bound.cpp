@@ -11,6 +11,7 @@
 #include "autotune/settings.h"
 #include "plan/plan_cache.h"
 #include "plan/row_order.h"
+#include "plan/transpose.h"
 
 namespace sparse_autotune {
 namespace {
@@ -55,11 +56,66 @@ void add_device(Bound& bound) {
   }
 }
 
+void set_pattern(Launch& l, const TransposedPattern& pattern) {
+  l.crow_indices = pattern.crow_indices;
+  l.col_indices = pattern.col_indices;
+  l.positions = pattern.positions;
+}
+
+// The plan's transposed pattern, made on first use.
+Plan::Transposed find_transposed(Bound& bound) {
+  Plan::Transposed found = bound.plan->transposed();
+  if (found.memory != nullptr || bound.is_capturing) return found;
+  const PatternKey& key = bound.plan->key();
+  void* stream = bound.product.launch.stream;
+  Status status = Status::ok();
+  found.memory = make_pattern_copy(*bound.device, transposed_bytes(key), stream, &status);
+  if (found.memory == nullptr) refuse("no memory for a transposed pattern: " + status.message());
+  const TransposedPattern pattern = transposed_at(key, found.memory->data());
+  if (key.ordinal < 0) {
+    transpose_pattern(key, pattern);
+    found.longest_row = *pattern.longest_row;
+  } else {
+    const Tensor scratch = empty_bytes(bound.product.kept_alive[0], transposing_scratch_bytes(key));
+    status = transpose_pattern_cuda(key, stream, pattern, scratch.data_ptr());
+    if (status) status = read_longest_row_cuda(pattern, stream, &found.longest_row);
+    if (!status) refuse(status.message());
+  }
+  bound.plan->remember_transposed(found);
+  return found;
+}
+
+// A graph being captured cannot wait for a piece of a plan: it transposes the pattern itself, each
+// time it runs.
+void transpose_in_graph(Bound& bound) {
+  const PatternKey& key = bound.product.pattern;
+  const int64_t bytes = transposed_bytes(key);
+  const Tensor memory =
+      empty_bytes(bound.product.kept_alive[0], bytes + transposing_scratch_bytes(key));
+  bound.product.kept_alive.push_back(memory);
+  const TransposedPattern pattern = transposed_at(key, memory.data_ptr());
+  const Status status = transpose_pattern_cuda(key, bound.product.launch.stream, pattern,
+                                               static_cast<char*>(memory.data_ptr()) + bytes);
+  if (!status) refuse(status.message());
+  bound.product.problem.longest_row = -1;
+  set_pattern(bound.product.launch, pattern);
+}
+
+void add_transposed(Bound& bound) {
+  const Plan::Transposed found =
+      bound.plan == nullptr ? Plan::Transposed{} : find_transposed(bound);
+  if (found.memory == nullptr) return transpose_in_graph(bound);
+  bound.product.problem.longest_row = found.longest_row;
+  set_pattern(bound.product.launch, transposed_at(bound.product.pattern, found.memory->data()));
+  bound.transposed = found.memory;
+}
+
 void add_plan(Bound& bound) {
   const Launch& l = bound.product.launch;
   bound.plan = find_plan(bound.product.pattern, bound.product.kept_alive[1],
                          bound.product.kept_alive[2], l.stream, l.parallel, bound.is_capturing);
   if (bound.plan != nullptr) bound.product.problem.longest_row = bound.plan->facts().longest_row;
+  if (bound.product.problem.transpose) add_transposed(bound);
 }
 
 void call_in_place(const char* op, const Tensor& self) {

@@ -16,6 +16,7 @@ struct Bound {
   std::shared_ptr<Plan> plan;  // null while capturing a graph with a pattern never seen before
   bool is_capturing = false;
   uint64_t generation = 0;
+  std::shared_ptr<FrozenCopy> transposed;  // the plan's, where the problem is transposed
 };
 
 // nullopt: nothing to launch, `result` is written already (or has no elements).

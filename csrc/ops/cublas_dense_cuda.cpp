@@ -12,10 +12,7 @@ class CublasDense final : public Variant {
  public:
   using Variant::Variant;
 
-  Support supports(const Problem& p, const Device&) const override {
-    if (p.transpose) return Support::no("cublas_dense computes A @ B, not A^T @ B");
-    return Support::yes();
-  }
+  Support supports(const Problem&, const Device&) const override { return Support::yes(); }
 
   double estimate_us(const Problem& p, const Device& d) const override {
     const double product = roofline_us(2.0 * p.m * p.k * p.n * p.batch, 0.75 * peak_tflops(p, d),
@@ -33,8 +30,7 @@ class CublasDense final : public Variant {
   }
 
   Status launch(const Problem& p, const Launch& l) const override {
-    const Tensor a = tensor_over(l.prepared, {p.m, p.k}, {p.k, 1}, torch_dtype(p.dtype), *l.device);
-    Status status = mm_into_c(a, p, l);
+    Status status = mm_into_c(densified(p, l), p, l);
     return status ? apply_epilogue(p, l) : std::move(status);
   }
 

@@ -11,10 +11,7 @@ class Dense final : public Variant {
  public:
   using Variant::Variant;
 
-  Support supports(const Problem& p, const Device&) const override {
-    if (p.transpose) return Support::no("dense computes A @ B, not A^T @ B");
-    return Support::yes();
-  }
+  Support supports(const Problem&, const Device&) const override { return Support::yes(); }
 
   double estimate_us(const Problem& p, const Device& d) const override {
     const double flops = 2.0 * p.m * p.k * p.n * p.batch;
@@ -33,8 +30,7 @@ class Dense final : public Variant {
   }
 
   Status launch(const Problem& p, const Launch& l) const override {
-    const Tensor a = tensor_over(l.prepared, {p.m, p.k}, {p.k, 1}, torch_dtype(p.dtype), *l.device);
-    Status status = mm_into_c(a, p, l);
+    Status status = mm_into_c(densified(p, l), p, l);
     if (status) apply_epilogue_cpu(p, l);
     return status;
   }

@@ -38,6 +38,11 @@ Status guarded(const std::function<void()>& call) {
   }
 }
 
+Tensor densified(const Problem& p, const Launch& l) {
+  return tensor_over(l.prepared, {p.m, p.k}, {p.transpose ? 1 : p.k, p.transpose ? p.m : 1},
+                     torch_dtype(p.dtype), *l.device);
+}
+
 Status mm_into_c(const Tensor& a, const Problem& p, const Launch& l) {
   return guarded([&] {
     for (int64_t batch = 0; batch < p.batch; ++batch) {

@@ -110,6 +110,7 @@ void launch(Bound& bound, const Decision& d) {
   }
   if (copy != nullptr) copy->used_by(l.stream);
   if (d.row_order != nullptr) d.row_order->used_by(l.stream);
+  if (bound.transposed != nullptr) bound.transposed->used_by(l.stream);
   if (!status) {
     refuse(std::string(d.variant->name()) + " failed on " + describe(p) + ": " + status.message());
   }

@@ -56,6 +56,7 @@ std::string race_text(const MatmulArguments& a, const RaceArguments& race) {
   const Record record = race_now(bound->product.problem, *bound->device, bound->product.launch,
                                  entrants, options, race.save);
   if (order != nullptr) order->used_by(bound->product.launch.stream);
+  if (bound->transposed != nullptr) bound->transposed->used_by(bound->product.launch.stream);
   return to_text(record);
 }
 

@@ -27,30 +27,29 @@ namespace {
 
 class HostCopy final : public FrozenCopy {
  public:
-  HostCopy(void* data, int64_t bytes, std::shared_ptr<const void> owner)
-      : owner_(std::move(owner)) {
+  HostCopy(void* data, int64_t bytes, std::shared_ptr<const void> owner,
+           std::atomic<int64_t>* count)
+      : owner_(std::move(owner)), count_(count) {
     data_ = data;
     bytes_ = bytes;
-    detail::frozen_byte_count() += bytes;
+    if (count_ != nullptr) *count_ += bytes;
   }
   ~HostCopy() override {
     std::free(data_);
-    detail::frozen_byte_count() -= bytes_;
+    if (count_ != nullptr) *count_ -= bytes_;
   }
   void used_by(void*) override {}  // a launch on the host is over when it returns
 
  private:
-  std::shared_ptr<const void> owner_;
+  const std::shared_ptr<const void> owner_;
+  std::atomic<int64_t>* const count_;  // null: not counted
 };
 
-}  // namespace
-
-std::shared_ptr<FrozenCopy> make_frozen_copy(const Device& device, int64_t bytes, void* stream,
-                                             std::shared_ptr<const void> values_owner,
-                                             Status* status) {
+std::shared_ptr<FrozenCopy> make_copy(const Device& device, int64_t bytes, void* stream,
+                                      std::shared_ptr<const void> owner,
+                                      std::atomic<int64_t>* count, Status* status) {
   if (device.type == DeviceType::kCuda) {
-    return detail::make_frozen_copy_cuda(device, bytes, stream, std::move(values_owner),
-                                         &detail::frozen_byte_count(), status);
+    return detail::make_frozen_copy_cuda(device, bytes, stream, std::move(owner), count, status);
   }
   constexpr size_t kAlignment = 256;
   void* data = std::aligned_alloc(kAlignment, static_cast<size_t>(ceil_div(bytes, 256) * 256));
@@ -58,12 +57,21 @@ std::shared_ptr<FrozenCopy> make_frozen_copy(const Device& device, int64_t bytes
     *status = Status::failed(StatusCode::kOutOfMemory, "no host memory for a frozen copy");
     return nullptr;
   }
-  return std::make_shared<HostCopy>(data, bytes, std::move(values_owner));
+  return std::make_shared<HostCopy>(data, bytes, std::move(owner), count);
+}
+
+}  // namespace
+
+std::shared_ptr<FrozenCopy> make_frozen_copy(const Device& device, int64_t bytes, void* stream,
+                                             std::shared_ptr<const void> values_owner,
+                                             Status* status) {
+  return make_copy(device, bytes, stream, std::move(values_owner), &detail::frozen_byte_count(),
+                   status);
 }
 
 std::shared_ptr<FrozenCopy> make_pattern_copy(const Device& device, int64_t bytes, void* stream,
                                               Status* status) {
-  return detail::make_frozen_copy_cuda(device, bytes, stream, nullptr, nullptr, status);
+  return make_copy(device, bytes, stream, nullptr, nullptr, status);
 }
 
 Status wait_for_copy(const Device& device, void* stream) {

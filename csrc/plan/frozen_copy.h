@@ -1,5 +1,6 @@
 // Memory that is written once and read by many launches: a copy of frozen values in a variant's own
-// form (densified, Blocked-ELL, repacked), or a pattern's row order.
+// form (densified, Blocked-ELL, repacked), or what was derived from a pattern (row order,
+// transposed pattern).
 #pragma once
 
 #include <atomic>

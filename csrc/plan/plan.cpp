@@ -56,12 +56,24 @@ std::shared_ptr<FrozenCopy> Plan::row_order() {
 void Plan::remember_row_order(std::shared_ptr<FrozenCopy> order) {
   const std::lock_guard<std::mutex> lock(mutex_);
   if (row_order_ != nullptr) return;
-  order_bytes_ = order->bytes();
+  pieces_bytes_ += order->bytes();
   row_order_ = std::move(order);
 }
 
+Plan::Transposed Plan::transposed() {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return transposed_;
+}
+
+void Plan::remember_transposed(Transposed transposed) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (transposed_.memory != nullptr) return;
+  pieces_bytes_ += transposed.memory->bytes();
+  transposed_ = std::move(transposed);
+}
+
 int64_t Plan::bytes() const {
-  return (key_.nnzb + key_.block_rows + 1) * size_of(key_.index_type) + order_bytes_;
+  return (key_.nnzb + key_.block_rows + 1) * size_of(key_.index_type) + pieces_bytes_;
 }
 
 }  // namespace sparse_autotune

@@ -76,7 +76,16 @@ class Plan {
   // Of several threads that build one, the first is remembered.
   void remember_row_order(std::shared_ptr<FrozenCopy> order);
 
-  // What the plan keeps alive for its pattern: index tensors and row order.
+  // The transposed pattern (plan/transpose.h), once one has been built. `memory` is null before.
+  struct Transposed {
+    std::shared_ptr<FrozenCopy> memory;
+    int64_t longest_row = 0;  // blocks
+  };
+  Transposed transposed();
+  // Of several threads that build one, the first is remembered.
+  void remember_transposed(Transposed transposed);
+
+  // What the plan keeps alive for its pattern: index tensors, row order, transposed pattern.
   int64_t bytes() const;
 
  private:
@@ -85,7 +94,7 @@ class Plan {
   const std::array<int64_t, 2> versions_;
   const std::shared_ptr<const void> owner_;
 
-  std::atomic<int64_t> order_bytes_{0};
+  std::atomic<int64_t> pieces_bytes_{0};
   std::mutex mutex_;
   uint64_t generation_ = 0;
   std::unordered_map<Problem, Decision, ProblemHash, ProblemEqual> decisions_;
@@ -96,6 +105,7 @@ class Plan {
   }
   std::map<CopyKey, std::shared_ptr<FrozenCopy>> copies_;
   std::shared_ptr<FrozenCopy> row_order_;
+  Transposed transposed_;
 };
 
 }  // namespace sparse_autotune

@@ -22,7 +22,7 @@ class PlanCache {
 
   struct Use {
     int64_t plans = 0;
-    int64_t bytes = 0;  // index tensors and row orders kept alive
+    int64_t bytes = 0;  // index tensors and derived pieces kept alive
   };
   Use use() const;
   // Room for that many bytes; the newest plan always stays.

@@ -258,8 +258,12 @@ def legality(
     from .ops import bsr_matmul_legality
 
     arguments, keywords = operator_arguments(a, b, bias, activation, linear=linear)
-    text = bytes(bsr_matmul_legality(*arguments, **keywords).tolist()).decode()
-    lines = (line.split("\t") for line in text.splitlines())
+    return parse_legality(bsr_matmul_legality(*arguments, **keywords))
+
+
+def parse_legality(text: Tensor) -> dict[str, str | None]:
+    """What the operators' text says of each variant."""
+    lines = (line.split("\t") for line in bytes(text.tolist()).decode().splitlines())
     return {name: reason[0] if reason else None for name, _, *reason in lines}
 
 

@@ -47,10 +47,7 @@ class Reference final : public Variant {
  public:
   using Variant::Variant;
 
-  Support supports(const Problem& p, const Device&) const override {
-    if (p.transpose) return Support::no("reference computes A @ B, not A^T @ B");
-    return Support::yes();
-  }
+  Support supports(const Problem&, const Device&) const override { return Support::yes(); }
 
   double estimate_us(const Problem& p, const Device& d) const override {
     return nnz_flops(p) / (0.5e3 * d.threads) + 1.0;  // about 0.5 GFLOP/s a thread
@@ -79,10 +76,13 @@ class Reference final : public Variant {
       double sum = p.has_bias ? load(l.bias, i, p.dtype) : 0;
       for (int64_t block = first; block < last; ++block) {
         const int64_t k0 = load_index(l.col_indices, block, p.index_type) * p.block_k;
-        const int64_t a0 = (block * p.block_m + i % p.block_m) * p.block_k;
+        const int64_t position = p.transpose ? load_index(l.positions, block, p.index_type) : block;
+        const int64_t a0 =
+            position * p.block_m * p.block_k + i % p.block_m * row_stride_in_block(p);
         for (int64_t kk = 0; kk < p.block_k; ++kk) {
+          const int64_t a_at = a0 + kk * k_stride_in_block(p);
           const int64_t b_at = batch * p.b_batch_stride + (k0 + kk) * b_row + j * b_col;
-          sum += load(l.values, a0 + kk, p.dtype) * load(l.b, b_at, p.dtype);
+          sum += load(l.values, a_at, p.dtype) * load(l.b, b_at, p.dtype);
         }
       }
       store(l.c, batch * p.c_batch_stride + i * c_row + j * c_col, p.dtype,

@@ -33,18 +33,20 @@ struct Accumulator<double> {
 struct Arguments {
   const void* crow_indices;
   const void* col_indices;
+  const void* positions;  // null: blocks lie in order
   const void* values;
   const void* b;
   const void* bias;
   void* c;
   int64_t block_rows, strips, n, block_m, block_k, batch;
+  int64_t a_row, a_col;  // in a block of values, elements from one row or column to the next
   // Elements from one row to the next and from one column to the next.
   int64_t b_row, b_col, b_batch, c_row, c_col, c_batch;
   Activation activation;
 };
 
 template <typename T, typename Index, int kRowsPerThread>
-__global__ void __launch_bounds__(kColumns* kLanes) simt_kernel(const Arguments a) {
+__global__ void __launch_bounds__(kColumns* kLanes, 4) simt_kernel(const Arguments a) {
   using Acc = typename Accumulator<T>::Type;
   const int64_t block_row = blockIdx.x / a.strips;
   const int64_t first_row = (blockIdx.x % a.strips) * (kRowsPerThread * kLanes) + threadIdx.y;
@@ -60,14 +62,17 @@ __global__ void __launch_bounds__(kColumns* kLanes) simt_kernel(const Arguments 
       if (j >= a.n) continue;
       Acc sum[kRowsPerThread] = {};
       for (int64_t p = begin; p < end; ++p) {
-        const T* block = static_cast<const T*>(a.values) + p * a.block_m * a.block_k;
-        const T* b_rows = b + col[p] * a.block_k * a.b_row + j * a.b_col;
-        for (int64_t kk = 0; kk < a.block_k; ++kk) {
-          const Acc b_value = static_cast<Acc>(b_rows[kk * a.b_row]);
+        const int64_t position =
+            a.positions == nullptr ? p : int64_t{static_cast<const Index*>(a.positions)[p]};
+        const T* left = static_cast<const T*>(a.values) + position * a.block_m * a.block_k +
+                        first_row * a.a_row;
+        const T* right = b + col[p] * a.block_k * a.b_row + j * a.b_col;
+        for (int64_t kk = 0; kk < a.block_k; ++kk, left += a.a_col, right += a.b_row) {
+          const Acc b_value = static_cast<Acc>(*right);
 #pragma unroll
           for (int r = 0; r < kRowsPerThread; ++r) {
-            const int64_t row = first_row + r * kLanes;
-            if (row < a.block_m) sum[r] += static_cast<Acc>(block[row * a.block_k + kk]) * b_value;
+            if (first_row + r * kLanes >= a.block_m) continue;
+            sum[r] += static_cast<Acc>(left[r * kLanes * a.a_row]) * b_value;
           }
         }
       }
@@ -103,7 +108,6 @@ class Simt final : public Variant {
   using Variant::Variant;
 
   Support supports(const Problem& p, const Device&) const override {
-    if (p.transpose) return Support::no("simt computes A @ B, not A^T @ B");
     if (block_rows(p) * strips(p) > INT32_MAX) {
       return Support::no("more than 2^31 - 1 thread blocks in a grid");
     }
@@ -123,6 +127,7 @@ class Simt final : public Variant {
     Arguments a{};
     a.crow_indices = l.crow_indices;
     a.col_indices = l.col_indices;
+    a.positions = l.positions;
     a.values = l.values;
     a.b = l.b;
     a.bias = l.bias;
@@ -133,6 +138,8 @@ class Simt final : public Variant {
     a.block_m = p.block_m;
     a.block_k = p.block_k;
     a.batch = p.batch;
+    a.a_row = row_stride_in_block(p);
+    a.a_col = k_stride_in_block(p);
     a.b_row = b_rows ? p.ldb : 1;
     a.b_col = b_rows ? 1 : p.ldb;
     a.b_batch = p.b_batch_stride;

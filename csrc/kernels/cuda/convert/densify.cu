@@ -1,7 +1,7 @@
 // BSR to dense: zeros by a memset, then one kernel that scatters the stored blocks.
 //
 // A thread block owns a share of one block row's values; a thread moves whole chunks of up to 16
-// bytes, in the order in which they are stored. Data path: global -> registers -> global.
+// bytes, in the order in which a block stores them. Data path: global -> registers -> global.
 #include "kernels/cuda/convert/densify.h"
 
 #include <cuda_runtime.h>
@@ -12,42 +12,64 @@
 namespace sparse_autotune {
 namespace {
 
-// Chunk counts: of one row of a block, of one block, of one row of the dense matrix. `Count` is
-// 32 bits wide where a block row's chunks can be counted so: division is what the kernel waits for.
+// `Count` is 32 bits wide where a block row's chunks can be counted so: division is what the kernel
+// waits for.
+template <typename Chunk, typename Index, typename Count>
+struct DensifyArguments {
+  const Index* crow;
+  const Index* col;
+  const Index* positions;  // null: blocks lie in order
+  const Chunk* values;
+  Chunk* dst;
+  Count row_chunks, block_chunks;  // of one row of a block as stored, of one block
+  int64_t dense_chunks;            // of one row of the dense matrix
+  int64_t row_step, col_step;      // chunks from one block row or column of op(A) to the next
+};
+
 template <typename Chunk, typename Index, typename Count>
 __global__ void __launch_bounds__(kConvertThreads)
-    densify_kernel(const Index* crow, const Index* col, const Chunk* values, Chunk* dst,
-                   int64_t block_m, Count row_chunks, Count block_chunks, int64_t dense_chunks) {
+    densify_kernel(const DensifyArguments<Chunk, Index, Count> a) {
   const int64_t block_row = blockIdx.x;
-  const int64_t begin = crow[block_row];
-  const Count count = static_cast<Count>(crow[block_row + 1] - begin) * block_chunks;
-  const Chunk* src = values + begin * block_chunks;
-  Chunk* rows = dst + block_row * block_m * dense_chunks;
+  const int64_t begin = a.crow[block_row];
+  const Count count = static_cast<Count>(a.crow[block_row + 1] - begin) * a.block_chunks;
+  Chunk* to = a.dst + block_row * a.row_step;
   for (Count i = blockIdx.y * kConvertThreads + threadIdx.x; i < count;
        i += gridDim.y * kConvertThreads) {
-    const Count position = i / block_chunks, within = i % block_chunks;
-    const Count row = within / row_chunks, chunk = within % row_chunks;
-    rows[row * dense_chunks + col[begin + position] * static_cast<int64_t>(row_chunks) + chunk] =
-        src[i];
+    const int64_t at = begin + i / a.block_chunks;
+    const Count within = i % a.block_chunks;
+    const Count row = within / a.row_chunks, chunk = within % a.row_chunks;
+    const int64_t position = a.positions == nullptr ? at : int64_t{a.positions[at]};
+    to[row * a.dense_chunks + a.col[at] * a.col_step + chunk] =
+        a.values[position * a.block_chunks + within];
   }
 }
 
 template <typename Chunk, typename Index>
 void launch_densify(const Problem& p, const Launch& l, void* dst) {
-  const int64_t row_chunks = p.block_k * size_of(p.dtype) / static_cast<int64_t>(sizeof(Chunk));
-  const int64_t block_chunks = row_chunks * p.block_m;
-  const int64_t dense_chunks = row_chunks * block_cols(p);
+  const int64_t rows = p.transpose ? p.block_k : p.block_m;  // of a block as stored
+  const int64_t row_chunks = (p.transpose ? p.block_m : p.block_k) * size_of(p.dtype) /
+                             static_cast<int64_t>(sizeof(Chunk));
+  const int64_t block_chunks = row_chunks * rows;
+  const int64_t dense_chunks = row_chunks * (p.transpose ? block_rows(p) : block_cols(p));
   const dim3 grid(static_cast<unsigned>(block_rows(p)),
                   convert_slices(p.nnzb * block_chunks / block_rows(p)));
   const auto start = [&]<typename Count>(Count) {
+    DensifyArguments<Chunk, Index, Count> a{};
+    a.crow = static_cast<const Index*>(l.crow_indices);
+    a.col = static_cast<const Index*>(l.col_indices);
+    a.positions = static_cast<const Index*>(l.positions);
+    a.values = static_cast<const Chunk*>(l.values);
+    a.dst = static_cast<Chunk*>(dst);
+    a.row_chunks = static_cast<Count>(row_chunks);
+    a.block_chunks = static_cast<Count>(block_chunks);
+    a.dense_chunks = dense_chunks;
+    a.row_step = p.transpose ? row_chunks : rows * dense_chunks;
+    a.col_step = p.transpose ? rows * dense_chunks : row_chunks;
     densify_kernel<Chunk, Index, Count>
-        <<<grid, kConvertThreads, 0, static_cast<cudaStream_t>(l.stream)>>>(
-            static_cast<const Index*>(l.crow_indices), static_cast<const Index*>(l.col_indices),
-            static_cast<const Chunk*>(l.values), static_cast<Chunk*>(dst), p.block_m,
-            static_cast<Count>(row_chunks), static_cast<Count>(block_chunks), dense_chunks);
+        <<<grid, kConvertThreads, 0, static_cast<cudaStream_t>(l.stream)>>>(a);
   };
   // Half the range, so that stepping past the end cannot wrap round.
-  if (dense_chunks * p.block_m <= INT32_MAX) {
+  if (block_chunks * block_cols(p) <= INT32_MAX) {
     start(uint32_t{});
   } else {
     start(uint64_t{});
@@ -57,8 +79,8 @@ void launch_densify(const Problem& p, const Launch& l, void* dst) {
 }  // namespace
 
 Status densify_cuda(const Problem& p, const Launch& l, void* dst) {
-  const int64_t row_bytes = p.block_k * size_of(p.dtype);
-  const int64_t bytes = block_rows(p) * p.block_m * block_cols(p) * row_bytes;
+  const int64_t row_bytes = (p.transpose ? p.block_m : p.block_k) * size_of(p.dtype);
+  const int64_t bytes = p.m * p.k * size_of(p.dtype);
   if (bytes == 0) return Status::ok();
   const cudaError_t error =
       cudaMemsetAsync(dst, 0, static_cast<size_t>(bytes), static_cast<cudaStream_t>(l.stream));

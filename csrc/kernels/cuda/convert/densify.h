@@ -5,9 +5,9 @@
 
 namespace sparse_autotune {
 
-// Writes A as stored (not op(A)) to `dst`: row-major and contiguous, (block rows * block_m) x
-// (block columns * block_k), zeros where no block is stored. `dst` is aligned to the element at
-// least; any block size and dtype. Only enqueues work on the launch's stream.
+// Writes A as stored (not op(A)) to `dst`: row-major and contiguous, m x k, or k x m under
+// `transpose`, zeros where no block is stored. `dst` is aligned to the element at least; any block
+// size and dtype. Only enqueues work on the launch's stream.
 Status densify_cuda(const Problem& problem, const Launch& launch, void* dst);
 
 }  // namespace sparse_autotune
