@@ -138,9 +138,8 @@ def _activate(x: torch.Tensor, activation: str | None) -> torch.Tensor:
 
 
 def _set_flags(deterministic: bool, tf32: bool, exact_nonfinite: bool) -> None:
-    # Switching takes longer than asking, the first time seconds.
-    if torch.are_deterministic_algorithms_enabled() != deterministic:
-        torch.use_deterministic_algorithms(deterministic)
+    # What torch.use_deterministic_algorithms calls; that also imports the compiler, for seconds.
+    torch._C._set_deterministic_algorithms(deterministic, warn_only=False)
     torch.backends.cuda.matmul.allow_tf32 = tf32
     if sparse_autotune.settings.exact_nonfinite != exact_nonfinite:
         sparse_autotune.settings.exact_nonfinite = exact_nonfinite

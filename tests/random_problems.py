@@ -28,6 +28,7 @@ import torch
 from random_cases import Case, NotLegalError, draw
 
 import sparse_autotune
+from sparse_autotune import _tuner
 
 # Problems that are one piece of work: of a process, and of what `--resume` remembers.
 CHUNK = 100
@@ -175,12 +176,16 @@ class State:
     """Which chunks of a seed's problems are done, and what came of them; perhaps in a file."""
 
     def __init__(self, path: pathlib.Path | None, seed: int, device: str):
-        self._path, self._of = path, {"seed": seed, "device": device, "chunk": CHUNK}
+        kernels = _tuner.build_info()["kernel_hash"]
+        self._path = path
+        self._of = {"seed": seed, "device": device, "chunk": CHUNK, "kernels": kernels}
         self.tally, self.done = Tally(), set()
         if path is not None and path.is_file():
             saved = json.loads(path.read_text())
             if saved["of"] != self._of:
-                raise SystemExit(f"{path} is of {saved['of']}, this run is of {self._of}")
+                raise SystemExit(
+                    f"{path} is of {saved['of']}, this one of {self._of}: remove it to begin anew"
+                )
             self.tally, self.done = Tally.of(saved["tally"]), set(saved["done"])
 
     def finish(self, chunk: int, tally: Tally) -> None:
