@@ -64,13 +64,13 @@ bench: build  ## compare with the peers, GPU or CPU; SUITE=name, SAVE=path.json
 	$(PY) benchmarks/run.py --suite $(SUITE) --save $(or $(SAVE),build/bench.json)
 
 .PHONY: bench-gpu
-bench-gpu: build  ## large blocks against the peers on a GPU; SUITE=, CELLS=part,of,name, SAVE=
+bench-gpu: build  ## large blocks against the peers on a GPU; SUITE=, CELLS=, SAVE=, RENEW=1
 	$(call say,Comparing with the peers on a GPU)
 	$(PY) benchmarks/run.py --suite $(patsubst auto,gpu_large_blocks,$(SUITE)) \
-	  --only '$(CELLS)' --save $(or $(SAVE),build/bench_gpu.json)
+	  --only '$(CELLS)' --save $(or $(SAVE),build/bench_gpu.json) $(if $(RENEW),--renew-peers)
 
 .PHONY: soak
-soak: build  ## random problems for eight minutes, from where the last soak ended; SEED=, JOBS=
+soak: build  ## random problems for eight minutes, on from the last soak's end; SEED=, JOBS=
 	$(call say,Random problems against fp64 references)
 	$(PY) tests/random_problems.py --seed $(or $(SEED),1) --jobs $(or $(JOBS),4) --seconds 470 \
 	  --resume build/soak_$(or $(SEED),1).json

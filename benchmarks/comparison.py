@@ -99,6 +99,15 @@ def _contestants(
 
 
 def measure(cell: Cell, suite: Suite) -> Result:
+    """A cell as `_measure` does it, with the GPU's memory free again for the next."""
+    result = _measure(cell, suite)
+    if suite.device == "cuda":  # graphs have memory of their own
+        gc.collect()
+        torch.cuda.empty_cache()
+    return result
+
+
+def _measure(cell: Cell, suite: Suite) -> Result:
     """Tunes the cell, checks every contestant's result and times them in interleaved rounds.
 
     Peers are handed `a` in the form they want; our own choice and families pay for whatever they
@@ -135,11 +144,4 @@ def measure(cell: Cell, suite: Suite) -> Result:
     for mode, racing in samplers.items():
         for name, taken in timing.interleave(racing, suite.rounds, keep).items():
             rows[name].timings[mode] = taken
-    result = Result(
-        cell, device, judged, chosen, first.a.nnzb, first.nnz_flops, list(rows.values())
-    )
-    if device == "cuda":  # graphs keep memory of their own
-        del samplers, contestants, copies, first, flush, calls, theirs
-        gc.collect()
-        torch.cuda.empty_cache()
-    return result
+    return Result(cell, device, judged, chosen, first.a.nnzb, first.nnz_flops, list(rows.values()))

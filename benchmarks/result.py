@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 
 from .cell import Cell
 from .timing import Timing
 
 CHOICE = "choice"
+_Quotient = Callable[[str, float | None, float | None], None]
 # cuBLAS on a full random matrix of A's shape: another product, hence no peer, but its rate of
 # FLOP/s is what a dense kernel reaches here on data without zeros.
 DENSE_RATE = "dense_random"
@@ -83,7 +85,8 @@ class Result:
             quotient(f"speed choice / best peer, {mode}", best and self.median(best, mode), choice)
             for row in self.rows:
                 if row.kind == "companion":
-                    quotient(f"time choice / {row.name}, {mode}", choice, row.median(mode))
+                    other = self.median(row.name, mode)
+                    quotient(f"time choice / {row.name}, {mode}", choice, other)
         if self.device == "cpu":
             self._cpu_ratios(quotient)
         else:

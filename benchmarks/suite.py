@@ -14,7 +14,7 @@ class Suite:
 
     Attributes:
         rounds: interleaved rounds of each mode.
-        modes: what is timed on a GPU, see `comparison.measure`.
+        modes: what is timed on a GPU, see `comparison`.
         budget_s: seconds that the race of a cell may take.
         peers: measure families and peers, not the choice and its companions alone.
         dense_rate: time cuBLAS on a full random matrix of A's shape too.

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import argparse
 import collections
-import concurrent.futures
+import concurrent.futures.process
 import dataclasses
 import json
 import multiprocessing
@@ -21,7 +21,7 @@ import pathlib
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 import torch
@@ -212,9 +212,18 @@ def _chunks(options: argparse.Namespace, state: State) -> Iterator[tuple[int, in
         begin = stop
 
 
+def _died(plan: Plan, running: Iterable[tuple[int, int, int]]) -> str:
+    commands = [
+        f"  python tests/random_problems.py --seed {plan.seed} --start {start} --count {count} "
+        f"--device {plan.device} --one-by-one"
+        for _, start, count in running
+    ]
+    return "\n".join(["a process died in one of these:", *commands])
+
+
 def _run_all(plan: Plan, options: argparse.Namespace, state: State) -> None:
     begin = last_said = time.monotonic()
-    waiting: dict[concurrent.futures.Future, int] = {}
+    waiting: dict[concurrent.futures.Future, tuple[int, int, int]] = {}
     chunks = _chunks(options, state)
     spawn = multiprocessing.get_context("spawn")
     with concurrent.futures.ProcessPoolExecutor(options.jobs, mp_context=spawn) as pool:
@@ -226,14 +235,17 @@ def _run_all(plan: Plan, options: argparse.Namespace, state: State) -> None:
                 following = next(chunks, None)
                 more = following is not None
                 if following is not None:
-                    chunk, first, count = following
-                    waiting[pool.submit(run, plan, first, count)] = chunk
+                    waiting[pool.submit(run, plan, *following[1:])] = following
             finished, _ = concurrent.futures.wait(
                 waiting, return_when=concurrent.futures.FIRST_COMPLETED
             )
             for future in finished:
-                tally, alive = future.result()
-                state.finish(waiting.pop(future), tally)
+                try:
+                    tally, alive = future.result()
+                except concurrent.futures.process.BrokenProcessPool:
+                    state.tally.failures.append(_died(plan, waiting.values()))
+                    return
+                state.finish(waiting.pop(future)[0], tally)
                 more = more and alive
             if time.monotonic() - last_said > 20:
                 last_said = time.monotonic()

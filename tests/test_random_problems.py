@@ -180,7 +180,7 @@ def test_resuming(tmp_path):
     assert again.done == {0, 2} and again.tally.problems == 200
     assert again.tally.failures == ["wrong"] and again.tally.products["auto"] == 100
     assert json.loads(path.read_text())["of"]["seed"] == SEED
-    with pytest.raises(SystemExit, match="this run is of"):
+    with pytest.raises(SystemExit, match="remove it to begin anew"):
         State(path, SEED + 1, "cpu")
 
 
