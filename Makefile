@@ -13,6 +13,7 @@ BOOTSTRAP_PYTHON ?= python3
 PYTEST_ARGS ?=
 SUITE ?= auto
 SAVE ?=
+CELLS ?=
 
 ifdef PYTHON
   PY := $(PYTHON)
@@ -61,6 +62,18 @@ test: build  ## all tests (those marked gpu only where there is one)
 bench: build  ## compare with the peers, GPU or CPU; SUITE=name, SAVE=path.json
 	$(call say,Comparing with the peers (suite $(SUITE)))
 	$(PY) benchmarks/run.py --suite $(SUITE) --save $(or $(SAVE),build/bench.json)
+
+.PHONY: bench-gpu
+bench-gpu: build  ## large blocks against the peers on a GPU; SUITE=, CELLS=, SAVE=, RENEW=1
+	$(call say,Comparing with the peers on a GPU)
+	$(PY) benchmarks/run.py --suite $(patsubst auto,gpu_large_blocks,$(SUITE)) \
+	  --only '$(CELLS)' --save $(or $(SAVE),build/bench_gpu.json) $(if $(RENEW),--renew-peers)
+
+.PHONY: soak
+soak: build  ## random problems for eight minutes, on from the last soak's end; SEED=, JOBS=
+	$(call say,Random problems against fp64 references)
+	$(PY) tests/random_problems.py --seed $(or $(SEED),1) --jobs $(or $(JOBS),4) --seconds 470 \
+	  --resume build/soak_$(or $(SEED),1).json
 
 .PHONY: gpu-check
 gpu-check: $(READY)  ## build, GPU tests and the short benchmark in one go; needs no network

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 
 import torch
@@ -12,6 +12,14 @@ import sparse_autotune
 
 Call = Callable[[], object]
 
+# Patterns that set their own density: the share of a square grid's blocks that they store.
+_SHARES: dict[str, Callable[[int], float]] = {
+    "block_diagonal": lambda side: 1 / side,
+    "causal": lambda side: (side + 1) / (2 * side),
+}
+# Elements of A in fp64 at a time, while the expected product is computed.
+_CHUNK = 1 << 28
+
 
 class UnsupportedError(Exception):
     """A contestant does not serve a cell; the message says why."""
@@ -19,7 +27,11 @@ class UnsupportedError(Exception):
 
 @dataclass(frozen=True)
 class Cell:
-    """The product of an m x k matrix of square blocks and a dense k x n matrix."""
+    """A product with an m x k matrix A of square blocks.
+
+    "matmul" is A @ b with a row-major k x n matrix; "linear" is x @ A.T for n tokens: x (n x k) and
+    the result (n x m) are row-major, which is the product above with both operands transposed.
+    """
 
     m: int
     n: int
@@ -28,17 +40,30 @@ class Cell:
     density: float
     dtype: str = "float32"
     pattern: str = "uniform"
+    op: str = "matmul"
 
     def __str__(self) -> str:
         return (
-            f"{self.m}x{self.k}x{self.n} block {self.block} density {self.density:g} "
+            f"{self.m}x{self.k}x{self.n} {self.op} block {self.block} density {self.density:.4g} "
             f"{self.dtype} {self.pattern}"
         )
 
     @property
     def key(self) -> str:
         """A name for files that keep something per cell."""
-        return f"{self.m}_{self.n}_{self.k}_b{self.block}_d{self.density:g}_{self.dtype}"
+        return (
+            f"{self.m}_{self.n}_{self.k}_b{self.block}_d{self.density:.6g}_{self.dtype}"
+            f"_{self.pattern}_{self.op}"
+        )
+
+    @staticmethod
+    def of_fixed(pattern: str, size: int, n: int, block: int, dtype: str) -> Cell:
+        """A cell of a square matrix whose pattern sets its own density."""
+        return Cell(size, n, size, block, _SHARES[pattern](size // block), dtype, pattern)
+
+    def uniform_twin(self) -> Cell:
+        """The cell of equally many blocks in random places."""
+        return replace(self, pattern="uniform")
 
     @property
     def dense_flops(self) -> float:
@@ -51,31 +76,48 @@ class Cell:
 
 
 class Operands:
-    """One copy of a cell's data: `a` (a BsrTensor), `b`, and forms of `a` that peers want.
+    """One copy of a cell's data: `a` (a BsrTensor), `b` (`x` of a "linear") and forms of `a`.
 
     Copies of one cell hold different values on the same pattern, as do calls in a real program.
     """
 
     def __init__(self, cell: Cell, device: str, copy: int = 0):
-        pattern = torch.Generator().manual_seed(0)
-        a = sparse_autotune.random_bsr(
-            cell.m,
-            cell.k,
-            cell.block,
-            density=cell.density,
+        # Drawn as a matrix of 1 x 1 blocks: its values, which are not used, are few.
+        pattern = sparse_autotune.random_bsr(
+            cell.m // cell.block,
+            cell.k // cell.block,
+            1,
+            density=None if cell.pattern in _SHARES else cell.density,
             pattern=cell.pattern,
-            dtype=torch.float32,
             device="cpu",
-            generator=pattern,
+            generator=torch.Generator().manual_seed(0),
         )
-        data = torch.Generator().manual_seed(1 + copy)
-        dtype = getattr(torch, cell.dtype)
-        values = torch.randn(a.values.shape, generator=data).to(dtype)
+        data = torch.Generator(device).manual_seed(1 + copy)
+
+        def draw(*shape: int) -> torch.Tensor:
+            dtype = getattr(torch, cell.dtype)
+            return torch.randn(shape, generator=data, device=device, dtype=dtype)
+
         self.a = sparse_autotune.BsrTensor(
-            a.crow_indices.to(device), a.col_indices.to(device), values.to(device), (cell.m, cell.k)
+            pattern.crow_indices.to(device),
+            pattern.col_indices.to(device),
+            draw(pattern.nnzb, cell.block, cell.block),
+            (cell.m, cell.k),
         )
-        self.b = torch.randn(cell.k, cell.n, generator=data).to(dtype).to(device)
+        self.b = draw(cell.n, cell.k) if cell.op == "linear" else draw(cell.k, cell.n)
         self.cell = cell
+
+    @property
+    def linear(self) -> bool:
+        """Whether the product is x @ A.T."""
+        return self.cell.op == "linear"
+
+    def product(self, a: sparse_autotune.BsrTensor, variant: str) -> Call:
+        """A call of our own with `a`, or a form of it."""
+        b = self.b
+        if self.linear:
+            return lambda: sparse_autotune.linear(b, a, variant=variant)
+        return lambda: sparse_autotune.matmul(a, b, variant=variant)
 
     @property
     def nnz_flops(self) -> float:
@@ -106,8 +148,14 @@ class Operands:
     @cached_property
     def expected(self) -> tuple[torch.Tensor, torch.Tensor]:
         """The product in fp64 and the product of the magnitudes, which scales its rounding."""
-        a, b = self.dense.double(), self.b.double()
-        return a @ b, a.abs() @ b.abs()
+        right = (self.b.mT if self.linear else self.b).double()
+        magnitude = right.abs()
+        parts = [
+            (rows.double() @ right, rows.double().abs() @ magnitude)
+            for rows in self.dense.split(max(_CHUNK // self.cell.k, 1))
+        ]
+        first, second = (torch.cat(part) for part in zip(*parts, strict=True))
+        return (first.mT, second.mT) if self.linear else (first, second)
 
     def error(self, result: object) -> float:
         """The largest error of a result, in units of what its dtype's rounding allows.
@@ -116,6 +164,8 @@ class Operands:
         """
         expected, magnitude = self.expected
         c = torch.as_tensor(result).to(expected.device)
+        if c.shape != expected.shape:
+            return torch.inf
         accumulation = torch.finfo(torch.float32 if c.element_size() == 2 else c.dtype).eps
         longest = int(self.a.crow_indices.diff().max()) * self.cell.block
         bound = torch.finfo(c.dtype).eps * expected.abs() + accumulation * longest * magnitude

@@ -9,8 +9,7 @@ from .cell import Call, Operands, UnsupportedError
 
 def frozen_variant(operands: Operands, family: str) -> Call:
     """A call of `family` on frozen values; raises UnsupportedError where it is not legal."""
-    a, b = operands.frozen, operands.b
-    names = sparse_autotune.variants(a, b)
+    names = sparse_autotune.variants(operands.frozen, operands.b, linear=operands.linear)
     if not any(name.split("/")[0] == family for name in names):
         raise UnsupportedError("not among the legal variants here")
-    return lambda: sparse_autotune.matmul(a, b, variant=family)
+    return operands.product(operands.frozen, family)

@@ -8,6 +8,7 @@ speed is no test.
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import datetime
 import importlib
 import json
@@ -15,6 +16,7 @@ import os
 import pkgutil
 import sys
 import tempfile
+import time
 import warnings
 from pathlib import Path
 
@@ -32,7 +34,9 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--suite", choices=["auto", *names], default="auto")
     parser.add_argument("--save", type=Path, help="write the results and the environment as JSON")
     parser.add_argument("--rounds", type=int, help="interleaved rounds a cell")
-    parser.add_argument("--only", help="only cells whose printed name contains this")
+    parser.add_argument(
+        "--only", default="", help="only cells whose printed name contains all of these, by comma"
+    )
     parser.add_argument("--brief", action="store_true", help="print the final tables alone")
     parser.add_argument(
         "--renew-peers", action="store_true", help="sweep the peers' stored knobs anew"
@@ -59,28 +63,31 @@ def _run(options: argparse.Namespace) -> int:
     name = options.suite
     if name == "auto":
         name = "gpu" if torch.cuda.is_available() else "cpu"
-    suite = importlib.import_module(f"benchmarks.suites.{name}")
-    if suite.DEVICE == "cuda" and not torch.cuda.is_available():
+    suite = importlib.import_module(f"benchmarks.suites.{name}").SUITE
+    if options.rounds is not None:
+        suite = dataclasses.replace(suite, rounds=options.rounds)
+    if suite.device == "cuda" and not torch.cuda.is_available():
         print(f"suite {name} needs a GPU, and torch sees none", file=sys.stderr)
         return 2
-    cells = [cell for cell in suite.CELLS if (options.only or "") in str(cell)]
+    parts = [part.strip() for part in options.only.split(",")]
+    cells = [cell for cell in suite.cells if all(part in str(cell) for part in parts)]
     if not cells:
         print(f"suite {name} has no cell named like {options.only!r}", file=sys.stderr)
         return 2
     started = datetime.datetime.now(datetime.timezone.utc)
-    described = environment.describe(suite.DEVICE)
+    described = environment.describe(suite.device)
     print(json.dumps(described, indent=None if options.brief else 1))
-    if suite.DEVICE == "cuda":
+    if suite.device == "cuda" and suite.peers:
         triton_tuned.compile_ahead(cells, renew=options.renew_peers)
-    results = []
-    for cell in cells:
-        results.append(comparison.measure(cell, suite.DEVICE, options.rounds or suite.ROUNDS))
-        print(f"{cell}: done" if options.brief else tables.of_cell(results[-1]) + "\n", flush=True)
-    host = host_time.measure(suite.DEVICE)
-    if options.save is not None:
+    results: list = []
+
+    def save(host: dict | None) -> None:
+        if options.save is None:
+            return
         options.save.parent.mkdir(parents=True, exist_ok=True)
         saved = {
             "suite": name,
+            "complete": host is not None,
             "started": started.isoformat(timespec="seconds"),
             "seconds": (datetime.datetime.now(datetime.timezone.utc) - started).total_seconds(),
             "environment": described,
@@ -88,6 +95,17 @@ def _run(options: argparse.Namespace) -> int:
             "host_time": host,
         }
         options.save.write_text(json.dumps(saved, indent=1) + "\n")
+
+    for cell in cells:
+        begin = time.monotonic()
+        results.append(comparison.measure(cell, suite))
+        took = time.monotonic() - begin
+        text = str(cell) if options.brief else tables.of_cell(results[-1])
+        print(f"{text}\n  in {took:.1f} s\n", flush=True)
+        save(None)  # what is measured is kept, whatever becomes of the rest
+    host = host_time.measure(suite.device)
+    save(host)
+    if options.save is not None:
         print(f"saved in {options.save}")
     print(tables.of_results(results), host_time.show(host), tables.headline(results), sep="\n")
     broken = _broken(results)

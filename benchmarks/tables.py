@@ -3,70 +3,91 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
-from .comparison import CHOICE, Result
+from .result import CHOICE, Result
 
 
 def of_cell(result: Result) -> str:
-    """A line per contestant, fastest first, then the ratios."""
-    modes = ["wall"] if result.device == "cpu" else ["warm", "cold", "eager"]
-    judged = result.judged
-    lines = [f"{result.cell}  (choice: {result.chosen}; compared: {judged})"]
-    header = "".join(f"{mode + ' µs':>12}" for mode in modes)
-    lines.append(f"  {'':22}{header}{'TFLOP/s (nnz)':>15}{'spread':>9}{'rounds':>8}")
+    """A line per contestant, fastest first, then the ratios.
+
+    Rates are of the judged mode. Those of a dense product count all of A: "dense-eq.".
+    """
+    modes, judged = result.modes, result.judged
+    lines = [f"{result.cell}  (choice: {result.chosen}; rates: {judged})"]
+    header = "".join(f"{mode + ' µs':>11}" for mode in modes)
+    lines.append(f"  {'':30}{header}{'TFLOP/s nnz':>13}{'dense-eq.':>11}{'spread':>8}{'rounds':>8}")
     ordered = sorted(result.rows, key=lambda r: r.median(judged) or float("inf"))
     for row in ordered:
-        label = f"{row.name}{' (peer)' if row.kind == 'peer' else ''}"
+        label = row.name if row.kind == "choice" else f"{row.name} ({row.kind})"
         if row.median(judged) is None:
-            lines.append(f"  {label:22}  {row.status}: {row.reason}")
+            lines.append(f"  {label:30}  {row.status}: {row.reason}")
             continue
-        times = "".join(f"{row.median(mode) or float('nan'):12.1f}" for mode in modes)
+        times = "".join(f"{row.median(mode) or float('nan'):11.1f}" for mode in modes)
         t = row.timings[judged]
-        rate = result.nnz_flops / (t.median_us * 1e6)
+        nnz = result.nnz_flops / (t.median_us * 1e6)
+        dense = result.cell.dense_flops / (t.median_us * 1e6)
         spread = (t.high_us - t.low_us) / t.median_us
         note = "" if row.status == "ok" else f"  {row.status.upper()}: {row.reason}"
         note += f"  {row.detail}" if row.detail else ""
-        lines.append(f"  {label:22}{times}{rate:15.3f}{spread:9.0%}{t.rounds:8}{note}")
+        rates = f"{'' if row.kind == 'rate' else f'{nnz:.4g}':>13}{dense:11.4g}"
+        lines.append(f"  {label:30}{times}{rates}{spread:8.0%}{t.rounds:8}{note}")
     lines += [f"  {label}: {value:.3f}" for label, value in result.ratios().items()]
     return "\n".join(lines)
 
 
+def geometric_mean(values: Sequence[float]) -> float:
+    """Of at least one positive value."""
+    return math.exp(sum(map(math.log, values)) / len(values))
+
+
 def of_results(results: list[Result]) -> str:
-    """A line per cell with the choice, the best peer and the ratios; then the ratios' summary."""
+    """A line per cell with choice, best peer (warm, on a CPU wall time) and ratios; a summary."""
     labels = list(dict.fromkeys(label for result in results for label in result.ratios()))
     width = max(len(str(result.cell)) for result in results) + 2
-    lines = [f"{'cell':{width}}{'choice':30}{'µs':>10}  {'best peer':22}{'µs':>10}   ratios"]
+    header = f"{'cell':{width}}{'choice':30}{'µs':>9}{'TFLOP/s':>9}  {'best peer':18}{'µs':>9}"
+    lines = [header + "".join(f"{f'[{i}]':>8}" for i in range(1, len(labels) + 1))]
     for result in results:
-        peer = result.best_peer()
-        peer_us = result.median(peer) if peer is not None else None
-        ratios = result.ratios()
+        mode = "wall" if result.device == "cpu" else "warm"
+        peer = result.best_peer(mode)
+        peer_us = result.median(peer, mode) if peer is not None else None
+        ratios, us = result.ratios(), result.median(CHOICE, mode)
+        rate = f"{result.nnz_flops / (us * 1e6):9.3g}" if us is not None else f"{'':9}"
         cells = "".join(f"{ratios[at]:8.3f}" if at in ratios else " " * 8 for at in labels)
         lines.append(
-            f"{result.cell!s:{width}}{result.chosen:30}{_us(result.median(CHOICE))}  "
-            f"{peer or '':22}{_us(peer_us)}  {cells}"
+            f"{result.cell!s:{width}}{result.chosen:30}{_us(us)}{rate}  "
+            f"{peer or '':18}{_us(peer_us)}{cells}"
         )
-    lines.append(f"ratios: {'; '.join(labels)}")
-    lines.append(f"{'ratio':38}{'geo. mean':>10}{'least':>8}{'most':>8}  cell of the worse end")
-    for label in labels:
+    lines.append(
+        f"{'':5}{'ratio':45}{'cells':>6}{'geo. mean':>10}{'least':>8}{'most':>8}  worst in"
+    )
+    for i, label in enumerate(labels, 1):
         found = [(r.ratios()[label], str(r.cell)) for r in results if label in r.ratios()]
         values = [value for value, _ in found]
-        mean = math.exp(sum(map(math.log, values)) / len(values))
         # Of times the largest is the worst, of speeds and rates the smallest.
         worst = max(found) if label.startswith("time") else min(found)
-        lines.append(f"{label:38}{mean:10.3f}{min(values):8.3f}{max(values):8.3f}  {worst[1]}")
+        lines.append(
+            f"{f'[{i}]':5}{label:45}{len(found):6}{geometric_mean(values):10.3f}"
+            f"{min(values):8.3f}{max(values):8.3f}  {worst[1]}"
+        )
     return "\n".join(lines)
 
 
 def headline(results: list[Result]) -> str:
-    """The worst that the choice did against the best peer of each cell."""
-    label = "time choice / best peer"
-    found = [result.ratios().get(label) for result in results]
-    known = [ratio for ratio in found if ratio is not None]
-    missing = len(found) - len(known)
-    without = f", {missing} without a result" if missing else ""
-    most = f"at most {max(known):.3f}" if known else "unknown"
-    return f"{label}: {most} in {len(results)} cells{without}"
+    """Choice against the best peer of each cell: the geometric mean and the worst."""
+    said = []
+    for mode in ("wall", "warm", "cold"):
+        found = [result.ratios().get(f"speed choice / best peer, {mode}") for result in results]
+        known = [ratio for ratio in found if ratio is not None]
+        if known:
+            missing = len(found) - len(known)
+            without = f" ({missing} without)" if missing else ""
+            said.append(
+                f"{mode} {geometric_mean(known):.3f} in geometric mean, at least "
+                f"{min(known):.3f}, of {len(found)} cells{without}"
+            )
+    return f"speed choice / best peer: {'; '.join(said)}" if said else "no peer was measured"
 
 
 def _us(value: float | None) -> str:
-    return f"{value:10.1f}" if value is not None else f"{'':10}"
+    return f"{value:9.1f}" if value is not None else f"{'':9}"

@@ -85,12 +85,17 @@ def cpu_sampler(call: Call) -> Sampler:
     return sample
 
 
+def _run(calls: Sequence[Call], repeats: int) -> None:
+    for _ in range(repeats):
+        # Held until every copy has had its turn: like the operands, results rotate.
+        results = [call() for call in calls]
+        del results
+
+
 def _capture(calls: Sequence[Call], repeats: int) -> Sampler:
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
-        for _ in range(repeats):
-            for call in calls:
-                call()
+        _run(calls, repeats)
     begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
 
     def sample() -> float:
@@ -107,9 +112,7 @@ def _capture(calls: Sequence[Call], repeats: int) -> Sampler:
 def _burst(calls: Sequence[Call], repeats: int) -> Sampler:
     begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
     host_begin = time.perf_counter()
-    for _ in range(repeats):
-        for call in calls:
-            call()
+    _run(calls, repeats)
     host_us = (time.perf_counter() - host_begin) * 1e6
     torch.cuda.synchronize()
 
@@ -117,14 +120,23 @@ def _burst(calls: Sequence[Call], repeats: int) -> Sampler:
         # The device spins until the host has queued the whole burst.
         torch.cuda._sleep(int((2 * host_us + 200) * _CYCLES_PER_US))
         begin.record()
-        for _ in range(repeats):
-            for call in calls:
-                call()
+        _run(calls, repeats)
         end.record()
         end.synchronize()
         return begin.elapsed_time(end) * 1e3 / (repeats * len(calls))
 
     return sample
+
+
+def once_us(calls: Sequence[Call]) -> float:
+    """Device time of a call, from running each of `calls` once behind a spinning kernel."""
+    begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+    torch.cuda._sleep(1000 * _CYCLES_PER_US)
+    begin.record()
+    _run(calls, 1)
+    end.record()
+    end.synchronize()
+    return begin.elapsed_time(end) * 1e3 / len(calls)
 
 
 def kernel_sampler(calls: Sequence[Call]) -> tuple[Sampler, str]:
@@ -134,17 +146,9 @@ def kernel_sampler(calls: Sequence[Call]) -> tuple[Sampler, str]:
     copies larger than the L2 cache together make every call a cold one. A CUDA graph is replayed;
     what cannot be captured is queued behind a spinning kernel instead.
     """
-    for call in calls:
-        call()
+    _run(calls, 1)
     torch.cuda.synchronize()
-    begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-    torch.cuda._sleep(1000 * _CYCLES_PER_US)
-    begin.record()
-    for call in calls:
-        call()
-    end.record()
-    end.synchronize()
-    once = begin.elapsed_time(end) * 1e3 / len(calls)
+    once = once_us(calls)
     repeats = max(1, min(100, round(_SAMPLE_US / max(once * len(calls), 1.0))))
     try:
         return _capture(calls, repeats), "graph"
@@ -156,12 +160,15 @@ def kernel_sampler(calls: Sequence[Call]) -> tuple[Sampler, str]:
 def eager_sampler(call: Call, flush: torch.Tensor) -> Sampler:
     """Time of one call on an idle GPU with a cold L2, host time included.
 
-    `flush` is a tensor larger than the L2 cache; writing it evicts the operands.
+    `flush` is a tensor several times as large as the L2 cache. It is only read: that evicts the
+    operands and writes back what earlier kernels left dirty, and so leaves the cache full of clean
+    lines. After a flush by writing, the call would pay for writing `flush` itself to memory.
     """
     begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+    total = flush.new_empty(())
 
     def sample() -> float:
-        flush.zero_()
+        torch.sum(flush, 0, out=total)
         torch.cuda.synchronize()
         begin.record()
         call()

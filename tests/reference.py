@@ -126,7 +126,7 @@ def pattern_mask(p: Problem, rng: np.random.Generator) -> np.ndarray:
     return mask
 
 
-def _strided(data: torch.Tensor, layout: str) -> torch.Tensor:
+def strided(data: torch.Tensor, layout: str) -> torch.Tensor:
     """The same elements in other memory; everything around them is NaN."""
     *lead, rows, cols = data.shape
 
@@ -146,7 +146,7 @@ def _strided(data: torch.Tensor, layout: str) -> torch.Tensor:
     if layout == "offset":  # neither the start nor the rows are aligned to anything
         return inside(*lead, rows, cols + 3, at=(..., slice(1, 1 + cols)))
     if layout in ("padded_column", "offset_column"):
-        turned = _strided(data.mT.contiguous(), layout.removesuffix("_column"))
+        turned = strided(data.mT.contiguous(), layout.removesuffix("_column"))
         return turned.mT
     if layout == "scattered":  # no dimension is contiguous
         steps = (slice(0, 2 * rows, 2), slice(0, 3 * cols, 3))
@@ -182,23 +182,29 @@ def block_product(mask: np.ndarray, blocks: np.ndarray, b: np.ndarray) -> np.nda
     return c
 
 
-def tolerance(p: Problem, mask, blocks, b, product, pre, result) -> np.ndarray:
-    """The error each element may have: see the constants above.
+def error_bound(p: Problem, length, magnitude, product, pre, result):
+    """The error each element may have: see the constants above. Of fp64 arrays or tensors.
 
-    `product` is A B, `pre` adds the bias, `result` is the activation of that.
+    `length` is how many terms each row's sums have, `magnitude` is |A||B|, `product` is A B, `pre`
+    adds the bias, `result` is the activation of that.
     """
     roundoff = ACCUMULATE_ROUNDOFF[p.dtype]
-    length = np.repeat(mask.sum(1) * p.block[1], p.block[0])[:, None]
-    magnitude = block_product(mask, np.abs(blocks), np.abs(b))
-    error = ACCUMULATE_SLACK * roundoff * (length + 2) * (magnitude + np.abs(pre - product))
+    error = ACCUMULATE_SLACK * roundoff * (length + 2) * (magnitude + abs(pre - product))
     if p.tf32:
         error = error + 2 * TF32_ROUNDOFF * magnitude
     if p.bias or p.activation:
         # A variant may round the product, and the product with its bias, on the way.
-        error = error + RESULT_ROUNDOFF[p.dtype] * (np.abs(product) + np.abs(pre))
+        error = error + RESULT_ROUNDOFF[p.dtype] * (abs(product) + abs(pre))
         error = error * ACTIVATION_SLOPE
-        error = error + ACTIVATION_ROUNDOFFS * roundoff * (np.abs(pre) + np.abs(result))
-    return error + RESULT_ROUNDOFF[p.dtype] * (np.abs(result) + error) + UNDERFLOW[p.dtype]
+        error = error + ACTIVATION_ROUNDOFFS * roundoff * (abs(pre) + abs(result))
+    return error + RESULT_ROUNDOFF[p.dtype] * (abs(result) + error) + UNDERFLOW[p.dtype]
+
+
+def tolerance(p: Problem, mask, blocks, b, product, pre, result) -> np.ndarray:
+    """`error_bound` of the product of the stored blocks with b."""
+    length = np.repeat(mask.sum(1) * p.block[1], p.block[0])[:, None]
+    magnitude = block_product(mask, np.abs(blocks), np.abs(b))
+    return error_bound(p, length, magnitude, product, pre, result)
 
 
 @functools.lru_cache(maxsize=2)
@@ -242,7 +248,7 @@ def make(p: Problem, device: str = "cpu") -> Operands:
     b = b.to(device)
     if p.op in DENSE_LEFT:
         b, result, error = b.mT, np.swapaxes(result, -1, -2), np.swapaxes(error, -1, -2)
-    b = _strided(b, p.b_layout)
+    b = strided(b, p.b_layout)
     if p.n is None:
         b = b[..., 0, :] if p.op in DENSE_LEFT else b[..., 0]
     bias = None if bias is None else bias.to(device)
@@ -299,10 +305,18 @@ class PoisonedOut:
         self.tensor = view.reshape(p.result_shape) if p.n is None else view
         assert self.tensor.untyped_storage().data_ptr() == self._memory.data_ptr()
 
+    def written(self) -> torch.Tensor:
+        """Whether any byte is no longer 0xFF, as a tensor on the device."""
+        return (self._memory.view(_INTEGER[self._memory.element_size()]) != -1).any()
+
+    def written_outside(self) -> torch.Tensor:
+        """Whether a byte outside `tensor` changed; overwrites `tensor`."""
+        self.tensor.view(_INTEGER[self.tensor.element_size()]).fill_(-1)
+        return self.written()
+
     def assert_only_out_written(self) -> None:
         """Fails if a byte outside `tensor` changed."""
-        self.tensor.view(_INTEGER[self.tensor.element_size()]).fill_(-1)
-        assert bool((self._memory.view(torch.uint8) == 0xFF).all()), "wrote outside of out"
+        assert not bool(self.written_outside()), "wrote outside of out"
 
 
 _INTEGER = {2: torch.int16, 4: torch.int32, 8: torch.int64}

@@ -126,32 +126,6 @@ def test_two_streams_share_a_matrix(variant):
         assert_close(result, operands)
 
 
-@pytest.mark.parametrize("variant", VARIANTS)
-def test_right_and_repeatable_while_another_stream_is_busy(variant):
-    """A hundred times the same bits; of variants that do not promise that, close ones."""
-    operands = operands_for(variant, case(dtype=FP32, pattern="skewed"))
-    busy, other = torch.randn(4096, 4096, device="cuda"), torch.cuda.Stream()
-    before = torch.are_deterministic_algorithms_enabled()
-    torch.use_deterministic_algorithms(DETERMINISTIC.get(variant, True))
-    try:
-        other.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(other):
-            for _ in range(40):
-                busy = torch.relu(busy) - 0.5
-                busy = busy * busy.roll(1, 0)
-        first = operands.call(variant)
-        assert_close(first, operands)
-        for _ in range(99):
-            again = operands.call(variant)
-            if DETERMINISTIC.get(variant, True):
-                assert torch.equal(again, first)
-            else:
-                assert_close(again, operands)
-    finally:
-        torch.use_deterministic_algorithms(before)
-    torch.cuda.synchronize()
-
-
 @pytest.mark.parametrize("variant", ["auto", "cublas_dense/mm", "cusparse_blocked_ell/alg1"])
 def test_dropped_while_work_is_queued(variant):
     """Plan, copies and workspace stay until the kernels that read them are done."""

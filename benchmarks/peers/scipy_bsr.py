@@ -18,4 +18,6 @@ def prepare(operands: Operands) -> Call:
     a = operands.a
     parts = (a.values.numpy(), a.col_indices.numpy(), a.crow_indices.numpy())
     matrix, b = bsr_array(parts, shape=a.shape), operands.b.numpy()
+    if operands.linear:
+        return lambda: (matrix @ b.T).T
     return lambda: matrix @ b

@@ -7,7 +7,14 @@ from benchmarks.cell import Call, Operands
 DEVICES = ("cpu", "cuda")
 
 
+def product(dense: torch.Tensor, operands: Operands) -> Call:
+    """A call with any dense matrix of A's shape."""
+    b = operands.b
+    if operands.linear:
+        return lambda: torch.nn.functional.linear(b, dense)
+    return lambda: torch.mm(dense, b)
+
+
 def prepare(operands: Operands) -> Call:
     """Densifies before the timing."""
-    a, b = operands.dense, operands.b
-    return lambda: torch.mm(a, b)
+    return product(operands.dense, operands)

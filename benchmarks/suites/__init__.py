@@ -1,1 +1,1 @@
-"""One file a suite, found by its name: CELLS to measure, ROUNDS per cell and its DEVICE."""
+"""One file a suite, found by its name: SUITE says what is measured, and how."""

@@ -1,0 +1,54 @@
+"""Which configuration of each of our families enters the interleaved rounds of a cell."""
+
+from __future__ import annotations
+
+from sparse_autotune import BenchmarkReport
+
+from . import timing
+from .cell import Operands
+from .result import Row
+
+# Readable and far too slow for these sizes: one call can take longer than a cell's whole budget.
+_LEFT_OUT = {"reference": "the reference is not timed at these sizes"}
+# A family's configurations that the race found fastest, and how often they are timed against each
+# other: a race ranks in its own mode and stops timing whoever is behind.
+_ENTRANTS = 3
+_ROUNDS = 3
+
+
+def _best(names: list[str], operands: Operands, device: str) -> str:
+    if len(names) == 1:
+        return names[0]
+    samplers = {}
+    for name in names:
+        call = operands.product(operands.a, name)
+        call()
+        samplers[name] = (
+            timing.cpu_sampler(call) if device == "cpu" else timing.kernel_sampler([call])[0]
+        )
+    taken = timing.interleave(samplers, _ROUNDS)
+    return min(taken, key=lambda name: taken[name].median_us)
+
+
+def rows(
+    report: BenchmarkReport, operands: Operands, device: str, without: set[str]
+) -> list[tuple[Row, str]]:
+    """A row for each family but those `without`, and its fastest configuration ("": none ran).
+
+    On a GPU the fastest is meant warm.
+    """
+    found = []
+    for family in sorted({record.family for record in report.records} - without):
+        records = [record for record in report.records if record.family == family]
+        timed = sorted((r.median_us, r.name) for r in records if r.median_us is not None)
+        if family in _LEFT_OUT:
+            found.append((Row(family, "family", "left out", _LEFT_OUT[family]), ""))
+        elif not timed:
+            said = next((r for r in records if r.status == "failed"), records[0])
+            found.append((Row(family, "family", said.status, said.reason), ""))
+        else:
+            best = _best([name for _, name in timed[:_ENTRANTS]], operands, device)
+            failed = [r.name for r in records if r.status == "failed"]
+            note = f"; failed: {', '.join(failed)}" if failed else ""
+            found.append((Row(family, "family", detail=best + note), best))
+    return found

@@ -1,0 +1,83 @@
+"""A saved run as a Markdown table: `python -m benchmarks.markdown build/bench.json`.
+
+With `--page` the table is renewed in a Markdown file, between the lines `<!-- markdown begin -->`
+and `<!-- markdown end -->`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+
+_BEGIN, _END = "<!-- markdown begin -->", "<!-- markdown end -->"
+
+
+def renewed(page: str, table: str, begin: str = _BEGIN, end: str = _END) -> str:
+    """The page with this table between its marks."""
+    before, first, rest = page.partition(begin)
+    _, last, after = rest.partition(end)
+    if not first or not last:
+        raise ValueError(f"the page needs the lines {begin} and {end}")
+    return f"{before}{first}\n\n{table}\n\n{last}{after}"
+
+
+def table(saved: dict) -> str:
+    """A line a cell: what ran, its rate in each mode, the best peer of each and the speed over it.
+
+    Rates are nnz TFLOP/s, except cuBLAS's on a full random matrix, where it was measured.
+    """
+    lines: list[list[str]] = []
+    for result in saved["cells"]:
+        cell = result["cell"]
+        rows = {row["name"]: row for row in result["rows"]}
+        line = {
+            "m × k × n": f"{cell['m']} × {cell['k']} × {cell['n']}",
+            "block": str(cell["block"]),
+            "density": f"{cell['density']:.3g}",
+            "what": f"{cell['op']}, {cell['dtype']}, {cell['pattern']}",
+            "choice": f"`{result['chosen']}`",
+        }
+        modes = [m for m in ("wall", "warm", "cold") if m in rows["choice"]["timings"]]
+        for mode in modes:
+            rate = rows["choice"]["tflops_nnz"][mode]
+            line[f"{mode}: TFLOP/s"] = f"{rate:.3g}"
+            peers = {
+                row["tflops_nnz"][mode]: name
+                for name, row in rows.items()
+                if row["kind"] == "peer" and row["status"] == "ok" and mode in row["timings"]
+            }
+            best = max(peers) if peers else None
+            line[f"{mode}: best peer"] = "" if best is None else f"`{peers[best]}` {best:.3g}"
+            line[f"{mode}: ×"] = "" if best is None else f"**{rate / best:.2f}**"
+        if "dense_random" in rows and rows["dense_random"]["timings"]:
+            rate = rows["dense_random"]["tflops_dense"]["warm"]
+            line["cuBLAS dense, random data"] = f"{rate:.3g}"
+        if not lines:
+            lines = [list(line), ["---"] * len(line)]
+        lines.append(list(line.values()))
+    gpu = saved["environment"].get("gpu", {}).get("name") or saved["environment"]["cpu"]
+    source = (
+        f"{gpu}, torch {saved['environment']['torch']}, suite `{saved['suite']}`, revision "
+        f"{saved['environment']['revision']}, {saved['started']}"
+    )
+    text = "\n".join(f"| {' | '.join(line)} |" for line in lines)
+    return f"{text}\n\n{source}"
+
+
+def main() -> int:
+    """Prints the table; returns the exit status."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.markdown")
+    parser.add_argument("saved", type=Path)
+    parser.add_argument("--page", type=Path, help="a Markdown file to renew the table in")
+    options = parser.parse_args()
+    text = table(json.loads(options.saved.read_text()))
+    print(text)
+    if options.page is not None:
+        options.page.write_text(renewed(options.page.read_text(), text))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,32 @@
+"""What a file of `benchmarks/suites/` holds: the cells, and how they are measured."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from .cell import Cell
+
+
+@dataclass(frozen=True)
+class Suite:
+    """Cells to measure on a device, "cpu" or "cuda".
+
+    Attributes:
+        rounds: interleaved rounds of each mode.
+        modes: what is timed on a GPU, see `comparison`.
+        budget_s: seconds that the race of a cell may take.
+        peers: measure families and peers, not the choice and its companions alone.
+        dense_rate: time cuBLAS on a full random matrix of A's shape too.
+        companions: for a cell, others by name whose choice runs in the same rounds, and whose time
+            the cell's is compared with.
+    """
+
+    device: str
+    cells: Sequence[Cell]
+    rounds: int
+    modes: tuple[str, ...] = ("warm", "cold", "eager")
+    budget_s: float = 1.0
+    peers: bool = True
+    dense_rate: bool = False
+    companions: Callable[[Cell], dict[str, Cell]] = lambda cell: {}

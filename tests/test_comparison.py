@@ -1,0 +1,250 @@
+"""The parts of the benchmarks that are not timing: cells, suites, ratios, tables, sweeps."""
+
+import importlib
+import json
+import math
+import pathlib
+import pkgutil
+import sys
+
+import pytest
+import torch
+
+import sparse_autotune
+
+sys.path.append(str(pathlib.Path(__file__).parent.parent))
+
+from benchmarks import comparison, markdown, profile_cells, suites, tables, timing, triton_bsr
+from benchmarks.cell import Cell, Operands
+from benchmarks.peers import triton_tuned
+from benchmarks.result import Result, Row
+from benchmarks.suite import Suite
+
+SUITES = {
+    module.name: importlib.import_module(f"benchmarks.suites.{module.name}").SUITE
+    for module in pkgutil.iter_modules(suites.__path__)
+}
+
+
+def taken(us):
+    return timing.Timing.of([us] * 3)
+
+
+def result(cell, choice, peers, **others):
+    """A GPU's result from {"warm": us, "cold": us} of the choice and of each peer."""
+
+    def row(name, kind, times, **more):
+        return Row(name, kind, timings={mode: taken(us) for mode, us in times.items()}, **more)
+
+    rows = [row("choice", "choice", choice)]
+    rows += [row(name, "peer", times) for name, times in peers.items()]
+    rows += [row(name, kind, times) for name, (kind, times) in others.items()]
+    return Result(cell, "cuda", "cold", "wgmma/x", 8, 0.25 * cell.dense_flops, rows)
+
+
+CELL = Cell(256, 128, 512, 64, 0.25, "bfloat16")
+
+
+# Cells
+
+
+@pytest.mark.parametrize("name", SUITES)
+def test_suites(name):
+    suite = SUITES[name]
+    assert suite.device in ("cpu", "cuda") and suite.rounds >= 3
+    cells = [*suite.cells, *(c for cell in suite.cells for c in suite.companions(cell).values())]
+    for cell in cells:
+        assert cell.m % cell.block == cell.k % cell.block == 0
+        assert cell.op in ("matmul", "linear")
+    assert len({str(cell) for cell in suite.cells}) == len(suite.cells)
+    assert len({cell.key for cell in suite.cells}) == len(suite.cells)
+
+
+def test_the_cells_that_issues_are_judged_by():
+    assert len(SUITES["gpu_large_blocks"].cells) == 12
+    assert len(SUITES["gpu_layers"].cells) == 4 * 4 * 2 * 3
+    assert {c.pattern for c in SUITES["gpu_patterns"].cells} == {
+        *("banded", "block_diagonal", "causal", "power_law", "one_dense_row", "half_empty"),
+    }
+
+
+@pytest.mark.parametrize("pattern", ["block_diagonal", "causal", "banded", "power_law"])
+def test_a_uniform_twin_has_as_many_blocks(pattern):
+    cell = (
+        Cell.of_fixed(pattern, 512, 8, 16, "float32")
+        if pattern in ("block_diagonal", "causal")
+        else Cell(512, 8, 512, 16, 0.1, pattern=pattern)
+    )
+    ours, twin = Operands(cell, "cpu"), Operands(cell.uniform_twin(), "cpu")
+    assert ours.a.nnzb == twin.a.nnzb == round(cell.density * 32 * 32)
+    assert cell.key != cell.uniform_twin().key
+    assert not torch.equal(ours.a.col_indices, twin.a.col_indices)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("op", ["matmul", "linear"])
+def test_operands_and_their_check(op, dtype):
+    operands = Operands(Cell(96, 20, 64, 16, 0.4, dtype, op=op), "cpu")
+    dense = operands.a.to_dense().double()
+    exact = (
+        operands.b.double() @ dense.T if op == "linear" else dense @ operands.b.double()
+    )  # fmt: skip
+    torch.testing.assert_close(operands.expected[0], exact)
+    good = operands.product(operands.a, "auto")()
+    assert good.shape == exact.shape and operands.error(good) <= 1
+    for blunder in (lambda c: c[3, 5].add_(1), lambda c: c[-1, -1].fill_(math.nan)):
+        bad = good.clone()
+        blunder(bad)
+        assert operands.error(bad) > 1
+    assert operands.error(good.T) == math.inf
+    other = Operands(operands.cell, "cpu", copy=1)
+    assert torch.equal(other.a.col_indices, operands.a.col_indices)
+    assert not torch.equal(other.a.values, operands.a.values)
+
+
+@pytest.mark.parametrize("op", ["matmul", "linear"])
+@pytest.mark.parametrize("peer", comparison.find_peers("cpu"))
+def test_peers_of_the_cpu_compute_the_cell(peer, op):
+    operands = Operands(Cell(96, 20, 64, 16, 0.4, op=op), "cpu")
+    call = comparison.find_peers("cpu")[peer].prepare(operands)
+    assert operands.error(call()) <= 1
+
+
+def test_peers_of_the_gpu():
+    assert {
+        *("torch_dense", "torch_bsr", "triton_default", "triton_tuned", "stk"),
+        *("cusparse_bsr", "cusparse_blocked_ell"),
+    } == comparison.find_peers("cuda").keys()
+
+
+# Sweeps of Triton's knobs
+
+
+@pytest.mark.parametrize("n", [1, 16, 128, 300, 4096])
+def test_points_of_a_sweep(n):
+    points = triton_tuned.candidates(Cell(4096, n, 4096, 64, 0.1))
+    assert len({triton_bsr.describe(p) for p in points}) == len(points) >= 12
+    tiles = {p["TILE"] for p in points}
+    assert all(tile >= 16 and tile < max(2 * n, 17) for tile in tiles)
+    assert max(tiles) == min(256, max(16, 1 << (n - 1).bit_length()))
+
+
+@pytest.mark.parametrize("nnzb", [4096, 819])
+def test_the_small_twin_compiles_the_same_kernel(nnzb):
+    cell = Cell(8192, 8192, 8192, 64, 0.25, "bfloat16", "causal", "linear")
+    twin = triton_bsr.small_twin(cell, nnzb)
+    operands = Operands(twin, "cpu")
+    assert (operands.a.nnzb % 16 == 0) == (nnzb % 16 == 0)
+    assert (twin.n, twin.block, twin.dtype, twin.op) == (8192, 64, "bfloat16", "linear")
+    assert twin.m == twin.k == 512
+
+
+# Ratios and tables
+
+
+def test_ratios_are_against_the_best_peer_of_each_mode():
+    peers = {"a": {"warm": 30.0, "cold": 90.0}, "b": {"warm": 40.0, "cold": 60.0}}
+    found = result(CELL, {"warm": 20.0, "cold": 50.0}, peers)
+    assert found.best_peer("warm") == "a" and found.best_peer("cold") == "b"
+    assert found.ratios() == {
+        "speed choice / best peer, warm": 1.5,
+        "speed choice / best peer, cold": 1.2,
+    }
+
+
+def test_a_wrong_peer_does_not_count():
+    found = result(CELL, {"warm": 20.0}, {"a": {"warm": 10.0}, "b": {"warm": 30.0}})
+    found.row("a").status = "wrong"
+    assert found.best_peer("warm") == "b"
+    found.row("choice").status = "wrong"
+    assert found.ratios() == {}
+    found.row("b").status = "failed"
+    assert found.best_peer("warm") is None
+
+
+def test_companions_and_the_dense_rate():
+    twin = {"uniform": ("companion", {"warm": 16.0}), "dense_random": ("rate", {"warm": 80.0})}
+    found = result(CELL, {"warm": 20.0}, {}, **twin)
+    # A quarter of the operations in a quarter of the time: the same rate.
+    assert found.ratios() == {
+        "time choice / uniform, warm": 1.25,
+        "rate choice (nnz) / cuBLAS on random data": 1.0,
+    }
+
+
+def test_tables():
+    first = result(CELL, {"warm": 20.0, "cold": 50.0}, {"a": {"warm": 30.0, "cold": 60.0}})
+    other = Cell(256, 128, 512, 64, 0.125, "bfloat16")
+    second = result(other, {"warm": 20.0, "cold": 40.0}, {"a": {"warm": 24.0, "cold": 40.0}})
+    text = tables.of_results([first, second])
+    summary = [line for line in text.splitlines() if line.startswith("[1]")]
+    assert summary == [
+        f"[1]  {'speed choice / best peer, warm':45}{2:6}{math.sqrt(1.5 * 1.2):10.3f}"
+        f"{1.2:8.3f}{1.5:8.3f}  {other}"
+    ]
+    assert tables.headline([first, second]) == (
+        "speed choice / best peer: warm 1.342 in geometric mean, at least 1.200, of 2 cells; "
+        "cold 1.095 in geometric mean, at least 1.000, of 2 cells"
+    )
+    cell = tables.of_cell(first)
+    assert "a (peer)" in cell and str(CELL) in cell
+    json.dumps(first.to_dict())
+
+
+def test_markdown():
+    first = result(CELL, {"warm": 20.0, "cold": 50.0}, {"a": {"warm": 30.0, "cold": 60.0}})
+    saved = {"cells": [first.to_dict()], "environment": {"cpu": "x", "torch": "2", "revision": "r"},
+             "suite": "gpu", "started": "now"}  # fmt: skip
+    text = markdown.table(json.loads(json.dumps(saved)))
+    assert "| `a` " in text and "**1.50**" in text and "**1.20**" in text
+    page = "a\n<!-- markdown begin -->\nstale\n<!-- markdown end -->\nb\n"
+    renewed = markdown.renewed(page, text)
+    assert "stale" not in renewed and renewed == markdown.renewed(renewed, text)
+    assert renewed.startswith("a\n") and renewed.endswith("\nb\n")
+    with pytest.raises(ValueError, match="markdown end"):
+        markdown.renewed("<!-- markdown begin -->", text)
+
+
+def test_one_cell_measured():
+    """From operands to ratios, with a companion."""
+    cell = Cell(128, 32, 128, 16, 0.3)
+    twin = {"uniform": cell.uniform_twin()}
+    suite = Suite("cpu", [cell], 3, budget_s=0.05, companions=lambda _: twin)
+    found = comparison.measure(cell, suite)
+    rows = {row.name: row for row in found.rows}
+    assert rows["choice"].status == rows["torch_dense"].status == rows["uniform"].status == "ok"
+    assert rows["choice"].timings["wall"].rounds == 3
+    assert found.chosen in sparse_autotune.variants()
+    assert rows["cpu_tiled"].detail.startswith("cpu_tiled/")
+    assert {"speed choice / best peer, wall", "time choice / uniform, wall"} <= set(found.ratios())
+
+
+# ncu's figures
+
+
+def test_profile_table():
+    header = ["ID", "Kernel Name", *profile_cells.METRICS]
+    units = ["", "", *("" for _ in profile_cells.METRICS)]
+    values = {
+        "gpu__time_duration.sum": "50,000",
+        "l1tex__m_xbar2l1tex_read_bytes.sum": "200000000",
+        "sm__cycles_active.avg": "1000",
+        "sm__cycles_active.max": "1100",
+        "sm__cycles_active.min": "900",
+    }
+    units[header.index("gpu__time_duration.sum")] = "ns"
+    units[header.index("l1tex__m_xbar2l1tex_read_bytes.sum")] = "byte"
+    line = ["0", "wgmma", *(values.get(metric, "7") for metric in profile_cells.METRICS)]
+    said = "==PROF== Connected\n" + "\n".join(
+        ",".join(f'"{item}"' for item in row) for row in (header, units, line)
+    )
+    (row,) = profile_cells.parse(said)
+    assert row["gpu__time_duration.sum"] == 50000.0
+    entry = profile_cells.Profiled(CELL, "wgmma_sm90/m128_n256", 1e10)
+    table = profile_cells.markdown([entry], [row])
+    cells = [cell.strip() for cell in table.splitlines()[-1].strip("|").split("|")]
+    titles = [cell.strip() for cell in table.splitlines()[0].strip("|").split("|")]
+    shown = dict(zip(titles, cells, strict=True))
+    assert shown["µs"] == "50.0" and shown["TFLOP/s"] == "200"
+    assert shown["L2→SM MB"] == "200" and shown["L2→SM TB/s"] == "4.00"
+    assert shown["SM active least / mean / most"] == "0.90 / 1 / 1.10"

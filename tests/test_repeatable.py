@@ -1,0 +1,107 @@
+"""The same call gives the same bits, again and again, alone and beside other work on the GPU."""
+
+import contextlib
+
+import pytest
+import torch
+from problems import BF16, FP32, Problem
+from reference import assert_close, make
+
+import sparse_autotune
+from sparse_autotune import _tuner, linear
+from sparse_autotune.checks import legality
+
+pytestmark = pytest.mark.gpu
+
+VARIANTS = ("auto", *(v["name"] for v in _tuner.variants() if v["device"] == "cuda"))
+DETERMINISTIC = {v["name"]: v["deterministic"] for v in _tuner.variants()}
+
+
+@pytest.fixture(autouse=True)
+def _no_races(monkeypatch):
+    monkeypatch.setattr(sparse_autotune.settings, "mode", "off")
+
+
+def uneven(variant):
+    """Skewed rows and a ragged n, of the first kind that the variant takes."""
+    for changes in (
+        {"m": 1536, "k": 3072, "n": 264, "block": (128, 128), "dtype": BF16},
+        {"m": 1536, "k": 1024, "n": 261, "block": (64, 64), "dtype": BF16},
+        {"m": 480, "k": 512, "n": 133, "block": (16, 16), "dtype": BF16, "pattern": "even"},
+        {"m": 480, "k": 512, "n": 133, "block": (16, 16), "dtype": FP32},
+    ):
+        problem = Problem(**{"name": f"uneven-{changes}", "pattern": "skewed", **changes})
+        operands = make(problem, "cuda")
+        if variant == "auto" or legality(operands.a, operands.b)[variant] is None:
+            return operands
+    raise AssertionError(f"{variant} takes none of them")
+
+
+@contextlib.contextmanager
+def deterministic_algorithms(mode):
+    before = torch.are_deterministic_algorithms_enabled()
+    torch.use_deterministic_algorithms(mode)
+    try:
+        yield
+    finally:
+        torch.use_deterministic_algorithms(before)
+
+
+def differing(results, first):
+    """How many of the results are not the first one's bits."""
+    bits = {2: torch.int16, 4: torch.int32}[first.element_size()]
+    return sum(int((r.view(bits) != first.view(bits)).any()) for r in results)
+
+
+@pytest.mark.parametrize("op", ["matmul", "linear"])
+@pytest.mark.parametrize("variant", [n for n in VARIANTS if DETERMINISTIC.get(n, True)])
+def test_the_same_bits_a_hundred_times(variant, op):
+    """Of the same call, with other results in memory in between."""
+    operands = uneven(variant)
+    x = operands.b.mT.contiguous()
+    if op == "linear" and variant != "auto":
+        why = legality(operands.a, x, linear=True)[variant]
+        if why is not None:
+            pytest.skip(f"{variant} is not legal for linear: {why}")
+
+    def call():
+        if op == "linear":
+            return linear(x, operands.a, variant=variant).mT
+        return operands.call(variant)
+
+    with deterministic_algorithms(True):
+        first = call()
+        assert_close(first, operands)
+        results = [call() for _ in range(100)]
+    assert differing(results, first) == 0
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_right_while_another_stream_is_busy(variant):
+    """All the time, with products of its own: the same bits as alone, where that is promised."""
+    operands = uneven(variant)
+    promised = DETERMINISTIC.get(variant, True)
+    busy, other = torch.randn(4096, 4096, device="cuda", dtype=BF16), torch.cuda.Stream()
+    spoils = [torch.empty_like(busy) for _ in range(2)]
+
+    def call():
+        with deterministic_algorithms(promised):
+            return operands.call(variant)
+
+    alone = call()
+    assert_close(alone, operands)
+    other.wait_stream(torch.cuda.current_stream())
+    results = []
+    for i in range(50):
+        with torch.cuda.stream(other):
+            for _ in range(5):  # a millisecond or so: far more than the call takes alone
+                torch.mm(busy, busy, out=spoils[i % 2])
+        results.append(call())
+    torch.cuda.current_stream().synchronize()
+    assert not other.query(), "the other stream was done before: nothing ran beside the products"
+    if promised:
+        assert differing(results, alone) == 0
+    else:
+        for result in results:
+            assert_close(result, operands)
+    other.synchronize()
