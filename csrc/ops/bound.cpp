@@ -59,7 +59,7 @@ void add_plan(Bound& bound) {
   const Launch& l = bound.product.launch;
   bound.plan = find_plan(bound.product.pattern, bound.product.kept_alive[1],
                          bound.product.kept_alive[2], l.stream, l.parallel, bound.is_capturing);
-  if (bound.plan != nullptr) bound.product.problem.longest_row = bound.plan->facts().longest_row;
+  if (bound.plan != nullptr) add_facts(bound.plan->facts(), &bound.product.problem);
 }
 
 void call_in_place(const char* op, const Tensor& self) {
@@ -141,28 +141,42 @@ Bound bind_for_questions(const MatmulArguments& a, const Tensor& result) {
   return bound;
 }
 
-std::shared_ptr<FrozenCopy> add_row_order(Bound& bound,
-                                          const std::vector<const Variant*>& variants) {
+RowOrderCopies add_row_orders(Bound& bound, const std::vector<const Variant*>& variants) {
+  RowOrderCopies found;
+  if (bound.plan == nullptr) return found;
   const Problem& p = bound.product.problem;
-  const bool wanted = std::any_of(variants.begin(), variants.end(),
-                                  [&](const Variant* v) { return v->wants_row_order(p); });
-  if (!wanted || bound.plan == nullptr) return nullptr;
-  std::shared_ptr<FrozenCopy> order = bound.plan->row_order();
-  if (order == nullptr) {
-    const PatternKey& key = bound.plan->key();
-    const PatternFacts& facts = bound.plan->facts();
-    if (bound.is_capturing || !row_order_pays(key, facts, p)) return nullptr;
-    void* stream = bound.product.launch.stream;
-    Status status = Status::ok();
-    order = make_pattern_copy(*bound.device, row_order_bytes(key), stream, &status);
-    if (order == nullptr) return nullptr;  // no memory: rows are taken as they come
-    status = build_row_order_cuda(key, facts, stream, static_cast<OrderedRow*>(order->data()));
-    if (status) status = wait_for_copy(*bound.device, stream);
-    if (!status) refuse(status.message());
-    bound.plan->remember_row_order(order);
+  const PatternKey& key = bound.plan->key();
+  const PatternFacts& facts = bound.plan->facts();
+  Launch& l = bound.product.launch;
+  std::array<bool, kRowOrders> wanted{}, built{};
+  for (const Variant* v : variants) {
+    const int order = v->row_order(p, *bound.device);
+    if (order != kNoRowOrder) wanted[static_cast<size_t>(order)] = true;
   }
-  bound.product.launch.row_order = static_cast<const OrderedRow*>(order->data());
-  return order;
+  Status status = Status::ok();
+  for (int order = 0; order < kRowOrders && status; ++order) {
+    const auto i = static_cast<size_t>(order);
+    if (!wanted[i]) continue;
+    found[i] = bound.plan->row_order(order);
+    if (found[i] != nullptr || bound.is_capturing || !row_order_pays(key, facts, p, order)) {
+      continue;
+    }
+    Status memory = Status::ok();  // where there is none, rows are taken as they come
+    found[i] =
+        make_pattern_copy(*bound.device, row_order_bytes(key, facts, order), l.stream, &memory);
+    if (found[i] == nullptr) continue;
+    status = build_row_order_cuda(key, facts, order, l.stream,
+                                  static_cast<OrderedRow*>(found[i]->data()));
+    built[i] = true;
+  }
+  const bool any_built = std::find(built.begin(), built.end(), true) != built.end();
+  if (status && any_built) status = wait_for_copy(*bound.device, l.stream);
+  if (!status) refuse(status.message());
+  for (size_t i = 0; i < found.size(); ++i) {
+    if (built[i]) bound.plan->remember_row_order(static_cast<int>(i), found[i]);
+    if (found[i] != nullptr) l.row_orders[i] = static_cast<const OrderedRow*>(found[i]->data());
+  }
+  return found;
 }
 
 void prepare_pattern(const Tensor& crow, const Tensor& col, int64_t block_rows,

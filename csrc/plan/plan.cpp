@@ -48,20 +48,20 @@ void Plan::drop_copies(const void* values) {
   }
 }
 
-std::shared_ptr<FrozenCopy> Plan::row_order() {
+std::shared_ptr<FrozenCopy> Plan::row_order(int order) {
   const std::lock_guard<std::mutex> lock(mutex_);
-  return row_order_;
+  return row_orders_[order];
 }
 
-void Plan::remember_row_order(std::shared_ptr<FrozenCopy> order) {
+void Plan::remember_row_order(int order, std::shared_ptr<FrozenCopy> built) {
   const std::lock_guard<std::mutex> lock(mutex_);
-  if (row_order_ != nullptr) return;
-  order_bytes_ = order->bytes();
-  row_order_ = std::move(order);
+  if (row_orders_[order] != nullptr) return;
+  orders_bytes_ += built->bytes();
+  row_orders_[order] = std::move(built);
 }
 
 int64_t Plan::bytes() const {
-  return (key_.nnzb + key_.block_rows + 1) * size_of(key_.index_type) + order_bytes_;
+  return (key_.nnzb + key_.block_rows + 1) * size_of(key_.index_type) + orders_bytes_;
 }
 
 }  // namespace sparse_autotune

@@ -24,7 +24,8 @@ struct Decision {
   const Variant* variant = nullptr;
   int64_t workspace_bytes = 0;
   int64_t prepared_bytes = 0;
-  std::shared_ptr<FrozenCopy> row_order;  // null: the variant wants none, or there is none
+  int row_order = kNoRowOrder;          // the variant's
+  std::shared_ptr<FrozenCopy> ordered;  // null: it wants none, or there is none
 };
 
 // What decisions depend on besides the problem: settings and, on a CPU, threads.
@@ -71,12 +72,12 @@ class Plan {
                      std::shared_ptr<FrozenCopy> copy);
   void drop_copies(const void* values);
 
-  // The row order, once one has been built.
-  std::shared_ptr<FrozenCopy> row_order();
+  // A row order, once it has been built.
+  std::shared_ptr<FrozenCopy> row_order(int order);
   // Of several threads that build one, the first is remembered.
-  void remember_row_order(std::shared_ptr<FrozenCopy> order);
+  void remember_row_order(int order, std::shared_ptr<FrozenCopy> built);
 
-  // What the plan keeps alive for its pattern: index tensors and row order.
+  // What the plan keeps alive for its pattern: index tensors and row orders.
   int64_t bytes() const;
 
  private:
@@ -85,7 +86,7 @@ class Plan {
   const std::array<int64_t, 2> versions_;
   const std::shared_ptr<const void> owner_;
 
-  std::atomic<int64_t> order_bytes_{0};
+  std::atomic<int64_t> orders_bytes_{0};
   std::mutex mutex_;
   uint64_t generation_ = 0;
   std::unordered_map<Problem, Decision, ProblemHash, ProblemEqual> decisions_;
@@ -95,7 +96,7 @@ class Plan {
     return {values, variant, p.block_m, p.block_k, p.dtype, p.transpose};
   }
   std::map<CopyKey, std::shared_ptr<FrozenCopy>> copies_;
-  std::shared_ptr<FrozenCopy> row_order_;
+  std::array<std::shared_ptr<FrozenCopy>, kRowOrders> row_orders_;
 };
 
 }  // namespace sparse_autotune
