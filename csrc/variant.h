@@ -15,6 +15,8 @@
 #include <type_traits>
 #include <utility>
 
+#include "row_orders.h"
+
 namespace sparse_autotune {
 
 enum class DeviceType : uint8_t { kCpu, kCuda };
@@ -46,6 +48,7 @@ struct Problem {
   int64_t ldb, ldc;          // elements between rows (row-major) or columns (column-major)
   int64_t batch;             // dense matrices multiplied by the one A, at least 1
   int64_t b_batch_stride, c_batch_stride;  // elements; 0 when batch is 1
+  RowCuts row_cuts;
   Op op;
   DeviceType device;
   DType dtype;  // of values, B, bias and C
@@ -179,12 +182,6 @@ void parallel_for(const Parallel& parallel, int64_t begin, int64_t end, int64_t 
       const_cast<void*>(static_cast<const void*>(std::addressof(f))));
 }
 
-// A block row and its stored blocks, [begin, end). As many as there are block rows, the longest
-// first (but for small differences), are a row order: it depends on the indices alone.
-struct alignas(16) OrderedRow {
-  int32_t row, begin, end, unused;
-};
-
 // The data of one product. Pointers are to device memory on a GPU. `stream` is a cudaStream_t.
 struct Launch {
   const void* crow_indices = nullptr;  // op(A)'s pattern
@@ -198,8 +195,8 @@ struct Launch {
   void* c = nullptr;
   void* workspace = nullptr;  // workspace_bytes() of scratch, 256-byte aligned
   void* prepared = nullptr;   // prepared_bytes() written by prepare(), 256-byte aligned
-  // Where a variant asked for it, rows are uneven and it could be built; in device memory.
-  const OrderedRow* row_order = nullptr;
+  // Those that a variant asked for, where they pay and could be built; in device memory.
+  const OrderedRow* row_orders[kRowOrders] = {};
   void* stream = nullptr;
   const Device* device = nullptr;
   Parallel parallel;
@@ -239,8 +236,8 @@ class Variant {
   virtual int64_t prepared_bytes(const Problem&, const Device&) const { return 0; }
   virtual Status prepare(const Problem&, const Launch&) const { return Status::ok(); }
 
-  // Whether launch() makes use of Launch::row_order.
-  virtual bool wants_row_order(const Problem&) const { return false; }
+  // Which of Launch::row_orders launch() makes use of; it must do without where there is none.
+  virtual int row_order(const Problem&, const Device&) const { return kNoRowOrder; }
 
   virtual bool deterministic() const { return true; }
   // Multiplies blocks that are not stored, so an infinity in B may become NaN in C.

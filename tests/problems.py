@@ -158,6 +158,34 @@ def _large_blocks():
     yield Problem("long_rows-block_64", 128, 4480, 136, (64, 64), BF16, density=0.8)
 
 
+def _long_rows():
+    """Rows that are worth cutting into parts: much longer than others, or few."""
+    products = (
+        (264, "row", "row", "matmul"), (264, "column", "column", "matmul"),
+        (300, "row", "row", "linear"),
+    )  # fmt: skip
+    for i, block in enumerate(((64, 64), (128, 128), (128, 64))):
+        for j, (n, b_layout, out_layout, op) in enumerate(products):
+            pattern = ("skewed", "one_dense_row", "full")[(i + j) % 3]
+            yield Problem(
+                f"long_rows_{block[0]}x{block[1]}-{op}-{b_layout}-{pattern}",
+                m=block[0] * (2 if pattern == "full" else 5),
+                k=block[1] * 13,
+                n=n,
+                block=block,
+                dtype=(HALF, BF16)[(i + j) % 2],
+                index_dtype=(torch.int64, torch.int32)[j % 2],
+                pattern=pattern,
+                b_layout=b_layout,
+                out_layout=out_layout,
+                bias=j > 0,
+                activation=("relu", None, "gelu")[j],
+                op=op,
+            )
+    yield Problem("long_rows-batch", 640, 1408, 264, (128, 128), BF16, batch=(3,),
+                  pattern="skewed")  # fmt: skip
+
+
 def _batches():
     for dtype in (BF16, FP32):
         for batch in ((1,), (3,), (2, 3), (2, 1, 2)):
@@ -281,6 +309,7 @@ CASES = tuple(
         _patterns,
         _layouts,
         _large_blocks,
+        _long_rows,
         _batches,
         _epilogues,
         _linears,

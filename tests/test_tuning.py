@@ -116,6 +116,25 @@ def test_a_new_race_decides_at_once():
     assert not torch.equal(matmul(a, b), expected)
 
 
+def test_a_winner_that_is_not_legal_here():
+    """Problems of one signature may differ in that: the next best serves, without another race."""
+    a, b = problem()
+    matmul(a, b)
+    (entry,) = cache.entries()
+    text = entry.path.read_text()
+    line = re.search(rf"^entrant {entry.winner}\t.*\n", text, flags=re.MULTILINE).group()
+    text = text.replace(line, line.replace(entry.winner, "elsewhere/legal") + line)
+    text = re.sub(r"^winner .*$", "winner elsewhere/legal", text, flags=re.MULTILINE)
+    text = re.sub(r"^end (\d+)", lambda m: f"end {int(m[1]) + 1}", text, flags=re.MULTILINE)
+    bundle = entry.path.with_suffix(".bundle")
+    bundle.write_text(text)
+    cache.load(bundle)
+    assert [e.winner for e in cache.entries()] == ["elsewhere/legal"]
+    before = tuning_count()
+    assert torch.equal(matmul(a, b), matmul(a, b, variant=entry.winner))
+    assert tuning_count() == before
+
+
 def test_tune_with_the_keywords_of_matmul():
     """Each changes the kind of problem: the product that follows does not race."""
     a, b = problem()

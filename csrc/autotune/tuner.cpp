@@ -52,17 +52,24 @@ const Variant* cheapest(const std::vector<const Variant*>& variants, const Probl
       });
 }
 
-// The record's winner, if it is legal here and nothing legal has joined since: a new variant gets
-// its race.
+// The record's winner or, where that is not legal here, the fastest that is; if nothing legal has
+// joined since: a new variant gets its race. Were the winner's absence a reason for one too, two
+// problems of one signature, of which it may run one, would forget each other's race in turn.
 const Variant* winner_of(const Record& record, const std::vector<const Variant*>& entrants) {
-  const Variant* winner = nullptr;
   for (const Variant* v : entrants) {
-    const bool raced = std::any_of(record.entrants.begin(), record.entrants.end(),
-                                   [&](const Entrant& e) { return e.name == v->name(); });
-    if (!raced) return nullptr;
-    if (v->name() == record.winner) winner = v;
+    if (record.find(v->name()) == nullptr) return nullptr;
   }
-  return winner;
+  const auto legal_here = [&](std::string_view name) {
+    const auto it = std::find_if(entrants.begin(), entrants.end(),
+                                 [&](const Variant* v) { return v->name() == name; });
+    return it == entrants.end() ? nullptr : *it;
+  };
+  if (const Variant* winner = legal_here(record.winner)) return winner;
+  for (const Entrant& e : record.entrants) {  // fastest first
+    const Variant* v = e.timed() ? legal_here(e.name) : nullptr;
+    if (v != nullptr) return v;
+  }
+  return nullptr;
 }
 
 std::shared_ptr<const Record> remembered(const Key& key) {

@@ -62,30 +62,33 @@ void set_pattern(Launch& l, const TransposedPattern& pattern) {
   l.positions = pattern.positions;
 }
 
-// The plan's transposed pattern, made on first use.
+// The plan of A^T, made on first use; empty while capturing, where it cannot be made.
 Plan::Transposed find_transposed(Bound& bound) {
   Plan::Transposed found = bound.plan->transposed();
-  if (found.memory != nullptr || bound.is_capturing) return found;
+  if (found.plan != nullptr || bound.is_capturing) return found;
   const PatternKey& key = bound.plan->key();
-  void* stream = bound.product.launch.stream;
+  const Launch& l = bound.product.launch;
   Status status = Status::ok();
-  found.memory = make_pattern_copy(*bound.device, transposed_bytes(key), stream, &status);
+  found.memory = make_pattern_copy(*bound.device, transposed_bytes(key), l.stream, &status);
   if (found.memory == nullptr) refuse("no memory for a transposed pattern: " + status.message());
   const TransposedPattern pattern = transposed_at(key, found.memory->data());
+  const PatternKey transposed = key_of_transposed(key, pattern);
+  PatternFacts facts;
   if (key.ordinal < 0) {
     transpose_pattern(key, pattern);
-    found.longest_row = *pattern.longest_row;
+    facts = check_pattern(transposed, l.parallel);
   } else {
     const Tensor scratch = empty_bytes(bound.product.kept_alive[0], transposing_scratch_bytes(key));
-    status = transpose_pattern_cuda(key, stream, pattern, scratch.data_ptr());
-    if (status) status = read_longest_row_cuda(pattern, stream, &found.longest_row);
+    status = transpose_pattern_cuda(key, l.stream, pattern, scratch.data_ptr());
+    if (status) status = check_pattern_cuda(transposed, l.stream, &facts);
     if (!status) refuse(status.message());
   }
+  found.plan = std::make_shared<Plan>(transposed, facts, bound.plan->versions(), found.memory);
   bound.plan->remember_transposed(found);
   return found;
 }
 
-// A graph being captured cannot wait for a piece of a plan: it transposes the pattern itself, each
+// A graph being captured cannot wait for a plan to be made: it transposes the pattern itself, each
 // time it runs.
 void transpose_in_graph(Bound& bound) {
   const PatternKey& key = bound.product.pattern;
@@ -97,25 +100,25 @@ void transpose_in_graph(Bound& bound) {
   const Status status = transpose_pattern_cuda(key, bound.product.launch.stream, pattern,
                                                static_cast<char*>(memory.data_ptr()) + bytes);
   if (!status) refuse(status.message());
-  bound.product.problem.longest_row = -1;
   set_pattern(bound.product.launch, pattern);
 }
 
+// From here on the plan is that of op(A)'s pattern.
 void add_transposed(Bound& bound) {
   const Plan::Transposed found =
       bound.plan == nullptr ? Plan::Transposed{} : find_transposed(bound);
-  if (found.memory == nullptr) return transpose_in_graph(bound);
-  bound.product.problem.longest_row = found.longest_row;
-  set_pattern(bound.product.launch, transposed_at(bound.product.pattern, found.memory->data()));
+  bound.plan = found.plan;
   bound.transposed = found.memory;
+  if (found.plan == nullptr) return transpose_in_graph(bound);
+  set_pattern(bound.product.launch, transposed_at(bound.product.pattern, found.memory->data()));
 }
 
 void add_plan(Bound& bound) {
   const Launch& l = bound.product.launch;
   bound.plan = find_plan(bound.product.pattern, bound.product.kept_alive[1],
                          bound.product.kept_alive[2], l.stream, l.parallel, bound.is_capturing);
-  if (bound.plan != nullptr) bound.product.problem.longest_row = bound.plan->facts().longest_row;
   if (bound.product.problem.transpose) add_transposed(bound);
+  if (bound.plan != nullptr) add_facts(bound.plan->facts(), &bound.product.problem);
 }
 
 void call_in_place(const char* op, const Tensor& self) {
@@ -197,28 +200,42 @@ Bound bind_for_questions(const MatmulArguments& a, const Tensor& result) {
   return bound;
 }
 
-std::shared_ptr<FrozenCopy> add_row_order(Bound& bound,
-                                          const std::vector<const Variant*>& variants) {
+RowOrderCopies add_row_orders(Bound& bound, const std::vector<const Variant*>& variants) {
+  RowOrderCopies found;
+  if (bound.plan == nullptr) return found;
   const Problem& p = bound.product.problem;
-  const bool wanted = std::any_of(variants.begin(), variants.end(),
-                                  [&](const Variant* v) { return v->wants_row_order(p); });
-  if (!wanted || bound.plan == nullptr) return nullptr;
-  std::shared_ptr<FrozenCopy> order = bound.plan->row_order();
-  if (order == nullptr) {
-    const PatternKey& key = bound.plan->key();
-    const PatternFacts& facts = bound.plan->facts();
-    if (bound.is_capturing || !row_order_pays(key, facts, p)) return nullptr;
-    void* stream = bound.product.launch.stream;
-    Status status = Status::ok();
-    order = make_pattern_copy(*bound.device, row_order_bytes(key), stream, &status);
-    if (order == nullptr) return nullptr;  // no memory: rows are taken as they come
-    status = build_row_order_cuda(key, facts, stream, static_cast<OrderedRow*>(order->data()));
-    if (status) status = wait_for_copy(*bound.device, stream);
-    if (!status) refuse(status.message());
-    bound.plan->remember_row_order(order);
+  const PatternKey& key = bound.plan->key();
+  const PatternFacts& facts = bound.plan->facts();
+  Launch& l = bound.product.launch;
+  std::array<bool, kRowOrders> wanted{}, built{};
+  for (const Variant* v : variants) {
+    const int order = v->row_order(p, *bound.device);
+    if (order != kNoRowOrder) wanted[static_cast<size_t>(order)] = true;
   }
-  bound.product.launch.row_order = static_cast<const OrderedRow*>(order->data());
-  return order;
+  Status status = Status::ok();
+  for (int order = 0; order < kRowOrders && status; ++order) {
+    const auto i = static_cast<size_t>(order);
+    if (!wanted[i]) continue;
+    found[i] = bound.plan->row_order(order);
+    if (found[i] != nullptr || bound.is_capturing || !row_order_pays(key, facts, p, order)) {
+      continue;
+    }
+    Status memory = Status::ok();  // where there is none, rows are taken as they come
+    found[i] =
+        make_pattern_copy(*bound.device, row_order_bytes(key, facts, order), l.stream, &memory);
+    if (found[i] == nullptr) continue;
+    status = build_row_order_cuda(key, facts, order, l.stream,
+                                  static_cast<OrderedRow*>(found[i]->data()));
+    built[i] = true;
+  }
+  const bool any_built = std::find(built.begin(), built.end(), true) != built.end();
+  if (status && any_built) status = wait_for_copy(*bound.device, l.stream);
+  if (!status) refuse(status.message());
+  for (size_t i = 0; i < found.size(); ++i) {
+    if (built[i]) bound.plan->remember_row_order(static_cast<int>(i), found[i]);
+    if (found[i] != nullptr) l.row_orders[i] = static_cast<const OrderedRow*>(found[i]->data());
+  }
+  return found;
 }
 
 void prepare_pattern(const Tensor& crow, const Tensor& col, int64_t block_rows,

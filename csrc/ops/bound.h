@@ -1,6 +1,7 @@
 // A product with its plan: everything that a launch needs but the variant.
 #pragma once
 
+#include <array>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -25,10 +26,12 @@ std::optional<Bound> bind(const MatmulArguments& arguments, const Tensor& result
 // The same without writing anything: for questions about variants, also of products without blocks.
 Bound bind_for_questions(const MatmulArguments& arguments, const Tensor& result);
 
-// The pattern's row order, built if it is not there yet, and put into the product's launch, if one
-// of `variants` wants it; null where there is none.
-std::shared_ptr<FrozenCopy> add_row_order(Bound& bound,
-                                          const std::vector<const Variant*>& variants);
+// The pattern's row orders by number; null: there is none.
+using RowOrderCopies = std::array<std::shared_ptr<FrozenCopy>, kRowOrders>;
+
+// Those that one of `variants` makes use of, built if they are not there yet, and put into the
+// product's launch.
+RowOrderCopies add_row_orders(Bound& bound, const std::vector<const Variant*>& variants);
 
 // Uninitialised and contiguous.
 Tensor make_result(const MatmulArguments& arguments, const std::vector<int64_t>& sizes);

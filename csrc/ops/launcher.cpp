@@ -75,7 +75,7 @@ bool Launcher::launch(const Call& call) const {
       plan->versions()[1] != call.col_version) {
     return false;
   }
-  p.longest_row = plan->facts().longest_row;
+  add_facts(plan->facts(), &p);
 
   Launch l;
   uint64_t generation = settings_generation();
@@ -107,10 +107,12 @@ bool Launcher::launch(const Call& call) const {
     if (copy == nullptr) return false;
     l.prepared = copy->data();
   }
-  FrozenCopy* const order = decision->row_order.get();
-  if (order != nullptr) l.row_order = static_cast<const OrderedRow*>(order->data());
+  FrozenCopy* const ordered = decision->ordered.get();
+  if (ordered != nullptr) {
+    l.row_orders[decision->row_order] = static_cast<const OrderedRow*>(ordered->data());
+  }
   const Status status = decision->variant->launch(p, l);
-  if (order != nullptr) order->used_by(l.stream);
+  if (ordered != nullptr) ordered->used_by(l.stream);
   if (copy != nullptr) copy->used_by(l.stream);
   if (!status) {
     throw std::runtime_error("sparse_autotune: " + std::string(decision->variant->name()) +

@@ -2,6 +2,9 @@
 
 #include <torch/csrc/stable/ops.h>
 
+#include <algorithm>
+#include <iterator>
+
 #include "autotune/registry.h"
 #include "autotune/settings.h"
 #include "autotune/signature.h"
@@ -24,19 +27,20 @@ Decision decide(Bound& bound, const std::string& forced) {
   const Problem& p = bound.product.problem;
   bound.product.launch.device = bound.device;
   // Before the race, whose entrants use it too.
-  std::shared_ptr<FrozenCopy> order;
+  RowOrderCopies orders;
   if (p.device == DeviceType::kCuda) {
-    order = add_row_order(bound, forced.empty() ? legal_variants(p, *bound.device)
-                                                : select_variants(forced, p.device));
+    orders = add_row_orders(bound, forced.empty() ? legal_variants(p, *bound.device)
+                                                  : select_variants(forced, p.device));
   }
   const Choice choice = choose(p, *bound.device, bound.product.launch, forced, bound.is_capturing);
   if (choice.variant == nullptr) refuse(choice.error);
-  const bool ordered = choice.variant->wants_row_order(p);
+  const int order = choice.variant->row_order(p, *bound.device);
   const Decision decision{choice.variant, choice.variant->workspace_bytes(p, *bound.device),
-                          choice.variant->prepared_bytes(p, *bound.device),
-                          ordered ? order : nullptr};
+                          choice.variant->prepared_bytes(p, *bound.device), order,
+                          order == kNoRowOrder ? nullptr : orders[static_cast<size_t>(order)]};
   // Behind a capture the row order, which could not be built in it, will be.
-  const bool final = choice.final && (!ordered || order != nullptr || !bound.is_capturing);
+  const bool final =
+      choice.final && (order == kNoRowOrder || decision.ordered != nullptr || !bound.is_capturing);
   if (final && forced.empty() && bound.plan != nullptr) {
     bound.plan->remember(p, bound.generation, decision);
   }
@@ -68,9 +72,9 @@ void launch(Bound& bound, const Decision& d) {
   const Problem& p = bound.product.problem;
   Launch l = bound.product.launch;
   l.device = bound.device;
-  l.row_order = nullptr;
-  if (d.row_order != nullptr) {
-    l.row_order = static_cast<const OrderedRow*>(d.row_order->data());
+  std::fill(std::begin(l.row_orders), std::end(l.row_orders), nullptr);
+  if (d.ordered != nullptr) {
+    l.row_orders[d.row_order] = static_cast<const OrderedRow*>(d.ordered->data());
   }
   const auto copy = frozen_copy(bound, d, l);
   const int64_t scratch = ceil_div(d.workspace_bytes, kAlignment) * kAlignment;
@@ -109,7 +113,7 @@ void launch(Bound& bound, const Decision& d) {
     }
   }
   if (copy != nullptr) copy->used_by(l.stream);
-  if (d.row_order != nullptr) d.row_order->used_by(l.stream);
+  if (d.ordered != nullptr) d.ordered->used_by(l.stream);
   if (bound.transposed != nullptr) bound.transposed->used_by(l.stream);
   if (!status) {
     refuse(std::string(d.variant->name()) + " failed on " + describe(p) + ": " + status.message());

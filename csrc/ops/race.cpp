@@ -52,10 +52,12 @@ std::string race_text(const MatmulArguments& a, const RaceArguments& race) {
   options.timing = current.timing;
   options.tuning_bytes = current.tuning_bytes;
   const auto entrants = entrants_of(*bound, race.variants.value_or(""));
-  const auto order = add_row_order(*bound, entrants);
+  const RowOrderCopies orders = add_row_orders(*bound, entrants);
   const Record record = race_now(bound->product.problem, *bound->device, bound->product.launch,
                                  entrants, options, race.save);
-  if (order != nullptr) order->used_by(bound->product.launch.stream);
+  for (const auto& order : orders) {
+    if (order != nullptr) order->used_by(bound->product.launch.stream);
+  }
   if (bound->transposed != nullptr) bound->transposed->used_by(bound->product.launch.stream);
   return to_text(record);
 }

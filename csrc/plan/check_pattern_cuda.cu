@@ -12,16 +12,35 @@ namespace {
 struct Found {
   unsigned long long longest_row;
   unsigned int faults;
+  unsigned int cut_rows[kRowOrders], parts[kRowOrders];
 };
+
+// By a whole warp, each lane with the length of a row.
+__device__ void count_cuts(int64_t blocks, Found* found) {
+  for (int order = 1; order < kRowOrders; ++order) {
+    const int64_t limit = part_limit(order);
+    const unsigned cut = __ballot_sync(~0u, blocks > limit);
+    if (cut == 0) return;
+    const auto parts = static_cast<unsigned>(blocks > limit ? (blocks + limit - 1) / limit : 0);
+    const unsigned sum = __reduce_add_sync(~0u, parts);
+    if (threadIdx.x % 32 == 0) {
+      atomicAdd(&found->cut_rows[order], __popc(cut));
+      atomicAdd(&found->parts[order], sum);
+    }
+  }
+}
 
 template <typename Index>
 __global__ void check_kernel(const Index* crow, const Index* col, int64_t block_rows,
                              int64_t block_cols, int64_t nnzb, Found* found) {
   const int64_t row = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
-  if (row >= block_rows) return;
-  const RowCheck r = check_row(crow, col, row, block_rows, block_cols, nnzb);
+  RowCheck r{0, 0};
+  if (row < block_rows) r = check_row(crow, col, row, block_rows, block_cols, nnzb);
   if (r.faults != 0) atomicOr(&found->faults, r.faults);
-  atomicMax(&found->longest_row, static_cast<unsigned long long>(r.blocks));
+  if (row < block_rows) {
+    atomicMax(&found->longest_row, static_cast<unsigned long long>(r.blocks));
+  }
+  count_cuts(r.blocks, found);
 }
 
 }  // namespace
@@ -59,6 +78,10 @@ Status check_pattern_cuda(const PatternKey& key, void* stream_handle, PatternFac
   if (error != cudaSuccess) return to_status(error, "checking the sparsity pattern");
   facts->faults = host.faults;
   facts->longest_row = static_cast<int64_t>(host.longest_row);
+  for (int order = 1; order < kRowOrders; ++order) {
+    facts->row_cuts.rows[order] = static_cast<int32_t>(host.cut_rows[order]);
+    facts->row_cuts.parts[order] = static_cast<int32_t>(host.parts[order]);
+  }
   return Status::ok();
 }
 

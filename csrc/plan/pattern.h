@@ -41,7 +41,14 @@ enum PatternFault : uint32_t {
 struct PatternFacts {
   uint32_t faults = 0;
   int64_t longest_row = 0;  // blocks
+  RowCuts row_cuts{};       // on a GPU; nothing cuts rows on a CPU
 };
+
+// What a problem says of its pattern.
+inline void add_facts(const PatternFacts& facts, Problem* problem) {
+  problem->longest_row = facts.longest_row;
+  problem->row_cuts = facts.row_cuts;
+}
 
 // What is wrong with it, in words; empty when nothing is.
 std::string describe_faults(uint32_t faults);

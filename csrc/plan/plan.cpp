@@ -37,6 +37,7 @@ void Plan::remember_copy(const void* values, const Variant* variant, const Probl
 }
 
 void Plan::drop_copies(const void* values) {
+  if (const auto other = transposed().plan) other->drop_copies(values);
   decltype(copies_) dropped;  // freed after the lock is given up
   const std::lock_guard<std::mutex> lock(mutex_);
   for (auto it = copies_.begin(); it != copies_.end();) {
@@ -48,16 +49,16 @@ void Plan::drop_copies(const void* values) {
   }
 }
 
-std::shared_ptr<FrozenCopy> Plan::row_order() {
+std::shared_ptr<FrozenCopy> Plan::row_order(int order) {
   const std::lock_guard<std::mutex> lock(mutex_);
-  return row_order_;
+  return row_orders_[order];
 }
 
-void Plan::remember_row_order(std::shared_ptr<FrozenCopy> order) {
+void Plan::remember_row_order(int order, std::shared_ptr<FrozenCopy> built) {
   const std::lock_guard<std::mutex> lock(mutex_);
-  if (row_order_ != nullptr) return;
-  pieces_bytes_ += order->bytes();
-  row_order_ = std::move(order);
+  if (row_orders_[order] != nullptr) return;
+  pieces_bytes_ += built->bytes();
+  row_orders_[order] = std::move(built);
 }
 
 Plan::Transposed Plan::transposed() {
@@ -67,13 +68,15 @@ Plan::Transposed Plan::transposed() {
 
 void Plan::remember_transposed(Transposed transposed) {
   const std::lock_guard<std::mutex> lock(mutex_);
-  if (transposed_.memory != nullptr) return;
-  pieces_bytes_ += transposed.memory->bytes();
-  transposed_ = std::move(transposed);
+  if (transposed_.plan == nullptr) transposed_ = std::move(transposed);
 }
 
-int64_t Plan::bytes() const {
-  return (key_.nnzb + key_.block_rows + 1) * size_of(key_.index_type) + pieces_bytes_;
+int64_t Plan::bytes() {
+  const int64_t own = (key_.nnzb + key_.block_rows + 1) * size_of(key_.index_type) + pieces_bytes_;
+  const Transposed other = transposed();
+  if (other.plan == nullptr) return own;
+  // Its indices lie in its memory.
+  return own + other.memory->bytes() + other.plan->pieces_bytes_;
 }
 
 }  // namespace sparse_autotune

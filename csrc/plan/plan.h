@@ -24,7 +24,8 @@ struct Decision {
   const Variant* variant = nullptr;
   int64_t workspace_bytes = 0;
   int64_t prepared_bytes = 0;
-  std::shared_ptr<FrozenCopy> row_order;  // null: the variant wants none, or there is none
+  int row_order = kNoRowOrder;          // the variant's
+  std::shared_ptr<FrozenCopy> ordered;  // null: it wants none, or there is none
 };
 
 // What decisions depend on besides the problem: settings and, on a CPU, threads.
@@ -71,22 +72,23 @@ class Plan {
                      std::shared_ptr<FrozenCopy> copy);
   void drop_copies(const void* values);
 
-  // The row order, once one has been built.
-  std::shared_ptr<FrozenCopy> row_order();
+  // A row order, once it has been built.
+  std::shared_ptr<FrozenCopy> row_order(int order);
   // Of several threads that build one, the first is remembered.
-  void remember_row_order(std::shared_ptr<FrozenCopy> order);
+  void remember_row_order(int order, std::shared_ptr<FrozenCopy> built);
 
-  // The transposed pattern (plan/transpose.h), once one has been built. `memory` is null before.
+  // The plan of the transposed pattern, and the memory that holds it (plan/transpose.h), once they
+  // have been made; null before.
   struct Transposed {
     std::shared_ptr<FrozenCopy> memory;
-    int64_t longest_row = 0;  // blocks
+    std::shared_ptr<Plan> plan;
   };
   Transposed transposed();
-  // Of several threads that build one, the first is remembered.
+  // Of several threads that make one, the first is remembered.
   void remember_transposed(Transposed transposed);
 
-  // What the plan keeps alive for its pattern: index tensors, row order, transposed pattern.
-  int64_t bytes() const;
+  // What the plan keeps alive for its pattern: index tensors, row orders, transposed pattern.
+  int64_t bytes();
 
  private:
   const PatternKey key_;
@@ -104,7 +106,7 @@ class Plan {
     return {values, variant, p.block_m, p.block_k, p.dtype, p.transpose};
   }
   std::map<CopyKey, std::shared_ptr<FrozenCopy>> copies_;
-  std::shared_ptr<FrozenCopy> row_order_;
+  std::array<std::shared_ptr<FrozenCopy>, kRowOrders> row_orders_;
   Transposed transposed_;
 };
 

@@ -1,4 +1,4 @@
-// Block rows sorted by length, longest first: see OrderedRow.
+// Block rows, whole or cut into parts, sorted by length: see row_orders.h.
 #pragma once
 
 #include "plan/pattern.h"
@@ -6,17 +6,21 @@
 
 namespace sparse_autotune {
 
-// Whether some row is so much longer than others that the order can matter, and the order is small
-// beside the values.
-bool row_order_pays(const PatternKey& key, const PatternFacts& facts, const Problem& problem);
+// Whether the order can matter (whole rows: some are so much longer than others; parts: a row is
+// cut) and is small beside the values.
+bool row_order_pays(const PatternKey& key, const PatternFacts& facts, const Problem& problem,
+                    int order);
 
-constexpr int64_t row_order_bytes(const PatternKey& key) {
-  return key.block_rows * static_cast<int64_t>(sizeof(OrderedRow));
+// Entries and cut rows.
+constexpr int64_t row_order_bytes(const PatternKey& key, const PatternFacts& facts, int order) {
+  const int64_t entries = key.block_rows - facts.row_cuts.rows[order] + facts.row_cuts.parts[order];
+  return entries * static_cast<int64_t>(sizeof(OrderedRow)) +
+         facts.row_cuts.rows[order] * static_cast<int64_t>(sizeof(CutRow));
 }
 
-// Enqueues what fills `order`, row_order_bytes() of device memory. Rows whose lengths differ by
-// less than (longest_row + 1) / 4096 may come in any order.
-Status build_row_order_cuda(const PatternKey& key, const PatternFacts& facts, void* stream,
-                            OrderedRow* order);
+// Enqueues what fills `entries`, row_order_bytes() of device memory. Entries whose lengths differ
+// by less than 1 / 4096 of the longest's may come in any order.
+Status build_row_order_cuda(const PatternKey& key, const PatternFacts& facts, int order,
+                            void* stream, OrderedRow* entries);
 
 }  // namespace sparse_autotune

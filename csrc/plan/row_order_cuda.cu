@@ -1,5 +1,7 @@
-// The row order on the device: one thread block counts rows by length and hands out their places.
+// A row order on the device: one thread block counts entries by length and hands out their places.
 #include <cuda_runtime.h>
+
+#include <algorithm>
 
 #include "kernels/cuda/cuda_status.h"
 #include "plan/row_order.h"
@@ -9,7 +11,7 @@ namespace {
 
 constexpr int kThreads = 1024, kBins = 4096, kBinsEach = kBins / kThreads;
 
-// Rows fall into bins by length, the longest into the first; within a bin nobody is sorted.
+// Entries fall into bins by length, the longest into the first; within a bin nobody is sorted.
 struct Bins {
   int64_t longest;
 
@@ -19,16 +21,31 @@ struct Bins {
   }
 };
 
+// How a row is cut: `longer` parts of one block more than the others, and these.
+struct Cut {
+  int parts, longer, blocks;
+
+  __device__ Cut(int row_blocks, int limit)
+      : parts(row_blocks > limit ? parts_of(row_blocks, limit) : 1),
+        longer(row_blocks % parts),
+        blocks(row_blocks / parts) {}
+};
+
 template <typename Index>
 __global__ void __launch_bounds__(kThreads)
-    row_order_kernel(const Index* crow, int block_rows, Bins bins, OrderedRow* order) {
-  __shared__ int places[kBins];  // rows in each bin, then the next row's place
+    row_order_kernel(const Index* crow, int block_rows, int limit, Bins bins, OrderedRow* entries,
+                     CutRow* cut_rows) {
+  __shared__ int places[kBins];  // entries in each bin, then the next entry's place
   __shared__ int sums[kThreads / 32];
+  __shared__ int cuts, slots;
   const int me = static_cast<int>(threadIdx.x), lane = me % 32, warp = me / 32;
   for (int i = me; i < kBins; i += kThreads) places[i] = 0;
+  if (me == 0) cuts = slots = 0;
   __syncthreads();
   for (int row = me; row < block_rows; row += kThreads) {
-    atomicAdd(&places[bins.of(crow[row + 1] - crow[row])], 1);
+    const Cut cut(static_cast<int>(crow[row + 1] - crow[row]), limit);
+    if (cut.longer > 0) atomicAdd(&places[bins.of(cut.blocks + 1)], cut.longer);
+    atomicAdd(&places[bins.of(cut.blocks)], cut.parts - cut.longer);
   }
   __syncthreads();
 
@@ -52,23 +69,43 @@ __global__ void __launch_bounds__(kThreads)
 
   for (int row = me; row < block_rows; row += kThreads) {
     const auto begin = static_cast<int>(crow[row]), end = static_cast<int>(crow[row + 1]);
-    order[atomicAdd(&places[bins.of(end - begin)], 1)] = {row, begin, end, 0};
+    const Cut cut(end - begin, limit);
+    int first = -1;
+    if (cut.parts > 1) {
+      first = atomicAdd(&slots, cut.parts);
+      cut_rows[atomicAdd(&cuts, 1)] = {row, first, cut.parts, 0};
+    }
+    int place = 0;
+    for (int part = 0; part < cut.parts; ++part) {
+      if (part == 0 && cut.longer > 0) {
+        place = atomicAdd(&places[bins.of(cut.blocks + 1)], cut.longer);
+      }
+      if (part == cut.longer) {
+        place = atomicAdd(&places[bins.of(cut.blocks)], cut.parts - cut.longer);
+      }
+      entries[place++] = {row, begin + part_begin(end - begin, cut.parts, part),
+                          begin + part_begin(end - begin, cut.parts, part + 1),
+                          first < 0 ? -1 : first + part};
+    }
   }
 }
 
 }  // namespace
 
-Status build_row_order_cuda(const PatternKey& key, const PatternFacts& facts, void* stream_handle,
-                            OrderedRow* order) {
+Status build_row_order_cuda(const PatternKey& key, const PatternFacts& facts, int order,
+                            void* stream_handle, OrderedRow* entries) {
   const auto stream = static_cast<cudaStream_t>(stream_handle);
-  const Bins bins{facts.longest_row};
-  const auto rows = static_cast<int>(key.block_rows);
+  const int64_t limit = order == kWholeRows ? INT32_MAX : part_limit(order);
+  const Bins bins{std::min(facts.longest_row, limit)};
+  const auto rows = static_cast<int>(key.block_rows), parts = static_cast<int>(limit);
+  auto* cut_rows = reinterpret_cast<CutRow*>(entries + key.block_rows - facts.row_cuts.rows[order] +
+                                             facts.row_cuts.parts[order]);
   if (key.index_type == IndexType::kInt64) {
     row_order_kernel<<<1, kThreads, 0, stream>>>(static_cast<const int64_t*>(key.crow_indices),
-                                                 rows, bins, order);
+                                                 rows, parts, bins, entries, cut_rows);
   } else {
     row_order_kernel<<<1, kThreads, 0, stream>>>(static_cast<const int32_t*>(key.crow_indices),
-                                                 rows, bins, order);
+                                                 rows, parts, bins, entries, cut_rows);
   }
   return to_status(cudaGetLastError(), "sorting block rows");
 }

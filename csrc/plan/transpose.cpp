@@ -18,11 +18,7 @@ void transpose(const PatternKey& key, const TransposedPattern& out) {
 
   std::vector<int64_t> next(static_cast<size_t>(key.block_cols) + 1);
   for (int64_t i = 0; i < key.nnzb; ++i) ++next[static_cast<size_t>(col[i]) + 1];
-  *out.longest_row = 0;
-  for (size_t c = 1; c < next.size(); ++c) {
-    *out.longest_row = std::max(*out.longest_row, next[c]);
-    next[c] += next[c - 1];
-  }
+  for (size_t c = 1; c < next.size(); ++c) next[c] += next[c - 1];
   for (size_t c = 0; c < next.size(); ++c) crow_t[c] = static_cast<Index>(next[c]);
   for (int64_t row = 0; row < key.block_rows; ++row) {
     for (int64_t i = crow[row]; i < crow[row + 1]; ++i) {
@@ -37,8 +33,7 @@ void transpose(const PatternKey& key, const TransposedPattern& out) {
 
 int64_t transposed_bytes(const PatternKey& key) {
   const int64_t index = size_of(key.index_type);
-  return aligned((key.block_cols + 1) * index) + 2 * aligned(key.nnzb * index) +
-         aligned(sizeof(int64_t));
+  return aligned((key.block_cols + 1) * index) + 2 * aligned(key.nnzb * index);
 }
 
 int64_t transposing_scratch_bytes(const PatternKey& key) {
@@ -57,8 +52,16 @@ TransposedPattern transposed_at(const PatternKey& key, void* memory) {
   out.crow_indices = take((key.block_cols + 1) * index);
   out.col_indices = take(key.nnzb * index);
   out.positions = take(key.nnzb * index);
-  out.longest_row = static_cast<int64_t*>(take(sizeof(int64_t)));
   return out;
+}
+
+PatternKey key_of_transposed(const PatternKey& key, const TransposedPattern& transposed) {
+  PatternKey of = key;
+  of.crow_indices = transposed.crow_indices;
+  of.col_indices = transposed.col_indices;
+  of.block_rows = key.block_cols;
+  of.block_cols = key.block_rows;
+  return of;
 }
 
 void transpose_pattern(const PatternKey& key, const TransposedPattern& out) {
@@ -71,9 +74,6 @@ void transpose_pattern(const PatternKey& key, const TransposedPattern& out) {
 
 #ifndef SPARSE_AUTOTUNE_WITH_CUDA
 Status transpose_pattern_cuda(const PatternKey&, void*, const TransposedPattern&, void*) {
-  return Status::failed(StatusCode::kLaunchFailed, "this build has no CUDA");
-}
-Status read_longest_row_cuda(const TransposedPattern&, void*, int64_t*) {
   return Status::failed(StatusCode::kLaunchFailed, "this build has no CUDA");
 }
 #endif

@@ -13,12 +13,12 @@ int64_t transposing_scratch_bytes(const PatternKey& key);
 
 // Where its arrays lie in that memory, which is aligned to 16 bytes: each of key.index_type.
 struct TransposedPattern {
-  void* crow_indices;    // block_cols + 1
-  void* col_indices;     // nnzb block rows of A, ascending within a row of A^T
-  void* positions;       // nnzb, see Launch::positions
-  int64_t* longest_row;  // blocks
+  void* crow_indices;  // block_cols + 1
+  void* col_indices;   // nnzb block rows of A, ascending within a row of A^T
+  void* positions;     // nnzb, see Launch::positions
 };
 TransposedPattern transposed_at(const PatternKey& key, void* memory);
+PatternKey key_of_transposed(const PatternKey& key, const TransposedPattern& transposed);
 
 // Fills the arrays from a pattern that breaks no rule.
 void transpose_pattern(const PatternKey& key, const TransposedPattern& out);
@@ -26,7 +26,5 @@ void transpose_pattern(const PatternKey& key, const TransposedPattern& out);
 // The same on the device: only enqueues, so that a CUDA graph may hold it.
 Status transpose_pattern_cuda(const PatternKey& key, void* stream, const TransposedPattern& out,
                               void* scratch);
-// Waits for it and reads longest_row. Not while the stream is capturing.
-Status read_longest_row_cuda(const TransposedPattern& pattern, void* stream, int64_t* longest_row);
 
 }  // namespace sparse_autotune

@@ -3,7 +3,6 @@
 #include <cuda_runtime.h>
 
 #include "kernels/cuda/cuda_status.h"
-#include "plan/capture_mode.h"
 #include "plan/transpose.h"
 
 namespace sparse_autotune {
@@ -26,26 +25,19 @@ __global__ void count_kernel(const Index* col, int64_t nnzb, Index* ends) {
 // Counts to ends, by one thread block; `next` becomes each column's begin.
 template <typename Index>
 __global__ void __launch_bounds__(kSumThreads)
-    sum_kernel(Index* ends, int64_t columns, Index* next, int64_t* longest_row) {
+    sum_kernel(Index* ends, int64_t columns, Index* next) {
   __shared__ Index sums[kSumThreads];
-  __shared__ Index longest[kSumThreads];
   const int me = static_cast<int>(threadIdx.x);
   const int64_t each = (columns + kSumThreads - 1) / kSumThreads;
   const int64_t begin = min(me * each, columns), end = min(begin + each, columns);
-  Index total = 0, most = 0;
-  for (int64_t c = begin; c < end; ++c) {
-    total += ends[c + 1];
-    most = max(most, ends[c + 1]);
-  }
+  Index total = 0;
+  for (int64_t c = begin; c < end; ++c) total += ends[c + 1];
   sums[me] = total;
-  longest[me] = most;
   __syncthreads();
   for (int step = 1; step < kSumThreads; step *= 2) {
     const Index before = me >= step ? sums[me - step] : 0;
-    const Index other = me >= step ? longest[me - step] : 0;
     __syncthreads();
     sums[me] += before;
-    longest[me] = max(longest[me], other);
     __syncthreads();
   }
   Index sum = sums[me] - total;
@@ -54,7 +46,6 @@ __global__ void __launch_bounds__(kSumThreads)
     sum += ends[c + 1];
     ends[c + 1] = sum;
   }
-  if (me == kSumThreads - 1) *longest_row = longest[me];
 }
 
 template <typename Index>
@@ -108,7 +99,7 @@ cudaError_t transpose(const PatternKey& key, cudaStream_t stream, const Transpos
       cudaMemsetAsync(ends, 0, static_cast<size_t>(key.block_cols + 1) * sizeof(Index), stream);
   if (error != cudaSuccess) return error;
   count_kernel<<<blocks, kThreads, 0, stream>>>(col, key.nnzb, ends);
-  sum_kernel<<<1, kSumThreads, 0, stream>>>(ends, key.block_cols, next, out.longest_row);
+  sum_kernel<<<1, kSumThreads, 0, stream>>>(ends, key.block_cols, next);
   place_kernel<<<blocks, kThreads, 0, stream>>>(col, key.nnzb, next, unsorted);
   sort_kernel<<<blocks, kThreads, 0, stream>>>(crow, key.block_rows, key.block_cols, ends, key.nnzb,
                                                unsorted, static_cast<Index*>(out.col_indices),
@@ -124,16 +115,6 @@ Status transpose_pattern_cuda(const PatternKey& key, void* stream_handle,
   const cudaError_t error = key.index_type == IndexType::kInt64
                                 ? transpose<int64_t>(key, stream, out, scratch)
                                 : transpose<int32_t>(key, stream, out, scratch);
-  return to_status(error, "transposing the sparsity pattern");
-}
-
-Status read_longest_row_cuda(const TransposedPattern& pattern, void* stream_handle,
-                             int64_t* longest_row) {
-  const RelaxedCapture relaxed;
-  const auto stream = static_cast<cudaStream_t>(stream_handle);
-  cudaError_t error = cudaMemcpyAsync(longest_row, pattern.longest_row, sizeof(int64_t),
-                                      cudaMemcpyDeviceToHost, stream);
-  if (error == cudaSuccess) error = cudaStreamSynchronize(stream);
   return to_status(error, "transposing the sparsity pattern");
 }
 

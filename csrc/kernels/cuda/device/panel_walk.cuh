@@ -18,7 +18,7 @@ namespace sparse_autotune {
 
 struct Panels {
   unsigned tiles;           // of all matrices of the batch
-  unsigned rows;            // tiles from top to bottom of C
+  unsigned rows;            // tiles from top to bottom of C, or of the row order
   unsigned columns;         // tiles from left to right
   unsigned width;           // of a panel, tiles
   unsigned* counter;        // 0 between launches; null: tiles are dealt out in turn

@@ -13,6 +13,7 @@ struct TileTask {
   int row, column, batch;  // of C, the tile's first
   int begin, end;          // stored blocks
   int strip;               // the tile's first row within its blocks
+  int slot;                // of OrderedRow
   bool valid;              // false: there is no further tile
 };
 
@@ -42,7 +43,7 @@ class TileQueue {
     asm volatile("st.shared.s32 [%0], %1;\n" ::"r"(to + 32 + lane * 4), "r"(column) : "memory");
     if (lane == 0) {
       store(to, task.row, task.column, task.batch, task.valid);
-      store(to + 16, task.begin, task.end, task.strip, 0);
+      store(to + 16, task.begin, task.end, task.strip, task.slot);
     }
     mbarrier_arrive(full(at_.stage));
     at_.advance();
@@ -52,10 +53,10 @@ class TileQueue {
   __device__ __forceinline__ TileTask pop(int* column = nullptr) {
     mbarrier_wait(full(at_.stage), at_.parity);
     const uint32_t from = slot(at_.stage), lane = threadIdx.x % 32;
-    int valid, unused;
+    int valid;
     TileTask task;
     load(from, &task.row, &task.column, &task.batch, &valid);
-    load(from + 16, &task.begin, &task.end, &task.strip, &unused);
+    load(from + 16, &task.begin, &task.end, &task.strip, &task.slot);
     task.valid = valid != 0;
     if (column != nullptr) {
       asm volatile("ld.shared.s32 %0, [%1];\n"

@@ -8,6 +8,7 @@
 #include "kernels/cuda/device/deferred_store.cuh"
 #include "kernels/cuda/device/mbarrier.cuh"
 #include "kernels/cuda/device/panel_walk.cuh"
+#include "kernels/cuda/device/partial_sums.cuh"
 #include "kernels/cuda/device/tile_queue.cuh"
 #include "kernels/cuda/device/tma.cuh"
 #include "kernels/cuda/device/wgmma.cuh"
@@ -46,6 +47,7 @@ struct WgmmaArguments {
   const void* col_indices;
   const void* bias;
   Panels panels;
+  PartialSums partials;
   int n, block_m, block_k, strips;  // strips: of one block row
   Activation activation;
   bool wide_indices, c_rows, b_batched;
@@ -128,7 +130,9 @@ __device__ __forceinline__ void schedule(const WgmmaArguments& args, const Share
         row = found.x;
         task.begin = found.y;
         task.end = found.z;
+        task.slot = found.w;
       } else {
+        task.slot = -1;
         task.begin = load_narrow_index(args.crow_indices, row, args.wide_indices);
         task.end = load_narrow_index(args.crow_indices, row + 1, args.wide_indices);
       }
@@ -208,8 +212,8 @@ __device__ __forceinline__ void produce(const WgmmaArguments& args, const Shared
   }
 }
 
-// A warpgroup.
-template <typename T, typename Tile, bool kRowMajorB>
+// A warpgroup. `kSplits`: tiles of parts of rows leave as partial sums.
+template <typename T, typename Tile, bool kRowMajorB, bool kSplits>
 __device__ __forceinline__ void consume(const WgmmaArguments& args, const Shared<Tile>& shared,
                                         int consumer) {
   constexpr int kWidth = Tile::kWidth;
@@ -276,6 +280,18 @@ __device__ __forceinline__ void consume(const WgmmaArguments& args, const Shared
       if (lane == 0) {
         mbarrier_arrive(shared.a_empty(last_a));
         mbarrier_arrive(shared.b_empty(last_b));
+      }
+      if constexpr (kSplits) {
+        if (task.slot >= 0) {
+          float* units = args.partials.tile(task.batch, task.slot, task.strip / Tile::kM,
+                                            task.column / Tile::kN) +
+                         consumer * (kWidth / 64) * kUnitFloats;
+#pragma unroll
+          for (int i = 0; i < kWidth / 64; ++i) {
+            if (n0 + i * 64 < args.n) store_unit(units + i * kUnitFloats, sum, i);
+          }
+          continue;
+        }
       }
       store.finish(sum, low, high, args.activation);
     } else {

@@ -1,0 +1,119 @@
+// What the families that multiply by wgmma_pipeline.cuh share: their kernel, and the host's side.
+#pragma once
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+#include <cuda_runtime.h>
+
+#include <string_view>
+
+#include "kernels/cuda/device/wgmma_pipeline.cuh"
+#include "kernels/cuda/kernel_code.h"
+#include "variant.h"
+
+namespace sparse_autotune {
+
+template <typename T, typename Tile, bool kRowMajorB, bool kSplits>
+__global__ void __launch_bounds__(kThreads, 1)
+    wgmma_kernel(const __grid_constant__ WgmmaArguments args) {
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+  extern __shared__ char memory[];
+  const Shared<Tile> shared(static_cast<uint32_t>(__cvta_generic_to_shared(memory)));
+  const int warp = __shfl_sync(~0u, static_cast<int>(threadIdx.x) / 32, 0);
+  if (threadIdx.x == 0) {
+    tma_prefetch_map(args.a);
+    tma_prefetch_map(args.b);
+    tma_prefetch_map(args.c);
+    shared.init_barriers();
+  }
+  // The launch before this one may not be over yet, and the next one may get ready from here on.
+  asm volatile("griddepcontrol.wait;\ngriddepcontrol.launch_dependents;\n" ::: "memory");
+  __syncthreads();
+  // 40 + 2 * 232 registers for a thread of each warpgroup: the 3 * 168 that were launched.
+  if (warp < 4) {
+    asm volatile("setmaxnreg.dec.sync.aligned.u32 40;\n");
+    if (warp == 0) produce<Tile, kRowMajorB>(args, shared);
+    if (warp == 1) schedule<Tile>(args, shared);
+  } else {
+    asm volatile("setmaxnreg.inc.sync.aligned.u32 232;\n");
+    consume<T, Tile, kRowMajorB, kSplits>(args, shared, warp / 4 - 1);
+  }
+#else
+  __trap();
+#endif
+}
+
+template <typename T, typename Tile, bool kRowMajorB, bool kSplits>
+constinit KernelCode<WgmmaArguments> wgmma_code{&wgmma_kernel<T, Tile, kRowMajorB, kSplits>, true};
+
+// Microseconds, fitted with wgmma_us() to times on an H200: of a step of 64 k with B row-major,
+// with B column-major, and where L2 is not what it waits for; of a tile besides its steps.
+struct WgmmaPace {
+  double row_us, column_us, alone_us, tile_us;
+};
+
+// Rows, columns, stages of A's ring, stages of B's ring.
+struct M128N256 : WgmmaTile<128, 256, 4, 4> {
+  static constexpr WgmmaPace kPace{0.66, 0.66, 0.66, 1.28};
+};
+struct M128N128 : WgmmaTile<128, 128, 6, 6> {
+  static constexpr WgmmaPace kPace{0.37, 0.37, 0.37, 1.10};
+};
+struct M128N64 : WgmmaTile<128, 64, 8, 8> {
+  static constexpr WgmmaPace kPace{0.30, 0.27, 0.18, 0.48};
+};
+struct M64N512 : WgmmaTile<64, 512, 4, 5> {
+  static constexpr WgmmaPace kPace{0.85, 0.78, 0.78, 2.16};
+};
+struct M64N256 : WgmmaTile<64, 256, 5, 9> {
+  static constexpr WgmmaPace kPace{0.51, 0.50, 0.28, 0.83};
+};
+struct M64N128 : WgmmaTile<64, 128, 8, 16> {
+  static constexpr WgmmaPace kPace{0.46, 0.32, 0.23, 0.26};
+};
+
+// A tile as the host sees it.
+struct WgmmaShape {
+  int m, n, width, shared_bytes;
+  WgmmaPace pace;
+  KernelCode<WgmmaArguments>* codes[2][2];  // by DType and Layout of B
+
+  int64_t columns(const Problem& p) const { return ceil_div(p.n, n); }
+  int64_t strips(const Problem& p) const { return p.block_m / m; }  // of a block row
+  // For so many entries of a row order.
+  int64_t tiles(const Problem& p, int64_t entries) const {
+    return entries * strips(p) * columns(p) * p.batch;
+  }
+  KernelCode<WgmmaArguments>* code_of(const Problem& p) const {
+    return codes[static_cast<int>(p.dtype)][static_cast<int>(p.b_layout)];
+  }
+};
+
+template <typename Tile, bool kSplits>
+constexpr WgmmaShape wgmma_shape() {
+  static_assert(Tile::kSharedBytes <= 227 * 1024);  // a Hopper multiprocessor's
+  return {Tile::kM,
+          Tile::kN,
+          Tile::kWidth,
+          Tile::kSharedBytes,
+          Tile::kPace,
+          {{&wgmma_code<__half, Tile, true, kSplits>, &wgmma_code<__half, Tile, false, kSplits>},
+           {&wgmma_code<__nv_bfloat16, Tile, true, kSplits>,
+            &wgmma_code<__nv_bfloat16, Tile, false, kSplits>}}};
+}
+
+// Whether the kernel can multiply the problem on the device.
+Support wgmma_supports(const WgmmaShape& shape, const Problem& problem, const Device& device);
+
+// Expected time with so many entries in the row order, of which the longest has so many blocks.
+double wgmma_us(const WgmmaShape& shape, const Problem& problem, const Device& device,
+                int64_t entries, int64_t longest);
+
+// Everything but what concerns parts of rows. `order`: of so many entries; null: rows as they come.
+Status wgmma_arguments(const WgmmaShape& shape, const Problem& problem, const Launch& launch,
+                       const OrderedRow* order, int64_t entries, WgmmaArguments* arguments);
+
+Status wgmma_launch(const WgmmaShape& shape, const Problem& problem, const Launch& launch,
+                    const WgmmaArguments& arguments, std::string_view name);
+
+}  // namespace sparse_autotune

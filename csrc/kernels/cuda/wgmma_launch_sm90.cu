@@ -1,0 +1,137 @@
+#include <algorithm>
+#include <string>
+
+#include "kernels/cuda/tensor_map.h"
+#include "kernels/cuda/tile_counters.h"
+#include "kernels/cuda/wgmma_launch.cuh"
+
+namespace sparse_autotune {
+namespace {
+
+constexpr int kNarrowest = 64;
+// Of B, on an H200 with its 60 MB of L2: what stays there beside what streams by, and what is not
+// worth dividing, as each panel reads all of A.
+constexpr int64_t kPanelBytes = 16 << 20;
+constexpr int64_t kWholeBytes = 32 << 20;
+
+int64_t panel_width(const WgmmaShape& shape, const Problem& p) {
+  const int64_t columns = shape.columns(p), bytes = p.k * size_of(p.dtype);  // of one
+  if (bytes * p.n <= kWholeBytes) return columns;
+  const int64_t fit = std::max<int64_t>(kPanelBytes / (bytes * shape.n), 1);
+  return ceil_div(columns, ceil_div(columns, fit));
+}
+
+}  // namespace
+
+Support wgmma_supports(const WgmmaShape& shape, const Problem& p, const Device& d) {
+  if (p.transpose) return Support::no("computes A @ B, not A^T @ B");
+  if (!is_half(p.dtype)) return Support::no("multiplies fp16 and bf16 only");
+  if (d.compute_capability != 90) return Support::no("needs compute capability 9.0");
+  if (p.block_m % shape.m != 0 || p.block_k % kStepK != 0) {
+    return Support::no("needs block_m a multiple of " + std::to_string(shape.m) +
+                       " and block_k of 64, got " + std::to_string(p.block_m) + "x" +
+                       std::to_string(p.block_k));
+  }
+  if (p.nnzb == 0) return Support::no("there is no stored block");
+  if (shape.n > kNarrowest && shape.columns(p) * shape.n >= 2 * p.n) {
+    return Support::no("at least half of the " + std::to_string(shape.n) +
+                       "-column tiles would be idle on " + std::to_string(p.n) + " columns");
+  }
+  const int alignment = std::min({p.values_alignment, p.b_alignment, p.c_alignment});
+  if (alignment < 16) {
+    return Support::no(
+        "TMA needs addresses, leading dimensions and batch strides of values, B and C that are "
+        "multiples of 16 bytes, one is a multiple of " +
+        std::to_string(alignment));
+  }
+  if (p.c_layout == Layout::kRowMajor && p.n % 8 != 0) {
+    return Support::no("TMA writes rows of C in units of 8 elements, " + std::to_string(p.n) +
+                       " columns leave a part of one");
+  }
+  const int64_t longest =
+      std::max({p.ldb, p.ldc, p.b_batch_stride, p.c_batch_stride}) * size_of(p.dtype);
+  if (p.nnzb * p.block_m > INT32_MAX || std::max({p.m, p.n, p.k}) > INT32_MAX ||
+      shape.tiles(p, block_rows(p)) > INT32_MAX || longest >= int64_t{1} << 40) {
+    return Support::no("a size is beyond TMA's 32-bit coordinates or 40-bit strides");
+  }
+  return shape.code_of(p)->runs_on(d, shape.shared_bytes);
+}
+
+double wgmma_us(const WgmmaShape& shape, const Problem& p, const Device& d, int64_t entries,
+                int64_t longest) {
+  const WgmmaPace& pace = shape.pace;
+  const double slices = static_cast<double>(p.block_k) / kStepK;
+  const double steps = static_cast<double>(p.nnzb) * slices / static_cast<double>(entries);
+  const double each = static_cast<double>(shape.tiles(p, entries)) / std::max(d.multiprocessors, 1);
+  // The fewer multiprocessors are at work, the less each waits for L2.
+  const double busy_us = p.b_layout == Layout::kRowMajor ? pace.row_us : pace.column_us;
+  const double step_us = std::max(pace.alone_us, busy_us * std::min(each, 1.0));
+  const double longest_us = static_cast<double>(longest) * slices * step_us + pace.tile_us;
+  // Whoever is free takes the next tile: at the end half a tile's time is lost.
+  const double rounds = each > 1 ? each + 0.5 : 1;
+  const double even_us = rounds * (steps * step_us + pace.tile_us);
+  // A long row meets every panel: that of the last starts when the others are over.
+  const auto panels =
+      static_cast<double>(ceil_div(shape.columns(p), panel_width(shape, p)) * p.batch);
+  const double work_us = even_us - even_us / panels + std::max(even_us / panels, longest_us);
+  constexpr double kStartUs = 4.0;
+  return std::max(work_us, compulsory_bytes(p) / (d.memory_gbps * 850)) + kStartUs;
+}
+
+Status wgmma_arguments(const WgmmaShape& shape, const Problem& p, const Launch& l,
+                       const OrderedRow* order, int64_t entries, WgmmaArguments* a) {
+  const auto m = static_cast<uint32_t>(shape.m), width = static_cast<uint32_t>(shape.width);
+  const bool b_rows = p.b_layout == Layout::kRowMajor, c_rows = p.c_layout == Layout::kRowMajor;
+  a->b_batched = p.b_batch_stride != 0;
+  // The stride of a dimension of one element is never used, but must be one that TMA takes.
+  const int64_t b_stride = a->b_batched ? p.b_batch_stride : p.ldb;
+  const int64_t c_stride = p.c_batch_stride != 0 ? p.c_batch_stride : p.ldc;
+  const int64_t b_batch = a->b_batched ? p.batch : 1;
+
+  const BoxedTensor values{l.values,    p.dtype,    2, {p.block_k, p.nnzb * p.block_m},
+                           {p.block_k}, {kStepK, m}};
+  const BoxedTensor b = {l.b,
+                         p.dtype,
+                         3,
+                         {b_rows ? p.n : p.k, b_rows ? p.k : p.n, b_batch},
+                         {p.ldb, b_stride},
+                         {64, b_rows ? kStepK : width, 1}};
+  const BoxedTensor c = {
+      l.c,        p.dtype, 3, {c_rows ? p.n : p.m, c_rows ? p.m : p.n, p.batch}, {p.ldc, c_stride},
+      {64, 64, 1}};
+  Status status = make_tensor_map(values, &a->a);
+  if (status) status = make_tensor_map(b, &a->b);
+  if (status) status = make_tensor_map(c, &a->c);
+  if (!status) return status;
+
+  a->crow_indices = l.crow_indices;
+  a->col_indices = l.col_indices;
+  a->bias = l.bias;
+  a->panels.tiles = static_cast<unsigned>(shape.tiles(p, entries));
+  a->panels.rows = static_cast<unsigned>(entries * shape.strips(p));
+  a->panels.columns = static_cast<unsigned>(shape.columns(p));
+  a->panels.width = static_cast<unsigned>(panel_width(shape, p));
+  a->panels.order = order;
+  a->n = static_cast<int>(p.n);
+  a->block_m = static_cast<int>(p.block_m);
+  a->block_k = static_cast<int>(p.block_k);
+  a->strips = static_cast<int>(shape.strips(p));
+  a->activation = p.activation;
+  a->wide_indices = p.index_type == IndexType::kInt64;
+  a->c_rows = c_rows;
+  return Status::ok();
+}
+
+Status wgmma_launch(const WgmmaShape& shape, const Problem& p, const Launch& l,
+                    const WgmmaArguments& arguments, std::string_view name) {
+  WgmmaArguments a = arguments;
+  const unsigned blocks =
+      std::min(a.panels.tiles, static_cast<unsigned>(l.device->multiprocessors));
+  // Two rounds are dealt out before there is anything to share.
+  if (a.panels.tiles > 2 * blocks) {
+    a.panels.counter = tile_counter(l.device->ordinal, static_cast<cudaStream_t>(l.stream));
+  }
+  return shape.code_of(p)->launch(a, blocks, kThreads, shape.shared_bytes, l.stream, name);
+}
+
+}  // namespace sparse_autotune
