@@ -5,8 +5,8 @@
 //
 // A vector type V gives: Acc (accumulator), Vec (kLanes of them), Element and Operand (what is
 // multiplied: Acc and Vec, or pairs of bf16), kLanes, kRows x kVectors (largest tile), zero,
-// splat, load, store, stream, load_operand, broadcast, multiply_add, transpose. A stored type S gives:
-// Type, load, load_part, store, store_part.
+// splat, load, store, stream, load_operand, broadcast, multiply_add, transpose. A stored type S
+// gives: Type, load, load_part, store, store_part.
 #pragma once
 
 #include <utility>
@@ -56,9 +56,8 @@ SPARSE_AUTOTUNE_TARGET void multiply_tile(const MultiplyTask& t) {
     const int64_t column = t.columns == nullptr ? block : columns[block];
     const Element* b = static_cast<const Element*>(t.b) + column * t.b_block_stride;
     // The tile's values in the next block: kRows x depth of them, without a gap.
-    const Element* const next_a = block + 1 < t.count
-                                      ? a + t.block_stride
-                                      : static_cast<const Element*>(t.next_values);
+    const Element* const next_a =
+        block + 1 < t.count ? a + t.block_stride : static_cast<const Element*>(t.next_values);
     const Element* next_b = nullptr;
     if (t.next_b != nullptr) {
       next_b = static_cast<const Element*>(t.next_b) + next_columns[block] * t.b_block_stride +

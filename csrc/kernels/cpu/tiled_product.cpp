@@ -241,17 +241,16 @@ class Product {
                     (panel.first_column + c) * (p_.c_layout == Layout::kRowMajor ? 1 : p_.ldc)) *
                        element_;
       const bool direct = direct_ && chunk.last && columns % kernels_.lanes == 0;
-      task.output = !direct     ? Output::kScratch
-                    : streamed_ ? Output::kStreamed
-                                : Output::kResult;
+      task.output = !direct ? Output::kScratch : streamed_ ? Output::kStreamed : Output::kResult;
       multiply_rows(task, values, rows, chunk.first, memory.bias, tile, direct ? c_at : tile,
                     direct ? p_.ldc : s_.strip);
       if (chunk.last && !direct) finish(tile, rows, columns, c_at);
     }
   }
 
-  // Shared panels lie in the last-level cache: while one strip is multiplied, the blocks of the next
-  // one are fetched, or, behind the panel's last strip, the first strip's of the next block row.
+  // Shared panels lie in the last-level cache: while one strip is multiplied, the blocks of the
+  // next one are fetched, or, behind the panel's last strip, the first strip's of the next block
+  // row.
   void fetch_next_strip(const Panel& panel, int64_t c, int64_t packed_k0, int64_t r0,
                         const Chunk& chunk, MultiplyTask* task) const {
     task->next_b = nullptr;
