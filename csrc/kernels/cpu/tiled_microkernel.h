@@ -28,6 +28,8 @@ template <class V, int kRows, int kVectors>
 SPARSE_AUTOTUNE_TARGET void multiply_tile(const MultiplyTask& t) {
   using Acc = typename V::Acc;
   using Element = typename V::Element;
+  // Tiles one vector wide are bound by their loads, and so short of work that more cost than gain.
+  constexpr bool kFetches = kVectors > 1;
   typename V::Vec sum[kRows][kVectors];
   if (t.init != nullptr) {
     const Acc* init = static_cast<const Acc*>(t.init);
@@ -65,14 +67,14 @@ SPARSE_AUTOTUNE_TARGET void multiply_tile(const MultiplyTask& t) {
     }
     int steps = 1;
     for (int64_t kk = 0; kk < depth; ++kk, b += b_row_stride) {
-      __builtin_prefetch(next_a + kk * kRows);
-      if (next_b != nullptr && --steps == 0) {
+      if constexpr (kFetches) __builtin_prefetch(next_a + kk * kRows);
+      if (kFetches && next_b != nullptr && --steps == 0) {
         steps = t.parts;
 #pragma GCC unroll 16
         for (int v = 0; v < kVectors; ++v) __builtin_prefetch(next_b + v * V::kLanes, 0, 2);
         next_b += b_row_stride;
       }
-      if (unfetched < end && kk % kStepsPerRowOfC == kStepsPerRowOfC / 2) {
+      if (kFetches && unfetched < end && kk % kStepsPerRowOfC == kStepsPerRowOfC / 2) {
 #pragma GCC unroll 16
         for (int v = 0; v < kVectors; ++v) __builtin_prefetch(unfetched + v * V::kLanes, 1);
         unfetched += t.out_stride;
