@@ -15,14 +15,15 @@ namespace sparse_autotune {
 namespace {
 
 constexpr int64_t kAlignment = 256;
-// Products that need more scratch take long enough for the operator's way not to matter.
-constexpr int64_t kMaxScratch = int64_t{1} << 20;
+// Above what cpu_tiled packs at a time: pages that malloc returns and maps again in every call cost
+// as much as a fifth of such a product. Races keep their scratch too.
+constexpr int64_t kMaxScratch = int64_t{32} << 20;
 
 struct Free {
   void operator()(void* memory) const { std::free(memory); }
 };
 
-// This thread's scratch for CPU variants; kept, being small.
+// This thread's scratch for CPU variants; kept, being bounded.
 void* cpu_scratch(int64_t bytes) {
   thread_local std::unique_ptr<void, Free> memory;
   thread_local int64_t size = 0;

@@ -1,15 +1,18 @@
 // cpu_tiled: C = A * B on a CPU, a block row times a strip of B's columns at a time in registers.
 //
 // Terms: a strip is up to 3 vectors of B's columns (tiled.h); a panel is a few strips; a span is up
-// to 64 rows of one block row; a chunk is as many of the row's blocks as keep their rows of one
-// strip of B in L1. A span walks its blocks chunk by chunk; in a chunk, tiles of 8 rows broadcast
-// values of A against rows of B, so that each row of B is fetched once a span from L2.
+// to 64 rows of one block row; a chunk is as many of the row's blocks as a configuration walks at a
+// time. In a chunk, tiles of 8 rows broadcast values of A against rows of B.
 // B's rows are read in place (`inplace`), from a copy of each block's rows made when the walk meets
-// it (`block`), from panels that all threads pack before (`panel`), or from panels that a thread
-// packs for itself and keeps in its L2 while it walks the whole of A (`own_panel`): rows that lie a
-// power of two apart evict each other from L1, so packing wins for all but short products, and the
-// copy widens fp16 and bf16 (or pairs bf16) and turns column-major B on the way.
-// Absent blocks cost nothing. One thread computes an element, in the order of its row's blocks.
+// it (`block`), from panels that all threads pack before (`panel`), or from one narrow panel that a
+// thread packs for itself and keeps in its L2 while it walks the whole of A (`own_panel`): rows
+// that lie a power of two apart evict each other from L1, so packing wins for all but short
+// products, and the copy widens fp16 and bf16 (or pairs bf16) and turns column-major B on the way.
+// Packed panels are walked a whole row at a time, so that sums stay in registers: a core takes in
+// rows from its L2 as fast as it multiplies them. Chunks that keep their rows in L1 are for copies
+// and for values that are widened first. What a tile will need next (its values in the next block,
+// a shared panel's next strip, its rows of C) is fetched while it multiplies: no hardware foresees
+// it. Absent blocks cost nothing. One thread computes an element, in the order of its row's blocks.
 #include <string>
 
 #include "kernels/cpu/tiled_product.h"
@@ -81,11 +84,14 @@ constexpr Level kAvx512{CpuIsa::kAvx512, "AVX-512", avx512_kernels, 0.7};
 constexpr Level kAvx512Bf16{CpuIsa::kAvx512Bf16, "AVX512-BF16", avx512_bf16_kernels, 1.2};
 constexpr Level kAmx{CpuIsa::kAmx, "AMX", amx_kernels, 4.0};
 
-// Chunks of half of the smallest L1 in use; AMX's loads and stores of sums want deeper ones.
+// Chunks in bytes are half of the smallest L1 in use; AMX's loads and stores of sums want deeper
+// ones.
 constexpr Cut kInPlace{Source::kInPlace, 768, 16 << 10};
 constexpr Cut kBlock{Source::kBlock, 384, 16 << 10};
-constexpr Cut kPanel{Source::kPanel, 192, 16 << 10};
-constexpr Cut kOwnPanel{Source::kOwnPanel, 192, 16 << 10};
+constexpr Cut kPanel{Source::kPanel, 384, kWholeRow};
+constexpr Cut kOwnPanel{Source::kOwnPanel, 48, kWholeRow};
+constexpr Cut kPairsPanel{Source::kPanel, 192, 16 << 10};
+constexpr Cut kPairsOwnPanel{Source::kOwnPanel, 192, 16 << 10};
 constexpr Cut kAmxBlock{Source::kBlock, 256, 32 << 10};
 constexpr Cut kAmxPanel{Source::kPanel, 256, 32 << 10};
 constexpr Cut kAmxOwnPanel{Source::kOwnPanel, 256, 32 << 10};
@@ -100,8 +106,8 @@ const Tiled kVariants[] = {
     {"cpu_tiled/avx512_own_panel", kAvx512, kOwnPanel},
     {"cpu_tiled/avx512_block", kAvx512, kBlock},
     {"cpu_tiled/avx512_inplace", kAvx512, kInPlace},
-    {"cpu_tiled/avx512_bf16_panel", kAvx512Bf16, kPanel},
-    {"cpu_tiled/avx512_bf16_own_panel", kAvx512Bf16, kOwnPanel},
+    {"cpu_tiled/avx512_bf16_panel", kAvx512Bf16, kPairsPanel},
+    {"cpu_tiled/avx512_bf16_own_panel", kAvx512Bf16, kPairsOwnPanel},
     {"cpu_tiled/avx512_bf16_block", kAvx512Bf16, kBlock},
     {"cpu_tiled/amx_panel", kAmx, kAmxPanel},
     {"cpu_tiled/amx_deep_panel", kAmx, kAmxDeepPanel},

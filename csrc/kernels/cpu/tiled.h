@@ -10,6 +10,10 @@
 
 namespace sparse_autotune::cpu_tiled {
 
+// Where multiply() writes: to scratch that is in L1, or to rows of C, which it fetches while it
+// multiplies, or writes past the caches (they are then aligned to a vector).
+enum class Output : uint8_t { kScratch, kResult, kStreamed };
+
 // out (rows x vectors) = init, or bias where there is no init, + sum over blocks of A * B.
 struct MultiplyTask {
   const void* values;    // first block, first row of the tile
@@ -27,9 +31,15 @@ struct MultiplyTask {
   const void* bias;  // one accumulator a row, read when init is null
   void* out;
   int64_t out_stride;
+  Output output;
   int rows;     // 1 ... Microkernels::rows
   int vectors;  // 1 ... Microkernels::vectors
   void* state;  // kStateBytes of the thread's, zero before its first task: the level's own
+  // What tasks to come will read, fetched while this one runs; a level may leave it.
+  const void* next_values;   // the next task's
+  const void* next_b;        // the next strip, or null; this task fetches part `part` of `parts`
+  const void* next_columns;  // of each block's rows, there where it has them in next_columns
+  int part, parts;
 };
 inline constexpr int64_t kStateBytes = 64;
 
@@ -67,7 +77,8 @@ struct Microkernels {
   // To accumulators; null when multiply() reads the values as they are stored.
   void (*widen)(const void* from, int64_t count, void* to);
   void (*store)(const StoreTask&);
-  void (*release)();  // after a thread's last task
+  void (*release)();  // after a thread's last task, or null
+  bool streams;       // multiply() knows Output::kStreamed
 };
 
 // Null when the level has no code for that type, or the processor is not an x86-64.

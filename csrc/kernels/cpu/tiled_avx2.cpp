@@ -122,6 +122,8 @@ struct Float8Lanes {
   static SPARSE_AUTOTUNE_INLINE Vec splat(float x) { return _mm256_set1_ps(x); }
   static SPARSE_AUTOTUNE_INLINE Vec load(const float* p) { return _mm256_loadu_ps(p); }
   static SPARSE_AUTOTUNE_INLINE void store(float* p, Vec x) { _mm256_storeu_ps(p, x); }
+  static SPARSE_AUTOTUNE_INLINE void stream(float* p, Vec x) { _mm256_stream_ps(p, x); }
+  static void release() { _mm_sfence(); }  // streamed stores before what other threads see
   static SPARSE_AUTOTUNE_INLINE Vec load_operand(const float* p) { return _mm256_loadu_ps(p); }
   static SPARSE_AUTOTUNE_INLINE Vec broadcast(const float* p) { return _mm256_broadcast_ss(p); }
   static SPARSE_AUTOTUNE_INLINE Vec multiply_add(Vec sum, Vec a, Vec b) {
@@ -163,6 +165,8 @@ struct Double4Lanes {
   static SPARSE_AUTOTUNE_INLINE Vec splat(double x) { return _mm256_set1_pd(x); }
   static SPARSE_AUTOTUNE_INLINE Vec load(const double* p) { return _mm256_loadu_pd(p); }
   static SPARSE_AUTOTUNE_INLINE void store(double* p, Vec x) { _mm256_storeu_pd(p, x); }
+  static SPARSE_AUTOTUNE_INLINE void stream(double* p, Vec x) { _mm256_stream_pd(p, x); }
+  static void release() { _mm_sfence(); }  // streamed stores before what other threads see
   static SPARSE_AUTOTUNE_INLINE Vec load_operand(const double* p) { return _mm256_loadu_pd(p); }
   static SPARSE_AUTOTUNE_INLINE Vec broadcast(const double* p) { return _mm256_broadcast_sd(p); }
   static SPARSE_AUTOTUNE_INLINE Vec multiply_add(Vec sum, Vec a, Vec b) {

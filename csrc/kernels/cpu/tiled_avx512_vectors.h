@@ -102,6 +102,8 @@ struct Float16Lanes {
   static SPARSE_AUTOTUNE_INLINE Vec splat(float x) { return _mm512_set1_ps(x); }
   static SPARSE_AUTOTUNE_INLINE Vec load(const float* p) { return _mm512_loadu_ps(p); }
   static SPARSE_AUTOTUNE_INLINE void store(float* p, Vec x) { _mm512_storeu_ps(p, x); }
+  static SPARSE_AUTOTUNE_INLINE void stream(float* p, Vec x) { _mm512_stream_ps(p, x); }
+  static void release() { _mm_sfence(); }  // streamed stores before what other threads see
   static SPARSE_AUTOTUNE_INLINE Vec load_operand(const float* p) { return _mm512_loadu_ps(p); }
   static SPARSE_AUTOTUNE_INLINE Vec broadcast(const float* p) { return _mm512_set1_ps(*p); }
   static SPARSE_AUTOTUNE_INLINE Vec multiply_add(Vec sum, Vec a, Vec b) {
@@ -150,6 +152,8 @@ struct Double8Lanes {
   static SPARSE_AUTOTUNE_INLINE Vec splat(double x) { return _mm512_set1_pd(x); }
   static SPARSE_AUTOTUNE_INLINE Vec load(const double* p) { return _mm512_loadu_pd(p); }
   static SPARSE_AUTOTUNE_INLINE void store(double* p, Vec x) { _mm512_storeu_pd(p, x); }
+  static SPARSE_AUTOTUNE_INLINE void stream(double* p, Vec x) { _mm512_stream_pd(p, x); }
+  static void release() { _mm_sfence(); }  // streamed stores before what other threads see
   static SPARSE_AUTOTUNE_INLINE Vec load_operand(const double* p) { return _mm512_loadu_pd(p); }
   static SPARSE_AUTOTUNE_INLINE Vec broadcast(const double* p) { return _mm512_set1_pd(*p); }
   static SPARSE_AUTOTUNE_INLINE Vec multiply_add(Vec sum, Vec a, Vec b) {

@@ -11,7 +11,9 @@ inline constexpr int64_t kSpanRows = 64;
 // Of panels packed at a time: scratch below glibc's largest mmap threshold (32 MB) is mapped once,
 // not page by page in every launch.
 inline constexpr int64_t kPackedBytes = 24 << 20;
-inline constexpr int64_t kOwnPanelBytes = 1 << 20;  // half of an L2 of 2 MB
+inline constexpr int64_t kOwnPanelBytes = 1 << 20;  // of an L2
+inline constexpr int64_t kWholeRow = int64_t{1} << 40;
+inline constexpr int64_t kWidenedBytes = 16 << 10;  // a chunk of B whose values are widened first
 inline constexpr int64_t kUnitsPerSlot = 4;  // at least, of block rows (or spans) times panels
 inline constexpr int64_t kLineBytes = 64;
 
@@ -87,7 +89,9 @@ inline Blocking make_blocking(const Problem& p, const Device& d, const Microkern
   s.panels = std::max<int64_t>(ceil_div(p.n, s.panel_columns), 1);
   s.strip = kernels.lanes * std::min(kernels.vectors, vectors);
   s.strips = ceil_div(s.panel_columns, s.strip);
-  const int64_t depth = cut.chunk_bytes / (s.strip * s.acc_bytes) * kernels.pair / 32 * 32;
+  const int64_t chunk_bytes =
+      kernels.widen == nullptr ? cut.chunk_bytes : std::min(cut.chunk_bytes, kWidenedBytes);
+  const int64_t depth = chunk_bytes / (s.strip * s.acc_bytes) * kernels.pair / 32 * 32;
   s.chunk_blocks = depth / p.block_k;
   s.depth = s.chunk_blocks > 0 ? s.chunk_blocks * p.block_k : depth;
   // A strip more than a power of two apart: its neighbours map to other cache sets.

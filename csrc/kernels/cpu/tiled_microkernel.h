@@ -5,8 +5,8 @@
 //
 // A vector type V gives: Acc (accumulator), Vec (kLanes of them), Element and Operand (what is
 // multiplied: Acc and Vec, or pairs of bf16), kLanes, kRows x kVectors (largest tile), zero,
-// splat, load, store, load_operand, broadcast, multiply_add, transpose. A stored type S gives:
-// Type, load, load_part, store, store_part.
+// splat, load, store, stream, load_operand, broadcast, multiply_add, transpose. A stored type S
+// gives: Type, load, load_part, store, store_part.
 #pragma once
 
 #include <utility>
@@ -20,10 +20,16 @@
 namespace sparse_autotune::cpu_tiled {
 namespace {
 
+// Rows of a tile that lie in different pages: one is fetched every so many steps along k, for a
+// burst of misses would stop the loads of A and B.
+inline constexpr int64_t kStepsPerRowOfC = 8;
+
 template <class V, int kRows, int kVectors>
 SPARSE_AUTOTUNE_TARGET void multiply_tile(const MultiplyTask& t) {
   using Acc = typename V::Acc;
   using Element = typename V::Element;
+  // Tiles one vector wide are bound by their loads, and so short of work that more cost than gain.
+  constexpr bool kFetches = kVectors > 1;
   typename V::Vec sum[kRows][kVectors];
   if (t.init != nullptr) {
     const Acc* init = static_cast<const Acc*>(t.init);
@@ -42,12 +48,37 @@ SPARSE_AUTOTUNE_TARGET void multiply_tile(const MultiplyTask& t) {
     }
   }
   const Indices columns{t.columns, t.wide_columns};
+  const Indices next_columns{t.next_columns, t.wide_columns};
   const int64_t row_stride = t.row_stride, b_row_stride = t.b_row_stride, depth = t.depth;
   const Element* a = static_cast<const Element*>(t.values);
+  Acc* out = static_cast<Acc*>(t.out);
+  const Acc* unfetched = out;
+  const Acc* const end = out + (t.output == Output::kResult ? kRows * t.out_stride : 0);
   for (int64_t block = 0; block < t.count; ++block, a += t.block_stride) {
     const int64_t column = t.columns == nullptr ? block : columns[block];
     const Element* b = static_cast<const Element*>(t.b) + column * t.b_block_stride;
+    // The tile's values in the next block: kRows x depth of them, without a gap.
+    const Element* const next_a =
+        block + 1 < t.count ? a + t.block_stride : static_cast<const Element*>(t.next_values);
+    const Element* next_b = nullptr;
+    if (t.next_b != nullptr) {
+      next_b = static_cast<const Element*>(t.next_b) + next_columns[block] * t.b_block_stride +
+               depth * t.part / t.parts * b_row_stride;
+    }
+    int steps = 1;
     for (int64_t kk = 0; kk < depth; ++kk, b += b_row_stride) {
+      if constexpr (kFetches) __builtin_prefetch(next_a + kk * kRows);
+      if (kFetches && next_b != nullptr && --steps == 0) {
+        steps = t.parts;
+#pragma GCC unroll 16
+        for (int v = 0; v < kVectors; ++v) __builtin_prefetch(next_b + v * V::kLanes, 0, 2);
+        next_b += b_row_stride;
+      }
+      if (kFetches && unfetched < end && kk % kStepsPerRowOfC == kStepsPerRowOfC / 2) {
+#pragma GCC unroll 16
+        for (int v = 0; v < kVectors; ++v) __builtin_prefetch(unfetched + v * V::kLanes, 1);
+        unfetched += t.out_stride;
+      }
       typename V::Operand row[kVectors];
 #pragma GCC unroll 16
       for (int v = 0; v < kVectors; ++v) row[v] = V::load_operand(b + v * V::kLanes);
@@ -59,7 +90,16 @@ SPARSE_AUTOTUNE_TARGET void multiply_tile(const MultiplyTask& t) {
       }
     }
   }
-  Acc* out = static_cast<Acc*>(t.out);
+  if (t.output == Output::kStreamed) {
+#pragma GCC unroll 16
+    for (int r = 0; r < kRows; ++r) {
+#pragma GCC unroll 16
+      for (int v = 0; v < kVectors; ++v) {
+        V::stream(out + r * t.out_stride + v * V::kLanes, sum[r][v]);
+      }
+    }
+    return;
+  }
 #pragma GCC unroll 16
   for (int r = 0; r < kRows; ++r) {
 #pragma GCC unroll 16
@@ -205,6 +245,8 @@ constexpr Microkernels kernels_for() {
   k.widen =
       size_of(S::kDType) == static_cast<int64_t>(sizeof(typename V::Acc)) ? nullptr : widen<V, S>;
   k.store = store<V, S>;
+  k.release = V::release;
+  k.streams = true;
   return k;
 }
 

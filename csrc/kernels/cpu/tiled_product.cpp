@@ -35,6 +35,13 @@ class Product {
     packed_ = slots_ + s_.slots * s_.slot_bytes;
     direct_ = element_ == s_.acc_bytes && p.c_layout == Layout::kRowMajor &&
               p.activation == Activation::kNone;
+    // A result that no L2 holds; aligned rows can be written past the caches.
+    constexpr int64_t kStreamedBytes = 8 << 20, kVectorBytes = 64;
+    streamed_ = direct_ && kernels.streams && c_bytes(p) >= kStreamedBytes &&
+                (reinterpret_cast<uintptr_t>(l.c) | static_cast<uintptr_t>(p.ldc * element_) |
+                 static_cast<uintptr_t>(p.c_batch_stride * element_)) %
+                        kVectorBytes ==
+                    0;
   }
 
   void run() {
@@ -209,6 +216,7 @@ class Product {
       const int64_t packed_k0 = chunk.k0 / kernels_.pair * s_.strip * s_.acc_bytes;
       if (source_ == Source::kPanel || source_ == Source::kOwnPanel) {
         task.b = panel.packed + c / s_.strip * s_.strip_bytes + packed_k0;
+        fetch_next_strip(panel, c, packed_k0, r0, chunk, &task);
       } else if (source_ == Source::kInPlace && columns % kernels_.lanes == 0) {
         task.b = b_at(panel, chunk.k0, panel.first_column + c);
         task.b_row_stride = p_.ldb;
@@ -233,9 +241,26 @@ class Product {
                     (panel.first_column + c) * (p_.c_layout == Layout::kRowMajor ? 1 : p_.ldc)) *
                        element_;
       const bool direct = direct_ && chunk.last && columns % kernels_.lanes == 0;
+      task.output = !direct ? Output::kScratch : streamed_ ? Output::kStreamed : Output::kResult;
       multiply_rows(task, values, rows, chunk.first, memory.bias, tile, direct ? c_at : tile,
                     direct ? p_.ldc : s_.strip);
       if (chunk.last && !direct) finish(tile, rows, columns, c_at);
+    }
+  }
+
+  // Shared panels lie in the last-level cache: while one strip is multiplied, the blocks of the
+  // next one are fetched, or, behind the panel's last strip, the first strip's of the next block
+  // row.
+  void fetch_next_strip(const Panel& panel, int64_t c, int64_t packed_k0, int64_t r0,
+                        const Chunk& chunk, MultiplyTask* task) const {
+    task->next_b = nullptr;
+    if (source_ != Source::kPanel || !chunk.first || !chunk.last) return;
+    if (c + s_.strip < panel.columns) {
+      task->next_b = static_cast<const char*>(task->b) + s_.strip_bytes;
+      task->next_columns = task->columns;
+    } else if (chunk.block + 2 * chunk.count <= p_.nnzb && r0 + s_.span_rows >= p_.block_m) {
+      task->next_b = panel.packed + packed_k0;
+      task->next_columns = columns_.from(chunk.block + chunk.count);
     }
   }
 
@@ -250,7 +275,11 @@ class Product {
     for (int64_t i = 0; i < tiles; ++i) {
       const int64_t r = rows * i / tiles;
       task.rows = static_cast<int>(rows * (i + 1) / tiles - r);
-      task.values = values + r * a_row;
+      const char* const from = values + r * a_row;
+      task.values = from;
+      task.next_values = from + task.rows * a_row;
+      task.part = static_cast<int>(i);
+      task.parts = static_cast<int>(tiles);
       task.bias = bias + r * s_.acc_bytes;
       task.init = first ? nullptr : tile + r * s_.strip * s_.acc_bytes;
       task.out = out + r * out_stride * s_.acc_bytes;
@@ -334,7 +363,8 @@ class Product {
   int64_t element_;
   char* slots_;
   char* packed_;
-  bool direct_;
+  bool direct_;  // tiles are written to C as they are
+  bool streamed_;
 };
 
 }  // namespace
