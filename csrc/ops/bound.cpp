@@ -117,7 +117,8 @@ void add_plan(Bound& bound) {
   const Launch& l = bound.product.launch;
   bound.plan = find_plan(bound.product.pattern, bound.product.kept_alive[1],
                          bound.product.kept_alive[2], l.stream, l.parallel, bound.is_capturing);
-  if (bound.product.problem.transpose) add_transposed(bound);
+  const Problem& p = bound.product.problem;
+  if (p.transpose && p.nnzb > 0) add_transposed(bound);
   if (bound.plan != nullptr) add_facts(bound.plan->facts(), &bound.product.problem);
 }
 
