@@ -23,7 +23,7 @@ __global__ void __launch_bounds__(kThreads, 1)
   if (threadIdx.x == 0) {
     tma_prefetch_map(args.a);
     tma_prefetch_map(args.b);
-    tma_prefetch_map(args.c);
+    if constexpr (!Tile::kDirect) tma_prefetch_map(args.c);
     shared.init_barriers();
   }
   // The launch before this one may not be over yet, and the next one may get ready from here on.
@@ -75,6 +75,7 @@ struct M64N128 : WgmmaTile<64, 128, 8, 16> {
 // A tile as the host sees it.
 struct WgmmaShape {
   int m, n, width, shared_bytes;
+  bool direct;  // C is stored without TMA, which then need not take it
   WgmmaPace pace;
   KernelCode<WgmmaArguments>* codes[2][2];  // by DType and Layout of B
 
@@ -96,10 +97,29 @@ constexpr WgmmaShape wgmma_shape() {
           Tile::kN,
           Tile::kWidth,
           Tile::kSharedBytes,
+          Tile::kDirect,
           Tile::kPace,
           {{&wgmma_code<__half, Tile, true, kSplits>, &wgmma_code<__half, Tile, false, kSplits>},
            {&wgmma_code<__nv_bfloat16, Tile, true, kSplits>,
             &wgmma_code<__nv_bfloat16, Tile, false, kSplits>}}};
+}
+
+// For row-major B and C alone, C stored directly.
+template <typename Tile>
+struct Direct : Tile {
+  static constexpr bool kDirect = true;
+};
+template <typename Tile>
+constexpr WgmmaShape wgmma_direct_shape() {
+  using D = Direct<Tile>;
+  return {D::kM,
+          D::kN,
+          D::kWidth,
+          D::kSharedBytes,
+          true,
+          D::kPace,
+          {{&wgmma_code<__half, D, true, false>, nullptr},
+           {&wgmma_code<__nv_bfloat16, D, true, false>, nullptr}}};
 }
 
 // Whether the kernel can multiply the problem on the device.
