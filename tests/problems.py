@@ -4,7 +4,6 @@ import dataclasses
 
 import torch
 
-
 DENSE_LEFT = ("linear", "right")
 STORED_TRANSPOSED = ("transposed", "right")
 
