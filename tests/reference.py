@@ -99,7 +99,7 @@ def pattern_mask(p: Problem, rng: np.random.Generator) -> np.ndarray:
     return mask
 
 
-def _strided(data: torch.Tensor, layout: str) -> torch.Tensor:
+def strided(data: torch.Tensor, layout: str) -> torch.Tensor:
     """The same elements in other memory; everything around them is NaN."""
     *lead, rows, cols = data.shape
 
@@ -119,7 +119,7 @@ def _strided(data: torch.Tensor, layout: str) -> torch.Tensor:
     if layout == "offset":  # neither the start nor the rows are aligned to anything
         return inside(*lead, rows, cols + 3, at=(..., slice(1, 1 + cols)))
     if layout in ("padded_column", "offset_column"):
-        turned = _strided(data.mT.contiguous(), layout.removesuffix("_column"))
+        turned = strided(data.mT.contiguous(), layout.removesuffix("_column"))
         return turned.mT
     if layout == "scattered":  # no dimension is contiguous
         steps = (slice(0, 2 * rows, 2), slice(0, 3 * cols, 3))
@@ -210,7 +210,7 @@ def make(p: Problem, device: str = "cpu") -> Operands:
     b = b.to(device)
     if p.op == "linear":
         b, result, error = b.mT, np.swapaxes(result, -1, -2), np.swapaxes(error, -1, -2)
-    b = _strided(b, p.b_layout)
+    b = strided(b, p.b_layout)
     if p.n is None:
         b = b[..., 0, :] if p.op == "linear" else b[..., 0]
     bias = None if bias is None else bias.to(device)
@@ -222,7 +222,7 @@ def assert_close(result: torch.Tensor, operands: Operands) -> None:
     p = operands.problem
     assert type(result) is torch.Tensor
     assert result.layout == torch.strided
-    assert result.shape == p.result_shape
+    assert result.shape == operands.reference.shape
     assert result.dtype == p.dtype
     assert result.device == operands.b.device
     got = result.double().cpu().numpy()

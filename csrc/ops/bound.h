@@ -18,6 +18,9 @@ struct Bound {
   uint64_t generation = 0;
 };
 
+// Adds device, stream and, if it is wanted, the plan, whose first look at a pattern checks it.
+Bound bind_to_plan(Product product, bool wants_plan);
+
 // nullopt: nothing to launch, `result` is written already (or has no elements).
 std::optional<Bound> bind(const MatmulArguments& arguments, const Tensor& result);
 
