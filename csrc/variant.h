@@ -73,7 +73,7 @@ struct Problem {
 inline int64_t block_rows(const Problem& p) { return (p.transpose ? p.k : p.m) / p.block_m; }
 inline int64_t block_cols(const Problem& p) { return (p.transpose ? p.m : p.k) / p.block_k; }
 // Of a sampled product, the terms of each sum.
-inline int64_t sampled_length(const Problem& p) { return p.n * p.batch; }
+constexpr int64_t sampled_length(const Problem& p) { return p.n * p.batch; }
 // Floating-point operations on stored blocks.
 inline double nnz_flops(const Problem& p) {
   return 2.0 * static_cast<double>(p.nnzb) * p.block_m * p.block_k * p.n * p.batch;

@@ -69,18 +69,23 @@ class Sampling {
     return {i, i / s_.chunks, q0, std::min(s_.depth, p_.n - q0)};
   }
 
+  // All threads. Where the terms are B's lines in memory, a few of them through all columns at a
+  // time: each line is read from end to end.
   void pack_columns(const Columns& columns) const {
-    const int64_t chunks = p_.batch * s_.chunks;
-    const int64_t pieces = (columns.end - columns.begin) * chunks;
-    parallel_for(l_.parallel, 0, pieces, ceil_div(pieces, s_.slots),
-                 [&](int64_t begin, int64_t end) {
-                   // Neighbouring columns lie next to each other in memory.
-                   for (int64_t i = begin; i < end; ++i) {
-                     const int64_t column = i % (columns.end - columns.begin);
-                     const Chunk chunk = chunk_at(i / (columns.end - columns.begin));
-                     pack_right(columns.begin + column, chunk, right_of(column, chunk));
-                   }
-                 });
+    const int64_t step =
+        p_.b_layout == Layout::kColMajor ? std::min(kPackedTerms, s_.depth) : s_.depth;
+    const int64_t pieces = ceil_div(s_.depth, step);
+    const int64_t count = p_.batch * s_.chunks * pieces;
+    parallel_for(l_.parallel, 0, count, ceil_div(count, s_.slots), [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) {
+        const Chunk chunk = chunk_at(i / pieces);
+        const int64_t first = i % pieces * step;
+        const int64_t terms = std::min(step, chunk.depth - first);
+        for (int64_t column = columns.begin; terms > 0 && column < columns.end; ++column) {
+          pack_right(column, chunk, first, terms, right_of(column - columns.begin, chunk));
+        }
+      }
+    });
   }
   char* right_of(int64_t column_in_group, const Chunk& chunk) const {
     return packed_ + column_in_group * s_.column_bytes +
@@ -148,7 +153,7 @@ class Sampling {
       char* left = left_of(slot, chunk);
       if (!s_.keeps_left) pack_left(first_row, rows, chunk, left);
       const char* right = panel_ ? right_of(column - first_column, chunk) : slot.right;
-      if (!panel_) pack_right(column, chunk, slot.right);
+      if (!panel_) pack_right(column, chunk, 0, chunk.depth, slot.right);
       multiply(slot, left, right, rows, chunk);
     });
   }
@@ -169,21 +174,23 @@ class Sampling {
     kernels_.pack(task);
   }
 
-  // Rows of B, the block's columns: [strip][term][column].
-  void pack_right(int64_t column, const Chunk& chunk, char* to) const {
+  // Rows of B, the block's columns, some terms of a chunk: [strip][term][column].
+  void pack_right(int64_t column, const Chunk& chunk, int64_t first, int64_t terms,
+                  char* to) const {
     const bool row_major = p_.b_layout == Layout::kRowMajor;
+    const int64_t q = chunk.q0 + first;
     for (int64_t c = 0; c < p_.block_k; c += s_.strip) {
       const int64_t k = column * p_.block_k + c;
-      const int64_t at = chunk.batch * p_.b_batch_stride +
-                         (row_major ? k * p_.ldb + chunk.q0 : chunk.q0 * p_.ldb + k);
+      const int64_t at =
+          chunk.batch * p_.b_batch_stride + (row_major ? k * p_.ldb + q : q * p_.ldb + k);
       cpu_tiled::PackTask task{};
       task.b = static_cast<const char*>(l_.b) + at * element_;
       task.ldb = p_.ldb;
       task.layout = row_major ? Layout::kColMajor : Layout::kRowMajor;  // terms are its rows
-      task.depth = chunk.depth;
+      task.depth = terms;
       task.columns = std::min(s_.strip, p_.block_k - c);
       task.width = s_.strip;
-      task.strip = to + c * s_.depth * s_.acc_bytes;
+      task.strip = to + (c * s_.depth + first * s_.strip) * s_.acc_bytes;
       kernels_.pack(task);
     }
   }

@@ -11,10 +11,11 @@ using cpu_tiled::Microkernels;
 using cpu_tiled::round_up;
 
 inline constexpr int64_t kSpanRows = 64;
-inline constexpr int64_t kLeftBytes = 1 << 20;  // half of an L2 of 2 MB
+inline constexpr int64_t kLeftBytes = 512 << 10;  // half of an L2 of 1 MB
 // Below glibc's largest mmap threshold (32 MB): mapped once, not page by page in every launch.
 inline constexpr int64_t kRightBytes = 24 << 20;
 inline constexpr int64_t kPartsPerSlot = 8;
+inline constexpr int64_t kPackedTerms = 16;  // of sums, packed through all columns at a time
 
 // What a variant chooses.
 struct Cut {
@@ -60,7 +61,8 @@ inline Blocking make_blocking(const Problem& p, const Device& d, const Microkern
   s.keeps_left = kLeftBytes / row_bytes >= std::min(rows, kernels.rows);
   s.span_rows = s.keeps_left && fitting > 0 ? fitting : rows;
   s.spans = ceil_div(p.block_m, s.span_rows);
-  s.column_bytes = s.padded_depth * s.width * s.acc_bytes;
+  // A line more than a power of two apart: neighbours map to other cache sets.
+  s.column_bytes = s.padded_depth * s.width * s.acc_bytes + 64;
   const int64_t columns = std::max<int64_t>(p.k / p.block_k, 1);
   s.group = cut.panel ? std::clamp<int64_t>(kRightBytes / s.column_bytes, 1, columns) : 1;
   s.packed_bytes = cut.panel ? round_up(s.group * s.column_bytes, 256) : 0;
@@ -68,7 +70,6 @@ inline Blocking make_blocking(const Problem& p, const Device& d, const Microkern
   s.left_bytes =
       round_up(s.span_rows * (s.keeps_left ? s.padded_depth : s.depth) * s.acc_bytes, 64);
   s.right_bytes = cut.panel ? 0 : round_up(s.depth * s.width * s.acc_bytes, 64);
-  // A line more than a power of two apart: neighbours map to other cache sets.
   s.slot_bytes = round_up(s.tile_bytes + s.left_bytes + s.right_bytes, 256) + 256;
   return s;
 }
