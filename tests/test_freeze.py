@@ -14,6 +14,7 @@ from sparse_autotune.checks import legality
 VARIANTS = [
     pytest.param(v, id=v["name"], marks=[pytest.mark.gpu] if v["device"] == "cuda" else [])
     for v in _tuner.variants()
+    if v["op"] == "matmul"
 ]
 # Families that keep a converted copy of frozen values.
 COPYING = [

@@ -1,11 +1,11 @@
 """Every case with every variant of the device, forced: right, or refused with a reason."""
 
 import math
-import pathlib
 import re
 
 import pytest
 import torch
+from machine import lacks_this_machine
 from problems import BF16, CASES, STORED_TRANSPOSED, TF32_CASES, Problem
 from reference import PoisonedOut, assert_close, make
 
@@ -16,7 +16,7 @@ DEVICES = ("cpu", pytest.param("cuda", marks=pytest.mark.gpu))
 
 
 def _variants_of(device):
-    return [v["name"] for v in _tuner.variants() if v["device"] == device]
+    return [v["name"] for v in _tuner.variants() if (v["device"], v["op"]) == (device, "matmul")]
 
 
 VARIANTS = [("cpu", name) for name in _variants_of("cpu")] + [
@@ -132,21 +132,6 @@ def test_heuristic(case, device):
     _check(case, make(case, device), "auto")
 
 
-# What a reason says is missing from this machine, and how to see that it truly is.
-def _cpu_flags():
-    text = pathlib.Path("/proc/cpuinfo").read_text()
-    match = re.search(r"^flags\s*:(.*)$", text, re.MULTILINE)
-    return set(match.group(1).split()) if match else set()
-
-
-MISSING = {
-    r"\bAMX\b": lambda: "amx_bf16" not in _cpu_flags(),
-    r"AVX-?512-?BF16": lambda: "avx512_bf16" not in _cpu_flags(),
-    r"AVX-?512\b": lambda: "avx512f" not in _cpu_flags(),
-    r"AVX2": lambda: "avx2" not in _cpu_flags(),
-}
-
-
 @pytest.mark.parametrize("device", DEVICES)
 def test_every_variant_is_legal_for_some_case(device):
     """Together with `test_case`: no variant goes untested, but for what the machine lacks."""
@@ -159,11 +144,6 @@ def test_every_variant_is_legal_for_some_case(device):
     for variant, seen in reasons.items():
         if None in seen:
             continue
-        lacking = [
-            reason
-            for reason in seen
-            for pattern, is_missing in MISSING.items()
-            if re.search(pattern, reason, re.IGNORECASE) and is_missing()
-        ]
+        lacking = [reason for reason in seen if lacks_this_machine(reason)]
         assert lacking, f"{variant} is legal for no case: {sorted(seen)}"
         print(f"{variant} cannot run on this machine: {lacking[0]}")

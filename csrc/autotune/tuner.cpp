@@ -131,6 +131,7 @@ std::string reasons(const std::vector<const Variant*>& variants, const Problem& 
                     const Device& device) {
   std::string text;
   for (const Variant* v : variants) {
+    if (v->op() != problem.op) continue;
     const Support support = legal(*v, problem, device);
     if (!support) text += "\n  " + std::string(v->name()) + ": " + support.reason();
   }

@@ -7,7 +7,7 @@ from . import cache
 from ._tuner import build_info as _build_info
 from .bsr_tensor import BsrTensor
 from .configuration import show_config
-from .functional import linear, matmul
+from .functional import linear, matmul, sampled_matmul
 from .generators import random_bsr
 from .report import BenchmarkReport, VariantRecord
 from .settings import settings
@@ -26,6 +26,7 @@ __all__ = [
     "linear",
     "matmul",
     "random_bsr",
+    "sampled_matmul",
     "settings",
     "show_config",
     "tune",

@@ -1,8 +1,8 @@
 """The one place where user errors are raised.
 
 The operators refuse bad input without explaining it (C++ exceptions map differently from one torch
-to the next); `explain_matmul` and `explain_linear` then look at the same arguments and raise what a
-PyTorch user expects, naming the argument, the rule and the value:
+to the next); the `explain_` functions then look at the same arguments and raise what a PyTorch user
+expects, naming the argument, the rule and the value:
 
 - ``TypeError``: not a tensor, wrong layout, wrong dtype;
 - ``ValueError``: wrong shape, wrong ``out``, bad index content, unknown activation, illegal
@@ -31,6 +31,7 @@ from .matrix_checks import (
     check_components,
     check_dense,
     check_indices,
+    check_value_dtype,
     kind,
 )
 
@@ -92,6 +93,43 @@ def explain_linear(
     _check_grad({"x": x, "weight": matrix.values, "bias": bias})
     check_indices(matrix, "weight")
     _check_variant(weight, x, bias, activation, variant, linear=True)
+
+
+def explain_sampled(x: Any, y: Any, pattern: Any, variant: Any = "auto") -> None:
+    """Raises the reason why ``sampled_matmul`` refuses these; returns when it knows none."""
+    matrix = _matrix(pattern, "pattern")
+    for name, tensor in (("x", x), ("y", y)):
+        check_dense(tensor, name)
+        if tensor.device != matrix.values.device:
+            raise RuntimeError(
+                f"{name} must be on the device of pattern: pattern is on {matrix.values.device}, "
+                f"{name} on {tensor.device}"
+            )
+    check_value_dtype(x.dtype, "x")
+    if x.dtype != y.dtype:
+        raise TypeError(f"y must have the dtype of x: x has {x.dtype}, y {y.dtype}")
+    for name, tensor in (("x", x), ("y", y)):
+        if tensor.dim() < 2:
+            raise ValueError(
+                f"{name} must have at least 2 dimensions, got shape {tuple(tensor.shape)}"
+            )
+    shapes = f"x has shape {tuple(x.shape)}, y {tuple(y.shape)}"
+    if x.shape[:-2] != y.shape[:-2]:
+        raise ValueError(f"the leading dimensions of x and y must be equal: {shapes}")
+    if x.shape[-1] != y.shape[-2]:
+        raise ValueError(f"the columns of x must match the rows of y: {shapes}")
+    for name, rule, got, wanted in (
+        ("x", "rows", x.shape[-2], matrix.rows),
+        ("y", "columns", y.shape[-1], matrix.cols),
+    ):
+        if got != wanted:
+            raise ValueError(
+                f"{name} must have the {rule} of pattern: {shapes}, pattern "
+                f"{(matrix.rows, matrix.cols)}"
+            )
+    _check_grad({"x": x, "y": y})
+    check_indices(matrix, "pattern")
+    _check_variant(x, y, None, None, variant, pattern=pattern)
 
 
 def frozen_values_changed(recorded: int, current: int) -> RuntimeError:
@@ -252,13 +290,22 @@ def legality(
     activation: str | None = None,
     *,
     linear: bool = False,
+    pattern: Any = None,
 ) -> dict[str, str | None]:
-    """Why each variant of the operands' device may not run this product; None: it may."""
-    from .functional import operator_arguments  # functional needs this module
-    from .ops import bsr_matmul_legality
+    """Why each variant of the operands' device may not run this product; None: it may.
 
-    arguments, keywords = operator_arguments(a, b, bias, activation, linear=linear)
-    return parse_legality(bsr_matmul_legality(*arguments, **keywords))
+    With ``pattern`` it is ``sampled_matmul(a, b, pattern)``.
+    """
+    from .functional import operator_arguments, sampled_arguments  # functional needs this module
+    from .ops import bsr_matmul_legality, bsr_sampled_matmul_legality
+
+    if pattern is not None:
+        arguments, keywords = sampled_arguments(a, b, pattern)
+        answer = bsr_sampled_matmul_legality(*arguments, **keywords)
+    else:
+        arguments, keywords = operator_arguments(a, b, bias, activation, linear=linear)
+        answer = bsr_matmul_legality(*arguments, **keywords)
+    return parse_legality(answer)
 
 
 def parse_legality(text: Tensor) -> dict[str, str | None]:
@@ -268,7 +315,14 @@ def parse_legality(text: Tensor) -> dict[str, str | None]:
 
 
 def _check_variant(
-    a: Any, b: Tensor, bias: Tensor | None, activation: str | None, variant: Any, *, linear: bool
+    a: Any,
+    b: Tensor,
+    bias: Tensor | None,
+    activation: str | None,
+    variant: Any,
+    *,
+    linear: bool = False,
+    pattern: Any = None,
 ) -> None:
     """A forced variant or family that does not exist, or is not legal here."""
     if variant == "auto":
@@ -279,12 +333,18 @@ def _check_variant(
     if not built:
         names = [name for v in _tuner.variants() for name in (v["family"], v["name"])]
         raise unknown("variant", variant, ["auto", *dict.fromkeys(names)])
+    op = "matmul" if pattern is None else "sampled_matmul"
+    if all(v["op"] != op for v in built):
+        raise ValueError(
+            f"variant {variant!r} is not legal for this product: it computes {built[0]['op']}, "
+            f"not {op}"
+        )
     if all(v["device"] != b.device.type for v in built):
         raise ValueError(
             f"variant {variant!r} is not legal for this product: it runs on "
             f"{built[0]['device'].upper()} tensors, not on {b.device.type.upper()} tensors"
         )
-    reasons = legality(a, b, bias, activation, linear=linear)
+    reasons = legality(a, b, bias, activation, linear=linear, pattern=pattern)
     meant = {v["name"]: reasons[v["name"]] for v in built}
     if all(why is not None for why in meant.values()):
         each = "; ".join(f"{name}: {why}" for name, why in meant.items())

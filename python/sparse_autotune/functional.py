@@ -1,4 +1,4 @@
-"""`matmul` and `linear`: from arguments to operators, on the shortest path.
+"""`matmul`, `linear` and `sampled_matmul`: from arguments to operators, on the shortest path.
 
 A valid call pays for no check in Python: the operators refuse what would touch memory they must
 not, and only then `checks` looks for the reason.
@@ -15,7 +15,7 @@ from torch.autograd import forward_ad
 from . import _tuner, checks
 from .bsr_tensor import BsrTensor, Known
 from .matrix_checks import bsr_components, check_components
-from .ops import bsr_matmul, bsr_matmul_out
+from .ops import bsr_matmul, bsr_matmul_out, bsr_sampled_matmul
 from .precision import allow_tf32, deterministic
 
 _is_grad_enabled = torch.is_grad_enabled
@@ -156,6 +156,50 @@ def linear(
         raise
 
 
+def sampled_matmul(
+    x: Tensor, y: Tensor, pattern: Tensor | BsrTensor, *, variant: str = "auto"
+) -> BsrTensor:
+    """The product of two dense matrices at the stored blocks of a pattern alone (SDDMM).
+
+    With ``x`` the gradient of C and ``y`` the transpose of B it is the gradient of C = A @ B with
+    respect to A's blocks. Variants race as for `matmul`; half types accumulate in float32.
+
+    Args:
+        x: (m, n) or (..., m, n), strided; float16, bfloat16, float32 or float64. Row-major and
+            column-major matrices are read in place, others are copied.
+        y: (n, k) or (..., n, k), the dtype, device and leading dimensions of ``x``; products are
+            summed over the leading dimensions.
+        pattern: (m, k) ``torch.sparse_bsr`` tensor or `BsrTensor` on the device of ``x``; only its
+            indices and its block size are used, its values and their dtype are not.
+        variant: "auto", a family ("sampled_simt"), or one variant, as for `matmul`.
+
+    Returns:
+        A `BsrTensor` of the dtype of ``x`` on the pattern's own indices.
+
+    Raises:
+        TypeError: an argument has a wrong type, layout or dtype.
+        ValueError: shapes disagree, the indices break a rule of BSR, the variant is unknown or not
+            legal here.
+        RuntimeError: devices differ, ``x`` or ``y`` requires grad in grad mode.
+    """
+    try:
+        arguments, keywords = sampled_arguments(x, y, pattern)
+        if _is_grad_enabled() and (x.requires_grad or y.requires_grad):
+            raise RuntimeError("sampled_matmul has no backward yet")
+        if forward_ad._current_level >= 0:
+            checks.check_tangents({"x": x, "y": y})
+        values = bsr_sampled_matmul(
+            *arguments, **keywords, variant=None if variant == "auto" else variant
+        )
+    except Exception:
+        checks.explain_sampled(x, y, pattern, variant)
+        raise
+    crow, col, rows, cols = arguments[:4]
+    if type(pattern) is BsrTensor:
+        return pattern._with(crow, col, values)
+    return BsrTensor(crow.contiguous(), col.contiguous(), values, (rows, cols))
+
+
 def _launched(a: BsrTensor, b: Tensor) -> Tensor | None:
     """``a @ b`` without the dispatcher, where a plan remembers how; None: the operator's work.
 
@@ -272,3 +316,13 @@ def operator_arguments(
         "deterministic": deterministic(),
     }
     return (crow, col, values, rows, cols, b, bias), keywords
+
+
+def sampled_arguments(
+    x: Tensor, y: Tensor, pattern: Tensor | BsrTensor
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """The operators' arguments for ``sampled_matmul(x, y, pattern)``, but for the variant."""
+    crow, col, values, rows, cols = bsr_components(pattern, "pattern")
+    block_m, block_k = values.shape[1:]
+    keywords = {"allow_tf32": allow_tf32(x), "deterministic": deterministic()}
+    return (crow, col, rows, cols, block_m, block_k, x, y), keywords

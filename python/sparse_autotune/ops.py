@@ -14,4 +14,7 @@ bsr_matmul = torch.ops.sparse_autotune.bsr_matmul.default
 bsr_matmul_out = torch.ops.sparse_autotune.bsr_matmul_out.default
 bsr_matmul_race = torch.ops.sparse_autotune.bsr_matmul_race.default
 bsr_matmul_legality = torch.ops.sparse_autotune.bsr_matmul_legality.default
+bsr_sampled_matmul = torch.ops.sparse_autotune.bsr_sampled_matmul.default
+bsr_sampled_matmul_race = torch.ops.sparse_autotune.bsr_sampled_matmul_race.default
+bsr_sampled_matmul_legality = torch.ops.sparse_autotune.bsr_sampled_matmul_legality.default
 bsr_prepare = torch.ops.sparse_autotune.bsr_prepare.default
