@@ -2,8 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import TypeVar
+
 import torch
 from torch import Tensor
+
+_Function = TypeVar("_Function", bound=Callable[[], bool])
+
+
+def _constant_when_compiled(function: _Function) -> _Function:
+    """``torch.compiler.assume_constant_result``, which would import torch._dynamo here.
+
+    Dynamo recompiles what it compiled when either switch changes, so the constant holds.
+    """
+    function._dynamo_marked_constant = True  # type: ignore[attr-defined]
+    return function
+
+
+@_constant_when_compiled
+def _tf32() -> bool:
+    try:
+        return torch.backends.cuda.matmul.allow_tf32
+    except RuntimeError:
+        return torch.backends.cuda.matmul.fp32_precision == "tf32"
 
 
 def allow_tf32(values: Tensor) -> bool:
@@ -12,12 +34,10 @@ def allow_tf32(values: Tensor) -> bool:
     ``torch.backends.cuda.matmul.allow_tf32`` raises once the newer ``fp32_precision`` was set to
     something that it cannot express; then that setting answers.
     """
-    if values.dtype is not torch.float32 or not values.is_cuda:
-        return False
-    try:
-        return torch.backends.cuda.matmul.allow_tf32
-    except RuntimeError:
-        return torch.backends.cuda.matmul.fp32_precision == "tf32"
+    return values.dtype is torch.float32 and values.is_cuda and _tf32()
 
 
-deterministic = torch.are_deterministic_algorithms_enabled
+@_constant_when_compiled
+def deterministic() -> bool:
+    """Whether ``torch.use_deterministic_algorithms`` asks for repeatable results."""
+    return torch.are_deterministic_algorithms_enabled()
