@@ -19,6 +19,7 @@ from torch._C import _are_functorch_transforms_active as _transforms_active
 from torch._C import _AutoDispatchBelowAutograd as _BelowAutograd
 from torch.autograd import forward_ad
 
+from .checks import check_freezable
 from .ops import bsr_matmul, bsr_sampled_matmul
 
 _is_compiling = torch.compiler.is_compiling
@@ -63,6 +64,8 @@ def product(
     by torch, which keeps it; relu's gradient needs only the result.
     """
     trained = differentiable(values, dense, bias)
+    if trained and form.frozen:
+        check_freezable(values)
     if trained and form.activation > RELU:
         plain = form._replace(activation=NONE)
         return ACTIVATIONS[form.activation](product(crow, col, values, dense, bias, plain))
@@ -85,6 +88,7 @@ def sampled(crow: Tensor, col: Tensor, x: Tensor, y: Tensor, form: SampleForm) -
 
 
 def differentiable(values: Tensor, dense: Tensor, bias: Tensor | None) -> bool:
+    """Whether a gradient of the product may be asked for."""
     return _is_grad_enabled() and (
         values.requires_grad or dense.requires_grad or (bias is not None and bias.requires_grad)
     )
@@ -93,6 +97,7 @@ def differentiable(values: Tensor, dense: Tensor, bias: Tensor | None) -> bool:
 def call_operator(
     crow: Tensor, col: Tensor, values: Tensor, dense: Tensor, bias: Tensor | None, form: Form
 ) -> Tensor:
+    """The operator, by whatever the dispatcher has in store."""
     return bsr_matmul(
         crow,
         col,
@@ -114,6 +119,7 @@ def call_operator(
 def call_sampled_operator(
     crow: Tensor, col: Tensor, x: Tensor, y: Tensor, form: SampleForm
 ) -> Tensor:
+    """The operator of sampled products, likewise."""
     return bsr_sampled_matmul(
         crow,
         col,
@@ -211,6 +217,7 @@ class Product(torch.autograd.Function):
         bias: Tensor | None,
         form: Form,
     ) -> Tensor:
+        """The operator, and what the gradients that are wanted will need."""
         with _BelowAutograd():
             result = call_operator(crow, col, values, dense, bias, form)
         _, _, needs_values, needs_dense, _, _ = ctx.needs_input_grad
@@ -231,6 +238,7 @@ class Product(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        """A gradient for each argument of `forward`."""
         return None, None, *_product_backward(ctx, grad), None
 
     @staticmethod
@@ -243,6 +251,7 @@ class Product(torch.autograd.Function):
         d_bias: Tensor | None,
         d_form: None,
     ) -> Tensor:
+        """The tangent of the result."""
         crow, col, values, dense, result = ctx.saved_tensors
         form = ctx.form._replace(activation=NONE, variant=None)
         terms = []
@@ -261,10 +270,13 @@ class Product(torch.autograd.Function):
 
 
 class Sampled(torch.autograd.Function):
+    """The sampled product, in the same style."""
+
     @staticmethod
     def forward(
         ctx: Any, crow: Tensor, col: Tensor, x: Tensor, y: Tensor, form: SampleForm
     ) -> Tensor:
+        """The operator, and what the gradients that are wanted will need."""
         with _BelowAutograd():
             values = call_sampled_operator(crow, col, x, y, form)
         _, _, needs_x, needs_y, _ = ctx.needs_input_grad
@@ -278,6 +290,7 @@ class Sampled(torch.autograd.Function):
     def jvp(
         ctx: Any, d_crow: None, d_col: None, d_x: Tensor | None, d_y: Tensor | None, d_form: None
     ) -> Tensor:
+        """The tangent of the result."""
         crow, col, x, y = ctx.saved_tensors
         terms = []
         if d_x is not None:
@@ -288,6 +301,7 @@ class Sampled(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        """A gradient for each argument of `forward`."""
         crow, col, x, y = ctx.saved_tensors
         _, _, needs_x, needs_y, _ = ctx.needs_input_grad
         form: SampleForm = ctx.form

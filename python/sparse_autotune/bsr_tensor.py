@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import numbers
 import operator
 from collections.abc import Callable, Sequence
@@ -26,6 +25,10 @@ from .matrix_checks import (
 
 if TYPE_CHECKING:
     import scipy.sparse
+
+
+# `functional`, which needs this module, puts its `matmul` here.
+_matmul: Callable[..., Tensor]
 
 
 @final
@@ -91,6 +94,21 @@ class BsrTensor(Described):
         self._plan_owner = owner
         self._launcher: Known | None = None
         self._start_thawed()
+
+    @classmethod
+    def _made_of(
+        cls,
+        crow_indices: Tensor,
+        col_indices: Tensor,
+        values: Tensor,
+        shape: tuple[int, int],
+        block: tuple[int, int],
+        owner: PlanOwner | None,
+    ) -> BsrTensor:
+        """Of tensors that are known to fit, and whose plan has an owner."""
+        made = object.__new__(cls)
+        made._fill(Components(crow_indices, col_indices, values, *shape), block, owner)
+        return made
 
     def _with(
         self, crow_indices: Tensor, col_indices: Tensor, values: Tensor, *, turned: bool = False
@@ -292,11 +310,11 @@ class BsrTensor(Described):
 
     def __matmul__(self, b: Tensor) -> Tensor:
         """``sparse_autotune.matmul(self, b)``."""
-        return _matmul()(self, b)
+        return _matmul(self, b)
 
     def __rmatmul__(self, b: Tensor) -> Tensor:
         """``sparse_autotune.matmul(b, self)``."""
-        return _matmul()(b, self)
+        return _matmul(b, self)
 
     def __mul__(self, factor: Any) -> BsrTensor:
         """The stored blocks times a number or a tensor of one element; differentiable in both."""
@@ -309,10 +327,3 @@ class BsrTensor(Described):
         return self._with(self._crow_indices, self._col_indices, scaled)
 
     __rmul__ = __mul__
-
-
-@functools.cache
-def _matmul() -> Callable[..., Tensor]:
-    from .functional import matmul  # functional needs this module
-
-    return matmul

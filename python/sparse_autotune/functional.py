@@ -11,15 +11,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from . import checks
+from . import bsr_tensor, checks
 from .autograd import Form, SampleForm, product, sampled
 from .bsr_tensor import BsrTensor
+from .compiling import unwatched, watched_native
 from .launching import launched
 from .matrix_checks import bsr_components, is_sparse_operand
 from .ops import bsr_matmul_out
 from .precision import allow_tf32, deterministic
 
-_is_grad_enabled = torch.is_grad_enabled
 _is_compiling = torch.compiler.is_dynamo_compiling
 
 
@@ -70,6 +70,8 @@ def matmul(
         result = launched(a, b)
         if result is not None:
             return result
+    if watched_native(a, b):
+        return unwatched(matmul, a, b, bias=bias, activation=activation, out=out, variant=variant)
     try:
         sparse_right = is_sparse_operand(b) and not is_sparse_operand(a)
         if sparse_right:
@@ -115,6 +117,8 @@ def linear(
     """
     if _is_compiling():
         return _traced(x, weight, bias, activation, None, variant, linear=True)
+    if watched_native(weight):
+        return unwatched(linear, x, weight, bias, activation=activation, variant=variant)
     try:
         tensors, form = _operands(weight, "weight", x, True, activation, variant, linear=True)
         return product(*tensors, bias, form)
@@ -148,6 +152,8 @@ def sampled_matmul(
             legal here.
         RuntimeError: devices differ.
     """
+    if not _is_compiling() and watched_native(pattern):
+        return unwatched(sampled_matmul, x, y, pattern, variant=variant)
     try:
         crow, col, values, rows, cols, transposed = bsr_components(pattern, "pattern")
         _, block_m, block_k = values.shape
@@ -189,8 +195,6 @@ def _operands(
         frozen = sparse._frozen
         if frozen and not _is_compiling():
             sparse.check_frozen()
-            if values.requires_grad and _is_grad_enabled():
-                checks.check_freezable(values)
     else:
         crow, col, values, rows, cols, transposed = bsr_components(sparse, name)
         frozen = False
@@ -206,6 +210,19 @@ def _operands(
         None if variant == "auto" else variant,
     )
     return (crow, col, values, dense), form
+
+
+def linear_form(values: Tensor, rows: int, cols: int, frozen: bool) -> Form:
+    """The form of ``linear`` with a (rows, cols) weight."""
+    return Form(
+        rows,
+        cols,
+        sparse_right=True,
+        transpose=True,
+        frozen=frozen,
+        allow_tf32=allow_tf32(values),
+        deterministic=deterministic(),
+    )
 
 
 def _traced(
@@ -293,3 +310,6 @@ def operator_arguments(
         "deterministic": form.deterministic,
     }
     return (crow, col, values, form.rows, form.cols, dense, bias), keywords
+
+
+bsr_tensor._matmul = matmul

@@ -25,19 +25,40 @@ bsr_prepare = torch.ops.sparse_autotune.bsr_prepare.default
 bsr_sampled_matmul = torch.ops.sparse_autotune.bsr_sampled_matmul.default
 
 
+def _check_alike(values: Tensor, *others: Tensor | None) -> None:
+    for other in others:
+        if other is None:
+            continue
+        torch._check(
+            other.device == values.device,
+            lambda: f"all tensors must be on one device, got {values.device} and {other.device}",
+        )
+        torch._check(
+            other.dtype == values.dtype,
+            lambda: f"the operands must share one dtype, got {values.dtype} and {other.dtype}",
+        )
+
+
 def _product_shape(
-    values: Tensor, rows: int, cols: int, dense: Tensor, sparse_right: bool, transpose: bool
+    values: Tensor,
+    rows: int,
+    cols: int,
+    dense: Tensor,
+    bias: Tensor | None,
+    sparse_right: bool,
+    transpose: bool,
 ) -> list[int]:
+    _check_alike(values, dense, bias)
     inner, outer = (rows, cols) if transpose != sparse_right else (cols, rows)
     shape = list(dense.shape)
     axis = -1 if sparse_right or len(shape) == 1 else -2
     torch._check(
-        values.dtype == dense.dtype,
-        lambda: f"the operands must share one dtype, got {values.dtype} and {dense.dtype}",
-    )
-    torch._check(
         shape[axis] == inner,
         lambda: f"the inner dimensions of the product must agree, got {shape[axis]} and {inner}",
+    )
+    torch._check(
+        bias is None or list(bias.shape) == [outer],
+        lambda: f"bias must have one value per row of the product, {outer}",
     )
     shape[axis] = outer
     return shape
@@ -57,7 +78,7 @@ def _fake_matmul(
     transpose: bool = False,
     **_: Any,
 ) -> Tensor:
-    return dense.new_empty(_product_shape(values, rows, cols, dense, sparse_right, transpose))
+    return dense.new_empty(_product_shape(values, rows, cols, dense, bias, sparse_right, transpose))
 
 
 @torch.library.register_fake("sparse_autotune::bsr_matmul_out")
@@ -75,7 +96,8 @@ def _fake_matmul_out(
     out: Tensor,
     **_: Any,
 ) -> None:
-    shape = _product_shape(values, rows, cols, dense, sparse_right, transpose)
+    shape = _product_shape(values, rows, cols, dense, bias, sparse_right, transpose)
+    _check_alike(values, out)
     torch._check(
         list(out.shape) == shape,
         lambda: f"out is never resized: it must have shape {shape}, got {list(out.shape)}",
@@ -94,6 +116,11 @@ def _fake_sampled_matmul(
     y: Tensor,
     **_: Any,
 ) -> Tensor:
+    _check_alike(x, y)
+    torch._check(
+        crow_indices.device == x.device,
+        lambda: f"all tensors must be on one device, got {crow_indices.device} and {x.device}",
+    )
     torch._check(
         x.shape[-1] == y.shape[-2],
         lambda: f"the columns of x must match the rows of y, got {x.shape[-1]} and {y.shape[-2]}",

@@ -2,25 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TypeVar
-
 import torch
 from torch import Tensor
 
-_Function = TypeVar("_Function", bound=Callable[[], bool])
+from .compiling import constant_when_compiled
+
+# Dynamo recompiles what it compiled when either switch changes: what it takes for constant is.
 
 
-def _constant_when_compiled(function: _Function) -> _Function:
-    """``torch.compiler.assume_constant_result``, which would import torch._dynamo here.
-
-    Dynamo recompiles what it compiled when either switch changes, so the constant holds.
-    """
-    function._dynamo_marked_constant = True  # type: ignore[attr-defined]
-    return function
-
-
-@_constant_when_compiled
+@constant_when_compiled
 def _tf32() -> bool:
     try:
         return torch.backends.cuda.matmul.allow_tf32
@@ -37,7 +27,7 @@ def allow_tf32(values: Tensor) -> bool:
     return values.dtype is torch.float32 and values.is_cuda and _tf32()
 
 
-@_constant_when_compiled
+@constant_when_compiled
 def deterministic() -> bool:
     """Whether ``torch.use_deterministic_algorithms`` asks for repeatable results."""
     return torch.are_deterministic_algorithms_enabled()

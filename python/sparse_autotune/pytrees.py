@@ -27,6 +27,12 @@ def _unflatten(leaves: Iterable[Any], context: Any) -> BsrTensor:
     return a
 
 
+def _flatten_with_keys(a: BsrTensor) -> tuple[list[tuple[Any, Any]], Any]:
+    leaves, context = _flatten(a)
+    names = ("crow_indices", "col_indices", "values")
+    return [(pytree.GetAttrKey(n), t) for n, t in zip(names, leaves, strict=True)], context
+
+
 def register() -> None:
     """Makes BsrTensor a pytree node and a type that ``torch.load(weights_only=True)`` loads."""
     pytree.register_pytree_node(
@@ -36,5 +42,6 @@ def register() -> None:
         serialized_type_name="sparse_autotune.BsrTensor",
         to_dumpable_context=list,
         from_dumpable_context=list,
+        flatten_with_keys_fn=_flatten_with_keys,
     )
     torch.serialization.add_safe_globals([BsrTensor])
