@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numbers
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, final
 
 import torch
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 # `functional`, which needs this module, puts its `matmul` here.
-_matmul: Callable[..., Tensor]
+_matmul: Any = None
 
 
 @final
@@ -143,7 +143,7 @@ class BsrTensor(Described):
             RuntimeError: ``keep`` is on another device than ``dense``.
         """
         parts = conversions.from_dense(dense, block_shape(block_size), keep)
-        return cls(*parts[:3], parts[3:])
+        return cls(*parts[:3], parts[3:5])
 
     @classmethod
     def from_torch(cls, a: Tensor) -> BsrTensor:
@@ -168,7 +168,7 @@ class BsrTensor(Described):
             TypeError: not a SciPy BSR matrix, or one that is neither float32 nor float64.
         """
         parts = conversions.from_scipy(matrix)
-        return cls(*parts[:3], parts[3:])
+        return cls(*parts[:3], parts[3:5])
 
     def to_torch(self) -> Tensor:
         """A ``torch.sparse_bsr`` tensor on the same memory; torch checks the indices.

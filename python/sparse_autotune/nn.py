@@ -21,6 +21,20 @@ from .selection import Criterion, blocks_to_keep, stored_count
 _INDICES = ("crow_indices", "col_indices")
 
 
+def replace_data(parameter: torch.nn.Parameter, data: Tensor) -> None:
+    """Gives a parameter data of another shape, and no gradient; it stays the one optimizers know.
+
+    A graph that saved the old data raises in its backward.
+    """
+    parameter.grad = None
+    # While an old graph lives, torch goes on accumulating into the old shape, unless the type
+    # changes, too.
+    other = torch.float64 if data.dtype != torch.float64 else torch.float32
+    parameter.data = data.new_empty(0, dtype=other)
+    parameter.data = data
+    torch.autograd.graph.increment_version(parameter)  # `.data` does not tell saved tensors
+
+
 class SparseLinear(torch.nn.Module):
     """``x @ weight.T + bias`` with a block-sparse weight; only its stored blocks are trained.
 
@@ -198,7 +212,7 @@ class SparseLinear(torch.nn.Module):
         if frozen and not torch.compiler.is_compiling():
             frozen = self._values_are_frozen(values)
         kind = x.device.type
-        if torch.is_autocast_enabled(kind):
+        if kind != "meta" and torch.is_autocast_enabled(kind):  # which refuses to speak of meta
             dtype = torch.get_autocast_dtype(kind)
             x = x.to(dtype)
             bias = None if bias is None else bias.to(dtype)
@@ -300,8 +314,7 @@ class SparseLinear(torch.nn.Module):
             )
         self.thaw()
         self.col_indices = self.col_indices.new_empty(nnzb)
-        self.values.grad = None
-        self.values.data = self.values.data.new_empty((nnzb, *self.block_size))
+        replace_data(self.values, self.values.data.new_empty((nnzb, *self.block_size)))
 
     def __getstate__(self) -> dict[str, Any]:
         """Plans and frozen copies stay with this process, and with this layer."""

@@ -26,17 +26,12 @@ bsr_sampled_matmul = torch.ops.sparse_autotune.bsr_sampled_matmul.default
 
 
 def _check_alike(values: Tensor, *others: Tensor | None) -> None:
-    for other in others:
-        if other is None:
-            continue
-        torch._check(
-            other.device == values.device,
-            lambda: f"all tensors must be on one device, got {values.device} and {other.device}",
-        )
-        torch._check(
-            other.dtype == values.dtype,
-            lambda: f"the operands must share one dtype, got {values.dtype} and {other.dtype}",
-        )
+    present = [values, *(other for other in others if other is not None)]
+    devices, dtypes = ([getattr(t, name) for t in present] for name in ("device", "dtype"))
+    torch._check(
+        len(set(devices)) == 1, lambda: f"all tensors must be on one device, got {devices}"
+    )
+    torch._check(len(set(dtypes)) == 1, lambda: f"all must share one dtype, got {dtypes}")
 
 
 def _product_shape(

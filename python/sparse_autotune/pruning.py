@@ -19,7 +19,7 @@ from torch import Tensor
 from .bsr_tensor import BsrTensor
 from .conversions import block_rows, compress
 from .matrix_checks import check_keep, kind
-from .nn import SparseLinear
+from .nn import SparseLinear, replace_data
 from .selection import check_scores, highest, stored_count
 
 # One score per stored block from the weight, (nnzb,).
@@ -108,9 +108,7 @@ def set_pattern_(
         for name, entry in state.items():
             if isinstance(entry, Tensor) and entry.shape == values.shape:
                 state[name] = moved(entry)
-    values.grad = None
-    values.data = moved(values.data)
-    torch.autograd.graph.increment_version(values)  # `.data` does not tell saved tensors
+    replace_data(values, moved(values.data))
     layer.crow_indices = compress(keep.sum(1)).to(layer.crow_indices.dtype)
     layer.col_indices = cols.to(layer.col_indices.dtype)
     layer._own_plan()
