@@ -81,7 +81,7 @@ class _Product:
     def explain(self) -> None:
         """Raises what the operation would, if it refuses these arguments."""
         if self.pattern is not None:
-            checks.explain_sampled(self.a, self.b, self.pattern)
+            checks.explain_sampled_matmul(self.a, self.b, self.pattern)
         elif self.linear:
             checks.explain_linear(self.b, self.a, self.bias, self.activation)
         else:
