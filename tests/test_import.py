@@ -17,7 +17,15 @@ from sparse_autotune import _tuner, cache, settings, show_config
 PACKAGE = pathlib.Path(sparse_autotune.__file__).parent
 PUBLIC = {
     *("BenchmarkReport", "BsrTensor", "VariantRecord", "benchmark", "cache", "linear", "matmul"),
-    *("random_bsr", "settings", "show_config", "tune", "tuning_count", "variants"),
+    *(
+        "random_bsr",
+        "sampled_matmul",
+        "settings",
+        "show_config",
+        "tune",
+        "tuning_count",
+        "variants",
+    ),
 }
 
 
