@@ -351,12 +351,12 @@ def test_sampled_products(dtype, index_dtype, device):
 BAD_SAMPLES = {
     "pattern": (TypeError, "pattern must be a BSR matrix", {"pattern": torch.ones(8, 12)}),
     "x": (TypeError, "x must be a dense torch.Tensor", {"x": 3}),
-    "dtypes": (TypeError, "x and y must share one dtype", {"y": torch.ones(5, 12).double()}),
+    "dtypes": (TypeError, "y must have the dtype of x", {"y": torch.ones(5, 12).double()}),
     "integers": (TypeError, "x must be float16", {"x": torch.ones(8, 5, dtype=torch.int32)}),
     "vector": (ValueError, "x must have at least 2 dimensions", {"x": torch.ones(5)}),
-    "inner": (ValueError, r"x must have shape \(..., m, n\)", {"x": torch.ones(8, 4)}),
-    "lead": (ValueError, "same leading dimensions", {"x": torch.ones(2, 8, 5)}),
-    "outer": (ValueError, r"shape of pattern, \(8, 12\); got \(9, 12\)", {"x": torch.ones(9, 5)}),
+    "inner": (ValueError, "the columns of x must match the rows of y", {"x": torch.ones(8, 4)}),
+    "lead": (ValueError, "the leading dimensions of x and y must be equal", {"x": torch.ones(2, 8, 5)}),
+    "outer": (ValueError, r"x must have the rows of pattern.*\(8, 12\)", {"x": torch.ones(9, 5)}),
     "device": (RuntimeError, "y must be on the device", {"y": torch.ones(5, 12, device="meta")}),
     "variant": (ValueError, "variant 'none' is unknown", {"variant": "none"}),
 }

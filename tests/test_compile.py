@@ -298,6 +298,10 @@ def test_opcheck_of_the_others():
     tests = ("test_schema", "test_autograd_registration", "test_faketensor")
     keywords = {"variants": "reference", "rounds": 1, "save": False}
     torch.library.opcheck(OPS.bsr_matmul_race.default, arguments, keywords, test_utils=tests)
+    sample = (*arguments[:2], 8, 12, 2, 3, torch.randn(8, 5), torch.randn(5, 12))
+    torch.library.opcheck(OPS.bsr_sampled_matmul_legality.default, sample)
+    keywords["variants"] = "sampled_reference"
+    torch.library.opcheck(OPS.bsr_sampled_matmul_race.default, sample, keywords, test_utils=tests)
 
 
 def test_opcheck_covers_every_operator():
@@ -309,5 +313,5 @@ def test_opcheck_covers_every_operator():
     }
     assert names == {
         "bsr_matmul", "bsr_matmul_out", "bsr_matmul_race", "bsr_matmul_legality", "bsr_prepare",
-        "bsr_sampled_matmul",
+        "bsr_sampled_matmul", "bsr_sampled_matmul_race", "bsr_sampled_matmul_legality",
     }  # fmt: skip

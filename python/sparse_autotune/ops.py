@@ -128,6 +128,8 @@ def _fake_sampled_matmul(
 
 @torch.library.register_fake("sparse_autotune::bsr_matmul_race")
 @torch.library.register_fake("sparse_autotune::bsr_matmul_legality")
+@torch.library.register_fake("sparse_autotune::bsr_sampled_matmul_race")
+@torch.library.register_fake("sparse_autotune::bsr_sampled_matmul_legality")
 def _fake_text(crow_indices: Tensor, *_: Any, **__: Any) -> Tensor:
     length = torch.library.get_ctx().new_dynamic_size()
     return torch.empty(length, dtype=torch.uint8, device="cpu")
