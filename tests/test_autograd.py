@@ -355,10 +355,14 @@ BAD_SAMPLES = {
     "integers": (TypeError, "x must be float16", {"x": torch.ones(8, 5, dtype=torch.int32)}),
     "vector": (ValueError, "x must have at least 2 dimensions", {"x": torch.ones(5)}),
     "inner": (ValueError, "the columns of x must match the rows of y", {"x": torch.ones(8, 4)}),
-    "lead": (ValueError, "the leading dimensions of x and y must be equal", {"x": torch.ones(2, 8, 5)}),
+    "lead": (
+        ValueError,
+        "the leading dimensions of x and y must be equal",
+        {"x": torch.ones(2, 8, 5)},
+    ),
     "outer": (ValueError, r"x must have the rows of pattern.*\(8, 12\)", {"x": torch.ones(9, 5)}),
     "device": (RuntimeError, "y must be on the device", {"y": torch.ones(5, 12, device="meta")}),
-    "variant": (ValueError, "variant 'none' is unknown", {"variant": "none"}),
+    "variant": (ValueError, "variant must be one of auto, .*; got 'none'", {"variant": "none"}),
 }
 
 

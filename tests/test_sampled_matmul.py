@@ -322,15 +322,6 @@ def test_wrong_devices(where, arguments):
     refused(RuntimeError, words, moved["x"], moved["y"], pattern)
 
 
-@pytest.mark.parametrize("where", ["x", "y"])
-def test_gradients(where, arguments):
-    x, y, pattern = arguments
-    {"x": x, "y": y}[where].requires_grad_()
-    refused(RuntimeError, f"no backward yet, but {where} requires grad", x, y, pattern)
-    with torch.no_grad():
-        assert_right(sampled_matmul(x, y, pattern), x, y, pattern)
-
-
 def test_index_content(arguments):
     x, y, pattern = arguments
     broken = pattern.crow_indices.clone()
