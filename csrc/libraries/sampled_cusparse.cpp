@@ -22,7 +22,9 @@ struct Matrices {
                 void* b_data) {
     Status status = describe_bsr(p, crow, col, sampled, values);
     if (status) status = c.create(p.m, p.n, p.ldc, c_data, p.dtype, p.c_layout);
-    if (status) status = b.create(p.k, p.n, p.ldb, b_data, p.dtype, p.b_layout);
+    // B^T as a matrix of its own: cuSPARSE transposes neither operand of this product.
+    const Layout turned = p.b_layout == Layout::kRowMajor ? Layout::kColMajor : Layout::kRowMajor;
+    if (status) status = b.create(p.n, p.k, p.ldb, b_data, p.dtype, turned);
     return status;
   }
 };
@@ -66,7 +68,7 @@ class SampledCuSparse final : public Variant {
     size_t bytes = 0;
     // Where cuSPARSE declines the problem, launch() fails with its reason.
     const cusparseStatus_t status = cusparse().sddmm_buffer_size(
-        lease.handle(), CUSPARSE_OPERATION_NON_TRANSPOSE, CUSPARSE_OPERATION_TRANSPOSE,
+        lease.handle(), CUSPARSE_OPERATION_NON_TRANSPOSE, CUSPARSE_OPERATION_NON_TRANSPOSE,
         kScalars.one(p.dtype), m.c.get(), m.b.get(), kScalars.zero(p.dtype), m.values.get(),
         compute_type(p.dtype), CUSPARSE_SDDMM_ALG_DEFAULT, &bytes);
     return status == CUSPARSE_STATUS_SUCCESS ? static_cast<int64_t>(bytes) : 0;
@@ -88,7 +90,7 @@ class SampledCuSparse final : public Variant {
         if (!s) return s;
       }
       const cusparseStatus_t status = cusparse().sddmm(
-          lease.handle(), CUSPARSE_OPERATION_NON_TRANSPOSE, CUSPARSE_OPERATION_TRANSPOSE,
+          lease.handle(), CUSPARSE_OPERATION_NON_TRANSPOSE, CUSPARSE_OPERATION_NON_TRANSPOSE,
           kScalars.one(p.dtype), m.c.get(), m.b.get(),
           i > 0 ? kScalars.one(p.dtype) : kScalars.zero(p.dtype), m.values.get(),
           compute_type(p.dtype), CUSPARSE_SDDMM_ALG_DEFAULT, l.workspace);
