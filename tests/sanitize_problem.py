@@ -27,7 +27,6 @@ from reference import assert_close, make
 
 import sparse_autotune
 from sparse_autotune import _tuner
-from sparse_autotune.checks import legality
 
 TOOLS = ("memcheck", "racecheck", "initcheck", "synccheck")
 # All our kernels live in the namespace sparse_autotune, which their mangled names hold.
@@ -75,10 +74,7 @@ def launch_all(tool=None):
         torch.backends.cuda.matmul.allow_tf32 = case.tf32
         kind = (case.dtype, case.op, case.b_layout, bool(case.bias or case.activation), case.tf32)
         operands = _on_gpu(case)
-        legal = legality(
-            *(operands.a, operands.b, operands.bias, case.activation), linear=case.op == "linear"
-        )
-        for name, reason in legal.items():
+        for name, reason in operands.legality().items():
             family = name.split("/")[0]
             if reason is None and (name, kind) not in done and not _left_out(tool, family, case):
                 done.add((name, kind))

@@ -13,7 +13,7 @@
 
 namespace sparse_autotune {
 
-template <typename T, typename Tile, bool kRowMajorB, bool kSplits>
+template <typename T, typename Tile, bool kTransposedA, bool kRowMajorB, bool kSplits>
 __global__ void __launch_bounds__(kThreads, 1)
     wgmma_kernel(const __grid_constant__ WgmmaArguments args) {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
@@ -32,19 +32,38 @@ __global__ void __launch_bounds__(kThreads, 1)
   // 40 + 2 * 232 registers for a thread of each warpgroup: the 3 * 168 that were launched.
   if (warp < 4) {
     asm volatile("setmaxnreg.dec.sync.aligned.u32 40;\n");
-    if (warp == 0) produce<Tile, kRowMajorB>(args, shared);
-    if (warp == 1) schedule<Tile>(args, shared);
+    if (warp == 0) produce<Tile, kTransposedA, kRowMajorB>(args, shared);
+    if (warp == 1) schedule<Tile, kTransposedA>(args, shared);
   } else {
     asm volatile("setmaxnreg.inc.sync.aligned.u32 232;\n");
-    consume<T, Tile, kRowMajorB, kSplits>(args, shared, warp / 4 - 1);
+    consume<T, Tile, kTransposedA, kRowMajorB, kSplits>(args, shared, warp / 4 - 1);
   }
 #else
   __trap();
 #endif
 }
 
-template <typename T, typename Tile, bool kRowMajorB, bool kSplits>
-constinit KernelCode<WgmmaArguments> wgmma_code{&wgmma_kernel<T, Tile, kRowMajorB, kSplits>, true};
+template <typename T, typename Tile, bool kTransposedA, bool kRowMajorB, bool kSplits>
+constinit KernelCode<WgmmaArguments> wgmma_code{
+    &wgmma_kernel<T, Tile, kTransposedA, kRowMajorB, kSplits>, true};
+
+// A tile's kernels for A or for A^T, by DType and Layout of B.
+struct WgmmaCodes {
+  KernelCode<WgmmaArguments>* of[2][2];
+};
+
+template <typename Tile, bool kTransposedA, bool kSplits>
+constexpr WgmmaCodes wgmma_codes() {
+  return {{{&wgmma_code<__half, Tile, kTransposedA, true, kSplits>,
+            &wgmma_code<__half, Tile, kTransposedA, false, kSplits>},
+           {&wgmma_code<__nv_bfloat16, Tile, kTransposedA, true, kSplits>,
+            &wgmma_code<__nv_bfloat16, Tile, kTransposedA, false, kSplits>}}};
+}
+
+// wgmma_codes<Tile, true, kSplits>(), which files of their own compile: wgmma_transposed_sm90.cu
+// and split_k_transposed_sm90.cu.
+template <typename Tile, bool kSplits>
+WgmmaCodes transposed_wgmma_codes();
 
 // Microseconds, fitted with wgmma_us() to times on an H200: of a step of 64 k with B row-major,
 // with B column-major, and where L2 is not what it waits for; of a tile besides its steps.
@@ -76,7 +95,7 @@ struct M64N128 : WgmmaTile<64, 128, 8, 16> {
 struct WgmmaShape {
   int m, n, width, shared_bytes;
   WgmmaPace pace;
-  KernelCode<WgmmaArguments>* codes[2][2];  // by DType and Layout of B
+  WgmmaCodes codes[2];  // for A and for A^T
 
   int64_t columns(const Problem& p) const { return ceil_div(p.n, n); }
   int64_t strips(const Problem& p) const { return p.block_m / m; }  // of a block row
@@ -85,21 +104,17 @@ struct WgmmaShape {
     return entries * strips(p) * columns(p) * p.batch;
   }
   KernelCode<WgmmaArguments>* code_of(const Problem& p) const {
-    return codes[static_cast<int>(p.dtype)][static_cast<int>(p.b_layout)];
+    return codes[p.transpose ? 1 : 0].of[static_cast<int>(p.dtype)][static_cast<int>(p.b_layout)];
   }
 };
 
 template <typename Tile, bool kSplits>
-constexpr WgmmaShape wgmma_shape() {
+WgmmaShape wgmma_shape() {
   static_assert(Tile::kSharedBytes <= 227 * 1024);  // a Hopper multiprocessor's
-  return {Tile::kM,
-          Tile::kN,
-          Tile::kWidth,
-          Tile::kSharedBytes,
-          Tile::kPace,
-          {{&wgmma_code<__half, Tile, true, kSplits>, &wgmma_code<__half, Tile, false, kSplits>},
-           {&wgmma_code<__nv_bfloat16, Tile, true, kSplits>,
-            &wgmma_code<__nv_bfloat16, Tile, false, kSplits>}}};
+  return {
+      Tile::kM,     Tile::kN,
+      Tile::kWidth, Tile::kSharedBytes,
+      Tile::kPace,  {wgmma_codes<Tile, false, kSplits>(), transposed_wgmma_codes<Tile, kSplits>()}};
 }
 
 // Whether the kernel can multiply the problem on the device.

@@ -24,7 +24,6 @@ int64_t panel_width(const WgmmaShape& shape, const Problem& p) {
 }  // namespace
 
 Support wgmma_supports(const WgmmaShape& shape, const Problem& p, const Device& d) {
-  if (p.transpose) return Support::no("computes A @ B, not A^T @ B");
   if (!is_half(p.dtype)) return Support::no("multiplies fp16 and bf16 only");
   if (d.compute_capability != 90) return Support::no("needs compute capability 9.0");
   if (p.block_m % shape.m != 0 || p.block_k % kStepK != 0) {
@@ -50,8 +49,9 @@ Support wgmma_supports(const WgmmaShape& shape, const Problem& p, const Device& 
   }
   const int64_t longest =
       std::max({p.ldb, p.ldc, p.b_batch_stride, p.c_batch_stride}) * size_of(p.dtype);
-  if (p.nnzb * p.block_m > INT32_MAX || std::max({p.m, p.n, p.k}) > INT32_MAX ||
-      shape.tiles(p, block_rows(p)) > INT32_MAX || longest >= int64_t{1} << 40) {
+  if (p.nnzb * std::max(p.block_m, p.block_k) > INT32_MAX ||
+      std::max({p.m, p.n, p.k}) > INT32_MAX || shape.tiles(p, block_rows(p)) > INT32_MAX ||
+      longest >= int64_t{1} << 40) {
     return Support::no("a size is beyond TMA's 32-bit coordinates or 40-bit strides");
   }
   return shape.code_of(p)->runs_on(d, shape.shared_bytes);
@@ -88,8 +88,16 @@ Status wgmma_arguments(const WgmmaShape& shape, const Problem& p, const Launch& 
   const int64_t c_stride = p.c_batch_stride != 0 ? p.c_batch_stride : p.ldc;
   const int64_t b_batch = a->b_batched ? p.batch : 1;
 
-  const BoxedTensor values{l.values,    p.dtype,    2, {p.block_k, p.nnzb * p.block_m},
-                           {p.block_k}, {kStepK, m}};
+  BoxedTensor values{l.values,    p.dtype,    2, {p.block_k, p.nnzb * p.block_m},
+                     {p.block_k}, {kStepK, m}};
+  if (p.transpose) {
+    values = {l.values,
+              p.dtype,
+              3,
+              {kLineHalves, p.nnzb * p.block_k, p.block_m / kLineHalves},
+              {p.block_m, kLineHalves},
+              {kLineHalves, kStepK, m / kLineHalves}};
+  }
   const BoxedTensor b = {l.b,
                          p.dtype,
                          3,
@@ -106,6 +114,7 @@ Status wgmma_arguments(const WgmmaShape& shape, const Problem& p, const Launch& 
 
   a->crow_indices = l.crow_indices;
   a->col_indices = l.col_indices;
+  a->positions = l.positions;
   a->bias = l.bias;
   a->panels.tiles = static_cast<unsigned>(shape.tiles(p, entries));
   a->panels.rows = static_cast<unsigned>(entries * shape.strips(p));
