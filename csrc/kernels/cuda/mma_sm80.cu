@@ -6,6 +6,8 @@
 // a block several steps.
 // Data path: cp.async keeps `stages` - 1 steps of A and B on their way to a ring in shared memory
 // -> ldmatrix -> mma.sync, fp32 accumulators -> shared memory -> C.
+// A^T: tiles of A are copied with m contiguous, from where Launch::positions says, and transposed
+// on the way to registers: halves by ldmatrix, fp32 by loads of single words.
 // Requires: fp16, bf16, or fp32 with TF32 allowed; block sides that are multiples of 16. Any n, any
 // alignment (16 bytes is fastest).
 // Wins: most blocks from 16 up, where no Hopper kernel applies. Bound by L2 -> shared memory

@@ -65,30 +65,31 @@ constexpr WgmmaCodes wgmma_codes() {
 template <typename Tile, bool kSplits>
 WgmmaCodes transposed_wgmma_codes();
 
-// Microseconds, fitted with wgmma_us() to times on an H200: of a step of 64 k with B row-major,
-// with B column-major, and where L2 is not what it waits for; of a tile besides its steps.
+// Microseconds, fitted with wgmma_us() to times on an H200: of a step of 64 k where all
+// multiprocessors are at work, and where so few are that L2 is not what they wait for; of a tile
+// besides its steps. A step's depend on B's layout.
 struct WgmmaPace {
-  double row_us, column_us, alone_us, tile_us;
+  double busy_us[2], alone_us[2], tile_us;
 };
 
 // Rows, columns, stages of A's ring, stages of B's ring.
 struct M128N256 : WgmmaTile<128, 256, 4, 4> {
-  static constexpr WgmmaPace kPace{0.66, 0.66, 0.66, 1.28};
+  static constexpr WgmmaPace kPace{{0.74, 0.62}, {0.52, 0.59}, 2.10};
 };
 struct M128N128 : WgmmaTile<128, 128, 6, 6> {
-  static constexpr WgmmaPace kPace{0.37, 0.37, 0.37, 1.10};
+  static constexpr WgmmaPace kPace{{0.45, 0.39}, {0.28, 0.33}, 0.98};
 };
 struct M128N64 : WgmmaTile<128, 64, 8, 8> {
-  static constexpr WgmmaPace kPace{0.30, 0.27, 0.18, 0.48};
+  static constexpr WgmmaPace kPace{{0.33, 0.26}, {0.25, 0.23}, 0.46};
 };
 struct M64N512 : WgmmaTile<64, 512, 4, 5> {
-  static constexpr WgmmaPace kPace{0.85, 0.78, 0.78, 2.16};
+  static constexpr WgmmaPace kPace{{0.82, 0.78}, {0.54, 0.57}, 2.70};
 };
 struct M64N256 : WgmmaTile<64, 256, 5, 9> {
-  static constexpr WgmmaPace kPace{0.51, 0.50, 0.28, 0.83};
+  static constexpr WgmmaPace kPace{{0.54, 0.51}, {0.42, 0.34}, 1.10};
 };
 struct M64N128 : WgmmaTile<64, 128, 8, 16> {
-  static constexpr WgmmaPace kPace{0.46, 0.32, 0.23, 0.26};
+  static constexpr WgmmaPace kPace{{0.45, 0.32}, {0.38, 0.27}, 0.38};
 };
 
 // A tile as the host sees it.

@@ -13,6 +13,8 @@ constexpr int kNarrowest = 64;
 // worth dividing, as each panel reads all of A.
 constexpr int64_t kPanelBytes = 16 << 20;
 constexpr int64_t kWholeBytes = 32 << 20;
+// Fitted together with WgmmaPace: a launch, and how much slower steps get where L2 overflows.
+constexpr double kStartUs = 2.2, kOverflow = 0.25;
 
 int64_t panel_width(const WgmmaShape& shape, const Problem& p) {
   const int64_t columns = shape.columns(p), bytes = p.k * size_of(p.dtype);  // of one
@@ -63,19 +65,24 @@ double wgmma_us(const WgmmaShape& shape, const Problem& p, const Device& d, int6
   const double slices = static_cast<double>(p.block_k) / kStepK;
   const double steps = static_cast<double>(p.nnzb) * slices / static_cast<double>(entries);
   const double each = static_cast<double>(shape.tiles(p, entries)) / std::max(d.multiprocessors, 1);
+  const int64_t width = panel_width(shape, p), panels = ceil_div(shape.columns(p), width) * p.batch;
   // The fewer multiprocessors are at work, the less each waits for L2.
-  const double busy_us = p.b_layout == Layout::kRowMajor ? pace.row_us : pace.column_us;
-  const double step_us = std::max(pace.alone_us, busy_us * std::min(each, 1.0));
+  const auto layout = static_cast<size_t>(p.b_layout);
+  double step_us = std::max(pace.alone_us[layout], pace.busy_us[layout] * std::min(each, 1.0));
+  if (width < shape.columns(p)) {
+    // A panel that does not stay in L2: k is so large that one tile's width is too much.
+    const double bytes = static_cast<double>(width * shape.n * p.k * size_of(p.dtype));
+    step_us *= 1 + kOverflow * std::max(bytes / kPanelBytes - 1, 0.0);
+  }
   const double longest_us = static_cast<double>(longest) * slices * step_us + pace.tile_us;
   // Whoever is free takes the next tile: at the end half a tile's time is lost.
   const double rounds = each > 1 ? each + 0.5 : 1;
   const double even_us = rounds * (steps * step_us + pace.tile_us);
   // A long row meets every panel: that of the last starts when the others are over.
-  const auto panels =
-      static_cast<double>(ceil_div(shape.columns(p), panel_width(shape, p)) * p.batch);
-  const double work_us = even_us - even_us / panels + std::max(even_us / panels, longest_us);
-  constexpr double kStartUs = 4.0;
-  return std::max(work_us, compulsory_bytes(p) / (d.memory_gbps * 850)) + kStartUs;
+  const double last_us = even_us / static_cast<double>(panels);
+  const double work_us = even_us - last_us + std::max(last_us, longest_us);
+  const double memory_bytes = compulsory_bytes(p) - static_cast<double>(d.l2_bytes);
+  return std::max(work_us, memory_bytes / (d.memory_gbps * 850)) + kStartUs;
 }
 
 Status wgmma_arguments(const WgmmaShape& shape, const Problem& p, const Launch& l,
