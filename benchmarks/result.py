@@ -21,7 +21,7 @@ class Row:
 
     name: str
     kind: str  # "choice", "family", "peer", "companion" or "rate"
-    status: str = "ok"  # or "unsupported", "failed", "wrong", "left out", "skipped"
+    status: str = "ok"  # or "unsupported", "disqualified", "failed", "wrong", "left out", "skipped"
     reason: str = ""
     error: float | None = None  # in tolerances, see Operands.error
     timings: dict[str, Timing] = field(default_factory=dict)

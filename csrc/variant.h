@@ -4,6 +4,9 @@
 // values), B and C are dense. A `Problem` is that product without its data, a `Launch` is its data,
 // a `Variant` is one way to compute it. Kernels, vendor libraries, tuner and operators share these
 // types and nothing else. No torch and no CUDA header is included here.
+//
+// The second operation is the product's gradient with respect to A's values, the block-sampled
+// dense-dense product: values = sum over the batch of C * B^T, at the stored blocks only.
 #pragma once
 
 #include <algorithm>
@@ -23,7 +26,10 @@ enum class DeviceType : uint8_t { kCpu, kCuda };
 enum class DType : uint8_t { kFloat16, kBFloat16, kFloat32, kFloat64 };
 enum class IndexType : uint8_t { kInt32, kInt64 };
 enum class Layout : uint8_t { kRowMajor, kColMajor };
-enum class Op : uint8_t { kMatmul };
+enum class Op : uint8_t {
+  kMatmul,   // reads values and B, writes C
+  kSampled,  // reads C and B, writes values; no bias, no activation, not transposed, not frozen
+};
 // The numbers are part of the operators' schema: exported programs store them.
 enum class Activation : uint8_t { kNone = 0, kRelu = 1, kGelu = 2, kGeluTanh = 3, kSilu = 4 };
 
@@ -39,7 +45,8 @@ constexpr int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 //
 // Shapes are those of the normalised product C (m x n) = op(A) (m x k) * B (k x n). `linear`
 // (y = x W^T) and products with the sparse operand on the right reach kernels in this form, with
-// column-major B and C: y^T = W x^T.
+// column-major B and C: y^T = W x^T. A sampled product has the fields of the product whose gradient
+// it is.
 struct Problem {
   int64_t m, n, k;
   int64_t nnzb;              // stored blocks
@@ -71,6 +78,8 @@ inline int64_t block_cols(const Problem& p) { return p.k / p.block_k; }
 // Within a stored block, elements from one row of op(A) to the next, and from one k to the next.
 inline int64_t row_stride_in_block(const Problem& p) { return p.transpose ? 1 : p.block_k; }
 inline int64_t k_stride_in_block(const Problem& p) { return p.transpose ? p.block_m : 1; }
+// Of a sampled product, the terms of each sum.
+constexpr int64_t sampled_length(const Problem& p) { return p.n * p.batch; }
 // Floating-point operations on stored blocks.
 inline double nnz_flops(const Problem& p) {
   return 2.0 * static_cast<double>(p.nnzb) * p.block_m * p.block_k * p.n * p.batch;
@@ -192,9 +201,10 @@ struct Launch {
   const void* values = nullptr;
   const void* b = nullptr;
   const void* bias = nullptr;  // null exactly when !problem.has_bias
-  void* c = nullptr;
-  void* workspace = nullptr;  // workspace_bytes() of scratch, 256-byte aligned
-  void* prepared = nullptr;   // prepared_bytes() written by prepare(), 256-byte aligned
+  void* c = nullptr;           // an input of a sampled product
+  void* sampled = nullptr;     // the values that a sampled product writes; `values` is null then
+  void* workspace = nullptr;   // workspace_bytes() of scratch, 256-byte aligned
+  void* prepared = nullptr;    // prepared_bytes() written by prepare(), 256-byte aligned
   // Those that a variant asked for, where they pay and could be built; in device memory.
   const OrderedRow* row_orders[kRowOrders] = {};
   void* stream = nullptr;
@@ -210,12 +220,14 @@ struct Launch {
 class Variant {
  public:
   // `name` is "family/config": stable, the key of caches, tests and reports.
-  Variant(DeviceType device, std::string_view name) : device_(device), name_(name) {}
+  Variant(DeviceType device, std::string_view name, Op op = Op::kMatmul)
+      : device_(device), op_(op), name_(name) {}
   virtual ~Variant() = default;
   Variant(const Variant&) = delete;
   Variant& operator=(const Variant&) = delete;
 
   DeviceType device() const { return device_; }
+  Op op() const { return op_; }  // what it computes
   std::string_view name() const { return name_; }
   std::string_view family() const { return name_.substr(0, name_.find('/')); }
 
@@ -245,6 +257,7 @@ class Variant {
 
  private:
   DeviceType device_;
+  Op op_;
   std::string_view name_;
 };
 

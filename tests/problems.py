@@ -131,6 +131,8 @@ def _large_blocks():
         (136, "row", "row", "matmul"), (264, "row", "column", "matmul"),
         (264, "column", "row", "matmul"), (520, "row", "row", "matmul"),
         (37, "row", "row", "linear"), (300, "row", "row", "linear"), (200, "row", "row", "linear"),
+        (133, "row", "row", "matmul"), (300, "row", "row", "matmul"),
+        (261, "padded", "offset", "matmul"),
     )  # fmt: skip
     for i, block in enumerate(((64, 64), (128, 128), (64, 128), (128, 64), (192, 64), (128, 192))):
         for j, (n, b_layout, out_layout, op) in enumerate(products):

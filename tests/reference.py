@@ -260,7 +260,7 @@ def assert_close(result: torch.Tensor, operands: Operands) -> None:
     p = operands.problem
     assert type(result) is torch.Tensor
     assert result.layout == torch.strided
-    assert result.shape == p.result_shape
+    assert result.shape == operands.reference.shape
     assert result.dtype == p.dtype
     assert result.device == operands.b.device
     got = result.double().cpu().numpy()

@@ -3,7 +3,8 @@
     python tests/sanitize_problem.py [TOOL]        launch everything, check every result
     python tests/sanitize_problem.py --all-tools   first that, then under each of the four tools
 
-A variant runs once for each dtype, operation, layout of b and kind of epilogue that it supports.
+A variant runs once for each dtype, operation, layout of its dense operands and kind of epilogue
+that it supports.
 Operands are made on the CPU and copied, so that no kernel but this package's writes what its
 kernels read; the tools look at those alone (vendor libraries' kernels are not ours to mend).
 """
@@ -24,14 +25,19 @@ os.environ["PYTORCH_NO_CUDA_MEMORY_CACHING"] = "1"
 import torch
 from problems import CASES, TF32_CASES
 from reference import assert_close, make
+from sampled_problems import SAMPLED_CASES, SAMPLED_TF32_CASES, make_sampled
 
 import sparse_autotune
 from sparse_autotune import _tuner
+from sparse_autotune.checks import legality
 
 TOOLS = ("memcheck", "racecheck", "initcheck", "synccheck")
 # All our kernels live in the namespace sparse_autotune, which their mangled names hold.
 OURS = "sparse_autotune"
-VENDOR_FAMILIES = {"cublas_dense", "cusparse_bsr", "cusparse_blocked_ell"}
+VENDOR_FAMILIES = {
+    *("cublas_dense", "cusparse_bsr", "cusparse_blocked_ell"),
+    *("sampled_cublas_dense", "sampled_cusparse"),
+}
 
 
 def _cases():
@@ -60,7 +66,38 @@ def _left_out(tool, family, case):
     """
     if family not in VENDOR_FAMILIES:
         return False
-    return tool == "racecheck" or (tool == "initcheck" and bool(case.bias or case.activation))
+    if tool == "initcheck":  # to gather the blocks of a vendor's product is to read it, too
+        return family.startswith("sampled_") or bool(case.bias or case.activation)
+    return tool == "racecheck"
+
+
+def _sampled_cases():
+    """The like of `_cases` for sampled products."""
+    plain = [
+        case
+        for case in (*SAMPLED_CASES, *SAMPLED_TF32_CASES)
+        if {case.x_layout, case.y_layout} <= {"row", "column"}
+        and not (case.native or case.pattern == "empty")
+    ]
+    return sorted(plain, key=lambda case: case.n % 64 == 0)
+
+
+def _sampled_on_gpu(case):
+    operands = make_sampled(case)
+    x, y, pattern = (t.to("cuda") for t in (operands.x, operands.b, operands.pattern))
+    return dataclasses.replace(operands, x=x, b=y, pattern=pattern)
+
+
+def _launch_sampled(tool, done):
+    for case in _sampled_cases():
+        torch.backends.cuda.matmul.allow_tf32 = case.tf32
+        kind = ("sampled", case.dtype, case.x_layout, case.y_layout, bool(case.batch), case.tf32)
+        operands = _sampled_on_gpu(case)
+        for name, reason in legality(operands.x, operands.b, pattern=operands.pattern).items():
+            left_out = _left_out(tool, name.split("/")[0], case)
+            if reason is None and (name, kind) not in done and not left_out:
+                done.add((name, kind))
+                assert_close(operands.call(name).values, operands)
 
 
 def launch_all(tool=None):
@@ -74,11 +111,13 @@ def launch_all(tool=None):
         torch.backends.cuda.matmul.allow_tf32 = case.tf32
         kind = (case.dtype, case.op, case.b_layout, bool(case.bias or case.activation), case.tf32)
         operands = _on_gpu(case)
-        for name, reason in operands.legality().items():
+        legal = operands.legality()
+        for name, reason in legal.items():
             family = name.split("/")[0]
             if reason is None and (name, kind) not in done and not _left_out(tool, family, case):
                 done.add((name, kind))
                 assert_close(operands.call(name), operands)
+    _launch_sampled(tool, done)
     return {name for name, _ in done}
 
 

@@ -179,10 +179,100 @@ def test_matmul_operator():
     assert torch.allclose(a @ b, SMALL_DENSE @ b)
 
 
-@pytest.mark.parametrize("left", [torch.ones(3, 4), np.ones((3, 4))], ids=["torch", "numpy"])
-def test_dense_at_bsr_raises(left):
-    with pytest.raises(NotImplementedError, match=r"not supported yet.*linear\(x, weight\)"):
-        left @ small()
+def test_dense_at_bsr():
+    left = torch.randn(3, 4)
+    assert torch.allclose(left @ small(), left @ SMALL_DENSE)
+    with pytest.raises(TypeError, match=r"a must be a dense torch\.Tensor, got numpy"):
+        np.ones((3, 4)) @ small()
+
+
+# The transpose
+
+
+def test_transpose_shares_everything(drops):
+    a = small()
+    for turned in (a.t(), a.mT, a.T):
+        assert turned.shape == (6, 4) and turned.is_transposed and not a.is_transposed
+        assert turned.values is a.values and turned.crow_indices is a.crow_indices
+        assert turned.block_size == (2, 3) and turned.nnzb == 3 and turned.density == 0.75
+        assert torch.equal(turned.to_dense(), SMALL_DENSE.T)
+        assert turned.t().shape == a.shape and torch.equal(turned.t().to_dense(), SMALL_DENSE)
+        assert "6x4, block 2x3 of a transposed matrix" in repr(turned)
+    del turned
+    gc.collect()
+    assert not drops  # the plan is that of a
+
+
+def test_products_with_transposes():
+    a, x = small(), torch.randn(4, 5)
+    assert torch.allclose(a.t() @ x, SMALL_DENSE.T @ x)
+    assert torch.allclose(x.T @ a, x.T @ SMALL_DENSE)
+    assert torch.allclose(torch.randn(0, 6) @ a.t(), torch.zeros(0, 4))
+    assert torch.allclose(sparse_autotune.linear(x.T, a.t()), x.T @ SMALL_DENSE)
+    frozen = small().freeze()
+    assert not frozen.t()._frozen
+
+
+@pytest.mark.parametrize("convert", [
+    lambda a: a.clone(), lambda a: a.detach(), lambda a: a.to(torch.float64).to(torch.float32),
+    copy.deepcopy, lambda a: pickle.loads(pickle.dumps(a)),
+    lambda a: BsrTensor.from_torch(a.to_torch()),
+    lambda a: torch.utils._pytree.tree_map(lambda t: t, a), lambda a: 1 * a,
+])  # fmt: skip
+def test_copies_of_a_transpose_are_transposes(convert):
+    turned = convert(small().t())
+    assert turned.is_transposed and torch.equal(turned.to_dense(), SMALL_DENSE.T)
+
+
+def test_saving_a_transpose():
+    buffer = io.BytesIO()
+    torch.save(small().t(), buffer)
+    buffer.seek(0)
+    assert torch.equal(torch.load(buffer, weights_only=True).to_dense(), SMALL_DENSE.T)
+
+
+def test_transposes_of_torch_are_not_copied():
+    a = small()
+    native = a.to_torch().t()
+    assert native.layout == torch.sparse_bsc
+    turned = BsrTensor.from_torch(native)
+    assert turned.is_transposed and turned.values.data_ptr() == a.values.data_ptr()
+    assert a.t().to_torch().layout == torch.sparse_bsc
+    x = torch.randn(4, 5)
+    assert torch.allclose(sparse_autotune.matmul(native, x), SMALL_DENSE.T @ x)
+    assert torch.allclose(sparse_autotune.matmul(x.T, native.t()), x.T @ SMALL_DENSE)
+    assert np.array_equal(a.t().to_scipy().toarray(), SMALL_DENSE.T.numpy())
+    own = SMALL_DENSE.to_sparse_bsc((2, 3))  # no transpose of anything: copied
+    assert torch.equal(BsrTensor.from_torch(own).to_dense(), SMALL_DENSE)
+    assert torch.allclose(sparse_autotune.matmul(own, torch.eye(6)), SMALL_DENSE)
+
+
+def test_scaling():
+    a = small().requires_grad_()
+    factor = torch.tensor(3.0, requires_grad=True)
+    for scaled in (a * 2, 2 * a, a * torch.tensor(2.0)):
+        assert torch.equal(scaled.to_dense(), 2 * SMALL_DENSE)
+        assert scaled.crow_indices is a.crow_indices
+    (a * factor).to_dense().sum().backward()
+    assert factor.grad == SMALL_DENSE.sum()
+    for wrong in ("2", torch.ones(2), None, 1j):
+        with pytest.raises(TypeError):
+            a * wrong
+
+
+def test_conversions_of_values():
+    assert small().half().dtype == torch.float16
+    assert small().bfloat16().t().dtype == torch.bfloat16
+    a = small()
+    assert not a.requires_grad and a.requires_grad_() is a and a.values.requires_grad
+    assert not a.requires_grad_(False).requires_grad
+
+
+@pytest.mark.gpu
+def test_pinned_memory():
+    a = small().pin_memory()
+    assert all(t.is_pinned() for t in (a.crow_indices, a.col_indices, a.values))
+    assert torch.equal(a.to("cuda", non_blocking=True).to_dense().cpu(), SMALL_DENSE)
 
 
 def test_prepare():

@@ -16,6 +16,7 @@ DEVICES = ("cpu", pytest.param("cuda", marks=pytest.mark.gpu))
 VARIANTS = [
     pytest.param(v, id=v["name"], marks=[pytest.mark.gpu] if v["device"] == "cuda" else [])
     for v in _tuner.variants()
+    if v["op"] == "matmul"
 ]
 
 
@@ -183,7 +184,7 @@ def available_bytes(device):
             pytest.param("cuda", variant, large, marks=pytest.mark.gpu)
             for variant in (
                 "auto",
-                *(v["name"] for v in _tuner.variants() if v["device"] == "cuda"),
+                *(v.values[0]["name"] for v in VARIANTS if v.values[0]["device"] == "cuda"),
             )
             for large in ("result", "b", "values")
         ),

@@ -14,6 +14,7 @@ from sparse_autotune.checks import legality
 VARIANTS = [
     pytest.param(v, id=v["name"], marks=[pytest.mark.gpu] if v["device"] == "cuda" else [])
     for v in _tuner.variants()
+    if v["op"] == "matmul"
 ]
 # Families that keep a converted copy of frozen values.
 COPYING = [
@@ -184,7 +185,7 @@ def test_changed_frozen_values_raise_at_every_call_until_thawed(product):
 def test_values_that_start_to_require_grad_while_frozen():
     a = random_bsr(64, 64, 16, density=0.5).freeze()
     a.values.requires_grad_()
-    with pytest.raises(RuntimeError, match="requires grad"):
+    with pytest.raises(RuntimeError, match="they require grad"):
         matmul(a, torch.randn(64, 8))
 
 

@@ -17,7 +17,7 @@ from sparse_autotune.checks import legality
 
 pytestmark = pytest.mark.gpu
 
-NAMES = [v["name"] for v in _tuner.variants() if v["device"] == "cuda"]
+NAMES = [v["name"] for v in _tuner.variants() if (v["device"], v["op"]) == ("cuda", "matmul")]
 VARIANTS = ("auto", *NAMES)
 DETERMINISTIC = {v["name"]: v["deterministic"] for v in _tuner.variants()}
 # Of clock cycles: a tenth of a second or so.

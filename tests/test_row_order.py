@@ -18,7 +18,7 @@ from sparse_autotune.checks import legality
 
 gpu = pytest.mark.gpu
 
-NAMES = [v["name"] for v in _tuner.variants() if v["device"] == "cuda"]
+NAMES = [v["name"] for v in _tuner.variants() if (v["device"], v["op"]) == ("cuda", "matmul")]
 ORDERED = [name for name in NAMES if name.startswith("wgmma_")]
 # Families that cut rows have orders of their own: see test_split_k.py.
 OTHERS = [name for name in NAMES if not name.startswith(("wgmma_", "split_k_"))]

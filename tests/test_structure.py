@@ -214,8 +214,8 @@ def test_one_version():
 
 def test_public_names():
     """Those of the documented interface, each with a docstring."""
-    documented = {"matmul", "linear", "BsrTensor", "random_bsr", "benchmark", "BenchmarkReport",
-                  "variants", "tune", "cache", "tuning_count", "settings",
+    documented = {"matmul", "linear", "sampled_matmul", "BsrTensor", "random_bsr", "benchmark",
+                  "BenchmarkReport", "variants", "tune", "cache", "tuning_count", "settings",
                   "show_config"}  # fmt: skip
     assert documented <= set(sparse_autotune.__all__)
     for name in sparse_autotune.__all__:

@@ -6,6 +6,7 @@
 
 #include "autotune/device.h"
 #include "autotune/registry.h"
+#include "autotune/signature.h"
 #include "autotune/tuner.h"
 #include "plan/frozen_copy.h"
 #include "plan/memory_pool.h"
@@ -50,7 +51,7 @@ std::vector<VariantInfo> variants() {
   std::vector<VariantInfo> found;
   for (const Variant* v : all_variants()) {
     found.push_back({std::string(v->name()), std::string(v->family()), v->device(),
-                     v->deterministic(), v->multiplies_padding()});
+                     name_of(v->op()), v->deterministic(), v->multiplies_padding()});
   }
   return found;
 }

@@ -21,6 +21,7 @@ namespace sparse_autotune::api {
 struct VariantInfo {
   std::string name, family;
   DeviceType device;
+  std::string op;  // the public function: matmul, sampled_matmul
   bool deterministic, multiplies_padding;
 };
 SPARSE_AUTOTUNE_API std::vector<VariantInfo> variants();

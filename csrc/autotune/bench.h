@@ -20,9 +20,9 @@ class Bench {
   virtual ~Bench() = default;
 
   // Runs `variant` once on a poisoned output and compares. `error` becomes the largest
-  // |c - reference| as a share of what is allowed, infinity where something is NaN or was never
-  // written, or where bytes outside C changed. A failure's status says which. `us` is the time of
-  // that one launch, a first impression.
+  // |result - reference| as a share of what is allowed, infinity where something is NaN or was
+  // never written, or where bytes outside the output changed. A failure's status says which. `us`
+  // is the time of that one launch, a first impression.
   virtual Status check(const Variant& variant, double* error, double* us) = 0;
 
   // Time of one launch in microseconds, the mean over a burst of `launches`. Includes prepare()

@@ -91,7 +91,8 @@ class CpuBench final : public Bench {
   }
 
   Status check(const Variant& variant, double* error, double* us) override {
-    std::memset(operands_.get() + layout_.c_begin, 0xFF, static_cast<size_t>(layout_.c_bytes));
+    std::memset(operands_.get() + layout_.output_begin, 0xFF,
+                static_cast<size_t>(layout_.output_bytes));
     const Status status = run(variant, 1, true, us);
     if (!status) return status;
     Status compared = Status::ok();
@@ -115,7 +116,8 @@ class CpuBench final : public Bench {
   void fill() {
     char* base = operands_.get();
     const int64_t index = size_of(p_.index_type);
-    // What lies between the rows of B is NaN: a variant that lets it into a result is found out.
+    // What lies between the rows of an operand is NaN: a variant that lets it into a result is
+    // found out.
     std::memset(base, 0xFF, static_cast<size_t>(layout_.bytes));
     std::memcpy(base + layout_.crow_indices, user_.crow_indices,
                 static_cast<size_t>((block_rows(p_) + 1) * index));
@@ -125,20 +127,17 @@ class CpuBench final : public Bench {
       std::memcpy(base + layout_.positions, user_.positions, static_cast<size_t>(p_.nnzb * index));
     }
     with_type(p_.dtype, [&]<typename T>(T*) {
-      T* values = reinterpret_cast<T*>(base + layout_.values);
-      const int64_t count = p_.nnzb * p_.block_m * p_.block_k;
-      parallel_for(user_.parallel, 0, count, 1 << 15, [&](int64_t begin, int64_t end) {
-        fill_run(values + begin, end - begin, 1, static_cast<uint64_t>(begin));
-      });
-      const Strides s = strides_of_b(p_);
-      T* b = reinterpret_cast<T*>(base + layout_.b);
-      parallel_for(user_.parallel, 0, s.batch * s.rows, 16, [&](int64_t begin, int64_t end) {
-        for (int64_t line = begin; line < end; ++line) {
-          fill_run(b + line / s.rows * s.batch_stride + line % s.rows * s.row_stride, s.cols,
-                   s.col_stride, kNumberOfB + static_cast<uint64_t>(line * s.cols));
-        }
-      });
-      if (p_.has_bias) fill_run(reinterpret_cast<T*>(base + layout_.bias), p_.m, 1, kNumberOfBias);
+      for (const Input& input : inputs_of(layout_, p_)) {
+        const Strides& s = input.strides;
+        T* first = reinterpret_cast<T*>(base + input.offset);
+        const int64_t grain = ceil_div(1 << 12, s.cols);
+        parallel_for(user_.parallel, 0, s.batch * s.rows, grain, [&](int64_t begin, int64_t end) {
+          for (int64_t line = begin; line < end; ++line) {
+            fill_run(first + line / s.rows * s.batch_stride + line % s.rows * s.row_stride, s.cols,
+                     s.col_stride, input.number + static_cast<uint64_t>(line * s.cols));
+          }
+        });
+      }
     });
   }
 
@@ -148,8 +147,13 @@ class CpuBench final : public Bench {
     parallel_for(user_.parallel, 0, static_cast<int64_t>(tiles_.size()), 1,
                  [&](int64_t begin, int64_t end) {
                    for (int64_t t = begin; t < end; ++t) {
-                     compute_tile<T>(tiles_[static_cast<size_t>(t)],
-                                     &expected_[static_cast<size_t>(t) * kTileElements]);
+                     const Tile& tile = tiles_[static_cast<size_t>(t)];
+                     Expected* expected = &expected_[static_cast<size_t>(t) * kTileElements];
+                     if (p_.op == Op::kSampled) {
+                       compute_sampled_tile<T>(tile, expected);
+                     } else {
+                       compute_tile<T>(tile, expected);
+                     }
                    }
                  });
   }
@@ -159,10 +163,9 @@ class CpuBench final : public Bench {
     const Strides s = strides_of_b(p_);
     const T* values = static_cast<const T*>(launch_.values);
     const T* b = static_cast<const T*>(launch_.b) + tile.batch * s.batch_stride;
-    const int64_t block_row = tile.row / p_.block_m;
-    const int64_t begin = index_at(launch_.crow_indices, p_.index_type, block_row);
-    const int64_t end = index_at(launch_.crow_indices, p_.index_type, block_row + 1);
-    const int64_t rows = tile_rows(tile), cols = tile_cols(tile);
+    const int64_t begin = index_at(launch_.crow_indices, p_.index_type, tile.block_row);
+    const int64_t end = index_at(launch_.crow_indices, p_.index_type, tile.block_row + 1);
+    const int rows = tile_rows(tile, p_), cols = tile_cols(tile, p_);
     for (int64_t i = 0; i < rows; ++i) {
       double sum[kTileCols] = {}, magnitude[kTileCols] = {};
       for (int64_t block = begin; block < end; ++block) {
@@ -190,10 +193,31 @@ class CpuBench final : public Bench {
     }
   }
 
-  int64_t tile_rows(const Tile& t) const {
-    return std::min<int64_t>(kTileRows, p_.block_m - t.row % p_.block_m);
+  template <typename T>
+  void compute_sampled_tile(const Tile& tile, Expected* expected) const {
+    const Strides s = strides_of_b(p_), t = strides_of_c(p_);
+    const int64_t first_row = tile.block_row * p_.block_m + tile.row;
+    const int64_t first_col =
+        index_at(launch_.col_indices, p_.index_type, tile.batch) * p_.block_k + tile.col;
+    const T* b = static_cast<const T*>(launch_.b) + first_col * s.row_stride;
+    const T* c = static_cast<const T*>(launch_.c) + first_row * t.row_stride;
+    for (int i = 0; i < tile_rows(tile, p_); ++i) {
+      for (int j = 0; j < tile_cols(tile, p_); ++j) {
+        double sum = 0, magnitude = 0;
+        for (int64_t matrix = 0; matrix < p_.batch; ++matrix) {
+          const T* left = c + matrix * t.batch_stride + i * t.row_stride;
+          const T* right = b + matrix * s.batch_stride + j * s.row_stride;
+          for (int64_t q = 0; q < p_.n; ++q) {
+            const double product =
+                to_double(left[q * t.col_stride]) * to_double(right[q * s.col_stride]);
+            sum += product;
+            magnitude += std::abs(product);
+          }
+        }
+        expected[i * kTileCols + j] = expected_element(sum, 0, magnitude, sampled_length(p_), p_);
+      }
+    }
   }
-  int64_t tile_cols(const Tile& t) const { return std::min<int64_t>(kTileCols, p_.n - t.col); }
 
   template <typename T>
   Status compare(T*, double* error) const {
@@ -201,11 +225,11 @@ class CpuBench final : public Bench {
       *error = std::numeric_limits<double>::infinity();
       return Status::failed(StatusCode::kWrongResult, std::move(what));
     };
-    const Strides s = strides_of_c(p_);
-    const T* c = static_cast<const T*>(launch_.c);
+    const Strides s = strides_of_output(p_);
+    const T* output = reinterpret_cast<const T*>(operands_.get() + layout_.output);
     int64_t missing = 0;
     for (int64_t line = 0; line < s.batch * s.rows; ++line) {
-      const T* row = c + line / s.rows * s.batch_stride + line % s.rows * s.row_stride;
+      const T* row = output + line / s.rows * s.batch_stride + line % s.rows * s.row_stride;
       for (int64_t j = 0; j < s.cols; ++j) {
         const double x = to_double(row[j * s.col_stride]);
         missing += x != x;
@@ -213,24 +237,24 @@ class CpuBench final : public Bench {
     }
     if (missing > 0)
       return wrong(std::to_string(missing) + " elements are NaN or were not written");
-    // No element of C is poison by now, so what is not poison must be as many as C has.
+    // No element is poison by now, so what is not poison must be as many as the output has.
     int64_t written = 0;
-    const char* guarded = operands_.get() + layout_.c_begin;
+    const char* guarded = operands_.get() + layout_.output_begin;
     char poison[sizeof(T)];
     std::memset(poison, 0xFF, sizeof(poison));
-    for (int64_t at = (layout_.c - layout_.c_begin) % static_cast<int64_t>(sizeof(T));
-         at + static_cast<int64_t>(sizeof(T)) <= layout_.c_bytes;
+    for (int64_t at = (layout_.output - layout_.output_begin) % static_cast<int64_t>(sizeof(T));
+         at + static_cast<int64_t>(sizeof(T)) <= layout_.output_bytes;
          at += static_cast<int64_t>(sizeof(T))) {
       written += std::memcmp(guarded + at, poison, sizeof(T)) != 0;
     }
-    if (written != s.batch * s.rows * s.cols) return wrong("it wrote outside C");
+    if (written != s.batch * s.rows * s.cols) return wrong("it wrote outside its output");
     double worst = 0;
     for (size_t t = 0; t < tiles_.size(); ++t) {
       const Tile& tile = tiles_[t];
       const T* corner =
-          c + tile.batch * s.batch_stride + tile.row * s.row_stride + tile.col * s.col_stride;
-      for (int64_t i = 0; i < tile_rows(tile); ++i) {
-        for (int64_t j = 0; j < tile_cols(tile); ++j) {
+          output + tile.batch * s.batch_stride + tile.row * s.row_stride + tile.col * s.col_stride;
+      for (int i = 0; i < tile_rows(tile, p_); ++i) {
+        for (int j = 0; j < tile_cols(tile, p_); ++j) {
           const Expected& e = expected_[t * kTileElements + static_cast<size_t>(i * kTileCols + j)];
           const double off = to_double(corner[i * s.row_stride + j * s.col_stride]) - e.value;
           worst = std::max(worst, std::abs(off) / e.allowed);

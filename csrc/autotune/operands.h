@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 #include "kernels/activation.h"
 #include "variant.h"
@@ -19,16 +20,21 @@ struct Strides {
   }
 };
 
+// The values as a batch of nnzb blocks.
+Strides strides_of_values(const Problem& problem);
 Strides strides_of_b(const Problem& problem);
 Strides strides_of_c(const Problem& problem);
+// Of what the problem's operation writes: C or the values.
+Strides strides_of_output(const Problem& problem);
 
 // Offsets in bytes within one set of operands. The addresses have the alignment of the user's, not
 // a better one.
 struct OperandLayout {
-  int64_t crow_indices, col_indices, positions, values, b, bias;
-  int64_t c;                 // the first element of C
-  int64_t c_begin, c_bytes;  // C with all that lies between its rows, and a guard on both sides
-  int64_t bytes;             // of the set, a multiple of kOperandAlignment
+  int64_t crow_indices, col_indices, positions, values, b, bias, c;
+  int64_t output;  // the first element of what is written: `c` or `values`
+  // That with all that lies between its rows, and a guard on both sides.
+  int64_t output_begin, output_bytes;
+  int64_t bytes;  // of the set, a multiple of kOperandAlignment
 };
 constexpr int64_t kOperandAlignment = 256;
 constexpr int64_t kGuardBytes = 256;
@@ -46,8 +52,13 @@ SPARSE_AUTOTUNE_HOST_DEVICE inline float operand_value(uint64_t number) {
   x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
   return static_cast<float>(static_cast<int32_t>((x ^ (x >> 31)) >> 40) - (1 << 23)) * 0x1p-23f;
 }
-// Running numbers of B and bias start here, those of values at 0.
-constexpr uint64_t kNumberOfB = uint64_t{1} << 60;
-constexpr uint64_t kNumberOfBias = uint64_t{2} << 60;
+
+// An operand that is read: where it lies, and the running number of its first element.
+struct Input {
+  int64_t offset;
+  Strides strides;
+  uint64_t number;
+};
+std::vector<Input> inputs_of(const OperandLayout& layout, const Problem& problem);
 
 }  // namespace sparse_autotune

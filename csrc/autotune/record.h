@@ -32,7 +32,7 @@ struct Entrant {
   double median_us = 0;  // of one launch, with its prepare() unless values are frozen; 0: not timed
   double spread_us = 0;  // interquartile range of the samples
   int64_t samples = 0;   // timed bursts behind the median
-  double error = 0;      // largest |c - reference| as a share of what is allowed: wrong above 1
+  double error = 0;  // largest |result - reference| as a share of what is allowed: wrong above 1
   int64_t memory_bytes = 0;  // scratch of one launch, and the converted copy
   std::string reason;        // why it did not race, or left early
 

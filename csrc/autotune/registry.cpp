@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <stdexcept>
 
+#include "autotune/signature.h"
+
 namespace sparse_autotune {
 
 const Registration*& Registration::head() noexcept {
@@ -45,10 +47,24 @@ std::vector<const Variant*> select_variants(std::string_view selector, DeviceTyp
   return found;
 }
 
+bool serves(std::string_view selector, Op op) {
+  bool known = false;
+  for (const Variant* v : all_variants()) {
+    if (v->name() != selector && v->family() != selector) continue;
+    if (v->op() == op) return true;
+    known = true;
+  }
+  return !known;
+}
+
 Support legal(const Variant& variant, const Problem& problem, const Device& device) {
   if (variant.device() != problem.device) {
     return Support::no(problem.device == DeviceType::kCpu ? "runs on CUDA devices only"
                                                           : "runs on the CPU only");
+  }
+  if (variant.op() != problem.op) {
+    return Support::no(std::string("computes ") + name_of(variant.op()) + ", not " +
+                       name_of(problem.op));
   }
   if (!device.unavailable.empty()) return Support::no(device.unavailable);
   if (problem.deterministic && !variant.deterministic()) {

@@ -19,6 +19,9 @@ const Variant* find_variant(std::string_view name);
 // The variants that `selector` means: a full name "family/config", or a family.
 std::vector<const Variant*> select_variants(std::string_view selector, DeviceType device);
 
+// Whether `selector` is meant for `op`: it selects variants that compute it, or none at all.
+bool serves(std::string_view selector, Op op);
+
 // Whether `variant` may run `problem` on `device`: its own supports() and what holds for all.
 Support legal(const Variant& variant, const Problem& problem, const Device& device);
 

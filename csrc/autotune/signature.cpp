@@ -113,6 +113,16 @@ const char* name_of(Activation activation) {
   return "";
 }
 
+const char* name_of(Op op) {
+  switch (op) {
+    case Op::kMatmul:
+      return "matmul";
+    case Op::kSampled:
+      return "sampled_matmul";
+  }
+  return "";
+}
+
 int64_t n_bucket(int64_t n, bool fine) {
   if (n <= 1) return 1;
   const auto power = static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(n)));
@@ -131,7 +141,7 @@ std::string signature(const Problem& p, const Device& device, Timing timing,
     return std::string(name) + (l == Layout::kRowMajor ? "R" : "C") +
            (unaligned(alignment) ? "u" : "");
   };
-  std::string s = "matmul";
+  std::string s = name_of(p.op);
   if (p.transpose) s += "_transposed";
   s += "_" + number(p.m) + "x" + number(p.k);
   s += "_bs" + number(p.block_m) + "x" + number(p.block_k);
@@ -144,6 +154,7 @@ std::string signature(const Problem& p, const Device& device, Timing timing,
   if (p.batch > 1) {
     s += "_batch" + number(n_bucket(p.batch, false));
     if (p.b_batch_stride == 0) s += "shared";  // one B: it stays in the cache
+    if (p.op == Op::kSampled && p.c_batch_stride == 0) s += "_sharedc";
   }
   if (p.has_bias) s += "_bias";
   if (p.activation != Activation::kNone) s += std::string("_") + name_of(p.activation);
@@ -165,7 +176,8 @@ std::string device_class(const Device& device) {
 }
 
 std::string describe(const Problem& p) {
-  std::string s = number(p.m) + "x" + number(p.k) + "x" + number(p.n);
+  std::string s = p.op == Op::kSampled ? "sampled " : "";
+  s += number(p.m) + "x" + number(p.k) + "x" + number(p.n);
   s += " bs" + number(p.block_m);
   if (p.block_k != p.block_m) s += "x" + number(p.block_k);
   const double blocks = static_cast<double>(block_rows(p)) * static_cast<double>(block_cols(p));

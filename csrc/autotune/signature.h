@@ -22,7 +22,7 @@ std::string signature(const Problem& problem, const Device& device, Timing timin
 // ordinal; on a CPU the model, instruction set and threads. Same characters as a signature.
 std::string device_class(const Device& device);
 
-// For people: "4096x4096x4096 bs64 density 0.125 bf16" (m x k x n).
+// For people: "4096x4096x4096 bs64 density 0.125 bf16" (m x k x n); a sampled product says so.
 std::string describe(const Problem& problem);
 
 // The upper end of the bucket that n falls into. Fine: 1, 2, 4, 8, 16, 32, then two an octave (48,
@@ -33,5 +33,7 @@ int64_t n_bucket(int64_t n, bool fine);
 // Name of a dtype as signatures and reports print it: f16, bf16, f32, f64.
 const char* short_name(DType dtype);
 const char* name_of(Activation activation);
+// The public function that computes it: matmul, sampled_matmul.
+const char* name_of(Op op);
 
 }  // namespace sparse_autotune

@@ -249,8 +249,10 @@ Choice choose(const Problem& problem, const Device& device, const Launch& data,
     if (selector.empty()) {
       const auto entrants = legal_variants(problem, device);
       if (!entrants.empty()) return choose_among(entrants, "", problem, device, data, capturing);
+      std::vector<const Variant*> all = all_variants();
+      std::erase_if(all, [&](const Variant* v) { return v->op() != problem.op; });
       return failure("no variant can compute " + describe(problem) + " on " + device.name +
-                     reasons(all_variants(), problem, device));
+                     reasons(all, problem, device));
     }
     if (const Variant* exact = find_variant(selector)) {
       const Support support = legal(*exact, problem, device);

@@ -4,7 +4,6 @@
 #include <random>
 #include <set>
 #include <tuple>
-#include <utility>
 
 namespace sparse_autotune {
 namespace {
@@ -13,70 +12,123 @@ constexpr size_t kRandomPairs = 64;
 constexpr size_t kMaxTilesPerPair = 8;
 constexpr int64_t kMaxTiles = 4096;  // 64 MiB of expected elements
 
-class Sampler {
+// How many tiles of a block's height are taken, and which: all of them, or some of a tall block.
+template <typename Add>
+void spread(int64_t stack, size_t limit, Add&& add) {
+  const int64_t taken = std::min<int64_t>(stack, static_cast<int64_t>(limit));
+  for (int64_t i = 0; i < taken; ++i) add(taken == 1 ? 0 : i * (stack - 1) / (taken - 1));
+}
+
+int64_t longest_row(const std::vector<int64_t>& crow) {
+  size_t longest = 0;
+  for (size_t r = 1; r + 1 < crow.size(); ++r) {
+    if (crow[r + 1] - crow[r] > crow[longest + 1] - crow[longest]) longest = r;
+  }
+  return static_cast<int64_t>(longest);
+}
+
+// Of C: a tile's sums are as long as its block row.
+class ProductTiles {
  public:
-  Sampler(const Problem& p, const std::vector<int64_t>& crow) : p_(p), crow_(crow) {}
+  ProductTiles(const Problem& p, const std::vector<int64_t>& crow)
+      : p_(p), crow_(crow), strips_(ceil_div(p.n, kTileCols)) {}
 
-  double flops() const { return flops_; }
-  std::vector<Tile> take() { return std::move(tiles_); }
+  int64_t lines() const { return block_rows(p_); }
+  int64_t strips() const { return strips_; }
+  int64_t batch() const { return p_.batch; }
+  std::vector<int64_t> named() const { return {0, lines() - 1, longest_row(crow_)}; }
 
-  // Tiles of one block row and one strip of columns: all of them, or some of a tall block row.
-  void add(int64_t batch, int64_t block_row, int64_t strip, size_t limit) {
-    if (!seen_.insert({batch, block_row, strip}).second) return;
-    const int64_t stack = ceil_div(p_.block_m, kTileRows);
-    const int64_t taken = std::min<int64_t>(stack, static_cast<int64_t>(limit));
-    for (int64_t i = 0; i < taken; ++i) {
-      const int64_t t = taken == 1 ? 0 : i * (stack - 1) / (taken - 1);
-      tiles_.push_back({batch, block_row * p_.block_m + t * kTileRows, strip * kTileCols});
-      const double length =
-          static_cast<double>(crow_[block_row + 1] - crow_[block_row]) * p_.block_k;
-      flops_ += 4.0 * kTileElements * length;
-    }
+  double flops(int64_t row) const {
+    return 4.0 * kTileElements * static_cast<double>(crow_[row + 1] - crow_[row]) * p_.block_k;
+  }
+  Tile tile(int64_t batch, int64_t row, int64_t strip, int64_t height) const {
+    return {batch, row * p_.block_m + height * kTileRows, strip * kTileCols, row};
   }
 
  private:
   const Problem& p_;
   const std::vector<int64_t>& crow_;
-  std::vector<Tile> tiles_;
-  std::set<std::tuple<int64_t, int64_t, int64_t>> seen_;
-  double flops_ = 0;
+  int64_t strips_;
 };
+
+// Of a sampled product's values: all sums are equally long.
+class SampledTiles {
+ public:
+  SampledTiles(const Problem& p, const std::vector<int64_t>& crow)
+      : p_(p), crow_(crow), strips_(ceil_div(p.block_k, kTileCols)) {}
+
+  int64_t lines() const { return p_.nnzb; }
+  int64_t strips() const { return strips_; }
+  int64_t batch() const { return 1; }
+  // Where the first and the last row may be empty, their neighbours' blocks serve.
+  std::vector<int64_t> named() const {
+    const int64_t longest = longest_row(crow_);
+    return {0, p_.nnzb - 1, crow_[longest], crow_[longest + 1] - 1};
+  }
+
+  double flops(int64_t) const {
+    return 4.0 * kTileElements * static_cast<double>(sampled_length(p_));
+  }
+  Tile tile(int64_t, int64_t block, int64_t strip, int64_t height) const {
+    const auto row = std::upper_bound(crow_.begin(), crow_.end(), block) - crow_.begin() - 1;
+    return {block, height * kTileRows, strip * kTileCols, row};
+  }
+
+ private:
+  const Problem& p_;
+  const std::vector<int64_t>& crow_;
+  int64_t strips_;
+};
+
+// A line is a block row (of C) or a stored block (of values).
+template <typename Tiles>
+std::vector<Tile> choose(const Tiles& of, const Problem& p, double flop_limit) {
+  const int64_t lines = of.lines(), strips = of.strips(), batch = of.batch();
+  const int64_t stack = ceil_div(p.block_m, kTileRows);
+  std::vector<Tile> tiles;
+  std::set<std::tuple<int64_t, int64_t, int64_t>> seen;
+  double flops = 0;
+  const auto add = [&](int64_t matrix, int64_t line, int64_t strip, size_t limit) {
+    if (!seen.insert({matrix, line, strip}).second) return;
+    spread(stack, limit, [&](int64_t height) {
+      tiles.push_back(of.tile(matrix, line, strip, height));
+      flops += of.flops(line);
+    });
+  };
+  if (2 * nnz_flops(p) <= flop_limit && lines * strips * stack * batch <= kMaxTiles) {
+    for (int64_t t = 0; t < batch; ++t) {
+      for (int64_t l = 0; l < lines; ++l) {
+        for (int64_t s = 0; s < strips; ++s) add(t, l, s, static_cast<size_t>(stack));
+      }
+    }
+    return tiles;
+  }
+  const std::vector<int64_t> named = of.named();
+  for (const int64_t line : named) {
+    add(0, line, 0, kMaxTilesPerPair);
+    add(batch - 1, line, strips - 1, kMaxTilesPerPair);
+  }
+  std::mt19937_64 random(2026);
+  const auto any = [&](int64_t count) {
+    return static_cast<int64_t>(random() % static_cast<uint64_t>(count));
+  };
+  for (size_t i = 0; i < kRandomPairs; ++i) {
+    const int64_t matrix = any(batch), line = any(lines), strip = any(strips);
+    add(matrix, line, strip, kMaxTilesPerPair);
+  }
+  // The rest of the named lines, as far as it is cheap.
+  for (int64_t s = 0; s < std::min<int64_t>(strips, 64) && flops < flop_limit; ++s) {
+    for (const int64_t line : named) add(0, line, s, kMaxTilesPerPair);
+  }
+  return tiles;
+}
 
 }  // namespace
 
 std::vector<Tile> choose_tiles(const Problem& p, const std::vector<int64_t>& crow,
                                double flop_limit) {
-  const int64_t rows = block_rows(p), strips = ceil_div(p.n, kTileCols);
-  const int64_t stack = ceil_div(p.block_m, kTileRows);
-  Sampler sampler(p, crow);
-  if (2 * nnz_flops(p) <= flop_limit && rows * strips * stack * p.batch <= kMaxTiles) {
-    for (int64_t t = 0; t < p.batch; ++t) {
-      for (int64_t r = 0; r < rows; ++r) {
-        for (int64_t s = 0; s < strips; ++s) sampler.add(t, r, s, static_cast<size_t>(stack));
-      }
-    }
-    return sampler.take();
-  }
-  int64_t longest = 0;
-  for (int64_t r = 1; r < rows; ++r) {
-    if (crow[r + 1] - crow[r] > crow[longest + 1] - crow[longest]) longest = r;
-  }
-  const int64_t named[] = {0, rows - 1, longest};
-  for (const int64_t row : named) {
-    sampler.add(0, row, 0, kMaxTilesPerPair);
-    sampler.add(p.batch - 1, row, strips - 1, kMaxTilesPerPair);
-  }
-  std::mt19937_64 random(2026);
-  for (size_t i = 0; i < kRandomPairs; ++i) {
-    sampler.add(static_cast<int64_t>(random() % static_cast<uint64_t>(p.batch)),
-                static_cast<int64_t>(random() % static_cast<uint64_t>(rows)),
-                static_cast<int64_t>(random() % static_cast<uint64_t>(strips)), kMaxTilesPerPair);
-  }
-  // The rest of the named rows, as far as it is cheap.
-  for (int64_t s = 0; s < std::min<int64_t>(strips, 64) && sampler.flops() < flop_limit; ++s) {
-    for (const int64_t row : named) sampler.add(0, row, s, kMaxTilesPerPair);
-  }
-  return sampler.take();
+  if (p.op == Op::kSampled) return choose(SampledTiles(p, crow), p, flop_limit);
+  return choose(ProductTiles(p, crow), p, flop_limit);
 }
 
 }  // namespace sparse_autotune

@@ -10,21 +10,33 @@
 
 namespace sparse_autotune {
 
-// A part of C inside one block row and one matrix of the batch.
+// A part of the output inside one block row. Of C: `batch` is the matrix; of a sampled product's
+// values: the stored block, within which row and column count.
 struct Tile {
-  int64_t batch, row, col;
+  int64_t batch, row, col, block_row;
 };
 constexpr int kTileRows = 16;
 constexpr int kTileCols = 64;
 constexpr int kTileElements = kTileRows * kTileCols;
 
-// The whole of C where the fp64 reference of it costs at most `flop_limit`; otherwise tiles of the
+// Rows and columns of a tile that the output has: within the block row, up to the output's edge.
+SPARSE_AUTOTUNE_HOST_DEVICE inline int tile_rows(const Tile& tile, const Problem& p) {
+  const int64_t left = p.block_m - tile.row % p.block_m;
+  return left < kTileRows ? static_cast<int>(left) : kTileRows;
+}
+SPARSE_AUTOTUNE_HOST_DEVICE inline int tile_cols(const Tile& tile, const Problem& p) {
+  const int64_t left = (p.op == Op::kSampled ? p.block_k : p.n) - tile.col;
+  return left < kTileCols ? static_cast<int>(left) : kTileCols;
+}
+
+// The whole output where its fp64 reference costs at most `flop_limit`; otherwise tiles of the
 // first, the last and the longest block row, and of at least 64 random pairs of block row and
-// column strip, the same in every call. `crow` has block_rows + 1 entries.
+// column strip (of a sampled product: stored block and strip), the same in every call. `crow` has
+// block_rows + 1 entries.
 std::vector<Tile> choose_tiles(const Problem& problem, const std::vector<int64_t>& crow,
                                double flop_limit);
 
-// An element of C in fp64, and how far a right result may be from it.
+// An element of the output in fp64, and how far a right result may be from it.
 struct Expected {
   double value;
   double allowed;

@@ -211,6 +211,7 @@ py::list variants() {
     d["name"] = v.name;
     d["family"] = v.family;
     d["device"] = v.device == DeviceType::kCpu ? "cpu" : "cuda";
+    d["op"] = v.op;
     d["deterministic"] = v.deterministic;
     d["multiplies_padding"] = v.multiplies_padding;
     list.append(d);

@@ -10,18 +10,6 @@ namespace {
 
 constexpr int kSpmmOnBsrVersion = 12501;  // CUDA 12.5 update 1
 
-Status describe(const Problem& p, const void* crow, const void* col, const void* values,
-                SparseMatrix& a) {
-  const cusparseIndexType_t index =
-      p.index_type == IndexType::kInt64 ? CUSPARSE_INDEX_64I : CUSPARSE_INDEX_32I;
-  return to_status(
-      cusparse().create_bsr(a.put(), block_rows(p), block_cols(p), p.nnzb, p.block_m, p.block_k,
-                            const_cast<void*>(crow), const_cast<void*>(col),
-                            const_cast<void*>(values), index, index, CUSPARSE_INDEX_BASE_ZERO,
-                            cuda_type(p.dtype), CUSPARSE_ORDER_ROW),
-      "cusparseCreateBsr");
-}
-
 class CuSparseBsr final : public Variant {
  public:
   CuSparseBsr(std::string_view name, cusparseSpMMAlg_t algorithm)
@@ -50,13 +38,13 @@ class CuSparseBsr final : public Variant {
 
   int64_t workspace_bytes(const Problem& p, const Device& d) const override {
     SparseMatrix a;
-    if (!describe(p, unused_address(), unused_address(), unused_address(), a)) return 0;
+    if (!describe_bsr(p, unused_address(), unused_address(), unused_address(), a)) return 0;
     return spmm_workspace_bytes(p, d, a, algorithm_);
   }
 
   Status launch(const Problem& p, const Launch& l) const override {
     SparseMatrix a;
-    if (Status s = describe(p, l.crow_indices, l.col_indices, l.values, a); !s) return s;
+    if (Status s = describe_bsr(p, l.crow_indices, l.col_indices, l.values, a); !s) return s;
     return spmm(p, l, a, algorithm_);
   }
 

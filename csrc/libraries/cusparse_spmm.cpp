@@ -1,51 +1,9 @@
 #include "libraries/cusparse_spmm.h"
 
-#include <algorithm>
-
 #include "kernels/cuda/apply_epilogue.h"
 
 namespace sparse_autotune {
 namespace {
-
-class DenseMatrix {
- public:
-  DenseMatrix() = default;
-  ~DenseMatrix() {
-    if (descriptor_ != nullptr) cusparse().destroy_dense(descriptor_);
-  }
-  DenseMatrix(const DenseMatrix&) = delete;
-  DenseMatrix& operator=(const DenseMatrix&) = delete;
-
-  Status create(int64_t rows, int64_t cols, int64_t ld, void* data, DType dtype, Layout layout) {
-    const cusparseOrder_t order =
-        layout == Layout::kRowMajor ? CUSPARSE_ORDER_ROW : CUSPARSE_ORDER_COL;
-    return to_status(
-        cusparse().create_dense(&descriptor_, rows, cols, ld, data, cuda_type(dtype), order),
-        "cusparseCreateDnMat");
-  }
-  cusparseDnMatDescr_t get() const { return descriptor_; }
-
- private:
-  cusparseDnMatDescr_t descriptor_ = nullptr;
-};
-
-// Half types accumulate in fp32; fp32 is computed as it is, never through TF32.
-cudaDataType compute_type(DType dtype) {
-  return dtype == DType::kFloat64 ? CUDA_R_64F : CUDA_R_32F;
-}
-
-// 1 and 0 in the compute type, read on the host while the call is made.
-struct Scalars {
-  float one32 = 1, zero32 = 0;
-  double one64 = 1, zero64 = 0;
-  const void* one(DType t) const {
-    return t == DType::kFloat64 ? static_cast<const void*>(&one64) : &one32;
-  }
-  const void* zero(DType t) const {
-    return t == DType::kFloat64 ? static_cast<const void*>(&zero64) : &zero32;
-  }
-};
-constexpr Scalars kScalars;
 
 Status describe_dense(const Problem& p, void* b, void* c, DenseMatrix& b_matrix,
                       DenseMatrix& c_matrix) {
@@ -54,33 +12,6 @@ Status describe_dense(const Problem& p, void* b, void* c, DenseMatrix& b_matrix,
 }
 
 }  // namespace
-
-SparseMatrix::~SparseMatrix() {
-  if (descriptor_ != nullptr) cusparse().destroy_sparse(descriptor_);
-}
-
-cudaDataType cuda_type(DType dtype) {
-  switch (dtype) {
-    case DType::kFloat16:
-      return CUDA_R_16F;
-    case DType::kBFloat16:
-      return CUDA_R_16BF;
-    case DType::kFloat32:
-      return CUDA_R_32F;
-    case DType::kFloat64:
-      return CUDA_R_64F;
-  }
-  return CUDA_R_64F;
-}
-
-void* unused_address() { return reinterpret_cast<void*>(uintptr_t{256}); }
-
-bool dense_fits_int32(const Problem& p) {
-  const int64_t b_lines = p.b_layout == Layout::kRowMajor ? p.k : p.n;
-  const int64_t c_lines = p.c_layout == Layout::kRowMajor ? p.m : p.n;
-  return p.ldb <= INT32_MAX / std::max<int64_t>(b_lines, 1) &&
-         p.ldc <= INT32_MAX / std::max<int64_t>(c_lines, 1);
-}
 
 Status spmm(const Problem& p, const Launch& l, const SparseMatrix& a, cusparseSpMMAlg_t algorithm) {
   const CuSparseLease lease(l.device->ordinal, l.stream);

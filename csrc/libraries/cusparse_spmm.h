@@ -3,33 +3,10 @@
 
 #include <cstdint>
 
-#include "libraries/cusparse.h"
+#include "libraries/cusparse_matrices.h"
 #include "variant.h"
 
 namespace sparse_autotune {
-
-// Host-side description of A; the arrays stay ours.
-class SparseMatrix {
- public:
-  SparseMatrix() = default;
-  ~SparseMatrix();
-  SparseMatrix(const SparseMatrix&) = delete;
-  SparseMatrix& operator=(const SparseMatrix&) = delete;
-
-  cusparseSpMatDescr_t get() const { return descriptor_; }
-  cusparseSpMatDescr_t* put() { return &descriptor_; }
-
- private:
-  cusparseSpMatDescr_t descriptor_ = nullptr;
-};
-
-cudaDataType cuda_type(DType dtype);
-
-// An address for descriptors that are only asked about, never computed with.
-void* unused_address();
-
-// Whether B and C can be indexed by 32 bits.
-bool dense_fits_int32(const Problem& problem);
 
 // C = activation(A * B + bias), one product per matrix of the batch.
 Status spmm(const Problem& problem, const Launch& launch, const SparseMatrix& a,

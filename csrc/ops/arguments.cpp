@@ -9,41 +9,13 @@
 
 #include "autotune/settings.h"
 #include "ops/dense_layout.h"
+#include "ops/tensor_rules.h"
 
 namespace sparse_autotune {
 
 void refuse(const std::string& text) { throw std::runtime_error("sparse_autotune: " + text); }
 
 namespace {
-
-int32_t dtype_of(const Tensor& tensor) {
-  int32_t dtype = -1;
-  TORCH_ERROR_CODE_CHECK(aoti_torch_get_dtype(tensor.get(), &dtype));
-  return dtype;
-}
-
-DType value_dtype(const Tensor& values) {
-  for (const DType d : {DType::kFloat16, DType::kBFloat16, DType::kFloat32, DType::kFloat64}) {
-    if (dtype_of(values) == torch_dtype(d)) return d;
-  }
-  refuse("values must be float16, bfloat16, float32 or float64");
-}
-
-IndexType index_type(const Tensor& indices) {
-  for (const IndexType t : {IndexType::kInt32, IndexType::kInt64}) {
-    if (dtype_of(indices) == torch_dtype(t)) return t;
-  }
-  refuse("indices must be int32 or int64");
-}
-
-bool same_device(const Tensor& a, const Tensor& b) {
-  return a.is_cpu() == b.is_cpu() && a.is_cuda() == b.is_cuda() &&
-         (a.is_cpu() || a.get_device_index() == b.get_device_index());
-}
-
-void expect(bool holds, const char* rule) {
-  if (!holds) refuse(rule);
-}
 
 // Where the two matrix dimensions of `dense` and of the result lie. -1: a vector has no n.
 struct Axes {
@@ -89,23 +61,6 @@ void check_operands(const MatmulArguments& a) {
     expect(same_device(a.values, *a.bias) && dtype_of(*a.bias) == dtype_of(a.values),
            "bias must have the device and dtype of values");
   }
-}
-
-// Strides of dense and result over one more dimension.
-struct Step {
-  int64_t size, b, c;
-};
-
-// Folds `outer` into `inner` where both operands walk it as one dimension.
-bool fold(Step& inner, const Step& outer) {
-  if (outer.size == 1) return true;
-  if (inner.size == 1) {
-    inner = outer;
-    return true;
-  }
-  if (outer.b != inner.b * inner.size || outer.c != inner.c * inner.size) return false;
-  inner.size *= outer.size;
-  return true;
 }
 
 // First and one-past-last byte that a tensor's elements touch.

@@ -117,7 +117,8 @@ void add_plan(Bound& bound) {
   const Launch& l = bound.product.launch;
   bound.plan = find_plan(bound.product.pattern, bound.product.kept_alive[1],
                          bound.product.kept_alive[2], l.stream, l.parallel, bound.is_capturing);
-  if (bound.product.problem.transpose) add_transposed(bound);
+  const Problem& p = bound.product.problem;
+  if (p.transpose && p.nnzb > 0) add_transposed(bound);
   if (bound.plan != nullptr) add_facts(bound.plan->facts(), &bound.product.problem);
 }
 
@@ -180,12 +181,17 @@ Tensor make_result(const MatmulArguments& a, const std::vector<int64_t>& sizes) 
   return empty_strided(a.values, sizes.data(), strides.data(), static_cast<int64_t>(sizes.size()));
 }
 
+Bound bind_to_plan(Product product, bool wants_plan) {
+  Bound bound{.product = std::move(product)};
+  add_device(bound);
+  if (wants_plan) add_plan(bound);
+  return bound;
+}
+
 std::optional<Bound> bind(const MatmulArguments& a, const Tensor& result) {
   Product product = must_bind(a, result);
   if (is_empty(product.problem)) return std::nullopt;
-  Bound bound{.product = std::move(product)};
-  add_device(bound);
-  add_plan(bound);
+  Bound bound = bind_to_plan(std::move(product), true);
   if (bound.product.problem.nnzb == 0) {  // also where k is 0
     write_without_blocks(a, result);
     return std::nullopt;
@@ -194,10 +200,9 @@ std::optional<Bound> bind(const MatmulArguments& a, const Tensor& result) {
 }
 
 Bound bind_for_questions(const MatmulArguments& a, const Tensor& result) {
-  Bound bound{.product = must_bind(a, result)};
-  add_device(bound);
-  if (!is_empty(bound.product.problem) && bound.product.problem.nnzb > 0) add_plan(bound);
-  return bound;
+  Product product = must_bind(a, result);
+  const bool launches = !is_empty(product.problem) && product.problem.nnzb > 0;
+  return bind_to_plan(std::move(product), launches);
 }
 
 RowOrderCopies add_row_orders(Bound& bound, const std::vector<const Variant*>& variants) {

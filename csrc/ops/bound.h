@@ -20,6 +20,9 @@ struct Bound {
   std::shared_ptr<FrozenCopy> transposed;  // the plan's, where the problem is transposed
 };
 
+// Adds device, stream and, if it is wanted, the plan, whose first look at a pattern checks it.
+Bound bind_to_plan(Product product, bool wants_plan);
+
 // nullopt: nothing to launch, `result` is written already (or has no elements).
 std::optional<Bound> bind(const MatmulArguments& arguments, const Tensor& result);
 

@@ -43,6 +43,24 @@ Tensor densified(const Problem& p, const Launch& l) {
                      torch_dtype(p.dtype), *l.device);
 }
 
+Status mm_rows(const Problem& p, const Launch& l, int64_t batch, int64_t first, int64_t rows,
+               void* product) {
+  return guarded([&] {
+    const int64_t row = p.c_layout == Layout::kRowMajor ? p.ldc : 1;
+    const Layout turned = p.b_layout == Layout::kRowMajor ? Layout::kColMajor : Layout::kRowMajor;
+    const Tensor c = matrix_view(l.c, batch * p.c_batch_stride + first * row, rows, p.n, p.c_layout,
+                                 p.ldc, p.dtype, *l.device);
+    const Tensor b =
+        matrix_view(l.b, batch * p.b_batch_stride, p.n, p.k, turned, p.ldb, p.dtype, *l.device);
+    const Tensor out =
+        matrix_view(product, 0, rows, p.k, Layout::kRowMajor, p.k, p.dtype, *l.device);
+    StableIValue stack[3] = {torch::stable::detail::from(c), torch::stable::detail::from(b),
+                             torch::stable::detail::from(out)};
+    TORCH_ERROR_CODE_CHECK(torch_call_dispatcher("aten::mm", "out", stack, TORCH_ABI_VERSION));
+    static_cast<void>(torch::stable::detail::to<Tensor>(stack[0]));
+  });
+}
+
 Status mm_into_c(const Tensor& a, const Problem& p, const Launch& l) {
   return guarded([&] {
     for (int64_t batch = 0; batch < p.batch; ++batch) {

@@ -18,6 +18,11 @@ Tensor densified(const Problem& problem, const Launch& launch);
 // torch's own precision settings and current stream hold.
 Status mm_into_c(const Tensor& a, const Problem& problem, const Launch& launch);
 
+// Rows [first, first + rows) of C * B^T for one matrix of a sampled product's batch through
+// aten::mm.out, into `product`: row-major and contiguous, rows x k.
+Status mm_rows(const Problem& problem, const Launch& launch, int64_t batch, int64_t first,
+               int64_t rows, void* product);
+
 // Runs `call`; what it throws becomes a Status.
 Status guarded(const std::function<void()>& call);
 

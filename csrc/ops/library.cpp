@@ -4,6 +4,7 @@
 #include "ops/bound.h"
 #include "ops/matmul.h"
 #include "ops/race.h"
+#include "ops/sampled_matmul.h"
 
 namespace sparse_autotune {
 namespace {
@@ -38,6 +39,31 @@ Tensor bsr_matmul_legality(SPARSE_AUTOTUNE_PRODUCT_PARAMETERS) {
   return text_tensor(legality_text(SPARSE_AUTOTUNE_PRODUCT_ARGUMENTS));
 }
 
+#define SPARSE_AUTOTUNE_SAMPLED_PARAMETERS                                              \
+  Tensor crow_indices, Tensor col_indices, int64_t rows, int64_t cols, int64_t block_m, \
+      int64_t block_k, Tensor x, Tensor y, bool allow_tf32, bool deterministic,         \
+      std::optional<std::string> variant
+#define SPARSE_AUTOTUNE_SAMPLED_ARGUMENTS                                                     \
+  SampledArguments {                                                                          \
+    crow_indices, col_indices, rows, cols, block_m, block_k, x, y, allow_tf32, deterministic, \
+        variant                                                                               \
+  }
+
+Tensor bsr_sampled_matmul(SPARSE_AUTOTUNE_SAMPLED_PARAMETERS) {
+  return sampled_matmul(SPARSE_AUTOTUNE_SAMPLED_ARGUMENTS);
+}
+
+Tensor bsr_sampled_matmul_race(SPARSE_AUTOTUNE_SAMPLED_PARAMETERS,
+                               std::optional<std::string> variants, int64_t rounds, double budget_s,
+                               bool eliminate, bool save) {
+  return text_tensor(
+      race_text(SPARSE_AUTOTUNE_SAMPLED_ARGUMENTS, {variants, rounds, budget_s, eliminate, save}));
+}
+
+Tensor bsr_sampled_matmul_legality(SPARSE_AUTOTUNE_SAMPLED_PARAMETERS) {
+  return text_tensor(legality_text(SPARSE_AUTOTUNE_SAMPLED_ARGUMENTS));
+}
+
 void bsr_prepare(Tensor crow_indices, Tensor col_indices, int64_t rows, int64_t cols,
                  int64_t block_m, int64_t block_k) {
   if (block_m <= 0 || block_k <= 0 || rows % block_m != 0 || cols % block_k != 0) {
@@ -52,6 +78,11 @@ void bsr_prepare(Tensor crow_indices, Tensor col_indices, int64_t rows, int64_t 
   "int activation=0, bool frozen=False, bool allow_tf32=False, bool deterministic=False, " \
   "str? variant=None"
 
+#define SPARSE_AUTOTUNE_SAMPLED_SCHEMA                                                    \
+  "Tensor crow_indices, Tensor col_indices, SymInt rows, SymInt cols, int block_m, "      \
+  "int block_k, Tensor x, Tensor y, *, bool allow_tf32=False, bool deterministic=False, " \
+  "str? variant=None"
+
 STABLE_TORCH_LIBRARY(sparse_autotune, library) {
   library.def("bsr_matmul(" SPARSE_AUTOTUNE_PRODUCT_SCHEMA ") -> Tensor");
   library.def("bsr_matmul_out(" SPARSE_AUTOTUNE_PRODUCT_SCHEMA ", Tensor(a!) out) -> ()");
@@ -59,6 +90,11 @@ STABLE_TORCH_LIBRARY(sparse_autotune, library) {
               ", str? variants=None, int rounds=0, float budget_s=0., bool eliminate=True, "
               "bool save=True, Tensor? out=None) -> Tensor");
   library.def("bsr_matmul_legality(" SPARSE_AUTOTUNE_PRODUCT_SCHEMA ") -> Tensor");
+  library.def("bsr_sampled_matmul(" SPARSE_AUTOTUNE_SAMPLED_SCHEMA ") -> Tensor");
+  library.def("bsr_sampled_matmul_race(" SPARSE_AUTOTUNE_SAMPLED_SCHEMA
+              ", str? variants=None, int rounds=0, float budget_s=0., bool eliminate=True, "
+              "bool save=True) -> Tensor");
+  library.def("bsr_sampled_matmul_legality(" SPARSE_AUTOTUNE_SAMPLED_SCHEMA ") -> Tensor");
   library.def(
       "bsr_prepare(Tensor crow_indices, Tensor col_indices, SymInt rows, SymInt cols, "
       "int block_m, int block_k) -> ()");
@@ -70,6 +106,9 @@ void register_all(torch::stable::detail::StableLibrary& library) {
   library.impl("bsr_matmul_out", TORCH_BOX(&bsr_matmul_out));
   library.impl("bsr_matmul_race", TORCH_BOX(&bsr_matmul_race));
   library.impl("bsr_matmul_legality", TORCH_BOX(&bsr_matmul_legality));
+  library.impl("bsr_sampled_matmul", TORCH_BOX(&bsr_sampled_matmul));
+  library.impl("bsr_sampled_matmul_race", TORCH_BOX(&bsr_sampled_matmul_race));
+  library.impl("bsr_sampled_matmul_legality", TORCH_BOX(&bsr_sampled_matmul_legality));
   library.impl("bsr_prepare", TORCH_BOX(&bsr_prepare));
 }
 

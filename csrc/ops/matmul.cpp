@@ -9,17 +9,20 @@
 #include "autotune/settings.h"
 #include "autotune/signature.h"
 #include "autotune/tuner.h"
-#include "ops/bound.h"
 
 namespace sparse_autotune {
 namespace {
 
 constexpr int64_t kAlignment = 256;  // of workspace and prepared copies
 
-std::string selector_of(const MatmulArguments& a) {
-  if (!a.variant.has_value()) return forced_variant();
-  if (a.variant->empty()) refuse("variant must be a name");
-  return *a.variant;
+std::string selector_of(const std::optional<std::string>& variant, Op op) {
+  if (variant.has_value()) {
+    if (variant->empty()) refuse("variant must be a name");
+    return *variant;
+  }
+  // A setting that forces a variant is about the operation that it computes.
+  const std::string forced = forced_variant();
+  return forced.empty() || serves(forced, op) ? forced : "";
 }
 
 // `forced` is the selector; empty leaves the choice to the tuner.
@@ -121,18 +124,20 @@ void launch(Bound& bound, const Decision& d) {
 }
 
 void run(const MatmulArguments& a, const Tensor& result) {
-  std::optional<Bound> bound = bind(a, result);
-  if (!bound) return;
-  const std::string forced = selector_of(a);
-  std::optional<Decision> decision;
-  if (forced.empty() && bound->plan != nullptr) {
-    decision = bound->plan->find(bound->product.problem, bound->generation);
-  }
-  if (!decision) decision = decide(*bound, forced);
-  launch(*bound, *decision);
+  if (std::optional<Bound> bound = bind(a, result)) serve(*bound, a.variant);
 }
 
 }  // namespace
+
+void serve(Bound& bound, const std::optional<std::string>& variant) {
+  const std::string forced = selector_of(variant, bound.product.problem.op);
+  std::optional<Decision> decision;
+  if (forced.empty() && bound.plan != nullptr) {
+    decision = bound.plan->find(bound.product.problem, bound.generation);
+  }
+  if (!decision) decision = decide(bound, forced);
+  launch(bound, *decision);
+}
 
 Tensor matmul(const MatmulArguments& a) {
   const std::vector<int64_t> sizes = result_sizes(a);

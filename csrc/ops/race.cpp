@@ -30,6 +30,39 @@ std::vector<const Variant*> entrants_of(const Bound& bound, const std::string& l
   return found;
 }
 
+std::string race_bound(Bound& bound, const RaceArguments& race) {
+  if (bound.is_capturing) refuse("a race cannot run while a CUDA graph is being captured");
+  bound.product.launch.device = bound.device;
+  RaceOptions options;
+  const Settings current = settings();
+  options.budget_s = race.budget_s > 0 ? race.budget_s : current.budget_s;
+  options.rounds = static_cast<int>(race.rounds);
+  options.eliminate = race.eliminate;
+  options.timing = current.timing;
+  options.tuning_bytes = current.tuning_bytes;
+  const auto entrants = entrants_of(bound, race.variants.value_or(""));
+  const RowOrderCopies orders = add_row_orders(bound, entrants);
+  const Record record = race_now(bound.product.problem, *bound.device, bound.product.launch,
+                                 entrants, options, race.save);
+  for (const auto& order : orders) {
+    if (order != nullptr) order->used_by(bound.product.launch.stream);
+  }
+  if (bound.transposed != nullptr) bound.transposed->used_by(bound.product.launch.stream);
+  return to_text(record);
+}
+
+std::string legality_of(const Bound& bound) {
+  const Problem& p = bound.product.problem;
+  std::string text;
+  for (const Variant* v : all_variants()) {
+    if (v->device() != p.device || v->op() != p.op) continue;
+    const Support support = legal(*v, p, *bound.device);
+    text +=
+        std::string(v->name()) + (support ? "\tok" : "\tunsupported\t" + support.reason()) + "\n";
+  }
+  return text;
+}
+
 }  // namespace
 
 std::string race_text(const MatmulArguments& a, const RaceArguments& race) {
@@ -41,39 +74,24 @@ std::string race_text(const MatmulArguments& a, const RaceArguments& race) {
   const bool direct = race.out.has_value() && bind_product(a, *race.out).has_value();
   const Tensor result = direct ? *race.out : make_result(a, sizes);
   std::optional<Bound> bound = bind(a, result);
-  if (!bound) return "";
-  if (bound->is_capturing) refuse("a race cannot run while a CUDA graph is being captured");
-  bound->product.launch.device = bound->device;
-  RaceOptions options;
-  const Settings current = settings();
-  options.budget_s = race.budget_s > 0 ? race.budget_s : current.budget_s;
-  options.rounds = static_cast<int>(race.rounds);
-  options.eliminate = race.eliminate;
-  options.timing = current.timing;
-  options.tuning_bytes = current.tuning_bytes;
-  const auto entrants = entrants_of(*bound, race.variants.value_or(""));
-  const RowOrderCopies orders = add_row_orders(*bound, entrants);
-  const Record record = race_now(bound->product.problem, *bound->device, bound->product.launch,
-                                 entrants, options, race.save);
-  for (const auto& order : orders) {
-    if (order != nullptr) order->used_by(bound->product.launch.stream);
-  }
-  if (bound->transposed != nullptr) bound->transposed->used_by(bound->product.launch.stream);
-  return to_text(record);
+  return bound ? race_bound(*bound, race) : "";
+}
+
+std::string race_text(const SampledArguments& a, const RaceArguments& race) {
+  const DeviceScope scope(a.x);
+  const Tensor result = make_sampled_result(a);
+  std::optional<Bound> bound = bind_sampled(a, result);
+  return bound ? race_bound(*bound, race) : "";
 }
 
 std::string legality_text(const MatmulArguments& a) {
   const DeviceScope scope(a.values);
-  const Tensor result = make_result(a, result_sizes(a));
-  const Bound bound = bind_for_questions(a, result);
-  std::string text;
-  for (const Variant* v : all_variants()) {
-    if (v->device() != bound.product.problem.device) continue;
-    const Support support = legal(*v, bound.product.problem, *bound.device);
-    text +=
-        std::string(v->name()) + (support ? "\tok" : "\tunsupported\t" + support.reason()) + "\n";
-  }
-  return text;
+  return legality_of(bind_for_questions(a, make_result(a, result_sizes(a))));
+}
+
+std::string legality_text(const SampledArguments& a) {
+  const DeviceScope scope(a.x);
+  return legality_of(bind_sampled_for_questions(a, make_sampled_result(a)));
 }
 
 }  // namespace sparse_autotune

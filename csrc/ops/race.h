@@ -5,6 +5,7 @@
 #include <string>
 
 #include "ops/arguments.h"
+#include "ops/sampled_arguments.h"
 
 namespace sparse_autotune {
 
@@ -14,12 +15,15 @@ struct RaceArguments {
   double budget_s = 0;                  // 0: the setting
   bool eliminate = true;
   bool save = true;
-  std::optional<Tensor> out;  // not written: its layout is that of the result
+  std::optional<Tensor> out;  // not written: its layout is that of the result; not when sampled
 };
 // The text of the race's record, or "" when there is nothing to race (an empty product).
 std::string race_text(const MatmulArguments& arguments, const RaceArguments& race);
+std::string race_text(const SampledArguments& arguments, const RaceArguments& race);
 
-// A line per variant of the operand's device: name \t ok, or name \t unsupported \t reason.
+// A line per variant of the operation on the operands' device: name \t ok, or
+// name \t unsupported \t reason.
 std::string legality_text(const MatmulArguments& arguments);
+std::string legality_text(const SampledArguments& arguments);
 
 }  // namespace sparse_autotune

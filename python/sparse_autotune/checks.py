@@ -1,8 +1,8 @@
 """The one place where user errors are raised.
 
 The operators refuse bad input without explaining it (C++ exceptions map differently from one torch
-to the next); `explain_matmul` and `explain_linear` then look at the same arguments and raise what a
-PyTorch user expects, naming the argument, the rule and the value:
+to the next); the functions `explain_…` then look at the same arguments and raise what a PyTorch
+user expects, naming the argument, the rule and the value:
 
 - ``TypeError``: not a tensor, wrong layout, wrong dtype;
 - ``ValueError``: wrong shape, wrong ``out``, bad index content, unknown activation, illegal
@@ -31,6 +31,8 @@ from .matrix_checks import (
     check_components,
     check_dense,
     check_indices,
+    check_value_dtype,
+    is_sparse_operand,
     kind,
 )
 
@@ -47,29 +49,51 @@ def explain_matmul(
     variant: Any = "auto",
 ) -> None:
     """Raises the reason why ``matmul`` refuses these arguments; returns when it knows none."""
-    if _is_sparse_operand(b) and not _is_sparse_operand(a):
-        raise TypeError(
-            "matmul multiplies a BSR matrix with a dense tensor, got the BSR matrix as b: "
-            "dense @ BSR is not supported yet; linear(x, weight) computes x @ weight.T"
-        )
+    if is_sparse_operand(b) and not is_sparse_operand(a):
+        _explain_right(a, b, bias, activation, out, variant)
+        return
     matrix = _matrix(a, "a")
     check_dense(b, "b")
     _check_same(matrix, {"b": b, "bias": bias, "out": out}, "a")
     if b.dim() == 0:
         raise ValueError("b must have at least 1 dimension, got a scalar")
     inner = b.shape[-2] if b.dim() > 1 else b.shape[0]
-    if inner != matrix.cols:
+    rows, cols = matrix.shape
+    if inner != cols:
         raise ValueError(
             f"the columns of a must match the {'rows' if b.dim() > 1 else 'elements'} of b: a has "
-            f"shape {(matrix.rows, matrix.cols)}, b {tuple(b.shape)}"
+            f"shape {(rows, cols)}, b {tuple(b.shape)}"
         )
-    _check_bias(bias, matrix.rows, "row of the result (a.shape[0])")
+    _check_bias(bias, rows, "row of the result (a.shape[0])")
     _check_activation(activation)
     if out is not None:
-        shape = (*b.shape[:-2], matrix.rows, b.shape[-1]) if b.dim() > 1 else (matrix.rows,)
+        shape = (*b.shape[:-2], rows, b.shape[-1]) if b.dim() > 1 else (rows,)
         _check_out(out, shape, {"a": matrix.values, "b": b, "bias": bias}, matrix)
-    _check_grad({"a": matrix.values, "b": b, "bias": bias, "out": out})
+        check_out_has_no_gradient({"a": matrix.values, "b": b, "bias": bias, "out": out})
     check_indices(matrix, "a")
+    _check_variant(a, b, bias, activation, variant, linear=False)
+
+
+def _explain_right(a: Any, b: Any, bias: Any, activation: Any, out: Any, variant: Any) -> None:
+    """`explain_matmul` with the block-sparse matrix as ``b``."""
+    matrix = _matrix(b, "b")
+    check_dense(a, "a")
+    _check_same(matrix, {"a": a, "bias": bias, "out": out}, "b")
+    if a.dim() == 0:
+        raise ValueError("a must have at least 1 dimension, got a scalar")
+    rows, cols = matrix.shape
+    if a.shape[-1] != rows:
+        raise ValueError(
+            f"the {'columns' if a.dim() > 1 else 'elements'} of a must match the rows of b: a has "
+            f"shape {tuple(a.shape)}, b {(rows, cols)}"
+        )
+    _check_bias(bias, cols, "column of the result (b.shape[1])")
+    _check_activation(activation)
+    if out is not None:
+        inputs = {"a": a, "b": matrix.values, "bias": bias}
+        _check_out(out, (*a.shape[:-1], cols), inputs, matrix, "b")
+        check_out_has_no_gradient({**inputs, "out": out})
+    check_indices(matrix, "b")
     _check_variant(a, b, bias, activation, variant, linear=False)
 
 
@@ -82,16 +106,51 @@ def explain_linear(
     _check_same(matrix, {"x": x, "bias": bias}, "weight")
     if x.dim() == 0:
         raise ValueError("x must have at least 1 dimension, got a scalar")
-    if x.shape[-1] != matrix.cols:
+    rows, cols = matrix.shape
+    if x.shape[-1] != cols:
         raise ValueError(
             "the last dimension of x must match the columns of weight (in_features): x has shape "
-            f"{tuple(x.shape)}, weight {(matrix.rows, matrix.cols)}"
+            f"{tuple(x.shape)}, weight {(rows, cols)}"
         )
-    _check_bias(bias, matrix.rows, "out feature (weight.shape[0])")
+    _check_bias(bias, rows, "out feature (weight.shape[0])")
     _check_activation(activation)
-    _check_grad({"x": x, "weight": matrix.values, "bias": bias})
     check_indices(matrix, "weight")
     _check_variant(weight, x, bias, activation, variant, linear=True)
+
+
+def explain_sampled_matmul(x: Any, y: Any, pattern: Any, variant: Any = "auto") -> None:
+    """Raises the reason why ``sampled_matmul`` refuses these; returns when it knows none."""
+    matrix = _matrix(pattern, "pattern")
+    for name, tensor in (("x", x), ("y", y)):
+        check_dense(tensor, name)
+        if tensor.device != matrix.values.device:
+            raise RuntimeError(
+                f"{name} must be on the device of pattern: pattern is on {matrix.values.device}, "
+                f"{name} on {tensor.device}"
+            )
+    check_value_dtype(x.dtype, "x")
+    if x.dtype != y.dtype:
+        raise TypeError(f"y must have the dtype of x: x has {x.dtype}, y {y.dtype}")
+    for name, tensor in (("x", x), ("y", y)):
+        if tensor.dim() < 2:
+            raise ValueError(
+                f"{name} must have at least 2 dimensions, got shape {tuple(tensor.shape)}"
+            )
+    shapes = f"x has shape {tuple(x.shape)}, y {tuple(y.shape)}"
+    if x.shape[:-2] != y.shape[:-2]:
+        raise ValueError(f"the leading dimensions of x and y must be equal: {shapes}")
+    if x.shape[-1] != y.shape[-2]:
+        raise ValueError(f"the columns of x must match the rows of y: {shapes}")
+    for name, rule, got, wanted in (
+        ("x", "rows", x.shape[-2], matrix.shape[0]),
+        ("y", "columns", y.shape[-1], matrix.shape[1]),
+    ):
+        if got != wanted:
+            raise ValueError(
+                f"{name} must have the {rule} of pattern: {shapes}, pattern {tuple(matrix.shape)}"
+            )
+    check_indices(matrix, "pattern")
+    _check_variant(x, y, None, None, variant, pattern=pattern)
 
 
 def frozen_values_changed(recorded: int, current: int) -> RuntimeError:
@@ -118,14 +177,6 @@ def unknown(argument: str, value: object, known: Iterable[str]) -> ValueError:
     near = difflib.get_close_matches(str(value), names, n=1)
     hint = f" (did you mean {near[0]!r}?)" if near else ""
     return ValueError(f"{argument} must be one of {', '.join(names)}; got {value!r}{hint}")
-
-
-def _is_sparse_operand(value: Any) -> bool:
-    from .bsr_tensor import BsrTensor
-
-    return isinstance(value, BsrTensor) or (
-        isinstance(value, Tensor) and value.layout == torch.sparse_bsr
-    )
 
 
 def _matrix(value: Any, name: str) -> Components:
@@ -166,28 +217,29 @@ def _check_activation(activation: Any) -> None:
         raise unknown("activation", activation, (name for name in ACTIVATIONS if name))
 
 
-def _check_grad(arguments: dict[str, Any]) -> None:
-    if not torch.is_grad_enabled():
-        return
+def check_out_has_no_gradient(arguments: dict[str, Any]) -> None:
+    """Raises RuntimeError where a derivative is wanted, forward or backward: `out` gets none."""
     for name, tensor in arguments.items():
-        if tensor is not None and tensor.requires_grad:
+        if not isinstance(tensor, Tensor):
+            continue
+        if torch.is_grad_enabled() and tensor.requires_grad:
             raise RuntimeError(
-                f"sparse_autotune has no backward yet, but {name} requires grad and grad mode is "
-                f"on: call it under torch.no_grad(), or detach {name}"
+                f"a product written to out has no backward, but {name} requires grad and grad "
+                f"mode is on: leave out away, call it under torch.no_grad(), or detach {name}"
             )
-
-
-def check_tangents(arguments: dict[str, Any]) -> None:
-    """Raises RuntimeError for a forward-mode derivative, which would be lost without a word."""
-    for name, tensor in arguments.items():
-        if isinstance(tensor, Tensor) and forward_ad.unpack_dual(tensor).tangent is not None:
+        if forward_ad._current_level >= 0 and forward_ad.unpack_dual(tensor).tangent is not None:
             raise RuntimeError(
-                f"sparse_autotune has no forward-mode derivative yet, but {name} carries a tangent"
+                "a product written to out has no forward-mode derivative, but "
+                f"{name} carries a tangent: leave out away"
             )
 
 
 def _check_out(
-    out: Tensor, shape: Sequence[int], inputs: dict[str, Any], matrix: Components
+    out: Tensor,
+    shape: Sequence[int],
+    inputs: dict[str, Any],
+    matrix: Components,
+    name: str = "a",
 ) -> None:
     if tuple(out.shape) != tuple(shape):
         raise ValueError(
@@ -205,13 +257,13 @@ def _check_out(
         )
     inputs = {
         **inputs,
-        "a.crow_indices": matrix.crow_indices,
-        "a.col_indices": matrix.col_indices,
+        f"{name}.crow_indices": matrix.crow_indices,
+        f"{name}.col_indices": matrix.col_indices,
     }
-    for name, tensor in inputs.items():
+    for argument, tensor in inputs.items():
         if tensor is not None and _may_overlap(out, tensor):
             raise RuntimeError(
-                f"out must not overlap an input, but its memory does overlap that of {name}"
+                f"out must not overlap an input, but its memory does overlap that of {argument}"
             )
 
 
@@ -252,13 +304,22 @@ def legality(
     activation: str | None = None,
     *,
     linear: bool = False,
+    pattern: Any = None,
 ) -> dict[str, str | None]:
-    """Why each variant of the operands' device may not run this product; None: it may."""
-    from .functional import operator_arguments  # functional needs this module
-    from .ops import bsr_matmul_legality
+    """Why each variant of the operands' device may not run this product; None: it may.
 
-    arguments, keywords = operator_arguments(a, b, bias, activation, linear=linear)
-    return parse_legality(bsr_matmul_legality(*arguments, **keywords))
+    With ``pattern`` it is ``sampled_matmul(a, b, pattern)``.
+    """
+    from .functional import operator_arguments, sampled_arguments  # functional needs this module
+    from .ops import bsr_matmul_legality, bsr_sampled_matmul_legality
+
+    if pattern is not None:
+        arguments, keywords = sampled_arguments(a, b, pattern)
+        answer = bsr_sampled_matmul_legality(*arguments, **keywords)
+    else:
+        arguments, keywords = operator_arguments(a, b, bias, activation, linear=linear)
+        answer = bsr_matmul_legality(*arguments, **keywords)
+    return parse_legality(answer)
 
 
 def parse_legality(text: Tensor) -> dict[str, str | None]:
@@ -268,7 +329,14 @@ def parse_legality(text: Tensor) -> dict[str, str | None]:
 
 
 def _check_variant(
-    a: Any, b: Tensor, bias: Tensor | None, activation: str | None, variant: Any, *, linear: bool
+    a: Any,
+    b: Tensor,
+    bias: Tensor | None,
+    activation: str | None,
+    variant: Any,
+    *,
+    linear: bool = False,
+    pattern: Any = None,
 ) -> None:
     """A forced variant or family that does not exist, or is not legal here."""
     if variant == "auto":
@@ -279,12 +347,18 @@ def _check_variant(
     if not built:
         names = [name for v in _tuner.variants() for name in (v["family"], v["name"])]
         raise unknown("variant", variant, ["auto", *dict.fromkeys(names)])
+    op = "matmul" if pattern is None else "sampled_matmul"
+    if all(v["op"] != op for v in built):
+        raise ValueError(
+            f"variant {variant!r} is not legal for this product: it computes {built[0]['op']}, "
+            f"not {op}"
+        )
     if all(v["device"] != b.device.type for v in built):
         raise ValueError(
             f"variant {variant!r} is not legal for this product: it runs on "
             f"{built[0]['device'].upper()} tensors, not on {b.device.type.upper()} tensors"
         )
-    reasons = legality(a, b, bias, activation, linear=linear)
+    reasons = legality(a, b, bias, activation, linear=linear, pattern=pattern)
     meant = {v["name"]: reasons[v["name"]] for v in built}
     if all(why is not None for why in meant.values()):
         each = "; ".join(f"{name}: {why}" for name, why in meant.items())

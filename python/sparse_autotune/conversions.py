@@ -49,15 +49,21 @@ def compress(blocks_per_row: Tensor) -> Tensor:
 def to_dense(matrix: Components) -> Tensor:
     """The dense tensor; reads the indices and raises ValueError if they are not BSR's."""
     check_indices(matrix)
-    crow, col, values, rows, cols = matrix
+    crow, col, values, rows, cols = matrix[:5]
     nnzb, block_m, block_k = values.shape
     grid = (rows // block_m, cols // block_k)
-    row_indices = torch.repeat_interleave(
-        torch.arange(grid[0], device=values.device), crow.diff(), output_size=nnzb
-    )
     blocks = torch.zeros(*grid, block_m, block_k, dtype=values.dtype, device=values.device)
-    blocks = blocks.index_put((row_indices, col.long()), values)
-    return blocks.transpose(1, 2).reshape(rows, cols)
+    blocks = blocks.index_put((block_rows(crow, nnzb), col.long()), values)
+    dense = blocks.transpose(1, 2).reshape(rows, cols)
+    return dense.t().contiguous() if matrix.transposed else dense
+
+
+def block_rows(crow_indices: Tensor, nnzb: int) -> Tensor:
+    """(nnzb,): the block row of each stored block."""
+    count = crow_indices.shape[0] - 1
+    return torch.repeat_interleave(
+        torch.arange(count, device=crow_indices.device), crow_indices.diff(), output_size=nnzb
+    )
 
 
 def from_scipy(matrix: Any) -> Components:
@@ -98,11 +104,11 @@ def from_scipy(matrix: Any) -> Components:
 
 
 def to_scipy(matrix: Components) -> scipy.sparse.bsr_array:
-    """A copy on the CPU as ``scipy.sparse.bsr_array``."""
+    """A copy on the CPU as ``scipy.sparse.bsr_array``, of a transpose too."""
     import scipy.sparse
 
     check_indices(matrix)
-    crow, col, values, rows, cols = matrix
+    crow, col, values, rows, cols = matrix[:5]
     if values.dtype not in (torch.float32, torch.float64):
         raise TypeError(
             f"SciPy has no sparse matrices of {values.dtype}: use .to(torch.float32).to_scipy()"
@@ -110,4 +116,5 @@ def to_scipy(matrix: Components) -> scipy.sparse.bsr_array:
     data, indices, indptr = (
         tensor.detach().to("cpu", copy=True).numpy() for tensor in (values, col, crow)
     )
-    return scipy.sparse.bsr_array((data, indices, indptr), shape=(rows, cols))
+    stored = scipy.sparse.bsr_array((data, indices, indptr), shape=(rows, cols))
+    return stored.T.copy() if matrix.transposed else stored

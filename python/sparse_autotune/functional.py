@@ -1,4 +1,4 @@
-"""`matmul` and `linear`: from arguments to operators, on the shortest path.
+"""`matmul`, `linear` and `sampled_matmul`: from arguments to operators, on the shortest path.
 
 A valid call pays for no check in Python: the operators refuse what would touch memory they must
 not, and only then `checks` looks for the reason.
@@ -6,99 +6,87 @@ not, and only then `checks` looks for the reason.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd import forward_ad
 
-from . import _tuner, checks
-from .bsr_tensor import BsrTensor, Known
-from .matrix_checks import bsr_components, check_components
-from .ops import bsr_matmul, bsr_matmul_out
+from . import bsr_tensor, checks
+from .autograd import Form, SampleForm, product, sampled
+from .bsr_tensor import BsrTensor
+from .compiling import unwatched, watched_native
+from .launching import launched
+from .matrix_checks import bsr_components, is_sparse_operand
+from .ops import bsr_matmul_out
 from .precision import allow_tf32, deterministic
 
-_is_grad_enabled = torch.is_grad_enabled
 _is_compiling = torch.compiler.is_dynamo_compiling
-_dispatch_modes = torch._C._len_torch_dispatch_stack
-_is_tracing = torch._C._is_tracing
-_profiler_enabled = torch.autograd._profiler_enabled
-_LAUNCHED, _MOVED = _tuner.Launcher.LAUNCHED, _tuner.Launcher.MOVED
 
 
 def matmul(
     a: Tensor | BsrTensor,
-    b: Tensor,
+    b: Tensor | BsrTensor,
     *,
     bias: Tensor | None = None,
     activation: str | None = None,
     out: Tensor | None = None,
     variant: str = "auto",
 ) -> Tensor:
-    """The product of a block-sparse matrix with a dense one, ``activation(a @ b + bias)``.
+    """The product of a block-sparse matrix and a dense one, ``activation(a @ b + bias)``.
 
-    The first call with a new kind of problem races every variant that is legal for it and
-    remembers the winner (see ``settings``). Half types accumulate in float32.
+    Either operand may be the block-sparse one, and it may be a transpose (``a.t()``); the dense one
+    is neither copied nor transposed. The first call with a new kind of problem races every variant
+    that is legal for it and remembers the winner (see ``settings``). Half types accumulate in
+    float32. Differentiable, to any order, in the dense operand, the stored blocks and ``bias``; the
+    gradients come from block-sparse products too.
 
     Args:
-        a: (m, k) ``torch.sparse_bsr`` tensor or `BsrTensor`; float16, bfloat16, float32, float64.
+        a: (m, k) `BsrTensor`, ``torch.sparse_bsr`` tensor or transpose of one
+            (``torch.sparse_bsc``); float16, bfloat16, float32, float64. With the block-sparse
+            matrix as ``b``: (m, k), (..., m, k) or (k,), strided.
         b: (k, n), (..., k, n) or (k,), strided, the dtype and device of ``a``. Row-major and
-            column-major matrices are read in place, others are copied.
-        bias: (m,), one value per row of the result.
+            column-major matrices are read in place, others are copied. Or, with a dense ``a``, the
+            (k, n) block-sparse matrix.
+        bias: (m,), one value per row of the result; with the block-sparse matrix as ``b`` (n,), one
+            per column.
         activation: "relu", "gelu", "gelu_tanh" or "silu".
         out: written instead of a new tensor; any strides. Never resized, and its memory may not
-            overlap an input's.
-        variant: "auto", a family ("simt"), or one variant ("simt/rows16").
+            overlap an input's. Not differentiable.
+        variant: "auto", a family ("simt"), or one variant ("simt/rows16"). Gradients choose theirs.
 
     Returns:
-        (m, n), (..., m, n) or (m,), contiguous unless ``out`` is given.
+        (m, n), (..., m, n), (m,) or (n,), contiguous unless ``out`` is given.
 
     Raises:
         TypeError: an argument has a wrong type, layout or dtype.
         ValueError: shapes disagree, the indices break a rule of BSR, ``out`` does not fit, the
             activation is unknown, the variant is unknown or not legal here.
-        RuntimeError: devices differ, ``out`` overlaps, an input requires grad in grad mode.
+        RuntimeError: devices differ, ``out`` overlaps, ``out`` is given where gradients are wanted,
+            a frozen matrix requires grad.
     """
+    if _is_compiling():
+        return _traced(a, b, bias, activation, out, variant, linear=False)
     if type(a) is BsrTensor and bias is activation is out is None and variant == "auto":
-        result = _launched(a, b)
+        result = launched(a, b)
         if result is not None:
             return result
+    if watched_native(a, b):
+        return unwatched(matmul, a, b, bias=bias, activation=activation, out=out, variant=variant)
     try:
-        crow, col, values, rows, cols, frozen = _components(a, "a")
-        if _is_grad_enabled() and (
-            values.requires_grad or b.requires_grad or (bias is not None and bias.requires_grad)
-        ):
-            raise RuntimeError("matmul has no backward yet")
-        if forward_ad._current_level >= 0:
-            checks.check_tangents({"a": values, "b": b, "bias": bias, "out": out})
-        if (
-            out is None
-            and activation is None
-            and variant == "auto"
-            and not frozen
-            and not deterministic()
-            and (values.dtype is not torch.float32 or not allow_tf32(values))
-        ):
-            return bsr_matmul(crow, col, values, rows, cols, b, bias)
-        keywords = {
-            "activation": checks.ACTIVATIONS[activation],
-            "frozen": frozen,
-            "allow_tf32": allow_tf32(values),
-            "deterministic": deterministic(),
-            "variant": None if variant == "auto" else variant,
-        }
+        sparse_right = is_sparse_operand(b) and not is_sparse_operand(a)
+        if sparse_right:
+            tensors, form = _operands(b, "b", a, True, activation, variant)
+        else:
+            tensors, form = _operands(a, "a", b, False, activation, variant)
         if out is None:
-            return bsr_matmul(crow, col, values, rows, cols, b, bias, **keywords)
-        if _is_grad_enabled() and out.requires_grad:
-            raise RuntimeError("matmul has no backward yet")
+            return product(*tensors, bias, form)
+        checks.check_out_has_no_gradient({**_named(a, b), "bias": bias, "out": out})
         if out.is_neg():  # torch's fallback for those misreads an operator that returns nothing
             raise ValueError("out is a lazily negated view")
-        bsr_matmul_out(crow, col, values, rows, cols, b, bias, **keywords, out=out)
+        _write(tensors, bias, form, out)
     except Exception:
         checks.explain_matmul(a, b, bias, activation, out, variant)
         raise
-    # The operator writes behind autograd's back: saved tensors must notice.
-    torch.autograd.graph.increment_version(out)
     return out
 
 
@@ -112,11 +100,11 @@ def linear(
 ) -> Tensor:
     """A linear layer with a block-sparse weight, ``activation(x @ weight.T + bias)``.
 
-    Neither ``x`` nor the result is copied or transposed.
+    Neither ``x`` nor the result is copied or transposed. Differentiable as `matmul`.
 
     Args:
         x: (..., in_features), strided, the dtype and device of ``weight``.
-        weight: (out_features, in_features) ``torch.sparse_bsr`` tensor or `BsrTensor`.
+        weight: (out_features, in_features) `BsrTensor`, ``torch.sparse_bsr`` tensor or transpose.
         bias: (out_features,).
         activation: "relu", "gelu", "gelu_tanh" or "silu".
         variant: "auto", a family, or one variant, as in `matmul`.
@@ -127,132 +115,177 @@ def linear(
     Raises:
         TypeError, ValueError, RuntimeError: as `matmul`.
     """
+    if _is_compiling():
+        return _traced(x, weight, bias, activation, None, variant, linear=True)
+    if watched_native(weight):
+        return unwatched(linear, x, weight, bias, activation=activation, variant=variant)
     try:
-        crow, col, values, rows, cols, frozen = _components(weight, "weight")
-        if _is_grad_enabled() and (
-            values.requires_grad or x.requires_grad or (bias is not None and bias.requires_grad)
-        ):
-            raise RuntimeError("linear has no backward yet")
-        if forward_ad._current_level >= 0:
-            checks.check_tangents({"x": x, "weight": values, "bias": bias})
-        return bsr_matmul(
-            crow,
-            col,
-            values,
-            rows,
-            cols,
-            x,
-            bias,
-            sparse_right=True,
-            transpose=True,
-            activation=checks.ACTIVATIONS[activation],
-            frozen=frozen,
-            allow_tf32=allow_tf32(values),
-            deterministic=deterministic(),
-            variant=None if variant == "auto" else variant,
-        )
+        tensors, form = _operands(weight, "weight", x, True, activation, variant, linear=True)
+        return product(*tensors, bias, form)
     except Exception:
         checks.explain_linear(x, weight, bias, activation, variant)
         raise
 
 
-def _launched(a: BsrTensor, b: Tensor) -> Tensor | None:
-    """``a @ b`` without the dispatcher, where a plan remembers how; None: the operator's work.
+def sampled_matmul(
+    x: Tensor, y: Tensor, pattern: Tensor | BsrTensor, *, variant: str = "auto"
+) -> BsrTensor:
+    """The blocks of ``x @ y`` that a block-sparse matrix stores, and no others (SDDMM).
 
-    Whoever listens to the dispatcher (autograd, transforms, compilers, tracers, profilers, modes)
-    must find the operator there, so this is for plain tensors in plain eager mode alone.
+    The gradient of a block-sparse operand's values is one. Differentiable, to any order, in ``x``
+    and ``y``. Half types accumulate in float32.
+
+    Args:
+        x: (m, n) or (..., m, n), strided; the products of leading dimensions are summed.
+        y: (n, k) or (..., n, k), the dtype, device and leading dimensions of ``x``.
+        pattern: (m, k) `BsrTensor`, ``torch.sparse_bsr`` tensor or transpose; its values are not
+            used, nor is their dtype.
+        variant: "auto", a family, or one variant.
+
+    Returns:
+        (m, k) on the indices of ``pattern``, with the plan of ``pattern`` where that is a
+        BsrTensor, and transposed where it is.
+
+    Raises:
+        TypeError: an argument has a wrong type, layout or dtype.
+        ValueError: shapes disagree, the indices break a rule of BSR, the variant is unknown or not
+            legal here.
+        RuntimeError: devices differ.
     """
-    known = a._launcher
-    if known is None:
-        known = a._launcher = _make_launcher(a)
-        if known is None:
-            return None
-    values = a._values
-    if (
-        _is_compiling()
-        or type(b) is not Tensor
-        or b.layout is not torch.strided
-        or b.is_neg()
-        or (_is_grad_enabled() and (b.requires_grad or values.requires_grad))
-        or _dispatch_modes()
-        or _is_tracing()
-        or _profiler_enabled()
-        or forward_ad._current_level >= 0
-    ):
-        return None
-    shape = b.shape
-    if len(shape) != 2:
-        return None
-    if a._frozen:
-        a.check_frozen()
-    launcher, on_cpu, _ = known
-    result = b.new_empty(a._rows, shape[1])
-    outcome = launcher.launch(
-        a._crow_indices,
-        a._col_indices,
-        values,
-        b,
-        result,
-        a._frozen,
-        not on_cpu and allow_tf32(values),
-        deterministic(),
-    )
-    if outcome == _LAUNCHED:
-        return result
-    if outcome == _MOVED:
-        a._launcher = None
-    return None
-
-
-def _make_launcher(a: BsrTensor) -> Known | None:
-    """What `_launched` needs; None for tensors without memory or a version counter to look at.
-
-    ``tensor.data = other`` gives a tensor other memory, of another dtype perhaps, and no counter
-    shows it. The aliases keep the memory that the launcher knows: while the tensors still lie at
-    its addresses, it is theirs.
-    """
-    parts = a._parts()
-    tensors = parts[:3]
-    device = a._values.device
-    if device.type not in ("cpu", "cuda") or any(
-        t.is_inference() or type(t) not in (Tensor, torch.nn.Parameter) or not t.is_contiguous()
-        for t in tensors
-    ):
-        return None
+    if not _is_compiling() and watched_native(pattern):
+        return unwatched(sampled_matmul, x, y, pattern, variant=variant)
     try:
-        check_components(parts)
-    except (TypeError, ValueError, RuntimeError):
-        return None  # the operator refuses them, and `checks` says why
-    if tuple(a._values.shape[1:]) != a._block_size:
-        return None
-    exchange_api = getattr(Tensor, "__dlpack_c_exchange_api__", None)
-    if exchange_api is None:
-        return None  # an older torch than those that this was tried with
-    crow, col, values = aliases = tuple(t.detach() for t in tensors)
-    launcher = _tuner.Launcher(exchange_api, crow, col, values, a._rows, a._cols)
-    return launcher, device.type == "cpu", aliases
+        crow, col, values, rows, cols, transposed = bsr_components(pattern, "pattern")
+        _, block_m, block_k = values.shape
+        form = SampleForm(
+            rows,
+            cols,
+            block_m,
+            block_k,
+            allow_tf32(x),
+            deterministic(),
+            None if variant == "auto" else variant,
+        )
+        left, right = (y.mT, x.mT) if transposed else (x, y)
+        result = sampled(crow, col, left, right, form)
+    except Exception:
+        if not _is_compiling():
+            checks.explain_sampled_matmul(x, y, pattern, variant)
+        raise
+    if type(pattern) is BsrTensor:
+        return pattern._with(crow, col, result)
+    stored = BsrTensor(crow, col, result, (rows, cols))
+    return stored.t() if transposed else stored
 
 
-class _Parts(NamedTuple):
-    crow_indices: Tensor
-    col_indices: Tensor
-    values: Tensor
-    rows: int
-    cols: int
-    frozen: bool
+def _operands(
+    sparse: Any,
+    name: str,
+    dense: Any,
+    sparse_right: bool,
+    activation: str | None,
+    variant: str,
+    *,
+    linear: bool = False,
+) -> tuple[tuple[Tensor, Tensor, Tensor, Tensor], Form]:
+    """What `product` takes but for the bias."""
+    if type(sparse) is BsrTensor:
+        crow, col, values = sparse._crow_indices, sparse._col_indices, sparse._values
+        rows, cols, transposed = sparse._rows, sparse._cols, sparse._transposed
+        frozen = sparse._frozen
+        if frozen and not _is_compiling():
+            sparse.check_frozen()
+    else:
+        crow, col, values, rows, cols, transposed = bsr_components(sparse, name)
+        frozen = False
+    form = Form(
+        rows,
+        cols,
+        sparse_right,
+        transposed != linear,
+        frozen,
+        allow_tf32(values),
+        deterministic(),
+        checks.ACTIVATIONS[activation],
+        None if variant == "auto" else variant,
+    )
+    return (crow, col, values, dense), form
 
 
-def _components(a: Any, name: str) -> _Parts | tuple[Tensor, Tensor, Tensor, int, int, bool]:
-    if type(a) is BsrTensor:
-        if a._frozen:
-            a.check_frozen()
-        return a._crow_indices, a._col_indices, a._values, a._rows, a._cols, a._frozen
-    return _Parts(*bsr_components(a, name), False)
+def linear_form(values: Tensor, rows: int, cols: int, frozen: bool) -> Form:
+    """The form of ``linear`` with a (rows, cols) weight."""
+    return Form(
+        rows,
+        cols,
+        sparse_right=True,
+        transpose=True,
+        frozen=frozen,
+        allow_tf32=allow_tf32(values),
+        deterministic=deterministic(),
+    )
+
+
+def _traced(
+    a: Any,
+    b: Any,
+    bias: Tensor | None,
+    activation: str | None,
+    out: Tensor | None,
+    variant: str,
+    *,
+    linear: bool,
+) -> Tensor:
+    """What Dynamo sees of `matmul` and `linear`: straight to the operators.
+
+    What it cannot look at is left to eager mode: whether frozen values changed, and the content of
+    the indices, which each run of the compiled code checks as any product does.
+    """
+    if linear or (type(b) is BsrTensor and type(a) is not BsrTensor):
+        tensors, form = _operands(b, "b", a, True, activation, variant, linear=linear)
+    else:
+        tensors, form = _operands(a, "a", b, False, activation, variant)
+    if out is None:
+        return product(*tensors, bias, form)
+    _write(tensors, bias, form, out)
+    return out
+
+
+def _write(
+    tensors: tuple[Tensor, Tensor, Tensor, Tensor], bias: Tensor | None, form: Form, out: Tensor
+) -> None:
+    crow, col, values, dense = tensors
+    bsr_matmul_out(
+        crow,
+        col,
+        values,
+        form.rows,
+        form.cols,
+        dense,
+        bias,
+        sparse_right=form.sparse_right,
+        transpose=form.transpose,
+        activation=form.activation,
+        frozen=form.frozen,
+        allow_tf32=form.allow_tf32,
+        deterministic=form.deterministic,
+        variant=form.variant,
+        out=out,
+    )
+    # The operator writes behind autograd's back: saved tensors must notice.
+    torch.autograd.graph.increment_version(out)
+
+
+def _named(a: Any, b: Any) -> dict[str, Any]:
+    """The tensors of two operands that may carry a gradient, by the name of the argument."""
+    return {
+        name: operand._values if type(operand) is BsrTensor else operand
+        for name, operand in (("a", a), ("b", b))
+    }
 
 
 def operator_arguments(
     a: Tensor | BsrTensor,
-    b: Tensor,
+    b: Tensor | BsrTensor,
     bias: Tensor | None = None,
     activation: str | None = None,
     *,
@@ -262,13 +295,32 @@ def operator_arguments(
 
     Used by whatever asks about a product without computing it: `variants`, `tune`, `benchmark`.
     """
-    crow, col, values, rows, cols, frozen = _components(a, "weight" if linear else "a")
+    if is_sparse_operand(b) and not is_sparse_operand(a):
+        tensors, form = _operands(b, "b", a, True, activation, "auto")
+    else:
+        name = "weight" if linear else "a"
+        tensors, form = _operands(a, name, b, linear, activation, "auto", linear=linear)
+    crow, col, values, dense = tensors
     keywords = {
-        "sparse_right": linear,
-        "transpose": linear,
-        "activation": checks.ACTIVATIONS[activation],
-        "frozen": frozen,
-        "allow_tf32": allow_tf32(values),
-        "deterministic": deterministic(),
+        "sparse_right": form.sparse_right,
+        "transpose": form.transpose,
+        "activation": form.activation,
+        "frozen": form.frozen,
+        "allow_tf32": form.allow_tf32,
+        "deterministic": form.deterministic,
     }
-    return (crow, col, values, rows, cols, b, bias), keywords
+    return (crow, col, values, form.rows, form.cols, dense, bias), keywords
+
+
+def sampled_arguments(
+    x: Tensor, y: Tensor, pattern: Tensor | BsrTensor
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """The operators' arguments for ``sampled_matmul(x, y, pattern)``, but for the variant."""
+    crow, col, values, rows, cols, transposed = bsr_components(pattern, "pattern")
+    block_m, block_k = values.shape[1:]
+    left, right = (y.mT, x.mT) if transposed else (x, y)
+    keywords = {"allow_tf32": allow_tf32(x), "deterministic": deterministic()}
+    return (crow, col, rows, cols, block_m, block_k, left, right), keywords
+
+
+bsr_tensor._matmul = matmul

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 from torch import Tensor
 
-from . import _tuner
+from . import _tuner, checks
+from .matrix_checks import Components, check_indices
+from .ops import bsr_prepare
+
+_Self = TypeVar("_Self", bound="Kept")
 
 
 class PlanOwner:
@@ -32,3 +36,81 @@ def at_end_of(thing: Any, call: Callable[..., None], *args: int) -> weakref.fina
     end = weakref.finalize(thing, call, *args)
     end.atexit = False  # a process that ends needs no cleaning
     return end
+
+
+class Kept:
+    """A matrix for which the library keeps a plan and, while it is frozen, copies of its values."""
+
+    __slots__ = ("__weakref__", "_drop_copies", "_frozen", "_frozen_version")
+
+    _values: Tensor
+
+    def _parts(self) -> Components:
+        raise NotImplementedError
+
+    def _start_thawed(self) -> None:
+        self._frozen = False
+        self._frozen_version: int | None = None
+        self._drop_copies: weakref.finalize[..., Any] | None = None
+
+    def prepare(self: _Self) -> _Self:
+        """Checks the indices and builds the plan now, rather than in the first product.
+
+        Call it before capturing a CUDA graph. Returns self.
+
+        Raises:
+            ValueError: the indices are not those of a BSR matrix.
+        """
+        parts = self._parts()
+        try:
+            bsr_prepare(*parts[:2], *parts[3:5], *parts.values.shape[1:])
+        except RuntimeError:
+            check_indices(parts)
+            raise
+        return self
+
+    def invalidate(self: _Self) -> _Self:
+        """Forgets the plan and copies of this matrix. Returns self.
+
+        In-place edits are noticed by themselves, except those of tensors made under
+        ``torch.inference_mode`` and writes that bypass torch's version counters.
+        """
+        parts = self._parts()
+        _tuner.drop_plan(parts.crow_indices.data_ptr(), parts.col_indices.data_ptr())
+        _tuner.drop_frozen(parts.values.data_ptr())
+        return self
+
+    def freeze(self: _Self) -> _Self:
+        """Promises, in place, that ``values`` will not change until `thaw`. Returns self.
+
+        Variants may then keep a converted copy of them. A change that torch's version counter shows
+        raises RuntimeError at the next product; ``.data``, raw writes and tensors made under
+        ``torch.inference_mode`` show none.
+
+        Raises:
+            RuntimeError: the values require grad.
+        """
+        checks.check_freezable(self._values)
+        version = None if self._values.is_inference() else self._values._version
+        if self._frozen and (version is None or version != self._frozen_version):
+            self.thaw()  # a new promise, about values that changed or may have
+        if self._drop_copies is None:
+            pointer = self._values.data_ptr()
+            self._drop_copies = at_end_of(self, _tuner.drop_frozen, pointer)
+        self._frozen_version = version
+        self._frozen = True
+        return self
+
+    def thaw(self: _Self) -> _Self:
+        """Takes `freeze` back and drops the copies, in place. Returns self."""
+        self._frozen = False
+        self._frozen_version = None
+        if self._drop_copies is not None:
+            self._drop_copies()
+            self._drop_copies = None
+        return self
+
+    def check_frozen(self) -> None:
+        """Raises RuntimeError if the values changed since `freeze`."""
+        if self._frozen_version is not None and self._values._version != self._frozen_version:
+            raise checks.frozen_values_changed(self._frozen_version, self._values._version)

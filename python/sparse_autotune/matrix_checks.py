@@ -20,18 +20,23 @@ _NOT_BSR = {
     torch.sparse_coo: "a COO",
     torch.sparse_csr: "a CSR",
     torch.sparse_csc: "a CSC",
-    torch.sparse_bsc: "a BSC",
 }
 
 
 class Components(NamedTuple):
-    """What the operators take for a sparse operand."""
+    """What the operators take for a sparse operand: a stored matrix or its transpose."""
 
     crow_indices: Tensor
     col_indices: Tensor
     values: Tensor
     rows: int
     cols: int
+    transposed: bool = False
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """That of the operand, which may be the stored matrix's transpose."""
+        return (self.cols, self.rows) if self.transposed else (self.rows, self.cols)
 
 
 def block_shape(block_size: int | Sequence[int], name: str = "block_size") -> tuple[int, int]:
@@ -79,7 +84,7 @@ def check_value_dtype(dtype: torch.dtype, name: str) -> None:
 def check_components(parts: Components, name: str = "") -> None:
     """The O(1) rules of a BSR matrix: types, dtypes, devices, shapes. No element is read."""
     prefix = f"{name}." if name else ""
-    crow, col, values, rows, cols = parts
+    crow, col, values, rows, cols = parts[:5]
     for tensor, argument in ((crow, "crow_indices"), (col, "col_indices"), (values, "values")):
         if not isinstance(tensor, Tensor):
             raise TypeError(f"{prefix}{argument} must be a torch.Tensor, got {kind(tensor)}")
@@ -141,7 +146,7 @@ def check_indices(parts: Components, name: str = "") -> None:
             is out of range; the columns of a block row are not strictly ascending.
     """
     prefix = f"{name}." if name else ""
-    crow, col, values, _, cols = parts
+    crow, col, values, _, cols = parts[:5]
     block_cols, nnzb = cols // values.shape[2], col.shape[0]
     if crow.is_meta:
         return
@@ -207,7 +212,10 @@ def check_keep(keep: Any, grid: tuple[int, int], device: torch.device) -> None:
 
 
 def bsr_components(a: Any, name: str) -> Components:
-    """The components of a BsrTensor or a ``torch.sparse_bsr`` tensor.
+    """The components of a BsrTensor, a ``torch.sparse_bsr`` tensor or one's transpose.
+
+    The transpose of a ``torch.sparse_bsr`` tensor is a ``torch.sparse_bsc`` tensor whose values are
+    transposed views of the blocks, so that undoing it copies nothing.
 
     Raises:
         TypeError: anything else; the message names the conversion.
@@ -215,7 +223,7 @@ def bsr_components(a: Any, name: str) -> Components:
     from .bsr_tensor import BsrTensor
 
     if isinstance(a, BsrTensor):
-        return Components(a._crow_indices, a._col_indices, a._values, a._rows, a._cols)
+        return a._parts()
     if not isinstance(a, Tensor):
         raise TypeError(
             f"{name} must be a torch.sparse_bsr tensor or a BsrTensor, got {kind(a)}"
@@ -226,7 +234,7 @@ def bsr_components(a: Any, name: str) -> Components:
             f"{name} must be a BSR matrix, got a dense tensor of shape {tuple(a.shape)}: convert "
             f"it with BsrTensor.from_dense({name}, block_size) or {name}.to_sparse_bsr(block_size)"
         )
-    if a.layout != torch.sparse_bsr:
+    if a.layout not in (torch.sparse_bsr, torch.sparse_bsc):
         raise TypeError(
             f"{name} must be a BSR matrix, got {_NOT_BSR.get(a.layout, 'a')} tensor "
             f"(layout {a.layout}): convert it with {name}.to_sparse_bsr(block_size)"
@@ -237,7 +245,19 @@ def bsr_components(a: Any, name: str) -> Components:
             f"{tuple(a.shape)}: multiply its matrices {name}[i] one at a time"
         )
     check_value_dtype(a.dtype, name)
-    return Components(a.crow_indices(), a.col_indices(), a.values(), a.shape[0], a.shape[1])
+    rows, cols = a.shape
+    if a.layout == torch.sparse_bsc:
+        return Components(a.ccol_indices(), a.row_indices(), a.values().mT, cols, rows, True)
+    return Components(a.crow_indices(), a.col_indices(), a.values(), rows, cols)
+
+
+def is_sparse_operand(value: Any) -> bool:
+    """Whether `bsr_components` would look into it rather than refuse its kind."""
+    from .bsr_tensor import BsrTensor
+
+    return isinstance(value, BsrTensor) or (
+        isinstance(value, Tensor) and value.layout in (torch.sparse_bsr, torch.sparse_bsc)
+    )
 
 
 def kind(value: Any) -> str:

@@ -1,10 +1,17 @@
-"""Loads the operator library; ``torch.ops.sparse_autotune`` exists once this is imported."""
+"""Loads the operator library; ``torch.ops.sparse_autotune`` exists once this is imported.
+
+Here too is what compilers and tracers need of each operator without running it: what its result is
+like. The results are contiguous whatever variant computes them, so this is exact. Nothing is
+measured and no plan is made while tracing.
+"""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import torch
+from torch import Tensor
 
 LIBRARY = Path(__file__).with_name("libsparse_autotune.so")
 torch.ops.load_library(str(LIBRARY))
@@ -14,4 +21,120 @@ bsr_matmul = torch.ops.sparse_autotune.bsr_matmul.default
 bsr_matmul_out = torch.ops.sparse_autotune.bsr_matmul_out.default
 bsr_matmul_race = torch.ops.sparse_autotune.bsr_matmul_race.default
 bsr_matmul_legality = torch.ops.sparse_autotune.bsr_matmul_legality.default
+bsr_sampled_matmul = torch.ops.sparse_autotune.bsr_sampled_matmul.default
+bsr_sampled_matmul_race = torch.ops.sparse_autotune.bsr_sampled_matmul_race.default
+bsr_sampled_matmul_legality = torch.ops.sparse_autotune.bsr_sampled_matmul_legality.default
 bsr_prepare = torch.ops.sparse_autotune.bsr_prepare.default
+bsr_sampled_matmul = torch.ops.sparse_autotune.bsr_sampled_matmul.default
+
+
+def _check_alike(values: Tensor, *others: Tensor | None) -> None:
+    present = [values, *(other for other in others if other is not None)]
+    devices, dtypes = ([getattr(t, name) for t in present] for name in ("device", "dtype"))
+    torch._check(
+        len(set(devices)) == 1, lambda: f"all tensors must be on one device, got {devices}"
+    )
+    torch._check(len(set(dtypes)) == 1, lambda: f"all must share one dtype, got {dtypes}")
+
+
+def _product_shape(
+    values: Tensor,
+    rows: int,
+    cols: int,
+    dense: Tensor,
+    bias: Tensor | None,
+    sparse_right: bool,
+    transpose: bool,
+) -> list[int]:
+    _check_alike(values, dense, bias)
+    inner, outer = (rows, cols) if transpose != sparse_right else (cols, rows)
+    shape = list(dense.shape)
+    axis = -1 if sparse_right or len(shape) == 1 else -2
+    torch._check(
+        shape[axis] == inner,
+        lambda: f"the inner dimensions of the product must agree, got {shape[axis]} and {inner}",
+    )
+    torch._check(
+        bias is None or list(bias.shape) == [outer],
+        lambda: f"bias must have one value per row of the product, {outer}",
+    )
+    shape[axis] = outer
+    return shape
+
+
+@torch.library.register_fake("sparse_autotune::bsr_matmul")
+def _fake_matmul(
+    crow_indices: Tensor,
+    col_indices: Tensor,
+    values: Tensor,
+    rows: int,
+    cols: int,
+    dense: Tensor,
+    bias: Tensor | None = None,
+    *,
+    sparse_right: bool = False,
+    transpose: bool = False,
+    **_: Any,
+) -> Tensor:
+    return dense.new_empty(_product_shape(values, rows, cols, dense, bias, sparse_right, transpose))
+
+
+@torch.library.register_fake("sparse_autotune::bsr_matmul_out")
+def _fake_matmul_out(
+    crow_indices: Tensor,
+    col_indices: Tensor,
+    values: Tensor,
+    rows: int,
+    cols: int,
+    dense: Tensor,
+    bias: Tensor | None = None,
+    *,
+    sparse_right: bool = False,
+    transpose: bool = False,
+    out: Tensor,
+    **_: Any,
+) -> None:
+    shape = _product_shape(values, rows, cols, dense, bias, sparse_right, transpose)
+    _check_alike(values, out)
+    torch._check(
+        list(out.shape) == shape,
+        lambda: f"out is never resized: it must have shape {shape}, got {list(out.shape)}",
+    )
+
+
+@torch.library.register_fake("sparse_autotune::bsr_sampled_matmul")
+def _fake_sampled_matmul(
+    crow_indices: Tensor,
+    col_indices: Tensor,
+    rows: int,
+    cols: int,
+    block_m: int,
+    block_k: int,
+    x: Tensor,
+    y: Tensor,
+    **_: Any,
+) -> Tensor:
+    _check_alike(x, y)
+    torch._check(
+        crow_indices.device == x.device,
+        lambda: f"all tensors must be on one device, got {crow_indices.device} and {x.device}",
+    )
+    torch._check(
+        x.shape[-1] == y.shape[-2],
+        lambda: f"the columns of x must match the rows of y, got {x.shape[-1]} and {y.shape[-2]}",
+    )
+    return x.new_empty(col_indices.shape[0], block_m, block_k)
+
+
+@torch.library.register_fake("sparse_autotune::bsr_matmul_race")
+@torch.library.register_fake("sparse_autotune::bsr_matmul_legality")
+@torch.library.register_fake("sparse_autotune::bsr_sampled_matmul_race")
+@torch.library.register_fake("sparse_autotune::bsr_sampled_matmul_legality")
+def _fake_text(crow_indices: Tensor, *_: Any, **__: Any) -> Tensor:
+    length = torch.library.get_ctx().new_dynamic_size()
+    return torch.empty(length, dtype=torch.uint8, device="cpu")
+
+
+@torch.library.register_fake("sparse_autotune::bsr_prepare")
+def _fake_prepare(*_: Any) -> None:
+    pass

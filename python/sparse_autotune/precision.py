@@ -5,6 +5,18 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from .compiling import constant_when_compiled
+
+# Dynamo recompiles what it compiled when either switch changes: what it takes for constant is.
+
+
+@constant_when_compiled
+def _tf32() -> bool:
+    try:
+        return torch.backends.cuda.matmul.allow_tf32
+    except RuntimeError:
+        return torch.backends.cuda.matmul.fp32_precision == "tf32"
+
 
 def allow_tf32(values: Tensor) -> bool:
     """Whether torch lets a matrix product of these values round its inputs to TF32.
@@ -12,12 +24,10 @@ def allow_tf32(values: Tensor) -> bool:
     ``torch.backends.cuda.matmul.allow_tf32`` raises once the newer ``fp32_precision`` was set to
     something that it cannot express; then that setting answers.
     """
-    if values.dtype is not torch.float32 or not values.is_cuda:
-        return False
-    try:
-        return torch.backends.cuda.matmul.allow_tf32
-    except RuntimeError:
-        return torch.backends.cuda.matmul.fp32_precision == "tf32"
+    return values.dtype is torch.float32 and values.is_cuda and _tf32()
 
 
-deterministic = torch.are_deterministic_algorithms_enabled
+@constant_when_compiled
+def deterministic() -> bool:
+    """Whether ``torch.use_deterministic_algorithms`` asks for repeatable results."""
+    return torch.are_deterministic_algorithms_enabled()

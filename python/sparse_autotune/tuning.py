@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Any
 
 from torch import Tensor
@@ -11,8 +12,8 @@ from torch import Tensor
 from . import _tuner, checks
 from .announcements import silenced
 from .bsr_tensor import BsrTensor
-from .functional import operator_arguments
-from .ops import bsr_matmul_race
+from .functional import operator_arguments, sampled_arguments
+from .ops import bsr_matmul_race, bsr_sampled_matmul_race
 from .report import BenchmarkReport, VariantRecord, report_of
 from .settings import settings
 
@@ -21,25 +22,73 @@ _BENCHMARK_BUDGETS = 10
 _NOTHING = "the product has no stored block or no element"
 
 
-def _legality(
-    a: Tensor | BsrTensor, b: Tensor, bias: Tensor | None, activation: str | None, linear: bool
-) -> dict[str, str | None]:
-    """For each variant of the operands' device, why it is not legal; None where it is."""
-    try:
-        return checks.legality(a, b, bias, activation, linear=linear)
-    except Exception:
-        _explain(a, b, bias, activation, linear, None)
-        raise
+@dataclass(frozen=True)
+class _Product:
+    """What is asked about: ``matmul(a, b)``, ``linear(b, a)`` or ``sampled_matmul(a, b, pattern)``.
 
+    Raises:
+        ValueError: a keyword that the operation does not have.
+    """
 
-def _explain(
-    a: Any, b: Any, bias: Any, activation: str | None, linear: bool, out: Tensor | None
-) -> None:
-    """Raises what `matmul` or `linear` would, if they refuse these arguments."""
-    if linear:
-        checks.explain_linear(b, a, bias, activation, "auto")
-    else:
-        checks.explain_matmul(a, b, bias, activation, out, "auto")
+    a: Any
+    b: Any
+    bias: Tensor | None = None
+    activation: str | None = None
+    linear: bool = False
+    pattern: Any = None
+    out: Tensor | None = None
+
+    def __post_init__(self) -> None:
+        if self.linear and self.out is not None:
+            raise ValueError("out must be None with linear=True: linear has no out")
+        if self.pattern is None:
+            return
+        for name, absent in (("bias", None), ("activation", None), ("linear", False),
+                             ("out", None)):  # fmt: skip
+            if getattr(self, name) is not absent:
+                raise ValueError(
+                    f"{name} must be {absent} with a pattern: sampled_matmul has no {name}"
+                )
+
+    def legality(self) -> dict[str, str | None]:
+        """For each variant of the operands' device, why it is not legal; None where it is."""
+        try:
+            return checks.legality(
+                *(self.a, self.b, self.bias, self.activation),
+                linear=self.linear,
+                pattern=self.pattern,
+            )
+        except Exception:
+            self.explain()
+            raise
+
+    def race(self, **options: Any) -> str:
+        """The record of a race; empty when there is nothing to race."""
+        try:
+            if self.pattern is not None:
+                arguments, keywords = sampled_arguments(self.a, self.b, self.pattern)
+                raced = bsr_sampled_matmul_race(*arguments, **keywords, **options)
+            else:
+                arguments, keywords = operator_arguments(
+                    self.a, self.b, self.bias, self.activation, linear=self.linear
+                )
+                raced = bsr_matmul_race(*arguments, **keywords, **options, out=self.out)
+        except Exception:
+            self.explain()
+            raise
+        return bytes(raced.tolist()).decode()
+
+    def explain(self) -> None:
+        """Raises what the operation would, if it refuses these arguments."""
+        if self.pattern is not None:
+            checks.explain_sampled_matmul(self.a, self.b, self.pattern)
+        elif self.linear:
+            checks.explain_linear(self.b, self.a, self.bias, self.activation)
+        else:
+            checks.explain_matmul(self.a, self.b, self.bias, self.activation, self.out)
+
+    def __str__(self) -> str:
+        return f"{tuple(self.a.shape)} @ {tuple(self.b.shape)}"
 
 
 def variants(
@@ -49,6 +98,7 @@ def variants(
     bias: Tensor | None = None,
     activation: str | None = None,
     linear: bool = False,
+    pattern: Tensor | BsrTensor | None = None,
 ) -> list[str]:
     """Full names ("family/config") of the variants.
 
@@ -58,19 +108,21 @@ def variants(
         bias: as for `matmul`.
         activation: as for `matmul`.
         linear: ask about ``linear(b, a)`` instead of ``matmul(a, b)``.
+        pattern: ask about ``sampled_matmul(a, b, pattern)`` instead, with dense ``a`` and ``b``.
 
     Returns:
         Sorted names; with operands, of those that are legal for them on their device.
 
     Raises:
         TypeError: only one of ``a`` and ``b`` is given; or as `matmul`.
-        ValueError, RuntimeError: as `matmul`.
+        ValueError, RuntimeError: as `matmul`, or `sampled_matmul` with a pattern.
     """
     if a is None and b is None:
         return [v["name"] for v in _tuner.variants()]
     if a is None or b is None:
         raise TypeError("variants needs both a and b, or neither")
-    return [name for name, why in _legality(a, b, bias, activation, linear).items() if why is None]
+    product = _Product(a, b, bias, activation, linear, pattern)
+    return [name for name, why in product.legality().items() if why is None]
 
 
 def _selected(names: str | Iterable[str] | None, known: Iterable[str], argument: str) -> list[str]:
@@ -88,35 +140,23 @@ def _selected(names: str | Iterable[str] | None, known: Iterable[str], argument:
 
 
 def _race(
-    a: Tensor | BsrTensor,
-    b: Tensor,
-    bias: Tensor | None,
-    activation: str | None,
-    linear: bool,
-    names: str | Iterable[str] | None,
-    argument: str,
-    **options: Any,
+    product: _Product, names: str | Iterable[str] | None, argument: str, **options: Any
 ) -> BenchmarkReport:
-    legality = _legality(a, b, bias, activation, linear)
+    legality = product.legality()
     selected = _selected(names, legality, argument)
     legal = [name for name in selected if legality[name] is None]
     unsupported = {name: why for name in selected if (why := legality[name]) is not None}
     if not legal:
         reasons = "; ".join(f"{name}: {why}" for name, why in unsupported.items())
         raise ValueError(f"{argument}: none of them is legal for this product ({reasons})")
-    arguments, keywords = operator_arguments(a, b, bias, activation, linear=linear)
-    try:
-        raced = bsr_matmul_race(*arguments, **keywords, variants=",".join(legal), **options)
-    except Exception:
-        _explain(a, b, bias, activation, linear, options.get("out"))
-        raise
-    text = bytes(raced.tolist()).decode()
+    device = product.b.device
+    text = product.race(variants=",".join(legal), **options)
     if text:
-        return report_of(_tuner.parse_record(text), b.device.type, unsupported)
+        return report_of(_tuner.parse_record(text), device.type, unsupported)
     return BenchmarkReport(
-        problem=f"{tuple(a.shape)} @ {tuple(b.shape)}",
-        device=str(b.device),
-        device_type=b.device.type,
+        problem=str(product),
+        device=str(device),
+        device_type=device.type,
         failure=f"nothing to race, {_NOTHING}",
         records=[VariantRecord(name, name.split("/")[0], "skipped", _NOTHING) for name in legal],
     )
@@ -131,6 +171,7 @@ def tune(
     out: Tensor | None = None,
     variant: str = "auto",
     linear: bool = False,
+    pattern: Tensor | BsrTensor | None = None,
 ) -> BenchmarkReport:
     """Races now, whatever is remembered and in every mode, and replaces the entry.
 
@@ -142,22 +183,20 @@ def tune(
         out: as for `matmul`; its layout is used, its values are not. Not for `linear`.
         variant: "auto", or a family or variant to race alone; the entry is then left as it is.
         linear: tune ``linear(b, a)`` instead of ``matmul(a, b)``.
+        pattern: tune ``sampled_matmul(a, b, pattern)`` instead, with dense ``a`` and ``b``.
 
     Returns:
         The race. One without a winner, which says why, where there is nothing to race: the matrix
         has no stored block or the product no element.
 
     Raises:
-        TypeError, ValueError, RuntimeError: as `matmul`.
+        TypeError, ValueError, RuntimeError: as `matmul`, or `sampled_matmul` with a pattern.
     """
-    if linear and out is not None:
-        raise ValueError("out must be None with linear=True: linear has no out")
     return _race(
-        *(a, b, bias, activation, linear),
+        _Product(a, b, bias, activation, linear, pattern, out),
         None if variant == "auto" else variant,
         "variant",
         save=variant == "auto",
-        out=out,
     )
 
 
@@ -171,6 +210,7 @@ def benchmark(
     bias: Tensor | None = None,
     activation: str | None = None,
     linear: bool = False,
+    pattern: Tensor | BsrTensor | None = None,
 ) -> BenchmarkReport:
     """Times every variant to the end, on operands of its own; remembers nothing.
 
@@ -184,13 +224,14 @@ def benchmark(
         bias: as for `matmul`.
         activation: as for `matmul`.
         linear: measure ``linear(b, a)`` instead of ``matmul(a, b)``.
+        pattern: measure ``sampled_matmul(a, b, pattern)`` instead, with dense ``a`` and ``b``.
 
     Returns:
         A record per variant, with those that could not take part, and why.
 
     Raises:
-        TypeError, ValueError, RuntimeError: as `matmul`; ValueError also for an unknown variant,
-            and when none of ``variants`` is legal.
+        TypeError, ValueError, RuntimeError: as `matmul`, or `sampled_matmul` with a pattern;
+            ValueError also for an unknown variant, and when none of ``variants`` is legal.
     """
     if num_runs is not None and (not isinstance(num_runs, int) or not 0 < num_runs < 2**31):
         raise ValueError(f"num_runs must be a whole number, 1 or more; got {num_runs!r}")
@@ -198,7 +239,8 @@ def benchmark(
         raise ValueError(f"budget_s must be a positive number of seconds; got {budget_s!r}")
     with silenced():
         return _race(
-            *(a, b, bias, activation, linear, variants),
+            _Product(a, b, bias, activation, linear, pattern),
+            variants,
             "variants",
             rounds=num_runs or 0,
             budget_s=budget_s or _BENCHMARK_BUDGETS * settings.budget_s,

@@ -1,47 +1,11 @@
 // The simplest correct product on a CPU: every block size, dtype and layout, accumulated in fp64.
 // The kernel to copy when writing a new one, and the variant that everything else is compared with.
-#include "half.h"
 #include "kernels/activation.h"
+#include "kernels/cpu/elements.h"
 #include "variant.h"
 
 namespace sparse_autotune {
 namespace {
-
-double load(const void* data, int64_t i, DType dtype) {
-  switch (dtype) {
-    case DType::kFloat16:
-      return to_float(static_cast<const Half*>(data)[i]);
-    case DType::kBFloat16:
-      return to_float(static_cast<const BFloat16*>(data)[i]);
-    case DType::kFloat32:
-      return static_cast<const float*>(data)[i];
-    case DType::kFloat64:
-      return static_cast<const double*>(data)[i];
-  }
-  return 0;
-}
-
-void store(void* data, int64_t i, DType dtype, double x) {
-  switch (dtype) {
-    case DType::kFloat16:
-      static_cast<Half*>(data)[i] = to_half(static_cast<float>(x));
-      break;
-    case DType::kBFloat16:
-      static_cast<BFloat16*>(data)[i] = to_bfloat16(static_cast<float>(x));
-      break;
-    case DType::kFloat32:
-      static_cast<float*>(data)[i] = static_cast<float>(x);
-      break;
-    case DType::kFloat64:
-      static_cast<double*>(data)[i] = x;
-      break;
-  }
-}
-
-int64_t load_index(const void* data, int64_t i, IndexType type) {
-  return type == IndexType::kInt64 ? static_cast<const int64_t*>(data)[i]
-                                   : static_cast<const int32_t*>(data)[i];
-}
 
 class Reference final : public Variant {
  public:

@@ -39,8 +39,8 @@ __global__ void __launch_bounds__(kWarpgroup)
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   extern __shared__ char memory[];
   const auto begin = static_cast<uint32_t>(__cvta_generic_to_shared(memory));
-  DeferredStore<T, 64> store(args.c, (begin + kTileAlignment - 1) & ~(kTileAlignment - 1u), 1,
-                             args.n, args.c_rows);
+  DeferredStore<T, 64> store(TmaSink(args.c), (begin + kTileAlignment - 1) & ~(kTileAlignment - 1u),
+                             1, args.n, args.c_rows);
   if (threadIdx.x == 0) tma_prefetch_map(args.c);
   unsigned unit = blockIdx.x;
   const auto column = static_cast<int>(unit % args.columns);

@@ -23,7 +23,7 @@ __global__ void __launch_bounds__(kThreads, 1)
   if (threadIdx.x == 0) {
     tma_prefetch_map(args.a);
     tma_prefetch_map(args.b);
-    tma_prefetch_map(args.c);
+    if constexpr (!Tile::kDirect) tma_prefetch_map(args.c);
     shared.init_barriers();
   }
   // The launch before this one may not be over yet, and the next one may get ready from here on.
@@ -95,6 +95,7 @@ struct M64N128 : WgmmaTile<64, 128, 8, 16> {
 // A tile as the host sees it.
 struct WgmmaShape {
   int m, n, width, shared_bytes;
+  bool direct;  // C is stored without TMA, which then need not take it
   WgmmaPace pace;
   WgmmaCodes codes[2];  // for A and for A^T
 
@@ -112,10 +113,32 @@ struct WgmmaShape {
 template <typename Tile, bool kSplits>
 WgmmaShape wgmma_shape() {
   static_assert(Tile::kSharedBytes <= 227 * 1024);  // a Hopper multiprocessor's
-  return {
-      Tile::kM,     Tile::kN,
-      Tile::kWidth, Tile::kSharedBytes,
-      Tile::kPace,  {wgmma_codes<Tile, false, kSplits>(), transposed_wgmma_codes<Tile, kSplits>()}};
+  return {Tile::kM,
+          Tile::kN,
+          Tile::kWidth,
+          Tile::kSharedBytes,
+          Tile::kDirect,
+          Tile::kPace,
+          {wgmma_codes<Tile, false, kSplits>(), transposed_wgmma_codes<Tile, kSplits>()}};
+}
+
+// For A and row-major B and C alone, C stored directly.
+template <typename Tile>
+struct Direct : Tile {
+  static constexpr bool kDirect = true;
+};
+template <typename Tile>
+constexpr WgmmaShape wgmma_direct_shape() {
+  using D = Direct<Tile>;
+  return {D::kM,
+          D::kN,
+          D::kWidth,
+          D::kSharedBytes,
+          true,
+          D::kPace,
+          {{{{&wgmma_code<__half, D, false, true, false>, nullptr},
+             {&wgmma_code<__nv_bfloat16, D, false, true, false>, nullptr}}},
+           {}}};
 }
 
 // Whether the kernel can multiply the problem on the device.

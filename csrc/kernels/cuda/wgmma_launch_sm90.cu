@@ -38,14 +38,15 @@ Support wgmma_supports(const WgmmaShape& shape, const Problem& p, const Device& 
     return Support::no("at least half of the " + std::to_string(shape.n) +
                        "-column tiles would be idle on " + std::to_string(p.n) + " columns");
   }
-  const int alignment = std::min({p.values_alignment, p.b_alignment, p.c_alignment});
+  const auto c_alignment = shape.direct ? uint8_t{16} : p.c_alignment;
+  const int alignment = std::min({p.values_alignment, p.b_alignment, c_alignment});
   if (alignment < 16) {
     return Support::no(
         "TMA needs addresses, leading dimensions and batch strides of values, B and C that are "
         "multiples of 16 bytes, one is a multiple of " +
         std::to_string(alignment));
   }
-  if (p.c_layout == Layout::kRowMajor && p.n % 8 != 0) {
+  if (!shape.direct && p.c_layout == Layout::kRowMajor && p.n % 8 != 0) {
     return Support::no("TMA writes rows of C in units of 8 elements, " + std::to_string(p.n) +
                        " columns leave a part of one");
   }
@@ -116,7 +117,7 @@ Status wgmma_arguments(const WgmmaShape& shape, const Problem& p, const Launch& 
       {64, 64, 1}};
   Status status = make_tensor_map(values, &a->a);
   if (status) status = make_tensor_map(b, &a->b);
-  if (status) status = make_tensor_map(c, &a->c);
+  if (status && !shape.direct) status = make_tensor_map(c, &a->c);
   if (!status) return status;
 
   a->crow_indices = l.crow_indices;

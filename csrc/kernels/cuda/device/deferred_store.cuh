@@ -2,7 +2,7 @@
 //
 // finish() applies bias and activation to a tile's sums and packs them into half as many registers.
 // advance(), called between the next tile's multiplications, sends 64 columns of them at a time:
-// stmatrix to a buffer of the warpgroup's two, then one TMA store of 64 x 64 elements.
+// stmatrix to a buffer of the warpgroup's two, from which a sink takes 64 x 64 elements to C.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -52,16 +52,110 @@ __device__ __forceinline__ uint32_t pack(float low, float high) {
   return word;
 }
 
+// To C through TMA, by one thread: C's tensor map must be one that TMA takes.
+class TmaSink {
+ public:
+  __device__ __forceinline__ explicit TmaSink(const CUtensorMap& c) : c_(c) {}
+
+  // Before a buffer is written again: the last store but one has left it.
+  __device__ __forceinline__ void reuse() const {
+    if (threadIdx.x % kWarpgroup == 0) tma_store_wait<1>();
+  }
+  // Between writing a buffer and the barrier before send().
+  __device__ __forceinline__ void publish() const { tma_store_fence(); }
+  __device__ __forceinline__ void send(uint32_t buffer, int row, int column, int batch,
+                                       bool row_major) const {
+    if (threadIdx.x % kWarpgroup != 0) return;
+    tma_store(c_, buffer, row_major ? column : row, row_major ? row : column, batch);
+  }
+  // All that was sent has left the buffers.
+  __device__ __forceinline__ void drain() const {
+    if (threadIdx.x % kWarpgroup == 0) tma_store_wait<0>();
+  }
+
+ private:
+  const CUtensorMap& c_;
+};
+
+// A row-major C of any alignment.
+struct DirectOutput {
+  void* c;
+  int64_t ldc, batch_stride;  // elements
+  int n, alignment;           // columns; what divides the address of every row, bytes
+};
+
+// To C by every thread's own stores. Reading a buffer is over when its reader comes to the next
+// barrier, so there is nothing to wait for.
+class DirectSink {
+ public:
+  __device__ __forceinline__ explicit DirectSink(const DirectOutput& out) : out_(out) {}
+
+  __device__ __forceinline__ void reuse() const {}
+  __device__ __forceinline__ void publish() const {}
+  __device__ __forceinline__ void drain() const {}
+  __device__ __forceinline__ void send(uint32_t buffer, int row, int column, int batch,
+                                       bool) const {
+    if (out_.alignment >= 8) {
+      copy<uint2>(buffer, row, column, batch);
+    } else if (out_.alignment == 4) {
+      copy<uint32_t>(buffer, row, column, batch);
+    } else {
+      copy<uint16_t>(buffer, row, column, batch);
+    }
+  }
+
+ private:
+  // Neighbouring threads write neighbouring chunks of a row.
+  template <typename Chunk>
+  __device__ __forceinline__ void copy(uint32_t buffer, int row, int column, int batch) const {
+    constexpr int kBytes = sizeof(Chunk), kHalves = kBytes / 2, kAcross = kLineBytes / kBytes;
+    const int me = threadIdx.x % kWarpgroup;
+    const int x = me % kAcross, left = out_.n - column - x * kHalves;
+    auto* to = static_cast<uint16_t*>(out_.c) + batch * out_.batch_stride + column + x * kHalves;
+#pragma unroll 4
+    for (int line = me / kAcross; line < 64; line += kWarpgroup / kAcross) {
+      const uint32_t at =
+          buffer + line * kLineBytes + ((((x * kBytes) >> 4) ^ (line % 8)) << 4) + x * kBytes % 16;
+      Chunk chunk;
+      load(at, chunk);
+      uint16_t* c = to + (row + line) * out_.ldc;
+      if (left >= kHalves) {
+        *reinterpret_cast<Chunk*>(c) = chunk;
+      } else if constexpr (kHalves > 1) {
+        for (int i = 0; i < left; ++i) c[i] = half_of(chunk, i);
+      }
+    }
+  }
+
+  static __device__ __forceinline__ uint16_t half_of(uint2 chunk, int i) {
+    return static_cast<uint16_t>((i < 2 ? chunk.x : chunk.y) >> i % 2 * 16);
+  }
+  static __device__ __forceinline__ uint16_t half_of(uint32_t chunk, int i) {
+    return static_cast<uint16_t>(chunk >> i * 16);
+  }
+  static __device__ __forceinline__ void load(uint32_t at, uint2& x) {
+    asm volatile("ld.shared.v2.b32 {%0, %1}, [%2];\n" : "=r"(x.x), "=r"(x.y) : "r"(at) : "memory");
+  }
+  static __device__ __forceinline__ void load(uint32_t at, uint32_t& x) {
+    asm volatile("ld.shared.b32 %0, [%1];\n" : "=r"(x) : "r"(at) : "memory");
+  }
+  static __device__ __forceinline__ void load(uint32_t at, uint16_t& x) {
+    asm volatile("ld.shared.b16 %0, [%1];\n" : "=h"(x) : "r"(at) : "memory");
+  }
+
+  const DirectOutput& out_;
+};
+
 // `kN`: columns of the warpgroup's tile, which has 64 rows.
-template <typename T, int kN>
+template <typename T, int kN, typename Sink = TmaSink>
 class DeferredStore {
  public:
   static constexpr int kBufferBytes = 64 * kLineBytes, kBytes = 2 * kBufferBytes;
 
   // `buffers`: kBytes of shared memory, aligned to 1024; `n`: columns of C.
-  __device__ __forceinline__ DeferredStore(const CUtensorMap& map, uint32_t buffers, int barrier,
-                                           int n, bool row_major)
-      : map_(map),
+  __device__ __forceinline__ DeferredStore(const Sink& sink, uint32_t buffers, int barrier, int n,
+                                           bool row_major)
+      : sink_(sink),
         first_(buffers),
         buffer_(buffers),
         barrier_(barrier),
@@ -133,7 +227,7 @@ class DeferredStore {
   // Before the thread block ends.
   __device__ __forceinline__ void close() {
     flush();
-    if (threadIdx.x % kWarpgroup == 0) tma_store_wait<0>();
+    sink_.drain();
   }
 
  private:
@@ -142,8 +236,7 @@ class DeferredStore {
   __device__ __forceinline__ void send(int part) {
     next_ = part + 1;
     if (column_ + part * 64 >= n_) return;
-    // The buffer's last store but one has left it.
-    if (threadIdx.x % kWarpgroup == 0) tma_store_wait<1>();
+    sink_.reuse();
     warpgroup_sync(barrier_);
     const uint32_t to = buffer_ + offset_;
     if (row_major_) {
@@ -155,12 +248,9 @@ class DeferredStore {
         stmatrix(to + i * 16 * kLineBytes, word_ + part * 16 + i * 4, true);
       }
     }
-    tma_store_fence();
+    sink_.publish();
     warpgroup_sync(barrier_);
-    if (threadIdx.x % kWarpgroup == 0) {
-      const int column = column_ + part * 64;
-      tma_store(map_, buffer_, row_major_ ? column : row_, row_major_ ? row_ : column, batch_);
-    }
+    sink_.send(buffer_, row_, column_ + part * 64, batch_, row_major_);
     buffer_ = buffer_ == first_ ? first_ + kBufferBytes : first_;
   }
 
@@ -168,7 +258,7 @@ class DeferredStore {
   // copies of erf and tanh, so the sums go through the thread's own words of the buffers.
   __device__ __forceinline__ void activate_all(float (&sum)[kN / 2], Activation activation) {
     constexpr int kRun = kBytes / kWarpgroup / static_cast<int>(sizeof(float));
-    if (threadIdx.x % kWarpgroup == 0) tma_store_wait<0>();
+    sink_.drain();
     warpgroup_sync(barrier_);
     const uint32_t own = first_ + threadIdx.x % kWarpgroup * 4;
 #pragma unroll
@@ -194,7 +284,7 @@ class DeferredStore {
     asm volatile("st.shared.f32 [%0], %1;\n" ::"r"(address), "f"(x) : "memory");
   }
 
-  const CUtensorMap& map_;
+  const Sink sink_;
   const uint32_t first_;
   uint32_t buffer_, offset_;
   const int barrier_, n_;

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <type_traits>
 
 #include "kernels/cuda/device/deferred_store.cuh"
 #include "kernels/cuda/device/mbarrier.cuh"
@@ -38,6 +39,7 @@ struct WgmmaTile {
   static constexpr int kAskAhead = 4 * 128 * 256 / (kM * kN);
   static constexpr int kSharedBytes =
       kTileAlignment + kRingBytes + kConsumers * kStoreBytes + Queue::kBytes + kBarriers * 8;
+  static constexpr bool kDirect = false;  // to C by DirectSink
   static_assert((kM == 64 || kM == 128) && kWidth % 64 == 0 && kWidth <= 256);
 };
 
@@ -51,6 +53,7 @@ struct WgmmaArguments {
   const void* bias;
   Panels panels;
   PartialSums partials;
+  DirectOutput direct;              // instead of c, for tiles that are stored directly
   int n, block_m, block_k, strips;  // strips: of one block row
   Activation activation;
   bool wide_indices, c_rows, b_batched;
@@ -248,8 +251,17 @@ __device__ __forceinline__ void consume(const WgmmaArguments& args, const Shared
   };
 
   Queue queue(shared.queue);
-  DeferredStore<T, kWidth> store(args.c, shared.store + consumer * Tile::kStoreBytes, 1 + consumer,
-                                 args.n, args.c_rows);
+  using Sink = std::conditional_t<Tile::kDirect, DirectSink, TmaSink>;
+  const auto& output = [&]() -> const auto& {
+    if constexpr (Tile::kDirect) {
+      return args.direct;
+    } else {
+      return args.c;
+    }
+  }
+  ();
+  DeferredStore<T, kWidth, Sink> store(Sink(output), shared.store + consumer * Tile::kStoreBytes,
+                                       1 + consumer, args.n, args.c_rows);
   float sum[kWidth / 2];
   for (TileTask task = queue.pop(); task.valid; task = queue.pop()) {
     const int steps = (task.end - task.begin) * slices;

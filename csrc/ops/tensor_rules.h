@@ -1,0 +1,58 @@
+// What all operators ask of tensors before they take pointers and strides from them.
+#pragma once
+
+#include <torch/csrc/inductor/aoti_torch/c/shim.h>
+
+#include "ops/arguments.h"
+#include "ops/torch_runtime.h"
+#include "variant.h"
+
+namespace sparse_autotune {
+
+inline int32_t dtype_of(const Tensor& tensor) {
+  int32_t dtype = -1;
+  TORCH_ERROR_CODE_CHECK(aoti_torch_get_dtype(tensor.get(), &dtype));
+  return dtype;
+}
+
+inline DType value_dtype(const Tensor& values) {
+  for (const DType d : {DType::kFloat16, DType::kBFloat16, DType::kFloat32, DType::kFloat64}) {
+    if (dtype_of(values) == torch_dtype(d)) return d;
+  }
+  refuse("values must be float16, bfloat16, float32 or float64");
+}
+
+inline IndexType index_type(const Tensor& indices) {
+  for (const IndexType t : {IndexType::kInt32, IndexType::kInt64}) {
+    if (dtype_of(indices) == torch_dtype(t)) return t;
+  }
+  refuse("indices must be int32 or int64");
+}
+
+inline bool same_device(const Tensor& a, const Tensor& b) {
+  return a.is_cpu() == b.is_cpu() && a.is_cuda() == b.is_cuda() &&
+         (a.is_cpu() || a.get_device_index() == b.get_device_index());
+}
+
+inline void expect(bool holds, const char* rule) {
+  if (!holds) refuse(rule);
+}
+
+// Strides of the two dense operands over one more dimension.
+struct Step {
+  int64_t size, b, c;
+};
+
+// Folds `outer` into `inner` where both operands walk it as one dimension.
+inline bool fold(Step& inner, const Step& outer) {
+  if (outer.size == 1) return true;
+  if (inner.size == 1) {
+    inner = outer;
+    return true;
+  }
+  if (outer.b != inner.b * inner.size || outer.c != inner.c * inner.size) return false;
+  inner.size *= outer.size;
+  return true;
+}
+
+}  // namespace sparse_autotune

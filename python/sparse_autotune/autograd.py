@@ -1,0 +1,318 @@
+"""Products and sampled products with their derivatives, by the shortest way that keeps them right.
+
+- Eager calls without gradients reach the operator below autograd.
+- Eager calls with gradients go through a ``torch.autograd.Function``.
+- Compilers, tracers, ``torch.func`` and forward-mode derivatives must find the operator in the
+  dispatcher; `dispatching` gives it the same derivatives there.
+
+The backward is written in `product` and `sampled`, so derivatives of any order exist.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch._C import _are_functorch_transforms_active as _transforms_active
+from torch._C import _AutoDispatchBelowAutograd as _BelowAutograd
+from torch.autograd import forward_ad
+
+from .checks import check_freezable
+from .ops import bsr_matmul, bsr_sampled_matmul
+
+_is_compiling = torch.compiler.is_compiling
+_is_grad_enabled = torch.is_grad_enabled
+
+# The numbers are part of the operators' schema.
+NONE, RELU, GELU, GELU_TANH, SILU = range(5)
+
+
+class Form(NamedTuple):
+    """What a product is besides its tensors: op(A) on the left of ``dense``, or on its right."""
+
+    rows: int  # of A as stored
+    cols: int
+    sparse_right: bool = False
+    transpose: bool = False
+    frozen: bool = False
+    allow_tf32: bool = False
+    deterministic: bool = False
+    activation: int = NONE
+    variant: str | None = None
+
+
+class SampleForm(NamedTuple):
+    """What a sampled product is besides its tensors."""
+
+    rows: int
+    cols: int
+    block_m: int
+    block_k: int
+    allow_tf32: bool = False
+    deterministic: bool = False
+    variant: str | None = None
+
+
+def product(
+    crow: Tensor, col: Tensor, values: Tensor, dense: Tensor, bias: Tensor | None, form: Form
+) -> Tensor:
+    """``activation(op(A) @ dense + bias)`` or ``activation(dense @ op(A) + bias)``.
+
+    Where a gradient will need the pre-activation, it is computed by the operator and the activation
+    by torch, which keeps it; relu's gradient needs only the result.
+    """
+    trained = differentiable(values, dense, bias)
+    if trained and form.frozen:
+        check_freezable(values)
+    if trained and form.activation > RELU:
+        plain = form._replace(activation=NONE)
+        return ACTIVATIONS[form.activation](product(crow, col, values, dense, bias, plain))
+    if _is_compiling() or _transforms_active() or forward_ad._current_level >= 0:
+        return call_operator(crow, col, values, dense, bias, form)
+    if trained:
+        return Product.apply(crow, col, values, dense, bias, form)
+    with _BelowAutograd():
+        return call_operator(crow, col, values, dense, bias, form)
+
+
+def sampled(crow: Tensor, col: Tensor, x: Tensor, y: Tensor, form: SampleForm) -> Tensor:
+    """The blocks of ``x @ y``, summed over leading dimensions, that a pattern stores."""
+    if _is_compiling() or _transforms_active() or forward_ad._current_level >= 0:
+        return call_sampled_operator(crow, col, x, y, form)
+    if _is_grad_enabled() and (x.requires_grad or y.requires_grad):
+        return Sampled.apply(crow, col, x, y, form)
+    with _BelowAutograd():
+        return call_sampled_operator(crow, col, x, y, form)
+
+
+def differentiable(values: Tensor, dense: Tensor, bias: Tensor | None) -> bool:
+    """Whether a gradient of the product may be asked for."""
+    return _is_grad_enabled() and (
+        values.requires_grad or dense.requires_grad or (bias is not None and bias.requires_grad)
+    )
+
+
+def call_operator(
+    crow: Tensor, col: Tensor, values: Tensor, dense: Tensor, bias: Tensor | None, form: Form
+) -> Tensor:
+    """The operator, by whatever the dispatcher has in store."""
+    return bsr_matmul(
+        crow,
+        col,
+        values,
+        form.rows,
+        form.cols,
+        dense,
+        bias,
+        sparse_right=form.sparse_right,
+        transpose=form.transpose,
+        activation=form.activation,
+        frozen=form.frozen,
+        allow_tf32=form.allow_tf32,
+        deterministic=form.deterministic,
+        variant=form.variant,
+    )
+
+
+def call_sampled_operator(
+    crow: Tensor, col: Tensor, x: Tensor, y: Tensor, form: SampleForm
+) -> Tensor:
+    """The operator of sampled products, likewise."""
+    return bsr_sampled_matmul(
+        crow,
+        col,
+        form.rows,
+        form.cols,
+        form.block_m,
+        form.block_k,
+        x,
+        y,
+        allow_tf32=form.allow_tf32,
+        deterministic=form.deterministic,
+        variant=form.variant,
+    )
+
+
+ACTIVATIONS: dict[int, Callable[[Tensor], Tensor]] = {
+    RELU: torch.relu,
+    GELU: torch.nn.functional.gelu,
+    GELU_TANH: lambda z: torch.nn.functional.gelu(z, approximate="tanh"),
+    SILU: torch.nn.functional.silu,
+}
+
+
+def _silu_backward(grad: Tensor, z: Tensor) -> Tensor:
+    if not _is_grad_enabled():
+        return torch.ops.aten.silu_backward(grad, z)  # which torch cannot differentiate again
+    gate = torch.sigmoid(z)
+    return grad * gate * (1 + z * (1 - gate))
+
+
+# (gradient, pre-activation) -> gradient; themselves differentiable.
+_ACTIVATION_BACKWARDS: dict[int, Callable[[Tensor, Tensor], Tensor]] = {
+    RELU: lambda grad, result: torch.ops.aten.threshold_backward(grad, result, 0),
+    GELU: torch.ops.aten.gelu_backward.default,
+    GELU_TANH: lambda grad, z: torch.ops.aten.gelu_backward(grad, z, approximate="tanh"),
+    SILU: _silu_backward,
+}
+
+
+def _product_backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
+    """The gradients of values, dense and bias."""
+    crow, col, values, dense, bias, result = ctx.saved_tensors
+    form: Form = ctx.form
+    _, _, needs_values, needs_dense, needs_bias = ctx.needs_input_grad[:5]
+    plain = form._replace(activation=NONE, variant=None)
+    if form.activation == RELU:
+        grad = _ACTIVATION_BACKWARDS[RELU](grad, result)
+    elif form.activation != NONE:  # only where the operator itself was called with gradients
+        z = product(crow, col, values, dense, bias, plain)
+        grad = _ACTIVATION_BACKWARDS[form.activation](grad, z)
+    grad_values = grad_dense = grad_bias = None
+    if needs_dense:
+        turned = plain._replace(transpose=not form.transpose)
+        grad_dense = product(crow, col, values, grad, None, turned)
+    if needs_values:
+        block_m, block_k = ctx.block
+        sample = SampleForm(
+            form.rows, form.cols, block_m, block_k, form.allow_tf32, form.deterministic
+        )
+        grad_values = sampled(crow, col, *_sampled_operands(dense, grad, form), sample)
+    if needs_bias:
+        along_rows = form.sparse_right or grad.dim() == 1
+        over = [d for d in range(grad.dim()) if d - grad.dim() != (-1 if along_rows else -2)]
+        grad_bias = grad.sum(over) if over else grad
+    return grad_values, grad_dense, grad_bias
+
+
+def _sampled_operands(dense: Tensor, grad: Tensor, form: Form) -> tuple[Tensor, Tensor]:
+    """(…, rows of A, n) and (…, n, cols of A), whose product holds the gradient of A."""
+    if dense.dim() == 1:
+        left, right = (dense, grad) if form.transpose != form.sparse_right else (grad, dense)
+        return left.unsqueeze(1), right.unsqueeze(0)
+    if form.sparse_right:
+        return (grad.mT, dense) if form.transpose else (dense.mT, grad)
+    return (dense, grad.mT) if form.transpose else (grad, dense.mT)
+
+
+def _sum(terms: list[Tensor]) -> Tensor:
+    total = terms[0]
+    for term in terms[1:]:
+        total = total + term
+    return total
+
+
+class Product(torch.autograd.Function):
+    """In the style that keeps everything in ctx, the cheapest one to call."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        crow: Tensor,
+        col: Tensor,
+        values: Tensor,
+        dense: Tensor,
+        bias: Tensor | None,
+        form: Form,
+    ) -> Tensor:
+        """The operator, and what the gradients that are wanted will need."""
+        with _BelowAutograd():
+            result = call_operator(crow, col, values, dense, bias, form)
+        _, _, needs_values, needs_dense, _, _ = ctx.needs_input_grad
+        again = form.activation > RELU  # the pre-activation will be
+        ctx.form = form
+        ctx.block = values.shape[1], values.shape[2]
+        ctx.save_for_backward(
+            crow,
+            col,
+            values if needs_dense or again else None,
+            dense if needs_values or again else None,
+            bias if again else None,
+            result if form.activation == RELU else None,
+        )
+        if forward_ad._current_level >= 0:
+            ctx.save_for_forward(crow, col, values, dense, result)
+        return result
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        """A gradient for each argument of `forward`."""
+        return None, None, *_product_backward(ctx, grad), None
+
+    @staticmethod
+    def jvp(
+        ctx: Any,
+        d_crow: None,
+        d_col: None,
+        d_values: Tensor | None,
+        d_dense: Tensor | None,
+        d_bias: Tensor | None,
+        d_form: None,
+    ) -> Tensor:
+        """The tangent of the result."""
+        crow, col, values, dense, result = ctx.saved_tensors
+        form = ctx.form._replace(activation=NONE, variant=None)
+        terms = []
+        if d_values is not None:
+            thawed = form._replace(frozen=False)  # these are other values
+            terms.append(product(crow, col, d_values, dense, None, thawed))
+        if d_dense is not None:
+            terms.append(product(crow, col, values, d_dense, None, form))
+        if d_bias is not None:
+            along_rows = form.sparse_right or dense.dim() == 1
+            terms.append(d_bias if along_rows else d_bias.unsqueeze(-1))
+        tangent = _sum(terms).expand_as(result)
+        if ctx.form.activation == RELU:
+            return _ACTIVATION_BACKWARDS[RELU](tangent, result)
+        return tangent.contiguous()  # never a view of an input's tangent
+
+
+class Sampled(torch.autograd.Function):
+    """The sampled product, in the same style."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, crow: Tensor, col: Tensor, x: Tensor, y: Tensor, form: SampleForm
+    ) -> Tensor:
+        """The operator, and what the gradients that are wanted will need."""
+        with _BelowAutograd():
+            values = call_sampled_operator(crow, col, x, y, form)
+        _, _, needs_x, needs_y, _ = ctx.needs_input_grad
+        ctx.form = form
+        ctx.save_for_backward(crow, col, x if needs_y else None, y if needs_x else None)
+        if forward_ad._current_level >= 0:
+            ctx.save_for_forward(crow, col, x, y)
+        return values
+
+    @staticmethod
+    def jvp(
+        ctx: Any, d_crow: None, d_col: None, d_x: Tensor | None, d_y: Tensor | None, d_form: None
+    ) -> Tensor:
+        """The tangent of the result."""
+        crow, col, x, y = ctx.saved_tensors
+        terms = []
+        if d_x is not None:
+            terms.append(sampled(crow, col, d_x, y, ctx.form))
+        if d_y is not None:
+            terms.append(sampled(crow, col, x, d_y, ctx.form))
+        return _sum(terms)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        """A gradient for each argument of `forward`."""
+        crow, col, x, y = ctx.saved_tensors
+        _, _, needs_x, needs_y, _ = ctx.needs_input_grad
+        form: SampleForm = ctx.form
+        left = Form(
+            form.rows,
+            form.cols,
+            allow_tf32=form.allow_tf32,
+            deterministic=form.deterministic,
+        )
+        # A gradient of the sum over leading dimensions is the same for each of them.
+        grad_x = product(crow, col, grad, y.mT, None, left) if needs_x else None
+        right = left._replace(sparse_right=True)
+        grad_y = product(crow, col, grad, x.mT, None, right) if needs_y else None
+        return None, None, grad_x, grad_y, None

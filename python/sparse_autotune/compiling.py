@@ -1,0 +1,36 @@
+"""What torch.compile must be told about this package."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor
+from torch._C._dynamo import eval_frame
+
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+
+
+def constant_when_compiled(function: _Function) -> _Function:
+    """``torch.compiler.assume_constant_result``, which would import torch._dynamo here."""
+    function._dynamo_marked_constant = True  # type: ignore[attr-defined]
+    return function
+
+
+def watched_native(*operands: Any) -> bool:
+    """Whether Dynamo watches an eager call whose operands are torch's own sparse tensors.
+
+    It left the call to eager mode because of them, but goes on looking at the functions called
+    inside, and fails on the parts of a sparse tensor.
+    """
+    # In this order: met first, a sparse tensor keeps Dynamo out of this function too.
+    sparse = any(
+        isinstance(operand, Tensor) and operand.layout != torch.strided for operand in operands
+    )
+    return sparse and eval_frame.get_eval_frame_callback() not in (None, False)
+
+
+def unwatched(function: Callable[..., Any], *arguments: Any, **keywords: Any) -> Any:
+    """Calls ``function`` with Dynamo looking away."""
+    return torch.compiler.disable(function)(*arguments, **keywords)

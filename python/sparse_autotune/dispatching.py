@@ -1,0 +1,147 @@
+"""The operators' derivatives, for whoever meets them in the dispatcher.
+
+That is anyone who calls the operators themselves, and compilers, tracers, ``torch.func`` and
+forward-mode derivatives, which `autograd` sends here. Without these kernels a compiled gradient
+would be missing and a tangent silently zero.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch._C import _are_functorch_transforms_active as _transforms_active
+from torch._C import _AutoDispatchBelowAutograd as _BelowAutograd
+from torch.autograd import forward_ad
+
+from .autograd import (
+    ACTIVATIONS,
+    NONE,
+    RELU,
+    Form,
+    Product,
+    Sampled,
+    SampleForm,
+    call_operator,
+    call_sampled_operator,
+    differentiable,
+    product,
+)
+from .ops import bsr_matmul_out
+
+_is_grad_enabled = torch.is_grad_enabled
+
+
+def _has_tangent(*tensors: Tensor | None) -> bool:
+    """Whether a tensor carries a forward-mode derivative, which only a Function passes on."""
+    return forward_ad._current_level >= 0 and any(
+        tensor is not None and forward_ad.unpack_dual(tensor).tangent is not None
+        for tensor in tensors
+    )
+
+
+@functools.cache
+def _single_level(function: type[torch.autograd.Function]) -> Any:
+    """The same Function for one of ``torch.func``'s levels, the one that called the dispatcher.
+
+    ``Function.apply`` itself would start again from the outermost level, as it must for a user.
+    """
+
+    def forward(ctx: Any, *arguments: Any) -> Any:
+        # Off inside of a Function's forward, and wanted by the levels below.
+        with torch.enable_grad(), forward_ad._set_fwd_grad_enabled(True):
+            return function.forward(ctx, *arguments)
+
+    methods = {name: staticmethod(getattr(function, name)) for name in ("backward", "jvp")}
+    return type(
+        function.__name__,
+        (torch.autograd.function._SingleLevelFunction,),
+        {"forward": staticmethod(forward), **methods},
+    )
+
+
+def _at_this_level(function: type[torch.autograd.Function], *arguments: Any) -> Any:
+    if not _transforms_active():
+        return function.apply(*arguments)
+    # Not imported above: it brings much of torch._functorch with it.
+    from torch._functorch.utils import enable_single_level_autograd_function
+
+    with enable_single_level_autograd_function():
+        return _single_level(function).apply(*arguments)
+
+
+def _product_through_dispatcher(
+    crow: Tensor,
+    col: Tensor,
+    values: Tensor,
+    rows: int,
+    cols: int,
+    dense: Tensor,
+    bias: Tensor | None = None,
+    *,
+    sparse_right: bool = False,
+    transpose: bool = False,
+    activation: int = NONE,
+    frozen: bool = False,
+    allow_tf32: bool = False,
+    deterministic: bool = False,
+    variant: str | None = None,
+) -> Tensor:
+    form = Form(
+        rows,
+        cols,
+        sparse_right,
+        transpose,
+        frozen,
+        allow_tf32,
+        deterministic,
+        activation,
+        variant,
+    )
+    carries = _has_tangent(values, dense, bias)
+    if carries and activation > RELU:
+        plain = form._replace(activation=NONE)
+        return ACTIVATIONS[activation](product(crow, col, values, dense, bias, plain))
+    if carries or differentiable(values, dense, bias):
+        return _at_this_level(Product, crow, col, values, dense, bias, form)
+    with _BelowAutograd():
+        return call_operator(crow, col, values, dense, bias, form)
+
+
+def _sampled_through_dispatcher(
+    crow: Tensor,
+    col: Tensor,
+    rows: int,
+    cols: int,
+    block_m: int,
+    block_k: int,
+    x: Tensor,
+    y: Tensor,
+    *,
+    allow_tf32: bool = False,
+    deterministic: bool = False,
+    variant: str | None = None,
+) -> Tensor:
+    form = SampleForm(rows, cols, block_m, block_k, allow_tf32, deterministic, variant)
+    if _has_tangent(x, y) or (_is_grad_enabled() and (x.requires_grad or y.requires_grad)):
+        return _at_this_level(Sampled, crow, col, x, y, form)
+    with _BelowAutograd():
+        return call_sampled_operator(crow, col, x, y, form)
+
+
+def _out_through_dispatcher(*tensors: Any, out: Tensor, **keywords: Any) -> None:
+    arguments = [t for t in (*tensors, out) if isinstance(t, Tensor)]
+    if _is_grad_enabled() and any(t.requires_grad for t in arguments):
+        raise RuntimeError("bsr_matmul_out writes into out, which has no derivative")
+    if _has_tangent(*arguments):
+        raise RuntimeError("bsr_matmul_out writes into out, which has no forward-mode derivative")
+    with _BelowAutograd():
+        bsr_matmul_out(*tensors, **keywords, out=out)
+
+
+_library = torch.library.Library("sparse_autotune", "IMPL")
+_library.impl("bsr_matmul", _product_through_dispatcher, "Autograd")
+_library.impl("bsr_matmul_out", _out_through_dispatcher, "Autograd")
+_library.impl("bsr_sampled_matmul", _sampled_through_dispatcher, "Autograd")

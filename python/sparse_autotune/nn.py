@@ -1,0 +1,333 @@
+"""`SparseLinear`, a linear layer with a block-sparse weight."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from .autograd import product
+from .bsr_tensor import BsrTensor
+from .checks import explain_linear
+from .conversions import compress
+from .functional import linear_form
+from .lifetimes import own_plan
+from .matrix_checks import block_shape, check_divides, check_value_dtype
+from .selection import Criterion, blocks_to_keep, stored_count
+
+_INDICES = ("crow_indices", "col_indices")
+
+
+def replace_data(parameter: torch.nn.Parameter, data: Tensor) -> None:
+    """Gives a parameter data of another shape, and no gradient; it stays the one optimizers know.
+
+    A graph that saved the old data raises in its backward.
+    """
+    parameter.grad = None
+    # While an old graph lives, torch goes on accumulating into the old shape, unless the type
+    # changes, too.
+    other = torch.float64 if data.dtype != torch.float64 else torch.float32
+    parameter.data = data.new_empty(0, dtype=other)
+    parameter.data = data
+    torch.autograd.graph.increment_version(parameter)  # `.data` does not tell saved tensors
+
+
+class SparseLinear(torch.nn.Module):
+    """``x @ weight.T + bias`` with a block-sparse weight; only its stored blocks are trained.
+
+    A new layer stores ``round(density * blocks)`` blocks at random places, drawn by torch's CPU
+    generator. The state consists of strided tensors: the parameters ``values`` (nnzb, block_m,
+    block_k) and ``bias`` (out_features,), and the buffers ``crow_indices`` and ``col_indices``.
+    ``load_state_dict`` takes a state with another nnzb, too: ``values`` then changes its shape, so
+    make the optimizer afterwards. Layers made on the meta device get their pattern with their
+    values, from `reset_parameters` or a state. Under autocast the layer computes in its dtype.
+
+    Args:
+        in_features: columns of the weight, a multiple of block_k.
+        out_features: rows of the weight, a multiple of block_m.
+        block_size: an int or ``(block_m, block_k)``.
+        density: the share of blocks to store, 0 to 1.
+        bias: whether to add a trained bias.
+        device: where the tensors live.
+        dtype: of values and bias: float16, bfloat16, float32 or float64.
+
+    Raises:
+        TypeError: a block size or dtype of the wrong kind.
+        ValueError: the block does not divide the shape, or a density outside [0, 1].
+    """
+
+    values: torch.nn.Parameter
+    bias: torch.nn.Parameter | None
+    crow_indices: Tensor
+    col_indices: Tensor
+
+    def __init__(
+        self,
+        in_features: int,
+        out_features: int,
+        block_size: int | Sequence[int],
+        density: float,
+        bias: bool = True,
+        *,
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__()
+        self.in_features, self.out_features = in_features, out_features
+        self.block_size = block_m, block_k = block_shape(block_size)
+        check_divides((out_features, in_features), (block_m, block_k), "the weight")
+        dtype = torch.get_default_dtype() if dtype is None else dtype
+        check_value_dtype(dtype, "dtype")
+        self._frozen_weight: BsrTensor | None = None
+        nnzb = stored_count(density, self._grid())
+        crow = torch.zeros(self._grid()[0] + 1, dtype=torch.int64, device=device)
+        self.register_buffer("crow_indices", crow)
+        self.register_buffer("col_indices", torch.zeros(nnzb, dtype=torch.int64, device=device))
+        self.values = torch.nn.Parameter(
+            torch.empty((nnzb, block_m, block_k), dtype=dtype, device=device)
+        )
+        self.bias = (
+            torch.nn.Parameter(torch.empty(out_features, dtype=dtype, device=device))
+            if bias
+            else None
+        )
+        self.reset_parameters()
+
+    def _grid(self) -> tuple[int, int]:
+        """Block rows and block columns."""
+        block_m, block_k = self.block_size
+        return self.out_features // block_m, self.in_features // block_k
+
+    def reset_parameters(self) -> None:
+        """Draws the pattern, with as many blocks as now, and the values anew.
+
+        Uniform as in ``torch.nn.Linear``, with the mean number of stored inputs as the fan-in.
+        """
+        if not self.crow_indices.is_meta:
+            rows, cols = self._grid()
+            chosen = torch.randperm(rows * cols, device="cpu")[: self.nnzb].sort().values
+            per_row = torch.bincount(chosen // max(cols, 1), minlength=rows)
+            self.crow_indices.copy_(compress(per_row))
+            self.col_indices.copy_(chosen % max(cols, 1))
+        fan_in = self.density * self.in_features
+        bound = 1 / math.sqrt(fan_in) if fan_in else 0.0
+        torch.nn.init.uniform_(self.values, -bound, bound)
+        if self.bias is not None:
+            torch.nn.init.uniform_(self.bias, -bound, bound)
+        self._own_plan()
+
+    @classmethod
+    def from_linear(
+        cls,
+        linear: torch.nn.Linear,
+        block_size: int | Sequence[int],
+        density: float | None = None,
+        criterion: Criterion = "magnitude",
+    ) -> SparseLinear:
+        """A layer with the blocks of a dense layer that matter most, copied.
+
+        Args:
+            linear: the dense layer; it is left as it is.
+            block_size: an int or ``(block_m, block_k)``.
+            density: the share of blocks to keep; None with a mask, which decides by itself.
+            criterion: "magnitude" keeps the blocks of largest Frobenius norm; a bool mask, shape
+                (block rows, block columns), keeps those it marks; a callable gets the dense weight
+                (out_features, in_features) and returns one score per block, of which the highest
+                are kept.
+
+        Raises:
+            TypeError: ``linear`` is no ``torch.nn.Linear``; the criterion or what it returns is of
+                the wrong kind.
+            ValueError: the block does not divide the weight, density is missing, outside [0, 1] or
+                not that of the mask, or scores of the wrong shape or with NaN.
+        """
+        if not isinstance(linear, torch.nn.Linear):
+            raise TypeError(f"linear must be a torch.nn.Linear, got {type(linear).__name__}")
+        weight = linear.weight.detach()
+        block = block_shape(block_size)
+        check_divides(weight.shape, block, "the weight")
+        keep = blocks_to_keep(weight, block, density, criterion)
+        kept = BsrTensor.from_dense(weight, block, keep=keep)
+        layer = cls(
+            linear.in_features,
+            linear.out_features,
+            block,
+            0.0,
+            bias=linear.bias is not None,
+            device=weight.device,
+            dtype=weight.dtype,
+        )
+        layer._take(kept, linear.weight.requires_grad)
+        if layer.bias is not None:
+            layer.bias = torch.nn.Parameter(
+                linear.bias.detach().clone(), requires_grad=linear.bias.requires_grad
+            )
+        return layer.train(linear.training)
+
+    def _take(self, weight: BsrTensor, requires_grad: bool) -> None:
+        """Becomes a layer with this weight, whose tensors it owns from now on."""
+        self.crow_indices, self.col_indices = weight.crow_indices, weight.col_indices
+        self.values = torch.nn.Parameter(weight.values, requires_grad=requires_grad)
+        self._own_plan()
+
+    def _own_plan(self) -> None:
+        """The plan of the indices goes with them, or with the layer."""
+        self._plan_owner = own_plan(self.crow_indices, self.col_indices)
+
+    @property
+    def weight(self) -> BsrTensor:
+        """(out_features, in_features): the weight, sharing the layer's tensors and plan."""
+        return BsrTensor._made_of(
+            self.crow_indices,
+            self.col_indices,
+            self.values,
+            (self.out_features, self.in_features),
+            self.block_size,
+            self._plan_owner,
+        )
+
+    @property
+    def nnzb(self) -> int:
+        """The number of stored blocks."""
+        return self.col_indices.shape[0]
+
+    @property
+    def density(self) -> float:
+        """The share of blocks that are stored."""
+        rows, cols = self._grid()
+        return self.nnzb / (rows * cols) if rows * cols else 0.0
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(..., out_features) from x (..., in_features), of the layer's dtype.
+
+        Under autocast of another dtype, x, values and bias are converted first, as by
+        ``torch.nn.Linear``.
+        """
+        values: Tensor = self.values
+        bias: Tensor | None = self.bias
+        frozen = self._frozen_weight is not None
+        if frozen and not torch.compiler.is_compiling():
+            frozen = self._values_are_frozen(values)
+        kind = x.device.type
+        if kind != "meta" and torch.is_autocast_enabled(kind):  # which refuses to speak of meta
+            dtype = torch.get_autocast_dtype(kind)
+            x = x.to(dtype)
+            bias = None if bias is None else bias.to(dtype)
+            frozen = frozen and values.dtype == dtype
+            values = values.to(dtype)
+        form = linear_form(values, self.out_features, self.in_features, frozen)
+        if torch.compiler.is_compiling():
+            return product(self.crow_indices, self.col_indices, values, x, bias, form)
+        try:
+            return product(self.crow_indices, self.col_indices, values, x, bias, form)
+        except Exception:
+            explain_linear(x, self.weight, bias)
+            raise
+
+    def _values_are_frozen(self, values: Tensor) -> bool:
+        """Raises where frozen values changed; False for others that stand in for them."""
+        assert self._frozen_weight is not None
+        if values is not self._frozen_weight.values:
+            return False
+        self._frozen_weight.check_frozen()
+        return True
+
+    # For inference
+
+    def freeze(self) -> SparseLinear:
+        """Promises that ``values`` will not change until `thaw`; see ``BsrTensor.freeze``.
+
+        Moving or converting the layer renews the promise. Returns self.
+
+        Raises:
+            RuntimeError: the values require grad: call ``requires_grad_(False)`` first.
+        """
+        if self._frozen_weight is None:
+            self._frozen_weight = self.weight
+        try:
+            self._frozen_weight.freeze()
+        except RuntimeError:
+            self._frozen_weight = None
+            raise
+        return self
+
+    def thaw(self) -> SparseLinear:
+        """Takes `freeze` back and drops the copies. Returns self."""
+        if self._frozen_weight is not None:
+            self._frozen_weight.thaw()
+            self._frozen_weight = None
+        return self
+
+    def prepare(self) -> SparseLinear:
+        """Checks the indices and builds the plan now; call it before capturing. Returns self.
+
+        Raises:
+            ValueError: the indices are not those of a BSR matrix.
+        """
+        self.weight.prepare()
+        return self
+
+    # What torch does to modules
+
+    def _apply(self, fn: Callable[[Any], Any], recurse: bool = True) -> SparseLinear:
+        frozen = self._frozen_weight is not None
+        self.thaw()
+        super()._apply(fn, recurse)
+        check_value_dtype(self.values.dtype, "values")
+        self._own_plan()
+        return self.freeze() if frozen else self
+
+    def _load_from_state_dict(
+        self, state_dict: dict[str, Any], prefix: str, *arguments: Any
+    ) -> None:
+        error_messages: list[str] = arguments[-1]
+        present = {name: state_dict.get(prefix + name) for name in (*_INDICES, "values")}
+        if all(isinstance(tensor, Tensor) for tensor in present.values()):
+            crow, col, values = (present[name] for name in (*_INDICES, "values"))
+            assert crow is not None and col is not None and values is not None
+            shapes = tuple(tuple(t.shape) for t in (crow, col, values))
+            nnzb = shapes[1][0] if len(shapes[1]) == 1 else -1
+            fitting = ((self._grid()[0] + 1,), (nnzb,), (nnzb, *self.block_size))
+            if shapes != fitting:
+                block_m, block_k = self.block_size
+                error_messages.append(
+                    f"{prefix}crow_indices, col_indices and values have shapes "
+                    f"{', '.join(map(str, shapes))}, but this layer needs {fitting[0]}, (nnzb,) "
+                    f"and (nnzb, {block_m}, {block_k}): it is {self.out_features} x "
+                    f"{self.in_features} with blocks of {block_m} x {block_k}"
+                )
+                return
+            if nnzb != self.nnzb:
+                self._resize(nnzb)
+        super()._load_from_state_dict(state_dict, prefix, *arguments)
+        self._own_plan()
+
+    def _resize(self, nnzb: int) -> None:
+        """Room for another number of blocks, of undefined content."""
+        if type(self.values) is not torch.nn.Parameter:
+            raise RuntimeError(
+                f"values is a {type(self.values).__name__}: the number of blocks cannot change "
+                "once a layer is sharded; load or prune it first"
+            )
+        self.thaw()
+        self.col_indices = self.col_indices.new_empty(nnzb)
+        replace_data(self.values, self.values.data.new_empty((nnzb, *self.block_size)))
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Plans and frozen copies stay with this process, and with this layer."""
+        return {**self.__dict__, "_plan_owner": None, "_frozen_weight": None}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        self._own_plan()
+
+    def extra_repr(self) -> str:
+        """What ``print(model)`` shows."""
+        return (
+            f"in_features={self.in_features}, out_features={self.out_features}, "
+            f"block_size={self.block_size}, density={self.density:.4g}, "
+            f"bias={self.bias is not None}"
+        )

@@ -1,0 +1,273 @@
+"""Changing the pattern of a `SparseLinear` between training steps: prune, regrow, and when.
+
+Only stored blocks have gradients, so a schedule prunes by their values and grows by chance or by
+scores of the caller's. Each change gives the layer new index tensors, and with them a new plan;
+compiled code recompiles when the number of blocks changes. Change patterns before the optimizer,
+DistributedDataParallel or FSDP takes hold of the parameters, or keep the number of blocks and pass
+the optimizer, whose state then moves with the blocks.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from .bsr_tensor import BsrTensor
+from .conversions import block_rows, compress
+from .matrix_checks import check_keep, kind
+from .nn import SparseLinear, replace_data
+from .selection import check_scores, highest, stored_count
+
+# One score per stored block from the weight, (nnzb,).
+StoredScores = Literal["magnitude"] | Callable[[BsrTensor], Tensor]
+# One score per block of the grid from the weight; those of stored blocks are not used.
+AbsentScores = Literal["random"] | Callable[[BsrTensor], Tensor]
+
+
+@dataclasses.dataclass(frozen=True)
+class PolynomialDensity:
+    """A density for every step: ``initial`` until ``begin``, ``final`` from ``end`` on.
+
+    Between them it falls as ``final + (initial - final) * (1 - progress) ** power``, fast at first
+    (Zhu and Gupta, "To prune, or not to prune", 2017, with power 3).
+
+    Args:
+        initial: the density at the beginning, 0 to 1.
+        final: the density at the end, 0 to 1.
+        begin: the first step of the change.
+        end: its last step, after ``begin``.
+        power: the exponent, positive.
+
+    Raises:
+        ValueError: an argument outside its range.
+    """
+
+    initial: float
+    final: float
+    begin: int
+    end: int
+    power: float = 3.0
+
+    def __post_init__(self) -> None:
+        stored_count(self.initial, (1, 1))
+        stored_count(self.final, (1, 1))
+        if self.end <= self.begin:
+            raise ValueError(f"end must be after begin, got begin={self.begin}, end={self.end}")
+        if not self.power > 0:
+            raise ValueError(f"power must be positive, got {self.power}")
+
+    def __call__(self, step: int) -> float:
+        """The density at ``step``."""
+        progress = min(max((step - self.begin) / (self.end - self.begin), 0.0), 1.0)
+        return self.final + (self.initial - self.final) * (1 - progress) ** self.power
+
+
+def set_pattern_(
+    layer: SparseLinear, keep: Tensor, optimizer: torch.optim.Optimizer | None = None
+) -> SparseLinear:
+    """Gives a layer the blocks that a mask marks: kept blocks keep their values, others are 0.
+
+    ``values`` stays the same Parameter, without a gradient. A graph that saved the old values
+    raises in its backward.
+
+    Args:
+        layer: the layer, changed in place.
+        keep: bool, (block rows, block columns), on the layer's device.
+        optimizer: whose state for ``values`` (momenta and the like, tensors of the shape of
+            ``values``) moves with the blocks, new blocks starting at 0.
+
+    Returns:
+        The layer.
+
+    Raises:
+        TypeError: ``layer`` is no SparseLinear, or ``keep`` no bool mask.
+        ValueError: ``keep`` has another shape.
+        RuntimeError: the layer is frozen or its values are sharded.
+    """
+    _check_changeable(layer)
+    check_keep(keep, layer._grid(), layer.values.device)
+    rows, cols = keep.nonzero(as_tuple=True)
+    place = torch.full(layer._grid(), -1, dtype=torch.int64, device=keep.device)
+    old_rows = block_rows(layer.crow_indices, layer.nnzb)
+    place[old_rows, layer.col_indices] = torch.arange(layer.nnzb, device=keep.device)
+    source = place[rows, cols]
+    had = source >= 0
+
+    def moved(old: Tensor) -> Tensor:
+        new = old.new_zeros((source.numel(), *old.shape[1:]))
+        new[had] = old[source[had]]
+        return new
+
+    values = layer.values
+    if optimizer is not None:
+        state = optimizer.state.get(values, {})
+        for name, entry in state.items():
+            if isinstance(entry, Tensor) and entry.shape == values.shape:
+                state[name] = moved(entry)
+    replace_data(values, moved(values.data))
+    layer.crow_indices = compress(keep.sum(1)).to(layer.crow_indices.dtype)
+    layer.col_indices = cols.to(layer.col_indices.dtype)
+    layer._own_plan()
+    return layer
+
+
+def prune_(
+    layer: SparseLinear,
+    density: float,
+    criterion: StoredScores = "magnitude",
+    *,
+    optimizer: torch.optim.Optimizer | None = None,
+) -> int:
+    """Drops the stored blocks that matter least until ``density`` is reached.
+
+    Args:
+        layer: the layer, changed in place.
+        density: the share of blocks that stay stored, 0 to 1; nothing happens where it is not below
+            the layer's.
+        criterion: "magnitude" drops the blocks of smallest Frobenius norm; a callable gets
+            ``layer.weight`` and returns one score per stored block, (nnzb,), of which the lowest
+            are dropped.
+        optimizer: as for `set_pattern_`.
+
+    Returns:
+        The number of blocks dropped.
+
+    Raises:
+        TypeError, ValueError, RuntimeError: as `set_pattern_`; also for a density outside [0, 1],
+            an unknown criterion, and scores of the wrong kind or shape.
+    """
+    _check_changeable(layer)
+    count = stored_count(density, layer._grid())
+    dropped = layer.nnzb - count
+    if dropped <= 0:
+        return 0
+    set_pattern_(layer, _strongest(layer, count, criterion), optimizer)
+    return dropped
+
+
+def regrow_(
+    layer: SparseLinear,
+    density: float,
+    criterion: AbsentScores = "random",
+    *,
+    optimizer: torch.optim.Optimizer | None = None,
+) -> int:
+    """Stores more blocks, zeros at first, until ``density`` is reached.
+
+    Args:
+        layer: the layer, changed in place.
+        density: the share of blocks that are stored afterwards, 0 to 1; nothing happens where it is
+            not above the layer's.
+        criterion: "random" takes absent blocks at random, by torch's CPU generator; a callable gets
+            ``layer.weight`` and returns one score per block, (block rows, block columns), and the
+            absent blocks of highest score are taken.
+        optimizer: as for `set_pattern_`.
+
+    Returns:
+        The number of blocks added.
+
+    Raises:
+        TypeError, ValueError, RuntimeError: as `prune_`.
+    """
+    _check_changeable(layer)
+    count = stored_count(density, layer._grid())
+    added = count - layer.nnzb
+    if added <= 0:
+        return 0
+    stored = _stored(layer)
+    set_pattern_(layer, stored | _absent(layer, stored, added, criterion), optimizer)
+    return added
+
+
+def prune_and_regrow_(
+    layer: SparseLinear,
+    fraction: float,
+    *,
+    prune: StoredScores = "magnitude",
+    regrow: AbsentScores = "random",
+    optimizer: torch.optim.Optimizer | None = None,
+) -> int:
+    """Moves a share of the stored blocks elsewhere; the number of blocks stays.
+
+    The weakest blocks are dropped, and as many that were absent before are stored, zeros at first.
+
+    Args:
+        layer: the layer, changed in place.
+        fraction: the share of stored blocks to move, 0 to 1; no more than there is room for.
+        prune: as ``criterion`` of `prune_`.
+        regrow: as ``criterion`` of `regrow_`.
+        optimizer: as for `set_pattern_`.
+
+    Returns:
+        The number of blocks moved.
+
+    Raises:
+        TypeError, ValueError, RuntimeError: as `prune_` and `regrow_`.
+    """
+    _check_changeable(layer)
+    stored = _stored(layer)
+    moved = min(stored_count(fraction, (1, layer.nnzb)), stored.numel() - layer.nnzb)
+    if moved == 0:
+        return 0
+    kept = _strongest(layer, layer.nnzb - moved, prune)
+    set_pattern_(layer, kept | _absent(layer, stored, moved, regrow), optimizer)
+    return moved
+
+
+def _check_changeable(layer: SparseLinear) -> None:
+    if not isinstance(layer, SparseLinear):
+        raise TypeError(f"layer must be a SparseLinear, got {kind(layer)}")
+    if layer._frozen_weight is not None:
+        raise RuntimeError("the pattern of a frozen layer must not change: call thaw() first")
+    if type(layer.values) is not torch.nn.Parameter:
+        raise RuntimeError(
+            f"values is a {type(layer.values).__name__}: the pattern of a sharded layer cannot "
+            "change"
+        )
+
+
+def _positions(layer: SparseLinear) -> tuple[Tensor, Tensor]:
+    return block_rows(layer.crow_indices, layer.nnzb), layer.col_indices
+
+
+def _stored(layer: SparseLinear) -> Tensor:
+    """The bool mask of stored blocks."""
+    stored = torch.zeros(layer._grid(), dtype=torch.bool, device=layer.values.device)
+    stored[_positions(layer)] = True
+    return stored
+
+
+def _strongest(layer: SparseLinear, count: int, criterion: StoredScores) -> Tensor:
+    """The mask of the ``count`` stored blocks of highest score."""
+    values = layer.values.detach()
+    if criterion == "magnitude":
+        wide = values if values.dtype == torch.float64 else values.float()
+        scores = wide.square().sum((1, 2))
+    elif callable(criterion):
+        weight = layer.weight.detach()
+        scores = check_scores(criterion(weight), (layer.nnzb,), values.device, "stored block")
+    else:
+        raise TypeError(f"criterion must be 'magnitude' or a callable, got {criterion!r}")
+    keep = torch.zeros(layer._grid(), dtype=torch.bool, device=values.device)
+    keep[_positions(layer)] = highest(scores, count)
+    return keep
+
+
+def _absent(layer: SparseLinear, stored: Tensor, count: int, criterion: AbsentScores) -> Tensor:
+    """The mask of the ``count`` blocks of highest score among those not stored."""
+    if criterion == "random":
+        scores = torch.rand(stored.shape, device="cpu").to(stored.device)
+    elif callable(criterion):
+        grid = (stored.shape[0], stored.shape[1])
+        weight = layer.weight.detach()
+        scores = check_scores(criterion(weight), grid, stored.device, "block").double()
+    else:
+        raise TypeError(f"criterion must be 'random' or a callable, got {criterion!r}")
+    places = (~stored).flatten().nonzero().squeeze(1)
+    grown = torch.zeros(stored.numel(), dtype=torch.bool, device=stored.device)
+    grown[places[highest(scores.flatten()[places], count)]] = True
+    return grown.reshape(stored.shape)

@@ -1,0 +1,89 @@
+"""Which blocks of a matrix to keep: criteria, scores and counts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from .matrix_checks import check_keep, kind
+
+Criterion = Literal["magnitude"] | Tensor | Callable[[Tensor], Tensor]
+
+
+def stored_count(density: Any, grid: tuple[int, int]) -> int:
+    """``round(density * blocks)``.
+
+    Raises:
+        ValueError: a density that is not a number in [0, 1].
+    """
+    if isinstance(density, bool) or not isinstance(density, float | int) or not 0 <= density <= 1:
+        raise ValueError(f"density must lie in [0, 1], got {density!r}")
+    return round(density * grid[0] * grid[1])
+
+
+def blocks_to_keep(
+    weight: Tensor, block: tuple[int, int], density: float | None, criterion: Criterion
+) -> Tensor:
+    """The bool mask of the blocks of a dense weight that the criterion keeps."""
+    grid = (weight.shape[0] // block[0], weight.shape[1] // block[1])
+    if isinstance(criterion, Tensor):
+        check_keep(criterion, grid, weight.device)
+        count = int(criterion.sum())
+        if density is not None and stored_count(density, grid) != count:
+            raise ValueError(
+                f"the mask keeps {count} blocks, but density {density} asks for "
+                f"{stored_count(density, grid)} of {grid[0] * grid[1]}: leave density out"
+            )
+        return criterion
+    if density is None:
+        raise ValueError("density must be given, unless criterion is a mask of blocks")
+    if criterion == "magnitude":
+        scores = _squared_norms(weight, block)
+    elif callable(criterion):
+        scores = check_scores(criterion(weight), grid, weight.device, "block")
+    else:
+        raise TypeError(
+            "criterion must be 'magnitude', a bool mask of blocks or a callable, got "
+            + (repr(criterion) if isinstance(criterion, str) else kind(criterion))
+        )
+    return highest(scores, stored_count(density, grid))
+
+
+def _squared_norms(weight: Tensor, block: tuple[int, int]) -> Tensor:
+    grid = (weight.shape[0] // block[0], weight.shape[1] // block[1])
+    wide = weight if weight.dtype == torch.float64 else weight.float()
+    return wide.reshape(grid[0], block[0], grid[1], block[1]).square().sum((1, 3))
+
+
+def check_scores(scores: Any, shape: tuple[int, ...], device: torch.device, per: str) -> Tensor:
+    """What a callable returned, if it is one score per block.
+
+    Raises:
+        TypeError: not a tensor of numbers.
+        ValueError: another shape, or NaN.
+    """
+    if not isinstance(scores, Tensor) or scores.dtype == torch.bool or scores.is_complex():
+        given = scores.dtype if isinstance(scores, Tensor) else kind(scores)
+        raise TypeError(
+            f"criterion must return one score per {per} as a tensor of numbers, got {given}; a "
+            "bool mask of blocks is passed as criterion itself"
+        )
+    if tuple(scores.shape) != shape:
+        raise ValueError(
+            f"criterion must return one score per {per}, shape {shape}; got {tuple(scores.shape)}"
+        )
+    scores = scores.detach().to(device)
+    if bool(scores.isnan().any()):
+        raise ValueError("criterion returned NaN as a score")
+    return scores
+
+
+def highest(scores: Tensor, count: int) -> Tensor:
+    """A bool mask of the ``count`` highest scores; the first of equal ones."""
+    order = scores.flatten().argsort(descending=True, stable=True)
+    keep = torch.zeros(scores.numel(), dtype=torch.bool, device=scores.device)
+    keep[order[:count]] = True
+    return keep.reshape(scores.shape)

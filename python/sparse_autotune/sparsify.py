@@ -1,0 +1,72 @@
+"""`sparsify_`: the linear layers of a model, replaced by block-sparse ones."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import torch
+
+from .nn import SparseLinear
+from .selection import Criterion
+
+
+def sparsify_(
+    model: torch.nn.Module,
+    block_size: int | Sequence[int],
+    density: float | None = None,
+    *,
+    filter: Callable[[str, torch.nn.Module], bool] | None = None,
+    criterion: Criterion = "magnitude",
+) -> list[str]:
+    """Replaces the ``torch.nn.Linear`` layers of a model by `SparseLinear`, in place.
+
+    Subclasses of ``torch.nn.Linear`` are left alone: their owners may read ``weight``, as
+    ``torch.nn.MultiheadAttention`` does. Nothing is replaced where any layer cannot be.
+
+    Args:
+        model: the model; not itself a Linear.
+        block_size: an int or ``(block_m, block_k)``; must divide every weight that is replaced.
+        density: as in `SparseLinear.from_linear`.
+        filter: called with the name and the layer; the layer is replaced where it returns True.
+        criterion: as in `SparseLinear.from_linear`.
+
+    Returns:
+        The names of the layers replaced; a layer with several names is listed with each.
+
+    Raises:
+        TypeError, ValueError: as `SparseLinear.from_linear`, naming the layer; ValueError also for
+            a weight that another module shares, which could not stay shared.
+    """
+    if type(model) is torch.nn.Linear:
+        raise ValueError(
+            "model is itself a Linear, which cannot be replaced in place: use "
+            "SparseLinear.from_linear(model, block_size, density)"
+        )
+    owners: dict[int, set[int]] = {}
+    for module in model.modules():
+        for parameter in module._parameters.values():
+            if parameter is not None:
+                owners.setdefault(id(parameter), set()).add(id(module))
+    chosen = [
+        (name, module)
+        for name, module in model.named_modules(remove_duplicate=False)
+        if type(module) is torch.nn.Linear and (filter is None or filter(name, module))
+    ]
+    replacements: dict[int, SparseLinear] = {}
+    for name, module in chosen:
+        if len(owners[id(module.weight)]) > 1:
+            raise ValueError(
+                f"{name}.weight is shared with another module, and a block-sparse weight cannot "
+                "be: leave the layer out with filter, or untie the weight first"
+            )
+        if id(module) not in replacements:
+            try:
+                replacements[id(module)] = SparseLinear.from_linear(
+                    module, block_size, density, criterion
+                )
+            except (TypeError, ValueError) as error:
+                raise type(error)(f"{name}: {error}") from error
+    for name, module in chosen:
+        parent, _, child = name.rpartition(".")
+        setattr(model.get_submodule(parent), child, replacements[id(module)])
+    return [name for name, _ in chosen]

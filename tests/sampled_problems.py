@@ -1,0 +1,244 @@
+"""The sampled products that every variant must get right, and what they must be."""
+
+import dataclasses
+import functools
+import zlib
+
+import numpy as np
+import torch
+from problems import BF16, DTYPES, FP32, FP64, HALF
+from reference import (
+    ACCUMULATE_ROUNDOFF,
+    ACCUMULATE_SLACK,
+    RESULT_ROUNDOFF,
+    TF32_ROUNDOFF,
+    UNDERFLOW,
+    pattern_mask,
+    strided,
+)
+
+import sparse_autotune
+
+
+@dataclasses.dataclass(frozen=True)
+class SampledProblem:
+    """One sampled product: x (m, n) times y (n, k) at the stored blocks."""
+
+    name: str
+    m: int = 96
+    k: int = 160
+    n: int = 37
+    block: tuple[int, int] = (16, 16)
+    dtype: torch.dtype = torch.float32
+    index_dtype: torch.dtype = torch.int64
+    pattern: str = "uniform"
+    density: float = 0.3
+    x_layout: str = "row"
+    y_layout: str = "row"
+    batch: tuple[int, ...] = ()
+    native: bool = False  # the pattern is a torch.sparse_bsr tensor
+    tf32: bool = False
+
+    def __str__(self):
+        return self.name
+
+
+@dataclasses.dataclass(frozen=True)
+class SampledOperands:
+    """A problem's tensors on a device, and what the values must be."""
+
+    problem: SampledProblem
+    x: torch.Tensor
+    b: torch.Tensor  # y
+    pattern: object
+    reference: np.ndarray  # fp64, (nnzb, block_m, block_k)
+    tolerance: np.ndarray  # fp64, absolute, for each element
+
+    def call(self, variant="auto"):
+        return sparse_autotune.sampled_matmul(self.x, self.b, self.pattern, variant=variant)
+
+
+def _name(dtype):
+    return str(dtype).removeprefix("torch.")
+
+
+def _blocks():
+    """Block shapes in every dtype and both index dtypes, with ragged sums, in each pair of layouts
+    in turn."""
+    shapes = (
+        (1, 1), (2, 3), (4, 4), (7, 5), (8, 8), (16, 16), (16, 48), (17, 17), (24, 8), (32, 16),
+        (32, 32), (48, 80), (64, 32), (64, 64), (64, 128), (128, 64), (128, 128),
+    )  # fmt: skip
+    layouts = [(x, y) for x in ("row", "column") for y in ("row", "column")]
+    for i, (block_m, block_k) in enumerate(shapes):
+        for j, dtype in enumerate(DTYPES):
+            for x_layout, y_layout in (layouts[(i + j) % 4], layouts[(i + j + 1) % 4]):
+                yield SampledProblem(
+                    f"block_{block_m}x{block_k}-{_name(dtype)}-{x_layout}-{y_layout}",
+                    m=block_m * max(3, 48 // block_m),
+                    k=block_k * max(4, 60 // block_k),
+                    n=(37, 136)[j % 2],
+                    block=(block_m, block_k),
+                    dtype=dtype,
+                    index_dtype=(torch.int32, torch.int64)[(i // 2 + j) % 2],
+                    x_layout=x_layout,
+                    y_layout=y_layout,
+                )
+
+
+def _lengths():
+    """n around every chunk that a kernel may cut sums into."""
+    for n in (
+        1,
+        2,
+        3,
+        7,
+        8,
+        15,
+        16,
+        17,
+        31,
+        32,
+        33,
+        63,
+        64,
+        65,
+        127,
+        128,
+        129,
+        200,
+        257,
+        520,
+        1000,
+    ):
+        for dtype in (BF16, FP32):
+            layout = ("row", "column")[n % 2]
+            yield SampledProblem(f"n_{n}-{_name(dtype)}", n=n, block=(32, 32), dtype=dtype,
+                                 x_layout=layout, y_layout="column")  # fmt: skip
+    for dtype in DTYPES:
+        yield SampledProblem(f"one_term-{_name(dtype)}", n=1, block=(8, 24), m=64, k=96,
+                             dtype=dtype)  # fmt: skip
+
+
+def _patterns():
+    patterns = (
+        "full", "first_block", "last_block", "empty_rows", "one_dense_row", "skewed",
+        "diagonal", "even", "empty",
+    )  # fmt: skip
+    for pattern in patterns:
+        for block, dtype in ((8, HALF), (16, BF16), (64, FP32), (16, FP64)):
+            yield SampledProblem(
+                f"{pattern}-block_{block}-{_name(dtype)}",
+                m=block * 9,
+                k=block * 7,
+                n=72,
+                block=(block, block),
+                dtype=dtype,
+                pattern=pattern,
+                x_layout="column",
+            )
+    # Longer sums and larger grids than elsewhere.
+    for dtype in DTYPES:
+        yield SampledProblem(f"large-{_name(dtype)}", 768, 1024, 264, (64, 64), dtype,
+                             pattern="skewed", x_layout="column")  # fmt: skip
+        yield SampledProblem(f"tall-{_name(dtype)}", 384, 128, 2100, (192, 32), dtype)
+
+
+def _layouts():
+    layouts = ("column", "padded", "padded_column", "offset", "offset_column", "scattered")
+    for layout in layouts:
+        for dtype in DTYPES:
+            yield SampledProblem(f"x_{layout}-{_name(dtype)}", n=40, dtype=dtype, x_layout=layout)
+            yield SampledProblem(f"y_{layout}-{_name(dtype)}", n=40, dtype=dtype, y_layout=layout)
+        yield SampledProblem(f"both_{layout}-block_64", 128, 192, 136, (64, 64), BF16,
+                             x_layout=layout, y_layout=layout)  # fmt: skip
+    yield SampledProblem("one_term-padded", n=1, x_layout="padded", y_layout="padded")
+    yield SampledProblem("one_block_row", m=16, n=24, x_layout="column")
+    yield SampledProblem("one_row", m=1, k=12, n=24, block=(1, 4), x_layout="column")
+    yield SampledProblem("expanded_row", m=96, n=1, batch=(4,), x_layout="expanded",
+                         y_layout="row")  # fmt: skip
+
+
+def _batches():
+    for dtype in DTYPES:
+        for batch in ((1,), (3,), (2, 3), (2, 1, 2)):
+            yield SampledProblem(f"batch_{'x'.join(map(str, batch))}-{_name(dtype)}", dtype=dtype,
+                                 batch=batch)  # fmt: skip
+        for x_layout, y_layout in (
+            ("column", "column"), ("column", "row"), ("row", "offset"), ("expanded", "row"),
+            ("row", "expanded"), ("batch_inside", "row"), ("row", "batch_inside"),
+            ("scattered", "column"),
+        ):  # fmt: skip
+            yield SampledProblem(f"batch-x_{x_layout}-y_{y_layout}-{_name(dtype)}", n=40,
+                                 dtype=dtype, batch=(2, 3), x_layout=x_layout,
+                                 y_layout=y_layout)  # fmt: skip
+        # What a linear layer's backward gives: leading dimensions that fold into the sum.
+        yield SampledProblem(f"tokens-{_name(dtype)}", n=21, dtype=dtype, batch=(4,),
+                             x_layout="column", y_layout="row")  # fmt: skip
+
+
+def _native():
+    for dtype in DTYPES:
+        yield SampledProblem(f"native-{_name(dtype)}", dtype=dtype, native=True)
+    yield SampledProblem("native-int32", index_dtype=torch.int32, native=True)
+
+
+def _tf32():
+    for block in ((16, 16), (32, 32), (64, 64), (128, 128), (64, 32)):
+        for layout in ("row", "column"):
+            yield SampledProblem(
+                f"tf32-{block[0]}x{block[1]}-{layout}",
+                m=3 * block[0],
+                k=5 * block[1],
+                n=136,
+                block=block,
+                x_layout=layout,
+                tf32=True,
+            )
+
+
+SAMPLED_TF32_CASES = tuple(_tf32())
+SAMPLED_CASES = tuple(
+    problem
+    for family in (_blocks, _lengths, _patterns, _layouts, _batches, _native)
+    for problem in family()
+)
+
+
+def blocks_of(dense: np.ndarray, mask: np.ndarray, block: tuple[int, int]) -> np.ndarray:
+    """The stored blocks of a dense matrix, (nnzb, block_m, block_k)."""
+    rows, cols = mask.shape
+    grid = dense.reshape(rows, block[0], cols, block[1]).transpose(0, 2, 1, 3)
+    return grid[mask]
+
+
+@functools.lru_cache(maxsize=2)
+def make_sampled(p: SampledProblem, device: str = "cpu") -> SampledOperands:
+    """The tensors of a problem; the same every time."""
+    rng = np.random.default_rng(zlib.crc32(p.name.encode()))
+    mask = pattern_mask(p, rng)
+
+    def draw(layout, *shape):
+        data = torch.from_numpy(rng.standard_normal(shape)).to(p.dtype)
+        return data[(0,) * len(p.batch)].expand(shape) if layout == "expanded" else data
+
+    x, y = draw(p.x_layout, *p.batch, p.m, p.n), draw(p.y_layout, *p.batch, p.n, p.k)
+    x64, y64 = x.double().numpy(), y.double().numpy()
+    lead, length = tuple(range(len(p.batch))), p.n * int(np.prod(p.batch))
+    result = blocks_of((x64 @ y64).sum(lead), mask, p.block)
+    magnitude = blocks_of((np.abs(x64) @ np.abs(y64)).sum(lead), mask, p.block)
+    error = ACCUMULATE_SLACK * ACCUMULATE_ROUNDOFF[p.dtype] * (length + 2) * magnitude
+    if p.tf32:
+        error = error + 2 * TF32_ROUNDOFF * magnitude
+    error = error + RESULT_ROUNDOFF[p.dtype] * (np.abs(result) + error) + UNDERFLOW[p.dtype]
+
+    crow = torch.from_numpy(np.concatenate([[0], np.cumsum(mask.sum(1))])).to(p.index_dtype)
+    col = torch.from_numpy(np.argwhere(mask)[:, 1]).to(p.index_dtype)
+    stored = torch.full((int(mask.sum()), *p.block), float("nan"), dtype=p.dtype)  # not looked at
+    parts = [t.to(device) for t in (crow, col, stored)]
+    if p.native:
+        pattern = torch.sparse_bsr_tensor(*parts, (p.m, p.k), check_invariants=True)
+    else:
+        pattern = sparse_autotune.BsrTensor(*parts, (p.m, p.k))
+    x, y = strided(x.to(device), p.x_layout), strided(y.to(device), p.y_layout)
+    return SampledOperands(p, x, y, pattern, result, error)

@@ -1,0 +1,317 @@
+"""torch.compile, torch.export and opcheck: no graph break, no recompilation, nothing measured.
+
+The backend is "aot_eager", which traces forward and backward as Inductor has it, except where the
+generated code is the point.
+"""
+
+import subprocess
+import sys
+
+import pytest
+import torch
+from torch._dynamo.testing import CompileCounterWithBackend
+from torch._dynamo.utils import counters
+
+import sparse_autotune
+from sparse_autotune import BsrTensor, SparseLinear, linear, matmul, random_bsr, sampled_matmul
+
+OPS = torch.ops.sparse_autotune
+
+
+@pytest.fixture(autouse=True)
+def _fresh(monkeypatch):
+    monkeypatch.setattr(sparse_autotune.settings, "mode", "off")
+    torch._dynamo.reset()
+    counters.clear()
+
+
+def compiled(function, **options):
+    """Fullgraph, and how many graphs were made of it."""
+    counter = CompileCounterWithBackend("aot_eager")
+    return torch.compile(function, backend=counter, fullgraph=True, **options), counter
+
+
+def close(got, expected):
+    torch.testing.assert_close(got, expected, rtol=1e-4, atol=1e-4)
+
+
+# Products
+
+
+@pytest.mark.parametrize("activation", [None, "relu", "gelu", "gelu_tanh", "silu"])
+def test_a_product_with_gradients(activation):
+    """One graph for every number of columns; gradients of matrix, dense operand and bias."""
+    a = random_bsr(16, 24, 4, density=0.5).requires_grad_()
+    bias = torch.randn(16, requires_grad=True)
+    function, counter = compiled(
+        lambda a, b, bias: matmul(a, b, bias=bias, activation=activation), dynamic=True
+    )
+    for n in (3, 5, 64):
+        b = torch.randn(24, n, requires_grad=True)
+        upstream = torch.randn(16, n)
+        inputs = (a.values, b, bias)
+        got = function(a, b, bias)
+        expected = matmul(a, b, bias=bias, activation=activation)
+        close(got, expected)
+        for ours, theirs in zip(
+            torch.autograd.grad(got, inputs, upstream),
+            torch.autograd.grad(expected, inputs, upstream),
+            strict=True,
+        ):
+            close(ours, theirs)
+    assert counter.frame_count == 1
+    assert not counters["graph_break"]
+
+
+def test_every_form():
+    a, x = random_bsr(24, 24, 4, density=0.5), torch.randn(24, 24)
+    dense = a.to_dense()
+
+    def every(a, x):
+        return (
+            matmul(a, x), matmul(a.t(), x), matmul(x, a), matmul(x, a.mT), linear(x, a),
+            matmul(a, x[0]), sampled_matmul(x, x, a).values, matmul(2 * a, x),
+        )  # fmt: skip
+
+    function, counter = compiled(every)
+    expected = (
+        dense @ x, dense.t() @ x, x @ dense, x @ dense.t(), x @ dense.t(), dense @ x[0],
+        sampled_matmul(x, x, a).values, 2 * dense @ x,
+    )  # fmt: skip
+    for got, wanted in zip(function(a, x), expected, strict=True):
+        close(got, wanted)
+    assert counter.frame_count == 1
+
+
+def test_the_operator_at_is_right_or_refused():
+    """With __torch_function__, compiled `a @ x` once computed x @ a: on square shapes, unseen."""
+    a, x = random_bsr(24, 24, 4, density=0.5), torch.randn(24, 24)
+    for function, expected in (
+        (lambda a, x: a @ x, a.to_dense() @ x),
+        (lambda a, x: x @ a, x @ a.to_dense()),
+    ):
+        close(torch.compile(function, backend="aot_eager")(a, x), expected)
+        torch._dynamo.reset()
+        try:
+            got = torch.compile(function, backend="aot_eager", fullgraph=True)(a, x)
+        except torch._dynamo.exc.Unsupported:
+            continue
+        close(got, expected)
+
+
+def test_out():
+    a, x = random_bsr(16, 24, 4, density=0.5), torch.randn(24, 5)
+    out = torch.full((16, 5), float("nan"))
+    function, _ = compiled(lambda a, x, out: matmul(a, x, out=out) * 2)
+    close(function(a, x, out), 2 * a.to_dense() @ x)
+    close(out, a.to_dense() @ x)
+
+
+def test_native_tensors_fall_back():
+    """Dynamo refuses sparse arguments before any code of ours runs: a graph break, and right."""
+    a, x = random_bsr(24, 24, 4, density=0.5), torch.randn(24, 24)
+    native = a.to_torch()
+    for function, expected in (
+        (lambda a, x: matmul(a, x) + 1, a.to_dense() @ x + 1),
+        (lambda a, x: matmul(x, a) + 1, x @ a.to_dense() + 1),
+        (lambda a, x: linear(x, a) + 1, x @ a.to_dense().t() + 1),
+        (lambda a, x: sampled_matmul(x, x, a).values + 1, sampled_matmul(x, x, a).values + 1),
+    ):
+        torch._dynamo.reset()
+        close(torch.compile(function, backend="aot_eager")(native, x), expected)
+
+
+def test_frozen_matrices():
+    a, x = random_bsr(16, 24, 4, density=0.5).freeze(), torch.randn(24, 5)
+    function, _ = compiled(matmul)
+    close(function(a, x), a.to_dense() @ x)
+
+
+def test_determinism_is_not_baked_in():
+    """The switch is a constant of the graph, so changing it must make another."""
+    a, x = random_bsr(16, 24, 4, density=0.5), torch.randn(24, 5)
+    asked = []
+
+    def backend(graph, inputs):
+        asked.extend(
+            node.kwargs["deterministic"]
+            for node in graph.graph.nodes
+            if node.target is OPS.bsr_matmul.default
+        )
+        return graph.forward
+
+    function = torch.compile(matmul, backend=backend, fullgraph=True)
+    function(a, x)
+    torch.use_deterministic_algorithms(True)
+    try:
+        function(a, x)
+    finally:
+        torch.use_deterministic_algorithms(False)
+    assert asked == [False, True]
+
+
+def test_nothing_is_measured_while_tracing(monkeypatch):
+    monkeypatch.setattr(sparse_autotune.settings, "mode", "on")
+    a = random_bsr(48, 80, 16, density=0.5)
+    before = sparse_autotune.tuning_count()
+    during = []
+
+    def backend(graph, inputs):
+        during.append(sparse_autotune.tuning_count())
+        return graph.forward
+
+    torch.compile(matmul, backend=backend, fullgraph=True)(a, torch.randn(80, 37))
+    assert during == [before]
+
+
+# The module
+
+
+class Network(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.up = SparseLinear(24, 32, 4, 0.5)
+        self.down = SparseLinear(32, 24, (8, 4), 0.5, bias=False)
+
+    def forward(self, x):
+        return x + self.down(torch.nn.functional.gelu(self.up(x)))
+
+
+def test_a_training_step():
+    """Compiled and eager training agree; no graph break; one graph for every batch size."""
+    torch.manual_seed(1)
+    eager = Network()
+    twin = Network()
+    twin.load_state_dict(eager.state_dict())
+    step, counter = compiled(lambda x: twin(x).square().mean(), dynamic=True)
+    optimizers = [torch.optim.SGD(model.parameters(), lr=0.1) for model in (eager, twin)]
+    for batch in (3, 8, 5):
+        x = torch.randn(batch, 7, 24)
+        losses = eager(x).square().mean(), step(x)
+        for loss, optimizer in zip(losses, optimizers, strict=True):
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+        close(losses[1], losses[0])
+    for ours, theirs in zip(twin.parameters(), eager.parameters(), strict=True):
+        close(ours, theirs)
+    assert counter.frame_count == 1
+    assert not counters["graph_break"]
+
+
+def test_inductor():
+    """Generated code round the operator, forward and backward."""
+    model, x = Network(), torch.randn(5, 24)
+    loss = torch.compile(lambda x: model(x).square().sum(), fullgraph=True)(x)
+    loss.backward()
+    got = [p.grad.clone() for p in model.parameters()]
+    model.zero_grad()
+    expected = model(x).square().sum()
+    expected.backward()
+    close(loss, expected)
+    for ours, theirs in zip(got, model.parameters(), strict=True):
+        close(ours, theirs.grad)
+
+
+def test_autocast():
+    model, x = Network(), torch.randn(5, 24)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        expected = model.up(x)
+        got = compiled(model.up)[0](x)
+    assert got.dtype == expected.dtype == torch.bfloat16
+    close(got, expected)
+
+
+@pytest.mark.parametrize("strict", [True, False])
+def test_export(strict, tmp_path):
+    model, x = Network(), torch.randn(4, 24)
+    batch = torch.export.Dim("batch", min=2, max=4096)
+    program = torch.export.export(model, (x,), dynamic_shapes={"x": {0: batch}}, strict=strict)
+    targets = [node.target for node in program.graph.nodes]
+    assert targets.count(OPS.bsr_matmul.default) == 2
+    torch.export.save(program, tmp_path / "model.pt2")
+    loaded = torch.export.load(tmp_path / "model.pt2").module()
+    for size in (2, 33):
+        x = torch.randn(size, 24)
+        close(loaded(x), model(x))
+
+
+def test_export_of_a_matrix_argument():
+    class Product(torch.nn.Module):
+        def forward(self, a, x):
+            return matmul(a, x)
+
+    a, x = random_bsr(16, 24, 4, density=0.5), torch.randn(24, 5)
+    program = torch.export.export(Product(), (a, x), strict=False)
+    other = BsrTensor(a.crow_indices, a.col_indices, -a.values, a.shape)
+    close(program.module()(other, x), -a.to_dense() @ x)
+
+
+def test_importing_brings_no_compiler():
+    """torch._dynamo takes seconds to import; who never compiles does not pay."""
+    code = (
+        "import sys, sparse_autotune, torch\n"
+        "a = sparse_autotune.random_bsr(4, 4, 2, density=1).requires_grad_()\n"
+        "sparse_autotune.settings.mode = 'off'\n"
+        "sparse_autotune.matmul(a, torch.ones(4, 3)).sum().backward()\n"
+        "assert 'torch._dynamo' not in sys.modules and 'torch._inductor' not in sys.modules\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=300)
+
+
+# Operators
+
+
+def product_arguments(requires_grad=True, transpose=False):
+    a = random_bsr(8, 12, (2, 3), density=0.5)
+    b = torch.randn(8 if transpose else 12, 5, requires_grad=requires_grad)
+    bias = torch.randn(12 if transpose else 8, requires_grad=requires_grad)
+    values = a.values.requires_grad_(requires_grad)
+    return (a.crow_indices, a.col_indices, values, 8, 12, b, bias)
+
+
+@pytest.mark.parametrize(
+    "keywords", [{}, {"activation": 1}, {"activation": 4}, {"transpose": True}], ids=str
+)
+def test_opcheck_of_products(keywords):
+    arguments = product_arguments(transpose=keywords.get("transpose", False))
+    torch.library.opcheck(OPS.bsr_matmul.default, arguments, keywords)
+
+
+def test_opcheck_of_products_into_a_tensor():
+    arguments = product_arguments(requires_grad=False)
+    torch.library.opcheck(OPS.bsr_matmul_out.default, arguments, {"out": torch.empty(8, 5)})
+
+
+def test_opcheck_of_sampled_products():
+    a = random_bsr(8, 12, (2, 3), density=0.5)
+    x, y = torch.randn(8, 5, requires_grad=True), torch.randn(5, 12, requires_grad=True)
+    arguments = (a.crow_indices, a.col_indices, 8, 12, 2, 3, x, y)
+    torch.library.opcheck(OPS.bsr_sampled_matmul.default, arguments)
+
+
+def test_opcheck_of_the_others():
+    arguments = product_arguments(requires_grad=False)
+    torch.library.opcheck(OPS.bsr_matmul_legality.default, arguments)
+    torch.library.opcheck(OPS.bsr_prepare.default, (*arguments[:2], 8, 12, 2, 3))
+    # What a race measures differs from run to run, so results are not compared.
+    tests = ("test_schema", "test_autograd_registration", "test_faketensor")
+    keywords = {"variants": "reference", "rounds": 1, "save": False}
+    torch.library.opcheck(OPS.bsr_matmul_race.default, arguments, keywords, test_utils=tests)
+    sample = (*arguments[:2], 8, 12, 2, 3, torch.randn(8, 5), torch.randn(5, 12))
+    torch.library.opcheck(OPS.bsr_sampled_matmul_legality.default, sample)
+    keywords["variants"] = "sampled_reference"
+    torch.library.opcheck(OPS.bsr_sampled_matmul_race.default, sample, keywords, test_utils=tests)
+
+
+def test_opcheck_covers_every_operator():
+    """A new operator needs a test above."""
+    names = {
+        str(schema.name).removeprefix("sparse_autotune::")
+        for schema in torch._C._jit_get_all_schemas()
+        if schema.name.startswith("sparse_autotune::")
+    }
+    assert names == {
+        "bsr_matmul", "bsr_matmul_out", "bsr_matmul_race", "bsr_matmul_legality", "bsr_prepare",
+        "bsr_sampled_matmul", "bsr_sampled_matmul_race", "bsr_sampled_matmul_legality",
+    }  # fmt: skip

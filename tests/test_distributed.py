@@ -1,0 +1,104 @@
+"""DistributedDataParallel and FSDP2: two processes train as one does on the whole batch."""
+
+import socket
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch.distributed.fsdp import fully_shard
+from torch.distributed.tensor import DTensor
+
+import sparse_autotune
+from sparse_autotune import SparseLinear, prune_
+
+pytestmark = pytest.mark.skipif(not dist.is_gloo_available(), reason="torch without gloo")
+STEPS = 3
+
+
+def network():
+    torch.manual_seed(0)
+    return torch.nn.Sequential(
+        SparseLinear(24, 32, 4, 0.4), torch.nn.ReLU(), SparseLinear(32, 24, (8, 4), 0.5)
+    )
+
+
+def batches():
+    return torch.randn(STEPS, 8, 24, generator=torch.Generator().manual_seed(1))
+
+
+def train(model, rank=None):
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for x in batches():
+        part = x if rank is None else x.chunk(2)[rank]
+        optimizer.zero_grad()
+        model(part).square().mean().backward()
+        optimizer.step()
+
+
+def assert_trained_alike(state):
+    alone = network()
+    train(alone)
+    for name, expected in alone.state_dict().items():
+        torch.testing.assert_close(state[name], expected, rtol=1e-5, atol=1e-6)
+
+
+def with_ddp(rank):
+    model = network()
+    if rank == 1:  # which rank 0 must overrule
+        with torch.no_grad():
+            for tensor in model.parameters():
+                tensor.zero_()
+        model[0].crow_indices.zero_()
+    ddp = torch.nn.parallel.DistributedDataParallel(model)
+    train(ddp, rank)
+    assert_trained_alike(model.state_dict())
+
+
+def with_fsdp2(rank):
+    model = network()
+    mesh = dist.init_device_mesh("cpu", (2,))
+    for layer in (model[0], model[2], model):
+        fully_shard(layer, mesh=mesh)
+    assert isinstance(model[0].values, DTensor)
+    train(model, rank)
+    with pytest.raises(RuntimeError, match="sharded layer cannot change"):
+        prune_(model[0], 0.1)
+    state = {
+        name: tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
+        for name, tensor in model.state_dict().items()
+    }
+    assert_trained_alike(state)
+
+
+def run(rank, function, port, results):
+    torch.set_num_threads(1)
+    sparse_autotune.settings.mode = "off"
+    store = dist.TCPStore("127.0.0.1", port, 2, rank == 0)
+    dist.init_process_group("gloo", store=store, rank=rank, world_size=2)
+    try:
+        function(rank)
+        results.put((rank, None))
+    except BaseException as error:
+        results.put((rank, repr(error)))
+        raise
+    finally:
+        dist.destroy_process_group()
+
+
+@pytest.mark.parametrize("function", [with_ddp, with_fsdp2], ids=lambda f: f.__name__)
+def test_two_processes(function):
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    context = torch.multiprocessing.get_context("spawn")
+    results = context.Queue()
+    processes = [
+        context.Process(target=run, args=(rank, function, port, results)) for rank in range(2)
+    ]
+    for process in processes:
+        process.start()
+    outcomes = dict(results.get(timeout=240) for _ in processes)
+    for process in processes:
+        process.join(timeout=60)
+    assert outcomes == {0: None, 1: None}
+    assert [process.exitcode for process in processes] == [0, 0]

@@ -1,0 +1,376 @@
+"""SparseLinear: as torch.nn.Linear behaves wherever modules go, on the blocks it stores."""
+
+import copy
+import io
+import pickle
+
+import pytest
+import torch
+from torch.utils.checkpoint import checkpoint
+
+import sparse_autotune
+from sparse_autotune import BsrTensor, SparseLinear, sparsify_
+
+DEVICES = ("cpu", pytest.param("cuda", marks=pytest.mark.gpu))
+
+
+@pytest.fixture(autouse=True)
+def _no_races(monkeypatch):
+    monkeypatch.setattr(sparse_autotune.settings, "mode", "off")
+
+
+@pytest.fixture(params=DEVICES)
+def device(request):
+    return request.param
+
+
+def twin(layer):
+    """The dense layer with the same weight, zeros where no block is stored."""
+    dense = torch.nn.Linear(layer.in_features, layer.out_features, bias=layer.bias is not None)
+    dense.to(device=layer.values.device, dtype=layer.values.dtype)
+    with torch.no_grad():
+        dense.weight.copy_(layer.weight.to_dense())
+        if layer.bias is not None:
+            dense.bias.copy_(layer.bias)
+    return dense
+
+
+def close(got, expected):
+    torch.testing.assert_close(got, expected, rtol=1e-4, atol=1e-4)
+
+
+def test_forward_and_backward(device):
+    for bias, block in ((True, 4), (False, (8, 2))):
+        layer = SparseLinear(24, 32, block, 0.4, bias, device=device)
+        dense = twin(layer)
+        x = torch.randn(2, 5, 24, device=device, requires_grad=True)
+        y = x.detach().clone().requires_grad_()
+        close(layer(x), dense(y))
+        upstream = torch.randn(2, 5, 32, device=device)
+        layer(x).backward(upstream)
+        dense(y).backward(upstream)
+        close(x.grad, y.grad)
+        kept = BsrTensor(
+            layer.crow_indices, layer.col_indices, torch.ones_like(layer.values), (32, 24)
+        ).to_dense()
+        stored = BsrTensor(layer.crow_indices, layer.col_indices, layer.values.grad, (32, 24))
+        close(stored.to_dense(), dense.weight.grad * kept)
+        if bias:
+            close(layer.bias.grad, dense.bias.grad)
+
+
+def test_a_new_layer():
+    torch.manual_seed(0)
+    layer = SparseLinear(64, 32, (8, 16), 0.5, dtype=torch.float64)
+    assert layer.values.shape == (8, 8, 16) and layer.values.dtype == torch.float64
+    assert layer.density == 0.5 and layer.nnzb == 8
+    assert layer.weight.shape == (32, 64) and layer.weight.values is layer.values
+    BsrTensor(*layer.weight._parts()[:3], (32, 64), check=True)
+    bound = 1 / 32**0.5  # half of 64 inputs are stored
+    assert 0.9 * bound < layer.values.abs().max() <= bound
+    other = SparseLinear(64, 32, (8, 16), 0.5, dtype=torch.float64)
+    assert not torch.equal(other.values, layer.values)
+    assert {name for name, _ in layer.named_parameters()} == {"values", "bias"}
+    assert {name for name, _ in layer.named_buffers()} == {"crow_indices", "col_indices"}
+    assert "block_size=(8, 16), density=0.5" in repr(layer)
+    empty = SparseLinear(64, 32, 8, 0.0)
+    assert torch.equal(empty(torch.randn(3, 64)), empty.bias.expand(3, 32))
+
+
+@pytest.mark.parametrize(
+    ("error", "words", "arguments"),
+    [
+        (ValueError, "block size must divide", (24, 30, 4, 0.5)),
+        (ValueError, r"density must lie in \[0, 1\], got 1.5", (24, 32, 4, 1.5)),
+        (ValueError, r"density must lie in \[0, 1\], got 'half'", (24, 32, 4, "half")),
+        (TypeError, "block_size must be an int", (24, 32, "4x4", 0.5)),
+    ],
+)
+def test_bad_layers(error, words, arguments):
+    with pytest.raises(error, match=words):
+        SparseLinear(*arguments)
+    with pytest.raises(TypeError, match="dtype must be float16"):
+        SparseLinear(24, 32, 4, 0.5, dtype=torch.int8)
+
+
+def test_bad_input_is_explained():
+    layer = SparseLinear(24, 32, 4, 0.5)
+    with pytest.raises(ValueError, match=r"in_features.*\(3, 25\), weight \(32, 24\)"):
+        layer(torch.randn(3, 25))
+    with pytest.raises(TypeError, match="x must have the dtype of weight"):
+        layer(torch.randn(3, 24).double())
+
+
+# From dense layers
+
+
+def test_from_linear_by_magnitude():
+    dense = torch.nn.Linear(6, 4)
+    with torch.no_grad():
+        dense.weight.fill_(0.1)
+        dense.weight[2:, 3:] = -5.0
+        dense.weight[0, 0] = 2.0
+    layer = SparseLinear.from_linear(dense, (2, 3), 0.5)
+    assert torch.equal(layer.weight.to_dense()[:2, :3], dense.weight[:2, :3])
+    assert torch.equal(layer.weight.to_dense()[2:, 3:], dense.weight[2:, 3:])
+    assert layer.nnzb == 2 and torch.equal(layer.bias, dense.bias)
+    assert layer.bias is not dense.bias
+    layer.values.data.zero_()
+    assert dense.weight.abs().sum() > 0
+
+
+def test_from_linear_by_mask_and_by_score():
+    dense = torch.nn.Linear(6, 4, bias=False).double().eval().requires_grad_(False)
+    mask = torch.tensor([[True, False], [True, True]])
+    layer = SparseLinear.from_linear(dense, (2, 3), criterion=mask)
+    spread = mask.repeat_interleave(2, 0).repeat_interleave(3, 1)
+    assert torch.equal(layer.weight.to_dense(), dense.weight * spread)
+    assert not layer.values.requires_grad and not layer.training and layer.bias is None
+    seen = []
+
+    def score(weight):
+        seen.append(weight)
+        return torch.tensor([[1, 4], [3, 2]])
+
+    layer = SparseLinear.from_linear(dense, (2, 3), 0.5, score)
+    assert torch.equal(seen[0], dense.weight)
+    assert layer.col_indices.tolist() == [1, 0] and layer.crow_indices.tolist() == [0, 1, 2]
+
+
+BAD_CRITERIA = {
+    "name": (TypeError, "criterion must be 'magnitude'.*got 'magnitud'", "magnitud"),
+    "mask shape": (ValueError, r"per block, shape \(2, 2\); got \(4, 6\)", torch.ones(4, 6).bool()),
+    "mask dtype": (TypeError, "keep must be a bool mask", torch.ones(2, 2)),
+    "mask density": (ValueError, "the mask keeps 4 blocks, but density 0.5 asks for 2 of 4",
+                     torch.ones(2, 2).bool()),
+    "score mask": (TypeError, "one score per block as a tensor of numbers, got torch.bool",
+                   lambda w: torch.ones(2, 2).bool()),
+    "score shape": (ValueError, r"shape \(2, 2\); got \(4, 6\)", lambda w: w),
+    "score NaN": (ValueError, "returned NaN", lambda w: torch.full((2, 2), float("nan"))),
+    "score kind": (TypeError, "tensor of numbers, got builtins.list", lambda w: [[1, 2], [3, 4]]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", BAD_CRITERIA)
+def test_bad_criteria(kind):
+    error, words, criterion = BAD_CRITERIA[kind]
+    with pytest.raises(error, match=words):
+        SparseLinear.from_linear(torch.nn.Linear(6, 4), (2, 3), 0.5, criterion)
+    model = torch.nn.Sequential(torch.nn.Linear(6, 4))
+    with pytest.raises(error, match=f"0: .*{words}"):
+        sparsify_(model, (2, 3), 0.5, criterion=criterion)
+    assert type(model[0]) is torch.nn.Linear
+
+
+def test_sparsify():
+    block = torch.nn.TransformerEncoderLayer(16, 2, 32, batch_first=True, dropout=0.0)
+    model = torch.nn.ModuleDict({"body": block, "head": torch.nn.Linear(16, 7)})
+    x = torch.randn(3, 5, 16)
+    expected = model["body"](x)
+    replaced = sparsify_(model, 8, 1.0, filter=lambda name, layer: name != "head")
+    # The projection inside of attention is read by its owner, not called.
+    assert replaced == ["body.linear1", "body.linear2"]
+    assert type(model["body"].linear1) is SparseLinear and type(model["head"]) is torch.nn.Linear
+    close(model["body"](x), expected)
+    with pytest.raises(ValueError, match="head: the block size must divide"):
+        sparsify_(model, 8, 0.5)
+
+
+def test_sparsify_refuses_shared_weights_and_keeps_shared_layers():
+    tied = torch.nn.ModuleDict({"in": torch.nn.Embedding(16, 8), "out": torch.nn.Linear(8, 16)})
+    tied["out"].weight = tied["in"].weight
+    with pytest.raises(ValueError, match=r"out.weight is shared.*filter"):
+        sparsify_(tied, 4, 0.5)
+    layer = torch.nn.Linear(8, 8)
+    model = torch.nn.Sequential(layer, torch.nn.ReLU(), layer)
+    assert sparsify_(model, 4, 0.5) == ["0", "2"]
+    assert model[0] is model[2]
+    with pytest.raises(ValueError, match="from_linear"):
+        sparsify_(layer, 4, 0.5)
+
+
+# State
+
+
+def test_state_dict_with_another_number_of_blocks():
+    source, target = SparseLinear(24, 32, 4, 0.3), SparseLinear(24, 32, 4, 0.6)
+    parameter = target.values
+    target(torch.randn(2, 24)).sum().backward()
+    result = target.load_state_dict(source.state_dict())
+    assert not result.missing_keys and not result.unexpected_keys
+    assert target.values is parameter and target.values.grad is None
+    x = torch.randn(3, 24)
+    assert torch.equal(target(x), source(x))
+    target(x).sum().backward()
+    assert target.values.grad.shape == source.values.shape
+    for assign in (True, False):
+        model = torch.nn.Sequential(SparseLinear(24, 32, 4, 0.6))
+        state = {f"0.{name}": tensor for name, tensor in source.state_dict().items()}
+        model.load_state_dict(state, assign=assign)
+        assert torch.equal(model(x), source(x))
+
+
+def test_state_dicts_that_do_not_fit():
+    source = SparseLinear(24, 32, 4, 0.3)
+    for other in (SparseLinear(24, 16, 4, 0.3), SparseLinear(24, 32, 8, 0.3)):
+        before = copy.deepcopy(other.state_dict())
+        with pytest.raises(RuntimeError, match=r"this layer needs \(\d+,\), \(nnzb,\) and \(nnzb"):
+            other.load_state_dict(source.state_dict())
+        for name, tensor in other.state_dict().items():
+            assert torch.equal(tensor, before[name])
+    state = source.state_dict()
+    del state["col_indices"]
+    with pytest.raises(RuntimeError, match=r"Missing key.*col_indices"):
+        SparseLinear(24, 32, 4, 0.3).load_state_dict(state)
+
+
+def test_state_is_strided_and_loads_safely(tmp_path):
+    layer = SparseLinear(24, 32, 4, 0.3)
+    assert all(t.layout == torch.strided and t.is_contiguous() for t in layer.state_dict().values())
+    torch.save(layer.state_dict(), tmp_path / "state.pt")
+    other = SparseLinear(24, 32, 4, 0.5)
+    other.load_state_dict(torch.load(tmp_path / "state.pt", weights_only=True))
+    x = torch.randn(3, 24)
+    assert torch.equal(other(x), layer(x))
+
+
+def test_copies():
+    layer = SparseLinear(24, 32, 4, 0.3)
+    x = torch.randn(3, 24)
+    expected = layer(x)
+    buffer = io.BytesIO()
+    torch.save(layer, buffer)
+    buffer.seek(0)
+    for other in (
+        copy.deepcopy(layer),
+        pickle.loads(pickle.dumps(layer)),
+        torch.load(buffer, weights_only=False),
+        copy.deepcopy(layer.requires_grad_(False).freeze()),
+    ):
+        assert torch.equal(other(x), expected)
+        assert other.values.data_ptr() != layer.values.data_ptr()
+        other.values.data.zero_()
+        other.thaw()
+    assert torch.equal(layer(x), expected)
+
+
+def test_meta_device():
+    layer = SparseLinear(24, 32, 4, 0.5, device="meta")
+    assert layer.values.is_meta and layer.crow_indices.is_meta
+    assert layer(torch.randn(3, 24, device="meta")).shape == (3, 32)
+    made = layer.to_empty(device="cpu")
+    made.reset_parameters()
+    close(made(torch.eye(24)), twin(made)(torch.eye(24)))
+    source = SparseLinear(24, 32, 4, 0.25)
+    layer = SparseLinear(24, 32, 4, 0.5, device="meta")
+    layer.load_state_dict(source.state_dict(), assign=True)
+    assert torch.equal(layer(torch.eye(24)), source(torch.eye(24)))
+
+
+def test_conversion(device):
+    layer = SparseLinear(24, 32, 4, 0.5).to(device)
+    x = torch.randn(3, 24, device=device)
+    expected = layer(x)
+    for convert, dtype in (("half", torch.float16), ("bfloat16", torch.bfloat16)):
+        other = getattr(copy.deepcopy(layer), convert)()
+        assert other.values.dtype == other.bias.dtype == dtype
+        assert other.crow_indices.dtype == torch.int64
+        torch.testing.assert_close(other(x.to(dtype)), expected.to(dtype), rtol=0.05, atol=0.05)
+    close(copy.deepcopy(layer).double()(x.double()), expected.double())
+    with pytest.raises(TypeError, match="values must be float16"):
+        copy.deepcopy(layer).to(torch.float8_e4m3fn)
+
+
+# What training does
+
+
+def test_autocast(device):
+    layer = SparseLinear(24, 32, 4, 0.5, device=device)
+    x = torch.randn(3, 24, device=device)
+    with torch.autocast(device, dtype=torch.bfloat16):
+        result = layer(x)
+        expected = twin(layer)(x)
+    assert result.dtype == expected.dtype == torch.bfloat16
+    torch.testing.assert_close(result, expected, rtol=0.02, atol=0.02)
+    result.float().sum().backward()
+    assert layer.values.grad.dtype == torch.float32
+    layer(x)  # and outside of it as before
+
+
+@pytest.mark.parametrize("reentrant", [True, False])
+def test_checkpointing(reentrant):
+    layer = SparseLinear(24, 24, 4, 0.5)
+    x = torch.randn(3, 24, requires_grad=True)
+    layer(layer(x)).sum().backward()
+    expected = x.grad, layer.values.grad
+    x.grad = layer.values.grad = None
+    checkpoint(lambda x: layer(layer(x)), x, use_reentrant=reentrant).sum().backward()
+    for got, wanted in zip((x.grad, layer.values.grad), expected, strict=True):
+        close(got, wanted)
+
+
+def test_functional_call_and_per_sample_gradients():
+    layer = SparseLinear(12, 8, 4, 0.5).double()
+    x = torch.randn(3, 12, dtype=torch.float64)
+    parameters = {name: p.detach() for name, p in layer.named_parameters()}
+
+    def loss(parameters, x):
+        return torch.func.functional_call(layer, parameters, (x,)).square().sum()
+
+    got = torch.func.vmap(torch.func.grad(loss), in_dims=(None, 0))(parameters, x)
+    for i in range(3):
+        layer.zero_grad()
+        layer(x[i]).square().sum().backward()
+        for name, parameter in layer.named_parameters():
+            close(got[name][i], parameter.grad)
+
+
+# Inference
+
+
+def test_freezing():
+    layer = SparseLinear(24, 32, 4, 0.5)
+    x = torch.randn(3, 24)
+    expected = layer(x)
+    with pytest.raises(RuntimeError, match="require grad"):
+        layer.freeze()
+    close(layer(x), expected)
+    layer.requires_grad_(False)
+    assert layer.freeze() is layer and layer.prepare() is layer
+    close(layer(x), expected)
+    doubled = layer.double()  # a new promise, of other values
+    close(doubled(x.double()), expected.double())
+    layer.values.mul_(2)
+    with pytest.raises(RuntimeError, match=r"frozen.*thaw\(\)"):
+        layer(x.double())
+    assert layer.thaw() is layer
+    close(layer(x.double()) - layer.bias, 2 * (expected.double() - layer.bias))
+    layer.freeze().values.requires_grad_()
+    with pytest.raises(RuntimeError, match="require grad"):
+        layer(x.double())
+
+
+def test_prepare_checks_the_indices():
+    layer = SparseLinear(24, 32, 4, 0.5)
+    layer.col_indices[0] = 6
+    with pytest.raises(ValueError, match=r"col_indices must lie in \[0, 6\)"):
+        layer.prepare()
+    with pytest.raises(ValueError, match=r"col_indices must lie in \[0, 6\)"):
+        layer(torch.randn(3, 24))
+
+
+def test_plans_go_with_the_layer(monkeypatch):
+    dropped = []
+    real = sparse_autotune._tuner.drop_plan
+
+    def drop_plan(*pointers):
+        dropped.append(pointers)
+        real(*pointers)
+
+    monkeypatch.setattr(sparse_autotune._tuner, "drop_plan", drop_plan)
+    layer = SparseLinear(24, 32, 4, 0.5)
+    layer(torch.randn(3, 24))
+    pointers = layer.crow_indices.data_ptr(), layer.col_indices.data_ptr()
+    assert pointers not in dropped
+    del layer
+    assert pointers in dropped

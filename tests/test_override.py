@@ -1,0 +1,184 @@
+"""`override_torch`: torch's own products of native tensors, ours inside and torch's outside."""
+
+import threading
+
+import pytest
+import torch
+from torch.utils._device import DeviceContext
+
+import sparse_autotune
+from sparse_autotune import override as module
+from sparse_autotune import override_torch, random_bsr
+
+F = torch.nn.functional
+
+
+@pytest.fixture(autouse=True)
+def _no_races(monkeypatch):
+    monkeypatch.setattr(sparse_autotune.settings, "mode", "off")
+
+
+@pytest.fixture
+def calls(monkeypatch):
+    """The products that the package was asked for."""
+    heard = []
+    for name in ("matmul", "linear"):
+        real = getattr(module, name)
+
+        def counted(*arguments, real=real, name=name, **keywords):
+            heard.append(name)
+            return real(*arguments, **keywords)
+
+        monkeypatch.setattr(module, name, counted)
+    return heard
+
+
+def operands(dtype=torch.float32):
+    a = random_bsr(16, 24, 4, density=0.5, dtype=dtype)
+    return a.to_torch(), a.to_dense()
+
+
+def close(got, expected):
+    torch.testing.assert_close(got, expected, rtol=1e-4, atol=1e-4)
+
+
+# Each as a function of the sparse matrix (16 x 24) and of dense x (24 x 5) and y (5 x 16).
+PRODUCTS = {
+    "@": lambda a, x, y: a @ x,
+    "dense @": lambda a, x, y: y @ a,
+    "transposed @": lambda a, x, y: a.t() @ y.t(),
+    "@ transposed": lambda a, x, y: x.t() @ a.t(),
+    "vector": lambda a, x, y: a @ x[:, 0],
+    "batch": lambda a, x, y: torch.matmul(y.expand(2, 5, 16), a),
+    "matmul": lambda a, x, y: torch.matmul(input=a, other=x),
+    "matmul method": lambda a, x, y: y.matmul(a),
+    "mm": lambda a, x, y: torch.mm(a, x),
+    "mm by name": lambda a, x, y: torch.mm(a, mat2=x),
+    "mm method": lambda a, x, y: a.mm(x),
+    "mm out": lambda a, x, y: torch.mm(a, x, out=torch.empty(16, 5)),
+    "mv": lambda a, x, y: torch.mv(a, x[:, 1]),
+    "mv method": lambda a, x, y: a.mv(x[:, 1]),
+    "linear": lambda a, x, y: F.linear(x.t(), a),
+    "linear bias": lambda a, x, y: F.linear(x.t(), a, y[0]),
+    "linear batch": lambda a, x, y: F.linear(x.t().expand(2, 5, 24), a, bias=y[0]),
+    "addmm": lambda a, x, y: torch.addmm(y.t(), a, x),
+    "addmm scaled": lambda a, x, y: torch.addmm(y.t(), a, x, beta=0.5, alpha=-2),
+    "addmm method": lambda a, x, y: y.t().addmm(a, x, alpha=3),
+    "addmm column": lambda a, x, y: torch.addmm(y.t()[:, :1], a, x, beta=2),
+    "addmm bias": lambda a, x, y: torch.addmm(x[:, 0], y, a),
+    "addmm right": lambda a, x, y: torch.addmm(x.t(), y, a, alpha=2),
+}
+
+
+@pytest.mark.parametrize("name", PRODUCTS)
+def test_products(calls, name):
+    native, dense = operands()
+    x, y = torch.randn(24, 5), torch.randn(5, 16)
+    expected = PRODUCTS[name](dense, x, y)
+    with override_torch():
+        got = PRODUCTS[name](native, x, y)
+    assert len(calls) == 1
+    close(got, expected)
+    assert got.layout == torch.strided
+
+
+def test_beta_zero_does_not_read_its_input(calls):
+    native, dense = operands()
+    x = torch.randn(24, 5)
+    with override_torch():
+        got = torch.addmm(torch.full((16, 5), float("nan")), native, x, beta=0)
+    close(got, dense @ x)
+
+
+def test_gradients(calls):
+    a = random_bsr(16, 24, 4, density=0.5)
+    values = a.values.clone().requires_grad_()
+    x = torch.randn(24, 5, requires_grad=True)
+    native = torch.sparse_bsr_tensor(a.crow_indices, a.col_indices, values, a.shape)
+    with override_torch():
+        (native @ x).square().sum().backward()
+    dense = sparse_autotune.BsrTensor(a.crow_indices, a.col_indices, values, a.shape).to_dense()
+    expected = torch.autograd.grad((dense @ x).square().sum(), (values, x))
+    close(values.grad, expected[0])
+    close(x.grad, expected[1])
+
+
+def test_what_is_left_to_torch(calls):
+    """Everything that is no product of a BSR matrix and a dense one of its dtype."""
+    native, dense = operands()
+    x = torch.randn(24, 5)
+    with override_torch():
+        close(dense @ x, dense @ x)
+        close((native * 2).to_dense(), 2 * dense)
+        close(dense.to_sparse_csr() @ x, dense @ x)
+        close(F.linear(x.t(), dense), x.t() @ dense.t())
+        torch.addmm(torch.ones(16, 5), native, x, out=torch.empty(16, 5))
+        assert not calls
+        with pytest.raises(RuntimeError):
+            native @ x.double()
+    assert not calls
+
+
+def test_it_ends_with_the_body(calls):
+    native, dense = operands()
+    x = torch.randn(24, 5)
+    depth = torch._C._len_torch_function_stack()
+    manager = override_torch()
+    for _ in range(2):
+        with manager:
+            close(native @ x, dense @ x)
+        assert torch._C._len_torch_function_stack() == depth
+    assert len(calls) == 2
+    native @ x
+    assert len(calls) == 2
+    with pytest.raises(ZeroDivisionError), override_torch():
+        raise ZeroDivisionError
+    assert torch._C._len_torch_function_stack() == depth
+
+
+def test_the_switch(calls):
+    native, _ = operands()
+    x = torch.randn(24, 5)
+    depth = torch._C._len_torch_function_stack()
+    try:
+        override_torch(True)
+        override_torch(True)
+        native @ x
+        assert len(calls) == 1
+        with override_torch():
+            native @ x
+        assert len(calls) == 2
+        elsewhere = threading.Thread(target=lambda: native @ x)
+        elsewhere.start()
+        elsewhere.join()
+        assert len(calls) == 2
+    finally:
+        override_torch(False)
+    override_torch(False)
+    native @ x
+    assert len(calls) == 2 and torch._C._len_torch_function_stack() == depth
+    with pytest.raises(TypeError, match="enabled must be None, True or False, got 1"):
+        override_torch(1)
+
+
+def test_the_switch_within_other_modes(calls):
+    """Modes entered by others leave by popping theirs: the switch must not be on top of them."""
+    native, _ = operands()
+    x = torch.randn(24, 5)
+    try:
+        with DeviceContext(torch.device("cpu")):
+            override_torch(True)
+            native @ x
+        native @ x
+        assert len(calls) == 2
+        with DeviceContext(torch.device("cpu")):
+            override_torch(False)
+            native @ x
+        torch.set_default_device("cpu")
+        override_torch(True)
+        torch.set_default_device(None)
+        native @ x
+        assert len(calls) == 3
+    finally:
+        override_torch(False)
+        torch.set_default_device(None)

@@ -1,0 +1,138 @@
+"""Every sampled product with every variant of the device, forced: right, or refused and why."""
+
+import re
+
+import numpy as np
+import pytest
+import torch
+from machine import lacks_this_machine
+from problems import BF16, DTYPES, HALF
+from reference import assert_close
+from sampled_problems import (
+    SAMPLED_CASES,
+    SAMPLED_TF32_CASES,
+    SampledProblem,
+    blocks_of,
+    make_sampled,
+)
+
+import sparse_autotune
+from sparse_autotune import BsrTensor, _tuner
+from sparse_autotune.checks import legality
+
+DEVICES = ("cpu", pytest.param("cuda", marks=pytest.mark.gpu))
+BUILT = [(v["device"], v["name"]) for v in _tuner.variants() if v["op"] == "sampled_matmul"]
+VARIANTS = [pytest.param(*v, marks=[pytest.mark.gpu] if v[0] == "cuda" else []) for v in BUILT]
+
+
+@pytest.fixture(autouse=True)
+def _as_the_tolerance_assumes(monkeypatch, request):
+    """No race (nothing but what is asked for runs), and TF32 where the case says so."""
+    monkeypatch.setattr(sparse_autotune.settings, "mode", "off")
+    case = request.node.callspec.params.get("case") if hasattr(request.node, "callspec") else None
+    matmul = torch.backends.cuda.matmul
+    before = matmul.allow_tf32
+    matmul.allow_tf32 = case is not None and case.tf32
+    yield
+    matmul.allow_tf32 = before
+
+
+def why_not(operands):
+    """Why each variant may not compute the case (None: it may)."""
+    return legality(operands.x, operands.b, pattern=operands.pattern)
+
+
+def check(operands, variant):
+    # The next allocation of this size is likely to get this memory.
+    stale = torch.empty(
+        operands.reference.shape, dtype=operands.problem.dtype, device=operands.b.device
+    )
+    stale.view(torch.uint8).fill_(0xFF) if stale.numel() else None
+    del stale
+    result = operands.call(variant)
+    assert type(result) is BsrTensor
+    assert_close(result.values, operands)
+    assert result.values.is_contiguous()
+    pattern = operands.pattern
+    if type(pattern) is BsrTensor:
+        assert result.crow_indices is pattern.crow_indices
+        assert result.col_indices is pattern.col_indices
+    else:
+        assert torch.equal(result.crow_indices, pattern.crow_indices())
+        assert torch.equal(result.col_indices, pattern.col_indices())
+    assert result.shape == pattern.shape
+
+
+@pytest.mark.parametrize(("device", "variant"), VARIANTS)
+@pytest.mark.parametrize("case", SAMPLED_CASES, ids=str)
+def test_case(case, device, variant):
+    operands = make_sampled(case, device)
+    reason = why_not(operands)[variant]
+    if reason is None:
+        check(operands, variant)
+        return
+    assert reason.strip()
+    if case.pattern == "empty":
+        return  # nothing is launched, so nothing is refused
+    with pytest.raises(ValueError, match=re.escape(reason)):
+        operands.call(variant)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("variant", [name for device, name in BUILT if device == "cuda"])
+@pytest.mark.parametrize("case", SAMPLED_TF32_CASES, ids=str)
+def test_tf32_case(case, variant):
+    operands = make_sampled(case, "cuda")
+    if why_not(operands)[variant] is None:
+        check(operands, variant)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("case", SAMPLED_CASES, ids=str)
+def test_heuristic(case, device):
+    """What is chosen without a race is right too."""
+    check(make_sampled(case, device), "auto")
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_every_variant_is_legal_for_some_case(device):
+    """Together with `test_case`: no variant goes untested, but for what the machine lacks."""
+    reasons = {}
+    for case in SAMPLED_CASES:
+        for variant, reason in why_not(make_sampled(case, device)).items():
+            reasons.setdefault(variant, set()).add(reason)
+    assert set(reasons) == {name for where, name in BUILT if where == device}
+    for variant, seen in reasons.items():
+        if None not in seen:
+            lacking = [reason for reason in seen if lacks_this_machine(reason)]
+            assert lacking, f"{variant} is legal for no case: {sorted(seen)}"
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_the_judge_refuses_mistakes(dtype):
+    """It accepts a right result, but neither one wrong element nor one missing term."""
+    operands = make_sampled(SampledProblem(f"judged-{dtype}", 64, 96, 33, dtype=dtype))
+    x, y, pattern = operands.x, operands.b, operands.pattern
+    ones = torch.ones_like(pattern.values)
+    marked = BsrTensor(pattern.crow_indices, pattern.col_indices, ones, pattern.shape).to_dense()
+    mask = marked[::16, ::16].bool().numpy()
+
+    def stored(product):
+        return torch.from_numpy(blocks_of(product.double().numpy(), mask, (16, 16))).to(dtype)
+
+    right = stored(x.double() @ y.double())
+    assert_close(right, operands)
+    at = np.unravel_index(np.argmax(np.abs(operands.reference)), right.shape)
+    for wrong in (0.0, float("nan"), float("inf"), -right[at], right[at] * 1.02):
+        result = right.clone()
+        result[at] = wrong
+        with pytest.raises(AssertionError, match="1 of"):
+            assert_close(result, operands)
+    with pytest.raises(AssertionError, match="elements of"):
+        assert_close(stored(x[:, 1:].double() @ y[1:].double()), operands)
+    if dtype in (HALF, BF16):  # sums must be accumulated in fp32
+        total = torch.zeros(64, 96, dtype=dtype)
+        for i in range(33):
+            total += x[:, i : i + 1] * y[i : i + 1]
+        with pytest.raises(AssertionError, match="elements of"):
+            assert_close(stored(total), operands)
