@@ -280,6 +280,57 @@ def _transposed():
         yield Problem(f"{op}-batch", 128, 192, 40, (64, 64), BF16, batch=(2, 3), op=op)
 
 
+def _large_transposed():
+    """The cases of `_large_blocks` and `_long_rows` for a matrix that is stored transposed."""
+    products = (
+        (136, "row", "row", "transposed"), (264, "row", "column", "transposed"),
+        (264, "column", "row", "transposed"), (520, "column", "column", "transposed"),
+        (40, "row", "row", "right"), (304, "row", "row", "right"), (200, "column", "row", "right"),
+    )  # fmt: skip
+    blocks = ((64, 64), (128, 128), (64, 128), (128, 64), (192, 64), (128, 192))
+    for i, block in enumerate(blocks):
+        for j, (n, b_layout, out_layout, op) in enumerate(products):
+            yield Problem(
+                f"large_{block[0]}x{block[1]}-{op}-{n}-{b_layout}-{out_layout}",
+                m=block[0] * 3,
+                k=block[1] * 5,
+                n=n,
+                block=block,
+                dtype=(HALF, BF16)[(i + j) % 2],
+                index_dtype=(torch.int32, torch.int64)[(i + j // 2) % 2],
+                pattern=("skewed", "uniform", "empty_rows", "one_dense_row")[(i + j) % 4],
+                b_layout=b_layout,
+                out_layout=out_layout,
+                bias=j % 3 == 1,
+                activation=(None, "gelu", None, "relu")[(i + 2 * j) % 4],
+                op=op,
+            )
+    for i, block in enumerate(((64, 64), (128, 128), (128, 64), (64, 128))):
+        for j, (n, b_layout, out_layout, op) in enumerate(products[1:6]):
+            pattern = ("skewed", "one_dense_row", "full")[(i + j) % 3]
+            yield Problem(
+                f"long_rows_{block[0]}x{block[1]}-{op}-{n}-{b_layout}-{out_layout}",
+                m=block[0] * (2 if pattern == "full" else 5),
+                k=block[1] * 13,
+                n=n,
+                block=block,
+                dtype=(BF16, HALF)[(i + j) % 2],
+                index_dtype=(torch.int64, torch.int32)[(i + j // 2) % 2],
+                pattern=pattern,
+                b_layout=b_layout,
+                out_layout=out_layout,
+                bias=j % 2 == 1,
+                activation=("relu", None, "gelu")[j % 3],
+                op=op,
+            )
+    for op in ("transposed", "right"):
+        yield Problem(f"{op}-large-batch", 384, 1408, 264, (128, 128), BF16, batch=(3,),
+                      pattern="skewed", op=op)  # fmt: skip
+        # More blocks in a row than places of blocks are fetched at once.
+        yield Problem(f"{op}-long_rows-block_64", 128, 4480, 136, (64, 64), HALF, density=0.8,
+                      op=op)  # fmt: skip
+
+
 def _native():
     for dtype in DTYPES:
         yield Problem(f"native-{_name(dtype)}", dtype=dtype, native=True)
@@ -290,15 +341,17 @@ def _native():
 def _tf32():
     for block in ((16, 16), (16, 48), (32, 32), (64, 64), (128, 128)):
         for n, layout in ((37, "row"), (136, "row"), (136, "column")):
-            yield Problem(
-                f"tf32-{block[0]}x{block[1]}-{layout}-{n}",
-                m=3 * block[0],
-                k=5 * block[1],
-                n=n,
-                block=block,
-                b_layout=layout,
-                tf32=True,
-            )
+            for op in ("matmul", "transposed"):
+                yield Problem(
+                    f"tf32-{block[0]}x{block[1]}-{op}-{layout}-{n}",
+                    m=3 * block[0],
+                    k=5 * block[1],
+                    n=n,
+                    block=block,
+                    b_layout=layout,
+                    op=op,
+                    tf32=True,
+                )
 
 
 TF32_CASES = tuple(_tf32())
@@ -315,6 +368,7 @@ CASES = tuple(
         _epilogues,
         _linears,
         _transposed,
+        _large_transposed,
         _native,
     )
     for problem in family()

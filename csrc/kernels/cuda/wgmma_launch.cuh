@@ -13,7 +13,7 @@
 
 namespace sparse_autotune {
 
-template <typename T, typename Tile, bool kRowMajorB, bool kSplits>
+template <typename T, typename Tile, bool kTransposedA, bool kRowMajorB, bool kSplits>
 __global__ void __launch_bounds__(kThreads, 1)
     wgmma_kernel(const __grid_constant__ WgmmaArguments args) {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
@@ -32,44 +32,64 @@ __global__ void __launch_bounds__(kThreads, 1)
   // 40 + 2 * 232 registers for a thread of each warpgroup: the 3 * 168 that were launched.
   if (warp < 4) {
     asm volatile("setmaxnreg.dec.sync.aligned.u32 40;\n");
-    if (warp == 0) produce<Tile, kRowMajorB>(args, shared);
-    if (warp == 1) schedule<Tile>(args, shared);
+    if (warp == 0) produce<Tile, kTransposedA, kRowMajorB>(args, shared);
+    if (warp == 1) schedule<Tile, kTransposedA>(args, shared);
   } else {
     asm volatile("setmaxnreg.inc.sync.aligned.u32 232;\n");
-    consume<T, Tile, kRowMajorB, kSplits>(args, shared, warp / 4 - 1);
+    consume<T, Tile, kTransposedA, kRowMajorB, kSplits>(args, shared, warp / 4 - 1);
   }
 #else
   __trap();
 #endif
 }
 
-template <typename T, typename Tile, bool kRowMajorB, bool kSplits>
-constinit KernelCode<WgmmaArguments> wgmma_code{&wgmma_kernel<T, Tile, kRowMajorB, kSplits>, true};
+template <typename T, typename Tile, bool kTransposedA, bool kRowMajorB, bool kSplits>
+constinit KernelCode<WgmmaArguments> wgmma_code{
+    &wgmma_kernel<T, Tile, kTransposedA, kRowMajorB, kSplits>, true};
 
-// Microseconds, fitted with wgmma_us() to times on an H200: of a step of 64 k with B row-major,
-// with B column-major, and where L2 is not what it waits for; of a tile besides its steps.
+// A tile's kernels for A or for A^T, by DType and Layout of B.
+struct WgmmaCodes {
+  KernelCode<WgmmaArguments>* of[2][2];
+};
+
+template <typename Tile, bool kTransposedA, bool kSplits>
+constexpr WgmmaCodes wgmma_codes() {
+  return {{{&wgmma_code<__half, Tile, kTransposedA, true, kSplits>,
+            &wgmma_code<__half, Tile, kTransposedA, false, kSplits>},
+           {&wgmma_code<__nv_bfloat16, Tile, kTransposedA, true, kSplits>,
+            &wgmma_code<__nv_bfloat16, Tile, kTransposedA, false, kSplits>}}};
+}
+
+// wgmma_codes<Tile, true, kSplits>(), which files of their own compile: wgmma_transposed_sm90.cu
+// and split_k_transposed_sm90.cu.
+template <typename Tile, bool kSplits>
+WgmmaCodes transposed_wgmma_codes();
+
+// Microseconds, fitted with wgmma_us() to times on an H200: of a step of 64 k where all
+// multiprocessors are at work, and where so few are that L2 is not what they wait for; of a tile
+// besides its steps. A step's depend on B's layout.
 struct WgmmaPace {
-  double row_us, column_us, alone_us, tile_us;
+  double busy_us[2], alone_us[2], tile_us;
 };
 
 // Rows, columns, stages of A's ring, stages of B's ring.
 struct M128N256 : WgmmaTile<128, 256, 4, 4> {
-  static constexpr WgmmaPace kPace{0.66, 0.66, 0.66, 1.28};
+  static constexpr WgmmaPace kPace{{0.74, 0.62}, {0.52, 0.59}, 2.10};
 };
 struct M128N128 : WgmmaTile<128, 128, 6, 6> {
-  static constexpr WgmmaPace kPace{0.37, 0.37, 0.37, 1.10};
+  static constexpr WgmmaPace kPace{{0.45, 0.39}, {0.28, 0.33}, 0.98};
 };
 struct M128N64 : WgmmaTile<128, 64, 8, 8> {
-  static constexpr WgmmaPace kPace{0.30, 0.27, 0.18, 0.48};
+  static constexpr WgmmaPace kPace{{0.33, 0.26}, {0.25, 0.23}, 0.46};
 };
 struct M64N512 : WgmmaTile<64, 512, 4, 5> {
-  static constexpr WgmmaPace kPace{0.85, 0.78, 0.78, 2.16};
+  static constexpr WgmmaPace kPace{{0.82, 0.78}, {0.54, 0.57}, 2.70};
 };
 struct M64N256 : WgmmaTile<64, 256, 5, 9> {
-  static constexpr WgmmaPace kPace{0.51, 0.50, 0.28, 0.83};
+  static constexpr WgmmaPace kPace{{0.54, 0.51}, {0.42, 0.34}, 1.10};
 };
 struct M64N128 : WgmmaTile<64, 128, 8, 16> {
-  static constexpr WgmmaPace kPace{0.46, 0.32, 0.23, 0.26};
+  static constexpr WgmmaPace kPace{{0.45, 0.32}, {0.38, 0.27}, 0.38};
 };
 
 // A tile as the host sees it.
@@ -77,7 +97,7 @@ struct WgmmaShape {
   int m, n, width, shared_bytes;
   bool direct;  // C is stored without TMA, which then need not take it
   WgmmaPace pace;
-  KernelCode<WgmmaArguments>* codes[2][2];  // by DType and Layout of B
+  WgmmaCodes codes[2];  // for A and for A^T
 
   int64_t columns(const Problem& p) const { return ceil_div(p.n, n); }
   int64_t strips(const Problem& p) const { return p.block_m / m; }  // of a block row
@@ -86,12 +106,12 @@ struct WgmmaShape {
     return entries * strips(p) * columns(p) * p.batch;
   }
   KernelCode<WgmmaArguments>* code_of(const Problem& p) const {
-    return codes[static_cast<int>(p.dtype)][static_cast<int>(p.b_layout)];
+    return codes[p.transpose ? 1 : 0].of[static_cast<int>(p.dtype)][static_cast<int>(p.b_layout)];
   }
 };
 
 template <typename Tile, bool kSplits>
-constexpr WgmmaShape wgmma_shape() {
+WgmmaShape wgmma_shape() {
   static_assert(Tile::kSharedBytes <= 227 * 1024);  // a Hopper multiprocessor's
   return {Tile::kM,
           Tile::kN,
@@ -99,12 +119,10 @@ constexpr WgmmaShape wgmma_shape() {
           Tile::kSharedBytes,
           Tile::kDirect,
           Tile::kPace,
-          {{&wgmma_code<__half, Tile, true, kSplits>, &wgmma_code<__half, Tile, false, kSplits>},
-           {&wgmma_code<__nv_bfloat16, Tile, true, kSplits>,
-            &wgmma_code<__nv_bfloat16, Tile, false, kSplits>}}};
+          {wgmma_codes<Tile, false, kSplits>(), transposed_wgmma_codes<Tile, kSplits>()}};
 }
 
-// For row-major B and C alone, C stored directly.
+// For A and row-major B and C alone, C stored directly.
 template <typename Tile>
 struct Direct : Tile {
   static constexpr bool kDirect = true;
@@ -118,8 +136,9 @@ constexpr WgmmaShape wgmma_direct_shape() {
           D::kSharedBytes,
           true,
           D::kPace,
-          {{&wgmma_code<__half, D, true, false>, nullptr},
-           {&wgmma_code<__nv_bfloat16, D, true, false>, nullptr}}};
+          {{{{&wgmma_code<__half, D, false, true, false>, nullptr},
+             {&wgmma_code<__nv_bfloat16, D, false, true, false>, nullptr}}},
+           {}}};
 }
 
 // Whether the kernel can multiply the problem on the device.

@@ -13,6 +13,8 @@ constexpr int kNarrowest = 64;
 // worth dividing, as each panel reads all of A.
 constexpr int64_t kPanelBytes = 16 << 20;
 constexpr int64_t kWholeBytes = 32 << 20;
+// Fitted together with WgmmaPace: a launch, and how much slower steps get where L2 overflows.
+constexpr double kStartUs = 2.2, kOverflow = 0.25;
 
 int64_t panel_width(const WgmmaShape& shape, const Problem& p) {
   const int64_t columns = shape.columns(p), bytes = p.k * size_of(p.dtype);  // of one
@@ -24,7 +26,6 @@ int64_t panel_width(const WgmmaShape& shape, const Problem& p) {
 }  // namespace
 
 Support wgmma_supports(const WgmmaShape& shape, const Problem& p, const Device& d) {
-  if (p.transpose) return Support::no("computes A @ B, not A^T @ B");
   if (!is_half(p.dtype)) return Support::no("multiplies fp16 and bf16 only");
   if (d.compute_capability != 90) return Support::no("needs compute capability 9.0");
   if (p.block_m % shape.m != 0 || p.block_k % kStepK != 0) {
@@ -51,8 +52,9 @@ Support wgmma_supports(const WgmmaShape& shape, const Problem& p, const Device& 
   }
   const int64_t longest =
       std::max({p.ldb, p.ldc, p.b_batch_stride, p.c_batch_stride}) * size_of(p.dtype);
-  if (p.nnzb * p.block_m > INT32_MAX || std::max({p.m, p.n, p.k}) > INT32_MAX ||
-      shape.tiles(p, block_rows(p)) > INT32_MAX || longest >= int64_t{1} << 40) {
+  if (p.nnzb * std::max(p.block_m, p.block_k) > INT32_MAX ||
+      std::max({p.m, p.n, p.k}) > INT32_MAX || shape.tiles(p, block_rows(p)) > INT32_MAX ||
+      longest >= int64_t{1} << 40) {
     return Support::no("a size is beyond TMA's 32-bit coordinates or 40-bit strides");
   }
   return shape.code_of(p)->runs_on(d, shape.shared_bytes);
@@ -64,19 +66,24 @@ double wgmma_us(const WgmmaShape& shape, const Problem& p, const Device& d, int6
   const double slices = static_cast<double>(p.block_k) / kStepK;
   const double steps = static_cast<double>(p.nnzb) * slices / static_cast<double>(entries);
   const double each = static_cast<double>(shape.tiles(p, entries)) / std::max(d.multiprocessors, 1);
+  const int64_t width = panel_width(shape, p), panels = ceil_div(shape.columns(p), width) * p.batch;
   // The fewer multiprocessors are at work, the less each waits for L2.
-  const double busy_us = p.b_layout == Layout::kRowMajor ? pace.row_us : pace.column_us;
-  const double step_us = std::max(pace.alone_us, busy_us * std::min(each, 1.0));
+  const auto layout = static_cast<size_t>(p.b_layout);
+  double step_us = std::max(pace.alone_us[layout], pace.busy_us[layout] * std::min(each, 1.0));
+  if (width < shape.columns(p)) {
+    // A panel that does not stay in L2: k is so large that one tile's width is too much.
+    const double bytes = static_cast<double>(width * shape.n * p.k * size_of(p.dtype));
+    step_us *= 1 + kOverflow * std::max(bytes / kPanelBytes - 1, 0.0);
+  }
   const double longest_us = static_cast<double>(longest) * slices * step_us + pace.tile_us;
   // Whoever is free takes the next tile: at the end half a tile's time is lost.
   const double rounds = each > 1 ? each + 0.5 : 1;
   const double even_us = rounds * (steps * step_us + pace.tile_us);
   // A long row meets every panel: that of the last starts when the others are over.
-  const auto panels =
-      static_cast<double>(ceil_div(shape.columns(p), panel_width(shape, p)) * p.batch);
-  const double work_us = even_us - even_us / panels + std::max(even_us / panels, longest_us);
-  constexpr double kStartUs = 4.0;
-  return std::max(work_us, compulsory_bytes(p) / (d.memory_gbps * 850)) + kStartUs;
+  const double last_us = even_us / static_cast<double>(panels);
+  const double work_us = even_us - last_us + std::max(last_us, longest_us);
+  const double memory_bytes = compulsory_bytes(p) - static_cast<double>(d.l2_bytes);
+  return std::max(work_us, memory_bytes / (d.memory_gbps * 850)) + kStartUs;
 }
 
 Status wgmma_arguments(const WgmmaShape& shape, const Problem& p, const Launch& l,
@@ -89,8 +96,16 @@ Status wgmma_arguments(const WgmmaShape& shape, const Problem& p, const Launch& 
   const int64_t c_stride = p.c_batch_stride != 0 ? p.c_batch_stride : p.ldc;
   const int64_t b_batch = a->b_batched ? p.batch : 1;
 
-  const BoxedTensor values{l.values,    p.dtype,    2, {p.block_k, p.nnzb * p.block_m},
-                           {p.block_k}, {kStepK, m}};
+  BoxedTensor values{l.values,    p.dtype,    2, {p.block_k, p.nnzb * p.block_m},
+                     {p.block_k}, {kStepK, m}};
+  if (p.transpose) {
+    values = {l.values,
+              p.dtype,
+              3,
+              {kLineHalves, p.nnzb * p.block_k, p.block_m / kLineHalves},
+              {p.block_m, kLineHalves},
+              {kLineHalves, kStepK, m / kLineHalves}};
+  }
   const BoxedTensor b = {l.b,
                          p.dtype,
                          3,
@@ -107,6 +122,7 @@ Status wgmma_arguments(const WgmmaShape& shape, const Problem& p, const Launch& 
 
   a->crow_indices = l.crow_indices;
   a->col_indices = l.col_indices;
+  a->positions = l.positions;
   a->bias = l.bias;
   a->panels.tiles = static_cast<unsigned>(shape.tiles(p, entries));
   a->panels.rows = static_cast<unsigned>(entries * shape.strips(p));

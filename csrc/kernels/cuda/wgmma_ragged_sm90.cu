@@ -57,6 +57,7 @@ class WgmmaRaggedSm90 final : public Variant {
       : Variant(DeviceType::kCuda, name), shape_(shape) {}
 
   Support supports(const Problem& p, const Device& d) const override {
+    if (p.transpose) return Support::no("computes A @ B, not A^T @ B");
     if (p.b_layout != Layout::kRowMajor || p.c_layout != Layout::kRowMajor) {
       return Support::no("needs row-major B and C");
     }

@@ -10,18 +10,26 @@
 namespace sparse_autotune {
 
 // A warp's parts of A and B over one slice, in registers.
-template <typename T, typename Tile, bool kRowMajorB>
+template <typename T, typename Tile, bool kTransposedA, bool kRowMajorB>
 struct Fragments {
   static constexpr int kM = Tile::kWarpM / 16, kN = Tile::kWarpN / 16;
-  static constexpr int kRowBytes = Tile::kN * sizeof(T);
+  // Of a row of B, and of a k of a transposed A.
+  static constexpr int kRowBytes = Tile::kN * sizeof(T), kRowBytesA = Tile::kM * sizeof(T);
   static constexpr bool kTf32 = sizeof(T) == 4;
 
   uint32_t a[kM][4], b[kN][4];
 
   // Byte offsets within the tiles of A and B that this lane reads for slice 0.
   static __device__ __forceinline__ uint32_t a_offset() {
-    const int lane = threadIdx.x % 32, warp_m = threadIdx.x / 32 / Tile::kWarpsN;
-    return chunk_offset<Tile::kStepBytes>(warp_m * Tile::kWarpM + lane % 16, lane / 16);
+    const int lane = threadIdx.x % 32, m = threadIdx.x / 32 / Tile::kWarpsN * Tile::kWarpM;
+    if constexpr (!kTransposedA) {
+      return chunk_offset<Tile::kStepBytes>(m + lane % 16, lane / 16);
+    } else if constexpr (!kTf32) {
+      return chunk_offset<kRowBytesA>(lane / 16 * 8 + lane % 8, m / kChunk<T> + lane / 8 % 2);
+    } else {
+      const int row = m + lane / 4;
+      return chunk_offset<kRowBytesA>(lane % 4, row / 4) + row % 4 * 4;
+    }
   }
   static __device__ __forceinline__ uint32_t b_offset() {
     const int lane = threadIdx.x % 32, n = threadIdx.x / 32 % Tile::kWarpsN * Tile::kWarpN;
@@ -38,7 +46,18 @@ struct Fragments {
   __device__ __forceinline__ void load(uint32_t a_address, uint32_t b_address, int slice) {
 #pragma unroll
     for (int i = 0; i < kM; ++i) {
-      ldmatrix(a[i], (a_address ^ slice * kSliceBytes) + i * 16 * Tile::kStepBytes);
+      if constexpr (!kTransposedA) {
+        ldmatrix(a[i], (a_address ^ slice * kSliceBytes) + i * 16 * Tile::kStepBytes);
+      } else if constexpr (!kTf32) {
+        ldmatrix_transposed(a[i], (a_address ^ i * 32) + slice * 16 * kRowBytesA);
+      } else {
+        // ldmatrix transposes halves only. Word j: 8 rows j % 2, k's upper half j / 2.
+#pragma unroll
+        for (int j = 0; j < 4; ++j) {
+          const uint32_t moved = (4 * i + j % 2 * 2) * 16 ^ swizzle<kRowBytesA>(j / 2 * 4) << 4;
+          a[i][j] = load_shared_32((a_address ^ moved) + (slice * 8 + j / 2 * 4) * kRowBytesA);
+        }
+      }
     }
 #pragma unroll
     for (int j = 0; j < kN; ++j) {
@@ -47,7 +66,7 @@ struct Fragments {
       } else if constexpr (!kTf32) {
         ldmatrix_transposed(b[j], (b_address ^ j * 32) + slice * 16 * kRowBytes);
       } else {
-        // ldmatrix transposes halves only. Word i: 8 columns i / 2, k's upper half i % 2.
+        // Word i: 8 columns i / 2, k's upper half i % 2.
 #pragma unroll
         for (int i = 0; i < 4; ++i) {
           const uint32_t moved = (4 * j + i / 2 * 2) * 16 ^ swizzle<kRowBytes>(i % 2 * 4) << 4;

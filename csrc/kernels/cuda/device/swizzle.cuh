@@ -14,13 +14,14 @@ namespace sparse_autotune {
 // swizzle(i + j) is swizzle(i) ^ swizzle(j) where i and j share no bit.
 template <int kRowBytes>
 __host__ __device__ constexpr uint32_t swizzle(uint32_t row) {
-  static_assert(kRowBytes == 64 || kRowBytes % 128 == 0);
+  static_assert(kRowBytes == 32 || kRowBytes == 64 || kRowBytes % 128 == 0);
+  if (kRowBytes == 32) return row >> 2 & 1;
   if (kRowBytes == 64) return row >> 1 & 3;
   return (row & 3) << 1 | (row >> 2 & 1);
 }
 
 // Byte offset of a chunk. In a tile aligned to 128 bytes, chunk ^ i lies at the address ^ (16 * i)
-// for i < 4 (rows of 64 bytes) or 8.
+// for i < 2 (rows of 32 bytes), 4 (of 64) or 8.
 template <int kRowBytes>
 __host__ __device__ constexpr uint32_t chunk_offset(uint32_t row, uint32_t chunk) {
   return row * kRowBytes + ((chunk ^ swizzle<kRowBytes>(row)) << 4);

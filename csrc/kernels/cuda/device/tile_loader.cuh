@@ -55,11 +55,12 @@ struct LineLoader {
   }
 };
 
-// Copies a row-major B's rows, kN columns wide. A thread stays within one slice of the step, and
-// copies one chunk, always the same, of every kApart-th of that slice's rows.
-template <typename T, typename Tile>
+// Copies what has n or m contiguous, a row-major B's rows or those of a transposed A, one for each
+// k and kWidth wide. A thread stays within one slice of the step, and copies one chunk, always the
+// same, of every kApart-th of that slice's rows.
+template <typename T, typename Tile, int kWidth>
 struct RowLoader {
-  static constexpr int kRowBytes = Tile::kN * sizeof(T), kChunks = kRowBytes / kChunkBytes;
+  static constexpr int kRowBytes = kWidth * sizeof(T), kChunks = kRowBytes / kChunkBytes;
   static constexpr int kGroup = Tile::kThreads / Tile::kSlices;  // threads that share a slice
   static constexpr int kRows = kSliceBytes / sizeof(T), kApart = kGroup / kChunks;
   static_assert(kGroup % kChunks == 0 && kRows % kApart == 0);

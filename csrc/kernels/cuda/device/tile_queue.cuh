@@ -17,14 +17,19 @@ struct TileTask {
   bool valid;              // false: there is no further tile
 };
 
-// Lives in shared memory, as addresses. `kReaders` warps read every task, one of them its columns
-// too. Each lane that touches columns arrives for itself: compute-sanitizer follows no __syncwarp
+// A stored block: its column index, and where in values it lies if blocks do not lie in order.
+struct BlockPlace {
+  int column = 0, position = 0;
+};
+
+// Lives in shared memory, as addresses. `kReaders` warps read every task, one of them its blocks
+// too. Each lane that touches blocks arrives for itself: compute-sanitizer follows no __syncwarp
 // to the arrival of another lane.
 template <int kReaders>
 class TileQueue {
  public:
-  static constexpr int kSlots = 2, kColumns = 32;  // tasks; column indices that come with one
-  static constexpr int kSlotBytes = 32 + 4 * kColumns, kBytes = kSlots * (kSlotBytes + 2 * 8);
+  static constexpr int kSlots = 2, kBlocks = 32;  // tasks; places of blocks that come with one
+  static constexpr int kSlotBytes = 32 + 8 * kBlocks, kBytes = kSlots * (kSlotBytes + 2 * 8);
 
   // `memory`: kBytes of it, aligned to 16.
   __device__ __forceinline__ explicit TileQueue(uint32_t memory) : memory_(memory) {}
@@ -36,11 +41,13 @@ class TileQueue {
     }
   }
 
-  // By a whole warp. `column`: the lane's of the task's first 32 column indices.
-  __device__ __forceinline__ void push(const TileTask& task, int column) {
+  // By a whole warp. `block`: the lane's of the task's first 32 blocks.
+  __device__ __forceinline__ void push(const TileTask& task, BlockPlace block) {
     mbarrier_wait(empty(at_.stage), at_.parity ^ 1);
     const uint32_t to = slot(at_.stage), lane = threadIdx.x % 32;
-    asm volatile("st.shared.s32 [%0], %1;\n" ::"r"(to + 32 + lane * 4), "r"(column) : "memory");
+    asm volatile("st.shared.v2.s32 [%0], {%1, %2};\n" ::"r"(to + 32 + lane * 8), "r"(block.column),
+                 "r"(block.position)
+                 : "memory");
     if (lane == 0) {
       store(to, task.row, task.column, task.batch, task.valid);
       store(to + 16, task.begin, task.end, task.strip, task.slot);
@@ -49,8 +56,8 @@ class TileQueue {
     at_.advance();
   }
 
-  // By a whole warp, which gets the task and, if it is the one, its lane's column index.
-  __device__ __forceinline__ TileTask pop(int* column = nullptr) {
+  // By a whole warp, which gets the task and, if it is the one, its lane's block.
+  __device__ __forceinline__ TileTask pop(BlockPlace* block = nullptr) {
     mbarrier_wait(full(at_.stage), at_.parity);
     const uint32_t from = slot(at_.stage), lane = threadIdx.x % 32;
     int valid;
@@ -58,14 +65,14 @@ class TileQueue {
     load(from, &task.row, &task.column, &task.batch, &valid);
     load(from + 16, &task.begin, &task.end, &task.strip, &task.slot);
     task.valid = valid != 0;
-    if (column != nullptr) {
-      asm volatile("ld.shared.s32 %0, [%1];\n"
-                   : "=r"(*column)
-                   : "r"(from + 32 + lane * 4)
+    if (block != nullptr) {
+      asm volatile("ld.shared.v2.s32 {%0, %1}, [%2];\n"
+                   : "=r"(block->column), "=r"(block->position)
+                   : "r"(from + 32 + lane * 8)
                    : "memory");
     }
     __syncwarp();
-    if (column != nullptr || lane == 0) mbarrier_arrive(empty(at_.stage));
+    if (block != nullptr || lane == 0) mbarrier_arrive(empty(at_.stage));
     at_.advance();
     return task;
   }

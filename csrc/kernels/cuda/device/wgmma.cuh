@@ -7,6 +7,7 @@
 //   k contiguous (A, and B column-major): a line holds 64 k of one row of A or column of B.
 //   n contiguous (B row-major): a line holds 64 columns of one k; `stride` bytes lie between
 //   one group of 64 columns and the next.
+//   m contiguous (A transposed): a line holds the 64 rows of one k.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -37,6 +38,11 @@ __device__ __forceinline__ uint64_t n_contiguous(uint32_t address) {
   return kSwizzle128 | kEightLines | uint64_t{kStride / 16} << 16 | (address & 0x3FFFF) >> 4;
 }
 constexpr uint64_t kNContiguousStep = 16 * kLineBytes / 16;
+
+__device__ __forceinline__ uint64_t m_contiguous(uint32_t address) {
+  return n_contiguous<0>(address);  // there is no second group
+}
+constexpr uint64_t kMContiguousStep = kNContiguousStep;
 
 // Before the first multiply after the warpgroup's threads touched the sums.
 __device__ __forceinline__ void fence() {
@@ -83,31 +89,31 @@ __device__ __forceinline__ void pin(float (&sum)[kCount]) {
 #define NAMES_128 NAMES_96 \
   ", %96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111" \
   ", %112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, %126, %127"
-#define WGMMA(n, type, names, a, b, add, transposed, ...)                                 \
+#define WGMMA(n, type, names, a, b, add, m_contiguous, n_contiguous, ...)                 \
   asm volatile(                                                                           \
       "{\n.reg .pred add;\nsetp.ne.b32 add, " add ", 0;\n"                                \
       "wgmma.mma_async.sync.aligned.m64n" n "k16.f32." type "." type                      \
-      " {" names "}, " a ", " b ", add, 1, 1, 0, " transposed ";\n}\n"                    \
+      " {" names "}, " a ", " b ", add, 1, 1, " m_contiguous ", " n_contiguous ";\n}\n"    \
       : __VA_ARGS__                                                                       \
-      : "l"(a_tile), "l"(b_tile), "r"(accumulate), "n"(kNContiguous))
-#define WIDTH(n, names, a, b, add, transposed, ...)                                       \
+      : "l"(a_tile), "l"(b_tile), "r"(accumulate), "n"(kMContiguous), "n"(kNContiguous))
+#define WIDTH(n, names, a, b, add, m_contiguous, n_contiguous, ...)                       \
   if constexpr (kN == n && std::is_same_v<T, __half>) {                                   \
-    WGMMA(#n, "f16", names, a, b, add, transposed, __VA_ARGS__);                          \
+    WGMMA(#n, "f16", names, a, b, add, m_contiguous, n_contiguous, __VA_ARGS__);          \
   } else if constexpr (kN == n) {                                                         \
-    WGMMA(#n, "bf16", names, a, b, add, transposed, __VA_ARGS__);                         \
+    WGMMA(#n, "bf16", names, a, b, add, m_contiguous, n_contiguous, __VA_ARGS__);         \
   }
 
 // d += A * B, or d = A * B when `accumulate` is 0. T is the type of A and B.
-template <typename T, int kN, bool kNContiguous>
+template <typename T, int kN, bool kNContiguous, bool kMContiguous = false>
 __device__ __forceinline__ void multiply(float (&d)[kN / 2], uint64_t a_tile, uint64_t b_tile,
                                          int accumulate) {
   static_assert(std::is_same_v<T, __half> || std::is_same_v<T, __nv_bfloat16>);
   static_assert(kN == 256 || kN == 192 || kN == 128 || kN == 96 || kN == 64);
-  WIDTH(256, NAMES_128, "%128", "%129", "%130", "%131", SUMS_128)
-  WIDTH(192, NAMES_96, "%96", "%97", "%98", "%99", SUMS_96)
-  WIDTH(128, NAMES_64, "%64", "%65", "%66", "%67", SUMS_64)
-  WIDTH(96, NAMES_48, "%48", "%49", "%50", "%51", SUMS_48)
-  WIDTH(64, NAMES_32, "%32", "%33", "%34", "%35", SUMS_32)
+  WIDTH(256, NAMES_128, "%128", "%129", "%130", "%131", "%132", SUMS_128)
+  WIDTH(192, NAMES_96, "%96", "%97", "%98", "%99", "%100", SUMS_96)
+  WIDTH(128, NAMES_64, "%64", "%65", "%66", "%67", "%68", SUMS_64)
+  WIDTH(96, NAMES_48, "%48", "%49", "%50", "%51", "%52", SUMS_48)
+  WIDTH(64, NAMES_32, "%32", "%33", "%34", "%35", "%36", SUMS_32)
 }
 #undef WIDTH
 #undef WGMMA

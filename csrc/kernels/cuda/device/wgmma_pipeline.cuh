@@ -44,9 +44,12 @@ struct WgmmaTile {
 };
 
 struct WgmmaArguments {
-  CUtensorMap a, b, c;  // values as nnzb * block_m rows; B and C with the batch as third dimension
+  // Values as nnzb * block_m rows or, transposed, as nnzb * block_k rows with each 64 columns of a
+  // block as third dimension; B and C with the batch as third dimension.
+  CUtensorMap a, b, c;
   const void* crow_indices;
   const void* col_indices;
+  const void* positions;  // Launch::positions
   const void* bias;
   Panels panels;
   PartialSums partials;
@@ -106,13 +109,21 @@ struct Shared {
   }
 };
 
-__device__ __forceinline__ int load_column(const WgmmaArguments& args, int block, int end) {
-  return block < end ? load_narrow_index(args.col_indices, block, args.wide_indices) : 0;
+template <bool kTransposedA>
+__device__ __forceinline__ BlockPlace load_place(const WgmmaArguments& args, int block, int end) {
+  BlockPlace place;
+  if (block < end) {
+    place.column = load_narrow_index(args.col_indices, block, args.wide_indices);
+    if constexpr (kTransposedA) {
+      place.position = load_narrow_index(args.positions, block, args.wide_indices);
+    }
+  }
+  return place;
 }
 
 // One warp: finds the next tile to work on when it is asked to. Finding tiles earlier would hand
 // out the last ones while nobody knows who will be free first.
-template <typename Tile>
+template <typename Tile, bool kTransposedA>
 __device__ __forceinline__ void schedule(const WgmmaArguments& args, const Shared<Tile>& shared) {
   const int lane = threadIdx.x % 32;
   const auto strips = static_cast<unsigned>(args.strips);
@@ -123,7 +134,7 @@ __device__ __forceinline__ void schedule(const WgmmaArguments& args, const Share
     unsigned tile = lane == 0 ? next_tile(args.panels, turn) : 0;
     tile = __shfl_sync(~0u, tile, 0);
     task.valid = tile < args.panels.tiles;
-    int column = 0;
+    BlockPlace block;
     if (task.valid) {
       const TilePlace place = locate(args.panels, tile);
       int row = static_cast<int>(place.row / strips);
@@ -143,14 +154,14 @@ __device__ __forceinline__ void schedule(const WgmmaArguments& args, const Share
       task.column = static_cast<int>(place.column) * Tile::kN;
       task.batch = static_cast<int>(place.batch);
       task.strip = strip;
-      column = load_column(args, task.begin + lane, task.end);
+      block = load_place<kTransposedA>(args, task.begin + lane, task.end);
     }
-    queue.push(task, column);
+    queue.push(task, block);
   }
 }
 
-// One warp: keeps the rings full. Column indices are fetched a batch of 32 ahead.
-template <typename Tile, bool kRowMajorB>
+// One warp: keeps the rings full. Places of blocks are fetched a batch of 32 ahead.
+template <typename Tile, bool kTransposedA, bool kRowMajorB>
 __device__ __forceinline__ void produce(const WgmmaArguments& args, const Shared<Tile>& shared) {
   const int lane = threadIdx.x % 32;
   Queue queue(shared.queue);
@@ -159,8 +170,8 @@ __device__ __forceinline__ void produce(const WgmmaArguments& args, const Shared
 
   const int slices = args.block_k / kStepK;
   int ask_ahead = INT32_MAX;  // the second tile is asked for at once
-  int columns;
-  for (TileTask task = queue.pop(&columns); task.valid; task = queue.pop(&columns)) {
+  BlockPlace places;
+  for (TileTask task = queue.pop(&places); task.valid; task = queue.pop(&places)) {
     const int batch = args.b_batched ? task.batch : 0;
     int left = (task.end - task.begin) * slices;
     const int ask_at = min(left, ask_ahead);
@@ -168,9 +179,12 @@ __device__ __forceinline__ void produce(const WgmmaArguments& args, const Shared
     if (left == 0 && lane == 0) mbarrier_arrive(shared.asked());
     for (int block = task.begin; block < task.end;) {
       const int batch_end = min(block + 32, task.end);
-      const int following = load_column(args, block + 32 + lane, task.end);
+      const BlockPlace following = load_place<kTransposedA>(args, block + 32 + lane, task.end);
       for (int i = 0; block < batch_end; ++i, ++block) {
-        const int k0 = __shfl_sync(~0u, columns, i) * args.block_k;
+        const int k0 = __shfl_sync(~0u, places.column, i) * args.block_k;
+        // The block's first row in values.
+        const int row = kTransposedA ? __shfl_sync(~0u, places.position, i) * args.block_k
+                                     : block * args.block_m + task.strip;
         for (int k = 0; k < args.block_k; k += kStepK, --left) {
           if (left == ask_at && lane == 0) mbarrier_arrive(shared.asked());
           mbarrier_wait(shared.a_empty(at_a.stage), at_a.parity ^ 1);
@@ -178,7 +192,12 @@ __device__ __forceinline__ void produce(const WgmmaArguments& args, const Shared
           if (elect_one()) {
             const uint32_t full = shared.a_full(at_a.stage);
             mbarrier_arrive_expect(full, Tile::kBytesA);
-            tma_load(shared.a_tile(at_a.stage), args.a, full, k, block * args.block_m + task.strip);
+            const uint32_t to = shared.a_tile(at_a.stage);
+            if constexpr (kTransposedA) {
+              tma_load(to, args.a, full, 0, row + k, task.strip / kLineHalves);
+            } else {
+              tma_load(to, args.a, full, k, row);
+            }
           }
           at_a.advance();
 #pragma unroll
@@ -210,13 +229,13 @@ __device__ __forceinline__ void produce(const WgmmaArguments& args, const Shared
           turn_b.advance();
         }
       }
-      columns = following;
+      places = following;
     }
   }
 }
 
 // A warpgroup. `kSplits`: tiles of parts of rows leave as partial sums.
-template <typename T, typename Tile, bool kRowMajorB, bool kSplits>
+template <typename T, typename Tile, bool kTransposedA, bool kRowMajorB, bool kSplits>
 __device__ __forceinline__ void consume(const WgmmaArguments& args, const Shared<Tile>& shared,
                                         int consumer) {
   constexpr int kWidth = Tile::kWidth;
@@ -263,16 +282,17 @@ __device__ __forceinline__ void consume(const WgmmaArguments& args, const Shared
       const uint32_t b_stage = stage_b();
       const uint32_t a_tile =
           shared.a_tile(at_a.stage) + (Tile::kTall ? consumer * 64 : 0) * kLineBytes;
-      const uint64_t a = wgmma::k_contiguous(a_tile);
+      const uint64_t a = kTransposedA ? wgmma::m_contiguous(a_tile) : wgmma::k_contiguous(a_tile);
       const uint64_t b = kRowMajorB
                              ? wgmma::n_contiguous<kStepK * kLineBytes>(shared.b_tile(b_stage))
                              : wgmma::k_contiguous(shared.b_tile(b_stage));
+      constexpr uint64_t kStepA = kTransposedA ? wgmma::kMContiguousStep : wgmma::kContiguousStep;
       constexpr uint64_t kStepB = kRowMajorB ? wgmma::kNContiguousStep : wgmma::kContiguousStep;
       wgmma::fence();
 #pragma unroll
       for (int i = 0; i < kStepK / 16; ++i) {
-        wgmma::multiply<T, kWidth, kRowMajorB>(sum, a + i * wgmma::kContiguousStep, b + i * kStepB,
-                                               step > 0 || i > 0);
+        wgmma::multiply<T, kWidth, kRowMajorB, kTransposedA>(sum, a + i * kStepA, b + i * kStepB,
+                                                             step > 0 || i > 0);
       }
       wgmma::commit();
       wgmma::wait<1>();
