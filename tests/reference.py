@@ -14,7 +14,7 @@ import torch
 from problems import DENSE_LEFT, STORED_TRANSPOSED, Problem
 
 import sparse_autotune
-from sparse_autotune import checks, ops
+from sparse_autotune import checks
 
 # Unit roundoff: of the accumulator (half types accumulate in fp32), and of the stored result.
 ACCUMULATE_ROUNDOFF = {
@@ -58,35 +58,22 @@ class Operands:
             return sparse_autotune.linear(
                 self.b, self.a, self.bias, activation=p.activation, variant=variant
             )
-        if p.op in STORED_TRANSPOSED:
-            arguments, keywords = self.transposed_arguments()
-            keywords["variant"] = None if variant == "auto" else variant
-            if out is None:
-                return ops.bsr_matmul(*arguments, **keywords)
-            ops.bsr_matmul_out(*arguments, **keywords, out=out)
-            return out
         return sparse_autotune.matmul(
-            self.a, self.b, bias=self.bias, activation=p.activation, out=out, variant=variant
+            *self.factors(), bias=self.bias, activation=p.activation, out=out, variant=variant
         )
 
-    def transposed_arguments(self):
-        """The operators' arguments for a problem whose matrix is stored transposed."""
-        a, p = self.a, self.problem
-        arguments = (a.crow_indices, a.col_indices, a.values, *a.shape, self.b, self.bias)
-        return arguments, {
-            "sparse_right": p.op == "right",
-            "transpose": p.op == "transposed",
-            "activation": checks.ACTIVATIONS[p.activation],
-        }
+    def factors(self):
+        """The operands of `matmul`, in order."""
+        if self.problem.op == "right":
+            return self.b, self.a
+        return (self.a.t() if self.problem.op == "transposed" else self.a), self.b
 
     def legality(self):
         """Why each variant may not compute it (None: it may)."""
         p = self.problem
-        if p.op in STORED_TRANSPOSED:
-            arguments, keywords = self.transposed_arguments()
-            return checks.parse_legality(ops.bsr_matmul_legality(*arguments, **keywords))
-        linear = p.op == "linear"
-        return checks.legality(self.a, self.b, self.bias, p.activation, linear=linear)
+        if p.op == "linear":
+            return checks.legality(self.a, self.b, self.bias, p.activation, linear=True)
+        return checks.legality(*self.factors(), self.bias, p.activation)
 
 
 def pattern_mask(p: Problem, rng: np.random.Generator) -> np.ndarray:

@@ -67,11 +67,8 @@ class SampledCuSparse final : public Variant {
     if (!m.create(p, unused, unused, unused, unused, unused)) return 0;
     size_t bytes = 0;
     // Where cuSPARSE declines the problem, launch() fails with its reason.
-    const cusparseStatus_t status = cusparse().sddmm_buffer_size(
-        lease.handle(), CUSPARSE_OPERATION_NON_TRANSPOSE, CUSPARSE_OPERATION_NON_TRANSPOSE,
-        kScalars.one(p.dtype), m.c.get(), m.b.get(), kScalars.zero(p.dtype), m.values.get(),
-        compute_type(p.dtype), CUSPARSE_SDDMM_ALG_DEFAULT, &bytes);
-    return status == CUSPARSE_STATUS_SUCCESS ? static_cast<int64_t>(bytes) : 0;
+    const Status status = buffer_size(lease, p, m, &bytes);
+    return status ? static_cast<int64_t>(bytes) : 0;
   }
 
   Status launch(const Problem& p, const Launch& l) const override {
@@ -81,6 +78,9 @@ class SampledCuSparse final : public Variant {
     auto* b = static_cast<char*>(const_cast<void*>(l.b));
     Matrices m;
     if (Status s = m.create(p, l.crow_indices, l.col_indices, l.sampled, c, b); !s) return s;
+    // cuSPARSE 12.6 refuses descriptors that it was never asked this about.
+    size_t bytes = 0;
+    if (Status s = buffer_size(lease, p, m, &bytes); !s) return s;
     for (int64_t i = 0; i < p.batch; ++i) {
       if (i > 0) {
         c += p.c_batch_stride * size_of(p.dtype);
@@ -97,6 +97,16 @@ class SampledCuSparse final : public Variant {
       if (Status s = to_status(status, "cusparseSDDMM"); !s) return s;
     }
     return Status::ok();
+  }
+
+ private:
+  static Status buffer_size(const CuSparseLease& lease, const Problem& p, Matrices& m,
+                            size_t* bytes) {
+    const cusparseStatus_t status = cusparse().sddmm_buffer_size(
+        lease.handle(), CUSPARSE_OPERATION_NON_TRANSPOSE, CUSPARSE_OPERATION_NON_TRANSPOSE,
+        kScalars.one(p.dtype), m.c.get(), m.b.get(), kScalars.zero(p.dtype), m.values.get(),
+        compute_type(p.dtype), CUSPARSE_SDDMM_ALG_DEFAULT, bytes);
+    return to_status(status, "cusparseSDDMM_bufferSize");
   }
 };
 
