@@ -36,7 +36,7 @@ TOOLS = ("memcheck", "racecheck", "initcheck", "synccheck")
 OURS = "sparse_autotune"
 VENDOR_FAMILIES = {
     *("cublas_dense", "cusparse_bsr", "cusparse_blocked_ell"),
-    *("sampled_cublas_dense", "sampled_cusparse"),
+    "sampled_cublas_dense",
 }
 
 
