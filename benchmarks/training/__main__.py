@@ -86,7 +86,7 @@ def _run(options: argparse.Namespace) -> int:
     from benchmarks import environment
     from benchmarks.cell import Cell
 
-    from . import layer, mlp, text
+    from . import host, layer, mlp, text
 
     begin, started = time.monotonic(), datetime.datetime.now(datetime.timezone.utc)
     described = environment.describe(options.device)
@@ -94,17 +94,18 @@ def _run(options: argparse.Namespace) -> int:
     layers: list[layer.LayerResult] = []
     mlps: list[mlp.MlpResult] = []
 
-    def save(complete: bool) -> None:
+    def save(host_time: dict | None = None) -> None:
         if options.save is None:
             return
         options.save.parent.mkdir(parents=True, exist_ok=True)
         saved = {
-            "complete": complete,
+            "complete": host_time is not None,
             "started": started.isoformat(timespec="seconds"),
             "seconds": time.monotonic() - begin,
             "environment": described,
             "layers": [result.to_dict() for result in layers],
             "mlps": [result.to_dict() for result in mlps],
+            "host_time": host_time,
         }
         options.save.write_text(json.dumps(saved, indent=1) + "\n")
 
@@ -114,15 +115,17 @@ def _run(options: argparse.Namespace) -> int:
         layers.append(layer.measure(cell, options.device, options.rounds, options.budget))
         layer.release(options.device)
         print(text.of_layer(layers[-1]), flush=True)
-        save(False)  # what is measured is kept, whatever becomes of the rest
+        save()  # what is measured is kept, whatever becomes of the rest
     for width, hidden in options.mlp:
         for block, density in options.patterns:
             shape = (width, hidden, options.tokens, options.dtype, block, density)
             mlps.append(mlp.measure(*shape, options.device, options.rounds, options.budget))
             layer.release(options.device)
             print(text.of_mlp(mlps[-1]), flush=True)
-            save(False)
-    save(True)
+            save()
+    host_time = host.measure(options.device)
+    print(host.show(host_time))
+    save(host_time)
     print(f"in {time.monotonic() - begin:.0f} s")
     if options.save is not None:
         print(f"saved in {options.save}")
