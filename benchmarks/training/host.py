@@ -10,7 +10,6 @@ from benchmarks.cell import Call
 
 from .layer import DENSE, OURS
 
-CALLS = 300
 ROUNDS = 15
 _SIZE, _BLOCK, _TOKENS = 512, 16, 16
 
@@ -30,6 +29,7 @@ def measure(device: str) -> dict:
     }
     x = torch.randn(_TOKENS, _SIZE, requires_grad=True, **options)
     upstream = torch.randn(_TOKENS, _SIZE, **options)
+    calls = 300 if device == "cuda" else 30
     wait = torch.cuda.synchronize if device == "cuda" else lambda: None
 
     def step_of(layer: torch.nn.Module) -> Call:
@@ -42,7 +42,7 @@ def measure(device: str) -> dict:
         return step
 
     samplers = {
-        name: timing.host_sampler(step_of(layer), CALLS, wait) for name, layer in layers.items()
+        name: timing.host_sampler(step_of(layer), calls, wait) for name, layer in layers.items()
     }
     taken = timing.interleave(samplers, ROUNDS, keep=samplers)
     found = {name: timed.median_us for name, timed in taken.items()}
