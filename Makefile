@@ -14,6 +14,7 @@ PYTEST_ARGS ?=
 SUITE ?= auto
 SAVE ?=
 CELLS ?=
+ARGS ?=
 
 ifdef PYTHON
   PY := $(PYTHON)
@@ -68,6 +69,11 @@ bench-gpu: build  ## large blocks against the peers on a GPU; SUITE=, CELLS=, SA
 	$(call say,Comparing with the peers on a GPU)
 	$(PY) benchmarks/run.py --suite $(patsubst auto,gpu_large_blocks,$(SUITE)) \
 	  --only '$(CELLS)' --save $(or $(SAVE),build/bench_gpu.json) $(if $(RENEW),--renew-peers)
+
+.PHONY: bench-training
+bench-training: build  ## forward, dX, dW and an MLP's step beside dense and stk; SAVE=, ARGS=
+	$(call say,Comparing training with the dense layer and stk)
+	$(PY) -m benchmarks.training --save $(or $(SAVE),build/bench_training.json) $(ARGS)
 
 .PHONY: soak
 soak: build  ## random problems for eight minutes, on from the last soak's end; SEED=, JOBS=

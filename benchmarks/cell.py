@@ -75,6 +75,29 @@ class Cell:
         return asdict(self)
 
 
+def in_tolerances(
+    result: torch.Tensor, expected: torch.Tensor, magnitude: torch.Tensor, length: int
+) -> float:
+    """The largest error of a product, in units of what the rounding of its dtype allows.
+
+    Above 1 the result is wrong; NaN counts as infinite, and so does another shape. Half types
+    accumulate in fp32.
+
+    Args:
+        result: the product.
+        expected: the same in fp64.
+        magnitude: the product of the operands' magnitudes, in fp64.
+        length: the largest number of terms that an element sums.
+    """
+    c = result.to(expected.device)
+    if c.shape != expected.shape:
+        return torch.inf
+    accumulation = torch.finfo(torch.float32 if c.element_size() == 2 else c.dtype).eps
+    bound = torch.finfo(c.dtype).eps * expected.abs() + accumulation * length * magnitude
+    excess = (c.double() - expected).abs() / bound.clamp_min(1e-300)
+    return float(torch.nan_to_num(excess, nan=torch.inf).max()) if c.numel() else 0.0
+
+
 class Operands:
     """One copy of a cell's data: `a` (a BsrTensor), `b` (`x` of a "linear") and forms of `a`.
 
@@ -158,16 +181,7 @@ class Operands:
         return (first.mT, second.mT) if self.linear else (first, second)
 
     def error(self, result: object) -> float:
-        """The largest error of a result, in units of what its dtype's rounding allows.
-
-        Half types accumulate in fp32. Above 1 the result is wrong; NaN counts as infinite.
-        """
+        """The largest error of a result, in tolerances: see `in_tolerances`."""
         expected, magnitude = self.expected
-        c = torch.as_tensor(result).to(expected.device)
-        if c.shape != expected.shape:
-            return torch.inf
-        accumulation = torch.finfo(torch.float32 if c.element_size() == 2 else c.dtype).eps
         longest = int(self.a.crow_indices.diff().max()) * self.cell.block
-        bound = torch.finfo(c.dtype).eps * expected.abs() + accumulation * longest * magnitude
-        excess = (c.double() - expected).abs() / bound.clamp_min(1e-300)
-        return float(torch.nan_to_num(excess, nan=torch.inf).max()) if c.numel() else 0.0
+        return in_tolerances(torch.as_tensor(result), expected, magnitude, longest)

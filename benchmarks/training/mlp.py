@@ -1,0 +1,175 @@
+"""Forward and backward of an MLP, eager: sparsified, and the dense one that it was made of."""
+
+from __future__ import annotations
+
+import copy
+import functools
+import time
+from dataclasses import asdict, dataclass
+
+import torch
+
+import sparse_autotune
+from benchmarks import timing
+from benchmarks.cell import Call
+
+from . import layer
+from .layer import DENSE, OURS
+
+# Steps of one sample last this long together, so that what the first waits for does not show.
+_SAMPLE_S = 0.02
+
+
+@dataclass
+class MlpResult:
+    """An MLP's measurements, by "sparse_autotune" and "dense".
+
+    Attributes:
+        width: features in and out.
+        hidden: features between the two layers.
+        timings: of one step, host time included where the device waits for the host.
+        error: the largest of our six products, in tolerances.
+        resident_bytes: what the model keeps on a GPU between steps: parameters, indices, plans.
+        step_bytes: what a step allocates on top of that, at its peak. Both are empty on a CPU.
+    """
+
+    width: int
+    hidden: int
+    tokens: int
+    dtype: str
+    block: int
+    density: float
+    timings: dict[str, timing.Timing]
+    error: float
+    resident_bytes: dict[str, int]
+    step_bytes: dict[str, int]
+
+    @property
+    def speedup(self) -> float:
+        """Of a step over the dense MLP's."""
+        return self.timings[DENSE].median_us / self.timings[OURS].median_us
+
+    @property
+    def dense_weight_bytes(self) -> int:
+        """Bytes of one layer's dense weight."""
+        return self.width * self.hidden * getattr(torch, self.dtype).itemsize
+
+    def to_dict(self) -> dict:
+        """For JSON."""
+        extra = {"speedup": self.speedup, "dense_weight_bytes": self.dense_weight_bytes}
+        return {**asdict(self), **extra}
+
+
+def _forget(model: torch.nn.Module, x: torch.Tensor) -> None:
+    x.grad = None
+    model.zero_grad(set_to_none=True)
+
+
+def _step(model: torch.nn.Module, x: torch.Tensor, upstream: torch.Tensor) -> None:
+    _forget(model, x)
+    model(x).backward(upstream)
+
+
+def _error(model: torch.nn.Sequential, x: torch.Tensor, upstream: torch.Tensor) -> float:
+    """The largest error of the six products, each on the operands that it got."""
+    before = model[0](x)
+    hidden = model[1](before)
+    before.retain_grad()
+    hidden.retain_grad()
+    y = model[2](hidden)
+    y.backward(upstream)
+    found: list[float] = []
+    for sparse, given, dy, result in (
+        (model[0], x, before.grad, before),
+        (model[2], hidden, upstream, y),
+    ):
+        weight = sparse.weight.detach()
+        results = layer.Results(result.detach(), given.grad, sparse.values.grad)
+        of_layer = layer.errors(weight.to_dense(), given.detach(), dy, results, weight)
+        found += of_layer.values()
+    return max(found)
+
+
+def _eager_sampler(step: Call, device: str) -> timing.Sampler:
+    """Time of one of several steps that are issued one after the other, as training does."""
+    wait = torch.cuda.synchronize if device == "cuda" else lambda: None
+    step()
+    wait()
+    begin = time.perf_counter()
+    step()
+    wait()
+    steps = max(2, round(_SAMPLE_S / (time.perf_counter() - begin)))
+
+    def sample() -> float:
+        wait()
+        begin = time.perf_counter()
+        for _ in range(steps):
+            step()
+        wait()
+        return (time.perf_counter() - begin) * 1e6 / steps
+
+    return sample
+
+
+def measure(
+    width: int,
+    hidden: int,
+    tokens: int,
+    dtype: str,
+    block: int,
+    density: float,
+    device: str,
+    rounds: int,
+    budget_s: float,
+) -> MlpResult:
+    """No bias and no optimizer; the input requires grad; gradients are None before every step."""
+    torch.manual_seed(0)
+    options = {"device": device, "dtype": getattr(torch, dtype)}
+    x = torch.randn(tokens, width, requires_grad=True, **options)
+    upstream = torch.randn(tokens, width, **options)
+    template = torch.nn.Sequential(
+        torch.nn.Linear(width, hidden, bias=False),
+        torch.nn.GELU(approximate="tanh"),
+        torch.nn.Linear(hidden, width, bias=False),
+    ).to("cpu", options["dtype"])
+    upstream @ upstream.mT  # cuBLAS's workspace is no one's
+    steps: dict[str, Call] = {}
+    resident, step_bytes, error = {}, {}, 0.0
+    for name in (DENSE, OURS):
+        before = _allocated(device)
+        model = copy.deepcopy(template).to(device)
+        step = functools.partial(_step, model, x, upstream)
+        if name == OURS:
+            sparse_autotune.sparsify_(model, block, density)
+            with sparse_autotune.settings.override(budget_s=budget_s):
+                step()  # races on its first products
+            _forget(model, x)
+            layer.poison(device, 2 * tokens * (hidden + width))
+            error = _error(model, x, upstream)
+        step()
+        _forget(model, x)
+        layer.release(device)
+        if device == "cuda":
+            resident[name] = _allocated(device) - before
+            step_bytes[name] = _peak(step)
+            _forget(model, x)
+        steps[name] = step
+    samplers = {name: _eager_sampler(step, device) for name, step in steps.items()}
+    taken = timing.interleave(samplers, rounds, keep=samplers)
+    return MlpResult(
+        width, hidden, tokens, dtype, block, density, taken, error, resident, step_bytes
+    )
+
+
+def _allocated(device: str) -> int:
+    return torch.cuda.memory_allocated() if device == "cuda" else 0
+
+
+def _peak(step: Call) -> int:
+    """Bytes that a step allocates on the GPU at its peak, beyond what there is."""
+    torch.cuda.synchronize()
+    torch.cuda.reset_peak_memory_stats()
+    before = torch.cuda.memory_allocated()
+    step()
+    torch.cuda.synchronize()
+    return torch.cuda.max_memory_allocated() - before
