@@ -5,7 +5,7 @@
 //
 // LIBRARY is libsparse_autotune.so, PACKAGE the .pt2 and EXPECTED the tensors saved beside it.
 // Exits with 0 when every element is within its bound.
-#include <ATen/ATen.h>
+#include <ATen/Tensor.h>
 #include <c10/core/InferenceMode.h>
 #include <dlfcn.h>
 #include <torch/csrc/inductor/aoti_package/model_package_loader.h>
@@ -32,7 +32,9 @@ std::vector<at::Tensor> load_expected(const char* path) {
   std::ifstream file(path, std::ios::binary);
   if (!file) throw std::runtime_error(std::string("cannot read ") + path);
   const std::vector<char> bytes{std::istreambuf_iterator<char>(file), {}};
-  std::vector<at::Tensor> tensors = torch::jit::pickle_load(bytes).toTensorVector();
+  const c10::IValue loaded = torch::jit::pickle_load(bytes);
+  std::vector<at::Tensor> tensors;
+  for (const c10::IValue& one : loaded.toListRef()) tensors.push_back(one.toTensor());
   if (tensors.empty() || tensors.size() % 3 != 0) {
     throw std::runtime_error(std::string(path) + " must hold three tensors for each batch size");
   }
@@ -42,11 +44,11 @@ std::vector<at::Tensor> load_expected(const char* path) {
 bool check(const at::Tensor& y, const at::Tensor& expected, const at::Tensor& bound) {
   if (y.sizes() != expected.sizes()) throw std::runtime_error("the result has the wrong shape");
   const at::Tensor result = y.to(at::kCPU, at::kDouble);
-  const at::Tensor error = (result - expected).abs();
-  const bool right = (error <= bound).all().item<bool>();  // false for NaN
+  const at::Tensor error = result.sub(expected).abs();
+  const bool right = error.le(bound).all().item<bool>();  // false for NaN
   std::printf("batch %lld: checksum %.9g, expected %.9g, largest error / bound %.3g: %s\n",
               static_cast<long long>(y.size(0)), result.sum().item<double>(),
-              expected.sum().item<double>(), (error / bound).max().item<double>(),
+              expected.sum().item<double>(), error.div(bound).max().item<double>(),
               right ? "ok" : "WRONG");
   return right;
 }
@@ -74,6 +76,9 @@ int main(int count, char** arguments) {
   }
   try {
     return run(arguments[1], arguments[2], arguments[3]);
+  } catch (const c10::Error& error) {
+    std::fprintf(stderr, "%s\n", error.what_without_backtrace());
+    return 2;
   } catch (const std::exception& error) {
     std::fprintf(stderr, "%s\n", error.what());
     return 2;
