@@ -45,8 +45,8 @@ def package(model, x, path):
     """Exports the model for any batch size and compiles it into a package."""
     batch = torch.export.Dim("batch", min=1, max=MAX_BATCH)
     program = torch.export.export(model, (x,), dynamic_shapes=({0: batch},))
-    # Inductor would make index vectors of at most eight entries anew in each run, in memory that
-    # other vectors share; kept as constants, their plans are found again.
+    # Else Inductor writes index vectors of at most eight entries anew in each run, into memory that
+    # layers share, and a pattern is known by the address and version of its indices.
     configs = {"always_keep_tensor_constants": True}
     return torch._inductor.aoti_compile_and_package(
         program, package_path=str(path), inductor_configs=configs
