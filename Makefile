@@ -54,6 +54,15 @@ demo: build  ## the main job: race, cache, comparison with the peers
 	$(call say,Running the demo)
 	$(PY) examples/demo.py
 
+.PHONY: aoti-example
+aoti-example: build  ## an AOTInductor package, and a C++ program without Python that runs it
+	$(call say,Making the package)
+	$(PY) examples/aoti/export.py build/aoti
+	$(call say,Compiling and running the program)
+	PYTHON=$(PY) examples/aoti/build.sh build/aoti/program
+	SPARSE_AUTOTUNE_BUNDLE=build/aoti/bundle build/aoti/program \
+	  python/sparse_autotune/libsparse_autotune.so build/aoti/model.pt2 build/aoti/expected.pt
+
 .PHONY: test
 test: build  ## all tests (those marked gpu only where there is one)
 	$(call say,Running the tests)

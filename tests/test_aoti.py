@@ -1,0 +1,139 @@
+"""The AOTInductor package of examples/aoti, run from Python and by its C++ program without Python.
+
+Of the two slow parts, making the package and compiling the program, one runs beside the other.
+"""
+
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from sparse_autotune import ops
+
+EXAMPLE = pathlib.Path(__file__).resolve().parent.parent / "examples" / "aoti"
+# What only calls the operators need not be optimised, and compiles in less time so.
+QUICK = {"AOT_INDUCTOR_COMPILE_WRAPPER_OPT_LEVEL": "O0", "CXXFLAGS": "-O0"}
+
+pytestmark = pytest.mark.slow
+
+
+def made(tmp_path_factory, *options):
+    """The example's program and, in `folder`, what its script wrote."""
+    for name in ("aoti_compile_and_package", "aoti_load_package"):
+        if not hasattr(torch._inductor, name):
+            pytest.fail(f"torch {torch.__version__} has no torch._inductor.{name}")
+    if shutil.which(os.environ.get("CXX", "g++")) is None:
+        pytest.fail(f"no C++ compiler: {os.environ.get('CXX', 'g++')}")
+    folder = tmp_path_factory.mktemp("aoti")
+    program = folder / "program"
+    environment = {
+        **os.environ,
+        **QUICK,
+        "PYTHON": sys.executable,
+        "SPARSE_AUTOTUNE_CACHE_DIR": str(folder / "cache"),
+    }
+    commands = (
+        [str(EXAMPLE / "build.sh"), str(program)],
+        [sys.executable, str(EXAMPLE / "export.py"), *options, str(folder)],
+    )
+    output = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+    running = [subprocess.Popen(command, env=environment, **output) for command in commands]
+    texts = [process.communicate(timeout=600)[0] for process in running]
+    for command, process, text in zip(commands, running, texts, strict=True):
+        assert process.returncode == 0, f"{command}\n{text}"
+    return SimpleNamespace(folder=folder, program=program)
+
+
+@pytest.fixture(scope="module")
+def example(tmp_path_factory):
+    return made(tmp_path_factory, "--device", "cpu")
+
+
+def run(example, *, library=ops.LIBRARY, expected="expected.pt", **environment):
+    """The program, with nothing of Python's in its environment."""
+    arguments = (library, example.folder / "model.pt2", example.folder / expected)
+    return subprocess.run(
+        [str(example.program), *map(str, arguments)],
+        env={"PATH": os.environ["PATH"], **environment},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+
+
+def batches_agree(done, count):
+    assert done.returncode == 0, done.stdout + done.stderr
+    lines = done.stdout.splitlines()
+    assert len(lines) == count and all(line.endswith(": ok") for line in lines), done.stdout
+
+
+def test_from_python(example):
+    """One package, sizes that the program meets and others; each element within its bound."""
+    sys.path.insert(0, str(EXAMPLE))
+    try:
+        import export
+    finally:
+        sys.path.remove(str(EXAMPLE))
+    torch.manual_seed(0)
+    model = export.make_model("cpu", torch.float32)
+    package = torch._inductor.aoti_load_package(str(example.folder / "model.pt2"))
+    for size in (1, 2, 3, 64, 100):
+        x = torch.randn(size, export.IN_FEATURES)
+        expected, bound = export.expected_of(model, x)
+        for y in (package(x), model(x)):
+            assert y.shape == expected.shape and y.dtype == torch.float32
+            assert bool(((y.double() - expected).abs() <= bound).all())
+        assert bound.max() < 1e-3 * expected.abs().max()  # or it would allow anything
+
+
+def test_the_program(example):
+    """Without a bundle it races what it meets; with that of the export script it does not."""
+    done = run(example)
+    batches_agree(done, 2)
+    assert "sparse_autotune: winner" in done.stderr
+    done = run(example, SPARSE_AUTOTUNE_BUNDLE=str(example.folder / "bundle"))
+    batches_agree(done, 2)
+    assert "sparse_autotune:" not in done.stderr
+
+
+def test_the_program_loads_no_python(example):
+    done = run(
+        example, LD_DEBUG="files", LD_DEBUG_OUTPUT=str(example.folder / "ld"),
+        SPARSE_AUTOTUNE_BUNDLE=str(example.folder / "bundle"),
+    )  # fmt: skip
+    batches_agree(done, 2)
+    (log,) = example.folder.glob("ld.*")
+    loaded = {
+        pathlib.Path(line.split("calling init: ")[1].strip()).name
+        for line in log.read_text().splitlines()
+        if "calling init: " in line
+    }
+    assert "libsparse_autotune.so" in loaded and "libtorch_cpu.so" in loaded
+    assert not [name for name in loaded if "python" in name or name.startswith("_tuner")]
+
+
+def test_the_program_notices(example):
+    """A wrong element, a NaN, a missing operator library: each makes it fail and say why."""
+    x, expected, bound, *_ = torch.load(example.folder / "expected.pt")
+    for wrong in (expected[1, 2] + 2 * bound[1, 2], float("nan")):
+        spoilt = expected.clone()
+        spoilt[1, 2] = wrong
+        torch.save([x, spoilt, bound], example.folder / "spoilt.pt")
+        done = run(example, expected="spoilt.pt", SPARSE_AUTOTUNE_VERBOSE="0")
+        assert done.returncode == 1 and "WRONG" in done.stdout, done.stdout + done.stderr
+    done = run(example, library="libm.so.6")
+    assert done.returncode == 2 and "schema for sparse_autotune::bsr_matmul" in done.stderr
+
+
+@pytest.mark.gpu
+def test_on_a_gpu(tmp_path_factory):
+    example = made(tmp_path_factory, "--device", "cuda", "--dtype", "bfloat16")
+    done = run(example, SPARSE_AUTOTUNE_BUNDLE=str(example.folder / "bundle"))
+    batches_agree(done, 2)
+    assert "sparse_autotune:" not in done.stderr
