@@ -181,7 +181,9 @@ def error_bound(p: Problem, length, magnitude, product, pre, result):
         error = error + 2 * TF32_ROUNDOFF * magnitude
     if p.bias or p.activation:
         # A variant may round the product, and the product with its bias, on the way.
-        error = error + RESULT_ROUNDOFF[p.dtype] * (abs(product) + abs(pre))
+        error = (
+            error + RESULT_ROUNDOFF[p.dtype] * (abs(product) + abs(pre)) + 2 * UNDERFLOW[p.dtype]
+        )
         error = error * ACTIVATION_SLOPE
         error = error + ACTIVATION_ROUNDOFFS * roundoff * (abs(pre) + abs(result))
     return error + RESULT_ROUNDOFF[p.dtype] * (abs(result) + error) + UNDERFLOW[p.dtype]
