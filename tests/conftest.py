@@ -104,3 +104,15 @@ def fresh_cache(tmp_path, monkeypatch):
     monkeypatch.setenv("SPARSE_AUTOTUNE_CACHE_DIR", str(directory))
     monkeypatch.setattr(sparse_autotune.settings, "cache_dir", str(directory))
     return directory
+
+
+@pytest.fixture
+def as_the_tolerance_assumes(monkeypatch, request):
+    """No race (nothing but what is asked for runs), and TF32 where the case says so."""
+    monkeypatch.setattr(sparse_autotune.settings, "mode", "off")
+    case = request.node.callspec.params.get("case") if hasattr(request.node, "callspec") else None
+    matmul = torch.backends.cuda.matmul
+    before = matmul.allow_tf32
+    matmul.allow_tf32 = case is not None and case.tf32
+    yield
+    matmul.allow_tf32 = before

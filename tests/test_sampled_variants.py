@@ -16,25 +16,14 @@ from sampled_problems import (
     make_sampled,
 )
 
-import sparse_autotune
 from sparse_autotune import BsrTensor, _tuner
 from sparse_autotune.checks import legality
+
+pytestmark = pytest.mark.usefixtures("as_the_tolerance_assumes")
 
 DEVICES = ("cpu", pytest.param("cuda", marks=pytest.mark.gpu))
 BUILT = [(v["device"], v["name"]) for v in _tuner.variants() if v["op"] == "sampled_matmul"]
 VARIANTS = [pytest.param(*v, marks=[pytest.mark.gpu] if v[0] == "cuda" else []) for v in BUILT]
-
-
-@pytest.fixture(autouse=True)
-def _as_the_tolerance_assumes(monkeypatch, request):
-    """No race (nothing but what is asked for runs), and TF32 where the case says so."""
-    monkeypatch.setattr(sparse_autotune.settings, "mode", "off")
-    case = request.node.callspec.params.get("case") if hasattr(request.node, "callspec") else None
-    matmul = torch.backends.cuda.matmul
-    before = matmul.allow_tf32
-    matmul.allow_tf32 = case is not None and case.tf32
-    yield
-    matmul.allow_tf32 = before
 
 
 def why_not(operands):

@@ -12,6 +12,8 @@ from reference import PoisonedOut, assert_close, make
 import sparse_autotune
 from sparse_autotune import _tuner
 
+pytestmark = pytest.mark.usefixtures("as_the_tolerance_assumes")
+
 DEVICES = ("cpu", pytest.param("cuda", marks=pytest.mark.gpu))
 
 
@@ -22,18 +24,6 @@ def _variants_of(device):
 VARIANTS = [("cpu", name) for name in _variants_of("cpu")] + [
     pytest.param("cuda", name, marks=pytest.mark.gpu) for name in _variants_of("cuda")
 ]
-
-
-@pytest.fixture(autouse=True)
-def _as_the_tolerance_assumes(monkeypatch, request):
-    """No race (nothing but what is asked for runs), and TF32 where the case says so."""
-    monkeypatch.setattr(sparse_autotune.settings, "mode", "off")
-    case = request.node.callspec.params.get("case") if hasattr(request.node, "callspec") else None
-    matmul = torch.backends.cuda.matmul
-    before = matmul.allow_tf32
-    matmul.allow_tf32 = case is not None and case.tf32
-    yield
-    matmul.allow_tf32 = before
 
 
 def _check(case, operands, variant):

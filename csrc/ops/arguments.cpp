@@ -87,11 +87,8 @@ std::optional<Product> bind_product(const MatmulArguments& a, const Tensor& resu
   const Axes axes = axes_of(a);
   Product product;
   Problem& p = product.problem;
-  const Tensor values = a.values.is_contiguous() ? a.values : torch::stable::contiguous(a.values);
-  const Tensor crow =
-      a.crow_indices.is_contiguous() ? a.crow_indices : torch::stable::contiguous(a.crow_indices);
-  const Tensor col =
-      a.col_indices.is_contiguous() ? a.col_indices : torch::stable::contiguous(a.col_indices);
+  const Tensor values = in_one_piece(a.values);
+  const Tensor crow = in_one_piece(a.crow_indices), col = in_one_piece(a.col_indices);
   product.kept_alive = {values, crow, col, a.dense, result};
 
   p.op = Op::kMatmul;
@@ -151,7 +148,7 @@ std::optional<Product> bind_product(const MatmulArguments& a, const Tensor& resu
   l.b = a.dense.data_ptr();
   l.c = result.data_ptr();
   if (a.bias.has_value()) {
-    const Tensor bias = a.bias->is_contiguous() ? *a.bias : torch::stable::contiguous(*a.bias);
+    const Tensor bias = in_one_piece(*a.bias);
     product.kept_alive.push_back(bias);
     l.bias = bias.data_ptr();
     p.has_bias = true;
@@ -165,13 +162,7 @@ std::optional<Product> bind_product(const MatmulArguments& a, const Tensor& resu
     p.c_alignment = std::min(p.c_alignment, alignment_of(nullptr, outer.c_stride, 0, item));
   }
 
-  product.pattern.crow_indices = l.crow_indices;
-  product.pattern.col_indices = l.col_indices;
-  product.pattern.nnzb = p.nnzb;
-  product.pattern.block_rows = a.rows / values.size(1);
-  product.pattern.block_cols = a.cols / values.size(2);
-  product.pattern.ordinal = values.is_cpu() ? -1 : values.get_device_index();
-  product.pattern.index_type = p.index_type;
+  product.pattern = pattern_key(crow, col, a.rows / values.size(1), a.cols / values.size(2));
   return product;
 }
 

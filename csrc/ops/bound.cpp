@@ -9,6 +9,7 @@
 
 #include "autotune/device.h"
 #include "autotune/settings.h"
+#include "ops/tensor_rules.h"
 #include "plan/plan_cache.h"
 #include "plan/row_order.h"
 #include "plan/transpose.h"
@@ -249,25 +250,11 @@ void prepare_pattern(const Tensor& crow, const Tensor& col, int64_t block_rows,
       crow.size(0) != block_rows + 1) {
     refuse("crow_indices must be a contiguous vector with block_rows + 1 entries");
   }
-  int32_t crow_type = 0, col_type = 0;
-  TORCH_ERROR_CODE_CHECK(aoti_torch_get_dtype(crow.get(), &crow_type));
-  TORCH_ERROR_CODE_CHECK(aoti_torch_get_dtype(col.get(), &col_type));
-  if (crow_type != col_type || (crow_type != torch_dtype(IndexType::kInt32) &&
-                                crow_type != torch_dtype(IndexType::kInt64))) {
-    refuse("indices must share one dtype, int32 or int64");
-  }
+  expect(index_type(crow) == index_type(col), "indices must share one dtype");
   if (crow.is_cpu() != col.is_cpu()) refuse("indices must be on one device");
   if (col.size(0) == 0 || block_rows == 0) return;
   const DeviceScope scope(crow);
-  PatternKey key{};
-  key.crow_indices = crow.data_ptr();
-  key.col_indices = col.data_ptr();
-  key.nnzb = col.size(0);
-  key.block_rows = block_rows;
-  key.block_cols = block_cols;
-  key.ordinal = crow.is_cpu() ? -1 : crow.get_device_index();
-  key.index_type =
-      crow_type == torch_dtype(IndexType::kInt64) ? IndexType::kInt64 : IndexType::kInt32;
+  const PatternKey key = pattern_key(crow, col, block_rows, block_cols);
   void* stream = crow.is_cpu() ? nullptr : current_stream(key.ordinal);
   if (stream != nullptr && capturing(stream)) {
     refuse("a plan cannot be built while a CUDA graph is being captured");

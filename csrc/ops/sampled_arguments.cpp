@@ -38,10 +38,6 @@ void check_operands(const SampledArguments& a) {
   expect(a.x.size(dims - 1) == a.y.size(dims - 2), "the inner dimensions of x and y must agree");
 }
 
-Tensor in_one_piece(const Tensor& tensor) {
-  return tensor.is_contiguous() ? tensor : torch::stable::contiguous(tensor);
-}
-
 bool is_empty(const Problem& p) { return p.n == 0 || p.batch == 0; }
 
 // x is C and y is B^T of the product whose gradient this is.
@@ -108,13 +104,7 @@ Product bind_operands(const SampledArguments& a, const Tensor& result) {
   p.b_alignment = alignment_of(l.b, p.ldb, p.b_batch_stride, item);
   p.c_alignment = alignment_of(l.c, p.ldc, p.c_batch_stride, item);
 
-  product.pattern.crow_indices = l.crow_indices;
-  product.pattern.col_indices = l.col_indices;
-  product.pattern.nnzb = p.nnzb;
-  product.pattern.block_rows = a.rows / p.block_m;
-  product.pattern.block_cols = a.cols / p.block_k;
-  product.pattern.ordinal = a.x.is_cpu() ? -1 : a.x.get_device_index();
-  product.pattern.index_type = p.index_type;
+  product.pattern = pattern_key(crow, col, a.rows / p.block_m, a.cols / p.block_k);
   return product;
 }
 

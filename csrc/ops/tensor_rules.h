@@ -2,6 +2,7 @@
 #pragma once
 
 #include <torch/csrc/inductor/aoti_torch/c/shim.h>
+#include <torch/csrc/stable/ops.h>
 
 #include "ops/arguments.h"
 #include "ops/torch_runtime.h"
@@ -36,6 +37,24 @@ inline bool same_device(const Tensor& a, const Tensor& b) {
 
 inline void expect(bool holds, const char* rule) {
   if (!holds) refuse(rule);
+}
+
+inline Tensor in_one_piece(const Tensor& tensor) {
+  return tensor.is_contiguous() ? tensor : torch::stable::contiguous(tensor);
+}
+
+// Of contiguous index vectors of one dtype.
+inline PatternKey pattern_key(const Tensor& crow, const Tensor& col, int64_t block_rows,
+                              int64_t block_cols) {
+  PatternKey key{};
+  key.crow_indices = crow.data_ptr();
+  key.col_indices = col.data_ptr();
+  key.nnzb = col.size(0);
+  key.block_rows = block_rows;
+  key.block_cols = block_cols;
+  key.ordinal = crow.is_cpu() ? -1 : crow.get_device_index();
+  key.index_type = index_type(crow);
+  return key;
 }
 
 // Strides of the two dense operands over one more dimension.

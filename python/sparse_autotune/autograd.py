@@ -19,14 +19,14 @@ from torch._C import _are_functorch_transforms_active as _transforms_active
 from torch._C import _AutoDispatchBelowAutograd as _BelowAutograd
 from torch.autograd import forward_ad
 
+from .checks import ACTIVATIONS as NUMBERS
 from .checks import check_freezable
 from .ops import bsr_matmul, bsr_sampled_matmul
 
 _is_compiling = torch.compiler.is_compiling
 _is_grad_enabled = torch.is_grad_enabled
 
-# The numbers are part of the operators' schema.
-NONE, RELU, GELU, GELU_TANH, SILU = range(5)
+NONE, RELU, GELU, GELU_TANH, SILU = NUMBERS.values()
 
 
 class Form(NamedTuple):
@@ -98,7 +98,21 @@ def call_operator(
     crow: Tensor, col: Tensor, values: Tensor, dense: Tensor, bias: Tensor | None, form: Form
 ) -> Tensor:
     """The operator, by whatever the dispatcher has in store."""
-    return bsr_matmul(
+    return call_with_form(bsr_matmul, crow, col, values, dense, bias, form)
+
+
+def call_with_form(
+    operator: Callable[..., Any],
+    crow: Tensor,
+    col: Tensor,
+    values: Tensor,
+    dense: Tensor,
+    bias: Tensor | None,
+    form: Form,
+    **more: Any,
+) -> Any:
+    """An operator with the parameters of ``bsr_matmul``, and perhaps more."""
+    return operator(
         crow,
         col,
         values,
@@ -113,6 +127,7 @@ def call_operator(
         allow_tf32=form.allow_tf32,
         deterministic=form.deterministic,
         variant=form.variant,
+        **more,
     )
 
 

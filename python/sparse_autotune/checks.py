@@ -319,12 +319,7 @@ def legality(
     else:
         arguments, keywords = operator_arguments(a, b, bias, activation, linear=linear)
         answer = bsr_matmul_legality(*arguments, **keywords)
-    return parse_legality(answer)
-
-
-def parse_legality(text: Tensor) -> dict[str, str | None]:
-    """What the operators' text says of each variant."""
-    lines = (line.split("\t") for line in bytes(text.tolist()).decode().splitlines())
+    lines = (line.split("\t") for line in bytes(answer.tolist()).decode().splitlines())
     return {name: reason[0] if reason else None for name, _, *reason in lines}
 
 

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from . import bsr_tensor, checks
-from .autograd import Form, SampleForm, product, sampled
+from .autograd import Form, SampleForm, call_with_form, product, sampled
 from .bsr_tensor import BsrTensor
 from .compiling import unwatched, watched_native
 from .launching import launched
@@ -253,24 +253,7 @@ def _traced(
 def _write(
     tensors: tuple[Tensor, Tensor, Tensor, Tensor], bias: Tensor | None, form: Form, out: Tensor
 ) -> None:
-    crow, col, values, dense = tensors
-    bsr_matmul_out(
-        crow,
-        col,
-        values,
-        form.rows,
-        form.cols,
-        dense,
-        bias,
-        sparse_right=form.sparse_right,
-        transpose=form.transpose,
-        activation=form.activation,
-        frozen=form.frozen,
-        allow_tf32=form.allow_tf32,
-        deterministic=form.deterministic,
-        variant=form.variant,
-        out=out,
-    )
+    call_with_form(bsr_matmul_out, *tensors, bias, form, out=out)
     # The operator writes behind autograd's back: saved tensors must notice.
     torch.autograd.graph.increment_version(out)
 

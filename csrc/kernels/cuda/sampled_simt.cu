@@ -9,6 +9,7 @@
 #include <cuda_runtime.h>
 
 #include "kernels/cuda/cuda_status.h"
+#include "kernels/cuda/device/accumulator.cuh"
 #include "variant.h"
 
 namespace sparse_autotune {
@@ -17,15 +18,6 @@ namespace {
 constexpr int kSide = 16;   // threads along either side of a tile
 constexpr int kTerms = 16;  // of a sum in shared memory
 constexpr int kThreads = kSide * kSide;
-
-template <typename T>
-struct Accumulator {
-  using Type = float;
-};
-template <>
-struct Accumulator<double> {
-  using Type = double;
-};
 
 // One of the two operands: element (line, term) of matrix t is at
 // t * batch + line * line_stride + term * term_stride.

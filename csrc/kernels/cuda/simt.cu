@@ -13,6 +13,7 @@
 
 #include "kernels/activation.h"
 #include "kernels/cuda/cuda_status.h"
+#include "kernels/cuda/device/accumulator.cuh"
 #include "variant.h"
 
 namespace sparse_autotune {
@@ -20,15 +21,6 @@ namespace {
 
 constexpr int kColumns = 64;  // of C per thread block
 constexpr int kLanes = 4;     // threads that share a column
-
-template <typename T>
-struct Accumulator {
-  using Type = float;
-};
-template <>
-struct Accumulator<double> {
-  using Type = double;
-};
 
 struct Arguments {
   const void* crow_indices;

@@ -110,16 +110,17 @@ struct WgmmaShape {
   }
 };
 
+template <typename Tile>
+constexpr WgmmaShape wgmma_shape_of(const WgmmaCodes& plain, const WgmmaCodes& transposed) {
+  static_assert(Tile::kSharedBytes <= 227 * 1024);  // a Hopper multiprocessor's
+  return {Tile::kM,      Tile::kN,    Tile::kWidth,       Tile::kSharedBytes,
+          Tile::kDirect, Tile::kPace, {plain, transposed}};
+}
+
 template <typename Tile, bool kSplits>
 WgmmaShape wgmma_shape() {
-  static_assert(Tile::kSharedBytes <= 227 * 1024);  // a Hopper multiprocessor's
-  return {Tile::kM,
-          Tile::kN,
-          Tile::kWidth,
-          Tile::kSharedBytes,
-          Tile::kDirect,
-          Tile::kPace,
-          {wgmma_codes<Tile, false, kSplits>(), transposed_wgmma_codes<Tile, kSplits>()}};
+  return wgmma_shape_of<Tile>(wgmma_codes<Tile, false, kSplits>(),
+                              transposed_wgmma_codes<Tile, kSplits>());
 }
 
 // For A and row-major B and C alone, C stored directly.
@@ -130,15 +131,9 @@ struct Direct : Tile {
 template <typename Tile>
 constexpr WgmmaShape wgmma_direct_shape() {
   using D = Direct<Tile>;
-  return {D::kM,
-          D::kN,
-          D::kWidth,
-          D::kSharedBytes,
-          true,
-          D::kPace,
-          {{{{&wgmma_code<__half, D, false, true, false>, nullptr},
-             {&wgmma_code<__nv_bfloat16, D, false, true, false>, nullptr}}},
-           {}}};
+  return wgmma_shape_of<D>({{{&wgmma_code<__half, D, false, true, false>, nullptr},
+                             {&wgmma_code<__nv_bfloat16, D, false, true, false>, nullptr}}},
+                           {});
 }
 
 // Whether the kernel can multiply the problem on the device.
