@@ -18,6 +18,7 @@
 #include <type_traits>
 #include <utility>
 
+#include "row_groups.h"
 #include "row_orders.h"
 
 namespace sparse_autotune {
@@ -56,6 +57,7 @@ struct Problem {
   int64_t batch;             // dense matrices multiplied by the one A, at least 1
   int64_t b_batch_stride, c_batch_stride;  // elements; 0 when batch is 1
   RowCuts row_cuts;
+  GroupCounts group_counts;
   Op op;
   DeviceType device;
   DType dtype;  // of values, B, bias and C
@@ -207,6 +209,8 @@ struct Launch {
   void* prepared = nullptr;    // prepared_bytes() written by prepare(), 256-byte aligned
   // Those that a variant asked for, where they pay and could be built; in device memory.
   const OrderedRow* row_orders[kRowOrders] = {};
+  // Those that a variant asked for.
+  RowGroups row_groups[kGroupings] = {};
   void* stream = nullptr;
   const Device* device = nullptr;
   Parallel parallel;
@@ -250,6 +254,10 @@ class Variant {
 
   // Which of Launch::row_orders launch() makes use of; it must do without where there is none.
   virtual int row_order(const Problem&, const Device&) const { return kNoRowOrder; }
+
+  // Which of Launch::row_groups launch() and prepare() need. supports() must refuse a problem whose
+  // group_counts are not known, then.
+  virtual int grouping(const Problem&, const Device&) const { return kNoGrouping; }
 
   virtual bool deterministic() const { return true; }
   // Multiplies blocks that are not stored, so an infinity in B may become NaN in C.

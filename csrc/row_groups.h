@@ -1,0 +1,41 @@
+// Groups of neighbouring block rows, and the block columns that rows of a group share.
+//
+// A kernel whose thread block owns a whole group loads each of B's tiles once for all rows that
+// need it. A grouping depends on the indices alone.
+#pragma once
+
+#include <cstdint>
+
+#include "row_orders.h"
+
+namespace sparse_autotune {
+
+// A block column in which at least one row of the group stores a block: bit i of `rows` stands for
+// the group's row i. A group's blocks are numbered column by column and, within a column, row by
+// row; `first` is the number of this column's first block, counted from the pattern's first block.
+struct alignas(16) GroupColumn {
+  int32_t column;
+  uint32_t rows;
+  int32_t first, unused;
+};
+
+// Groupings by number: of 2, 4, 8 or 16 block rows. The last group may have fewer.
+constexpr int kNoGrouping = -1, kGroupings = 4;
+constexpr int group_rows(int grouping) { return 2 << grouping; }
+
+// How many columns the groups of each grouping have, all together and the longest; 0 where the rows
+// are not known.
+struct GroupCounts {
+  int32_t columns[kGroupings], longest[kGroupings];
+};
+
+// A grouping, in device memory.
+struct RowGroups {
+  // Of each group its number (`row`) and its columns, [begin, end); those of most columns first.
+  const OrderedRow* groups;
+  const GroupColumn* columns;
+  // Where in values each block lies, by the number that GroupColumn::first counts.
+  const int32_t* blocks;
+};
+
+}  // namespace sparse_autotune
