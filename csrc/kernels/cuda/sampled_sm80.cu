@@ -68,9 +68,10 @@ __device__ __forceinline__ void store_pair(T* to, float low, float high, bool pa
 template <typename T, typename Tile, bool kTermsC, bool kTermsB>
 __global__ void __launch_bounds__(Tile::kThreads, Tile::kResident)
     sampled_sm80_kernel(const __grid_constant__ Arguments args) {
-  extern __shared__ __align__(128) char shared[];
-  __shared__ int table[Tile::kM + Tile::kN];
-  __shared__ int64_t block_row;
+  // The ring, which Fragments wants aligned to 256 bytes, and behind it the table of lines.
+  extern __shared__ __align__(256) char shared[];
+  int* const table = reinterpret_cast<int*>(shared + Tile::kStages * Tile::kStageBytes);
+  auto& block_row = *reinterpret_cast<int64_t*>(table + Tile::kM + Tile::kN);
   const auto ring = static_cast<uint32_t>(__cvta_generic_to_shared(shared));
 
   const auto strips = static_cast<unsigned>(args.strips_m * args.strips_k);
@@ -309,7 +310,8 @@ class SampledSm80 final : public Variant {
     return (p.nnzb / blocks(p) + block_rows(p)) * strips(p);
   }
   int64_t shared_bytes() const {
-    return int64_t{shape_.stages} * (shape_.m + shape_.n) * shape_.step_bytes;
+    const int64_t lines = shape_.m + shape_.n, size = sizeof(int64_t);
+    return lines * (shape_.stages * shape_.step_bytes + static_cast<int64_t>(sizeof(int))) + size;
   }
   KernelCode<Arguments>* code_of(const Problem& p) const {
     return shape_.codes
