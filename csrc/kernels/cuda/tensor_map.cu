@@ -41,8 +41,8 @@ struct Found {
 Status make_tensor_map(const BoxedTensor& t, CUtensorMap* map) {
   static const Found found;
   if (!found.status) return found.status;
-  cuuint64_t sizes[3], strides[2];
-  cuuint32_t box[3], every[3] = {1, 1, 1};
+  cuuint64_t sizes[4], strides[3];
+  cuuint32_t box[4], every[4] = {1, 1, 1, 1};
   for (uint32_t i = 0; i < t.rank; ++i) {
     sizes[i] = static_cast<cuuint64_t>(t.sizes[i]);
     box[i] = t.box[i];
@@ -50,10 +50,14 @@ Status make_tensor_map(const BoxedTensor& t, CUtensorMap* map) {
   }
   const auto type = t.dtype == DType::kFloat16 ? CU_TENSOR_MAP_DATA_TYPE_FLOAT16
                                                : CU_TENSOR_MAP_DATA_TYPE_BFLOAT16;
+  const int64_t width = t.box[0] * size_of(t.dtype);
+  const auto swizzle = width == 32   ? CU_TENSOR_MAP_SWIZZLE_32B
+                       : width == 64 ? CU_TENSOR_MAP_SWIZZLE_64B
+                                     : CU_TENSOR_MAP_SWIZZLE_128B;
   const CUresult result =
       found.encode(map, type, t.rank, const_cast<void*>(t.data), sizes, strides, box, every,
-                   CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
-                   CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+                   CU_TENSOR_MAP_INTERLEAVE_NONE, swizzle, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
+                   CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
   if (result == CUDA_SUCCESS) return Status::ok();
   return Status::failed(
       StatusCode::kLaunchFailed,

@@ -1,0 +1,14 @@
+// The kernels of union_sm90 that multiply by A^T, apart so that no file compiles for long.
+#include "kernels/cuda/union_launch.cuh"
+
+namespace sparse_autotune {
+
+template <typename Tile>
+UnionCodes transposed_union_codes() {
+  return union_codes<Tile, true>();
+}
+
+template UnionCodes transposed_union_codes<B16R16>();
+template UnionCodes transposed_union_codes<B32R8>();
+
+}  // namespace sparse_autotune
