@@ -11,7 +11,7 @@
 
 namespace sparse_autotune {
 
-template <typename T, typename Tile, bool kTransposedA, bool kRowMajorB>
+template <typename T, typename Tile, bool kTransposedA>
 __global__ void __launch_bounds__(Tile::kThreads, 1)
     union_kernel(const __grid_constant__ UnionArguments args) {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
@@ -28,41 +28,47 @@ __global__ void __launch_bounds__(Tile::kThreads, 1)
   __syncthreads();
   if (warp < 4) {
     asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;\n" ::"n"(Tile::kProducerRegisters));
-    if (warp < Tile::kProducers) produce<Tile, kRowMajorB>(args, shared, warp);
+    if (warp < Tile::kProducers) produce<Tile>(args, shared, warp);
     if (warp == Tile::kProducers) schedule<Tile>(args, shared);
   } else {
     asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;\n" ::"n"(Tile::kConsumerRegisters));
-    consume<T, Tile, kTransposedA, kRowMajorB>(args, shared, warp - 4);
+    consume<T, Tile, kTransposedA>(args, shared, warp - 4);
   }
 #else
   __trap();
 #endif
 }
 
-template <typename T, typename Tile, bool kTransposedA, bool kRowMajorB>
-constinit KernelCode<UnionArguments> union_code{&union_kernel<T, Tile, kTransposedA, kRowMajorB>,
-                                                true};
+template <typename T, typename Tile, bool kTransposedA>
+constinit KernelCode<UnionArguments> union_code{&union_kernel<T, Tile, kTransposedA>, true};
 
-// A tile's kernels for A or for A^T, by DType and Layout of B.
+// A configuration's kernels for A or for A^T, by DType and Layout of B.
 struct UnionCodes {
   KernelCode<UnionArguments>* of[2][2];
 };
 
-template <typename Tile, bool kTransposedA>
+template <typename Config, bool kTransposedA>
 constexpr UnionCodes union_codes() {
-  return {{{&union_code<__half, Tile, kTransposedA, true>,
-            &union_code<__half, Tile, kTransposedA, false>},
-           {&union_code<__nv_bfloat16, Tile, kTransposedA, true>,
-            &union_code<__nv_bfloat16, Tile, kTransposedA, false>}}};
+  using Rows = UnionTile<Config, true>;
+  using Columns = UnionTile<Config, false>;
+  return {{{&union_code<__half, Rows, kTransposedA>, &union_code<__half, Columns, kTransposedA>},
+           {&union_code<__nv_bfloat16, Rows, kTransposedA>,
+            &union_code<__nv_bfloat16, Columns, kTransposedA>}}};
 }
 
-// union_codes<Tile, true>(), which union_transposed_sm90.cu compiles.
-template <typename Tile>
+// union_codes<Config, true>(), which union_transposed_sm90.cu compiles.
+template <typename Config>
 UnionCodes transposed_union_codes();
 
-// Group's block rows, block_m, block_k; a warp's block rows and its share of the columns; a
-// stage's block columns, stages, blocks ahead, buffers for C, producers.
-struct B16R16 : UnionTile<16, 16, 16, 1, 1, 8, 5, 4, 1, 2> {};
-struct B32R8 : UnionTile<8, 32, 32, 1, 1, 4, 4, 4, 1> {};
+// See UnionTile for what the numbers mean.
+template <int kRows, int kM, int kK, int kWidth, int kAcross, int kStage, int kDepth, int kAhead,
+          int kBuffers, int kIssuers>
+struct UnionConfig {
+  static constexpr int kGroup = kRows, kBlockM = kM, kBlockK = kK, kN = kWidth;
+  static constexpr int kWarpsAcross = kAcross, kColumns = kStage, kStages = kDepth;
+  static constexpr int kBlocksAhead = kAhead, kStoreBuffers = kBuffers, kProducerWarps = kIssuers;
+};
+struct B16R16 : UnionConfig<16, 16, 16, 128, 1, 8, 5, 4, 1, 2> {};
+struct B32R8 : UnionConfig<8, 32, 32, 128, 1, 4, 4, 4, 1, 2> {};
 
 }  // namespace sparse_autotune

@@ -29,8 +29,9 @@ struct UnionShape {
   }
 };
 
-template <typename Tile>
+template <typename Config>
 UnionShape union_shape() {
+  using Tile = UnionTile<Config, true>;
   static_assert(Tile::kSharedBytes <= 227 * 1024);  // a Hopper multiprocessor's
   return {Tile::kGroup,
           log2_of_group(Tile::kGroup),
@@ -40,7 +41,7 @@ UnionShape union_shape() {
           Tile::kWarpM,
           Tile::kThreads,
           Tile::kSharedBytes,
-          {union_codes<Tile, false>(), transposed_union_codes<Tile>()}};
+          {union_codes<Config, false>(), transposed_union_codes<Config>()}};
 }
 
 int64_t panel_width(const UnionShape& shape, const Problem& p) {
@@ -108,20 +109,15 @@ class UnionSm90 final : public Variant {
     const int64_t b_stride = a.b_batched ? p.b_batch_stride : p.ldb;
     const int64_t c_stride = p.c_batch_stride != 0 ? p.c_batch_stride : p.ldc;
     const int64_t b_batch = a.b_batched ? p.batch : 1;
-    const auto block_k = static_cast<uint32_t>(p.block_k);
-    BoxedTensor b{l.b,
-                  p.dtype,
-                  3,
-                  {p.k, p.n, b_batch},
-                  {p.ldb, b_stride},
-                  {block_k, static_cast<uint32_t>(shape_.n), 1}};
+    const auto block_k = static_cast<uint32_t>(p.block_k), n = static_cast<uint32_t>(shape_.n);
+    BoxedTensor b{l.b, p.dtype, 3, {p.k, p.n, b_batch}, {p.ldb, b_stride}, {64, n, 1}};
     if (b_rows && a.b_whole) {
       b = {l.b,
            p.dtype,
            4,
            {64, p.k, p.n / 64, b_batch},
            {p.ldb, 64, b_stride},
-           {64, block_k, 2, 1}};
+           {64, block_k, n / 64, 1}};
     } else if (b_rows) {
       b = {l.b, p.dtype, 3, {p.n, p.k, b_batch}, {p.ldb, b_stride}, {64, block_k, 1}};
     }

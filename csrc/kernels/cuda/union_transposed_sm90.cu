@@ -3,9 +3,9 @@
 
 namespace sparse_autotune {
 
-template <typename Tile>
+template <typename Config>
 UnionCodes transposed_union_codes() {
-  return union_codes<Tile, true>();
+  return union_codes<Config, true>();
 }
 
 template UnionCodes transposed_union_codes<B16R16>();

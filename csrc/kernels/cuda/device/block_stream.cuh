@@ -23,9 +23,8 @@ class BlockStream {
   static constexpr int kBytes = Tile::kBlockSlots * Tile::kBlockBytes;
 
   // `ring`: kBytes of shared memory, aligned to 128.
-  __device__ __forceinline__ void init(uint32_t ring) {
+  __device__ __forceinline__ explicit BlockStream(uint32_t ring) : ring_(ring) {
     const int lane = threadIdx.x % 32;
-    ring_ = ring;
     to_ = chunk_offset<kLine>(lane / (kLine / 16), lane % (kLine / 16));
     from_ = kTransposedA ? chunk_offset<kLine>(lane / 16 * 8 + lane % 8, lane / 8 % 2)
                          : chunk_offset<kLine>(lane % 16, lane / 16);
@@ -51,9 +50,8 @@ class BlockStream {
     if constexpr (kTransposedA) position_ = __shfl_sync(~0u, places, Tile::kBlockSlots - 1);
   }
 
-  // The next block's fragments, by k and by row, each of 16; a[...][kFirst] is its first row's.
-  template <int kFirst, int kTall>
-  __device__ __forceinline__ void take(uint32_t (&a)[Tile::kBlockK / 16][kTall][4]) {
+  // The next block's fragments, by k and by row, each of 16.
+  __device__ __forceinline__ void take(uint32_t (&a)[Tile::kBlockK / 16][Tile::kBlockM / 16][4]) {
     cp_async_wait<Tile::kBlockSlots - 2>();
     __syncwarp();
     const uint32_t block = ring_ + at_ + from_;
@@ -62,9 +60,9 @@ class BlockStream {
 #pragma unroll
       for (int i = 0; i < Tile::kBlockM / 16; ++i) {
         if constexpr (kTransposedA) {
-          ldmatrix_transposed(a[step][kFirst + i], (block ^ i * 32) + step * 16 * kLine);
+          ldmatrix_transposed(a[step][i], (block ^ i * 32) + step * 16 * kLine);
         } else {
-          ldmatrix(a[step][kFirst + i], (block ^ step * 32) + i * 16 * kLine);
+          ldmatrix(a[step][i], (block ^ step * 32) + i * 16 * kLine);
         }
       }
     }

@@ -15,22 +15,22 @@
 
 namespace sparse_autotune {
 
-// A tile of C: kGroup block rows by kN columns. A warp owns kWarpRows of the block rows and one
+// A tile of C: kGroup block rows by kN columns. A warp owns one of the block rows and one
 // kWarpsN-th of the columns.
-template <int kGroupRows, int kRows, int kDepth, int kWarpBlockRows, int kWarpsAcross,
-          int kStageColumns, int kStageCount, int kBlocksAhead, int kStoreBuffers,
-          int kProducerWarps = 1>
-struct UnionTile {
-  static constexpr int kGroup = kGroupRows, kBlockM = kRows, kBlockK = kDepth;
-  static constexpr int kWarpRows = kWarpBlockRows, kWarpsN = kWarpsAcross;
-  static constexpr int kColumns = kStageColumns, kStages = kStageCount;  // a stage's block columns
-  static constexpr int kBlockSlots = kBlocksAhead;  // of a block row's BlockStream
-  static constexpr int kStoreParts = kStoreBuffers;
-  static constexpr int kProducers = kProducerWarps;  // warps
+template <typename Config, bool kRowMajor>
+struct UnionTile : Config {
+  using Config::kBlockK;
+  using Config::kBlockM;
+  using Config::kColumns;  // block columns whose tiles a stage of the ring has room for
+  using Config::kGroup;
+  using Config::kN;
+  using Config::kStages;
+  static constexpr bool kRowMajorB = kRowMajor;
+  static constexpr int kWarpsN = Config::kWarpsAcross;
+  static constexpr int kBlockSlots = Config::kBlocksAhead;  // of a block row's BlockStream
 
-  static constexpr int kN = 128, kM = kGroup * kBlockM;
-  static constexpr int kWarpM = kWarpRows * kBlockM, kWarpN = kN / kWarpsN;
-  static constexpr int kWarps = kGroup / kWarpRows * kWarpsN;  // that multiply
+  static constexpr int kM = kGroup * kBlockM, kWarpM = kBlockM, kWarpN = kN / kWarpsN;
+  static constexpr int kWarps = kGroup * kWarpsN;  // that multiply
   static constexpr int kThreads = 128 + kWarps * 32;
   // What is launched is divided up anew: whole warpgroups, and registers in units of 8.
   static constexpr int kLaunchRegisters = 65536 / kThreads / 8 * 8;
@@ -38,18 +38,27 @@ struct UnionTile {
   static constexpr int kConsumerRegisters =
       (kLaunchRegisters * kThreads - kProducerRegisters * 128) / (kWarps * 32) / 8 * 8;
 
-  static constexpr int kTileBytes = kBlockK * kN * 2;  // of B
+  // Copies of B are of spans: a block column's tile if B is row-major; if it is column-major whole
+  // lines of 64 k, as shorter ones take as long, with what block columns of the span are absent.
+  static constexpr int kSpan = kRowMajorB ? 1 : kLineHalves / kBlockK;  // block columns
+  static constexpr int kSpans = kColumns / kSpan;                       // of a stage
+  static constexpr int kTileBytes = kBlockK * kN * 2;                   // of a block column
+  static constexpr int kSpanBytes = kSpan * kTileBytes;
   static constexpr int kStageBytes = kColumns * kTileBytes;
+  static constexpr int kProducers = kRowMajorB ? Config::kProducerWarps : 1;
+
   static constexpr int kBlockBytes = kBlockM * kBlockK * 2;
+  static constexpr int kStoreParts = Config::kStoreBuffers;
   static constexpr int kStoreBytes = kM * kLineBytes * kWarpsN * kStoreParts;
-  static constexpr int kStreamBytes = kGroup * kWarpsN * kBlockSlots * kBlockBytes;
-  // Stages before the end of a tile at which the next is asked for.
-  static constexpr int kAskAhead = 6;
+  static constexpr int kStreamBytes = kWarps * kBlockSlots * kBlockBytes;
+  // Block columns before the end of a tile at which the next is asked for.
+  static constexpr int kAskAhead = 6 * kColumns;
   using Queue = TileQueue<kProducers + kWarps, kProducers + kWarps>;
   static constexpr int kBarriers = 2 * kStages + 1;
   static constexpr int kSharedBytes = kSwizzleAlignment + kStages * kStageBytes + kStoreBytes +
                                       kStreamBytes + Queue::kBytes + kBarriers * 8;
-  static_assert(kWarps % 4 == 0 && 32 % kColumns == 0 && kGroup < 32 && kWarpRows <= 2);
+  static_assert(kWarps % 4 == 0 && 32 % kColumns == 0 && kColumns < 32 && kGroup < 32);
+  static_assert(kColumns % kSpan == 0 && kColumns % kProducers == 0);
 };
 
 struct UnionArguments {
@@ -93,11 +102,9 @@ struct UnionShared {
   }
 };
 
-__device__ __forceinline__ int load_column(const UnionArguments& args, int i, int end) {
-  return i < end ? __ldg(&args.columns[i].column) : 0;
-}
-__device__ __forceinline__ uint32_t load_rows(const UnionArguments& args, int i, int end) {
-  return i < end ? __ldg(&args.columns[i].rows) : 0;
+// A block column and the group's rows with a block in it; of no row behind the last.
+__device__ __forceinline__ int2 load_column(const UnionArguments& args, int i, int end) {
+  return i < end ? __ldg(reinterpret_cast<const int2*>(args.columns + i)) : int2{};
 }
 
 // One warp: finds the next tile when it is asked to. With it go its first 32 block columns and, as
@@ -122,7 +129,7 @@ __device__ __forceinline__ void schedule(const UnionArguments& args,
       task.end = group.z;
       task.column = static_cast<int>(at.column) * Tile::kN;
       task.batch = static_cast<int>(at.batch);
-      place.column = load_column(args, task.begin + lane, task.end);
+      place.column = load_column(args, task.begin + lane, task.end).x;
       place.position =
           load_narrow_index(args.crow_indices, min(group.x * Tile::kGroup + lane, args.block_rows),
                             args.wide_indices);
@@ -133,7 +140,7 @@ __device__ __forceinline__ void schedule(const UnionArguments& args,
 
 // Warp `which` of Tile::kProducers: they keep the ring full, each with its share of a stage's
 // columns, as issuing copies takes time. Columns are fetched a batch of 32 ahead.
-template <typename Tile, bool kRowMajorB>
+template <typename Tile>
 __device__ __forceinline__ void produce(const UnionArguments& args, const UnionShared<Tile>& shared,
                                         int which) {
   constexpr int kShare = Tile::kColumns / Tile::kProducers;
@@ -144,70 +151,137 @@ __device__ __forceinline__ void produce(const UnionArguments& args, const UnionS
   BlockPlace place;
   for (TileTask task = queue.pop(&place); task.valid; task = queue.pop(&place)) {
     const int batch = args.b_batched ? task.batch : 0;
-    int left = (task.end - task.begin + Tile::kColumns - 1) / Tile::kColumns;
-    const int ask_at = min(left, ask_ahead);
-    ask_ahead = Tile::kAskAhead;
-    if (left == 0 && which == 0 && lane == 0) mbarrier_arrive(shared.asked());
+    bool asks = which == 0;
+    const auto ask = [&](int columns_left) {
+      if (!asks || columns_left > ask_ahead) return;
+      if (lane == 0) mbarrier_arrive(shared.asked());
+      asks = false;
+    };
     int columns = place.column;
+    int filled = 0, last = -1;  // spans in the stage, and the last of them
     for (int begin = task.begin; begin < task.end; begin += 32) {
-      const int following = load_column(args, begin + 32 + lane, task.end);
+      const int following = load_column(args, begin + 32 + lane, task.end).x;
       const int many = min(task.end - begin, 32);
-      for (int first = 0; first < many; first += Tile::kColumns, --left) {
-        if (left == ask_at && which == 0 && lane == 0) mbarrier_arrive(shared.asked());
-        const int count = min(many - first, Tile::kColumns);
-        int k[kShare];
-#pragma unroll
-        for (int i = 0; i < kShare; ++i) {
-          k[i] = __shfl_sync(~0u, columns, first + which * kShare + i) * Tile::kBlockK;
-        }
-        const uint32_t full = shared.full(at.stage);
-        const uint32_t to = shared.stage(at.stage) + which * kShare * Tile::kTileBytes;
-        mbarrier_wait(shared.empty(at.stage), at.parity ^ 1);
-        __syncwarp();
-        if (elect_one()) {
-          // The stage is not full before this, even if another's copies have landed.
-          if (which == 0) mbarrier_arrive_expect(full, count * Tile::kTileBytes);
-#pragma unroll
-          for (int i = 0; i < kShare; ++i) {
-            if (which * kShare + i >= count) break;
-            const uint32_t tile = to + i * Tile::kTileBytes;
-            if constexpr (!kRowMajorB) {
-              tma_load(tile, args.b, full, k[i], task.column, batch);
-            } else if (args.b_whole) {
-              tma_load(tile, args.b, full, 0, k[i], task.column / kLineHalves, batch);
-            } else {
-              tma_load(tile, args.b, full, task.column, k[i], batch);
-              tma_load(tile + Tile::kTileBytes / 2, args.b, full, task.column + kLineHalves, k[i],
-                       batch);
-            }
+      if constexpr (Tile::kSpan > 1) {
+        const int span = columns / Tile::kSpan;
+        const int before = __shfl_up_sync(~0u, span, 1);
+        uint32_t starts = __ballot_sync(~0u, lane < many && span != (lane == 0 ? last : before));
+        last = __shfl_sync(~0u, span, many - 1);
+        while (starts != 0) {
+          const int i = __ffs(static_cast<int>(starts)) - 1;
+          starts &= starts - 1;
+          ask(task.end - begin - i);
+          const int k = __shfl_sync(~0u, span, i) * kLineHalves;
+          const uint32_t full = shared.full(at.stage);
+          if (filled == 0) mbarrier_wait(shared.empty(at.stage), at.parity ^ 1);
+          __syncwarp();
+          if (elect_one()) {
+            mbarrier_expect(full, Tile::kSpanBytes);
+            tma_load(shared.stage(at.stage) + filled * Tile::kSpanBytes, args.b, full, k,
+                     task.column, batch);
+            if (filled == Tile::kSpans - 1) mbarrier_arrive(full);
+          }
+          if (++filled == Tile::kSpans) {
+            filled = 0;
+            at.advance();
           }
         }
-        at.advance();
+      } else {
+        for (int first = 0; first < many; first += Tile::kColumns) {
+          ask(task.end - begin - first);
+          const int count = min(many - first, Tile::kColumns);
+          int k[kShare];
+#pragma unroll
+          for (int i = 0; i < kShare; ++i) {
+            k[i] = __shfl_sync(~0u, columns, first + which * kShare + i) * Tile::kBlockK;
+          }
+          const uint32_t full = shared.full(at.stage);
+          const uint32_t to = shared.stage(at.stage) + which * kShare * Tile::kTileBytes;
+          mbarrier_wait(shared.empty(at.stage), at.parity ^ 1);
+          __syncwarp();
+          if (elect_one()) {
+            // The stage is not full before this, even if another's copies have landed.
+            if (which == 0) mbarrier_arrive_expect(full, count * Tile::kTileBytes);
+#pragma unroll
+            for (int i = 0; i < kShare; ++i) {
+              if (which * kShare + i >= count) break;
+              const uint32_t tile = to + i * Tile::kTileBytes;
+              if (args.b_whole) {
+                tma_load(tile, args.b, full, 0, k[i], task.column / kLineHalves, batch);
+                continue;
+              }
+#pragma unroll
+              for (int n = 0; n < Tile::kN; n += kLineHalves) {
+                tma_load(tile + n * Tile::kBlockK * 2, args.b, full, task.column + n, k[i], batch);
+              }
+            }
+          }
+          at.advance();
+        }
       }
       columns = following;
     }
+    if (filled != 0) {
+      if (elect_one()) mbarrier_arrive(shared.full(at.stage));
+      at.advance();
+    }
+    ask(0);
+    ask_ahead = Tile::kAskAhead;
   }
 }
 
-// Multiplies blocks of one column, kTall * 16 rows in all, with the column's tile of B: all of the
-// warp's columns.
-template <typename T, typename Tile, bool kRowMajorB, int kTall>
-__device__ __forceinline__ void multiply(float (*sum)[Tile::kWarpN / 8][4],
-                                         const uint32_t (&a)[Tile::kBlockK / 16][kTall][4],
-                                         uint32_t tile, const uint32_t (&offset)[4]) {
+// Where tiles of B that a batch of block columns needs lie in the ring. Bit i of each word is of
+// the batch's column i.
+template <typename Tile>
+struct SpanMap {
+  uint32_t begins;           // a stage of the ring begins here
+  uint32_t slot, part;       // of a stage's spans, of a span's block columns: the number's bit 0
+  uint32_t part_high;        // bit 1
+  int spans = 0, last = -1;  // of the tile, up to this batch
+
+  __device__ __forceinline__ void next_batch(int column, int many) {
+    const int lane = threadIdx.x % 32;
+    static_assert(Tile::kSpan <= 4 && Tile::kSpans == 2);
+    const int span = column / Tile::kSpan;
+    const int before = __shfl_up_sync(~0u, span, 1);
+    const bool starts = lane < many && span != (lane == 0 ? last : before);
+    const uint32_t all = __ballot_sync(~0u, starts);
+    const int number = spans + __popc(all & ((2u << lane) - 1)) - 1;
+    begins = __ballot_sync(~0u, starts && number % 2 == 0);
+    slot = __ballot_sync(~0u, number & 1);
+    part = __ballot_sync(~0u, column & 1);
+    part_high = __ballot_sync(~0u, Tile::kSpan == 4 && (column & 2));
+    spans += __popc(all);
+    last = __shfl_sync(~0u, span, many - 1);
+  }
+  __device__ __forceinline__ uint32_t tile(int i) const {
+    return (slot >> i & 1) * Tile::kSpanBytes;
+  }
+  // What the part's number changes in the address within a swizzled line.
+  __device__ __forceinline__ uint32_t flip(int i) const {
+    return ((part >> i & 1) + 2 * (part_high >> i & 1)) * Tile::kBlockK * 2;
+  }
+};
+
+// Multiplies a block with its tile of B: all of the warp's columns.
+template <typename T, typename Tile>
+__device__ __forceinline__ void multiply(
+    float (&sum)[Tile::kBlockM / 16][Tile::kWarpN / 8][4],
+    const uint32_t (&a)[Tile::kBlockK / 16][Tile::kBlockM / 16][4], uint32_t tile, uint32_t flip,
+    const uint32_t (&offset)[4]) {
 #pragma unroll
   for (int step = 0; step < Tile::kBlockK / 16; ++step) {
 #pragma unroll
     for (int j = 0; j < Tile::kWarpN / 16; ++j) {
       uint32_t b[4];
-      if constexpr (kRowMajorB) {
+      if constexpr (Tile::kRowMajorB) {
         ldmatrix_transposed(
             b, tile + offset[j % 4] + step * 16 * kLineBytes + j / 4 * Tile::kBlockK * kLineBytes);
       } else {
-        ldmatrix(b, tile + offset[step] + j * 16 * Tile::kBlockK * 2);
+        ldmatrix(b, (tile + offset[step] ^ flip) + j * 16 * kLineBytes);
       }
 #pragma unroll
-      for (int i = 0; i < kTall; ++i) {
+      for (int i = 0; i < Tile::kBlockM / 16; ++i) {
         mma<T>(sum[i][2 * j], a[step][i], b);
         mma<T>(sum[i][2 * j + 1], a[step][i], b + 2);
       }
@@ -216,104 +290,96 @@ __device__ __forceinline__ void multiply(float (*sum)[Tile::kWarpN / 8][4],
 }
 
 // Where this lane reads B's tiles: for each 16 columns of 64 (row-major), or each 16 k.
-template <typename Tile, bool kRowMajorB>
+template <typename Tile>
 __device__ __forceinline__ void b_offsets(int part, uint32_t (&offset)[4]) {
   const uint32_t lane = threadIdx.x % 32;
 #pragma unroll
   for (uint32_t i = 0; i < 4; ++i) {
-    if constexpr (kRowMajorB) {
+    if constexpr (Tile::kRowMajorB) {
       offset[i] = part * (Tile::kWarpN / kLineHalves) * Tile::kBlockK * kLineBytes +
                   lane % 16 * kLineBytes + ((2 * i + lane / 16) ^ lane % 8) * 16;
     } else {
-      offset[i] = chunk_offset<Tile::kBlockK * 2>(part * Tile::kWarpN + lane / 16 * 8 + lane % 8,
-                                                  (2 * i + lane / 8 % 2) % (Tile::kBlockK / 8));
+      offset[i] = (part * Tile::kWarpN + lane / 16 * 8 + lane % 8) * kLineBytes +
+                  ((2 * i + lane / 8 % 2) ^ lane % 8) * 16;
     }
   }
 }
 
 // One of the warps that multiply.
-template <typename T, typename Tile, bool kTransposedA, bool kRowMajorB>
+template <typename T, typename Tile, bool kTransposedA>
 __device__ __forceinline__ void consume(const UnionArguments& args, const UnionShared<Tile>& shared,
                                         int warp) {
-  constexpr int kFragments = Tile::kBlockM / 16;
   using Stream = BlockStream<Tile, kTransposedA>;
-  const int lane = threadIdx.x % 32;
-  const int first_row = warp / Tile::kWarpsN * Tile::kWarpRows, part = warp % Tile::kWarpsN;
+  const int lane = threadIdx.x % 32, row = warp / Tile::kWarpsN;
   uint32_t offset[4];
-  b_offsets<Tile, kRowMajorB>(part, offset);
+  b_offsets<Tile>(warp % Tile::kWarpsN, offset);
   RingPlace<Tile::kStages> at;
   typename Tile::Queue queue(shared.queue);
   StripStore<T, Tile> store(shared.store, warp);
-  Stream streams[Tile::kWarpRows];
-#pragma unroll
-  for (int r = 0; r < Tile::kWarpRows; ++r) {
-    streams[r].init(shared.streams + (warp * Tile::kWarpRows + r) * Stream::kBytes);
-  }
+  Stream stream(shared.streams + warp * Stream::kBytes);
 
-  uint32_t rows = 0;  // of this lane's column: the group's rows with a block in it
+  int2 column{};  // this lane's of the next batch of 32
   const auto start = [&]() {
     BlockPlace place;
     const TileTask task = queue.pop(&place);
-    if (!task.valid) return task;
-    rows = load_rows(args, task.begin + lane, task.end);
-#pragma unroll
-    for (int r = 0; r < Tile::kWarpRows; ++r) {
-      const int begin = __shfl_sync(~0u, place.position, first_row + r);
-      const int end = __shfl_sync(~0u, place.position, first_row + r + 1);
-      streams[r].start(args, begin, end);
+    if (task.valid) {
+      column = load_column(args, task.begin + lane, task.end);
+      const int begin = __shfl_sync(~0u, place.position, row);
+      const int end = __shfl_sync(~0u, place.position, row + 1);
+      stream.start(args, begin, end);
     }
     return task;
+  };
+  const auto release = [&]() {
+    __syncwarp();
+    if (lane == 0) mbarrier_arrive(shared.empty(at.stage));
+    at.advance();
   };
 
   for (TileTask task = start(); task.valid;) {
     float sum[Tile::kWarpM / 16][Tile::kWarpN / 8][4] = {};
+    SpanMap<Tile> map;
     for (int begin = task.begin; begin < task.end; begin += 32) {
-      uint32_t present[Tile::kWarpRows];  // bit i: the row has a block in column begin + i
-#pragma unroll
-      for (int r = 0; r < Tile::kWarpRows; ++r) {
-        present[r] = __ballot_sync(~0u, rows >> (first_row + r) & 1);
-      }
-      rows = load_rows(args, begin + 32 + lane, task.end);
       const int many = min(task.end - begin, 32);
-      for (int first = 0; first < many; first += Tile::kColumns) {
-        mbarrier_wait(shared.full(at.stage), at.parity);
-        const uint32_t tiles = shared.stage(at.stage);
-        const uint32_t any = present[0] | present[Tile::kWarpRows - 1];
-        uint32_t left = any >> first & ((1u << Tile::kColumns) - 1);
-        while (left != 0) {
-          const int column = __ffs(static_cast<int>(left)) - 1;
-          left &= left - 1;
-          const uint32_t tile = tiles + column * Tile::kTileBytes;
-          if constexpr (Tile::kWarpRows == 2) {
-            const bool upper = present[0] >> (first + column) & 1;
-            const bool lower = present[1] >> (first + column) & 1;
-            if (upper && lower) {  // they share what is loaded of B
-              uint32_t a[Tile::kBlockK / 16][2 * kFragments][4];
-              streams[0].template take<0>(a);
-              streams[1].template take<kFragments>(a);
-              multiply<T, Tile, kRowMajorB>(sum, a, tile, offset);
-              streams[0].refill(args);
-              streams[1].refill(args);
-              continue;
-            }
-            if (lower) {
-              uint32_t a[Tile::kBlockK / 16][kFragments][4];
-              streams[1].template take<0>(a);
-              multiply<T, Tile, kRowMajorB>(sum + kFragments, a, tile, offset);
-              streams[1].refill(args);
-              continue;
-            }
+      const uint32_t present = __ballot_sync(~0u, column.y >> row & 1);
+      if constexpr (Tile::kSpan > 1) map.next_batch(column.x, many);
+      column = load_column(args, begin + 32 + lane, task.end);
+      for (int first = 0; first < many;) {
+        uint32_t left;
+        if constexpr (Tile::kSpan > 1) {
+          if (map.begins >> first & 1) {
+            if (begin + first > task.begin) release();
+            mbarrier_wait(shared.full(at.stage), at.parity);
           }
-          uint32_t a[Tile::kBlockK / 16][kFragments][4];
-          streams[0].template take<0>(a);
-          multiply<T, Tile, kRowMajorB>(sum, a, tile, offset);
-          streams[0].refill(args);
+          // Up to where the next stage begins.
+          const uint32_t later = map.begins & ~((2u << first) - 1);
+          left = present & ((later & -later) - 1) & ~((1u << first) - 1);
+          first = later != 0 ? __ffs(static_cast<int>(later)) - 1 : 32;
+        } else {
+          mbarrier_wait(shared.full(at.stage), at.parity);
+          left = present & ((1u << Tile::kColumns) - 1) << first;
+          first += Tile::kColumns;
         }
-        __syncwarp();
-        if (lane == 0) mbarrier_arrive(shared.empty(at.stage));
-        at.advance();
+        const uint32_t tiles = shared.stage(at.stage);
+        while (left != 0) {
+          const int i = __ffs(static_cast<int>(left)) - 1;
+          left &= left - 1;
+          uint32_t tile = tiles, flip = 0;
+          if constexpr (Tile::kSpan > 1) {
+            tile += map.tile(i);
+            flip = map.flip(i);
+          } else {
+            tile += i % Tile::kColumns * Tile::kTileBytes;
+          }
+          uint32_t a[Tile::kBlockK / 16][Tile::kBlockM / 16][4];
+          stream.take(a);
+          multiply<T, Tile>(sum, a, tile, flip, offset);
+          stream.refill(args);
+        }
+        if constexpr (Tile::kSpan == 1) release();
       }
     }
+    if (Tile::kSpan > 1 && task.begin < task.end) release();
     const TileTask done = task;
     task = start();  // its first blocks are on their way while this tile leaves
     store.write(args, sum, done.row, done.column, done.batch);
