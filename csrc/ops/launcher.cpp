@@ -108,12 +108,9 @@ bool Launcher::launch(const Call& call) const {
     if (copy == nullptr) return false;
     l.prepared = copy->data();
   }
-  FrozenCopy* const ordered = decision->ordered.get();
-  if (ordered != nullptr) {
-    l.row_orders[decision->row_order] = static_cast<const OrderedRow*>(ordered->data());
-  }
+  decision->complete(&l);
   const Status status = decision->variant->launch(p, l);
-  if (ordered != nullptr) ordered->used_by(l.stream);
+  decision->used_by(l.stream);
   if (copy != nullptr) copy->used_by(l.stream);
   if (!status) {
     throw std::runtime_error("sparse_autotune: " + std::string(decision->variant->name()) +

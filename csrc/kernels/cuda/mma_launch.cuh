@@ -10,29 +10,13 @@
 #include "kernels/cuda/device/cp_async.cuh"
 #include "kernels/cuda/device/epilogue.cuh"
 #include "kernels/cuda/device/fragments.cuh"
+#include "kernels/cuda/device/load_index.cuh"
+#include "kernels/cuda/device/mma_tile.cuh"
 #include "kernels/cuda/device/tile_loader.cuh"
 #include "kernels/cuda/kernel_code.h"
 #include "variant.h"
 
 namespace sparse_autotune {
-
-// A tile of C, the bytes of k in one step, the steps in flight, the warps that share the tile, and
-// how many thread blocks of it a multiprocessor should hold (which bounds the registers).
-template <int kRows, int kColumns, int kBytes, int kDepth, int kWarpRows, int kWarpColumns,
-          int kBlocks>
-struct MmaTile {
-  static constexpr int kM = kRows, kN = kColumns, kStepBytes = kBytes;
-  static constexpr int kStages = kDepth, kResident = kBlocks;
-  static constexpr int kWarpsN = kWarpColumns, kThreads = 32 * kWarpRows * kWarpColumns;
-  static constexpr int kWarpM = kM / kWarpRows, kWarpN = kN / kWarpColumns;
-  static constexpr int kSlices = kStepBytes / kSliceBytes;
-  static constexpr int kStageBytes = (kM + kN) * kStepBytes;
-  // Whether the threads that share a slice can copy a row of B in fp32.
-  static constexpr bool kHasTf32 = kThreads / kSlices >= kN / kChunk<float>;
-  // Powers of two, so that offsets within a tile can be XORed.
-  static_assert(kWarpM % 16 == 0 && kWarpN % 16 == 0 && (kWarpN & (kWarpN - 1)) == 0);
-  static_assert((kM & (kM - 1)) == 0 && (kN & (kN - 1)) == 0 && kStages >= 2);
-};
 
 struct MmaArguments {
   const void* crow_indices;
@@ -51,11 +35,6 @@ struct MmaArguments {
   Activation activation;
   bool wide_indices, c_rows;
 };
-
-__device__ __forceinline__ int64_t load_index(const void* indices, int64_t i, bool wide) {
-  return wide ? __ldg(static_cast<const long long*>(indices) + i)
-              : __ldg(static_cast<const int*>(indices) + i);
-}
 
 // A slice of the block row: `slice` of its stored block number `block`.
 struct SliceCursor {
