@@ -1,5 +1,19 @@
-// Small blocks of half precision on Hopper: block rows that share B's tiles.
+// Small blocks of half precision on Hopper: block rows that share B's tiles, past the limit of L2.
+//
+// One persistent thread block a multiprocessor works through tiles of C: a group of 4 to 16
+// neighbouring block rows by 64 or 128 columns. It walks the block columns in which any row of the
+// group has a block, so that TMA brings each of B's tiles to a ring in shared memory once for all
+// of them. Each warp owns one block row, picks its own blocks' tiles from the ring by a ballot over
+// the columns' rows, and gets the blocks themselves from values through a ring of its own.
+// Row-major B comes in tiles of block_k x n, column-major B in whole lines of 64 k, as the time of
+// a copy depends on its lines more than on their length. Data path: TMA (B) and cp.async (A) ->
+// shared memory -> ldmatrix -> mma.sync, fp32 sums in registers -> stmatrix -> TMA, while the next
+// tile's first blocks are on their way. Requires: fp16 or bf16, block_m and block_k of 16 or 32,
+// 16-byte alignment everywhere. Wins: blocks of 16 and 32 from n = 256 up. Bound by L2 -> shared
+// memory traffic where blocks are few, by shared memory's own traffic (B's tile is read for each
+// block) from 25% up.
 #include <algorithm>
+#include <cmath>
 #include <string>
 
 #include "kernels/cuda/tensor_map.h"
@@ -14,11 +28,16 @@ namespace {
 constexpr int64_t kPanelBytes = 8 << 20;
 constexpr int64_t kWholeBytes = 16 << 20;
 
+// Fitted together with UnionPace: a launch; a tile besides its blocks; what one multiprocessor of
+// all fetches from L2, by B's layout.
+constexpr double kStartUs = 2.2, kTileUs = 0.5, kBytesPerUs[2] = {73e3, 68e3};
+
 constexpr int log2_of_group(int rows) { return rows == 2 ? 0 : 1 + log2_of_group(rows / 2); }
 
 // A tile as the host sees it.
 struct UnionShape {
   int group, grouping, block_m, block_k, n, strip, threads, shared_bytes;
+  UnionPace pace;
   UnionCodes codes[2];  // for A and for A^T
 
   int64_t groups(const Problem& p) const { return ceil_div(block_rows(p), group); }
@@ -33,15 +52,11 @@ template <typename Config>
 UnionShape union_shape() {
   using Tile = UnionTile<Config, true>;
   static_assert(Tile::kSharedBytes <= 227 * 1024);  // a Hopper multiprocessor's
-  return {Tile::kGroup,
-          log2_of_group(Tile::kGroup),
-          Tile::kBlockM,
-          Tile::kBlockK,
-          Tile::kN,
-          Tile::kWarpM,
-          Tile::kThreads,
-          Tile::kSharedBytes,
-          {union_codes<Config, false>(), transposed_union_codes<Config>()}};
+  return {Tile::kGroup,   log2_of_group(Tile::kGroup),
+          Tile::kBlockM,  Tile::kBlockK,
+          Tile::kN,       Tile::kWarpM,
+          Tile::kThreads, Tile::kSharedBytes,
+          Config::kPace,  {union_codes<Config, false>(), transposed_union_codes<Config>()}};
 }
 
 int64_t panel_width(const UnionShape& shape, const Problem& p) {
@@ -49,6 +64,19 @@ int64_t panel_width(const UnionShape& shape, const Problem& p) {
   if (bytes * p.n <= kWholeBytes) return columns;
   const int64_t fit = std::max<int64_t>(kPanelBytes / (bytes * shape.n), 1);
   return ceil_div(columns, ceil_div(columns, fit));
+}
+
+// From L2, for a tile of a group with so many block columns and blocks.
+double fetched_bytes(const UnionShape& shape, const Problem& p, double columns, double blocks) {
+  double k = columns * static_cast<double>(p.block_k);
+  if (p.b_layout == Layout::kColMajor) {
+    // As if columns were spread evenly: a line of 64 k is fetched if any of its columns is there.
+    const double absent = 1 - columns / static_cast<double>(block_cols(p));
+    const double lines = static_cast<double>(p.k) / 64;
+    k = 64 * lines * (1 - std::pow(absent, 64.0 / static_cast<double>(p.block_k)));
+  }
+  const double bytes = k * shape.n + blocks * static_cast<double>(p.block_m * p.block_k);
+  return bytes * static_cast<double>(size_of(p.dtype));
 }
 
 class UnionSm90 final : public Variant {
@@ -94,7 +122,21 @@ class UnionSm90 final : public Variant {
   }
 
   double estimate_us(const Problem& p, const Device& d) const override {
-    return roofline_us(nnz_flops(p), 200, compulsory_bytes(p), d.memory_gbps, 3);
+    const auto groups = static_cast<double>(shape_.groups(p));
+    const double columns = p.group_counts.columns[shape_.grouping] / groups;
+    const double blocks = static_cast<double>(p.nnzb) / groups;
+    const double tile_us =
+        std::max(blocks * shape_.pace.busy_us, fetched_bytes(shape_, p, columns, blocks) /
+                                                   kBytesPerUs[static_cast<int>(p.b_layout)]);
+    // The last tile may be of the longest group, or of the longest row, whose warp works alone.
+    const double longest_us = std::max(tile_us * p.group_counts.longest[shape_.grouping] / columns,
+                                       static_cast<double>(p.longest_row) * shape_.pace.alone_us);
+    const double each = static_cast<double>(shape_.tiles(p)) / std::max(d.multiprocessors, 1);
+    // Whoever is free takes the next tile: at the end half a tile's time is lost.
+    const double rounds = each > 1 ? each + 0.5 : 1;
+    const double work_us = std::max(rounds * (tile_us + kTileUs), longest_us + kTileUs);
+    const double memory_bytes = compulsory_bytes(p) - static_cast<double>(d.l2_bytes);
+    return std::max(work_us, memory_bytes / (d.memory_gbps * 850)) + kStartUs;
   }
 
   int grouping(const Problem&, const Device&) const override { return shape_.grouping; }
@@ -163,7 +205,13 @@ class UnionSm90 final : public Variant {
 };
 
 const UnionSm90 kB16R16{"union_sm90/b16_r16", union_shape<B16R16>()};
+const UnionSm90 kB16R8{"union_sm90/b16_r8", union_shape<B16R8>()};
+const UnionSm90 kB16R8N64{"union_sm90/b16_r8_n64", union_shape<B16R8N64>()};
+const UnionSm90 kB16x32R16{"union_sm90/b16x32_r16", union_shape<B16x32R16>()};
+const UnionSm90 kB32x16R8{"union_sm90/b32x16_r8", union_shape<B32x16R8>()};
 const UnionSm90 kB32R8{"union_sm90/b32_r8", union_shape<B32R8>()};
+const UnionSm90 kB32R4{"union_sm90/b32_r4", union_shape<B32R4>()};
+const UnionSm90 kB32R8N64{"union_sm90/b32_r8_n64", union_shape<B32R8N64>()};
 
 }  // namespace
 }  // namespace sparse_autotune
