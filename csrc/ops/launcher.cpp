@@ -71,13 +71,6 @@ bool Launcher::launch(const Call& call) const {
   p.b_alignment = alignment_of(call.b, p.ldb, 0, item);
   p.c_alignment = alignment_of(call.c, p.ldc, 0, item);
 
-  const std::shared_ptr<Plan> plan = PlanCache::instance().find(pattern_);
-  if (plan == nullptr || plan->versions()[0] != call.crow_version ||
-      plan->versions()[1] != call.col_version) {
-    return false;
-  }
-  add_facts(plan->facts(), &p);
-
   Launch l;
   uint64_t generation = settings_generation();
   if (p.device == DeviceType::kCpu) {
@@ -89,6 +82,11 @@ bool Launcher::launch(const Call& call) const {
     l.device = &cuda_device(pattern_.ordinal);
     l.stream = current_stream(pattern_.ordinal);
   }
+  const std::shared_ptr<Plan> plan = PlanCache::instance().find(pattern_);
+  if (plan == nullptr || !plan->describes({call.crow_version, call.col_version}, l.parallel)) {
+    return false;
+  }
+  add_facts(plan->facts(), &p);
   const std::optional<Decision> decision = plan->find(p, generation);
   if (!decision) return false;
   l.crow_indices = pattern_.crow_indices;

@@ -27,7 +27,9 @@ def own_plan(crow_indices: Tensor, col_indices: Tensor) -> PlanOwner | None:
     if type(crow_indices) is not Tensor or type(col_indices) is not Tensor or crow_indices.is_meta:
         return None
     owner = PlanOwner()
-    at_end_of(owner, _tuner.drop_plan, crow_indices.data_ptr(), col_indices.data_ptr())
+    pointers = crow_indices.data_ptr(), col_indices.data_ptr()
+    _tuner.own_indices(*pointers)
+    at_end_of(owner, _tuner.disown_indices, *pointers)
     return owner
 
 
@@ -72,8 +74,8 @@ class Kept:
     def invalidate(self: _Self) -> _Self:
         """Forgets the plan and copies of this matrix. Returns self.
 
-        In-place edits are noticed by themselves, except those of tensors made under
-        ``torch.inference_mode`` and writes that bypass torch's version counters.
+        In-place edits of indices are noticed by themselves; on a GPU not those of tensors made
+        under ``torch.inference_mode``, nor writes that bypass torch's version counters.
         """
         parts = self._parts()
         _tuner.drop_plan(parts.crow_indices.data_ptr(), parts.col_indices.data_ptr())
