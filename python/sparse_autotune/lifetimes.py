@@ -6,6 +6,7 @@ import weakref
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+import torch
 from torch import Tensor
 
 from . import _tuner, checks
@@ -22,7 +23,13 @@ class PlanOwner:
 
 
 def own_plan(crow_indices: Tensor, col_indices: Tensor) -> PlanOwner | None:
-    """An owner for the plan of two index tensors; None for tensors that never have one."""
+    """An owner for the plan of two index tensors; None for tensors that never have one.
+
+    Compiled code makes none: its matrices are gone when it is, and Dynamo cannot guard what a
+    finalizer holds on to. Their plans go when the cache wants room, as those of native tensors.
+    """
+    if torch.compiler.is_compiling():
+        return None
     # Fake and meta tensors have no address, and never a plan.
     if type(crow_indices) is not Tensor or type(col_indices) is not Tensor or crow_indices.is_meta:
         return None
