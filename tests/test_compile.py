@@ -121,6 +121,41 @@ def test_native_tensors_fall_back():
         close(torch.compile(function, backend="aot_eager")(native, x), expected)
 
 
+def test_matrices_made_in_a_graph():
+    """Of components, of another matrix, of a dense one: used, with gradients, and returned."""
+    a, x = random_bsr(24, 32, 4, density=0.5), torch.randn(24, 24)
+    weights = torch.randn(32, 32, requires_grad=True)
+    keep = torch.rand(8, 8) < 0.5
+
+    def made(crow, col, values, x, weights):
+        of_parts = BsrTensor(crow, col, values, (24, 32))
+        of_others = BsrTensor(of_parts.crow_indices.int(), of_parts.col_indices.int(),
+                              3 * of_parts.clone().values, of_parts.shape).t()  # fmt: skip
+        of_dense = BsrTensor.from_dense(weights, 4, keep=keep)
+        return matmul(of_dense, matmul(of_others, matmul(x, of_parts))), of_others
+
+    function, counter = compiled(made)
+    for _ in range(2):
+        values = torch.randn_like(a.values, requires_grad=True)
+        inputs = (a.crow_indices, a.col_indices, values)
+        got, returned = function(*inputs, x, weights)
+        dense = BsrTensor(*inputs, a.shape).to_dense()
+        mask = keep.repeat_interleave(4, 0).repeat_interleave(4, 1)
+        expected = (weights * mask) @ ((3 * dense).T @ (x @ dense))
+        close(got, expected)
+        upstream = torch.randn_like(got)
+        for ours, theirs in zip(
+            torch.autograd.grad(got, (values, weights), upstream, retain_graph=True),
+            torch.autograd.grad(expected, (values, weights), upstream),
+            strict=True,
+        ):
+            torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-2)
+        assert type(returned) is BsrTensor and returned.is_transposed
+        close(returned.to_dense(), 3 * dense.T)
+        close(returned @ x, 3 * dense.T @ x)
+    assert counter.frame_count == 1
+
+
 def test_frozen_matrices():
     a, x = random_bsr(16, 24, 4, density=0.5).freeze(), torch.randn(24, 5)
     function, _ = compiled(matmul)

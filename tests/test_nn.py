@@ -361,13 +361,13 @@ def test_prepare_checks_the_indices():
 
 def test_plans_go_with_the_layer(monkeypatch):
     dropped = []
-    real = sparse_autotune._tuner.drop_plan
+    real = sparse_autotune._tuner.disown_indices
 
-    def drop_plan(*pointers):
+    def disown_indices(*pointers):
         dropped.append(pointers)
         real(*pointers)
 
-    monkeypatch.setattr(sparse_autotune._tuner, "drop_plan", drop_plan)
+    monkeypatch.setattr(sparse_autotune._tuner, "disown_indices", disown_indices)
     layer = SparseLinear(24, 32, 4, 0.5)
     layer(torch.randn(3, 24))
     pointers = layer.crow_indices.data_ptr(), layer.col_indices.data_ptr()

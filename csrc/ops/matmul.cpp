@@ -44,6 +44,7 @@ Decision decide(Bound& bound, const std::string& forced) {
 std::shared_ptr<FrozenCopy> frozen_copy(Bound& bound, const Decision& d, Launch& l) {
   const Problem& p = bound.product.problem;
   if (!p.frozen || d.prepared_bytes == 0 || bound.plan == nullptr) return nullptr;
+  if (!bound.plan->knows_pattern()) return nullptr;
   if (auto copy = bound.plan->find_copy(l.values, d.variant, p)) return copy;
   if (bound.is_capturing || frozen_bytes() + d.prepared_bytes > settings().frozen_bytes) {
     return nullptr;

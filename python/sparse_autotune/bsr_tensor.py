@@ -11,7 +11,8 @@ import torch
 from torch import Tensor
 
 from . import conversions
-from .description import Described, Known
+from .description import Described
+from .launching import ShortWay
 from .lifetimes import PlanOwner, own_plan
 from .matrix_checks import (
     Components,
@@ -92,7 +93,7 @@ class BsrTensor(Described):
         self._rows, self._cols, self._transposed = parts[3:]
         self._block_size = block
         self._plan_owner = owner
-        self._launcher: Known | None = None
+        self._short_way: ShortWay | None = None
         self._start_thawed()
 
     @classmethod

@@ -5,13 +5,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from . import _tuner
+from .launching import ShortWay
 from .lifetimes import Kept, PlanOwner
 from .matrix_checks import Components
-
-# The short way to a product (see functional.py): the launcher, whether it is a CPU's, and what
-# keeps the memory that it knows.
-Known = tuple[_tuner.Launcher, bool, tuple[Tensor, ...]]
 
 
 class Described(Kept):
@@ -22,9 +18,9 @@ class Described(Kept):
         "_col_indices",
         "_cols",
         "_crow_indices",
-        "_launcher",
         "_plan_owner",
         "_rows",
+        "_short_way",
         "_transposed",
         "_values",
     )
@@ -37,7 +33,7 @@ class Described(Kept):
     _transposed: bool
     _block_size: tuple[int, int]
     _plan_owner: PlanOwner | None
-    _launcher: Known | None
+    _short_way: ShortWay | None
 
     def _parts(self) -> Components:
         return Components(

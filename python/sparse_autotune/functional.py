@@ -12,15 +12,16 @@ import torch
 from torch import Tensor
 
 from . import bsr_tensor, checks
-from .autograd import Form, SampleForm, call_with_form, product, sampled
+from .autograd import NONE, Form, SampleForm, call_with_form, product, sampled
 from .bsr_tensor import BsrTensor
 from .compiling import unwatched, watched_native
-from .launching import launched
+from .launching import ShortWay, launched
 from .matrix_checks import bsr_components, is_sparse_operand
 from .ops import bsr_matmul_out
 from .precision import allow_tf32, deterministic
 
 _is_compiling = torch.compiler.is_dynamo_compiling
+ACTIVATIONS = checks.ACTIVATIONS
 
 
 def matmul(
@@ -66,8 +67,12 @@ def matmul(
     """
     if _is_compiling():
         return _traced(a, b, bias, activation, out, variant, linear=False)
-    if type(a) is BsrTensor and bias is activation is out is None and variant == "auto":
-        result = launched(a, b)
+    if out is None and variant == "auto" and (number := _known(activation)) is not None:
+        result = None
+        if type(a) is BsrTensor:
+            result = launched(a, b, bias, number, sparse_right=False, linear=False)
+        elif type(b) is BsrTensor:
+            result = launched(b, a, bias, number, sparse_right=True, linear=False)
         if result is not None:
             return result
     if watched_native(a, b):
@@ -79,7 +84,7 @@ def matmul(
         else:
             tensors, form = _operands(a, "a", b, False, activation, variant)
         if out is None:
-            return product(*tensors, bias, form)
+            return product(*tensors, bias, form, _way(b if sparse_right else a))
         checks.check_out_has_no_gradient({**_named(a, b), "bias": bias, "out": out})
         if out.is_neg():  # torch's fallback for those misreads an operator that returns nothing
             raise ValueError("out is a lazily negated view")
@@ -117,11 +122,19 @@ def linear(
     """
     if _is_compiling():
         return _traced(x, weight, bias, activation, None, variant, linear=True)
+    if (
+        type(weight) is BsrTensor
+        and variant == "auto"
+        and (number := _known(activation)) is not None
+    ):
+        result = launched(weight, x, bias, number, sparse_right=True, linear=True)
+        if result is not None:
+            return result
     if watched_native(weight):
         return unwatched(linear, x, weight, bias, activation=activation, variant=variant)
     try:
         tensors, form = _operands(weight, "weight", x, True, activation, variant, linear=True)
-        return product(*tensors, bias, form)
+        return product(*tensors, bias, form, _way(weight))
     except Exception:
         checks.explain_linear(x, weight, bias, activation, variant)
         raise
@@ -206,10 +219,21 @@ def _operands(
         frozen,
         allow_tf32(values),
         deterministic(),
-        checks.ACTIVATIONS[activation],
+        ACTIVATIONS[activation],
         None if variant == "auto" else variant,
     )
     return (crow, col, values, dense), form
+
+
+def _known(activation: Any) -> int | None:
+    """The number of an activation; None for what is none."""
+    if activation is None:
+        return NONE
+    return ACTIVATIONS.get(activation) if type(activation) is str else None
+
+
+def _way(sparse: Any) -> ShortWay | None:
+    return sparse._short_way if type(sparse) is BsrTensor else None
 
 
 def linear_form(values: Tensor, rows: int, cols: int, frozen: bool) -> Form:

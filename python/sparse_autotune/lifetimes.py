@@ -6,6 +6,7 @@ import weakref
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+import torch
 from torch import Tensor
 
 from . import _tuner, checks
@@ -22,12 +23,20 @@ class PlanOwner:
 
 
 def own_plan(crow_indices: Tensor, col_indices: Tensor) -> PlanOwner | None:
-    """An owner for the plan of two index tensors; None for tensors that never have one."""
+    """An owner for the plan of two index tensors; None for tensors that never have one.
+
+    Compiled code makes none: its matrices are gone when it is, and Dynamo cannot guard what a
+    finalizer holds on to. Their plans go when the cache wants room, as those of native tensors.
+    """
+    if torch.compiler.is_compiling():
+        return None
     # Fake and meta tensors have no address, and never a plan.
     if type(crow_indices) is not Tensor or type(col_indices) is not Tensor or crow_indices.is_meta:
         return None
     owner = PlanOwner()
-    at_end_of(owner, _tuner.drop_plan, crow_indices.data_ptr(), col_indices.data_ptr())
+    pointers = crow_indices.data_ptr(), col_indices.data_ptr()
+    _tuner.own_indices(*pointers)
+    at_end_of(owner, _tuner.disown_indices, *pointers)
     return owner
 
 
@@ -72,8 +81,8 @@ class Kept:
     def invalidate(self: _Self) -> _Self:
         """Forgets the plan and copies of this matrix. Returns self.
 
-        In-place edits are noticed by themselves, except those of tensors made under
-        ``torch.inference_mode`` and writes that bypass torch's version counters.
+        In-place edits of indices are noticed by themselves; on a GPU not those of tensors made
+        under ``torch.inference_mode``, nor writes that bypass torch's version counters.
         """
         parts = self._parts()
         _tuner.drop_plan(parts.crow_indices.data_ptr(), parts.col_indices.data_ptr())
