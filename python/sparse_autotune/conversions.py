@@ -37,6 +37,8 @@ def from_dense(dense: Tensor, block: tuple[int, int], keep: Tensor | None) -> Co
         check_keep(keep, grid, dense.device)
     row_indices, col_indices = keep.nonzero(as_tuple=True)
     values = blocks[row_indices, col_indices].contiguous()
+    # Both are views of one memory, which files would hold whole, and safetensors refuses.
+    col_indices = col_indices.clone()
     return Components(compress(keep.sum(1)), col_indices, values, rows, cols)
 
 
