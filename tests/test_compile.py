@@ -9,11 +9,22 @@ import sys
 
 import pytest
 import torch
+from functorch.compile import make_boxed_func
+from torch._dynamo.backends.common import aot_autograd
 from torch._dynamo.testing import CompileCounterWithBackend
 from torch._dynamo.utils import counters
 
 import sparse_autotune
-from sparse_autotune import BsrTensor, SparseLinear, linear, matmul, random_bsr, sampled_matmul
+from sparse_autotune import (
+    BsrTensor,
+    SparseLinear,
+    functional,
+    linear,
+    matmul,
+    precision,
+    random_bsr,
+    sampled_matmul,
+)
 
 OPS = torch.ops.sparse_autotune
 
@@ -183,6 +194,49 @@ def test_determinism_is_not_baked_in():
     finally:
         torch.use_deterministic_algorithms(False)
     assert asked == [False, True]
+
+
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
+def test_tf32_is_not_baked_in(device, monkeypatch):
+    """Whichever of torch's switches is turned between calls, forward and backward ask for it."""
+    if device == "cpu":  # where nothing is computed in TF32: as if the tensors were on a GPU
+        monkeypatch.setattr(functional, "allow_tf32", lambda values: precision._tf32())
+    asked = []
+
+    def noted(graph, inputs):
+        asks = [
+            node.kwargs.get("allow_tf32", False)
+            for node in graph.graph.nodes
+            if node.target in (OPS.bsr_matmul.default, OPS.bsr_sampled_matmul.default)
+        ]
+
+        def run(*arguments):
+            asked.extend(asks)
+            return graph.forward(*arguments)
+
+        return make_boxed_func(run)
+
+    layer = SparseLinear(24, 32, 4, 0.5, device=device)
+    function = torch.compile(layer, backend=aot_autograd(fw_compiler=noted), fullgraph=True)
+    x = torch.randn(5, 24, device=device, requires_grad=True)
+    switches = torch.backends.cuda.matmul
+    try:
+        for expected, turn in (
+            (False, lambda: setattr(switches, "allow_tf32", False)),
+            (True, lambda: setattr(switches, "allow_tf32", True)),
+            (False, lambda: torch.set_float32_matmul_precision("highest")),
+            (True, lambda: torch.set_float32_matmul_precision("high")),
+            (False, lambda: setattr(switches, "fp32_precision", "ieee")),
+            (True, lambda: setattr(switches, "fp32_precision", "tf32")),
+        ):
+            turn()
+            for _ in range(2):
+                asked.clear()
+                function(x).sum().backward()
+                assert asked == [expected] * 3
+    finally:
+        switches.fp32_precision = "ieee"
+        torch.set_float32_matmul_precision("highest")
 
 
 def test_nothing_is_measured_while_tracing(monkeypatch):

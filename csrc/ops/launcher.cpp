@@ -1,6 +1,5 @@
 #include "ops/launcher.h"
 
-#include <cstdlib>
 #include <memory>
 #include <stdexcept>
 #include <string>
@@ -8,6 +7,7 @@
 
 #include "autotune/device.h"
 #include "autotune/settings.h"
+#include "ops/cpu_scratch.h"
 #include "ops/dense_layout.h"
 #include "ops/torch_runtime.h"
 #include "plan/plan_cache.h"
@@ -16,26 +16,7 @@
 namespace sparse_autotune {
 namespace {
 
-constexpr int64_t kAlignment = 256;
-// Above what cpu_tiled packs at a time: pages that malloc returns and maps again in every call cost
-// as much as a fifth of such a product. Races keep their scratch too.
-constexpr int64_t kMaxScratch = int64_t{32} << 20;
-
-struct Free {
-  void operator()(void* memory) const { std::free(memory); }
-};
-
-// This thread's scratch for CPU variants; kept, being bounded.
-void* cpu_scratch(int64_t bytes) {
-  thread_local std::unique_ptr<void, Free> memory;
-  thread_local int64_t size = 0;
-  if (bytes > size) {
-    size = ceil_div(bytes, kAlignment) * kAlignment;
-    memory.reset(std::aligned_alloc(kAlignment, static_cast<size_t>(size)));
-    if (memory == nullptr) size = 0;
-  }
-  return memory.get();
-}
+constexpr int64_t kAlignment = 256;  // of workspace and prepared copies
 
 }  // namespace
 
@@ -124,7 +105,7 @@ bool Launcher::launch(const Call& call) const {
   const int64_t bytes = scratch + (prepares ? decision->prepared_bytes : 0);
   if (bytes > 0) {
     // A GPU's scratch must come from torch's allocator, in stream order: the operator's way.
-    if (p.device == DeviceType::kCuda || bytes > kMaxScratch) return false;
+    if (p.device == DeviceType::kCuda || bytes > kMaxKeptScratch) return false;
     l.workspace = cpu_scratch(bytes);
     if (l.workspace == nullptr) return false;
     if (prepares) l.prepared = static_cast<char*>(l.workspace) + scratch;

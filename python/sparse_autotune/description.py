@@ -57,13 +57,14 @@ class Described(Kept):
 
     @property
     def values(self) -> Tensor:
-        """(nnzb, block_m, block_k): the stored blocks."""
+        """(nnzb, block_m, block_k): the stored blocks; of a batch (batch, nnzb, …)."""
         return self._values
 
     @property
     def shape(self) -> torch.Size:
-        """``(rows, cols)`` in elements; of a transpose, the transposed ones."""
-        return torch.Size(self._parts().shape)
+        """``(rows, cols)`` in elements; of a transpose, the transposed ones; of a batch three."""
+        # Of a pytree that was mapped to something else, values have no shape.
+        return torch.Size((*getattr(self._values, "shape", ())[:-3], *self._parts().shape))
 
     @property
     def block_size(self) -> tuple[int, int]:
@@ -77,7 +78,7 @@ class Described(Kept):
 
     @property
     def nnzb(self) -> int:
-        """The number of stored blocks."""
+        """The number of stored blocks, of a batch those of each matrix."""
         return self._col_indices.shape[0]
 
     @property
@@ -106,9 +107,9 @@ class Described(Kept):
         block_m, block_k = self._block_size
         turned = " of a transposed matrix" if self._transposed else ""
         frozen = ", frozen" if self._frozen else ""
-        rows, cols = self.shape
+        shape = "x".join(map(str, self.shape))
         return (
-            f"BsrTensor({rows}x{cols}, block {block_m}x{block_k}{turned}, nnzb {self.nnzb}, "
+            f"BsrTensor({shape}, block {block_m}x{block_k}{turned}, nnzb {self.nnzb}, "
             f"density {self.density:.4g}, {str(self.dtype).removeprefix('torch.')}, "
             f"{self.device}{frozen})"
         )

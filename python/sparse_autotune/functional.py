@@ -47,7 +47,8 @@ def matmul(
             matrix as ``b``: (m, k), (..., m, k) or (k,), strided.
         b: (k, n), (..., k, n) or (k,), strided, the dtype and device of ``a``. Row-major and
             column-major matrices are read in place, others are copied. Or, with a dense ``a``, the
-            (k, n) block-sparse matrix.
+            (k, n) block-sparse matrix. Where the block-sparse operand is a batch of ``batch``
+            matrices on one pattern, the dense one is (batch, …) or one matrix or vector for all.
         bias: (m,), one value per row of the result; with the block-sparse matrix as ``b`` (n,), one
             per column.
         activation: "relu", "gelu", "gelu_tanh" or "silu".
@@ -56,7 +57,8 @@ def matmul(
         variant: "auto", a family ("simt"), or one variant ("simt/rows16"). Gradients choose theirs.
 
     Returns:
-        (m, n), (..., m, n), (m,) or (n,), contiguous unless ``out`` is given.
+        (m, n), (..., m, n), (m,) or (n,), contiguous unless ``out`` is given; for a batch with its
+        length in front.
 
     Raises:
         TypeError: an argument has a wrong type, layout or dtype.
@@ -65,6 +67,10 @@ def matmul(
         RuntimeError: devices differ, ``out`` overlaps, ``out`` is given where gradients are wanted,
             a frozen matrix requires grad.
     """
+    if _is_batch(a) or _is_batch(b):
+        if out is not None:
+            raise ValueError("out must be None where the block-sparse operand is a batch")
+        return _of_batch(a, b, bias, activation, variant, linear=False)
     if _is_compiling():
         return _traced(a, b, bias, activation, out, variant, linear=False)
     if out is None and variant == "auto" and (number := _known(activation)) is not None:
@@ -120,6 +126,8 @@ def linear(
     Raises:
         TypeError, ValueError, RuntimeError: as `matmul`.
     """
+    if _is_batch(weight):
+        return _of_batch(x, weight, bias, activation, variant, linear=True)
     if _is_compiling():
         return _traced(x, weight, bias, activation, None, variant, linear=True)
     if (
@@ -169,7 +177,7 @@ def sampled_matmul(
         return unwatched(sampled_matmul, x, y, pattern, variant=variant)
     try:
         crow, col, values, rows, cols, transposed = bsr_components(pattern, "pattern")
-        _, block_m, block_k = values.shape
+        block_m, block_k = values.shape[-2:]
         form = SampleForm(
             rows,
             cols,
@@ -272,6 +280,43 @@ def _traced(
         return product(*tensors, bias, form)
     _write(tensors, bias, form, out)
     return out
+
+
+def _is_batch(operand: Any) -> bool:
+    return type(operand) is BsrTensor and operand._values.dim() == 4
+
+
+def _of_batch(
+    a: Any, b: Any, bias: Tensor | None, activation: str | None, variant: str, *, linear: bool
+) -> Tensor:
+    """A product for each matrix of a batch, with a matrix of its own or one for all."""
+    sparse_right = linear or not _is_batch(a)
+    sparse, dense = (b, a) if sparse_right else (a, b)
+    names = ("x", "weight") if linear else ("a", "b")
+    other, name = names if sparse_right else names[::-1]
+    count = sparse._values.shape[0]
+    checks.check_batch(dense, other, count, name)
+    try:
+        each = dense.unbind() if dense.dim() == 3 else [dense] * count
+        tensors, form = _operands(
+            sparse, name, dense, sparse_right, activation, variant, linear=linear
+        )
+        crow, col, values, _ = tensors
+        return torch.stack(
+            [
+                product(crow, col, one, factor, bias, form)
+                for one, factor in zip(values.unbind(), each, strict=True)
+            ]
+        )
+    except Exception:
+        if not _is_compiling():
+            one, factor = sparse.unbind()[0], dense[0] if dense.dim() == 3 else dense
+            if linear:
+                checks.explain_linear(factor, one, bias, activation, variant)
+            else:
+                pair = (factor, one) if sparse_right else (one, factor)
+                checks.explain_matmul(*pair, bias, activation, None, variant)
+        raise
 
 
 def _write(

@@ -72,7 +72,7 @@ class Kept:
         """
         parts = self._parts()
         try:
-            bsr_prepare(*parts[:2], *parts[3:5], *parts.values.shape[1:])
+            bsr_prepare(*parts[:2], *parts[3:5], *parts.values.shape[-2:])
         except RuntimeError:
             check_indices(parts)
             raise
@@ -97,9 +97,11 @@ class Kept:
         ``torch.inference_mode`` show none.
 
         Raises:
-            RuntimeError: the values require grad.
+            RuntimeError: the values require grad, or are those of a batch.
         """
         checks.check_freezable(self._values)
+        if self._values.dim() == 4:
+            raise RuntimeError("a batch cannot be frozen: freeze its matrices, from unbind()")
         version = None if self._values.is_inference() else self._values._version
         if self._frozen and (version is None or version != self._frozen_version):
             self.thaw()  # a new promise, about values that changed or may have
