@@ -29,6 +29,13 @@ __device__ __forceinline__ void mbarrier_arrive_expect(uint32_t barrier, uint32_
                : "memory");
 }
 
+// Makes the phase wait for that many more bytes of copies.
+__device__ __forceinline__ void mbarrier_expect(uint32_t barrier, uint32_t bytes) {
+  asm volatile("mbarrier.expect_tx.relaxed.cta.shared::cta.b64 [%0], %1;\n" ::"r"(barrier),
+               "r"(bytes)
+               : "memory");
+}
+
 __device__ __forceinline__ void mbarrier_wait(uint32_t barrier, uint32_t parity) {
   asm volatile(
       "{\n"
