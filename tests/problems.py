@@ -4,7 +4,7 @@ import dataclasses
 
 import torch
 
-DENSE_LEFT = ("linear", "right")
+DENSE_LEFT = ("linear", "right", "right_transposed")
 STORED_TRANSPOSED = ("transposed", "right")
 
 
@@ -12,7 +12,8 @@ STORED_TRANSPOSED = ("transposed", "right")
 class Problem:
     """One product A @ B. For `linear` and `right`, b is x = B^T and n its number of rows.
 
-    For `transposed` (S^T @ b) and `right` (x @ S) the matrix S that is stored is A^T.
+    For `transposed` (S^T @ b) and `right` (x @ S) the matrix S that is stored is A^T;
+    `right_transposed` is x @ S^T, with A itself stored.
     """
 
     name: str
