@@ -45,7 +45,8 @@ __global__ void __launch_bounds__(kThreads, 1)
   // 56 + 2 * 224 registers for a thread of each warpgroup: the 3 * 168 that were launched.
   if (warp < 4) {
     asm volatile("setmaxnreg.dec.sync.aligned.u32 56;\n");
-    if (warp == 0 && elect_one()) produce<Tile, kTermsC, kTermsB>(args, shared);
+    if (warp == 0 && elect_one()) produce_c<Tile, kTermsC>(args, shared);
+    if (warp == 2 && elect_one()) produce_b<Tile, kTermsB>(args, shared);
     if (warp == 1) schedule<Tile>(args, shared.task_queue());
   } else {
     asm volatile("setmaxnreg.inc.sync.aligned.u32 224;\n");
@@ -61,9 +62,10 @@ constinit KernelCode<SampledArguments> sampled_code{&sampled_kernel<T, Tile, kTe
                                                     true};
 
 // Microseconds, fitted to times on an H200: of a step where all multiprocessors are at work, and
-// where so few are that L2 is not what they wait for; of a task besides its steps.
+// where so few are that L2 is not what they wait for; of a task besides its steps. A task of half
+// as many pieces has a step of its own.
 struct SampledPace {
-  double busy_us, alone_us, task_us;
+  double busy_us[2], alone_us[2], task_us;  // steps: of a whole task, of a half
 };
 
 // A tile as the host sees it, with its kernels by DType and Layouts of C and B.
@@ -90,9 +92,11 @@ constexpr SampledShape sampled_shape(const SampledPace& pace) {
             {&sampled_code<Brain, Tile, false, true>, &sampled_code<Brain, Tile, false, false>}}}};
 }
 
-// How many tasks are dealt out whole, and among how many thread blocks the others are cut.
+// How tasks are shared out: so many whole, the rest in halves or not, and in so many parts.
 struct Share {
-  int64_t whole, cutters;
+  int64_t whole, rest;
+  bool halved;
+  int64_t parts;
   double us;
 };
 
@@ -129,41 +133,50 @@ class SampledSm90 final : public Variant {
   double estimate_us(const Problem& p, const Device& d) const override { return share(p, d).us; }
 
   int64_t workspace_bytes(const Problem& p, const Device& d) const override {
-    return 2 * share(p, d).cutters * shape_.tile_bytes;
+    return parts_bytes(share(p, d));
   }
 
   Status launch(const Problem& p, const Launch& l) const override {
     SampledArguments a{};
     const auto map = [&](const void* data, Layout layout, int64_t lines, int64_t ld, int64_t stride,
-                         bool batched, CUtensorMap* to) {
-      const bool terms = layout == Layout::kRowMajor;  // are contiguous
+                         bool batched, int64_t box, CUtensorMap* to) {
+      const int64_t matrices = batched ? p.batch : 1;
       // The stride of a dimension of one element is never used, but must be one that TMA takes.
+      const int64_t apart = batched ? stride : ld;
+      const auto high = static_cast<uint32_t>(box);
+      if (layout == Layout::kRowMajor) {  // terms are contiguous
+        return make_tensor_map(
+            {data, p.dtype, 3, {p.n, lines, matrices}, {ld, apart}, {64, high, 1}}, to);
+      }
       return make_tensor_map({data,
                               p.dtype,
-                              3,
-                              {terms ? p.n : lines, terms ? lines : p.n, batched ? p.batch : 1},
-                              {ld, batched ? stride : ld},
-                              {64, 64, 1}},
+                              4,
+                              {64, p.n, lines / 64, matrices},
+                              {ld, 64, apart},
+                              {64, 64, high / 64, 1}},
                              to);
     };
     a.c_batched = p.c_batch_stride != 0;
     a.b_batched = p.b_batch_stride != 0;
-    Status status = map(l.c, p.c_layout, p.m, p.ldc, p.c_batch_stride, a.c_batched, &a.c);
-    if (status) status = map(l.b, p.b_layout, p.k, p.ldb, p.b_batch_stride, a.b_batched, &a.b);
+    a.wide_boxes = p.block_k % 128 == 0;
+    Status status =
+        map(l.c, p.c_layout, p.m, p.ldc, p.c_batch_stride, a.c_batched, shape_.rows, &a.c);
+    if (status) {
+      status = map(l.b, p.b_layout, p.k, p.ldb, p.b_batch_stride, a.b_batched,
+                   a.wide_boxes ? 128 : 64, &a.b);
+    }
     if (!status) return status;
     const Device& d = *l.device;
-    const Share found = share(p, d);
-    a.tasks = static_cast<unsigned>(tasks(p));
-    a.whole = static_cast<unsigned>(found.whole);
-    a.cutters = static_cast<unsigned>(found.cutters);
-    if (a.cutters > 0) {
+    Share found = share(p, d);
+    if (found.parts > 1) {
       a.counters = part_counters(d.ordinal, static_cast<cudaStream_t>(l.stream));
       a.partials = static_cast<float*>(l.workspace);
-      if (a.counters == nullptr) {  // then nobody can tell who comes last
-        a.whole = a.tasks;
-        a.cutters = 0;
-      }
+      if (a.counters == nullptr) found.parts = 1;  // as nobody could tell who comes last
     }
+    a.whole = static_cast<unsigned>(found.whole);
+    a.rest = static_cast<unsigned>(found.rest);
+    a.parts = static_cast<unsigned>(found.parts);
+    a.halved = found.halved;
     a.crow_indices = l.crow_indices;
     a.col_indices = l.col_indices;
     a.values = l.sampled;
@@ -176,14 +189,15 @@ class SampledSm90 final : public Variant {
     a.strips = static_cast<int>(p.block_m / shape_.rows);
     a.wide_indices = p.index_type == IndexType::kInt64;
     const unsigned blocks =
-        std::min(std::max(a.whole, a.cutters), static_cast<unsigned>(d.multiprocessors));
+        std::min(a.whole + a.rest * a.parts, static_cast<unsigned>(d.multiprocessors));
     return code_of(p)->launch(a, blocks, kThreads, shape_.shared_bytes, l.stream, name());
   }
 
  private:
-  static constexpr int64_t kFewestSteps = 8;  // a cutter's
-  // Fitted: a launch; what a cut costs besides another task's time.
-  static constexpr double kStartUs = 3.0, kPartUs = 2.0;
+  static constexpr int64_t kMaxWorkspace = int64_t{64} << 20;
+  static constexpr int64_t kFewestSteps = 4;  // of a part
+  // Fitted: a launch; what leaving and adding up parts costs, of the two first and of any other.
+  static constexpr double kStartUs = 3.0, kPartsUs = 6.0, kPartUs = 1.0;
 
   int64_t pieces(const Problem& p) const {
     return p.nnzb * (p.block_m / shape_.rows) * (p.block_k / 64);
@@ -196,43 +210,65 @@ class SampledSm90 final : public Variant {
                        [static_cast<int>(p.b_layout)];
   }
 
-  double step_us(int64_t busy, const Device& d) const {
-    const double share = static_cast<double>(busy) / std::max(d.multiprocessors, 1);
-    return std::max(shape_.pace.alone_us, shape_.pace.busy_us * std::min(share, 1.0));
+  int64_t parts_bytes(const Share& share) const {
+    return share.parts > 1 ? share.rest * share.parts * shape_.tile_bytes : 0;
   }
 
-  // The faster by the cost model: all tasks whole, or the last one or two rounds cut evenly.
-  Share share(const Problem& p, const Device& d) const {
-    const int64_t all = tasks(p), length = steps(p), places = std::max(d.multiprocessors, 1);
-    const auto task_us = [&](double tasks, int64_t busy) {
-      return tasks * (static_cast<double>(length) * step_us(busy, d) + shape_.pace.task_us);
+  double step_us(int64_t busy, bool halved, const Device& d) const {
+    const double share = static_cast<double>(busy) / std::max(d.multiprocessors, 1);
+    const SampledPace& pace = shape_.pace;
+    return std::max(pace.alone_us[halved], pace.busy_us[halved] * std::min(share, 1.0));
+  }
+
+  // `whole` tasks whole, those behind them as said.
+  Share share_of(const Problem& p, const Device& d, int64_t whole, bool halved,
+                 int64_t parts) const {
+    const int64_t places = std::max(d.multiprocessors, 1), length = steps(p);
+    const int64_t left = pieces(p) - whole * shape_.pieces;
+    Share s{whole, ceil_div(left, shape_.pieces / (halved ? 2 : 1)), halved, parts, kStartUs};
+    const auto add = [&](int64_t units, int64_t steps, bool half) {
+      const int64_t rounds = ceil_div(units, places), last = units - (rounds - 1) * places;
+      const auto round_us = [&](int64_t busy) {
+        return static_cast<double>(steps) * step_us(busy, half, d) + shape_.pace.task_us;
+      };
+      s.us += static_cast<double>(rounds - 1) * round_us(places) + round_us(last);
     };
-    const int64_t rounds = ceil_div(all, places);
-    const Share whole{all, 0,
-                      task_us(static_cast<double>(rounds), std::min(all, places)) + kStartUs};
-    const int64_t full = std::max<int64_t>(all / places - 1, 0), rest = all - full * places;
-    // A round in which each task falls to equally many spares who works on two of them.
-    int64_t cutters = places;
-    if (rest < places && places / rest * rest * 10 >= places * 9) cutters = places / rest * rest;
-    cutters = std::min(cutters, rest * length / kFewestSteps);
-    if (cutters <= rest && rest <= places) return whole;
-    if (2 * cutters > kPartCounters || (cutters + 1) * rest * length > UINT32_MAX) return whole;
-    const double each = static_cast<double>(rest) / static_cast<double>(cutters);
-    Share cut{full * places, cutters, 0};
-    cut.us = task_us(static_cast<double>(full), places) + task_us(each, cutters) +
-             shape_.pace.task_us + kPartUs + kStartUs;
-    return cut.us < whole.us ? cut : whole;
+    if (whole > 0) add(whole, length, false);
+    if (s.rest > 0) add(s.rest * parts, ceil_div(length, parts), halved);
+    if (parts > 1) s.us += kPartsUs + kPartUs * static_cast<double>(parts - 2);
+    return s;
+  }
+
+  // The fastest by the cost model. As many rounds as there are have whole tasks, but for the last.
+  Share share(const Problem& p, const Device& d) const {
+    const int64_t all = tasks(p), places = std::max(d.multiprocessors, 1);
+    Share best = share_of(p, d, all, false, 1);
+    const int64_t full = all / places * places;
+    for (bool halved : {false, true}) {
+      for (int64_t parts : {1, 2, 3, 4, 6, 8, 12, 16}) {
+        if ((parts == 1 && !halved) || parts * kFewestSteps > steps(p)) continue;
+        const Share found = share_of(p, d, full, halved, parts);
+        if (found.rest == 0 || parts_bytes(found) > kMaxWorkspace ||
+            (parts > 1 && 2 * found.rest > kPartCounters)) {
+          continue;
+        }
+        if (found.us < best.us) best = found;
+      }
+    }
+    return best;
   }
 
   SampledShape shape_;
   Registration registration_{*this};
 };
 
-using Strip128 = SampledTile<128, 4, 12, 4>;
+using Strip128 = SampledTile<128, 4, 6, 4>;
 using Strip64 = SampledTile<64, 4, 8, 5>;
 
-const SampledSm90 kStrip128{"sampled_sm90/strip128", sampled_shape<Strip128>({0.70, 0.52, 2})};
-const SampledSm90 kStrip64{"sampled_sm90/strip64", sampled_shape<Strip64>({0.80, 0.55, 2})};
+const SampledSm90 kStrip128{"sampled_sm90/strip128",
+                            sampled_shape<Strip128>({{0.70, 0.43}, {0.52, 0.30}, 2})};
+const SampledSm90 kStrip64{"sampled_sm90/strip64",
+                           sampled_shape<Strip64>({{0.80, 0.50}, {0.55, 0.40}, 2})};
 
 }  // namespace
 }  // namespace sparse_autotune

@@ -1,13 +1,15 @@
 // What the thread blocks of a sampled product's kernel work on, and how they find it.
 //
-// Blocks are cut into pieces: kUnitRows * 64 rows by 64 columns of a stored block, numbered from
-// block row to block row, within one from strip to strip, and within a strip from left to right. A
-// task is kPieces of them in turn, wherever rows end, so that all tasks are equally long and their
-// number follows from that of the blocks alone. Pieces of one strip share C's tile of it.
+// Blocks are cut into pieces: a strip of 64 or 128 rows by 64 columns of a stored block, numbered
+// from block row to block row, within one from strip to strip, and within a strip from left to
+// right. A task is a fixed number of them in turn, wherever rows end, so that all tasks are equally
+// long and how many there are follows from the number of blocks alone. Pieces of one strip share
+// C's rows.
 //
-// Tasks below `whole` are dealt out in turn. What the others have to do, laid end to end, is cut
-// into as many equal ranges of steps as there are cutters; a task whose sums several thread blocks
-// have a part of is finished by whoever comes last.
+// Thread blocks take tasks in turn and walk the terms of the sums together, so that what one
+// fetches from memory the others find in L2. Tasks from `whole` on have half as many pieces, or
+// their sums have several parts, if there are too few left for all: the first parts of all these
+// tasks come first, then the second. Whoever is the last of a task adds its parts up.
 #pragma once
 
 #include <cuda.h>
@@ -20,20 +22,20 @@
 namespace sparse_autotune {
 
 constexpr int kMaxPieces = 8;
-// Nobody gets fewer steps of a task than this, or leaves fewer to others.
-constexpr unsigned kShortestPart = 4;
 
 struct SampledArguments {
-  CUtensorMap c, b;  // with the batch as third dimension
+  CUtensorMap c, b;  // with the batch as last dimension
   const void* crow_indices;
   const void* col_indices;
   void* values;
-  float* partials;  // of cutter i: a tile at 2 i of a task begun by another, at 2 i + 1 of its own
-  unsigned* counters;  // two for each cutter, 0 between launches
-  unsigned tasks, whole, cutters;
+  float* partials;  // tiles of the tasks from `whole` on: the first parts of all, the second, ...
+  unsigned* counters;                        // two for each of these tasks, 0 between launches
+  unsigned whole, rest, parts;               // tasks, tasks behind them, parts of these
   unsigned pieces;                           // of all stored blocks
   int steps, matrix_steps;                   // of 64 terms: of all matrices of the batch, of one
   int block_rows, block_m, block_k, strips;  // strips: of one block row
+  bool halved;                               // the tasks from `whole` on are
+  bool wide_boxes;                           // of B: of two pieces
   bool wide_indices, c_batched, b_batched;
 };
 
@@ -41,8 +43,8 @@ struct SampledArguments {
 struct alignas(16) SampledTask {
   int first, steps;           // of the sums
   int strips, pieces;         // different strips among the pieces; pieces that there are
-  int part, parts;            // of the sums, whose task the thread block `cutter` begins
-  int cutter, valid;          // valid is 0 behind the last task
+  int each;                   // pieces of a consumer
+  int part, rest, valid;      // part of the sums, of which task behind the whole ones
   int row[kMaxPieces];        // of C, the strips' first
   int column[kMaxPieces];     // rows of B^T, the pieces' first
   int strip[kMaxPieces];      // by piece
@@ -70,15 +72,6 @@ struct SampledQueue {
     }
   }
 };
-
-// Where cutter i begins, in steps from the first of the tasks that are cut.
-__device__ __forceinline__ unsigned cut_at(const SampledArguments& args, unsigned i) {
-  const unsigned length = static_cast<unsigned>(args.steps);
-  const unsigned at = i * ((args.tasks - args.whole) * length) / args.cutters;
-  const unsigned before = at % length;
-  if (before < kShortestPart) return at - before;
-  return length - before < kShortestPart ? at - before + length : at;
-}
 
 // By a whole warp: the row that holds block `block`, the last that begins at or before it.
 __device__ __forceinline__ int find_block_row(const SampledArguments& args, int block) {
@@ -120,16 +113,15 @@ __device__ __forceinline__ int find_near_block_row(const SampledArguments& args,
   return row;
 }
 
-// By a whole warp: which rows, columns and values a task's pieces are.
+// By a whole warp: which rows, columns and values up to `most` pieces are.
 template <typename Tile>
-__device__ __forceinline__ void find_pieces(const SampledArguments& args, unsigned number,
+__device__ __forceinline__ void find_pieces(const SampledArguments& args, unsigned first, int most,
                                             SampledTask& task) {
   const int lane = threadIdx.x % 32;
   const unsigned across = static_cast<unsigned>(args.block_k) / 64;  // pieces of a block's strip
   const unsigned strips = static_cast<unsigned>(args.strips), each = strips * across;
-  const unsigned first = number * Tile::kPieces;
-  const unsigned pieces = min(args.pieces - first, static_cast<unsigned>(Tile::kPieces));
-  const unsigned piece = first + min(static_cast<unsigned>(lane), pieces - 1);
+  const int pieces = static_cast<int>(min(args.pieces - first, static_cast<unsigned>(most)));
+  const unsigned piece = first + static_cast<unsigned>(min(lane, pieces - 1));
   const int near = find_block_row(args, static_cast<int>(first / each));
   const int row = find_near_block_row(args, static_cast<int>(piece / each), near);
   unsigned block = piece / across, strip = 0;
@@ -145,13 +137,12 @@ __device__ __forceinline__ void find_pieces(const SampledArguments& args, unsign
   const int column =
       load_narrow_index(args.col_indices, static_cast<int>(block), args.wide_indices);
   const int part = static_cast<int>(piece % across) * 64;
-  const int strip_row = static_cast<int>(strip) * Tile::kRows,
-            c_row = row * args.block_m + strip_row;
-  const int before = __shfl_up_sync(~0u, c_row, 1);
+  const int strip_row = static_cast<int>(strip) * Tile::kRows;
+  const int c_row = row * args.block_m + strip_row, before = __shfl_up_sync(~0u, c_row, 1);
   const bool begins = lane == 0 || c_row != before;
-  const unsigned begun = __ballot_sync(~0u, begins && lane < Tile::kPieces);
-  const int slot = __popc(begun & (2u << lane) - 1) - 1;
-  if (lane < Tile::kPieces) {
+  const unsigned begun = __ballot_sync(~0u, begins && lane < most);
+  const int slot = __popc(begun & ((2u << lane) - 1)) - 1;
+  if (lane < most) {
     if (begins) task.row[slot] = c_row;
     task.column[lane] = column * args.block_k + part;
     task.strip[lane] = slot;
@@ -160,48 +151,42 @@ __device__ __forceinline__ void find_pieces(const SampledArguments& args, unsign
   }
   if (lane == 0) {
     task.strips = __popc(begun);
-    task.pieces = static_cast<int>(pieces);
+    task.pieces = pieces;
   }
 }
 
-// One warp: finds this thread block's tasks, one ahead of those who work on them.
+// One warp: finds this thread block's tasks, up to two ahead of those who work on them.
 template <typename Tile>
 __device__ __forceinline__ void schedule(const SampledArguments& args,
                                          SampledQueue<Tile::kTaskReaders> queue) {
-  const int lane = threadIdx.x % 32;
-  const auto push = [&](unsigned number, unsigned first, unsigned steps, unsigned part,
-                        unsigned parts, unsigned cutter) {
+  const unsigned units = args.whole + args.rest * args.parts;
+  for (unsigned unit = blockIdx.x;; unit += gridDim.x) {
     mbarrier_wait(queue.empty(), queue.at.parity ^ 1);
     SampledTask& task = queue.tasks[queue.at.stage];
-    if (steps > 0) find_pieces<Tile>(args, number, task);
-    if (lane == 0) {
-      task.first = static_cast<int>(first);
-      task.steps = static_cast<int>(steps);
-      task.part = static_cast<int>(part);
-      task.parts = static_cast<int>(parts);
-      task.cutter = static_cast<int>(cutter);
-      task.valid = steps > 0;
+    int most = Tile::kPieces, first = 0, last = args.steps;
+    unsigned number = unit, piece = unit * Tile::kPieces, part = 0;
+    if (unit >= args.whole && unit < units) {
+      part = (unit - args.whole) / args.rest;
+      number = (unit - args.whole) % args.rest;
+      if (args.halved) most /= 2;
+      piece = args.whole * Tile::kPieces + number * static_cast<unsigned>(most);
+      const auto parts = static_cast<int>(args.parts), i = static_cast<int>(part);
+      first = part_begin(args.steps, parts, i);
+      last = part_begin(args.steps, parts, i + 1);
+    }
+    if (unit < units) find_pieces<Tile>(args, piece, most, task);
+    if (threadIdx.x % 32 == 0) {
+      task.first = first;
+      task.steps = last - first;
+      task.each = most / Tile::kPartsB;
+      task.part = unit >= args.whole && args.parts > 1 ? static_cast<int>(part) : -1;
+      task.rest = static_cast<int>(number);
+      task.valid = unit < units;
     }
     mbarrier_arrive(queue.full());
     queue.at.advance();
-  };
-  const unsigned me = blockIdx.x, length = static_cast<unsigned>(args.steps);
-  for (unsigned number = me; number < args.whole; number += gridDim.x) {
-    push(number, 0, length, 0, 1, me);
+    if (unit >= units) return;
   }
-  if (me < args.cutters) {
-    const unsigned stop = cut_at(args, me + 1);
-    for (unsigned at = cut_at(args, me); at < stop;) {
-      const unsigned number = at / length, begin = number * length, end = begin + length;
-      unsigned first = me, last = me;
-      while (cut_at(args, first) > begin) --first;
-      while (cut_at(args, last + 1) < end) ++last;
-      const unsigned until = min(stop, end);
-      push(args.whole + number, at - begin, until - at, me - first, last - first + 1, first);
-      at = until;
-    }
-  }
-  push(0, 0, 0, 0, 0, 0);
 }
 
 }  // namespace sparse_autotune
