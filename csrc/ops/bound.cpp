@@ -22,19 +22,26 @@ std::shared_ptr<Plan> find_plan(const PatternKey& key, const Tensor& crow, const
                                 void* stream, const Parallel& parallel, bool is_capturing) {
   PlanCache& cache = PlanCache::instance();
   const auto versions = versions_of(crow, col);
+  // On the host a look at the indices themselves tells.
+  const bool lasting = key.ordinal < 0 || !may_be_inlined(key) || cache.owned(key);
   std::shared_ptr<Plan> plan = cache.find(key);
-  if (plan != nullptr && plan->versions() == versions) return plan;
+  if (plan != nullptr && plan->knows_pattern() == lasting && plan->describes(versions, parallel)) {
+    return plan;
+  }
   if (is_capturing) return nullptr;
   PatternFacts facts;
+  PatternCopy indices;
   if (key.ordinal < 0) {
     facts = check_pattern(key, parallel);
+    indices = PatternCopy(key);
   } else {
     const Status status = check_pattern_cuda(key, stream, &facts);
     if (!status) refuse(status.message());
   }
   if (facts.faults != 0) refuse(describe_faults(facts.faults));
+  if (!lasting) facts = {.longest_row = -1};
   auto owner = std::make_shared<std::pair<Tensor, Tensor>>(alias_of(crow), alias_of(col));
-  plan = std::make_shared<Plan>(key, facts, versions, std::move(owner));
+  plan = std::make_shared<Plan>(key, facts, versions, std::move(owner), std::move(indices));
   cache.insert(plan);
   return plan;
 }
@@ -62,8 +69,10 @@ void set_pattern(Launch& l, const TransposedPattern& pattern) {
   l.positions = pattern.positions;
 }
 
-// The plan of A^T, made on first use; empty while capturing, where it cannot be made.
+// The plan of A^T, made on first use; empty while capturing, where it cannot be made, and where it
+// would outlast the pattern.
 Plan::Transposed find_transposed(Bound& bound) {
+  if (!bound.plan->knows_pattern()) return {};
   Plan::Transposed found = bound.plan->transposed();
   if (found.plan != nullptr || bound.is_capturing) return found;
   const PatternKey& key = bound.plan->key();
@@ -88,9 +97,9 @@ Plan::Transposed find_transposed(Bound& bound) {
   return found;
 }
 
-// A graph being captured cannot wait for a plan to be made: it transposes the pattern itself, each
-// time it runs.
-void transpose_in_graph(Bound& bound) {
+// Where no plan of A^T can be kept: a graph being captured cannot wait for one to be made, so that
+// it transposes the pattern itself, each time it runs.
+void transpose_each_time(Bound& bound) {
   const PatternKey& key = bound.product.pattern;
   const int64_t bytes = transposed_bytes(key);
   const Tensor memory =
@@ -103,13 +112,13 @@ void transpose_in_graph(Bound& bound) {
   set_pattern(bound.product.launch, pattern);
 }
 
-// From here on the plan is that of op(A)'s pattern.
+// From here on the plan is that of op(A)'s pattern, or of one not known.
 void add_transposed(Bound& bound) {
   const Plan::Transposed found =
       bound.plan == nullptr ? Plan::Transposed{} : find_transposed(bound);
-  bound.plan = found.plan;
+  if (bound.plan != nullptr && bound.plan->knows_pattern()) bound.plan = found.plan;
   bound.transposed = found.memory;
-  if (found.plan == nullptr) return transpose_in_graph(bound);
+  if (found.plan == nullptr) return transpose_each_time(bound);
   set_pattern(bound.product.launch, transposed_at(bound.product.pattern, found.memory->data()));
 }
 

@@ -6,6 +6,7 @@
 #include "autotune/settings.h"
 #include "autotune/signature.h"
 #include "autotune/tuner.h"
+#include "ops/cpu_scratch.h"
 #include "ops/pattern_pieces.h"
 
 namespace sparse_autotune {
@@ -44,6 +45,7 @@ Decision decide(Bound& bound, const std::string& forced) {
 std::shared_ptr<FrozenCopy> frozen_copy(Bound& bound, const Decision& d, Launch& l) {
   const Problem& p = bound.product.problem;
   if (!p.frozen || d.prepared_bytes == 0 || bound.plan == nullptr) return nullptr;
+  if (!bound.plan->knows_pattern()) return nullptr;
   if (auto copy = bound.plan->find_copy(l.values, d.variant, p)) return copy;
   if (bound.is_capturing || frozen_bytes() + d.prepared_bytes > settings().frozen_bytes) {
     return nullptr;
@@ -70,7 +72,10 @@ void launch(Bound& bound, const Decision& d) {
   const int64_t scratch = ceil_div(d.workspace_bytes, kAlignment) * kAlignment;
   const int64_t bytes = scratch + (copy == nullptr ? d.prepared_bytes : 0);
   std::optional<Tensor> workspace;
-  if (bytes > 0) {
+  if (bytes > 0 && p.device == DeviceType::kCpu && bytes <= kMaxKeptScratch) {
+    l.workspace = cpu_scratch(bytes);
+  }
+  if (bytes > 0 && l.workspace == nullptr) {
     workspace = empty_bytes(bound.product.kept_alive[0], bytes + kAlignment);
     const auto address = reinterpret_cast<uintptr_t>(workspace->data_ptr());
     l.workspace =

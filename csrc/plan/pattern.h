@@ -19,6 +19,13 @@ struct PatternKey {
   bool operator==(const PatternKey&) const = default;
 };
 
+// Inductor turns constant vectors of up to so many entries into code that writes them anew in each
+// run, into memory that it uses for others too, and no version counter shows it.
+constexpr int64_t kInlinedEntries = 8;
+inline bool may_be_inlined(const PatternKey& key) {
+  return key.block_rows + 1 <= kInlinedEntries || key.nnzb <= kInlinedEntries;
+}
+
 struct PatternKeyHash {
   size_t operator()(const PatternKey& key) const {
     const auto mix = [](uint64_t h, uint64_t x) { return (h ^ x) * 0x9e3779b97f4a7c15u; };
@@ -40,7 +47,7 @@ enum PatternFault : uint32_t {
 
 struct PatternFacts {
   uint32_t faults = 0;
-  int64_t longest_row = 0;  // blocks
+  int64_t longest_row = 0;  // blocks; -1: not known
   // On a GPU: nothing cuts or groups rows on a CPU.
   RowCuts row_cuts{};
   GroupCounts group_counts{};

@@ -72,7 +72,8 @@ void Plan::remember_transposed(Transposed transposed) {
 }
 
 int64_t Plan::bytes() {
-  const int64_t own = (key_.nnzb + key_.block_rows + 1) * size_of(key_.index_type) + pieces_bytes_;
+  const int64_t own = (key_.nnzb + key_.block_rows + 1) * size_of(key_.index_type) +
+                      indices_.bytes() + pieces_bytes_;
   const Transposed other = transposed();
   if (other.plan == nullptr) return own;
   // Its indices lie in its memory.

@@ -15,6 +15,7 @@
 
 #include "plan/frozen_copy.h"
 #include "plan/pattern.h"
+#include "plan/pattern_copy.h"
 #include "variant.h"
 
 namespace sparse_autotune {
@@ -73,11 +74,24 @@ struct ProblemEqual {
 class Plan {
  public:
   // `owner` keeps the index tensors alive, so that no other pattern can appear at their addresses.
+  // `indices`, of patterns on the host, tells whether one has been written there; on a GPU only
+  // the versions do.
   Plan(const PatternKey& key, PatternFacts facts, std::array<int64_t, 2> versions,
-       std::shared_ptr<const void> owner)
-      : key_(key), facts_(facts), versions_(versions), owner_(std::move(owner)) {}
+       std::shared_ptr<const void> owner, PatternCopy indices = {})
+      : key_(key),
+        facts_(facts),
+        versions_(versions),
+        owner_(std::move(owner)),
+        indices_(std::move(indices)) {}
 
   const PatternKey& key() const { return key_; }
+  // Whether this is the plan of the pattern that lies there now, under these versions.
+  bool describes(const std::array<int64_t, 2>& versions, const Parallel& parallel) const {
+    return versions_ == versions && (indices_.empty() || indices_.equals(key_, parallel));
+  }
+  // Whether the facts are known, and pieces may be kept. If not, another pattern may lie there
+  // unseen: what is remembered serves any.
+  bool knows_pattern() const { return facts_.longest_row >= 0; }
   const PatternFacts& facts() const { return facts_; }
   // Version counters of crow_indices and col_indices when the facts were read; -1: has none.
   const std::array<int64_t, 2>& versions() const { return versions_; }
@@ -108,7 +122,8 @@ class Plan {
   // Of several threads that make one, the first is remembered.
   void remember_transposed(Transposed transposed);
 
-  // What the plan keeps alive for its pattern: index tensors, pieces, transposed pattern.
+  // What the plan keeps alive for its pattern: index tensors and their copy, pieces, transposed
+  // pattern.
   int64_t bytes();
 
  private:
@@ -116,6 +131,7 @@ class Plan {
   const PatternFacts facts_;
   const std::array<int64_t, 2> versions_;
   const std::shared_ptr<const void> owner_;
+  const PatternCopy indices_;
 
   std::atomic<int64_t> pieces_bytes_{0};
   std::mutex mutex_;

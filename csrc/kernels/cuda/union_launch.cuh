@@ -5,7 +5,8 @@
 #include <cuda_fp16.h>
 #include <cuda_runtime.h>
 
-#include "kernels/cuda/device/union_pipeline.cuh"
+#include "kernels/cuda/device/union_consumers.cuh"
+#include "kernels/cuda/device/union_producers.cuh"
 #include "kernels/cuda/kernel_code.h"
 #include "variant.h"
 
@@ -61,44 +62,46 @@ template <typename Config>
 UnionCodes transposed_union_codes();
 
 // Of UnionTile: a tile's block rows, block_m, block_k, columns and warps across them; block columns
-// of a stage, stages; blocks ahead of each warp, buffers for C, warps that issue copies of B.
+// of a stage, stages; blocks ahead of each warp, buffers for C, copies of a column-major B.
 template <int kRows, int kM, int kK, int kWidth, int kAcross, int kStage, int kDepth, int kAhead,
-          int kBuffers, int kIssuers>
+          int kBuffers, UnionCopies kWay>
 struct UnionConfig {
   static constexpr int kGroup = kRows, kBlockM = kM, kBlockK = kK, kN = kWidth;
   static constexpr int kWarpsAcross = kAcross, kColumns = kStage, kStages = kDepth;
-  static constexpr int kBlocksAhead = kAhead, kStoreBuffers = kBuffers, kProducerWarps = kIssuers;
+  static constexpr int kBlocksAhead = kAhead, kStoreBuffers = kBuffers;
+  static constexpr UnionCopies kColumnMajor = kWay;
 };
 
-// Microseconds, fitted with UnionSm90::estimate_us() to times on an H200: of a block, where all of
-// a multiprocessor's warps are at work, and of one that a warp multiplies while the others wait.
+// Fitted with UnionSm90::estimate_us() to times on an H200, in microseconds: of a block, where all
+// of a multiprocessor's warps are at work, and of one that a warp multiplies while the others wait;
+// and how many bytes one multiprocessor of all fetches in one where B is column-major.
 struct UnionPace {
-  double busy_us, alone_us;
+  double busy_us, alone_us, column_bytes;
 };
 
-struct B16R16 : UnionConfig<16, 16, 16, 128, 1, 8, 5, 4, 1, 2> {
-  static constexpr UnionPace kPace{0.0265, 0.17};
+struct B16R16 : UnionConfig<16, 16, 16, 128, 1, 8, 5, 4, 1, UnionCopies::kSpans> {
+  static constexpr UnionPace kPace{0.0265, 0.17, 68e3};
 };
-struct B16R8 : UnionConfig<8, 16, 16, 128, 1, 8, 5, 8, 2, 2> {
-  static constexpr UnionPace kPace{0.0335, 0.17};
+struct B16R8 : UnionConfig<8, 16, 16, 128, 1, 8, 5, 8, 2, UnionCopies::kSpans> {
+  static constexpr UnionPace kPace{0.0335, 0.17, 68e3};
 };
-struct B16R8N64 : UnionConfig<8, 16, 16, 64, 1, 8, 8, 8, 1, 2> {
-  static constexpr UnionPace kPace{0.0222, 0.13};
+struct B16R8N64 : UnionConfig<8, 16, 16, 64, 1, 8, 8, 8, 1, UnionCopies::kChunks> {
+  static constexpr UnionPace kPace{0.0222, 0.13, 46e3};
 };
-struct B16x32R16 : UnionConfig<16, 16, 32, 128, 1, 4, 4, 4, 1, 2> {
-  static constexpr UnionPace kPace{0.048, 0.25};
+struct B16x32R16 : UnionConfig<16, 16, 32, 128, 1, 4, 4, 4, 1, UnionCopies::kChunks> {
+  static constexpr UnionPace kPace{0.048, 0.25, 62e3};
 };
-struct B32x16R8 : UnionConfig<8, 32, 16, 128, 1, 8, 5, 4, 1, 2> {
-  static constexpr UnionPace kPace{0.048, 0.25};
+struct B32x16R8 : UnionConfig<8, 32, 16, 128, 1, 8, 5, 4, 1, UnionCopies::kChunks> {
+  static constexpr UnionPace kPace{0.048, 0.25, 46e3};
 };
-struct B32R8 : UnionConfig<8, 32, 32, 128, 1, 4, 4, 4, 1, 2> {
-  static constexpr UnionPace kPace{0.088, 0.38};
+struct B32R8 : UnionConfig<8, 32, 32, 128, 1, 4, 4, 4, 1, UnionCopies::kChunks> {
+  static constexpr UnionPace kPace{0.088, 0.38, 62e3};
 };
-struct B32R4 : UnionConfig<4, 32, 32, 128, 2, 4, 4, 4, 1, 2> {
-  static constexpr UnionPace kPace{0.134, 0.25};
+struct B32R4 : UnionConfig<4, 32, 32, 128, 2, 4, 4, 4, 1, UnionCopies::kChunks> {
+  static constexpr UnionPace kPace{0.134, 0.25, 62e3};
 };
-struct B32R8N64 : UnionConfig<8, 32, 32, 64, 1, 4, 8, 4, 1, 2> {
-  static constexpr UnionPace kPace{0.057, 0.25};
+struct B32R8N64 : UnionConfig<8, 32, 32, 64, 1, 4, 8, 4, 1, UnionCopies::kChunks> {
+  static constexpr UnionPace kPace{0.057, 0.25, 62e3};
 };
 
 }  // namespace sparse_autotune

@@ -29,14 +29,15 @@ constexpr int64_t kPanelBytes = 8 << 20;
 constexpr int64_t kWholeBytes = 16 << 20;
 
 // Fitted together with UnionPace: a launch; a tile besides its blocks; what one multiprocessor of
-// all fetches from L2, by B's layout.
-constexpr double kStartUs = 2.2, kTileUs = 0.5, kBytesPerUs[2] = {73e3, 68e3};
+// all fetches from L2 in a microsecond where B is row-major.
+constexpr double kStartUs = 2.2, kTileUs = 0.5, kRowBytes = 73e3;
 
 constexpr int log2_of_group(int rows) { return rows == 2 ? 0 : 1 + log2_of_group(rows / 2); }
 
 // A tile as the host sees it.
 struct UnionShape {
   int group, grouping, block_m, block_k, n, strip, threads, shared_bytes;
+  bool spans;  // UnionCopies::kSpans where B is column-major
   UnionPace pace;
   UnionCodes codes[2];  // for A and for A^T
 
@@ -52,11 +53,17 @@ template <typename Config>
 UnionShape union_shape() {
   using Tile = UnionTile<Config, true>;
   static_assert(Tile::kSharedBytes <= 227 * 1024);  // a Hopper multiprocessor's
-  return {Tile::kGroup,   log2_of_group(Tile::kGroup),
-          Tile::kBlockM,  Tile::kBlockK,
-          Tile::kN,       Tile::kWarpM,
-          Tile::kThreads, Tile::kSharedBytes,
-          Config::kPace,  {union_codes<Config, false>(), transposed_union_codes<Config>()}};
+  return {Tile::kGroup,
+          log2_of_group(Tile::kGroup),
+          Tile::kBlockM,
+          Tile::kBlockK,
+          Tile::kN,
+          Tile::kWarpM,
+          Tile::kThreads,
+          Tile::kSharedBytes,
+          Config::kColumnMajor == UnionCopies::kSpans,
+          Config::kPace,
+          {union_codes<Config, false>(), transposed_union_codes<Config>()}};
 }
 
 int64_t panel_width(const UnionShape& shape, const Problem& p) {
@@ -69,7 +76,7 @@ int64_t panel_width(const UnionShape& shape, const Problem& p) {
 // From L2, for a tile of a group with so many block columns and blocks.
 double fetched_bytes(const UnionShape& shape, const Problem& p, double columns, double blocks) {
   double k = columns * static_cast<double>(p.block_k);
-  if (p.b_layout == Layout::kColMajor) {
+  if (p.b_layout == Layout::kColMajor && shape.spans) {
     // As if columns were spread evenly: a line of 64 k is fetched if any of its columns is there.
     const double absent = 1 - columns / static_cast<double>(block_cols(p));
     const double lines = static_cast<double>(p.k) / 64;
@@ -126,14 +133,15 @@ class UnionSm90 final : public Variant {
     const double columns = p.group_counts.columns[shape_.grouping] / groups;
     const double blocks = static_cast<double>(p.nnzb) / groups;
     const double tile_us =
-        std::max(blocks * shape_.pace.busy_us, fetched_bytes(shape_, p, columns, blocks) /
-                                                   kBytesPerUs[static_cast<int>(p.b_layout)]);
+        std::max(blocks * shape_.pace.busy_us,
+                 fetched_bytes(shape_, p, columns, blocks) /
+                     (p.b_layout == Layout::kRowMajor ? kRowBytes : shape_.pace.column_bytes));
     // The last tile may be of the longest group, or of the longest row, whose warp works alone.
     const double longest_us = std::max(tile_us * p.group_counts.longest[shape_.grouping] / columns,
                                        static_cast<double>(p.longest_row) * shape_.pace.alone_us);
     const double each = static_cast<double>(shape_.tiles(p)) / std::max(d.multiprocessors, 1);
-    // Whoever is free takes the next tile: at the end half a tile's time is lost.
-    const double rounds = each > 1 ? each + 0.5 : 1;
+    // Whoever is free takes the next tile: at the end of many half a tile's time is lost.
+    const double rounds = each > 8 ? each + 0.5 : std::ceil(each);
     const double work_us = std::max(rounds * (tile_us + kTileUs), longest_us + kTileUs);
     const double memory_bytes = compulsory_bytes(p) - static_cast<double>(d.l2_bytes);
     return std::max(work_us, memory_bytes / (d.memory_gbps * 850)) + kStartUs;
@@ -173,6 +181,9 @@ class UnionSm90 final : public Variant {
     if (status) status = make_tensor_map(c, &a.c);
     if (!status) return status;
 
+    a.b_data = l.b;
+    a.ldb = p.ldb;
+    a.b_batch_stride = p.b_batch_stride;
     a.values = l.values;
     a.crow_indices = l.crow_indices;
     a.positions = l.positions;

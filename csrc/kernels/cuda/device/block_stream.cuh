@@ -6,14 +6,10 @@
 
 #include "kernels/cuda/device/cp_async.cuh"
 #include "kernels/cuda/device/mma.cuh"
+#include "kernels/cuda/device/narrow_index.cuh"
 #include "kernels/cuda/device/swizzle.cuh"
 
 namespace sparse_autotune {
-
-__device__ __forceinline__ int load_narrow_index(const void* indices, int i, bool wide) {
-  return wide ? static_cast<int>(__ldg(static_cast<const long long*>(indices) + i))
-              : __ldg(static_cast<const int*>(indices) + i);
-}
 
 // A^T: a block lies in values as kBlockK lines of kBlockM, at its Launch::positions; otherwise a
 // row's blocks follow each other, as kBlockM lines of kBlockK.
