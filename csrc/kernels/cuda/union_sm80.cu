@@ -1,7 +1,7 @@
 // Small blocks of half precision from Ampere on: block rows that share B's tiles, past the limit of
 // L2. The portable form of union_sm90.
 //
-// A thread block owns a tile of C: a group of 8 or 16 neighbouring block rows by 64 or 128 columns.
+// A thread block owns a tile of C: a group of 4 to 16 neighbouring block rows by 64 or 128 columns.
 // It walks the block columns in which any row of the group has a block: warps of their own bring
 // each of B's tiles to a ring in shared memory once for all rows. Each of the other warps owns one
 // block row, picks its own blocks' tiles from the ring by a ballot over the columns' rows, and gets
@@ -223,9 +223,9 @@ class UnionSm80 final : public Variant {
 };
 
 // Numbers of UnionTileSm80. For each block there is one that 99 KB of shared memory are enough for.
-const UnionSm80 kB16R16{"union_sm80/b16_r16", shape_of<16, 16, 16, 128, 4, 4, 4, 4, 1>()};
+const UnionSm80 kB16R16{"union_sm80/b16_r16", shape_of<16, 16, 16, 128, 8, 3, 4, 4, 1>()};
+const UnionSm80 kB16R16N64{"union_sm80/b16_r16_n64", shape_of<16, 16, 16, 64, 8, 4, 4, 4, 1>()};
 const UnionSm80 kB16R8{"union_sm80/b16_r8", shape_of<8, 16, 16, 128, 4, 4, 4, 2, 2>()};
-const UnionSm80 kB32R8{"union_sm80/b32_r8", shape_of<8, 32, 32, 128, 2, 4, 4, 2, 1>()};
 const UnionSm80 kB32R4{"union_sm80/b32_r4", shape_of<4, 32, 32, 128, 2, 3, 4, 2, 2>()};
 
 }  // namespace

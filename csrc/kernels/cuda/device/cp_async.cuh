@@ -54,7 +54,7 @@ __device__ __forceinline__ void store_shared_16(uint32_t to, uint4 x) {
 template <typename T>
 __device__ __forceinline__ void copy_chunk_narrow(uint32_t to, const T* from, int bytes,
                                                   int alignment) {
-  if (alignment >= 4) {
+  if (sizeof(T) >= 4 || alignment >= 4) {
     const char* source = reinterpret_cast<const char*>(from);
     const auto some = [&](int i, int most) { return min(max(bytes - i, 0), most); };
     if (alignment >= 8) {

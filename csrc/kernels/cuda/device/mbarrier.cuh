@@ -41,11 +41,6 @@ __device__ __forceinline__ void mbarrier_expect(uint32_t barrier, uint32_t bytes
                : "memory");
 }
 
-// Arrives once this thread's copies by cp.async so far have landed.
-__device__ __forceinline__ void mbarrier_arrive_behind_copies(uint32_t barrier) {
-  asm volatile("cp.async.mbarrier.arrive.noinc.shared.b64 [%0];\n" ::"r"(barrier) : "memory");
-}
-
 __device__ __forceinline__ void mbarrier_wait(uint32_t barrier, uint32_t parity) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 900
   // Without try_wait, which suspends the thread, it has to sleep itself, or it would keep shared

@@ -146,7 +146,7 @@ __device__ __forceinline__ void produce(const UnionArgumentsSm80& args,
           copies.start(shared.stage(at.stage) + own * Tile::kTileBytes, k);
         }
       }
-      mbarrier_arrive_behind_copies(shared.full(at.stage));
+      mbarrier_arrive_copied(shared.full(at.stage));
       at.advance();
     }
     column = following;
