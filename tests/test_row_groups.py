@@ -27,10 +27,11 @@ def _no_races(monkeypatch):
 
 def case(variant, rows=37, columns=20, n=136, dtype=BF16, **changes):
     """Rows of very different lengths, the last group smaller than the others."""
-    side = int(re.search(r"/b(\d+)", variant)[1])
+    sides = re.search(r"/b(\d+)(?:x(\d+))?", variant)
+    block = int(sides[1]), int(sides[2] or sides[1])
     changes = {"pattern": "skewed", **changes}
-    name = f"groups-{side}-{rows}-{columns}-{n}-{dtype}-{sorted(changes.items())}"
-    return Problem(name, rows * side, columns * side, n, (side, side), dtype, **changes)
+    name = f"groups-{block}-{rows}-{columns}-{n}-{dtype}-{sorted(changes.items())}"
+    return Problem(name, rows * block[0], columns * block[1], n, block, dtype, **changes)
 
 
 def operands_for(variant, **changes):
