@@ -1,10 +1,10 @@
 // Products with at most 128 columns, as a model decodes: the portable kernel, from Ampere on.
 //
-// small_n_launch.cuh has the algorithm. Requires: fp16 or bf16; block_k a multiple of 8; values
-// aligned to 16 bytes. Any layout and alignment of B and C: B's columns are fetched in words of 16
-// bytes where they or its rows allow it, else element by element.
-// Wins: few columns, where no Hopper kernel applies. Bound by the time from one load to the next it
-// tells of (row, column, B), then by reading the values once.
+// device/small_n_kernel.cuh has the algorithm. Requires: fp16 or bf16; block_k a multiple of 8;
+// values aligned to 16 bytes. Any layout and alignment of B and C: B is fetched in words of up to
+// 16 bytes where its columns or rows allow it, else element by element. Wins: few columns, where no
+// Hopper kernel applies. Bound by latencies one after another (of the row's place, its blocks'
+// columns, B), then by L1, which B passes once for each strip of rows.
 #include "kernels/cuda/small_n_launch.cuh"
 
 namespace sparse_autotune {
