@@ -4,7 +4,7 @@ import dataclasses
 
 import torch
 
-DENSE_LEFT = ("linear", "right")
+DENSE_LEFT = ("linear", "right", "right_transposed")
 STORED_TRANSPOSED = ("transposed", "right")
 
 
@@ -12,7 +12,8 @@ STORED_TRANSPOSED = ("transposed", "right")
 class Problem:
     """One product A @ B. For `linear` and `right`, b is x = B^T and n its number of rows.
 
-    For `transposed` (S^T @ b) and `right` (x @ S) the matrix S that is stored is A^T.
+    For `transposed` (S^T @ b) and `right` (x @ S) the matrix S that is stored is A^T;
+    `right_transposed` is x @ S^T, with A itself stored.
     """
 
     name: str
@@ -157,6 +158,35 @@ def _large_blocks():
                           dtype, batch=batch, pattern="skewed")  # fmt: skip
     # More blocks in a row than column indices are fetched at once.
     yield Problem("long_rows-block_64", 128, 4480, 136, (64, 64), BF16, density=0.8)
+
+
+def _small_blocks():
+    """Blocks of which several rows share what is loaded of b: more rows than a group has, the last
+    group not full; more columns than are looked at once."""
+    products = (
+        (136, "row", "row", "matmul"), (264, "row", "column", "matmul"),
+        (72, "column", "row", "matmul"), (300, "row", "row", "linear"),
+        (200, "row", "row", "transposed"), (128, "column", "column", "transposed"),
+        (100, "row", "row", "right"),
+    )  # fmt: skip
+    for i, block in enumerate(((16, 16), (32, 32), (16, 32), (32, 16))):
+        for j, (n, b_layout, out_layout, op) in enumerate(products):
+            yield Problem(
+                f"small_{block[0]}x{block[1]}-{op}-{n}-{b_layout}-{out_layout}",
+                m=block[0] * 19,
+                k=block[1] * 45,
+                n=n,
+                block=block,
+                dtype=(BF16, HALF)[(i + j) % 2],
+                index_dtype=(torch.int64, torch.int32)[j % 2],
+                pattern=("uniform", "skewed", "empty_rows", "one_dense_row", "full")[(i + j) % 5],
+                b_layout=b_layout,
+                out_layout=out_layout,
+                bias=j % 3 == 1,
+                activation=(None, "gelu", None, "relu")[(i + 2 * j) % 4],
+                op=op,
+            )
+    yield Problem("small-batch", 304, 720, 136, (16, 16), BF16, batch=(3,), pattern="skewed")
 
 
 def _long_rows():
@@ -406,6 +436,7 @@ CASES = tuple(
         _patterns,
         _layouts,
         _large_blocks,
+        _small_blocks,
         _long_rows,
         _few_columns,
         _batches,
