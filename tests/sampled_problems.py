@@ -120,6 +120,26 @@ def _lengths():
                              dtype=dtype)  # fmt: skip
 
 
+def _multiples():
+    """Sums as long as a multiple of the block's side: cuSPARSE takes no others."""
+    layouts = [(x, y) for x in ("row", "column") for y in ("row", "column")]
+    for i, side in enumerate((2, 4, 8, 16, 32, 64, 128)):
+        for j, dtype in enumerate(DTYPES):
+            x_layout, y_layout = layouts[(i + j) % 4]
+            yield SampledProblem(
+                f"multiple_{side}-{_name(dtype)}",
+                m=side * 5,
+                k=side * 3,
+                n=side * (3, 8)[j % 2],
+                block=(side, side),
+                dtype=dtype,
+                index_dtype=(torch.int32, torch.int64)[(i // 2 + j) % 2],
+                batch=((), (2,))[i % 2],
+                x_layout=x_layout,
+                y_layout=y_layout,
+            )
+
+
 def _patterns():
     patterns = (
         "full", "first_block", "last_block", "empty_rows", "one_dense_row", "skewed",
@@ -142,6 +162,39 @@ def _patterns():
         yield SampledProblem(f"large-{_name(dtype)}", 768, 1024, 264, (64, 64), dtype,
                              pattern="skewed", x_layout="column")  # fmt: skip
         yield SampledProblem(f"tall-{_name(dtype)}", 384, 128, 2100, (192, 32), dtype)
+
+
+def _large_blocks():
+    """Blocks for the matrix units, in all layouts: rows of every length, which a kernel's tasks may
+    run across; sums long enough to be cut into parts; sums that end within a step."""
+    shapes = ((64, 64), (128, 128), (64, 128), (128, 64), (192, 64), (64, 192), (256, 128))
+    patterns = ("uniform", "empty_rows", "skewed", "diagonal", "one_dense_row", "full")
+    layouts = [(x, y) for x in ("row", "column") for y in ("row", "column")]
+    for i, (block_m, block_k) in enumerate(shapes):
+        for j, (x_layout, y_layout) in enumerate(layouts):
+            # Contiguous terms keep the next line aligned to 16 bytes only by eights.
+            aligned = (8, 136, 520, 1112)[(i + j) % 4]
+            n = aligned - 3 if (x_layout, y_layout) == ("column", "row") else aligned
+            yield SampledProblem(
+                f"large_{block_m}x{block_k}-{x_layout}-{y_layout}",
+                m=block_m * (5, 3, 9)[(i + j) % 3],
+                k=block_k * (4, 7)[(i + j) % 2],
+                n=n,
+                block=(block_m, block_k),
+                dtype=(HALF, BF16)[(i + j) % 2],
+                index_dtype=(torch.int32, torch.int64)[i % 2],
+                pattern=patterns[(2 * i + j) % 6],
+                x_layout=x_layout,
+                y_layout=y_layout,
+            )
+    for block in (64, 128):
+        for x_layout, y_layout in (*layouts, ("expanded", "row"), ("batch_inside", "column")):
+            yield SampledProblem(f"large_{block}-batch-{x_layout}-{y_layout}", 3 * block,
+                                 4 * block, 72, (block, block), BF16, batch=(3,),
+                                 x_layout=x_layout, y_layout=y_layout)  # fmt: skip
+        # More tasks than multiprocessors, in rounds that do not come out even.
+        yield SampledProblem(f"large_{block}-many", 24 * block, 48 * block, 64, (block, block),
+                             HALF, torch.int32, density=0.6, x_layout="column")  # fmt: skip
 
 
 def _layouts():
@@ -200,7 +253,16 @@ def _tf32():
 SAMPLED_TF32_CASES = tuple(_tf32())
 SAMPLED_CASES = tuple(
     problem
-    for family in (_blocks, _lengths, _patterns, _layouts, _batches, _native)
+    for family in (
+        _blocks,
+        _lengths,
+        _multiples,
+        _patterns,
+        _large_blocks,
+        _layouts,
+        _batches,
+        _native,
+    )  # fmt: skip
     for problem in family()
 )
 

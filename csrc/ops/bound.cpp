@@ -11,7 +11,6 @@
 #include "autotune/settings.h"
 #include "ops/tensor_rules.h"
 #include "plan/plan_cache.h"
-#include "plan/row_order.h"
 #include "plan/transpose.h"
 
 namespace sparse_autotune {
@@ -213,44 +212,6 @@ Bound bind_for_questions(const MatmulArguments& a, const Tensor& result) {
   Product product = must_bind(a, result);
   const bool launches = !is_empty(product.problem) && product.problem.nnzb > 0;
   return bind_to_plan(std::move(product), launches);
-}
-
-RowOrderCopies add_row_orders(Bound& bound, const std::vector<const Variant*>& variants) {
-  RowOrderCopies found;
-  if (bound.plan == nullptr) return found;
-  const Problem& p = bound.product.problem;
-  const PatternKey& key = bound.plan->key();
-  const PatternFacts& facts = bound.plan->facts();
-  Launch& l = bound.product.launch;
-  std::array<bool, kRowOrders> wanted{}, built{};
-  for (const Variant* v : variants) {
-    const int order = v->row_order(p, *bound.device);
-    if (order != kNoRowOrder) wanted[static_cast<size_t>(order)] = true;
-  }
-  Status status = Status::ok();
-  for (int order = 0; order < kRowOrders && status; ++order) {
-    const auto i = static_cast<size_t>(order);
-    if (!wanted[i]) continue;
-    found[i] = bound.plan->row_order(order);
-    if (found[i] != nullptr || bound.is_capturing || !row_order_pays(key, facts, p, order)) {
-      continue;
-    }
-    Status memory = Status::ok();  // where there is none, rows are taken as they come
-    found[i] =
-        make_pattern_copy(*bound.device, row_order_bytes(key, facts, order), l.stream, &memory);
-    if (found[i] == nullptr) continue;
-    status = build_row_order_cuda(key, facts, order, l.stream,
-                                  static_cast<OrderedRow*>(found[i]->data()));
-    built[i] = true;
-  }
-  const bool any_built = std::find(built.begin(), built.end(), true) != built.end();
-  if (status && any_built) status = wait_for_copy(*bound.device, l.stream);
-  if (!status) refuse(status.message());
-  for (size_t i = 0; i < found.size(); ++i) {
-    if (built[i]) bound.plan->remember_row_order(static_cast<int>(i), found[i]);
-    if (found[i] != nullptr) l.row_orders[i] = static_cast<const OrderedRow*>(found[i]->data());
-  }
-  return found;
 }
 
 void prepare_pattern(const Tensor& crow, const Tensor& col, int64_t block_rows,

@@ -110,13 +110,10 @@ bool Launcher::launch(const Call& call) const {
     if (l.workspace == nullptr) return false;
     if (prepares) l.prepared = static_cast<char*>(l.workspace) + scratch;
   }
-  FrozenCopy* const ordered = decision->ordered.get();
-  if (ordered != nullptr) {
-    l.row_orders[decision->row_order] = static_cast<const OrderedRow*>(ordered->data());
-  }
+  decision->complete(&l);
   Status status = prepares ? decision->variant->prepare(p, l) : Status::ok();
   if (status) status = decision->variant->launch(p, l);
-  if (ordered != nullptr) ordered->used_by(l.stream);
+  decision->used_by(l.stream);
   if (copy != nullptr) copy->used_by(l.stream);
   if (transposed.memory != nullptr) transposed.memory->used_by(l.stream);
   if (!status) {

@@ -48,13 +48,16 @@ enum PatternFault : uint32_t {
 struct PatternFacts {
   uint32_t faults = 0;
   int64_t longest_row = 0;  // blocks; -1: not known
-  RowCuts row_cuts{};       // on a GPU; nothing cuts rows on a CPU
+  // On a GPU: nothing cuts or groups rows on a CPU.
+  RowCuts row_cuts{};
+  GroupCounts group_counts{};
 };
 
 // What a problem says of its pattern.
 inline void add_facts(const PatternFacts& facts, Problem* problem) {
   problem->longest_row = facts.longest_row;
   problem->row_cuts = facts.row_cuts;
+  problem->group_counts = facts.group_counts;
 }
 
 // What is wrong with it, in words; empty when nothing is.

@@ -41,8 +41,8 @@ struct Found {
 Status make_tensor_map(const BoxedTensor& t, CUtensorMap* map) {
   static const Found found;
   if (!found.status) return found.status;
-  cuuint64_t sizes[3], strides[2];
-  cuuint32_t box[3], every[3] = {1, 1, 1};
+  cuuint64_t sizes[4], strides[3];
+  cuuint32_t box[4], every[4] = {1, 1, 1, 1};
   for (uint32_t i = 0; i < t.rank; ++i) {
     sizes[i] = static_cast<cuuint64_t>(t.sizes[i]);
     box[i] = t.box[i];

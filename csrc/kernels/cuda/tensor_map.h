@@ -9,16 +9,16 @@
 
 namespace sparse_autotune {
 
-// A tensor of up to three dimensions, the contiguous one first, and the box that one copy moves.
-// `strides` are in elements, of the second and third dimension. A box's line of 128 bytes is
+// A tensor of up to four dimensions, the contiguous one first, and the box that one copy moves.
+// `strides` are in elements, of all dimensions but the first. A box's line of 128 bytes is
 // swizzled in shared memory; elements outside the tensor are loaded as zeros.
 struct BoxedTensor {
   const void* data;
   DType dtype;  // a half type
   uint32_t rank;
-  int64_t sizes[3];
-  int64_t strides[2];
-  uint32_t box[3];
+  int64_t sizes[4];
+  int64_t strides[3];
+  uint32_t box[4];
 };
 
 // TMA's rules: data and strides in bytes are multiples of 16, sizes at most 2^32, strides less than

@@ -1,4 +1,4 @@
-// Counters in device memory by which the thread blocks of one launch share out its tiles.
+// Counters in device memory by which the thread blocks of one launch share out its work.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -10,5 +10,9 @@ namespace sparse_autotune {
 // they run one after the other. A launch that is being captured gets one of its own, for good: a
 // graph's nodes may run at the same time as anything else.
 unsigned* tile_counter(int ordinal, cudaStream_t stream);
+
+// The same, kPartCounters of them next to each other.
+constexpr unsigned kPartCounters = 512;
+unsigned* part_counters(int ordinal, cudaStream_t stream);
 
 }  // namespace sparse_autotune

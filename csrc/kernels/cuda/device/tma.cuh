@@ -47,6 +47,15 @@ __device__ __forceinline__ void tma_load(uint32_t to, const CUtensorMap& map, ui
       : "memory");
 }
 
+__device__ __forceinline__ void tma_load(uint32_t to, const CUtensorMap& map, uint32_t barrier,
+                                         int x, int y, int z, int w) {
+  asm volatile(
+      "cp.async.bulk.tensor.4d.shared::cluster.global.tile.mbarrier::complete_tx::bytes "
+      "[%0], [%1, {%3, %4, %5, %6}], [%2];\n" ::"r"(to),
+      "l"(&map), "r"(barrier), "r"(x), "r"(y), "r"(z), "r"(w)
+      : "memory");
+}
+
 // What threads wrote to shared memory becomes visible to the engine. Each writer calls it, before
 // a barrier with the thread that issues the store.
 __device__ __forceinline__ void tma_store_fence() {

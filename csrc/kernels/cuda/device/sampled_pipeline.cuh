@@ -1,0 +1,449 @@
+// What the warps of a sampled product's kernel do: one finds tasks (sampled_tasks.cuh), two keep
+// TMA copies under way, two warpgroups multiply and store.
+//
+// One ring takes C's strips by 64 terms, of which a step of a task needs one or more. The other
+// takes B's pieces by 64 terms, kUnits at a time, next to each other so that one instruction
+// multiplies all that share a strip.
+// A consumer has 64 rows of kUnits pieces: of the same pieces as the other where strips are 128
+// rows high, of the first or second half of the pieces where they are 64.
+#pragma once
+
+#include "kernels/cuda/device/deferred_store.cuh"
+#include "kernels/cuda/device/partial_sums.cuh"
+#include "kernels/cuda/device/sampled_tasks.cuh"
+#include "kernels/cuda/device/tma.cuh"
+#include "kernels/cuda/device/wgmma.cuh"
+
+namespace sparse_autotune {
+
+constexpr int kPieceBytes = 64 * kLineBytes;  // 64 lines by 64 terms
+
+// Rows of a strip, pieces of a consumer, stages of C's ring and of B's.
+template <int kStripRows, int kPiecesEach, int kDepthC, int kDepthB>
+struct SampledTile {
+  static constexpr int kRows = kStripRows, kUnits = kPiecesEach;
+  static constexpr int kStagesC = kDepthC, kStagesB = kDepthB;
+  static constexpr bool kTall = kRows == 128;
+  static constexpr int kPartsB = kTall ? 1 : kConsumers;  // stages of B's ring in a step
+  static constexpr int kPieces = kUnits * kPartsB;
+  static constexpr int kBytesC = kRows * kLineBytes, kBytesB = kUnits * kPieceBytes;
+  static constexpr int kReadersC = 4 * kConsumers;  // warps
+  static constexpr int kReadersB = 4 * kConsumers / kPartsB;
+  static constexpr int kTaskReaders = 2 + 4 * kConsumers;
+  static constexpr int kRingBytes = kStagesC * kBytesC + kStagesB * kBytesB;
+  static constexpr int kBarriers = 2 * kStagesC + (1 + kPartsB) * kStagesB;
+  static constexpr int kSharedBytes =
+      kTileAlignment + kRingBytes + SampledQueue<kTaskReaders>::kBytes + kBarriers * 8;
+  // A consumer's sums, and the tile of both.
+  static constexpr int kConsumerFloats = kUnits * kUnitFloats;
+  static constexpr int kTileFloats = kConsumers * kConsumerFloats;
+  static_assert(kRows == 64 || kRows == 128);
+  static_assert(kPieces <= kMaxPieces && kPieces <= kStagesC * (kTall ? 2 : 1));
+};
+
+template <typename Tile>
+struct SampledShared {
+  uint32_t c, b, queue, barriers;
+  char* queue_memory;
+
+  __device__ __forceinline__ explicit SampledShared(char* memory) {
+    const auto begin = static_cast<uint32_t>(__cvta_generic_to_shared(memory));
+    c = (begin + kTileAlignment - 1) & ~static_cast<uint32_t>(kTileAlignment - 1);
+    b = c + Tile::kStagesC * Tile::kBytesC;
+    queue = b + Tile::kStagesB * Tile::kBytesB;
+    barriers = queue + SampledQueue<Tile::kTaskReaders>::kBytes;
+    queue_memory = memory + (queue - begin);
+  }
+  __device__ __forceinline__ uint32_t c_strip(uint32_t i) const { return c + i * Tile::kBytesC; }
+  __device__ __forceinline__ uint32_t b_stage(uint32_t i) const { return b + i * Tile::kBytesB; }
+  __device__ __forceinline__ uint32_t c_full(uint32_t i) const { return barriers + i * 8; }
+  __device__ __forceinline__ uint32_t c_empty(uint32_t i) const {
+    return c_full(Tile::kStagesC + i);
+  }
+  __device__ __forceinline__ uint32_t b_empty(uint32_t i) const {
+    return c_full(2 * Tile::kStagesC + i);
+  }
+  // Each part has its own: see Shared in wgmma_pipeline.cuh.
+  __device__ __forceinline__ uint32_t b_full(uint32_t part, uint32_t turn) const {
+    return b_empty(Tile::kStagesB + part * Tile::kStagesB + turn);
+  }
+  __device__ __forceinline__ SampledQueue<Tile::kTaskReaders> task_queue() const {
+    return {queue_memory, queue};
+  }
+  __device__ __forceinline__ void init_barriers() const {
+    for (int i = 0; i < Tile::kStagesC; ++i) {
+      mbarrier_init(c_full(i), 1);
+      mbarrier_init(c_empty(i), Tile::kReadersC);
+    }
+    for (int i = 0; i < Tile::kStagesB; ++i) {
+      for (int part = 0; part < Tile::kPartsB; ++part) mbarrier_init(b_full(part, i), 1);
+      mbarrier_init(b_empty(i), Tile::kReadersB);
+    }
+    task_queue().init_barriers();
+    mbarrier_init_fence();
+  }
+};
+
+// A place in a ring some stages further on.
+template <int kStages>
+__device__ __forceinline__ RingPlace<kStages> further(RingPlace<kStages> at, int stages) {
+  at.stage += stages;
+  if (at.stage >= kStages) {
+    at.stage -= kStages;
+    at.parity ^= 1;
+  }
+  return at;
+}
+
+// 64 terms of 64 or 128 lines, as many as the map's box has. `kTerms`: terms are contiguous.
+template <bool kTerms>
+__device__ __forceinline__ void load_lines(uint32_t to, const CUtensorMap& map, uint32_t barrier,
+                                           int line, int term, int matrix) {
+  if constexpr (kTerms) {
+    tma_load(to, map, barrier, term, line, matrix);
+  } else {
+    tma_load(to, map, barrier, 0, term, line / 64, matrix);
+  }
+}
+
+// Calls f(term, matrix) for each step of a task.
+template <typename F>
+__device__ __forceinline__ void for_steps(const SampledArguments& args, int first, int steps,
+                                          bool batched, F&& f) {
+  int matrix = first / args.matrix_steps, step = first - matrix * args.matrix_steps;
+  for (int left = steps; left > 0; --left) {
+    f(step * kStepK, batched ? matrix : 0);
+    if (++step == args.matrix_steps) {
+      step = 0;
+      ++matrix;
+    }
+  }
+}
+
+// One thread: keeps C's ring full.
+template <typename Tile, bool kTermsC>
+__device__ __forceinline__ void produce_c(const SampledArguments& args,
+                                          const SampledShared<Tile>& shared) {
+  auto queue = shared.task_queue();
+  RingPlace<Tile::kStagesC> at;
+  for (;; queue.at.advance()) {
+    mbarrier_wait(queue.full(), queue.at.parity);
+    const SampledTask& task = queue.tasks[queue.at.stage];
+    if (task.valid == 0) return;
+    int row[Tile::kPieces];
+#pragma unroll
+    for (int i = 0; i < Tile::kPieces; ++i) row[i] = task.row[i];
+    const int strips = task.strips, first = task.first, steps = task.steps;
+    mbarrier_arrive(queue.empty());
+    for_steps(args, first, steps, args.c_batched, [&](int term, int matrix) {
+#pragma unroll
+      for (int i = 0; i < Tile::kPieces; ++i) {
+        if (i >= strips) break;
+        const uint32_t full = shared.c_full(at.stage);
+        mbarrier_wait(shared.c_empty(at.stage), at.parity ^ 1);
+        mbarrier_arrive_expect(full, Tile::kBytesC);
+        load_lines<kTermsC>(shared.c_strip(at.stage), args.c, full, row[i], term, matrix);
+        at.advance();
+      }
+    });
+  }
+}
+
+// One thread: keeps B's ring full.
+template <typename Tile, bool kTermsB>
+__device__ __forceinline__ void produce_b(const SampledArguments& args,
+                                          const SampledShared<Tile>& shared) {
+  auto queue = shared.task_queue();
+  RingPlace<Tile::kStagesB> at, turn;
+  const bool wide = args.wide_boxes;
+  for (;; queue.at.advance()) {
+    mbarrier_wait(queue.full(), queue.at.parity);
+    const SampledTask& task = queue.tasks[queue.at.stage];
+    if (task.valid == 0) return;
+    const int each = task.each, pieces = task.pieces, first = task.first, steps = task.steps;
+    int column[Tile::kPieces];
+#pragma unroll
+    for (int i = 0; i < Tile::kPieces; ++i) {
+      column[i] = task.column[i / Tile::kUnits * each + i % Tile::kUnits];
+    }
+    mbarrier_arrive(queue.empty());
+    for_steps(args, first, steps, args.b_batched, [&](int term, int matrix) {
+#pragma unroll
+      for (int part = 0; part < Tile::kPartsB; ++part) {
+        const uint32_t full = shared.b_full(part, turn.stage);
+        const int present = min(max(pieces - part * each, 0), each);
+        mbarrier_wait(shared.b_empty(at.stage), at.parity ^ 1);
+        mbarrier_arrive_expect(full, present * kPieceBytes);
+#pragma unroll
+        for (int i = 0; i < Tile::kUnits; ++i) {
+          if (i >= present) break;
+          if (i % 2 != 0 && wide) continue;
+          load_lines<kTermsB>(shared.b_stage(at.stage) + i * kPieceBytes, args.b, full,
+                              column[part * Tile::kUnits + i], term, matrix);
+        }
+        at.advance();
+      }
+      turn.advance();
+    });
+  }
+}
+
+// Where a consumer stands in both rings.
+template <typename Tile>
+struct SampledPlace {
+  RingPlace<Tile::kStagesC> c;
+  RingPlace<Tile::kStagesB> turn;
+};
+
+// A task as one consumer sees it.
+template <typename Tile>
+struct ConsumerTask {
+  int consumer, steps, strips, present;  // present: of its pieces
+  int part, rest;
+  int strip[Tile::kUnits];
+  const int64_t* place;  // in shared memory
+};
+
+// All steps of a task by a warpgroup that has kUsed pieces, of up to kGroups strips: equally many
+// in each group that one instruction multiplies.
+template <typename T, typename Tile, bool kTermsC, bool kTermsB, int kUsed, int kGroups>
+__device__ __forceinline__ void multiply_task(const SampledShared<Tile>& shared,
+                                              const ConsumerTask<Tile>& task,
+                                              SampledPlace<Tile>& at, float (&sum)[kUsed * 32]) {
+  constexpr int kEach = kUsed / kGroups, kWidth = kEach * 64;
+  constexpr uint64_t kStepC = kTermsC ? wgmma::kContiguousStep : wgmma::kMContiguousStep;
+  constexpr uint64_t kStepB = kTermsB ? wgmma::kContiguousStep : wgmma::kNContiguousStep;
+  const int lane = threadIdx.x % 32;
+  const uint32_t own = Tile::kTall ? task.consumer * kPieceBytes : 0;
+  const uint32_t part = Tile::kTall ? 0 : task.consumer;
+  const auto stage_of = [&](uint32_t turn) {
+    const uint32_t i = turn * Tile::kPartsB + part;
+    return i < Tile::kStagesB ? i : i - Tile::kStagesB;
+  };
+  const auto release = [&](const SampledPlace<Tile>& done) {
+    if (lane < task.strips) {
+      // Of a strip that only the other consumer uses: nobody may be two phases ahead.
+      const auto strip = further(done.c, lane);
+      mbarrier_wait(shared.c_full(strip.stage), strip.parity);
+      mbarrier_arrive(shared.c_empty(strip.stage));
+    }
+    if (lane == 0) mbarrier_arrive(shared.b_empty(stage_of(done.turn.stage)));
+  };
+  // Stages are given back a step later, while the next is multiplied, if there are any for the
+  // next.
+  const bool later = 2 * task.strips <= Tile::kStagesC;
+  SampledPlace<Tile> last = at;
+  for (int step = 0; step < task.steps; ++step) {
+    uint64_t c[kGroups];
+#pragma unroll
+    for (int i = 0; i < kGroups; ++i) {
+      const auto strip = further(at.c, task.strip[i * kEach]);
+      mbarrier_wait(shared.c_full(strip.stage), strip.parity);
+      const uint32_t tile = shared.c_strip(strip.stage) + own;
+      c[i] = kTermsC ? wgmma::k_contiguous(tile) : wgmma::m_contiguous(tile);
+    }
+    mbarrier_wait(shared.b_full(part, at.turn.stage), at.turn.parity);
+    const uint32_t tile = shared.b_stage(stage_of(at.turn.stage));
+    const uint64_t b = kTermsB ? wgmma::k_contiguous(tile) : wgmma::n_contiguous<kPieceBytes>(tile);
+    wgmma::fence();
+#pragma unroll
+    for (int i = 0; i < kGroups; ++i) {
+      auto& group = reinterpret_cast<float(&)[kWidth / 2]>(sum[i * kWidth / 2]);
+#pragma unroll
+      for (int q = 0; q < kStepK / 16; ++q) {
+        wgmma::multiply<T, kWidth, !kTermsB, !kTermsC>(
+            group, c[i] + q * kStepC, b + i * (kEach * kPieceBytes / 16) + q * kStepB, 1);
+      }
+    }
+    wgmma::commit();
+    if (later) {
+      wgmma::wait<1>();
+      if (step > 0) release(last);
+    } else {
+      wgmma::wait<0>();
+      release(at);
+    }
+    last = at;
+    at.c = further(at.c, task.strips);
+    at.turn.advance();
+  }
+  wgmma::wait<0>();
+  wgmma::pin(sum);
+  if (later) release(last);
+}
+
+// Four words of each of a quad's lanes change places: lane t gets the quad's words t, in order.
+__device__ __forceinline__ uint4 transpose_in_quad(uint32_t w0, uint32_t w1, uint32_t w2,
+                                                   uint32_t w3) {
+  const bool odd = threadIdx.x % 2 != 0, high = threadIdx.x / 2 % 2 != 0;
+  const uint32_t a = __shfl_xor_sync(~0u, odd ? w0 : w1, 1);
+  const uint32_t b = __shfl_xor_sync(~0u, odd ? w2 : w3, 1);
+  const uint32_t z0 = odd ? a : w0, z1 = odd ? w1 : a, z2 = odd ? b : w2, z3 = odd ? w3 : b;
+  const uint32_t c = __shfl_xor_sync(~0u, high ? z0 : z2, 2);
+  const uint32_t d = __shfl_xor_sync(~0u, high ? z1 : z3, 2);
+  return high ? make_uint4(c, d, z2, z3) : make_uint4(z0, z1, c, d);
+}
+
+// Writes a piece's 64 rows and columns; `place`: the first's. In runs of 64 bytes.
+template <typename T>
+__device__ __forceinline__ void store_piece(T* place, const float* sum, int block_k) {
+  const int lane = threadIdx.x % 32;
+  T* to =
+      place + (threadIdx.x / 32 % 4 * 16 + lane / 4) * static_cast<int64_t>(block_k) + lane % 4 * 8;
+#pragma unroll
+  for (int below = 0; below < 2; ++below) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const float* s = sum + half * 16 + below * 2;
+      const uint4 words = transpose_in_quad(pack<T>(s[0], s[1]), pack<T>(s[4], s[5]),
+                                            pack<T>(s[8], s[9]), pack<T>(s[12], s[13]));
+      *reinterpret_cast<uint4*>(to + below * 8 * static_cast<int64_t>(block_k) + half * 32) = words;
+    }
+  }
+}
+
+// By a warpgroup: whether any of its threads says yes.
+__device__ __forceinline__ bool warpgroup_any(bool yes, int barrier) {
+  uint32_t any;
+  asm volatile(
+      "{\n"
+      ".reg .pred in, out;\n"
+      "setp.ne.u32 in, %1, 0;\n"
+      "bar.red.or.pred out, %2, %3, in;\n"
+      "selp.u32 %0, 1, 0, out;\n"
+      "}\n"
+      : "=r"(any)
+      : "r"(static_cast<uint32_t>(yes)), "r"(barrier), "n"(kWarpgroup)
+      : "memory");
+  return any != 0;
+}
+
+template <typename Tile>
+__device__ __forceinline__ float* part_of(const SampledArguments& args,
+                                          const ConsumerTask<Tile>& task, int part) {
+  const int64_t tile = static_cast<int64_t>(part) * args.rest + task.rest;
+  return args.partials + tile * Tile::kTileFloats + task.consumer * Tile::kConsumerFloats;
+}
+
+// Leaves a part's sums in the workspace. True for whoever is the last of a task.
+template <typename Tile, int kCount>
+__device__ __forceinline__ bool leave_part(const SampledArguments& args,
+                                           const ConsumerTask<Tile>& task,
+                                           const float (&sum)[kCount]) {
+  const int barrier = 1 + task.consumer;
+  float* mine = part_of(args, task, task.part);
+#pragma unroll
+  for (int i = 0; i < kCount / 32; ++i) store_unit(mine + i * kUnitFloats, sum, i);
+  __threadfence();
+  warpgroup_sync(barrier);
+  bool is_last = false;
+  if (threadIdx.x % kWarpgroup == 0) {
+    unsigned* counter = args.counters + 2 * task.rest + task.consumer;
+    is_last = atomicInc(counter, args.parts - 1) == args.parts - 1;  // which is 0 again then
+  }
+  is_last = warpgroup_any(is_last, barrier);
+  __threadfence();
+  return is_last;
+}
+
+// A piece's sums over all parts, in their order.
+template <typename Tile>
+__device__ __forceinline__ void add_parts(const SampledArguments& args,
+                                          const ConsumerTask<Tile>& task, int piece,
+                                          float (&sum)[32]) {
+  constexpr int kAtOnce = 2;  // parts on their way
+  const int parts = static_cast<int>(args.parts);
+#pragma unroll
+  for (float& x : sum) x = 0;
+  for (int first = 0; first < parts; first += kAtOnce) {
+    float4 found[kAtOnce][8];
+#pragma unroll
+    for (int i = 0; i < kAtOnce; ++i) {
+      const int part = min(first + i, parts - 1);
+      load_unit(part_of(args, task, part) + piece * kUnitFloats, found[i]);
+    }
+#pragma unroll
+    for (int i = 0; i < kAtOnce; ++i) {
+      if (first + i >= parts) break;
+#pragma unroll
+      for (int j = 0; j < 8; ++j) {
+        sum[4 * j] += found[i][j].x;
+        sum[4 * j + 1] += found[i][j].y;
+        sum[4 * j + 2] += found[i][j].z;
+        sum[4 * j + 3] += found[i][j].w;
+      }
+    }
+  }
+}
+
+template <typename T, typename Tile>
+__device__ __forceinline__ T* values_of(const SampledArguments& args,
+                                        const ConsumerTask<Tile>& task) {
+  return static_cast<T*>(args.values) + (Tile::kTall ? task.consumer * 64 * args.block_k : 0);
+}
+
+// True where parts of the task's sums are left to be added up.
+template <typename T, typename Tile, bool kTermsC, bool kTermsB, int kUsed, int kGroups>
+__device__ __forceinline__ bool do_task(const SampledArguments& args,
+                                        const SampledShared<Tile>& shared,
+                                        const ConsumerTask<Tile>& task, SampledPlace<Tile>& at) {
+  // Without a value to begin with they would hold registers from the kernel's start, and so for
+  // each of its branches.
+  float sum[kUsed * 32] = {};
+  multiply_task<T, Tile, kTermsC, kTermsB, kUsed, kGroups>(shared, task, at, sum);
+  if (task.part >= 0) return leave_part(args, task, sum);
+  T* values = values_of<T>(args, task);
+#pragma unroll
+  for (int i = 0; i < kUsed; ++i) {
+    if (i < task.present) store_piece(values + task.place[i], sum + 32 * i, args.block_k);
+  }
+  return false;
+}
+
+// A warpgroup.
+template <typename T, typename Tile, bool kTermsC, bool kTermsB>
+__device__ __forceinline__ void consume(const SampledArguments& args,
+                                        const SampledShared<Tile>& shared, int consumer) {
+  constexpr int kUnits = Tile::kUnits;
+  static_assert(kUnits == 4);
+  auto queue = shared.task_queue();
+  SampledPlace<Tile> at;
+  for (;; queue.at.advance()) {
+    mbarrier_wait(queue.full(), queue.at.parity);
+    const SampledTask& found = queue.tasks[queue.at.stage];
+    if (found.valid == 0) return;
+    const int each = found.each, first = Tile::kTall ? 0 : consumer * each;
+    ConsumerTask<Tile> task{consumer,   found.steps, found.strips, min(found.pieces - first, each),
+                            found.part, found.rest};
+#pragma unroll
+    for (int i = 0; i < kUnits; ++i) task.strip[i] = found.strip[first + i];
+    task.place = found.place + first;
+
+    const int* strip = task.strip;
+    bool adds;
+    if (each < kUnits) {
+      adds = strip[0] == strip[1]
+                 ? do_task<T, Tile, kTermsC, kTermsB, 2, 1>(args, shared, task, at)
+                 : do_task<T, Tile, kTermsC, kTermsB, 2, 2>(args, shared, task, at);
+    } else if (strip[0] == strip[3]) {
+      adds = do_task<T, Tile, kTermsC, kTermsB, 4, 1>(args, shared, task, at);
+    } else if (strip[0] == strip[1] && strip[2] == strip[3]) {
+      adds = do_task<T, Tile, kTermsC, kTermsB, 4, 2>(args, shared, task, at);
+    } else {
+      adds = do_task<T, Tile, kTermsC, kTermsB, 4, 4>(args, shared, task, at);
+    }
+    if (adds) {
+      T* values = values_of<T>(args, task);
+#pragma unroll 1
+      for (int i = 0; i < task.present; ++i) {
+        float total[32];
+        add_parts(args, task, i, total);
+        store_piece(values + task.place[i], total, args.block_k);
+      }
+    }
+    __syncwarp();
+    if (threadIdx.x % 32 == 0) mbarrier_arrive(queue.empty());
+  }
+}
+
+}  // namespace sparse_autotune
