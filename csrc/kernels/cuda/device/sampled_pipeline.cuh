@@ -204,15 +204,41 @@ struct ConsumerTask {
   const int64_t* place;  // in shared memory
 };
 
-// All steps of a task by a warpgroup that has kUsed pieces, of up to kGroups strips: equally many
-// in each group that one instruction multiplies.
-template <typename T, typename Tile, bool kTermsC, bool kTermsB, int kUsed, int kGroups>
+// How the pieces of a consumer fall into groups of one strip each, one instruction a group.
+template <int... kSizes>
+struct Groups {
+  static constexpr int kCount = sizeof...(kSizes), kPieces = (kSizes + ...);
+  static constexpr int kSize[] = {kSizes...};
+  static constexpr int first(int group) {
+    int before = 0;
+    for (int i = 0; i < group; ++i) before += kSize[i];
+    return before;
+  }
+};
+
+template <typename T, typename Group, int kGroup, bool kTermsC, bool kTermsB, int kCount>
+__device__ __forceinline__ void multiply_groups(float (&sum)[kCount], const uint64_t* c,
+                                                uint64_t b) {
+  if constexpr (kGroup < Group::kCount) {
+    constexpr uint64_t kStepC = kTermsC ? wgmma::kContiguousStep : wgmma::kMContiguousStep;
+    constexpr uint64_t kStepB = kTermsB ? wgmma::kContiguousStep : wgmma::kNContiguousStep;
+    constexpr int kFirst = Group::first(kGroup), kWidth = Group::kSize[kGroup] * 64;
+    auto& group = reinterpret_cast<float(&)[kWidth / 2]>(sum[kFirst * 32]);
+#pragma unroll
+    for (int q = 0; q < kStepK / 16; ++q) {
+      wgmma::multiply<T, kWidth, !kTermsB, !kTermsC>(
+          group, c[kGroup] + q * kStepC, b + kFirst * (kPieceBytes / 16) + q * kStepB, 1);
+    }
+    multiply_groups<T, Group, kGroup + 1, kTermsC, kTermsB>(sum, c, b);
+  }
+}
+
+// All steps of a task by a warpgroup.
+template <typename T, typename Tile, bool kTermsC, bool kTermsB, typename Group>
 __device__ __forceinline__ void multiply_task(const SampledShared<Tile>& shared,
                                               const ConsumerTask<Tile>& task,
-                                              SampledPlace<Tile>& at, float (&sum)[kUsed * 32]) {
-  constexpr int kEach = kUsed / kGroups, kWidth = kEach * 64;
-  constexpr uint64_t kStepC = kTermsC ? wgmma::kContiguousStep : wgmma::kMContiguousStep;
-  constexpr uint64_t kStepB = kTermsB ? wgmma::kContiguousStep : wgmma::kNContiguousStep;
+                                              SampledPlace<Tile>& at,
+                                              float (&sum)[Group::kPieces * 32]) {
   const int lane = threadIdx.x % 32;
   const uint32_t own = Tile::kTall ? task.consumer * kPieceBytes : 0;
   const uint32_t part = Tile::kTall ? 0 : task.consumer;
@@ -234,10 +260,10 @@ __device__ __forceinline__ void multiply_task(const SampledShared<Tile>& shared,
   const bool later = 2 * task.strips <= Tile::kStagesC;
   SampledPlace<Tile> last = at;
   for (int step = 0; step < task.steps; ++step) {
-    uint64_t c[kGroups];
+    uint64_t c[Group::kCount];
 #pragma unroll
-    for (int i = 0; i < kGroups; ++i) {
-      const auto strip = further(at.c, task.strip[i * kEach]);
+    for (int i = 0; i < Group::kCount; ++i) {
+      const auto strip = further(at.c, task.strip[Group::first(i)]);
       mbarrier_wait(shared.c_full(strip.stage), strip.parity);
       const uint32_t tile = shared.c_strip(strip.stage) + own;
       c[i] = kTermsC ? wgmma::k_contiguous(tile) : wgmma::m_contiguous(tile);
@@ -246,15 +272,7 @@ __device__ __forceinline__ void multiply_task(const SampledShared<Tile>& shared,
     const uint32_t tile = shared.b_stage(stage_of(at.turn.stage));
     const uint64_t b = kTermsB ? wgmma::k_contiguous(tile) : wgmma::n_contiguous<kPieceBytes>(tile);
     wgmma::fence();
-#pragma unroll
-    for (int i = 0; i < kGroups; ++i) {
-      auto& group = reinterpret_cast<float(&)[kWidth / 2]>(sum[i * kWidth / 2]);
-#pragma unroll
-      for (int q = 0; q < kStepK / 16; ++q) {
-        wgmma::multiply<T, kWidth, !kTermsB, !kTermsC>(
-            group, c[i] + q * kStepC, b + i * (kEach * kPieceBytes / 16) + q * kStepB, 1);
-      }
-    }
+    multiply_groups<T, Group, 0, kTermsC, kTermsB>(sum, c, b);
     wgmma::commit();
     if (later) {
       wgmma::wait<1>();
@@ -383,18 +401,18 @@ __device__ __forceinline__ T* values_of(const SampledArguments& args,
 }
 
 // True where parts of the task's sums are left to be added up.
-template <typename T, typename Tile, bool kTermsC, bool kTermsB, int kUsed, int kGroups>
+template <typename T, typename Tile, bool kTermsC, bool kTermsB, typename Group>
 __device__ __forceinline__ bool do_task(const SampledArguments& args,
                                         const SampledShared<Tile>& shared,
                                         const ConsumerTask<Tile>& task, SampledPlace<Tile>& at) {
   // Without a value to begin with they would hold registers from the kernel's start, and so for
   // each of its branches.
-  float sum[kUsed * 32] = {};
-  multiply_task<T, Tile, kTermsC, kTermsB, kUsed, kGroups>(shared, task, at, sum);
+  float sum[Group::kPieces * 32] = {};
+  multiply_task<T, Tile, kTermsC, kTermsB, Group>(shared, task, at, sum);
   if (task.part >= 0) return leave_part(args, task, sum);
   T* values = values_of<T>(args, task);
 #pragma unroll
-  for (int i = 0; i < kUsed; ++i) {
+  for (int i = 0; i < Group::kPieces; ++i) {
     if (i < task.present) store_piece(values + task.place[i], sum + 32 * i, args.block_k);
   }
   return false;
@@ -420,17 +438,22 @@ __device__ __forceinline__ void consume(const SampledArguments& args,
     task.place = found.place + first;
 
     const int* strip = task.strip;
-    bool adds;
+    bool adds = false;
+    const auto run = [&]<int... kSizes>(Groups<kSizes...>) {
+      return do_task<T, Tile, kTermsC, kTermsB, Groups<kSizes...>>(args, shared, task, at);
+    };
     if (each < kUnits) {
-      adds = strip[0] == strip[1]
-                 ? do_task<T, Tile, kTermsC, kTermsB, 2, 1>(args, shared, task, at)
-                 : do_task<T, Tile, kTermsC, kTermsB, 2, 2>(args, shared, task, at);
+      adds = strip[0] == strip[1] ? run(Groups<2>{}) : run(Groups<1, 1>{});
     } else if (strip[0] == strip[3]) {
-      adds = do_task<T, Tile, kTermsC, kTermsB, 4, 1>(args, shared, task, at);
+      adds = run(Groups<4>{});
     } else if (strip[0] == strip[1] && strip[2] == strip[3]) {
-      adds = do_task<T, Tile, kTermsC, kTermsB, 4, 2>(args, shared, task, at);
+      adds = run(Groups<2, 2>{});
+    } else if (!Tile::kTall && strip[0] == strip[2]) {
+      if constexpr (!Tile::kTall) adds = run(Groups<3, 1>{});
+    } else if (!Tile::kTall && strip[1] == strip[3]) {
+      if constexpr (!Tile::kTall) adds = run(Groups<1, 3>{});
     } else {
-      adds = do_task<T, Tile, kTermsC, kTermsB, 4, 4>(args, shared, task, at);
+      adds = run(Groups<1, 1, 1, 1>{});
     }
     if (adds) {
       T* values = values_of<T>(args, task);

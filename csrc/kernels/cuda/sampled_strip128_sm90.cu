@@ -1,0 +1,8 @@
+// The kernels of sampled_sm90 for strips of 128 rows.
+#include "kernels/cuda/sampled_launch.cuh"
+
+namespace sparse_autotune {
+
+SampledShape strip128_shape() { return sampled_shape<Strip128>({{0.70, 0.46}, {0.58, 0.36}, 3.0}); }
+
+}  // namespace sparse_autotune
