@@ -46,10 +46,11 @@ constinit KernelCode<SampledArguments> sampled_code{&sampled_kernel<T, Tile, kTe
                                                     true};
 
 // Microseconds, fitted to times on an H200: of a step where all multiprocessors are at work, and
-// where so few are that L2 is not what they wait for; of a task besides its steps. A task of half
-// as many pieces has a step of its own.
+// where so few are that L2 is not what they wait for; of a task besides its steps. Tasks of half as
+// many pieces, and tasks that never have two rows, have steps of their own.
+enum TaskKind { kAcrossRows, kHalf, kOfOneRow };
 struct SampledPace {
-  double busy_us[2], alone_us[2], task_us;  // steps: of a whole task, of a half
+  double busy_us[3], alone_us[3], task_us;
 };
 
 // A tile as the host sees it, with its kernels by DType and Layouts of C and B.

@@ -71,10 +71,11 @@ class SampledSm90 final : public Variant {
     return std::max(across_rows, parts_bytes(share(p, d, true)));
   }
 
-  // Where a task is two blocks.
-  int row_order(const Problem& p, const Device&) const override {
+  // Where a task is two blocks, and some rows have more.
+  int row_order(const Problem& p, const Device& d) const override {
     const bool pairs = shape_.rows == 128 && p.block_k / 64 * 2 == shape_.pieces;
-    return pairs && p.row_cuts.rows[kPairs] > 0 ? kPairs : kNoRowOrder;
+    if (!pairs || p.row_cuts.rows[kPairs] == 0) return kNoRowOrder;
+    return share(p, d, true).us < share(p, d, false).us ? kPairs : kNoRowOrder;
   }
 
   Status launch(const Problem& p, const Launch& l) const override {
@@ -143,8 +144,8 @@ class SampledSm90 final : public Variant {
   static constexpr int kPairs = 1;  // the order that cuts into parts of 2 blocks
   static constexpr int64_t kMaxWorkspace = int64_t{64} << 20;
   static constexpr int64_t kFewestSteps = 4;  // of a part
-  // Fitted: a launch; what leaving and adding up parts costs, of the two first and of any other.
-  static constexpr double kStartUs = 3.0, kPartsUs = 6.0, kPartUs = 1.0;
+  // Fitted: a launch; adding parts up, and for each byte of theirs.
+  static constexpr double kStartUs = 2.5, kAddUs = 5.0, kAddGbps = 3500;
 
   int64_t pieces(const Problem& p) const {
     return p.nnzb * (p.block_m / shape_.rows) * (p.block_k / 64);
@@ -161,26 +162,27 @@ class SampledSm90 final : public Variant {
     return share.parts > 1 ? share.rest * share.parts * shape_.tile_bytes : 0;
   }
 
-  double step_us(int64_t busy, bool halved, const Device& d) const {
+  double step_us(int64_t busy, TaskKind kind, const Device& d) const {
     const double share = static_cast<double>(busy) / std::max(d.multiprocessors, 1);
     const SampledPace& pace = shape_.pace;
-    return std::max(pace.alone_us[halved], pace.busy_us[halved] * std::min(share, 1.0));
+    return std::max(pace.alone_us[kind], pace.busy_us[kind] * std::min(share, 1.0));
   }
 
   // Of so many tasks in turn by so many thread blocks, the last round's by as many as it has.
-  double rounds_us(int64_t tasks, int64_t places, int64_t steps, bool halved,
+  double rounds_us(int64_t tasks, int64_t places, int64_t steps, TaskKind kind,
                    const Device& d) const {
     if (tasks <= 0) return 0;
     const auto round_us = [&](int64_t busy) {
-      return static_cast<double>(steps) * step_us(busy, halved, d) + shape_.pace.task_us;
+      return static_cast<double>(steps) * step_us(busy, kind, d) + shape_.pace.task_us;
     };
     const int64_t rounds = ceil_div(tasks, places);
     return static_cast<double>(rounds - 1) * round_us(places) +
            round_us(tasks - (rounds - 1) * places);
   }
 
-  static double adding_us(int64_t parts) {
-    return parts > 1 ? kPartsUs + kPartUs * static_cast<double>(parts - 2) : 0;
+  double adding_us(const Share& s, bool half) const {
+    if (s.parts == 1) return 0;
+    return kAddUs + static_cast<double>(parts_bytes(s)) / (half ? 2 : 1) / (kAddGbps * 1e3);
   }
 
   bool can_add(const Share& s) const {
@@ -194,16 +196,18 @@ class SampledSm90 final : public Variant {
 
   Share share_across_rows(const Problem& p, const Device& d) const {
     const int64_t all = tasks(p), places = std::max(d.multiprocessors, 1), length = steps(p);
-    Share best{all, 0, false, 1, places, kStartUs + rounds_us(all, places, length, false, d)};
+    Share best{all, 0, false, 1, places, kStartUs + rounds_us(all, places, length, kAcrossRows, d)};
     const int64_t full = all / places * places;
-    const double full_us = kStartUs + rounds_us(full, places, length, false, d);
+    const double full_us = kStartUs + rounds_us(full, places, length, kAcrossRows, d);
     const int64_t left = pieces(p) - full * shape_.pieces;
     for (bool halved : {false, true}) {
       const int64_t rest = ceil_div(left, shape_.pieces / (halved ? 2 : 1));
       for (int64_t parts : {1, 2, 3, 4, 6, 8, 12, 16}) {
         if (rest == 0 || (parts == 1 && !halved) || parts * kFewestSteps > length) continue;
-        Share s{full, rest, halved, parts, places, full_us + adding_us(parts)};
-        s.us += rounds_us(rest * parts, places, ceil_div(length, parts), halved, d);
+        Share s{full, rest, halved, parts, places, full_us};
+        s.us += rounds_us(rest * parts, places, ceil_div(length, parts),
+                          halved ? kHalf : kAcrossRows, d) +
+                adding_us(s, halved);
         if ((parts == 1 || can_add(s)) && s.us < best.us) best = s;
       }
     }
@@ -218,24 +222,25 @@ class SampledSm90 final : public Variant {
     const int64_t all = entries * strips;
     const int64_t pairs = std::max<int64_t>(p.nnzb - entries, 0) * strips, singles = all - pairs;
     const int64_t last = pairs % places, idle = last == 0 ? places : places - last;
-    const double pairs_us = kStartUs + rounds_us(pairs, places, length, false, d);
+    const double pairs_us = kStartUs + rounds_us(pairs, places, length, kOfOneRow, d);
     // Single blocks where the last round of pairs leaves room, or in rounds behind.
-    const double behind_us = rounds_us(singles - (last == 0 ? 0 : idle), places, length, true, d);
+    const double behind_us = rounds_us(singles - (last == 0 ? 0 : idle), places, length, kHalf, d);
     Share best{all, 0, false, 1, places, pairs_us + behind_us};
     // The last round's pairs in halves, with the single blocks.
     const int64_t full = pairs - last;
-    const double full_us = kStartUs + rounds_us(full, places, length, false, d);
-    const double halves_us = rounds_us(2 * last + singles, places, length, true, d);
+    const double full_us = kStartUs + rounds_us(full, places, length, kOfOneRow, d);
+    const double halves_us = rounds_us(2 * last + singles, places, length, kHalf, d);
     const Share halves{full, all - full, true, 1, places, full_us + halves_us};
     if (halves.us < best.us) best = halves;
     // Single blocks in parts, by those who have no pair in the last round.
     const double others_us = last == 0 ? pairs_us : full_us;
     for (int64_t parts : {2, 3, 4}) {
       if (singles == 0 || parts * kFewestSteps > length) continue;
-      Share s{pairs, singles, false, parts, idle, others_us + adding_us(parts)};
+      Share s{pairs, singles, false, parts, idle, others_us};
+      s.us += adding_us(s, true);
       const int64_t rounds = ceil_div(singles * parts, idle);
       s.us += static_cast<double>(rounds) *
-              (static_cast<double>(ceil_div(length, parts)) * step_us(places, true, d) +
+              (static_cast<double>(ceil_div(length, parts)) * shape_.pace.alone_us[kHalf] +
                shape_.pace.task_us);
       s.us = std::max(s.us, pairs_us);
       if (can_add(s) && s.us < best.us) best = s;

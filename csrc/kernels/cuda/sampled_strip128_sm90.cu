@@ -3,6 +3,8 @@
 
 namespace sparse_autotune {
 
-SampledShape strip128_shape() { return sampled_shape<Strip128>({{0.70, 0.46}, {0.58, 0.36}, 3.0}); }
+SampledShape strip128_shape() {
+  return sampled_shape<Strip128>({{0.77, 0.46, 0.70}, {0.75, 0.40, 0.62}, 2.0});
+}
 
 }  // namespace sparse_autotune

@@ -3,6 +3,8 @@
 
 namespace sparse_autotune {
 
-SampledShape strip64_shape() { return sampled_shape<Strip64>({{1.00, 0.66}, {0.60, 0.45}, 3.0}); }
+SampledShape strip64_shape() {
+  return sampled_shape<Strip64>({{1.05, 0.64, 1.05}, {0.94, 0.55, 0.94}, 2.0});
+}
 
 }  // namespace sparse_autotune

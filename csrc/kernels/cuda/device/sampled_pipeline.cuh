@@ -8,6 +8,8 @@
 // rows high, of the first or second half of the pieces where they are 64.
 #pragma once
 
+#include <type_traits>
+
 #include "kernels/cuda/device/deferred_store.cuh"
 #include "kernels/cuda/device/partial_sums.cuh"
 #include "kernels/cuda/device/sampled_tasks.cuh"
@@ -29,7 +31,8 @@ struct SampledTile {
   static constexpr int kBytesC = kRows * kLineBytes, kBytesB = kUnits * kPieceBytes;
   static constexpr int kReadersC = 4 * kConsumers;  // warps
   static constexpr int kReadersB = 4 * kConsumers / kPartsB;
-  static constexpr int kTaskReaders = 2 + 4 * kConsumers;
+  // Threads: compute-sanitizer follows no __syncwarp to the arrival of another lane.
+  static constexpr int kTaskReaders = 2 + kConsumers * kWarpgroup;
   static constexpr int kRingBytes = kStagesC * kBytesC + kStagesB * kBytesB;
   static constexpr int kBarriers = 2 * kStagesC + (1 + kPartsB) * kStagesB;
   static constexpr int kSharedBytes =
@@ -207,30 +210,17 @@ struct ConsumerTask {
 // How the pieces of a consumer fall into groups of one strip each, one instruction a group.
 template <int... kSizes>
 struct Groups {
-  static constexpr int kCount = sizeof...(kSizes), kPieces = (kSizes + ...);
-  static constexpr int kSize[] = {kSizes...};
-  static constexpr int first(int group) {
-    int before = 0;
-    for (int i = 0; i < group; ++i) before += kSize[i];
-    return before;
-  }
+  static constexpr int kCount = sizeof...(kSizes), kPieces = (kSizes + ... + 0);
 };
 
-template <typename T, typename Group, int kGroup, bool kTermsC, bool kTermsB, int kCount>
-__device__ __forceinline__ void multiply_groups(float (&sum)[kCount], const uint64_t* c,
-                                                uint64_t b) {
-  if constexpr (kGroup < Group::kCount) {
-    constexpr uint64_t kStepC = kTermsC ? wgmma::kContiguousStep : wgmma::kMContiguousStep;
-    constexpr uint64_t kStepB = kTermsB ? wgmma::kContiguousStep : wgmma::kNContiguousStep;
-    constexpr int kFirst = Group::first(kGroup), kWidth = Group::kSize[kGroup] * 64;
-    auto& group = reinterpret_cast<float(&)[kWidth / 2]>(sum[kFirst * 32]);
-#pragma unroll
-    for (int q = 0; q < kStepK / 16; ++q) {
-      wgmma::multiply<T, kWidth, !kTermsB, !kTermsC>(
-          group, c[kGroup] + q * kStepC, b + kFirst * (kPieceBytes / 16) + q * kStepB, 1);
-    }
-    multiply_groups<T, Group, kGroup + 1, kTermsC, kTermsB>(sum, c, b);
-  }
+// Calls f(group, its first piece, its pieces) with each group, as types.
+template <int kGroup = 0, int kFirst = 0, typename F>
+__device__ __forceinline__ void for_groups(Groups<>, F&&) {}
+template <int kGroup = 0, int kFirst = 0, int kSize, int... kOthers, typename F>
+__device__ __forceinline__ void for_groups(Groups<kSize, kOthers...>, F&& f) {
+  f(std::integral_constant<int, kGroup>{}, std::integral_constant<int, kFirst>{},
+    std::integral_constant<int, kSize>{});
+  for_groups<kGroup + 1, kFirst + kSize>(Groups<kOthers...>{}, f);
 }
 
 // All steps of a task by a warpgroup.
@@ -261,18 +251,27 @@ __device__ __forceinline__ void multiply_task(const SampledShared<Tile>& shared,
   SampledPlace<Tile> last = at;
   for (int step = 0; step < task.steps; ++step) {
     uint64_t c[Group::kCount];
-#pragma unroll
-    for (int i = 0; i < Group::kCount; ++i) {
-      const auto strip = further(at.c, task.strip[Group::first(i)]);
+    for_groups(Group{}, [&](auto group, auto first, auto) {
+      const auto strip = further(at.c, task.strip[first]);
       mbarrier_wait(shared.c_full(strip.stage), strip.parity);
       const uint32_t tile = shared.c_strip(strip.stage) + own;
-      c[i] = kTermsC ? wgmma::k_contiguous(tile) : wgmma::m_contiguous(tile);
-    }
+      c[group] = kTermsC ? wgmma::k_contiguous(tile) : wgmma::m_contiguous(tile);
+    });
     mbarrier_wait(shared.b_full(part, at.turn.stage), at.turn.parity);
     const uint32_t tile = shared.b_stage(stage_of(at.turn.stage));
     const uint64_t b = kTermsB ? wgmma::k_contiguous(tile) : wgmma::n_contiguous<kPieceBytes>(tile);
     wgmma::fence();
-    multiply_groups<T, Group, 0, kTermsC, kTermsB>(sum, c, b);
+    for_groups(Group{}, [&](auto group, auto first, auto size) {
+      constexpr uint64_t kStepC = kTermsC ? wgmma::kContiguousStep : wgmma::kMContiguousStep;
+      constexpr uint64_t kStepB = kTermsB ? wgmma::kContiguousStep : wgmma::kNContiguousStep;
+      constexpr int kFirst = decltype(first)::value, kWidth = decltype(size)::value * 64;
+      auto& sums = reinterpret_cast<float(&)[kWidth / 2]>(sum[kFirst * 32]);
+#pragma unroll
+      for (int q = 0; q < kStepK / 16; ++q) {
+        wgmma::multiply<T, kWidth, !kTermsB, !kTermsC>(
+            sums, c[group] + q * kStepC, b + kFirst * (kPieceBytes / 16) + q * kStepB, 1);
+      }
+    });
     wgmma::commit();
     if (later) {
       wgmma::wait<1>();
@@ -464,8 +463,7 @@ __device__ __forceinline__ void consume(const SampledArguments& args,
         store_piece(values + task.place[i], total, args.block_k);
       }
     }
-    __syncwarp();
-    if (threadIdx.x % 32 == 0) mbarrier_arrive(queue.empty());
+    mbarrier_arrive(queue.empty());
   }
 }
 
