@@ -4,7 +4,7 @@ import dataclasses
 
 import torch
 
-DENSE_LEFT = ("linear", "right")
+DENSE_LEFT = ("linear", "right", "right_transposed")
 STORED_TRANSPOSED = ("transposed", "right")
 
 
@@ -12,7 +12,8 @@ STORED_TRANSPOSED = ("transposed", "right")
 class Problem:
     """One product A @ B. For `linear` and `right`, b is x = B^T and n its number of rows.
 
-    For `transposed` (S^T @ b) and `right` (x @ S) the matrix S that is stored is A^T.
+    For `transposed` (S^T @ b) and `right` (x @ S) the matrix S that is stored is A^T;
+    `right_transposed` is x @ S^T, with A itself stored.
     """
 
     name: str
@@ -159,6 +160,35 @@ def _large_blocks():
     yield Problem("long_rows-block_64", 128, 4480, 136, (64, 64), BF16, density=0.8)
 
 
+def _small_blocks():
+    """Blocks of which several rows share what is loaded of b: more rows than a group has, the last
+    group not full; more columns than are looked at once."""
+    products = (
+        (136, "row", "row", "matmul"), (264, "row", "column", "matmul"),
+        (72, "column", "row", "matmul"), (300, "row", "row", "linear"),
+        (200, "row", "row", "transposed"), (128, "column", "column", "transposed"),
+        (100, "row", "row", "right"),
+    )  # fmt: skip
+    for i, block in enumerate(((16, 16), (32, 32), (16, 32), (32, 16))):
+        for j, (n, b_layout, out_layout, op) in enumerate(products):
+            yield Problem(
+                f"small_{block[0]}x{block[1]}-{op}-{n}-{b_layout}-{out_layout}",
+                m=block[0] * 19,
+                k=block[1] * 45,
+                n=n,
+                block=block,
+                dtype=(BF16, HALF)[(i + j) % 2],
+                index_dtype=(torch.int64, torch.int32)[j % 2],
+                pattern=("uniform", "skewed", "empty_rows", "one_dense_row", "full")[(i + j) % 5],
+                b_layout=b_layout,
+                out_layout=out_layout,
+                bias=j % 3 == 1,
+                activation=(None, "gelu", None, "relu")[(i + 2 * j) % 4],
+                op=op,
+            )
+    yield Problem("small-batch", 304, 720, 136, (16, 16), BF16, batch=(3,), pattern="skewed")
+
+
 def _long_rows():
     """Rows that are worth cutting into parts: much longer than others, or few."""
     products = (
@@ -185,6 +215,49 @@ def _long_rows():
             )
     yield Problem("long_rows-batch", 640, 1408, 264, (128, 128), BF16, batch=(3,),
                   pattern="skewed")  # fmt: skip
+
+
+def _few_columns():
+    """Up to 128 columns in every form of operand, with rows that many warps share out."""
+    blocks = (
+        (16, 16), (32, 32), (64, 64), (128, 128), (16, 48), (48, 16), (8, 8), (64, 16), (24, 40),
+        (80, 64),
+    )  # fmt: skip
+    forms = (
+        ("linear", "row", "row"), ("matmul", "row", "row"), ("matmul", "column", "column"),
+        ("transposed", "row", "row"), ("right", "row", "row"), ("matmul", "padded", "offset"),
+        ("linear", "offset", "row"),
+    )  # fmt: skip
+    for i, block in enumerate(blocks):
+        for j, n in enumerate((1, 2, 3, 5, 8, 12, 16, 17, 32, 64, 100, 128)):
+            if (i + j) % 2:
+                continue
+            op, b_layout, out_layout = forms[(i + j // 2) % len(forms)]
+            pattern = ("skewed", "uniform", "empty_rows", "one_dense_row")[(i + j // 2) % 4]
+            yield Problem(
+                f"few_{block[0]}x{block[1]}-{op}-{n}-{b_layout}-{out_layout}-{pattern}",
+                m=block[0] * 5,
+                k=block[1] * (9 + 4 * j),
+                n=n,
+                block=block,
+                dtype=(BF16, HALF)[i % 2],
+                index_dtype=(torch.int32, torch.int64)[j // 2 % 2],
+                pattern=pattern,
+                b_layout=b_layout,
+                out_layout=out_layout,
+                bias=j % 3 == 1,
+                activation=(None, "gelu", None, "relu", "silu")[(i + 2 * j) % 5],
+                op=op,
+            )
+    # Few rows, much longer than what is on its way at one time.
+    for op in ("linear", "matmul", "transposed", "right"):
+        for n in (1, 16, 40, 128):
+            block = 64 if n > 16 else 16
+            yield Problem(f"few_long_rows-{op}-{n}", block * 2, block * 150, n, (block, block),
+                          BF16, density=0.7, op=op, bias=True)  # fmt: skip
+    for op in ("linear", "matmul"):
+        yield Problem(f"few-batch-{op}", 128, 512, 16, (32, 32), BF16, batch=(3,), op=op,
+                      bias=True)  # fmt: skip
 
 
 def _batches():
@@ -363,7 +436,9 @@ CASES = tuple(
         _patterns,
         _layouts,
         _large_blocks,
+        _small_blocks,
         _long_rows,
+        _few_columns,
         _batches,
         _epilogues,
         _linears,

@@ -14,7 +14,7 @@ import math
 
 import numpy as np
 import torch
-from problems import BF16, FP32, FP64, HALF, Problem
+from problems import BF16, DENSE_LEFT, FP32, FP64, HALF, STORED_TRANSPOSED, Problem
 from reference import PoisonedOut, error_bound, pattern_mask, strided
 
 import sparse_autotune
@@ -39,6 +39,10 @@ class RandomProblem(Problem):
 
 class NotLegalError(Exception):
     """A forced variant does not write such an `out`, and said so."""
+
+
+_OPS = ("matmul", "linear", "transposed", "right", "right_transposed")
+_CHANCES = (0.4, 0.2, 0.14, 0.14, 0.12)
 
 
 def _log_uniform(rng: np.random.Generator, most: int) -> int:
@@ -84,7 +88,7 @@ def draw(seed: int, index: int) -> RandomProblem:
     m, k = (
         side * _log_uniform(rng, min(LARGEST // side, _MOST_BLOCKS)) for side in block
     )  # fmt: skip
-    n, op = _columns(rng), "linear" if rng.random() < 0.3 else "matmul"
+    n, op = _columns(rng), _OPS[rng.choice(len(_OPS), p=_CHANCES)]
     batch = (((2,), (3,), (2, 3), (1, 2, 2))[rng.integers(4)]) if rng.random() < 0.15 else ()
     if n is None:
         batch = ()
@@ -163,13 +167,17 @@ class Case:
 
     def _make_operands(self, mask: np.ndarray, generator: torch.Generator) -> None:
         p, device = self.problem, self.device
-        (rows, cols), (block_m, block_k) = mask.shape, p.block
+        # Of the matrix as it is stored, S; `mask` is of A.
+        turned = p.op in STORED_TRANSPOSED
+        of_s, (block_m, block_k) = (mask.T, p.block[::-1]) if turned else (mask, p.block)
+        rows, cols = of_s.shape
+        shape = (p.k, p.m) if turned else (p.m, p.k)
 
         def draw_values(*shape: int) -> torch.Tensor:
             return torch.randn(shape, generator=generator, device=device, dtype=p.dtype)
 
-        stored = np.flatnonzero(mask)
-        per_row = mask.sum(1)
+        stored = np.flatnonzero(of_s)
+        per_row = of_s.sum(1)
         values = draw_values(len(stored), block_m, block_k)
         b = draw_values(*p.batch, p.k, 1 if p.n is None else p.n)
         if p.b_layout == "expanded":
@@ -178,26 +186,28 @@ class Case:
 
         dense = torch.zeros((rows * cols, block_m, block_k), device=device, dtype=torch.float64)
         dense[torch.from_numpy(stored).to(device)] = values.double()
-        dense = dense.view(rows, cols, block_m, block_k).transpose(1, 2).reshape(p.m, p.k)
-        self._make_reference(dense, b.double(), mask)
+        dense = dense.view(rows, cols, block_m, block_k).transpose(1, 2).reshape(shape)
+        self._make_reference(dense.T if turned else dense, b.double(), mask)
 
         if p.infinity is not None:
             b[..., p.infinity[0], p.infinity[1]] = math.inf
-        if p.op == "linear":
+        if p.op in DENSE_LEFT:
             b = b.mT
         b = strided(b, p.b_layout)
         if p.n is None:
-            b = b[0] if p.op == "linear" else b[:, 0]
+            b = b[0] if p.op in DENSE_LEFT else b[:, 0]
         self.b = b
         crow = torch.from_numpy(np.concatenate([[0], np.cumsum(per_row)]))
         crow = crow.to(device=device, dtype=p.index_dtype)
         col = torch.from_numpy(stored % cols).to(device=device, dtype=p.index_dtype)
         if p.native:
-            self.a = torch.sparse_bsr_tensor(crow, col, values, (p.m, p.k), check_invariants=False)
+            self.a = torch.sparse_bsr_tensor(crow, col, values, shape, check_invariants=False)
         else:
-            self.a = sparse_autotune.BsrTensor(crow, col, values, (p.m, p.k))
-            if p.frozen:
-                self.a.freeze()
+            self.a = sparse_autotune.BsrTensor(crow, col, values, shape)
+        if p.op in ("transposed", "right_transposed"):
+            self.a = self.a.t()
+        if p.frozen:
+            self.a.freeze()
 
     def _make_reference(self, dense: torch.Tensor, b: torch.Tensor, mask: np.ndarray) -> None:
         p, device = self.problem, self.device
@@ -222,7 +232,12 @@ class Case:
     def _shaped(self, x: torch.Tensor) -> torch.Tensor:
         """A (..., m, n) tensor as the operation returns it."""
         p = self.problem
-        return (x.mT if p.op == "linear" else x).reshape(p.result_shape)
+        return (x.mT if p.op in DENSE_LEFT else x).reshape(p.result_shape)
+
+    def _factors(self) -> tuple:
+        """The operands of `matmul`, in order; for `linear` the weight first."""
+        right = self.problem.op in ("right", "right_transposed")
+        return (self.b, self.a) if right else (self.a, self.b)
 
     @contextlib.contextmanager
     def _flags(self):
@@ -239,7 +254,7 @@ class Case:
         """The variants that may compute this product into a new tensor."""
         p = self.problem
         with self._flags():
-            why = legality(self.a, self.b, self.bias, p.activation, linear=p.op == "linear")
+            why = legality(*self._factors(), self.bias, p.activation, linear=p.op == "linear")
         return sorted(name for name, reason in why.items() if reason is None)
 
     def run(self, variant: str) -> tuple[torch.Tensor, torch.Tensor]:
@@ -260,7 +275,8 @@ class Case:
         out = PoisonedOut(self)
         try:
             with self._flags():
-                sparse_autotune.matmul(self.a, self.b, bias=self.bias, out=out.tensor, **epilogue)
+                factors = self._factors()
+                sparse_autotune.matmul(*factors, bias=self.bias, out=out.tensor, **epilogue)
         except (RuntimeError, ValueError) as error:
             if variant == "auto" or p.out_layout == "row" or "not legal" not in str(error):
                 raise

@@ -120,6 +120,26 @@ def _lengths():
                              dtype=dtype)  # fmt: skip
 
 
+def _multiples():
+    """Sums as long as a multiple of the block's side: cuSPARSE takes no others."""
+    layouts = [(x, y) for x in ("row", "column") for y in ("row", "column")]
+    for i, side in enumerate((2, 4, 8, 16, 32, 64, 128)):
+        for j, dtype in enumerate(DTYPES):
+            x_layout, y_layout = layouts[(i + j) % 4]
+            yield SampledProblem(
+                f"multiple_{side}-{_name(dtype)}",
+                m=side * 5,
+                k=side * 3,
+                n=side * (3, 8)[j % 2],
+                block=(side, side),
+                dtype=dtype,
+                index_dtype=(torch.int32, torch.int64)[(i // 2 + j) % 2],
+                batch=((), (2,))[i % 2],
+                x_layout=x_layout,
+                y_layout=y_layout,
+            )
+
+
 def _patterns():
     patterns = (
         "full", "first_block", "last_block", "empty_rows", "one_dense_row", "skewed",
@@ -233,7 +253,16 @@ def _tf32():
 SAMPLED_TF32_CASES = tuple(_tf32())
 SAMPLED_CASES = tuple(
     problem
-    for family in (_blocks, _lengths, _patterns, _large_blocks, _layouts, _batches, _native)
+    for family in (
+        _blocks,
+        _lengths,
+        _multiples,
+        _patterns,
+        _large_blocks,
+        _layouts,
+        _batches,
+        _native,
+    )  # fmt: skip
     for problem in family()
 )
 

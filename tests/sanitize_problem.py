@@ -34,7 +34,10 @@ from sparse_autotune.checks import legality
 TOOLS = ("memcheck", "racecheck", "initcheck", "synccheck")
 # All our kernels live in the namespace sparse_autotune, which their mangled names hold.
 OURS = "sparse_autotune"
-VENDOR_FAMILIES = {"cublas_dense", "cusparse_bsr", "cusparse_blocked_ell", "sampled_cublas_dense"}
+VENDOR_FAMILIES = {
+    *("cublas_dense", "cusparse_bsr", "cusparse_blocked_ell"),
+    *("sampled_cublas_dense", "sampled_cusparse"),
+}
 
 
 def _cases():

@@ -13,7 +13,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from sparse_autotune import ops
+from sparse_autotune import ops, random_bsr
 
 EXAMPLE = pathlib.Path(__file__).resolve().parent.parent / "examples" / "aoti"
 # What only calls the operators need not be optimised, and compiles in less time so.
@@ -129,6 +129,42 @@ def test_the_program_notices(example):
         assert done.returncode == 1 and "WRONG" in done.stdout, done.stdout + done.stderr
     done = run(example, library="libm.so.6")
     assert done.returncode == 2 and "schema for sparse_autotune::bsr_matmul" in done.stderr
+
+
+class TinyProducts(torch.nn.Module):
+    """x @ A @ B @ C, whose patterns Inductor writes into one memory in turn: few entries each."""
+
+    def __init__(self, device):
+        super().__init__()
+        self.matrices = [random_bsr(16, 16, 4, density=0.5, device=device) for _ in range(3)]
+        for i, a in enumerate(self.matrices):
+            for name, tensor in zip(("crow", "col", "values"), a._parts(), strict=False):
+                self.register_buffer(f"{name}_{i}", tensor.clone())
+
+    def forward(self, x):
+        for i in range(3):
+            parts = (getattr(self, f"{name}_{i}") for name in ("crow", "col", "values"))
+            x = torch.ops.sparse_autotune.bsr_matmul(*parts, 16, 16, x, sparse_right=True)
+        return x
+
+
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
+def test_tiny_patterns_are_told_apart(device, tmp_path):
+    """They change under one address and one version from product to product."""
+    model = TinyProducts(device)
+    x = torch.randn(5, 16, device=device)
+    expected = x.double()
+    for a in model.matrices:
+        assert len(a.crow_indices) <= 8 and len(a.col_indices) <= 8
+        expected = expected @ a.to_dense().double()
+    path = torch._inductor.aoti_compile_and_package(
+        torch.export.export(model, (x,)),
+        package_path=str(tmp_path / "tiny.pt2"),
+        inductor_configs={"aot_inductor.compile_wrapper_opt_level": "O0"},
+    )
+    package = torch._inductor.aoti_load_package(path)
+    for _ in range(3):
+        torch.testing.assert_close(package(x).double(), expected, rtol=1e-4, atol=1e-3)
 
 
 @pytest.mark.gpu

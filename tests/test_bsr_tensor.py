@@ -38,7 +38,7 @@ SMALL_DENSE = torch.tensor(
 def drops(monkeypatch):
     """Records what the library is told to forget, and still forgets it."""
     calls = []
-    for name in ("drop_plan", "drop_frozen"):
+    for name in ("disown_indices", "drop_frozen"):
         real = getattr(_tuner, name)
 
         def record(*pointers, name=name, real=real):
@@ -398,7 +398,7 @@ def test_tensors_replaced_through_data():
 
 def test_plan_goes_with_the_last_owner(drops):
     a = small()
-    plan = ("drop_plan", a.crow_indices.data_ptr(), a.col_indices.data_ptr())
+    plan = ("disown_indices", a.crow_indices.data_ptr(), a.col_indices.data_ptr())
     view, half = a.detach(), a.to(torch.bfloat16)
     del a
     gc.collect()

@@ -9,11 +9,22 @@ import sys
 
 import pytest
 import torch
+from functorch.compile import make_boxed_func
+from torch._dynamo.backends.common import aot_autograd
 from torch._dynamo.testing import CompileCounterWithBackend
 from torch._dynamo.utils import counters
 
 import sparse_autotune
-from sparse_autotune import BsrTensor, SparseLinear, linear, matmul, random_bsr, sampled_matmul
+from sparse_autotune import (
+    BsrTensor,
+    SparseLinear,
+    functional,
+    linear,
+    matmul,
+    precision,
+    random_bsr,
+    sampled_matmul,
+)
 
 OPS = torch.ops.sparse_autotune
 
@@ -121,6 +132,41 @@ def test_native_tensors_fall_back():
         close(torch.compile(function, backend="aot_eager")(native, x), expected)
 
 
+def test_matrices_made_in_a_graph():
+    """Of components, of another matrix, of a dense one: used, with gradients, and returned."""
+    a, x = random_bsr(24, 32, 4, density=0.5), torch.randn(24, 24)
+    weights = torch.randn(32, 32, requires_grad=True)
+    keep = torch.rand(8, 8) < 0.5
+
+    def made(crow, col, values, x, weights):
+        of_parts = BsrTensor(crow, col, values, (24, 32))
+        of_others = BsrTensor(of_parts.crow_indices.int(), of_parts.col_indices.int(),
+                              3 * of_parts.clone().values, of_parts.shape).t()  # fmt: skip
+        of_dense = BsrTensor.from_dense(weights, 4, keep=keep)
+        return matmul(of_dense, matmul(of_others, matmul(x, of_parts))), of_others
+
+    function, counter = compiled(made)
+    for _ in range(2):
+        values = torch.randn_like(a.values, requires_grad=True)
+        inputs = (a.crow_indices, a.col_indices, values)
+        got, returned = function(*inputs, x, weights)
+        dense = BsrTensor(*inputs, a.shape).to_dense()
+        mask = keep.repeat_interleave(4, 0).repeat_interleave(4, 1)
+        expected = (weights * mask) @ ((3 * dense).T @ (x @ dense))
+        close(got, expected)
+        upstream = torch.randn_like(got)
+        for ours, theirs in zip(
+            torch.autograd.grad(got, (values, weights), upstream, retain_graph=True),
+            torch.autograd.grad(expected, (values, weights), upstream),
+            strict=True,
+        ):
+            torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-2)
+        assert type(returned) is BsrTensor and returned.is_transposed
+        close(returned.to_dense(), 3 * dense.T)
+        close(returned @ x, 3 * dense.T @ x)
+    assert counter.frame_count == 1
+
+
 def test_frozen_matrices():
     a, x = random_bsr(16, 24, 4, density=0.5).freeze(), torch.randn(24, 5)
     function, _ = compiled(matmul)
@@ -148,6 +194,49 @@ def test_determinism_is_not_baked_in():
     finally:
         torch.use_deterministic_algorithms(False)
     assert asked == [False, True]
+
+
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
+def test_tf32_is_not_baked_in(device, monkeypatch):
+    """Whichever of torch's switches is turned between calls, forward and backward ask for it."""
+    if device == "cpu":  # where nothing is computed in TF32: as if the tensors were on a GPU
+        monkeypatch.setattr(functional, "allow_tf32", lambda values: precision._tf32())
+    asked = []
+
+    def noted(graph, inputs):
+        asks = [
+            node.kwargs.get("allow_tf32", False)
+            for node in graph.graph.nodes
+            if node.target in (OPS.bsr_matmul.default, OPS.bsr_sampled_matmul.default)
+        ]
+
+        def run(*arguments):
+            asked.extend(asks)
+            return graph.forward(*arguments)
+
+        return make_boxed_func(run)
+
+    layer = SparseLinear(24, 32, 4, 0.5, device=device)
+    function = torch.compile(layer, backend=aot_autograd(fw_compiler=noted), fullgraph=True)
+    x = torch.randn(5, 24, device=device, requires_grad=True)
+    switches = torch.backends.cuda.matmul
+    try:
+        for expected, turn in (
+            (False, lambda: setattr(switches, "allow_tf32", False)),
+            (True, lambda: setattr(switches, "allow_tf32", True)),
+            (False, lambda: torch.set_float32_matmul_precision("highest")),
+            (True, lambda: torch.set_float32_matmul_precision("high")),
+            (False, lambda: setattr(switches, "fp32_precision", "ieee")),
+            (True, lambda: setattr(switches, "fp32_precision", "tf32")),
+        ):
+            turn()
+            for _ in range(2):
+                asked.clear()
+                function(x).sum().backward()
+                assert asked == [expected] * 3
+    finally:
+        switches.fp32_precision = "ieee"
+        torch.set_float32_matmul_precision("highest")
 
 
 def test_nothing_is_measured_while_tracing(monkeypatch):

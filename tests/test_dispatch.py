@@ -76,6 +76,87 @@ def test_the_short_way_is_taken_and_gives_the_same_bits(calls, device, dtype):
     assert torch.equal(matmul(a, b), expected)
 
 
+FORMS = {
+    "left": lambda a, x, **k: matmul(a, x.T, **k),
+    "left_transposed": lambda a, x, **k: matmul(a.t(), x.T, **k),
+    "right": lambda a, x, **k: matmul(x, a, **k),
+    "right_transposed": lambda a, x, **k: matmul(x, a.t(), **k),
+    "linear": lambda a, x, **k: linear(x, a, **k),
+    "linear_transposed": lambda a, x, **k: linear(x, a.t(), **k),
+    "vector": lambda a, x, **k: matmul(a, x[0], **k),
+    "vector_right": lambda a, x, **k: matmul(x[0], a, **k),
+    "linear_of_leading_dimensions": lambda a, x, **k: linear(x.reshape(2, 3, 2, -1), a, **k),
+}
+
+
+@pytest.mark.parametrize("activation", [None, "relu", "gelu"])
+@pytest.mark.parametrize("form", FORMS)
+def test_every_form_takes_it(calls, device, form, activation):
+    """Either side, transposes, bias and activation: the operator's bits without the operator."""
+    a = random_bsr(64, 64, 16, density=0.5, device=device)
+    x, bias = torch.randn(12, 64, device=device), torch.randn(64, device=device)
+    for keywords in ({}, {"bias": bias}, {"bias": torch.nn.Parameter(bias)}):
+        keywords["activation"] = activation
+
+        def call(keywords=keywords):
+            with torch.no_grad():
+                return FORMS[form](a, x, **keywords)
+
+        first = call()
+        count, second = calls.during(call)
+        if device == "cpu":
+            assert count == 0
+        assert torch.equal(first, second) and second.is_contiguous()
+        with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]):
+            count, listened = calls.during(call)
+        assert count == 1 and torch.equal(listened, second)
+
+
+def test_training_takes_it(calls):
+    """A layer's forward and its input's gradient, as soon as they are known."""
+    layer = sparse_autotune.SparseLinear(64, 48, 16, 0.5)
+    x = torch.randn(5, 3, 64, requires_grad=True)
+
+    def step():
+        y = layer(x)
+        return y, *torch.autograd.grad(y.square().sum(), (x, *layer.parameters()))
+
+    first = step()
+    count, second = calls.during(step)
+    assert count == 0
+    assert all(map(torch.equal, first, second))
+    dense = layer.weight.to_dense()
+    torch.testing.assert_close(second[0], x @ dense.T + layer.bias, rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(second[1], 2 * second[0] @ dense, rtol=1e-4, atol=1e-3)
+    layer.double()
+    x = x.detach().double()
+    torch.testing.assert_close(layer(x), x @ layer.weight.to_dense().T + layer.bias)
+
+
+def test_values_that_move_are_followed(calls):
+    """Other memory at the next call: the old way is lost, another is found."""
+    layer = sparse_autotune.SparseLinear(64, 48, 16, 0.5).requires_grad_(False)
+    x = torch.randn(5, 64)
+    layer(x)
+    for change in (
+        lambda: layer.values.set_(torch.randn_like(layer.values)),
+        lambda: sparse_autotune.prune_(layer, 0.25),
+        lambda: setattr(layer.values, "data", torch.randn_like(layer.values)),
+        lambda: layer.load_state_dict(sparse_autotune.SparseLinear(64, 48, 16, 0.75).state_dict()),
+    ):
+        change()
+        for _ in range(3):
+            count, y = calls.during(lambda: layer(x))
+            expected = x @ layer.weight.to_dense().T + layer.bias
+            torch.testing.assert_close(y, expected, rtol=1e-4, atol=1e-4)
+        assert count == 0
+    stand_in = {"values": torch.randn_like(layer.values)}
+    y = torch.func.functional_call(layer, stand_in, (x,))
+    indices = layer.crow_indices, layer.col_indices
+    dense = BsrTensor(*indices, stand_in["values"], (48, 64)).to_dense()
+    torch.testing.assert_close(y, x @ dense.T + layer.bias, rtol=1e-4, atol=1e-4)
+
+
 @settings(max_examples=80)
 @given(case=products(), frozen=st.booleans())
 def test_any_product_by_the_second_call(case, frozen):
@@ -137,16 +218,15 @@ def test_edits_of_the_indices_reach_it(device):
 def test_what_it_leaves_to_the_operator(calls):
     a, b, _ = operands_on("cpu")
     batch, scattered = b.expand(2, 64, 12), torch.randn(128, 36)[::2, ::3]
-    bias, out = torch.randn(48), torch.empty(48, 12)
+    out = torch.empty(48, 12)
     parameter = torch.nn.Parameter(b.clone())
     with torch.no_grad():
         for arguments, keywords in (
             ((batch,), {}),
-            ((b[:, 0],), {}),
             ((scattered,), {}),
             ((parameter,), {}),
-            ((b,), {"bias": bias}),
-            ((b,), {"activation": "relu"}),
+            ((b,), {"bias": torch.randn(96)[::2]}),
+            ((b,), {"bias": torch.randn(48, dtype=torch.cfloat).conj().imag}),
             ((b,), {"variant": "reference"}),
         ):
             for _ in range(2):

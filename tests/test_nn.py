@@ -234,6 +234,47 @@ def test_state_is_strided_and_loads_safely(tmp_path):
     assert torch.equal(other(x), layer(x))
 
 
+@pytest.mark.parametrize("index_dtype", [torch.int64, torch.int32], ids=str)
+@pytest.mark.parametrize("density", [0.3, 0.7, 0.0])
+def test_safetensors(density, index_dtype, tmp_path):
+    """A sparsified model through a file, into one with other patterns and numbers of blocks."""
+    safetensors = pytest.importorskip(
+        "safetensors.torch", reason="safetensors (dependency group test) is not installed"
+    )
+    path = tmp_path / "model.safetensors"
+
+    def make():
+        model = torch.nn.Sequential(
+            torch.nn.Linear(24, 32), torch.nn.GELU(), torch.nn.Linear(32, 24, bias=False)
+        )
+        sparsify_(model, (8, 4), 0.5)
+        return model
+
+    source, target = make(), make()
+    for layer in (source[0], source[2]):
+        rows, cols = layer._grid()
+        sparse_autotune.set_pattern_(layer, torch.rand(rows, cols) < density)
+        layer.crow_indices = layer.crow_indices.to(index_dtype)
+        layer.col_indices = layer.col_indices.to(index_dtype)
+        torch.nn.init.normal_(layer.values)
+    x = torch.randn(5, 24)
+    expected = source(x)
+    safetensors.save_file(source.state_dict(), path, metadata={"format": "pt"})
+    for load in (
+        lambda model: model.load_state_dict(safetensors.load_file(path)),
+        lambda model: model.load_state_dict(safetensors.load_file(path), assign=True),
+        lambda model: safetensors.load_model(model, path),
+    ):
+        target(x)  # with the pattern from before
+        load(target)
+        assert torch.equal(target(x), expected)
+        for name, tensor in target.state_dict().items():
+            assert torch.equal(tensor, source.state_dict()[name]), name
+        target(x).square().sum().backward()
+        assert all(p.grad.shape == p.shape for p in target.parameters())
+        target = make()
+
+
 def test_copies():
     layer = SparseLinear(24, 32, 4, 0.3)
     x = torch.randn(3, 24)
@@ -361,13 +402,13 @@ def test_prepare_checks_the_indices():
 
 def test_plans_go_with_the_layer(monkeypatch):
     dropped = []
-    real = sparse_autotune._tuner.drop_plan
+    real = sparse_autotune._tuner.disown_indices
 
-    def drop_plan(*pointers):
+    def disown_indices(*pointers):
         dropped.append(pointers)
         real(*pointers)
 
-    monkeypatch.setattr(sparse_autotune._tuner, "drop_plan", drop_plan)
+    monkeypatch.setattr(sparse_autotune._tuner, "disown_indices", disown_indices)
     layer = SparseLinear(24, 32, 4, 0.5)
     layer(torch.randn(3, 24))
     pointers = layer.crow_indices.data_ptr(), layer.col_indices.data_ptr()

@@ -20,6 +20,7 @@ import sparse_autotune
 
 ROOT = pathlib.Path(__file__).parent.parent
 SEED = 20240607
+OPS = ("matmul", "linear", "transposed", "right", "right_transposed")
 DEVICES = (("cpu", 80), pytest.param("cuda", 1000, marks=pytest.mark.gpu))
 
 
@@ -60,7 +61,9 @@ def test_problems_are_of_every_kind():
         return {what(p) for p in problems}
 
     assert seen(lambda p: p.dtype) == set(DTYPES)
-    assert seen(lambda p: p.op) == {"matmul", "linear"}
+    assert seen(lambda p: p.op) == set(OPS)
+    assert {(op, True) for op in OPS} <= seen(lambda p: (p.op, p.native))
+    assert {(op, True) for op in OPS} <= seen(lambda p: (p.op, p.frozen))
     assert len(seen(lambda p: p.pattern)) == 10
     assert len(seen(lambda p: p.b_layout)) == 9 and len(seen(lambda p: p.out_layout)) == 7
     assert seen(lambda p: p.activation) == {None, "relu", "gelu", "gelu_tanh", "silu"}
@@ -93,10 +96,11 @@ BLUNDERS = {"one element": _one_element, "not written": _nan, "wrong row": _row_
 
 
 @pytest.mark.parametrize("blunder", BLUNDERS)
-@pytest.mark.parametrize("op", ["matmul", "linear"])
+@pytest.mark.parametrize("op", OPS)
 def test_finds_a_wrong_result(op, blunder, monkeypatch):
     """Of one product of many, and names it by a command that runs it again."""
-    right = getattr(sparse_autotune, op)
+    function = "linear" if op == "linear" else "matmul"
+    right = getattr(sparse_autotune, function)
     chosen = next(
         index
         for index in range(40, 400)
@@ -112,7 +116,7 @@ def test_finds_a_wrong_result(op, blunder, monkeypatch):
             BLUNDERS[blunder](result)
         return result
 
-    monkeypatch.setattr(sparse_autotune, op, wrong)
+    monkeypatch.setattr(sparse_autotune, function, wrong)
     tally, alive = run(Plan(SEED, "cpu", variant="reference"), chosen - 2, 5)
     assert alive and len(tally.failures) == 1
     line, what, problem = tally.failures[0].split("\n")
@@ -124,7 +128,7 @@ def test_finds_a_wrong_result(op, blunder, monkeypatch):
 def test_finds_writes_beside_the_result(monkeypatch):
     chosen = next(
         index
-        for index in range(400)
+        for index in range(4000)
         if (p := draw(SEED, index)).out_layout == "padded" and p.op == "matmul" and p.n is not None
     )
     right = sparse_autotune.matmul

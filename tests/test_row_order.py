@@ -20,8 +20,8 @@ gpu = pytest.mark.gpu
 
 NAMES = [v["name"] for v in _tuner.variants() if (v["device"], v["op"]) == ("cuda", "matmul")]
 ORDERED = [name for name in NAMES if name.startswith("wgmma_")]
-# Families that cut rows have orders of their own: see test_split_k.py.
-OTHERS = [name for name in NAMES if not name.startswith(("wgmma_", "split_k_"))]
+# Families that cut rows or group them: see test_split_k.py and test_row_groups.py.
+OTHERS = [name for name in NAMES if not name.startswith(("wgmma_", "split_k_", "union_"))]
 ROW_BYTES = 16
 
 

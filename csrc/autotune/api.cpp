@@ -113,6 +113,12 @@ Memory memory(int ordinal) {
 void drop_plan(const void* crow_indices, const void* col_indices) {
   PlanCache::instance().drop(crow_indices, col_indices);
 }
+void own_indices(const void* crow_indices, const void* col_indices) {
+  PlanCache::instance().own(crow_indices, col_indices);
+}
+void disown_indices(const void* crow_indices, const void* col_indices) {
+  PlanCache::instance().disown(crow_indices, col_indices);
+}
 void drop_frozen(const void* values) { PlanCache::instance().drop_copies(values); }
 
 }  // namespace sparse_autotune::api

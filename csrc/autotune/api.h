@@ -65,6 +65,9 @@ struct Memory {
 };
 SPARSE_AUTOTUNE_API Memory memory(int ordinal);
 SPARSE_AUTOTUNE_API void drop_plan(const void* crow_indices, const void* col_indices);
+// See PlanCache.
+SPARSE_AUTOTUNE_API void own_indices(const void* crow_indices, const void* col_indices);
+SPARSE_AUTOTUNE_API void disown_indices(const void* crow_indices, const void* col_indices);
 SPARSE_AUTOTUNE_API void drop_frozen(const void* values);
 
 }  // namespace sparse_autotune::api

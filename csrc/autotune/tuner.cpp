@@ -201,7 +201,7 @@ Choice unmeasured(const Key& key, const Problem& problem, const Device& device,
 
 Choice choose_among(const std::vector<const Variant*>& entrants, std::string_view family,
                     const Problem& problem, const Device& device, const Launch& data,
-                    bool capturing) {
+                    bool capturing, const BeforeRace& before_race) {
   if (entrants.size() == 1) return chosen(entrants.front(), true);
   const Settings current = settings();
   if (current.mode == Mode::kOff) return chosen(cheapest(entrants, problem, device), true);
@@ -230,6 +230,7 @@ Choice choose_among(const std::vector<const Variant*>& entrants, std::string_vie
   options.tuning_bytes = current.tuning_bytes;
   options.family = family;
   ++races;
+  before_race(entrants);
   const Record record = announced_race(key, problem, device, data, entrants, options, true);
   if (const Variant* winner = find_variant(record.winner)) return chosen(winner, true);
   // Nothing could be measured (no memory for a race, say): the guess stands, the reasons are told.
@@ -244,11 +245,13 @@ Choice choose_among(const std::vector<const Variant*>& entrants, std::string_vie
 }  // namespace
 
 Choice choose(const Problem& problem, const Device& device, const Launch& data,
-              std::string_view selector, bool capturing) {
+              std::string_view selector, bool capturing, const BeforeRace& before_race) {
   try {
     if (selector.empty()) {
       const auto entrants = legal_variants(problem, device);
-      if (!entrants.empty()) return choose_among(entrants, "", problem, device, data, capturing);
+      if (!entrants.empty()) {
+        return choose_among(entrants, "", problem, device, data, capturing, before_race);
+      }
       std::vector<const Variant*> all = all_variants();
       std::erase_if(all, [&](const Variant* v) { return v->op() != problem.op; });
       return failure("no variant can compute " + describe(problem) + " on " + device.name +
@@ -270,7 +273,7 @@ Choice choose(const Problem& problem, const Device& device, const Launch& data,
       if (legal(*v, problem, device)) entrants.push_back(v);
     }
     if (!entrants.empty()) {
-      return choose_among(entrants, selector, problem, device, data, capturing);
+      return choose_among(entrants, selector, problem, device, data, capturing, before_race);
     }
     return failure("variant '" + std::string(selector) +
                    "' is not legal here:" + reasons(family, problem, device));

@@ -1,6 +1,7 @@
 // Which variant serves a problem: forced, remembered, raced, or guessed.
 #pragma once
 
+#include <functional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -20,9 +21,11 @@ struct Choice {
 
 // `data` holds the user's pattern, stream and threads. `selector` forces a variant
 // ("family/config") or a family; empty leaves the choice to the tuner. While `capturing`, nothing
-// is measured. Never throws; takes no lock while a race runs.
+// is measured. `before_race` puts what the entrants need into `data`. Never throws; takes no lock
+// while a race runs.
+using BeforeRace = std::function<void(const std::vector<const Variant*>& entrants)>;
 Choice choose(const Problem& problem, const Device& device, const Launch& data,
-              std::string_view selector, bool capturing);
+              std::string_view selector, bool capturing, const BeforeRace& before_race);
 
 // Races now, whatever is remembered, among `entrants`. `save` replaces the remembered record.
 Record race_now(const Problem& problem, const Device& device, const Launch& data,

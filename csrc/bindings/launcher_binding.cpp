@@ -8,6 +8,7 @@
 #include <stdexcept>
 
 #include "bindings/tensor_exchange.h"
+#include "ops/dense_layout.h"
 #include "ops/launcher.h"
 
 namespace py = pybind11;
@@ -74,32 +75,33 @@ class TensorLauncher {
     launcher_.emplace(key, rows, cols, v.shape[1], v.shape[2], dtype_of(type_));
   }
 
-  Outcome launch(py::handle crow_indices, py::handle col_indices, py::handle values, py::handle b,
-                 py::handle result, bool frozen, bool allow_tf32, bool deterministic) const {
+  // The arguments of the operator, as far as a call brings them.
+  struct Arguments {
+    py::handle crow_indices, col_indices, values, dense, bias, result;
+    bool sparse_right, transpose;
+    long activation;
+    bool frozen, allow_tf32, deterministic;
+  };
+
+  Outcome launch(const Arguments& a) const {
     TensorView crow, col, v, in, out;
-    if (!view(crow_indices, &crow) || !view(col_indices, &col) || !view(values, &v)) return kMoved;
-    if (!crow_.is(crow) || !col_.is(col) || !values_.is(v)) return kMoved;
-    if (!view(b, &in) || !is_operand(in) || in.shape[0] != cols_) return kLeftToOperator;
-    if (!view(result, &out) || !is_operand(out) || out.shape[0] != rows_ ||
-        out.shape[1] != in.shape[1]) {
-      return kLeftToOperator;
+    if (!view(a.crow_indices, &crow) || !view(a.col_indices, &col) || !view(a.values, &v)) {
+      return kMoved;
     }
+    if (!crow_.is(crow) || !col_.is(col) || !values_.is(v)) return kMoved;
+    if (!view(a.dense, &in) || !view(a.result, &out)) return kLeftToOperator;
     Launcher::Call call{};
-    if (!read_version(crow_indices, &call.crow_version) ||
-        !read_version(col_indices, &call.col_version)) {
+    call.transpose = a.transpose != a.sparse_right;
+    if (!set_dense(in, out, a.sparse_right, &call) || !set_bias(a.bias, &call) ||
+        !read_version(a.crow_indices, &call.crow_version) ||
+        !read_version(a.col_indices, &call.col_version)) {
       return kLeftToOperator;
     }
     call.values = v.begin();
-    call.b = in.begin();
-    call.c = const_cast<void*>(out.begin());
-    call.n = in.shape[1];
-    call.b_row_stride = in.strides[0];
-    call.b_col_stride = in.strides[1];
-    call.c_row_stride = out.strides[0];
-    call.c_col_stride = out.strides[1];
-    call.frozen = frozen;
-    call.allow_tf32 = allow_tf32;
-    call.deterministic = deterministic;
+    call.activation = static_cast<Activation>(a.activation);
+    call.frozen = a.frozen;
+    call.allow_tf32 = a.allow_tf32;
+    call.deterministic = a.deterministic;
     const py::gil_scoped_release no_gil;
     return launcher_->launch(call) ? kLaunched : kLeftToOperator;
   }
@@ -123,7 +125,42 @@ class TensorLauncher {
   }
 
   bool is_operand(const TensorView& v) const {
-    return v.dims == 2 && v.type == type_ && v.device == device_ && v.ordinal == ordinal_;
+    return v.type == type_ && v.device == device_ && v.ordinal == ordinal_;
+  }
+
+  // The product's two dense matrices, as the operator reads `in` and the result: one of them on the
+  // right of A, or on its left, with all leading dimensions one that is walked in steps.
+  bool set_dense(const TensorView& in, const TensorView& out, bool sparse_right,
+                 Launcher::Call* call) const {
+    if (!is_operand(in) || !is_operand(out) || in.dims < 1 || in.dims != out.dims) return false;
+    if (!sparse_right && in.dims > 2) return false;  // a batch
+    const int32_t inner = sparse_right ? in.dims - 1 : 0;
+    const int64_t m = call->transpose ? cols_ : rows_, k = call->transpose ? rows_ : cols_;
+    if (in.shape[inner] != k || out.shape[inner] != m) return false;
+    Step n{1, 0, 0};
+    for (int32_t d = in.dims - 1; d >= 0; --d) {
+      if (d == inner) continue;
+      if (out.shape[d] != in.shape[d]) return false;
+      if (!fold(n, {in.shape[d], in.strides[d], out.strides[d]})) return false;
+    }
+    call->b = in.begin();
+    call->c = const_cast<void*>(out.begin());
+    call->n = n.size;
+    call->b_row_stride = in.strides[inner];
+    call->b_col_stride = n.b;
+    call->c_row_stride = out.strides[inner];
+    call->c_col_stride = n.c;
+    return true;
+  }
+
+  bool set_bias(py::handle bias, Launcher::Call* call) const {
+    if (bias.is_none()) return true;
+    TensorView v;
+    if (!view(bias, &v) || !is_operand(v) || v.dims != 1) return false;
+    if (v.shape[0] != (call->transpose ? cols_ : rows_)) return false;
+    if (v.strides[0] != 1 && v.shape[0] > 1) return false;
+    call->bias = v.begin();
+    return true;
   }
 
   bool read_version(py::handle tensor, int64_t* version) const {
@@ -146,15 +183,18 @@ class TensorLauncher {
 
 // A plain C method: pybind11's own would take as long as what it calls.
 PyObject* launch_method(PyObject* self, PyObject* const* args, Py_ssize_t count) {
-  if (count != 8) {
-    PyErr_SetString(PyExc_TypeError, "launch takes 8 arguments");
+  if (count != 12) {
+    PyErr_SetString(PyExc_TypeError, "launch takes 12 arguments");
     return nullptr;
   }
+  const long activation = PyLong_AsLong(args[8]);
+  if (activation == -1 && PyErr_Occurred() != nullptr) return nullptr;
   try {
     const auto& launcher = py::cast<const TensorLauncher&>(py::handle(self));
-    return PyLong_FromLong(launcher.launch(args[0], args[1], args[2], args[3], args[4],
-                                           args[5] == Py_True, args[6] == Py_True,
-                                           args[7] == Py_True));
+    return PyLong_FromLong(
+        launcher.launch({args[0], args[1], args[2], args[3], args[4], args[5], args[6] == Py_True,
+                         args[7] == Py_True, activation, args[9] == Py_True, args[10] == Py_True,
+                         args[11] == Py_True}));
   } catch (const std::exception& error) {
     PyErr_SetString(PyExc_RuntimeError, error.what());
     return nullptr;

@@ -319,6 +319,18 @@ PYBIND11_MODULE(_tuner, m) {
       },
       py::arg("crow_indices"), py::arg("col_indices"), NoGil());
   m.def(
+      "own_indices",
+      [](uintptr_t crow_indices, uintptr_t col_indices) {
+        api::own_indices(pointer(crow_indices), pointer(col_indices));
+      },
+      py::arg("crow_indices"), py::arg("col_indices"), NoGil());
+  m.def(
+      "disown_indices",
+      [](uintptr_t crow_indices, uintptr_t col_indices) {
+        api::disown_indices(pointer(crow_indices), pointer(col_indices));
+      },
+      py::arg("crow_indices"), py::arg("col_indices"), NoGil());
+  m.def(
       "drop_frozen", [](uintptr_t values) { api::drop_frozen(pointer(values)); }, py::arg("values"),
       NoGil());
 }

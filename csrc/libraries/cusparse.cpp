@@ -69,6 +69,8 @@ CuSparse load() {
   need("cusparseDnMatSetValues", c.set_dense_values);
   need("cusparseSpMM_bufferSize", c.spmm_buffer_size);
   need("cusparseSpMM", c.spmm);
+  need("cusparseSDDMM_bufferSize", c.sddmm_buffer_size);
+  need("cusparseSDDMM", c.sddmm);
   if (missing != nullptr) c.unavailable = library.soname() + " has no function " + missing;
   return c;
 }

@@ -29,6 +29,8 @@ struct CuSparse {
   decltype(&::cusparseDnMatSetValues) set_dense_values = nullptr;
   decltype(&::cusparseSpMM_bufferSize) spmm_buffer_size = nullptr;
   decltype(&::cusparseSpMM) spmm = nullptr;
+  decltype(&::cusparseSDDMM_bufferSize) sddmm_buffer_size = nullptr;
+  decltype(&::cusparseSDDMM) sddmm = nullptr;
 };
 
 // Looked for at the first call, from any thread; the answer is kept.

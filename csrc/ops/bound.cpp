@@ -11,7 +11,6 @@
 #include "autotune/settings.h"
 #include "ops/tensor_rules.h"
 #include "plan/plan_cache.h"
-#include "plan/row_order.h"
 #include "plan/transpose.h"
 
 namespace sparse_autotune {
@@ -23,19 +22,26 @@ std::shared_ptr<Plan> find_plan(const PatternKey& key, const Tensor& crow, const
                                 void* stream, const Parallel& parallel, bool is_capturing) {
   PlanCache& cache = PlanCache::instance();
   const auto versions = versions_of(crow, col);
+  // On the host a look at the indices themselves tells.
+  const bool lasting = key.ordinal < 0 || !may_be_inlined(key) || cache.owned(key);
   std::shared_ptr<Plan> plan = cache.find(key);
-  if (plan != nullptr && plan->versions() == versions) return plan;
+  if (plan != nullptr && plan->knows_pattern() == lasting && plan->describes(versions, parallel)) {
+    return plan;
+  }
   if (is_capturing) return nullptr;
   PatternFacts facts;
+  PatternCopy indices;
   if (key.ordinal < 0) {
     facts = check_pattern(key, parallel);
+    indices = PatternCopy(key);
   } else {
     const Status status = check_pattern_cuda(key, stream, &facts);
     if (!status) refuse(status.message());
   }
   if (facts.faults != 0) refuse(describe_faults(facts.faults));
+  if (!lasting) facts = {.longest_row = -1};
   auto owner = std::make_shared<std::pair<Tensor, Tensor>>(alias_of(crow), alias_of(col));
-  plan = std::make_shared<Plan>(key, facts, versions, std::move(owner));
+  plan = std::make_shared<Plan>(key, facts, versions, std::move(owner), std::move(indices));
   cache.insert(plan);
   return plan;
 }
@@ -63,8 +69,10 @@ void set_pattern(Launch& l, const TransposedPattern& pattern) {
   l.positions = pattern.positions;
 }
 
-// The plan of A^T, made on first use; empty while capturing, where it cannot be made.
+// The plan of A^T, made on first use; empty while capturing, where it cannot be made, and where it
+// would outlast the pattern.
 Plan::Transposed find_transposed(Bound& bound) {
+  if (!bound.plan->knows_pattern()) return {};
   Plan::Transposed found = bound.plan->transposed();
   if (found.plan != nullptr || bound.is_capturing) return found;
   const PatternKey& key = bound.plan->key();
@@ -89,9 +97,9 @@ Plan::Transposed find_transposed(Bound& bound) {
   return found;
 }
 
-// A graph being captured cannot wait for a plan to be made: it transposes the pattern itself, each
-// time it runs.
-void transpose_in_graph(Bound& bound) {
+// Where no plan of A^T can be kept: a graph being captured cannot wait for one to be made, so that
+// it transposes the pattern itself, each time it runs.
+void transpose_each_time(Bound& bound) {
   const PatternKey& key = bound.product.pattern;
   const int64_t bytes = transposed_bytes(key);
   const Tensor memory =
@@ -104,13 +112,13 @@ void transpose_in_graph(Bound& bound) {
   set_pattern(bound.product.launch, pattern);
 }
 
-// From here on the plan is that of op(A)'s pattern.
+// From here on the plan is that of op(A)'s pattern, or of one not known.
 void add_transposed(Bound& bound) {
   const Plan::Transposed found =
       bound.plan == nullptr ? Plan::Transposed{} : find_transposed(bound);
-  bound.plan = found.plan;
+  if (bound.plan != nullptr && bound.plan->knows_pattern()) bound.plan = found.plan;
   bound.transposed = found.memory;
-  if (found.plan == nullptr) return transpose_in_graph(bound);
+  if (found.plan == nullptr) return transpose_each_time(bound);
   set_pattern(bound.product.launch, transposed_at(bound.product.pattern, found.memory->data()));
 }
 
@@ -204,44 +212,6 @@ Bound bind_for_questions(const MatmulArguments& a, const Tensor& result) {
   Product product = must_bind(a, result);
   const bool launches = !is_empty(product.problem) && product.problem.nnzb > 0;
   return bind_to_plan(std::move(product), launches);
-}
-
-RowOrderCopies add_row_orders(Bound& bound, const std::vector<const Variant*>& variants) {
-  RowOrderCopies found;
-  if (bound.plan == nullptr) return found;
-  const Problem& p = bound.product.problem;
-  const PatternKey& key = bound.plan->key();
-  const PatternFacts& facts = bound.plan->facts();
-  Launch& l = bound.product.launch;
-  std::array<bool, kRowOrders> wanted{}, built{};
-  for (const Variant* v : variants) {
-    const int order = v->row_order(p, *bound.device);
-    if (order != kNoRowOrder) wanted[static_cast<size_t>(order)] = true;
-  }
-  Status status = Status::ok();
-  for (int order = 0; order < kRowOrders && status; ++order) {
-    const auto i = static_cast<size_t>(order);
-    if (!wanted[i]) continue;
-    found[i] = bound.plan->row_order(order);
-    if (found[i] != nullptr || bound.is_capturing || !row_order_pays(key, facts, p, order)) {
-      continue;
-    }
-    Status memory = Status::ok();  // where there is none, rows are taken as they come
-    found[i] =
-        make_pattern_copy(*bound.device, row_order_bytes(key, facts, order), l.stream, &memory);
-    if (found[i] == nullptr) continue;
-    status = build_row_order_cuda(key, facts, order, l.stream,
-                                  static_cast<OrderedRow*>(found[i]->data()));
-    built[i] = true;
-  }
-  const bool any_built = std::find(built.begin(), built.end(), true) != built.end();
-  if (status && any_built) status = wait_for_copy(*bound.device, l.stream);
-  if (!status) refuse(status.message());
-  for (size_t i = 0; i < found.size(); ++i) {
-    if (built[i]) bound.plan->remember_row_order(static_cast<int>(i), found[i]);
-    if (found[i] != nullptr) l.row_orders[i] = static_cast<const OrderedRow*>(found[i]->data());
-  }
-  return found;
 }
 
 void prepare_pattern(const Tensor& crow, const Tensor& col, int64_t block_rows,

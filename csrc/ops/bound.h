@@ -18,6 +18,8 @@ struct Bound {
   bool is_capturing = false;
   uint64_t generation = 0;
   std::shared_ptr<FrozenCopy> transposed;  // the plan's, where the problem is transposed
+  // The plan's, of those that have been added: see pattern_pieces.h.
+  std::array<std::shared_ptr<FrozenCopy>, kPieces> pieces;
 };
 
 // Adds device, stream and, if it is wanted, the plan, whose first look at a pattern checks it.
@@ -28,13 +30,6 @@ std::optional<Bound> bind(const MatmulArguments& arguments, const Tensor& result
 
 // The same without writing anything: for questions about variants, also of products without blocks.
 Bound bind_for_questions(const MatmulArguments& arguments, const Tensor& result);
-
-// The pattern's row orders by number; null: there is none.
-using RowOrderCopies = std::array<std::shared_ptr<FrozenCopy>, kRowOrders>;
-
-// Those that one of `variants` makes use of, built if they are not there yet, and put into the
-// product's launch.
-RowOrderCopies add_row_orders(Bound& bound, const std::vector<const Variant*>& variants);
 
 // Uninitialised and contiguous.
 Tensor make_result(const MatmulArguments& arguments, const std::vector<int64_t>& sizes);

@@ -1,4 +1,4 @@
-// How a strided matrix reads as row-major or column-major. No torch.
+// How strided memory reads: as a row-major or column-major matrix, and dimensions as one. No torch.
 #pragma once
 
 #include <cstdint>
@@ -34,6 +34,23 @@ inline uint8_t alignment_of(const void* pointer, int64_t leading, int64_t batch_
                         static_cast<uint64_t>(leading * item) |
                         static_cast<uint64_t>(batch_stride * item) | 16u;
   return static_cast<uint8_t>(bits & (~bits + 1));
+}
+
+// Strides of the two dense operands over one more dimension.
+struct Step {
+  int64_t size, b, c;
+};
+
+// Folds `outer` into `inner` where both operands walk it as one dimension.
+inline bool fold(Step& inner, const Step& outer) {
+  if (outer.size == 1) return true;
+  if (inner.size == 1) {
+    inner = outer;
+    return true;
+  }
+  if (outer.b != inner.b * inner.size || outer.c != inner.c * inner.size) return false;
+  inner.size *= outer.size;
+  return true;
 }
 
 }  // namespace sparse_autotune

@@ -1,39 +1,22 @@
 #include "ops/launcher.h"
 
-#include <cstdlib>
 #include <memory>
 #include <stdexcept>
 #include <string>
+#include <utility>
 
 #include "autotune/device.h"
 #include "autotune/settings.h"
+#include "ops/cpu_scratch.h"
 #include "ops/dense_layout.h"
 #include "ops/torch_runtime.h"
 #include "plan/plan_cache.h"
+#include "plan/transpose.h"
 
 namespace sparse_autotune {
 namespace {
 
-constexpr int64_t kAlignment = 256;
-// Above what cpu_tiled packs at a time: pages that malloc returns and maps again in every call cost
-// as much as a fifth of such a product. Races keep their scratch too.
-constexpr int64_t kMaxScratch = int64_t{32} << 20;
-
-struct Free {
-  void operator()(void* memory) const { std::free(memory); }
-};
-
-// This thread's scratch for CPU variants; kept, being bounded.
-void* cpu_scratch(int64_t bytes) {
-  thread_local std::unique_ptr<void, Free> memory;
-  thread_local int64_t size = 0;
-  if (bytes > size) {
-    size = ceil_div(bytes, kAlignment) * kAlignment;
-    memory.reset(std::aligned_alloc(kAlignment, static_cast<size_t>(size)));
-    if (memory == nullptr) size = 0;
-  }
-  return memory.get();
-}
+constexpr int64_t kAlignment = 256;  // of workspace and prepared copies
 
 }  // namespace
 
@@ -50,10 +33,14 @@ Launcher::Launcher(const PatternKey& pattern, int64_t rows, int64_t cols, int64_
   problem_.block_m = block_m;
   problem_.block_k = block_k;
   problem_.batch = 1;
+  transposed_ = problem_;
+  transposed_.transpose = true;
+  std::swap(transposed_.m, transposed_.k);
+  std::swap(transposed_.block_m, transposed_.block_k);
 }
 
 bool Launcher::launch(const Call& call) const {
-  Problem p = problem_;
+  Problem p = call.transpose ? transposed_ : problem_;
   p.n = call.n;
   const auto b = dense_layout(p.k, p.n, call.b_row_stride, call.b_col_stride);
   const auto c = dense_layout(p.m, p.n, call.c_row_stride, call.c_col_stride);
@@ -62,6 +49,8 @@ bool Launcher::launch(const Call& call) const {
   p.ldb = b->leading;
   p.c_layout = c->layout;
   p.ldc = c->leading;
+  p.has_bias = call.bias != nullptr;
+  p.activation = call.activation;
   p.frozen = call.frozen;
   p.allow_tf32 = call.allow_tf32;
   p.deterministic = call.deterministic;
@@ -70,13 +59,6 @@ bool Launcher::launch(const Call& call) const {
   p.values_alignment = alignment_of(call.values, 0, 0, item);
   p.b_alignment = alignment_of(call.b, p.ldb, 0, item);
   p.c_alignment = alignment_of(call.c, p.ldc, 0, item);
-
-  const std::shared_ptr<Plan> plan = PlanCache::instance().find(pattern_);
-  if (plan == nullptr || plan->versions()[0] != call.crow_version ||
-      plan->versions()[1] != call.col_version) {
-    return false;
-  }
-  add_facts(plan->facts(), &p);
 
   Launch l;
   uint64_t generation = settings_generation();
@@ -89,32 +71,51 @@ bool Launcher::launch(const Call& call) const {
     l.device = &cuda_device(pattern_.ordinal);
     l.stream = current_stream(pattern_.ordinal);
   }
-  const std::optional<Decision> decision = plan->find(p, generation);
-  if (!decision) return false;
+  std::shared_ptr<Plan> plan = PlanCache::instance().find(pattern_);
+  if (plan == nullptr || !plan->describes({call.crow_version, call.col_version}, l.parallel)) {
+    return false;
+  }
   l.crow_indices = pattern_.crow_indices;
   l.col_indices = pattern_.col_indices;
+  Plan::Transposed transposed;
+  if (p.transpose) {
+    transposed = plan->transposed();
+    if (transposed.plan == nullptr) return false;
+    plan = transposed.plan;
+    const TransposedPattern pattern = transposed_at(pattern_, transposed.memory->data());
+    l.crow_indices = pattern.crow_indices;
+    l.col_indices = pattern.col_indices;
+    l.positions = pattern.positions;
+  }
+  add_facts(plan->facts(), &p);
+  const std::optional<Decision> decision = plan->find(p, generation);
+  if (!decision) return false;
   l.values = call.values;
   l.b = call.b;
+  l.bias = call.bias;
   l.c = call.c;
-  if (decision->workspace_bytes > 0) {
-    // A GPU's scratch must come from torch's allocator, in stream order: the operator's way.
-    if (p.device == DeviceType::kCuda || decision->workspace_bytes > kMaxScratch) return false;
-    l.workspace = cpu_scratch(decision->workspace_bytes);
-    if (l.workspace == nullptr) return false;
-  }
   std::shared_ptr<FrozenCopy> copy;
-  if (decision->prepared_bytes > 0) {
-    if (p.frozen) copy = plan->find_copy(call.values, decision->variant, p);
+  if (decision->prepared_bytes > 0 && p.frozen) {
+    copy = plan->find_copy(call.values, decision->variant, p);
     if (copy == nullptr) return false;
     l.prepared = copy->data();
   }
-  FrozenCopy* const ordered = decision->ordered.get();
-  if (ordered != nullptr) {
-    l.row_orders[decision->row_order] = static_cast<const OrderedRow*>(ordered->data());
+  const bool prepares = decision->prepared_bytes > 0 && copy == nullptr;
+  const int64_t scratch = ceil_div(decision->workspace_bytes, kAlignment) * kAlignment;
+  const int64_t bytes = scratch + (prepares ? decision->prepared_bytes : 0);
+  if (bytes > 0) {
+    // A GPU's scratch must come from torch's allocator, in stream order: the operator's way.
+    if (p.device == DeviceType::kCuda || bytes > kMaxKeptScratch) return false;
+    l.workspace = cpu_scratch(bytes);
+    if (l.workspace == nullptr) return false;
+    if (prepares) l.prepared = static_cast<char*>(l.workspace) + scratch;
   }
-  const Status status = decision->variant->launch(p, l);
-  if (ordered != nullptr) ordered->used_by(l.stream);
+  decision->complete(&l);
+  Status status = prepares ? decision->variant->prepare(p, l) : Status::ok();
+  if (status) status = decision->variant->launch(p, l);
+  decision->used_by(l.stream);
   if (copy != nullptr) copy->used_by(l.stream);
+  if (transposed.memory != nullptr) transposed.memory->used_by(l.stream);
   if (!status) {
     throw std::runtime_error("sparse_autotune: " + std::string(decision->variant->name()) +
                              " failed: " + status.message());

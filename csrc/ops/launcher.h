@@ -19,14 +19,17 @@ class SPARSE_AUTOTUNE_API Launcher {
   Launcher(const PatternKey& pattern, int64_t rows, int64_t cols, int64_t block_m, int64_t block_k,
            DType dtype);
 
+  // activation(op(A) * B + bias), op(A) being A or, with `transpose`, A^T.
   struct Call {
     int64_t crow_version, col_version;  // of the index tensors
     const void* values;
     const void* b;
+    const void* bias;  // may be null
     void* c;
     int64_t n;
     int64_t b_row_stride, b_col_stride, c_row_stride, c_col_stride;  // elements
-    bool frozen, allow_tf32, deterministic;
+    Activation activation;
+    bool transpose, frozen, allow_tf32, deterministic;
   };
   // False when the operator has to do it: nothing has been launched then. Throws std::runtime_error
   // when a launch fails.
@@ -34,7 +37,7 @@ class SPARSE_AUTOTUNE_API Launcher {
 
  private:
   PatternKey pattern_;
-  Problem problem_{};  // without what a call brings
+  Problem problem_{}, transposed_{};  // without what a call brings
 };
 
 }  // namespace sparse_autotune

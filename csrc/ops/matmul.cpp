@@ -2,13 +2,12 @@
 
 #include <torch/csrc/stable/ops.h>
 
-#include <algorithm>
-#include <iterator>
-
 #include "autotune/registry.h"
 #include "autotune/settings.h"
 #include "autotune/signature.h"
 #include "autotune/tuner.h"
+#include "ops/cpu_scratch.h"
+#include "ops/pattern_pieces.h"
 
 namespace sparse_autotune {
 namespace {
@@ -27,25 +26,17 @@ std::string selector_of(const std::optional<std::string>& variant, Op op) {
 
 // `forced` is the selector; empty leaves the choice to the tuner.
 Decision decide(Bound& bound, const std::string& forced) {
-  const Problem& p = bound.product.problem;
   bound.product.launch.device = bound.device;
-  // Before the race, whose entrants use it too.
-  RowOrderCopies orders;
-  if (p.device == DeviceType::kCuda) {
-    orders = add_row_orders(bound, forced.empty() ? legal_variants(p, *bound.device)
-                                                  : select_variants(forced, p.device));
-  }
-  const Choice choice = choose(p, *bound.device, bound.product.launch, forced, bound.is_capturing);
+  const Choice choice =
+      choose(bound.product.problem, *bound.device, bound.product.launch, forced, bound.is_capturing,
+             [&](const std::vector<const Variant*>& entrants) { add_pieces(bound, entrants); });
   if (choice.variant == nullptr) refuse(choice.error);
-  const int order = choice.variant->row_order(p, *bound.device);
-  const Decision decision{choice.variant, choice.variant->workspace_bytes(p, *bound.device),
-                          choice.variant->prepared_bytes(p, *bound.device), order,
-                          order == kNoRowOrder ? nullptr : orders[static_cast<size_t>(order)]};
-  // Behind a capture the row order, which could not be built in it, will be.
-  const bool final =
-      choice.final && (order == kNoRowOrder || decision.ordered != nullptr || !bound.is_capturing);
+  add_pieces(bound, {choice.variant});
+  const Decision decision = decision_for(bound, *choice.variant);
+  // Behind a capture what could not be built in it will be.
+  const bool final = choice.final && (decision.is_complete() || !bound.is_capturing);
   if (final && forced.empty() && bound.plan != nullptr) {
-    bound.plan->remember(p, bound.generation, decision);
+    bound.plan->remember(bound.product.problem, bound.generation, decision);
   }
   return decision;
 }
@@ -54,6 +45,7 @@ Decision decide(Bound& bound, const std::string& forced) {
 std::shared_ptr<FrozenCopy> frozen_copy(Bound& bound, const Decision& d, Launch& l) {
   const Problem& p = bound.product.problem;
   if (!p.frozen || d.prepared_bytes == 0 || bound.plan == nullptr) return nullptr;
+  if (!bound.plan->knows_pattern()) return nullptr;
   if (auto copy = bound.plan->find_copy(l.values, d.variant, p)) return copy;
   if (bound.is_capturing || frozen_bytes() + d.prepared_bytes > settings().frozen_bytes) {
     return nullptr;
@@ -75,15 +67,15 @@ void launch(Bound& bound, const Decision& d) {
   const Problem& p = bound.product.problem;
   Launch l = bound.product.launch;
   l.device = bound.device;
-  std::fill(std::begin(l.row_orders), std::end(l.row_orders), nullptr);
-  if (d.ordered != nullptr) {
-    l.row_orders[d.row_order] = static_cast<const OrderedRow*>(d.ordered->data());
-  }
+  d.complete(&l);
   const auto copy = frozen_copy(bound, d, l);
   const int64_t scratch = ceil_div(d.workspace_bytes, kAlignment) * kAlignment;
   const int64_t bytes = scratch + (copy == nullptr ? d.prepared_bytes : 0);
   std::optional<Tensor> workspace;
-  if (bytes > 0) {
+  if (bytes > 0 && p.device == DeviceType::kCpu && bytes <= kMaxKeptScratch) {
+    l.workspace = cpu_scratch(bytes);
+  }
+  if (bytes > 0 && l.workspace == nullptr) {
     workspace = empty_bytes(bound.product.kept_alive[0], bytes + kAlignment);
     const auto address = reinterpret_cast<uintptr_t>(workspace->data_ptr());
     l.workspace =
@@ -116,7 +108,7 @@ void launch(Bound& bound, const Decision& d) {
     }
   }
   if (copy != nullptr) copy->used_by(l.stream);
-  if (d.ordered != nullptr) d.ordered->used_by(l.stream);
+  d.used_by(l.stream);
   if (bound.transposed != nullptr) bound.transposed->used_by(l.stream);
   if (!status) {
     refuse(std::string(d.variant->name()) + " failed on " + describe(p) + ": " + status.message());

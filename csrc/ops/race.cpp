@@ -8,6 +8,7 @@
 #include "autotune/settings.h"
 #include "autotune/tuner.h"
 #include "ops/bound.h"
+#include "ops/pattern_pieces.h"
 
 namespace sparse_autotune {
 namespace {
@@ -41,11 +42,11 @@ std::string race_bound(Bound& bound, const RaceArguments& race) {
   options.timing = current.timing;
   options.tuning_bytes = current.tuning_bytes;
   const auto entrants = entrants_of(bound, race.variants.value_or(""));
-  const RowOrderCopies orders = add_row_orders(bound, entrants);
+  add_pieces(bound, entrants);
   const Record record = race_now(bound.product.problem, *bound.device, bound.product.launch,
                                  entrants, options, race.save);
-  for (const auto& order : orders) {
-    if (order != nullptr) order->used_by(bound.product.launch.stream);
+  for (const auto& piece : bound.pieces) {
+    if (piece != nullptr) piece->used_by(bound.product.launch.stream);
   }
   if (bound.transposed != nullptr) bound.transposed->used_by(bound.product.launch.stream);
   return to_text(record);

@@ -5,6 +5,7 @@
 #include <torch/csrc/stable/ops.h>
 
 #include "ops/arguments.h"
+#include "ops/dense_layout.h"
 #include "ops/torch_runtime.h"
 #include "variant.h"
 
@@ -55,23 +56,6 @@ inline PatternKey pattern_key(const Tensor& crow, const Tensor& col, int64_t blo
   key.ordinal = crow.is_cpu() ? -1 : crow.get_device_index();
   key.index_type = index_type(crow);
   return key;
-}
-
-// Strides of the two dense operands over one more dimension.
-struct Step {
-  int64_t size, b, c;
-};
-
-// Folds `outer` into `inner` where both operands walk it as one dimension.
-inline bool fold(Step& inner, const Step& outer) {
-  if (outer.size == 1) return true;
-  if (inner.size == 1) {
-    inner = outer;
-    return true;
-  }
-  if (outer.b != inner.b * inner.size || outer.c != inner.c * inner.size) return false;
-  inner.size *= outer.size;
-  return true;
 }
 
 }  // namespace sparse_autotune

@@ -5,6 +5,7 @@
 #include "plan/capture_mode.h"
 #include "plan/check_row.h"
 #include "plan/memory_pool.h"
+#include "plan/row_groups.h"
 
 namespace sparse_autotune {
 namespace {
@@ -13,6 +14,7 @@ struct Found {
   unsigned long long longest_row;
   unsigned int faults;
   unsigned int cut_rows[kRowOrders], parts[kRowOrders];
+  GroupCounts groups;
 };
 
 // By a whole warp, each lane with the length of a row.
@@ -69,15 +71,18 @@ Status check_pattern_cuda(const PatternKey& key, void* stream_handle, PatternFac
     }
     error = cudaGetLastError();
   }
+  if (error == cudaSuccess) status = count_groups_cuda(key, stream_handle, &found->groups);
   Found host{};
-  if (error == cudaSuccess) {
+  if (error == cudaSuccess && status) {
     error = cudaMemcpyAsync(&host, found, sizeof(Found), cudaMemcpyDeviceToHost, stream);
   }
   if (error == cudaSuccess) error = cudaStreamSynchronize(stream);
   pool_free(memory, stream_handle);
   if (error != cudaSuccess) return to_status(error, "checking the sparsity pattern");
+  if (!status) return status;
   facts->faults = host.faults;
   facts->longest_row = static_cast<int64_t>(host.longest_row);
+  facts->group_counts = host.groups;
   for (int order = 1; order < kRowOrders; ++order) {
     facts->row_cuts.rows[order] = static_cast<int32_t>(host.cut_rows[order]);
     facts->row_cuts.parts[order] = static_cast<int32_t>(host.parts[order]);

@@ -26,7 +26,7 @@ PatternFacts check(const PatternKey& key, const Parallel& parallel) {
     while (seen < my_longest && !longest.compare_exchange_weak(seen, my_longest)) {
     }
   });
-  return {faults.load(), longest.load(), {}};
+  return {faults.load(), longest.load(), {}, {}};
 }
 
 }  // namespace

@@ -19,6 +19,13 @@ struct PatternKey {
   bool operator==(const PatternKey&) const = default;
 };
 
+// Inductor turns constant vectors of up to so many entries into code that writes them anew in each
+// run, into memory that it uses for others too, and no version counter shows it.
+constexpr int64_t kInlinedEntries = 8;
+inline bool may_be_inlined(const PatternKey& key) {
+  return key.block_rows + 1 <= kInlinedEntries || key.nnzb <= kInlinedEntries;
+}
+
 struct PatternKeyHash {
   size_t operator()(const PatternKey& key) const {
     const auto mix = [](uint64_t h, uint64_t x) { return (h ^ x) * 0x9e3779b97f4a7c15u; };
@@ -40,14 +47,17 @@ enum PatternFault : uint32_t {
 
 struct PatternFacts {
   uint32_t faults = 0;
-  int64_t longest_row = 0;  // blocks
-  RowCuts row_cuts{};       // on a GPU; nothing cuts rows on a CPU
+  int64_t longest_row = 0;  // blocks; -1: not known
+  // On a GPU: nothing cuts or groups rows on a CPU.
+  RowCuts row_cuts{};
+  GroupCounts group_counts{};
 };
 
 // What a problem says of its pattern.
 inline void add_facts(const PatternFacts& facts, Problem* problem) {
   problem->longest_row = facts.longest_row;
   problem->row_cuts = facts.row_cuts;
+  problem->group_counts = facts.group_counts;
 }
 
 // What is wrong with it, in words; empty when nothing is.

@@ -49,16 +49,16 @@ void Plan::drop_copies(const void* values) {
   }
 }
 
-std::shared_ptr<FrozenCopy> Plan::row_order(int order) {
+std::shared_ptr<FrozenCopy> Plan::piece(int number) {
   const std::lock_guard<std::mutex> lock(mutex_);
-  return row_orders_[order];
+  return pieces_[static_cast<size_t>(number)];
 }
 
-void Plan::remember_row_order(int order, std::shared_ptr<FrozenCopy> built) {
+void Plan::remember_piece(int number, std::shared_ptr<FrozenCopy> built) {
   const std::lock_guard<std::mutex> lock(mutex_);
-  if (row_orders_[order] != nullptr) return;
+  if (pieces_[static_cast<size_t>(number)] != nullptr) return;
   pieces_bytes_ += built->bytes();
-  row_orders_[order] = std::move(built);
+  pieces_[static_cast<size_t>(number)] = std::move(built);
 }
 
 Plan::Transposed Plan::transposed() {
@@ -72,7 +72,8 @@ void Plan::remember_transposed(Transposed transposed) {
 }
 
 int64_t Plan::bytes() {
-  const int64_t own = (key_.nnzb + key_.block_rows + 1) * size_of(key_.index_type) + pieces_bytes_;
+  const int64_t own = (key_.nnzb + key_.block_rows + 1) * size_of(key_.index_type) +
+                      indices_.bytes() + pieces_bytes_;
   const Transposed other = transposed();
   if (other.plan == nullptr) return own;
   // Its indices lie in its memory.

@@ -15,6 +15,7 @@
 
 #include "plan/frozen_copy.h"
 #include "plan/pattern.h"
+#include "plan/pattern_copy.h"
 #include "variant.h"
 
 namespace sparse_autotune {
@@ -24,9 +25,30 @@ struct Decision {
   const Variant* variant = nullptr;
   int64_t workspace_bytes = 0;
   int64_t prepared_bytes = 0;
-  int row_order = kNoRowOrder;          // the variant's
-  std::shared_ptr<FrozenCopy> ordered;  // null: it wants none, or there is none
+  int row_order = kNoRowOrder, grouping = kNoGrouping;  // the variant's
+  // Null: it wants none, or there is none (yet, in a graph that builds its own).
+  std::shared_ptr<FrozenCopy> ordered, grouped;
+  RowGroups row_groups{};
+
+  // Whether everything that could be built for it has been.
+  bool is_complete() const {
+    return (row_order == kNoRowOrder || ordered != nullptr) &&
+           (grouping == kNoGrouping || grouped != nullptr);
+  }
+  void complete(Launch* l) const {
+    if (ordered != nullptr) l->row_orders[row_order] = static_cast<OrderedRow*>(ordered->data());
+    if (grouping != kNoGrouping) l->row_groups[grouping] = row_groups;
+  }
+  // To be called after a launch.
+  void used_by(void* stream) const {
+    if (ordered != nullptr) ordered->used_by(stream);
+    if (grouped != nullptr) grouped->used_by(stream);
+  }
 };
+
+// What is built of a pattern for variants, by number: row orders, then groupings.
+constexpr int kPieces = kRowOrders + kGroupings;
+constexpr int piece_of_grouping(int grouping) { return kRowOrders + grouping; }
 
 // What decisions depend on besides the problem: settings and, on a CPU, threads.
 inline uint64_t decision_generation(uint64_t settings_generation, int threads) {
@@ -52,11 +74,24 @@ struct ProblemEqual {
 class Plan {
  public:
   // `owner` keeps the index tensors alive, so that no other pattern can appear at their addresses.
+  // `indices`, of patterns on the host, tells whether one has been written there; on a GPU only
+  // the versions do.
   Plan(const PatternKey& key, PatternFacts facts, std::array<int64_t, 2> versions,
-       std::shared_ptr<const void> owner)
-      : key_(key), facts_(facts), versions_(versions), owner_(std::move(owner)) {}
+       std::shared_ptr<const void> owner, PatternCopy indices = {})
+      : key_(key),
+        facts_(facts),
+        versions_(versions),
+        owner_(std::move(owner)),
+        indices_(std::move(indices)) {}
 
   const PatternKey& key() const { return key_; }
+  // Whether this is the plan of the pattern that lies there now, under these versions.
+  bool describes(const std::array<int64_t, 2>& versions, const Parallel& parallel) const {
+    return versions_ == versions && (indices_.empty() || indices_.equals(key_, parallel));
+  }
+  // Whether the facts are known, and pieces may be kept. If not, another pattern may lie there
+  // unseen: what is remembered serves any.
+  bool knows_pattern() const { return facts_.longest_row >= 0; }
   const PatternFacts& facts() const { return facts_; }
   // Version counters of crow_indices and col_indices when the facts were read; -1: has none.
   const std::array<int64_t, 2>& versions() const { return versions_; }
@@ -72,10 +107,10 @@ class Plan {
                      std::shared_ptr<FrozenCopy> copy);
   void drop_copies(const void* values);
 
-  // A row order, once it has been built.
-  std::shared_ptr<FrozenCopy> row_order(int order);
+  // A piece, once it has been built.
+  std::shared_ptr<FrozenCopy> piece(int number);
   // Of several threads that build one, the first is remembered.
-  void remember_row_order(int order, std::shared_ptr<FrozenCopy> built);
+  void remember_piece(int number, std::shared_ptr<FrozenCopy> built);
 
   // The plan of the transposed pattern, and the memory that holds it (plan/transpose.h), once they
   // have been made; null before.
@@ -87,7 +122,8 @@ class Plan {
   // Of several threads that make one, the first is remembered.
   void remember_transposed(Transposed transposed);
 
-  // What the plan keeps alive for its pattern: index tensors, row orders, transposed pattern.
+  // What the plan keeps alive for its pattern: index tensors and their copy, pieces, transposed
+  // pattern.
   int64_t bytes();
 
  private:
@@ -95,6 +131,7 @@ class Plan {
   const PatternFacts facts_;
   const std::array<int64_t, 2> versions_;
   const std::shared_ptr<const void> owner_;
+  const PatternCopy indices_;
 
   std::atomic<int64_t> pieces_bytes_{0};
   std::mutex mutex_;
@@ -106,7 +143,7 @@ class Plan {
     return {values, variant, p.block_m, p.block_k, p.dtype, p.transpose};
   }
   std::map<CopyKey, std::shared_ptr<FrozenCopy>> copies_;
-  std::array<std::shared_ptr<FrozenCopy>, kRowOrders> row_orders_;
+  std::array<std::shared_ptr<FrozenCopy>, kPieces> pieces_;
   Transposed transposed_;
 };
 

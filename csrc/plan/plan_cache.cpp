@@ -1,8 +1,10 @@
 #include "plan/plan_cache.h"
 
 #include <list>
+#include <map>
 #include <mutex>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 namespace sparse_autotune {
@@ -18,6 +20,7 @@ struct PlanCache::State {
   std::mutex mutex;
   Order order;
   std::unordered_map<PatternKey, Order::iterator, PatternKeyHash> plans;
+  std::map<std::pair<const void*, const void*>, int64_t> owners;
   int64_t byte_bound = kDefaultByteBound;
 
   int64_t bytes() const {
@@ -90,6 +93,28 @@ void PlanCache::drop(const void* crow_indices, const void* col_indices) {
     }
     it = next;
   }
+}
+
+void PlanCache::own(const void* crow_indices, const void* col_indices) {
+  const std::lock_guard<std::mutex> lock(state_->mutex);
+  ++state_->owners[{crow_indices, col_indices}];
+}
+
+void PlanCache::disown(const void* crow_indices, const void* col_indices) {
+  {
+    const std::lock_guard<std::mutex> lock(state_->mutex);
+    const auto it = state_->owners.find({crow_indices, col_indices});
+    if (it != state_->owners.end()) {  // unknown in a forked child
+      if (--it->second > 0) return;
+      state_->owners.erase(it);
+    }
+  }
+  drop(crow_indices, col_indices);
+}
+
+bool PlanCache::owned(const PatternKey& key) const {
+  const std::lock_guard<std::mutex> lock(state_->mutex);
+  return state_->owners.count({key.crow_indices, key.col_indices}) != 0;
 }
 
 void PlanCache::drop_copies(const void* values) {

@@ -16,6 +16,14 @@ class PlanCache {
   void drop(const PatternKey& key);
   // Every plan whose pattern lies at these addresses.
   void drop(const void* crow_indices, const void* col_indices);
+
+  // From own to disown, which are counted, the memory at these addresses belongs to one pattern:
+  // somebody who lives that long holds the tensors.
+  void own(const void* crow_indices, const void* col_indices);
+  // The last one drops the plans, too.
+  void disown(const void* crow_indices, const void* col_indices);
+  bool owned(const PatternKey& key) const;
+
   // Every frozen copy of the values at this address.
   void drop_copies(const void* values);
   void clear();

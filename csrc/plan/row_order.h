@@ -23,4 +23,8 @@ constexpr int64_t row_order_bytes(const PatternKey& key, const PatternFacts& fac
 Status build_row_order_cuda(const PatternKey& key, const PatternFacts& facts, int order,
                             void* stream, OrderedRow* entries);
 
+// The same for whole segments that `ends` bounds, `count` + 1 numbers on the device.
+Status order_segments_cuda(const int32_t* ends, int64_t count, int64_t longest, void* stream,
+                           OrderedRow* entries);
+
 }  // namespace sparse_autotune

@@ -110,4 +110,11 @@ Status build_row_order_cuda(const PatternKey& key, const PatternFacts& facts, in
   return to_status(cudaGetLastError(), "sorting block rows");
 }
 
+Status order_segments_cuda(const int32_t* ends, int64_t count, int64_t longest, void* stream,
+                           OrderedRow* entries) {
+  row_order_kernel<<<1, kThreads, 0, static_cast<cudaStream_t>(stream)>>>(
+      ends, static_cast<int>(count), INT32_MAX, Bins{longest}, entries, nullptr);
+  return to_status(cudaGetLastError(), "sorting row groups");
+}
+
 }  // namespace sparse_autotune

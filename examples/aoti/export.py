@@ -45,12 +45,7 @@ def package(model, x, path):
     """Exports the model for any batch size and compiles it into a package."""
     batch = torch.export.Dim("batch", min=1, max=MAX_BATCH)
     program = torch.export.export(model, (x,), dynamic_shapes=({0: batch},))
-    # Else Inductor writes index vectors of at most eight entries anew in each run, into memory that
-    # layers share, and a pattern is known by the address and version of its indices.
-    configs = {"always_keep_tensor_constants": True}
-    return torch._inductor.aoti_compile_and_package(
-        program, package_path=str(path), inductor_configs=configs
-    )
+    return torch._inductor.aoti_compile_and_package(program, package_path=str(path))
 
 
 def layer_and_bound(layer, x, error):

@@ -52,8 +52,12 @@ class Launcher:
         crow_indices: Tensor,
         col_indices: Tensor,
         values: Tensor,
-        b: Tensor,
+        dense: Tensor,
+        bias: Tensor | None,
         result: Tensor,
+        sparse_right: bool,
+        transpose: bool,
+        activation: int,
         frozen: bool,
         allow_tf32: bool,
         deterministic: bool,
@@ -62,4 +66,6 @@ class Launcher:
 
 def memory(ordinal: int = -1) -> dict[str, int]: ...
 def drop_plan(crow_indices: int, col_indices: int) -> None: ...
+def own_indices(crow_indices: int, col_indices: int) -> None: ...
+def disown_indices(crow_indices: int, col_indices: int) -> None: ...
 def drop_frozen(values: int) -> None: ...

@@ -21,6 +21,7 @@ from torch.autograd import forward_ad
 
 from .checks import ACTIVATIONS as NUMBERS
 from .checks import check_freezable
+from .launching import ShortWay, is_plain, nobody_listens
 from .ops import bsr_matmul, bsr_sampled_matmul
 
 _is_compiling = torch.compiler.is_compiling
@@ -56,23 +57,58 @@ class SampleForm(NamedTuple):
 
 
 def product(
-    crow: Tensor, col: Tensor, values: Tensor, dense: Tensor, bias: Tensor | None, form: Form
+    crow: Tensor,
+    col: Tensor,
+    values: Tensor,
+    dense: Tensor,
+    bias: Tensor | None,
+    form: Form,
+    way: ShortWay | None = None,
 ) -> Tensor:
     """``activation(op(A) @ dense + bias)`` or ``activation(dense @ op(A) + bias)``.
 
     Where a gradient will need the pre-activation, it is computed by the operator and the activation
-    by torch, which keeps it; relu's gradient needs only the result.
+    by torch, which keeps it; relu's gradient needs only the result. ``way`` is that of the matrix.
     """
     trained = differentiable(values, dense, bias)
     if trained and form.frozen:
         check_freezable(values)
     if trained and form.activation > RELU:
         plain = form._replace(activation=NONE)
-        return ACTIVATIONS[form.activation](product(crow, col, values, dense, bias, plain))
+        return ACTIVATIONS[form.activation](product(crow, col, values, dense, bias, plain, way))
     if _is_compiling() or _transforms_active() or forward_ad._current_level >= 0:
         return call_operator(crow, col, values, dense, bias, form)
     if trained:
-        return Product.apply(crow, col, values, dense, bias, form)
+        return Product.apply(crow, col, values, dense, bias, form, way)
+    return _below_autograd(crow, col, values, dense, bias, form, way)
+
+
+def _below_autograd(
+    crow: Tensor,
+    col: Tensor,
+    values: Tensor,
+    dense: Tensor,
+    bias: Tensor | None,
+    form: Form,
+    way: ShortWay | None,
+) -> Tensor:
+    if way is not None and form.variant is None and is_plain(dense) and nobody_listens():
+        result = way.product(
+            crow,
+            col,
+            values,
+            dense,
+            bias,
+            form.cols if form.transpose != form.sparse_right else form.rows,
+            form.sparse_right,
+            form.transpose,
+            form.activation,
+            form.frozen,
+            form.allow_tf32,
+            form.deterministic,
+        )
+        if result is not None:
+            return result
     with _BelowAutograd():
         return call_operator(crow, col, values, dense, bias, form)
 
@@ -188,7 +224,7 @@ def _product_backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor | N
     grad_values = grad_dense = grad_bias = None
     if needs_dense:
         turned = plain._replace(transpose=not form.transpose)
-        grad_dense = product(crow, col, values, grad, None, turned)
+        grad_dense = product(crow, col, values, grad, None, turned, ctx.way)
     if needs_values:
         block_m, block_k = ctx.block
         sample = SampleForm(
@@ -231,13 +267,14 @@ class Product(torch.autograd.Function):
         dense: Tensor,
         bias: Tensor | None,
         form: Form,
+        way: ShortWay | None = None,
     ) -> Tensor:
         """The operator, and what the gradients that are wanted will need."""
-        with _BelowAutograd():
-            result = call_operator(crow, col, values, dense, bias, form)
-        _, _, needs_values, needs_dense, _, _ = ctx.needs_input_grad
+        result = _below_autograd(crow, col, values, dense, bias, form, way)
+        _, _, needs_values, needs_dense = ctx.needs_input_grad[:4]
         again = form.activation > RELU  # the pre-activation will be
         ctx.form = form
+        ctx.way = way
         ctx.block = values.shape[1], values.shape[2]
         ctx.save_for_backward(
             crow,
@@ -254,7 +291,7 @@ class Product(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         """A gradient for each argument of `forward`."""
-        return None, None, *_product_backward(ctx, grad), None
+        return None, None, *_product_backward(ctx, grad), None, None
 
     @staticmethod
     def jvp(
@@ -265,6 +302,7 @@ class Product(torch.autograd.Function):
         d_dense: Tensor | None,
         d_bias: Tensor | None,
         d_form: None,
+        d_way: None,
     ) -> Tensor:
         """The tangent of the result."""
         crow, col, values, dense, result = ctx.saved_tensors

@@ -11,7 +11,8 @@ import torch
 from torch import Tensor
 
 from . import conversions
-from .description import Described, Known
+from .description import Described
+from .launching import ShortWay
 from .lifetimes import PlanOwner, own_plan
 from .matrix_checks import (
     Components,
@@ -46,11 +47,17 @@ class BsrTensor(Described):
     moved. Its ``shape`` is the transposed one; ``crow_indices``, ``col_indices``, ``values`` and
     ``block_size`` go on describing the matrix as stored, and ``is_transposed`` tells the two apart.
 
+    With another, leading dimension of ``values`` it is a batch of matrices on one pattern, of shape
+    ``(batch, rows, cols)``; `unbind` gives the matrices. `matmul` and `linear` multiply each by a
+    matrix of its own or all by one, one tuned product after the other. What is about one matrix
+    (`freeze`, `to_torch`, `to_scipy`, `benchmark`) refuses a batch.
+
     Args:
         crow_indices: (block rows + 1,), int32 or int64.
         col_indices: (nnzb,), the dtype of ``crow_indices``.
-        values: (nnzb, block_m, block_k), float16, bfloat16, float32 or float64.
-        shape: ``(rows, cols)`` in elements, multiples of the block size.
+        values: (nnzb, block_m, block_k) or (batch, nnzb, block_m, block_k), float16, bfloat16,
+            float32 or float64.
+        shape: ``(rows, cols)`` of each matrix in elements, multiples of the block size.
         check: also check the content of the indices now, which synchronises with a GPU; otherwise
             a product checks it, once per pattern.
 
@@ -80,11 +87,12 @@ class BsrTensor(Described):
         except (TypeError, ValueError):
             raise TypeError(f"shape must be two ints, got {shape!r}") from None
         parts = Components(crow_indices, col_indices, values, rows, cols)
-        check_components(parts)
+        check_components(parts, batch=True)
         check_contiguous(parts)
         if check:
             check_indices(parts)
-        self._fill(parts, (values.shape[1], values.shape[2]), own_plan(crow_indices, col_indices))
+        block = values.shape[-2], values.shape[-1]
+        self._fill(parts, block, own_plan(crow_indices, col_indices))
 
     def _fill(self, parts: Components, block: tuple[int, int], owner: PlanOwner | None) -> None:
         self._crow_indices, self._col_indices, self._values = parts[:3]
@@ -92,7 +100,7 @@ class BsrTensor(Described):
         self._rows, self._cols, self._transposed = parts[3:]
         self._block_size = block
         self._plan_owner = owner
-        self._launcher: Known | None = None
+        self._short_way: ShortWay | None = None
         self._start_thawed()
 
     @classmethod
@@ -176,8 +184,10 @@ class BsrTensor(Described):
         Of a transpose, the ``torch.sparse_bsc`` tensor that torch's own ``.t()`` gives.
 
         Raises:
+            ValueError: it is a batch; torch's have a pattern for each matrix.
             RuntimeError: the indices are not those of a BSR matrix.
         """
+        check_components(self._parts(), "a")
         stored = torch.sparse_bsr_tensor(
             self._crow_indices,
             self._col_indices,
@@ -203,6 +213,20 @@ class BsrTensor(Described):
             ValueError: the indices are not those of a BSR matrix.
         """
         return conversions.to_scipy(self._parts())
+
+    def unbind(self) -> tuple[BsrTensor, ...]:
+        """The matrices of a batch: views on its pattern, with its plan.
+
+        Raises:
+            ValueError: it is one matrix.
+        """
+        if self._values.dim() != 4:
+            raise ValueError(
+                f"unbind() takes a batch apart, but values has {self._values.dim()} dimensions"
+            )
+        return tuple(
+            self._with(self._crow_indices, self._col_indices, one) for one in self._values.unbind()
+        )
 
     # Copies; all but an unchanged `to` are thawed
 

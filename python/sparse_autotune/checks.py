@@ -118,9 +118,20 @@ def explain_linear(
     _check_variant(weight, x, bias, activation, variant, linear=True)
 
 
+def check_batch(dense: Any, name: str, count: int, of: str) -> None:
+    """Raises unless ``dense`` is an operand of ``count`` matrices, or one for all of them."""
+    check_dense(dense, name)
+    if dense.dim() > 3 or (dense.dim() == 3 and dense.shape[0] != count):
+        raise ValueError(
+            f"{of} is a batch of {count} matrices: {name} must be one matrix or vector, or have "
+            f"{count} matrices in its only leading dimension; got shape {tuple(dense.shape)}"
+        )
+
+
 def explain_sampled_matmul(x: Any, y: Any, pattern: Any, variant: Any = "auto") -> None:
     """Raises the reason why ``sampled_matmul`` refuses these; returns when it knows none."""
-    matrix = _matrix(pattern, "pattern")
+    matrix = bsr_components(pattern, "pattern")
+    check_components(matrix, "pattern", batch=True)
     for name, tensor in (("x", x), ("y", y)):
         check_dense(tensor, name)
         if tensor.device != matrix.values.device:

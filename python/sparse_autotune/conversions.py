@@ -9,6 +9,7 @@ from torch import Tensor
 
 from .matrix_checks import (
     Components,
+    check_components,
     check_dense,
     check_divides,
     check_indices,
@@ -37,6 +38,8 @@ def from_dense(dense: Tensor, block: tuple[int, int], keep: Tensor | None) -> Co
         check_keep(keep, grid, dense.device)
     row_indices, col_indices = keep.nonzero(as_tuple=True)
     values = blocks[row_indices, col_indices].contiguous()
+    # Both are views of one memory, which files would hold whole, and safetensors refuses.
+    col_indices = col_indices.clone()
     return Components(compress(keep.sum(1)), col_indices, values, rows, cols)
 
 
@@ -50,6 +53,8 @@ def to_dense(matrix: Components) -> Tensor:
     """The dense tensor; reads the indices and raises ValueError if they are not BSR's."""
     check_indices(matrix)
     crow, col, values, rows, cols = matrix[:5]
+    if values.dim() == 4:
+        return torch.stack([to_dense(matrix._replace(values=one)) for one in values.unbind()])
     nnzb, block_m, block_k = values.shape
     grid = (rows // block_m, cols // block_k)
     blocks = torch.zeros(*grid, block_m, block_k, dtype=values.dtype, device=values.device)
@@ -107,6 +112,7 @@ def to_scipy(matrix: Components) -> scipy.sparse.bsr_array:
     """A copy on the CPU as ``scipy.sparse.bsr_array``, of a transpose too."""
     import scipy.sparse
 
+    check_components(matrix, "a")
     check_indices(matrix)
     crow, col, values, rows, cols = matrix[:5]
     if values.dtype not in (torch.float32, torch.float64):

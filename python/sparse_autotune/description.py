@@ -5,13 +5,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from . import _tuner
+from .launching import ShortWay
 from .lifetimes import Kept, PlanOwner
 from .matrix_checks import Components
-
-# The short way to a product (see functional.py): the launcher, whether it is a CPU's, and what
-# keeps the memory that it knows.
-Known = tuple[_tuner.Launcher, bool, tuple[Tensor, ...]]
 
 
 class Described(Kept):
@@ -22,9 +18,9 @@ class Described(Kept):
         "_col_indices",
         "_cols",
         "_crow_indices",
-        "_launcher",
         "_plan_owner",
         "_rows",
+        "_short_way",
         "_transposed",
         "_values",
     )
@@ -37,7 +33,7 @@ class Described(Kept):
     _transposed: bool
     _block_size: tuple[int, int]
     _plan_owner: PlanOwner | None
-    _launcher: Known | None
+    _short_way: ShortWay | None
 
     def _parts(self) -> Components:
         return Components(
@@ -61,13 +57,14 @@ class Described(Kept):
 
     @property
     def values(self) -> Tensor:
-        """(nnzb, block_m, block_k): the stored blocks."""
+        """(nnzb, block_m, block_k): the stored blocks; of a batch (batch, nnzb, …)."""
         return self._values
 
     @property
     def shape(self) -> torch.Size:
-        """``(rows, cols)`` in elements; of a transpose, the transposed ones."""
-        return torch.Size(self._parts().shape)
+        """``(rows, cols)`` in elements; of a transpose, the transposed ones; of a batch three."""
+        # Of a pytree that was mapped to something else, values have no shape.
+        return torch.Size((*getattr(self._values, "shape", ())[:-3], *self._parts().shape))
 
     @property
     def block_size(self) -> tuple[int, int]:
@@ -81,7 +78,7 @@ class Described(Kept):
 
     @property
     def nnzb(self) -> int:
-        """The number of stored blocks."""
+        """The number of stored blocks, of a batch those of each matrix."""
         return self._col_indices.shape[0]
 
     @property
@@ -110,9 +107,9 @@ class Described(Kept):
         block_m, block_k = self._block_size
         turned = " of a transposed matrix" if self._transposed else ""
         frozen = ", frozen" if self._frozen else ""
-        rows, cols = self.shape
+        shape = "x".join(map(str, self.shape))
         return (
-            f"BsrTensor({rows}x{cols}, block {block_m}x{block_k}{turned}, nnzb {self.nnzb}, "
+            f"BsrTensor({shape}, block {block_m}x{block_k}{turned}, nnzb {self.nnzb}, "
             f"density {self.density:.4g}, {str(self.dtype).removeprefix('torch.')}, "
             f"{self.device}{frozen})"
         )

@@ -105,7 +105,7 @@ def _product_through_dispatcher(
         plain = form._replace(activation=NONE)
         return ACTIVATIONS[activation](product(crow, col, values, dense, bias, plain))
     if carries or differentiable(values, dense, bias):
-        return _at_this_level(Product, crow, col, values, dense, bias, form)
+        return _at_this_level(Product, crow, col, values, dense, bias, form, None)
     with _BelowAutograd():
         return call_operator(crow, col, values, dense, bias, form)
 

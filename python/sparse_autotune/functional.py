@@ -12,15 +12,16 @@ import torch
 from torch import Tensor
 
 from . import bsr_tensor, checks
-from .autograd import Form, SampleForm, call_with_form, product, sampled
+from .autograd import NONE, Form, SampleForm, call_with_form, product, sampled
 from .bsr_tensor import BsrTensor
 from .compiling import unwatched, watched_native
-from .launching import launched
+from .launching import ShortWay, launched
 from .matrix_checks import bsr_components, is_sparse_operand
 from .ops import bsr_matmul_out
 from .precision import allow_tf32, deterministic
 
 _is_compiling = torch.compiler.is_dynamo_compiling
+ACTIVATIONS = checks.ACTIVATIONS
 
 
 def matmul(
@@ -46,7 +47,8 @@ def matmul(
             matrix as ``b``: (m, k), (..., m, k) or (k,), strided.
         b: (k, n), (..., k, n) or (k,), strided, the dtype and device of ``a``. Row-major and
             column-major matrices are read in place, others are copied. Or, with a dense ``a``, the
-            (k, n) block-sparse matrix.
+            (k, n) block-sparse matrix. Where the block-sparse operand is a batch of ``batch``
+            matrices on one pattern, the dense one is (batch, …) or one matrix or vector for all.
         bias: (m,), one value per row of the result; with the block-sparse matrix as ``b`` (n,), one
             per column.
         activation: "relu", "gelu", "gelu_tanh" or "silu".
@@ -55,7 +57,8 @@ def matmul(
         variant: "auto", a family ("simt"), or one variant ("simt/rows16"). Gradients choose theirs.
 
     Returns:
-        (m, n), (..., m, n), (m,) or (n,), contiguous unless ``out`` is given.
+        (m, n), (..., m, n), (m,) or (n,), contiguous unless ``out`` is given; for a batch with its
+        length in front.
 
     Raises:
         TypeError: an argument has a wrong type, layout or dtype.
@@ -64,10 +67,18 @@ def matmul(
         RuntimeError: devices differ, ``out`` overlaps, ``out`` is given where gradients are wanted,
             a frozen matrix requires grad.
     """
+    if _is_batch(a) or _is_batch(b):
+        if out is not None:
+            raise ValueError("out must be None where the block-sparse operand is a batch")
+        return _of_batch(a, b, bias, activation, variant, linear=False)
     if _is_compiling():
         return _traced(a, b, bias, activation, out, variant, linear=False)
-    if type(a) is BsrTensor and bias is activation is out is None and variant == "auto":
-        result = launched(a, b)
+    if out is None and variant == "auto" and (number := _known(activation)) is not None:
+        result = None
+        if type(a) is BsrTensor:
+            result = launched(a, b, bias, number, sparse_right=False, linear=False)
+        elif type(b) is BsrTensor:
+            result = launched(b, a, bias, number, sparse_right=True, linear=False)
         if result is not None:
             return result
     if watched_native(a, b):
@@ -79,7 +90,7 @@ def matmul(
         else:
             tensors, form = _operands(a, "a", b, False, activation, variant)
         if out is None:
-            return product(*tensors, bias, form)
+            return product(*tensors, bias, form, _way(b if sparse_right else a))
         checks.check_out_has_no_gradient({**_named(a, b), "bias": bias, "out": out})
         if out.is_neg():  # torch's fallback for those misreads an operator that returns nothing
             raise ValueError("out is a lazily negated view")
@@ -115,13 +126,23 @@ def linear(
     Raises:
         TypeError, ValueError, RuntimeError: as `matmul`.
     """
+    if _is_batch(weight):
+        return _of_batch(x, weight, bias, activation, variant, linear=True)
     if _is_compiling():
         return _traced(x, weight, bias, activation, None, variant, linear=True)
+    if (
+        type(weight) is BsrTensor
+        and variant == "auto"
+        and (number := _known(activation)) is not None
+    ):
+        result = launched(weight, x, bias, number, sparse_right=True, linear=True)
+        if result is not None:
+            return result
     if watched_native(weight):
         return unwatched(linear, x, weight, bias, activation=activation, variant=variant)
     try:
         tensors, form = _operands(weight, "weight", x, True, activation, variant, linear=True)
-        return product(*tensors, bias, form)
+        return product(*tensors, bias, form, _way(weight))
     except Exception:
         checks.explain_linear(x, weight, bias, activation, variant)
         raise
@@ -156,7 +177,7 @@ def sampled_matmul(
         return unwatched(sampled_matmul, x, y, pattern, variant=variant)
     try:
         crow, col, values, rows, cols, transposed = bsr_components(pattern, "pattern")
-        _, block_m, block_k = values.shape
+        block_m, block_k = values.shape[-2:]
         form = SampleForm(
             rows,
             cols,
@@ -206,10 +227,21 @@ def _operands(
         frozen,
         allow_tf32(values),
         deterministic(),
-        checks.ACTIVATIONS[activation],
+        ACTIVATIONS[activation],
         None if variant == "auto" else variant,
     )
     return (crow, col, values, dense), form
+
+
+def _known(activation: Any) -> int | None:
+    """The number of an activation; None for what is none."""
+    if activation is None:
+        return NONE
+    return ACTIVATIONS.get(activation) if type(activation) is str else None
+
+
+def _way(sparse: Any) -> ShortWay | None:
+    return sparse._short_way if type(sparse) is BsrTensor else None
 
 
 def linear_form(values: Tensor, rows: int, cols: int, frozen: bool) -> Form:
@@ -248,6 +280,43 @@ def _traced(
         return product(*tensors, bias, form)
     _write(tensors, bias, form, out)
     return out
+
+
+def _is_batch(operand: Any) -> bool:
+    return type(operand) is BsrTensor and operand._values.dim() == 4
+
+
+def _of_batch(
+    a: Any, b: Any, bias: Tensor | None, activation: str | None, variant: str, *, linear: bool
+) -> Tensor:
+    """A product for each matrix of a batch, with a matrix of its own or one for all."""
+    sparse_right = linear or not _is_batch(a)
+    sparse, dense = (b, a) if sparse_right else (a, b)
+    names = ("x", "weight") if linear else ("a", "b")
+    other, name = names if sparse_right else names[::-1]
+    count = sparse._values.shape[0]
+    checks.check_batch(dense, other, count, name)
+    try:
+        each = dense.unbind() if dense.dim() == 3 else [dense] * count
+        tensors, form = _operands(
+            sparse, name, dense, sparse_right, activation, variant, linear=linear
+        )
+        crow, col, values, _ = tensors
+        return torch.stack(
+            [
+                product(crow, col, one, factor, bias, form)
+                for one, factor in zip(values.unbind(), each, strict=True)
+            ]
+        )
+    except Exception:
+        if not _is_compiling():
+            one, factor = sparse.unbind()[0], dense[0] if dense.dim() == 3 else dense
+            if linear:
+                checks.explain_linear(factor, one, bias, activation, variant)
+            else:
+                pair = (factor, one) if sparse_right else (one, factor)
+                checks.explain_matmul(*pair, bias, activation, None, variant)
+        raise
 
 
 def _write(

@@ -6,6 +6,7 @@ import weakref
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+import torch
 from torch import Tensor
 
 from . import _tuner, checks
@@ -22,12 +23,20 @@ class PlanOwner:
 
 
 def own_plan(crow_indices: Tensor, col_indices: Tensor) -> PlanOwner | None:
-    """An owner for the plan of two index tensors; None for tensors that never have one."""
+    """An owner for the plan of two index tensors; None for tensors that never have one.
+
+    Compiled code makes none: its matrices are gone when it is, and Dynamo cannot guard what a
+    finalizer holds on to. Their plans go when the cache wants room, as those of native tensors.
+    """
+    if torch.compiler.is_compiling():
+        return None
     # Fake and meta tensors have no address, and never a plan.
     if type(crow_indices) is not Tensor or type(col_indices) is not Tensor or crow_indices.is_meta:
         return None
     owner = PlanOwner()
-    at_end_of(owner, _tuner.drop_plan, crow_indices.data_ptr(), col_indices.data_ptr())
+    pointers = crow_indices.data_ptr(), col_indices.data_ptr()
+    _tuner.own_indices(*pointers)
+    at_end_of(owner, _tuner.disown_indices, *pointers)
     return owner
 
 
@@ -63,7 +72,7 @@ class Kept:
         """
         parts = self._parts()
         try:
-            bsr_prepare(*parts[:2], *parts[3:5], *parts.values.shape[1:])
+            bsr_prepare(*parts[:2], *parts[3:5], *parts.values.shape[-2:])
         except RuntimeError:
             check_indices(parts)
             raise
@@ -72,8 +81,8 @@ class Kept:
     def invalidate(self: _Self) -> _Self:
         """Forgets the plan and copies of this matrix. Returns self.
 
-        In-place edits are noticed by themselves, except those of tensors made under
-        ``torch.inference_mode`` and writes that bypass torch's version counters.
+        In-place edits of indices are noticed by themselves; on a GPU not those of tensors made
+        under ``torch.inference_mode``, nor writes that bypass torch's version counters.
         """
         parts = self._parts()
         _tuner.drop_plan(parts.crow_indices.data_ptr(), parts.col_indices.data_ptr())
@@ -88,9 +97,11 @@ class Kept:
         ``torch.inference_mode`` show none.
 
         Raises:
-            RuntimeError: the values require grad.
+            RuntimeError: the values require grad, or are those of a batch.
         """
         checks.check_freezable(self._values)
+        if self._values.dim() == 4:
+            raise RuntimeError("a batch cannot be frozen: freeze its matrices, from unbind()")
         version = None if self._values.is_inference() else self._values._version
         if self._frozen and (version is None or version != self._frozen_version):
             self.thaw()  # a new promise, about values that changed or may have

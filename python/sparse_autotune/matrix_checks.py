@@ -81,8 +81,11 @@ def check_value_dtype(dtype: torch.dtype, name: str) -> None:
         )
 
 
-def check_components(parts: Components, name: str = "") -> None:
-    """The O(1) rules of a BSR matrix: types, dtypes, devices, shapes. No element is read."""
+def check_components(parts: Components, name: str = "", *, batch: bool = False) -> None:
+    """The O(1) rules of a BSR matrix: types, dtypes, devices, shapes. No element is read.
+
+    With ``batch`` the values may be those of several matrices on one pattern.
+    """
     prefix = f"{name}." if name else ""
     crow, col, values, rows, cols = parts[:5]
     for tensor, argument in ((crow, "crow_indices"), (col, "col_indices"), (values, "values")):
@@ -101,17 +104,24 @@ def check_components(parts: Components, name: str = "") -> None:
             f"{prefix}crow_indices, {prefix}col_indices and {prefix}values must be on one device, "
             f"got {crow.device}, {col.device} and {values.device}"
         )
-    if values.dim() != 3:
+    if values.dim() == 4 and not batch:
         raise ValueError(
-            f"{prefix}values must have shape (nnzb, block_m, block_k), got {tuple(values.shape)}; "
-            "batched BSR matrices are not supported: multiply them one at a time"
+            f"{prefix}values must have shape (nnzb, block_m, block_k) here, got "
+            f"{tuple(values.shape)}, a batch: take its matrices one at a time, from unbind()"
         )
+    if values.dim() not in (3, 4):
+        raise ValueError(
+            f"{prefix}values must have shape (nnzb, block_m, block_k) or, for a batch of matrices "
+            f"on one pattern, (batch, nnzb, block_m, block_k); got {tuple(values.shape)}"
+        )
+    if values.dim() == 4 and values.shape[0] == 0:
+        raise ValueError(f"{prefix}values must hold one matrix at least, got a batch of 0")
     if crow.dim() != 1 or col.dim() != 1:
         raise ValueError(
             f"{prefix}crow_indices and {prefix}col_indices must be 1-dimensional, "
             f"got shapes {tuple(crow.shape)} and {tuple(col.shape)}"
         )
-    nnzb, block_m, block_k = values.shape
+    nnzb, block_m, block_k = values.shape[-3:]
     block_shape((block_m, block_k), f"the block size of {prefix}values")
     if rows < 0 or cols < 0:
         raise ValueError(f"{prefix}shape must not be negative, got {(rows, cols)}")
@@ -147,7 +157,7 @@ def check_indices(parts: Components, name: str = "") -> None:
     """
     prefix = f"{name}." if name else ""
     crow, col, values, _, cols = parts[:5]
-    block_cols, nnzb = cols // values.shape[2], col.shape[0]
+    block_cols, nnzb = cols // values.shape[-1], col.shape[0]
     if crow.is_meta:
         return
     if crow.is_cuda and torch.cuda.is_current_stream_capturing():

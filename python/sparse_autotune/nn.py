@@ -14,8 +14,9 @@ from .bsr_tensor import BsrTensor
 from .checks import explain_linear
 from .conversions import compress
 from .functional import linear_form
+from .launching import ShortWay, find_short_way
 from .lifetimes import own_plan
-from .matrix_checks import block_shape, check_divides, check_value_dtype
+from .matrix_checks import Components, block_shape, check_divides, check_value_dtype
 from .selection import Criterion, blocks_to_keep, stored_count
 
 _INDICES = ("crow_indices", "col_indices")
@@ -176,6 +177,15 @@ class SparseLinear(torch.nn.Module):
     def _own_plan(self) -> None:
         """The plan of the indices goes with them, or with the layer."""
         self._plan_owner = own_plan(self.crow_indices, self.col_indices)
+        self._short_way: ShortWay | None = None
+
+    def _find_short_way(self) -> ShortWay | None:
+        way = self._short_way
+        if way is None or way.lost:
+            shape = self.out_features, self.in_features
+            parts = Components(self.crow_indices, self.col_indices, self.values, *shape)
+            way = self._short_way = find_short_way(parts)
+        return way
 
     @property
     def weight(self) -> BsrTensor:
@@ -207,6 +217,7 @@ class SparseLinear(torch.nn.Module):
         ``torch.nn.Linear``.
         """
         values: Tensor = self.values
+        stored = values
         bias: Tensor | None = self.bias
         frozen = self._frozen_weight is not None
         if frozen and not torch.compiler.is_compiling():
@@ -221,8 +232,9 @@ class SparseLinear(torch.nn.Module):
         form = linear_form(values, self.out_features, self.in_features, frozen)
         if torch.compiler.is_compiling():
             return product(self.crow_indices, self.col_indices, values, x, bias, form)
+        way = self._find_short_way() if values is stored else None
         try:
-            return product(self.crow_indices, self.col_indices, values, x, bias, form)
+            return product(self.crow_indices, self.col_indices, values, x, bias, form, way)
         except Exception:
             explain_linear(x, self.weight, bias)
             raise
@@ -318,7 +330,12 @@ class SparseLinear(torch.nn.Module):
 
     def __getstate__(self) -> dict[str, Any]:
         """Plans and frozen copies stay with this process, and with this layer."""
-        return {**self.__dict__, "_plan_owner": None, "_frozen_weight": None}
+        return {
+            **self.__dict__,
+            "_plan_owner": None,
+            "_frozen_weight": None,
+            "_short_way": None,
+        }
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)

@@ -110,7 +110,7 @@ def set_pattern_(
                 state[name] = moved(entry)
     replace_data(values, moved(values.data))
     layer.crow_indices = compress(keep.sum(1)).to(layer.crow_indices.dtype)
-    layer.col_indices = cols.to(layer.col_indices.dtype)
+    layer.col_indices = cols.to(layer.col_indices.dtype, copy=True)  # of the memory that rows share
     layer._own_plan()
     return layer
 

@@ -13,9 +13,11 @@
 // and for values that are widened first. What a tile will need next (its values in the next block,
 // a shared panel's next strip, its rows of C) is fetched while it multiplies: no hardware foresees
 // it. Absent blocks cost nothing. One thread computes an element, in the order of its row's blocks.
+// A^T is multiplied from a copy of its blocks, turned and in its own order.
 #include <string>
 
 #include "kernels/cpu/tiled_product.h"
+#include "kernels/cpu/transpose_blocks.h"
 
 namespace sparse_autotune::cpu_tiled {
 namespace {
@@ -33,7 +35,6 @@ class Tiled final : public Variant {
       : Variant(DeviceType::kCpu, name), level_(level), cut_(cut) {}
 
   Support supports(const Problem& p, const Device& d) const override {
-    if (p.transpose) return Support::no("cpu_tiled computes A @ B, not A^T @ B");
     if (d.isa < level_.needed) {
       if (level_.needed == CpuIsa::kAmx && !d.amx_refused.empty()) {
         return Support::no(d.amx_refused);
@@ -60,7 +61,18 @@ class Tiled final : public Variant {
 
   double estimate_us(const Problem& p, const Device& d) const override {
     const double peak = p.dtype == DType::kFloat64 ? d.fp64_tflops : d.fp32_tflops;
-    return roofline_us(nnz_flops(p), peak * level_.share, compulsory_bytes(p), d.memory_gbps, 5.0);
+    const double turned = p.frozen ? 0 : 2.0 * static_cast<double>(prepared_bytes(p, d));
+    return roofline_us(nnz_flops(p), peak * level_.share, compulsory_bytes(p) + turned,
+                       d.memory_gbps, 5.0);
+  }
+
+  int64_t prepared_bytes(const Problem& p, const Device&) const override {
+    return p.transpose ? p.nnzb * p.block_m * p.block_k * size_of(p.dtype) : 0;
+  }
+
+  Status prepare(const Problem& p, const Launch& l) const override {
+    transpose_blocks_cpu(p, l, l.prepared);
+    return Status::ok();
   }
 
   int64_t workspace_bytes(const Problem& p, const Device& d) const override {
@@ -69,7 +81,9 @@ class Tiled final : public Variant {
   }
 
   Status launch(const Problem& p, const Launch& l) const override {
-    run_product(p, l, *level_.kernels(p.dtype), cut_);
+    Launch blocks = l;
+    if (p.transpose) blocks.values = l.prepared;
+    run_product(p, blocks, *level_.kernels(p.dtype), cut_);
     return Status::ok();
   }
 

@@ -1,4 +1,5 @@
-// A kernel that uses up to all of a multiprocessor's shared memory, and the devices it is ready on.
+// A kernel that may use up to all of a multiprocessor's shared memory, and the devices it is ready
+// on.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -14,12 +15,15 @@
 namespace sparse_autotune {
 
 // `Arguments` is the kernel's one parameter. `overlaps`: it may start while the kernel before it on
-// the stream ends, as it waits (griddepcontrol) before it touches memory. Thread-safe.
+// the stream ends, as it waits (griddepcontrol) before it touches memory. `carveout`: what share of
+// a multiprocessor's L1 it would have as shared memory, percent or a cudaSharedCarveout.
+// Thread-safe.
 template <typename Arguments>
 class KernelCode {
  public:
-  constexpr explicit KernelCode(void (*kernel)(Arguments), bool overlaps = false)
-      : kernel_(kernel), overlaps_(overlaps) {}
+  constexpr explicit KernelCode(void (*kernel)(Arguments), bool overlaps = false,
+                                int carveout = cudaSharedmemCarveoutMaxShared)
+      : kernel_(kernel), overlaps_(overlaps), carveout_(carveout) {}
 
   // Whether this binary holds code for the device. Asks and opts in to its shared memory the first
   // time, afterwards one load.
@@ -50,7 +54,7 @@ class KernelCode {
   }
 
   // On the current device. `name` is the variant's, for the error's text.
-  Status launch(Arguments args, unsigned blocks, int threads, int64_t shared, void* stream,
+  Status launch(Arguments args, dim3 blocks, int threads, int64_t shared, void* stream,
                 std::string_view name) {
     int ordinal = 0;
     const cudaError_t error = cudaGetDevice(&ordinal);
@@ -62,7 +66,7 @@ class KernelCode {
     overlap.id = cudaLaunchAttributeProgrammaticStreamSerialization;
     overlap.val.programmaticStreamSerializationAllowed = 1;
     cudaLaunchConfig_t config{};
-    config.gridDim = dim3(blocks);
+    config.gridDim = blocks;
     config.blockDim = dim3(static_cast<unsigned>(threads));
     config.dynamicSmemBytes = static_cast<size_t>(shared);
     config.stream = static_cast<cudaStream_t>(stream);
@@ -90,13 +94,14 @@ class KernelCode {
     }
     if (error == cudaSuccess) {
       error = cudaFuncSetAttribute(address(), cudaFuncAttributePreferredSharedMemoryCarveout,
-                                   cudaSharedmemCarveoutMaxShared);
+                                   carveout_);
     }
     return to_status(error, "this build's code for the device");
   }
 
   void (*const kernel_)(Arguments);
   const bool overlaps_;
+  const int carveout_;
   std::atomic<bool> ready_[kMaxDevices] = {};
 };
 

@@ -10,29 +10,14 @@
 #include "kernels/cuda/device/cp_async.cuh"
 #include "kernels/cuda/device/epilogue.cuh"
 #include "kernels/cuda/device/fragments.cuh"
+#include "kernels/cuda/device/load_index.cuh"
+#include "kernels/cuda/device/mma_tile.cuh"
+#include "kernels/cuda/device/panel_walk.cuh"
 #include "kernels/cuda/device/tile_loader.cuh"
 #include "kernels/cuda/kernel_code.h"
 #include "variant.h"
 
 namespace sparse_autotune {
-
-// A tile of C, the bytes of k in one step, the steps in flight, the warps that share the tile, and
-// how many thread blocks of it a multiprocessor should hold (which bounds the registers).
-template <int kRows, int kColumns, int kBytes, int kDepth, int kWarpRows, int kWarpColumns,
-          int kBlocks>
-struct MmaTile {
-  static constexpr int kM = kRows, kN = kColumns, kStepBytes = kBytes;
-  static constexpr int kStages = kDepth, kResident = kBlocks;
-  static constexpr int kWarpsN = kWarpColumns, kThreads = 32 * kWarpRows * kWarpColumns;
-  static constexpr int kWarpM = kM / kWarpRows, kWarpN = kN / kWarpColumns;
-  static constexpr int kSlices = kStepBytes / kSliceBytes;
-  static constexpr int kStageBytes = (kM + kN) * kStepBytes;
-  // Whether the threads that share a slice can copy a row of B in fp32.
-  static constexpr bool kHasTf32 = kThreads / kSlices >= kN / kChunk<float>;
-  // Powers of two, so that offsets within a tile can be XORed.
-  static_assert(kWarpM % 16 == 0 && kWarpN % 16 == 0 && (kWarpN & (kWarpN - 1)) == 0);
-  static_assert((kM & (kM - 1)) == 0 && (kN & (kN - 1)) == 0 && kStages >= 2);
-};
 
 struct MmaArguments {
   const void* crow_indices;
@@ -42,20 +27,18 @@ struct MmaArguments {
   const void* b;
   const void* bias;
   void* c;
+  Panels panels;
   int64_t n, ldb, ldc, b_batch_stride, c_batch_stride;
-  int block_m, block_k, strips;      // strips: of one block row
-  unsigned grid_rows, grid_columns;  // strips of all block rows, tiles along n
-  int slices;                        // of a block's row
-  int step_blocks, step_slices;      // one step: whole blocks and remaining slices
+  int64_t step_a, wrap_a;   // elements of A from one step to the next, and more at a block's end
+  uint32_t line_a, line_b;  // bytes from one line to the next, where `straight`
+  int block_m, block_k, strips;  // strips: of one block row
+  int slices;                    // of a block's row
+  int step_blocks, step_slices;  // one step: whole blocks and remaining slices
   int values_alignment, b_alignment, c_alignment;
   Activation activation;
   bool wide_indices, c_rows;
+  bool straight;  // values and B are aligned to 16 bytes, and their lines less than 2^32 apart
 };
-
-__device__ __forceinline__ int64_t load_index(const void* indices, int64_t i, bool wide) {
-  return wide ? __ldg(static_cast<const long long*>(indices) + i)
-              : __ldg(static_cast<const int*>(indices) + i);
-}
 
 // A slice of the block row: `slice` of its stored block number `block`.
 struct SliceCursor {
@@ -65,130 +48,252 @@ struct SliceCursor {
       : slice(slice_of_step) {
     for (; slice >= args.slices; slice -= args.slices) ++block;
   }
-  __device__ __forceinline__ void advance(const MmaArguments& args) {
+  // Whether the cursor left the rest of a block out.
+  __device__ __forceinline__ bool advance(const MmaArguments& args) {
     block += args.step_blocks;
     slice += args.step_slices;
-    if (slice >= args.slices) {
+    const bool wraps = slice >= args.slices;
+    if (wraps) {
       slice -= args.slices;
       ++block;
     }
+    return wraps;
   }
+};
+
+// What a thread block computes: a strip of a block row by some columns of one matrix of the batch.
+// Kept small, as it outlives the loop.
+struct MmaPart {
+  int block_row, begin, length;  // stored blocks
+  int m0, rows, columns;         // the strip's first row within its block row, and its size
+  unsigned column, batch;        // `column`: of tiles
+
+  template <typename Tile>
+  __device__ __forceinline__ int64_t n0() const {
+    return int64_t{column} * Tile::kN;
+  }
+};
+
+template <typename Tile>
+__device__ __forceinline__ MmaPart find_part(const MmaArguments& args) {
+  const TilePlace at = locate(args.panels, blockIdx.x);
+  const auto strips = static_cast<unsigned>(args.strips);
+  MmaPart part;
+  part.block_row = static_cast<int>(at.row / strips);
+  part.m0 = static_cast<int>(at.row % strips) * Tile::kM;
+  if (args.panels.order != nullptr) {
+    const int4 row = __ldg(reinterpret_cast<const int4*>(args.panels.order) + part.block_row);
+    part.block_row = row.x;
+    part.begin = row.y;
+    part.length = row.z - row.y;
+  } else {
+    part.begin = load_small_index(args.crow_indices, part.block_row, args.wide_indices);
+    part.length =
+        load_small_index(args.crow_indices, part.block_row + 1, args.wide_indices) - part.begin;
+  }
+  part.column = at.column;
+  part.batch = at.batch;
+  part.rows = min(args.block_m - part.m0, Tile::kM);
+  part.columns =
+      static_cast<int>(min(args.n - part.template n0<Tile>(), static_cast<int64_t>(Tile::kN)));
+  return part;
+}
+
+// This thread's share of the copies of A, a step at a time.
+template <typename T, typename Tile, bool kTransposed>
+class CopiesOfA {
+ public:
+  __device__ __forceinline__ CopiesOfA(const MmaArguments& args, const MmaPart& part)
+      : at_(Loader::slice(), args), from_(static_cast<const T*>(args.values)), lines_(part.rows) {
+    if constexpr (kTransposed) {
+      from_ += int64_t{Loader::row()} * args.block_m + part.m0 + Loader::element();
+      lines_ = min(max(part.rows - Loader::element(), 0), kChunk<T>) * static_cast<int>(sizeof(T));
+      find_block(args, part);
+    } else {
+      from_ += int64_t{part.begin + at_.block} * args.block_m * args.block_k +
+               at_.slice * kSlice<T> + int64_t{part.m0 + Loader::line()} * args.block_k +
+               Loader::element();
+    }
+  }
+
+  // `straight`: all of the step's slices exist, and args.straight.
+  __device__ __forceinline__ void start(uint32_t stage, const MmaArguments& args, bool straight) {
+    const uint32_t to = stage + Loader::offset();
+    if constexpr (kTransposed) {
+      Loader::start(to, place(args), args.line_a, straight && lines_ != 0);
+    } else {
+      Loader::start(to, from_, args.line_a, straight ? lines_ : 0);
+    }
+  }
+  __device__ __forceinline__ void load(uint32_t stage, const MmaArguments& args,
+                                       const MmaPart& part) {
+    Loader::load(stage + Loader::offset(), kTransposed ? place(args) : from_,
+                 kTransposed ? args.block_m : args.block_k, at_.block < part.length ? lines_ : 0,
+                 args.values_alignment, args.values);
+  }
+  __device__ __forceinline__ void advance(const MmaArguments& args, const MmaPart& part) {
+    const bool wraps = at_.advance(args);
+    if constexpr (kTransposed) {
+      find_block(args, part);
+    } else {
+      from_ += args.step_a + (wraps ? args.wrap_a : 0);
+    }
+  }
+
+ private:
+  using Loader =
+      std::conditional_t<kTransposed, RowLoader<T, Tile, Tile::kM>, LineLoader<T, Tile, Tile::kM>>;
+
+  // Where the cursor's block lies is fetched a step ahead of its use.
+  __device__ __forceinline__ void find_block(const MmaArguments& args, const MmaPart& part) {
+    if (part.length == 0) return;
+    position_ = load_small_index(args.positions, part.begin + min(at_.block, part.length - 1),
+                                 args.wide_indices);
+  }
+  __device__ __forceinline__ const T* place(const MmaArguments& args) const {
+    return from_ + (int64_t{position_} * args.block_k + at_.slice * kSlice<T>)*args.block_m;
+  }
+
+  SliceCursor at_;
+  const T* from_;  // the thread's chunk: of the cursor's slice, or of values' first block
+  int lines_;      // rows of A, or the bytes of this thread's chunks of A^T
+  int position_ = 0;
+};
+
+// This thread's share of the copies of B, a step at a time.
+template <typename T, typename Tile, bool kRowMajor>
+class CopiesOfB {
+ public:
+  __device__ __forceinline__ CopiesOfB(const MmaArguments& args, const MmaPart& part)
+      : at_(Loader::slice(), args), lines_(part.columns) {
+    from_ = static_cast<const T*>(args.b) + part.batch * args.b_batch_stride;
+    if constexpr (kRowMajor) {
+      from_ += Loader::row() * args.ldb + part.template n0<Tile>() + Loader::element();
+      lines_ =
+          min(max(part.columns - Loader::element(), 0), kChunk<T>) * static_cast<int>(sizeof(T));
+    } else {
+      from_ += (part.template n0<Tile>() + Loader::line()) * args.ldb + Loader::element();
+    }
+    find_block(args, part);
+  }
+
+  __device__ __forceinline__ void start(uint32_t stage, const MmaArguments& args, bool straight) {
+    const uint32_t to = stage + Tile::kM * Tile::kStepBytes + Loader::offset();
+    if constexpr (kRowMajor) {
+      Loader::start(to, ahead(from_, args.line_b, k(args)), args.line_b, straight && lines_ != 0);
+    } else {
+      Loader::start(to, from_ + k(args), args.line_b, straight ? lines_ : 0);
+    }
+  }
+  __device__ __forceinline__ void load(uint32_t stage, const MmaArguments& args,
+                                       const MmaPart& part) {
+    Loader::load(stage + Tile::kM * Tile::kStepBytes + Loader::offset(),
+                 from_ + (kRowMajor ? k(args) * args.ldb : k(args)), args.ldb,
+                 at_.block < part.length ? lines_ : 0, args.b_alignment, args.b);
+  }
+  __device__ __forceinline__ void advance(const MmaArguments& args, const MmaPart& part) {
+    at_.advance(args);
+    find_block(args, part);
+  }
+
+ private:
+  using Loader =
+      std::conditional_t<kRowMajor, RowLoader<T, Tile, Tile::kN>, LineLoader<T, Tile, Tile::kN>>;
+
+  // The column index of the cursor's block is fetched a step ahead of its use.
+  __device__ __forceinline__ void find_block(const MmaArguments& args, const MmaPart& part) {
+    if (part.length == 0) return;
+    column_ = load_small_index(args.col_indices, part.begin + min(at_.block, part.length - 1),
+                               args.wide_indices);
+  }
+  __device__ __forceinline__ uint32_t k(const MmaArguments& args) const {
+    return column_ * args.block_k + at_.slice * kSlice<T>;
+  }
+
+  SliceCursor at_;
+  const T* from_;  // the thread's chunk of k = 0
+  int lines_;      // columns of B, or the bytes of this thread's chunks of a row-major B
+  int column_ = 0;
 };
 
 template <typename T, typename Tile, bool kTransposedA, bool kRowMajorB>
 __global__ void __launch_bounds__(Tile::kThreads, Tile::kResident)
     mma_sm80_kernel(const __grid_constant__ MmaArguments args) {
-  extern __shared__ __align__(128) char shared[];
+  extern __shared__ __align__(256) char shared[];
   const auto ring = static_cast<uint32_t>(__cvta_generic_to_shared(shared));
-
-  // Block rows run fastest: thread blocks in flight together share B's columns in L2.
-  const unsigned grid_row = blockIdx.x % args.grid_rows, rest = blockIdx.x / args.grid_rows;
-  const int64_t batch = rest / args.grid_columns;
-  const int64_t n0 = static_cast<int64_t>(rest % args.grid_columns) * Tile::kN;
-  const int64_t block_row = grid_row / static_cast<unsigned>(args.strips);
-  const int m0 = static_cast<int>(grid_row % static_cast<unsigned>(args.strips)) * Tile::kM;
-  const int rows = min(args.block_m - m0, Tile::kM);
-  const int columns = static_cast<int>(min(args.n - n0, static_cast<int64_t>(Tile::kN)));
-
-  const int64_t begin = load_index(args.crow_indices, block_row, args.wide_indices);
-  const auto length =
-      static_cast<int>(load_index(args.crow_indices, block_row + 1, args.wide_indices) - begin);
-  const int steps = (length * args.slices + Tile::kSlices - 1) / Tile::kSlices;
-
-  using LoadA =
-      std::conditional_t<kTransposedA, RowLoader<T, Tile, Tile::kM>, LineLoader<T, Tile, Tile::kM>>;
-  SliceCursor a_at(LoadA::slice(), args);
-  const int64_t block_size = static_cast<int64_t>(args.block_m) * args.block_k;
-  const T* a = static_cast<const T*>(args.values);
-  int a_bytes = 0;  // of this thread's chunks
-  if constexpr (kTransposedA) {
-    a += static_cast<int64_t>(LoadA::row()) * args.block_m + m0 + LoadA::element();
-    a_bytes = min(max(rows - LoadA::element(), 0), kChunk<T>) * static_cast<int>(sizeof(T));
-  } else {
-    a += begin * block_size + static_cast<int64_t>(m0 + LoadA::line()) * args.block_k +
-         LoadA::element();
-  }
-  // Where a_at's block lies is fetched a step ahead of its use.
-  const auto position = [&]() -> int64_t {
-    return kTransposedA && a_at.block < length
-               ? load_index(args.positions, begin + a_at.block, args.wide_indices)
-               : 0;
-  };
-  int64_t a_position = position();
-
-  using LoadB =
-      std::conditional_t<kRowMajorB, RowLoader<T, Tile, Tile::kN>, LineLoader<T, Tile, Tile::kN>>;
-  SliceCursor b_at(LoadB::slice(), args);
-  const T* b = static_cast<const T*>(args.b) + batch * args.b_batch_stride;
-  int b_bytes = 0;  // of this thread's chunks
-  if constexpr (kRowMajorB) {
-    b += LoadB::row() * args.ldb + n0 + LoadB::element();
-    b_bytes = min(max(columns - LoadB::element(), 0), kChunk<T>) * static_cast<int>(sizeof(T));
-  } else {
-    b += (n0 + LoadB::line()) * args.ldb + LoadB::element();
-  }
-  // The column index of b_at's block is fetched a step ahead of its use.
-  const auto column_index = [&] {
-    return b_at.block < length ? load_index(args.col_indices, begin + b_at.block, args.wide_indices)
-                               : 0;
-  };
-  int64_t b_column = column_index();
-
-  // Starts the copies of the next step into a stage of the ring. Slices behind the last are zeros.
-  const auto load_step = [&](uint32_t stage) {
-    if constexpr (kTransposedA) {
-      const T* from = a + a_position * block_size + a_at.slice * kSlice<T> * int64_t{args.block_m};
-      LoadA::load(stage, from, args.block_m, a_at.block < length ? a_bytes : 0,
-                  args.values_alignment, args.values);
-    } else {
-      const T* from = a + a_at.block * block_size + a_at.slice * kSlice<T>;
-      LoadA::load(stage, from, args.block_k, a_at.block < length ? rows : 0, args.values_alignment,
-                  args.values);
-    }
-    a_at.advance(args);
-    a_position = position();
-
-    const bool present = b_at.block < length;
-    const int64_t k = b_column * args.block_k + b_at.slice * kSlice<T>;
-    const uint32_t tile = stage + Tile::kM * Tile::kStepBytes;
-    if constexpr (kRowMajorB) {
-      LoadB::load(tile, b + k * args.ldb, args.ldb, present ? b_bytes : 0, args.b_alignment,
-                  args.b);
-    } else {
-      LoadB::load(tile, b + k, args.ldb, present ? columns : 0, args.b_alignment, args.b);
-    }
-    b_at.advance(args);
-    b_column = column_index();
-  };
+  const MmaPart part = find_part<Tile>(args);
+  const int slices = part.length * args.slices;
+  const int steps = (slices + Tile::kSlices - 1) / Tile::kSlices;
+  CopiesOfA<T, Tile, kTransposedA> a(args, part);
+  CopiesOfB<T, Tile, kRowMajorB> b(args, part);
+  // Steps that start() can copy; not the last if some of its slices are behind the row's end, and
+  // none where a chunk holds the last columns of B and something behind them.
+  const bool whole_chunks = !kRowMajorB || part.columns % kChunk<T> == 0;
+  const int straight_steps = args.straight && whole_chunks ? slices / Tile::kSlices : 0;
 
   using Registers = Fragments<T, Tile, kTransposedA, kRowMajorB>;
-  const uint32_t a_offset = Registers::a_offset();
-  const uint32_t b_offset = Registers::b_offset() + Tile::kM * Tile::kStepBytes;
+  uint32_t a_offset = Registers::a_offset();
+  uint32_t b_offset = Registers::b_offset() + Tile::kM * Tile::kStepBytes;
+  asm volatile("" : "+r"(a_offset), "+r"(b_offset));
+  const auto behind = [&](uint32_t stage) {
+    stage += Tile::kStageBytes;
+    return stage == ring + Tile::kStages * Tile::kStageBytes ? ring : stage;
+  };
   float sum[Tile::kWarpM * Tile::kWarpN / 32] = {};
 
-  // Each turn computes one step and starts the copies of the step kStages - 1 ahead; the first
-  // turns only copy. `filled` is the stage that the turn's copies go to.
+  // The step whose copies come next, and the stage of the ring that they go to.
+  int copied = 0;
   uint32_t filled = ring;
-  for (int step = 1 - Tile::kStages; step < steps; ++step) {
-    const uint32_t stage = filled + Tile::kStageBytes == ring + Tile::kStages * Tile::kStageBytes
-                               ? ring
-                               : filled + Tile::kStageBytes;
-    Registers registers[2];
-    if (step >= 0) {
-      cp_async_wait<Tile::kStages - 2>();
-      // Everyone's copies for this step have landed, and everyone has left the stage of the step
-      // before, which is the one filled next.
-      __syncthreads();
-      registers[0].load(stage + a_offset, stage + b_offset, 0);
+#pragma unroll 1
+  for (; copied < Tile::kStages - 1; ++copied) {
+    if (copied < steps) {
+      const bool straight = copied < straight_steps;
+      if (!straight) {
+        a.load(filled, args, part);
+        b.load(filled, args, part);
+      }
+      a.start(filled, args, straight);
+      b.start(filled, args, straight);
+      a.advance(args, part);
+      b.advance(args, part);
     }
-    if (step + Tile::kStages - 1 < steps) load_step(filled);
     cp_async_commit();
-    filled = stage;
-    if (step < 0) continue;
+    filled += Tile::kStageBytes;
+  }
+
+  // Slices are loaded one ahead of the mma that use them, the first of a step within the step
+  // before. Copies are started between the slices, to the stage of the step before, which everyone
+  // has left.
+  uint32_t stage = ring;
+  Registers registers[2];
+  cp_async_wait<Tile::kStages - 2>();
+  __syncthreads();
+  registers[0].load(stage + a_offset, stage + b_offset, 0);
+#pragma unroll 1
+  for (int step = 0; step < steps; ++step, ++copied) {
+    const bool straight = copied < straight_steps;
+    if (!straight && copied < steps) {
+      a.load(filled, args, part);
+      b.load(filled, args, part);
+    }
 #pragma unroll
     for (int slice = 0; slice < Tile::kSlices; ++slice) {
       if (slice + 1 < Tile::kSlices) {
         registers[(slice + 1) % 2].load(stage + a_offset, stage + b_offset, slice + 1);
+      } else {
+        cp_async_commit();
+        cp_async_wait<Tile::kStages - 2>();
+        // Everyone's copies for the next step have landed, and everyone has left this one's stage.
+        __syncthreads();
+        stage = behind(stage);
+        filled = behind(filled);
+        registers[0].load(stage + a_offset, stage + b_offset, 0);
+      }
+      if (slice == 0) a.start(filled, args, straight);
+      if (slice == 1) b.start(filled, args, straight);
+      if (slice == 2) {
+        a.advance(args, part);
+        b.advance(args, part);
       }
       registers[slice % 2].multiply(sum);
     }
@@ -196,14 +301,15 @@ __global__ void __launch_bounds__(Tile::kThreads, Tile::kResident)
   cp_async_wait<0>();
   __syncthreads();
 
-  const int64_t row = block_row * args.block_m + m0;
+  const int64_t row = int64_t{part.block_row} * args.block_m + part.m0,
+                n0 = part.template n0<Tile>();
   Output<T> out;
-  out.c = static_cast<T*>(args.c) + batch * args.c_batch_stride +
+  out.c = static_cast<T*>(args.c) + part.batch * args.c_batch_stride +
           (args.c_rows ? row * args.ldc + n0 : n0 * args.ldc + row);
   out.ldc = args.ldc;
   out.bias = args.bias == nullptr ? nullptr : static_cast<const T*>(args.bias) + row;
-  out.rows = rows;
-  out.columns = columns;
+  out.rows = part.rows;
+  out.columns = part.columns;
   out.alignment = args.c_alignment;
   out.row_major = args.c_rows;
   out.activation = args.activation;

@@ -60,8 +60,8 @@ class MmaSm80 final : public Variant {
                          "-row tile would be idle on blocks of " + std::to_string(p.block_m) +
                          " rows");
     }
-    if (p.block_m * p.block_k > INT32_MAX || p.k > INT32_MAX) {
-      return Support::no("a block or k has more than 2^31 - 1 elements");
+    if (std::max({p.block_m * p.block_k, p.k, p.nnzb}) > INT32_MAX) {
+      return Support::no("a block, k or the number of blocks is beyond 2^31 - 1");
     }
     if (thread_blocks(p) > INT32_MAX) {
       return Support::no("more than 2^31 - 1 thread blocks in a grid");
@@ -105,6 +105,8 @@ class MmaSm80 final : public Variant {
            std::max({throughput, latency, tail});
   }
 
+  int row_order(const Problem&, const Device&) const override { return kWholeRows; }
+
   Status launch(const Problem& p, const Launch& l) const override {
     MmaArguments a{};
     a.crow_indices = l.crow_indices;
@@ -122,12 +124,24 @@ class MmaSm80 final : public Variant {
     a.block_m = static_cast<int>(p.block_m);
     a.block_k = static_cast<int>(p.block_k);
     a.strips = static_cast<int>(strips(p));
-    a.grid_rows = static_cast<unsigned>(block_rows(p) * strips(p));
-    a.grid_columns = static_cast<unsigned>(ceil_div(p.n, shape_.n));
+    a.panels.tiles = static_cast<unsigned>(thread_blocks(p));
+    a.panels.rows = static_cast<unsigned>(block_rows(p) * strips(p));
+    a.panels.columns = static_cast<unsigned>(ceil_div(p.n, shape_.n));
+    a.panels.width = static_cast<unsigned>(panel_width(p, *l.device));
+    a.panels.order = l.row_orders[kWholeRows];
     a.slices = static_cast<int>(p.block_k * size_of(p.dtype) / kSliceBytes);
     const int step_slices = shape_.step_bytes / kSliceBytes;
     a.step_blocks = step_slices / a.slices;
     a.step_slices = step_slices % a.slices;
+    const int64_t slice = kSliceBytes / size_of(p.dtype);  // elements
+    a.step_a = a.step_blocks * p.block_m * p.block_k + a.step_slices * slice;
+    a.wrap_a = p.block_m * p.block_k - p.block_k;
+    const int64_t line_a = (p.transpose ? p.block_m : p.block_k) * size_of(p.dtype);
+    const int64_t line_b = p.ldb * size_of(p.dtype);
+    a.line_a = static_cast<uint32_t>(line_a);
+    a.line_b = static_cast<uint32_t>(line_b);
+    a.straight = std::max(line_a, line_b) <= UINT32_MAX &&
+                 std::min(p.values_alignment, p.b_alignment) >= kChunkBytes;
     a.values_alignment = p.values_alignment;
     a.b_alignment = p.b_alignment;
     a.c_alignment = p.c_alignment;
@@ -143,6 +157,13 @@ class MmaSm80 final : public Variant {
   int64_t strips(const Problem& p) const { return ceil_div(p.block_m, shape_.m); }
   int64_t thread_blocks(const Problem& p) const {
     return block_rows(p) * strips(p) * ceil_div(p.n, shape_.n) * p.batch;
+  }
+  // Of B, what stays in L2 beside what streams by; a panel of less than all reads A once more.
+  int64_t panel_width(const Problem& p, const Device& d) const {
+    const int64_t columns = ceil_div(p.n, shape_.n), bytes = p.k * size_of(p.dtype);  // of one
+    if (bytes * p.n <= d.l2_bytes / 2) return columns;
+    const int64_t fit = std::max<int64_t>(d.l2_bytes / 4 / (bytes * shape_.n), 1);
+    return ceil_div(columns, ceil_div(columns, fit));
   }
   int64_t shared_bytes(const Problem& p) const {
     const int64_t ring = int64_t{shape_.stages} * (shape_.m + shape_.n) * shape_.step_bytes;

@@ -17,7 +17,16 @@ __device__ __forceinline__ void cp_async_16(uint32_t to, const void* from, int b
                : "memory");
 }
 
-// The same for 4 bytes, 4-byte aligned.
+// Copies 16 bytes if `wanted`, without a branch, which would keep what follows from overlapping.
+__device__ __forceinline__ void cp_async_16_if(bool wanted, uint32_t to, const void* from) {
+  asm volatile(
+      "{\n.reg .pred p;\nsetp.ne.b32 p, %2, 0;\n"
+      "@p cp.async.cg.shared.global.L2::128B [%0], [%1], 16;\n}\n" ::"r"(to),
+      "l"(from), "r"(static_cast<int>(wanted))
+      : "memory");
+}
+
+// cp_async_16 for 4 bytes, 4-byte aligned.
 __device__ __forceinline__ void cp_async_4(uint32_t to, const void* from, int bytes) {
   asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;\n" ::"r"(to), "l"(from), "r"(bytes)
                : "memory");
@@ -61,6 +70,16 @@ __device__ __forceinline__ void copy_chunk_narrow(uint32_t to, const T* from, in
     word[i] = low | high << 16;
   }
   store_shared_16(to, make_uint4(word[0], word[1], word[2], word[3]));
+}
+
+// The same for a source of any alignment.
+template <typename T>
+__device__ __forceinline__ void copy_chunk(uint32_t to, const T* from, int bytes, int alignment) {
+  if (alignment >= 16) {
+    cp_async_16(to, from, bytes);
+  } else {
+    copy_chunk_narrow(to, from, bytes, alignment);
+  }
 }
 
 }  // namespace sparse_autotune

@@ -22,10 +22,10 @@ struct BlockPlace {
   int column = 0, position = 0;
 };
 
-// Lives in shared memory, as addresses. `kReaders` warps read every task, one of them its blocks
-// too. Each lane that touches blocks arrives for itself: compute-sanitizer follows no __syncwarp
-// to the arrival of another lane.
-template <int kReaders>
+// Lives in shared memory, as addresses. `kReaders` warps read every task, `kBlockReaders` of them
+// its blocks too. Each lane that touches blocks arrives for itself: compute-sanitizer follows no
+// __syncwarp to the arrival of another lane.
+template <int kReaders, int kBlockReaders = 1>
 class TileQueue {
  public:
   static constexpr int kSlots = 2, kBlocks = 32;  // tasks; places of blocks that come with one
@@ -37,7 +37,7 @@ class TileQueue {
   __device__ __forceinline__ void init_barriers() const {
     for (uint32_t i = 0; i < kSlots; ++i) {
       mbarrier_init(full(i), 32);
-      mbarrier_init(empty(i), kReaders - 1 + 32);
+      mbarrier_init(empty(i), kReaders - kBlockReaders + kBlockReaders * 32);
     }
   }
 
@@ -56,7 +56,7 @@ class TileQueue {
     at_.advance();
   }
 
-  // By a whole warp, which gets the task and, if it is the one, its lane's block.
+  // By a whole warp, which gets the task and, if it is one of these, its lane's block.
   __device__ __forceinline__ TileTask pop(BlockPlace* block = nullptr) {
     mbarrier_wait(full(at_.stage), at_.parity);
     const uint32_t from = slot(at_.stage), lane = threadIdx.x % 32;

@@ -8,6 +8,7 @@
 
 #include "kernels/cuda/device/deferred_store.cuh"
 #include "kernels/cuda/device/mbarrier.cuh"
+#include "kernels/cuda/device/narrow_index.cuh"
 #include "kernels/cuda/device/panel_walk.cuh"
 #include "kernels/cuda/device/partial_sums.cuh"
 #include "kernels/cuda/device/tile_queue.cuh"
@@ -58,11 +59,6 @@ struct WgmmaArguments {
   Activation activation;
   bool wide_indices, c_rows, b_batched;
 };
-
-__device__ __forceinline__ int load_narrow_index(const void* indices, int i, bool wide) {
-  return wide ? static_cast<int>(__ldg(static_cast<const long long*>(indices) + i))
-              : __ldg(static_cast<const int*>(indices) + i);
-}
 
 // Where things lie in shared memory.
 template <typename Tile>

@@ -1,0 +1,370 @@
+// Products with at most 128 columns on Hopper, blocks of 64 and more: for what is too many columns
+// for small_n_sm90 and too few tiles for wgmma_sm90.
+//
+// A thread block owns 64 rows of one block row by kWidth columns of C. Steps of 64 k walk the block
+// row's stored blocks; its warpgroups take turns at them, each with a ring of tiles of its own,
+// which its first warp fills, so that as much of a row is under way as shared memory holds.
+// Data path: TMA -> rings in shared memory -> wgmma -> fp32 sums, one for each warpgroup, in shared
+// memory -> added up in the order of the warpgroups -> C.
+// Requires: fp16 or bf16; block sides that are multiples of 64; values and B that TMA takes. Any C.
+// Wins: 33 to 128 columns. Bound by the longest block row's way from L2 into one multiprocessor.
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+#include <cuda_runtime.h>
+
+#include <algorithm>
+#include <string>
+
+#include "kernels/activation.h"
+#include "kernels/cuda/device/low_index.cuh"
+#include "kernels/cuda/device/mbarrier.cuh"
+#include "kernels/cuda/device/tma.cuh"
+#include "kernels/cuda/device/wgmma.cuh"
+#include "kernels/cuda/kernel_code.h"
+#include "kernels/cuda/tensor_map.h"
+#include "variant.h"
+
+namespace sparse_autotune {
+namespace {
+
+constexpr int kStepK = kLineHalves, kRows = 64, kGroupThreads = 128;
+constexpr int kTileAlignment = 1024;
+// Floats from one column of gathered sums to the next: 16-byte aligned, no bank conflicts.
+constexpr int kPitch = kRows + 4;
+
+// Columns; of a thread block the warpgroups, of each the stages; thread blocks a multiprocessor.
+template <int kColumns, int kWarpgroups, int kDepth, int kBlocks>
+struct Tile {
+  static constexpr int kWidth = kColumns, kGroups = kWarpgroups, kStages = kDepth;
+  static constexpr int kResident = kBlocks, kThreads = kGroups * kGroupThreads;
+  static constexpr int kBytesA = kRows * kLineBytes, kBytesB = kWidth * kLineBytes;
+  static constexpr int kRingBytes = kStages * (kBytesA + kBytesB);
+  static constexpr int kSumBytes = kWidth * kPitch * 4;
+  // The sums take the place of the rings.
+  static constexpr int kBarriers = kGroups * std::max(kRingBytes, kSumBytes);
+  static constexpr int kSharedBytes = kTileAlignment + kBarriers + kGroups * kStages * 8;
+  static constexpr int kQuads = kRows / 4 * kWidth;  // four rows of a column: one thread's work
+  static_assert(kSharedBytes <= 227 * 1024 && kQuads % kThreads == 0);
+};
+
+struct Arguments {
+  // Values as nnzb * block_m rows or, transposed, as nnzb * block_k rows with each 64 columns of a
+  // block as third dimension; B with the batch as third dimension.
+  CUtensorMap a, b;
+  const void* crow_indices;
+  const void* col_indices;
+  const void* positions;  // Launch::positions
+  const void* bias;
+  void* c;
+  int64_t c_row, c_column, c_batch;
+  int n, block_m, block_k, columns;  // columns: tiles along n
+  Activation activation;
+  bool wide_indices, b_batched, stores_quads;  // stores_quads: 8 bytes of a column at a time
+};
+
+// Out of line: the activations' code would be copied for each element of an unrolled loop.
+__device__ __noinline__ float activate_apart(float x, Activation activation) {
+  return activate(x, activation);
+}
+
+// Adds up the warpgroups' sums of the tile and finishes them: bias, activation, C.
+template <typename T, typename Tile>
+__device__ __forceinline__ void finish(const Arguments& args, const float* sums, int64_t row,
+                                       int n0, int batch) {
+  const bool by_rows = args.c_column == 1;  // neighbouring threads write neighbours in C
+  T* c = static_cast<T*>(args.c) + batch * args.c_batch;
+#pragma unroll 1
+  for (int unit = threadIdx.x; unit < Tile::kQuads; unit += Tile::kThreads) {
+    const int quad = by_rows ? unit / Tile::kWidth : unit % (kRows / 4);
+    const int column = by_rows ? unit % Tile::kWidth : unit / (kRows / 4);
+    if (n0 + column >= args.n) continue;
+    float x[4] = {};
+#pragma unroll
+    for (int group = 0; group < Tile::kGroups; ++group) {
+      const float4 part = *reinterpret_cast<const float4*>(sums + group * (Tile::kSumBytes / 4) +
+                                                           column * kPitch + quad * 4);
+      x[0] += part.x;
+      x[1] += part.y;
+      x[2] += part.z;
+      x[3] += part.w;
+    }
+    const int64_t m = row + quad * 4;
+    T* to = c + m * args.c_row + (n0 + column) * args.c_column;
+    alignas(8) T done[4];
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      if (args.bias != nullptr) x[i] += static_cast<float>(static_cast<const T*>(args.bias)[m + i]);
+      if (args.activation != Activation::kNone) x[i] = activate_apart(x[i], args.activation);
+      done[i] = static_cast<T>(x[i]);
+    }
+    if (args.stores_quads) {
+      *reinterpret_cast<uint2*>(to) = *reinterpret_cast<const uint2*>(done);
+    } else {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) to[i * args.c_row] = done[i];
+    }
+  }
+}
+
+template <typename T, typename Tile, bool kTransposedA, bool kRowMajorB>
+__global__ void __launch_bounds__(Tile::kThreads, Tile::kResident)
+    small_n_wgmma_kernel(const __grid_constant__ Arguments args) {
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+  extern __shared__ char memory[];
+  const auto unaligned = static_cast<uint32_t>(__cvta_generic_to_shared(memory));
+  const uint32_t shared = (unaligned + kTileAlignment - 1) & ~(kTileAlignment - 1u);
+  const int lane = threadIdx.x % 32;
+  const int warp = __shfl_sync(~0u, static_cast<int>(threadIdx.x) / 32 % 4, 0);  // of the group
+  const int group = __shfl_sync(~0u, static_cast<int>(threadIdx.x) / kGroupThreads, 0);
+  const uint32_t ring = shared + group * Tile::kRingBytes;
+  const auto stage_of = [&](int turn) {
+    return ring + turn % Tile::kStages * (Tile::kBytesA + Tile::kBytesB);
+  };
+  const auto barrier_of = [&](int turn) {
+    return shared + Tile::kBarriers + (group * Tile::kStages + turn % Tile::kStages) * 8;
+  };
+  if (threadIdx.x == 0) {
+    tma_prefetch_map(args.a);
+    tma_prefetch_map(args.b);
+    for (int i = 0; i < Tile::kGroups * Tile::kStages; ++i) {
+      mbarrier_init(shared + Tile::kBarriers + i * 8, 1);
+    }
+    mbarrier_init_fence();
+  }
+  // The launch before this one may not be over yet, and the next one may get ready from here on.
+  asm volatile("griddepcontrol.wait;\ngriddepcontrol.launch_dependents;\n" ::: "memory");
+  __syncthreads();
+
+  const int batch = static_cast<int>(blockIdx.z) / args.columns;
+  const int n0 = static_cast<int>(blockIdx.z) % args.columns * Tile::kWidth;
+  const int m0 = static_cast<int>(blockIdx.y) * kRows;
+  const int begin = load_low_index(args.crow_indices, blockIdx.x, args.wide_indices);
+  const int end = load_low_index(args.crow_indices, blockIdx.x + 1, args.wide_indices);
+  const int slices = args.block_k / kStepK, steps = (end - begin) * slices;
+  const int turns = (steps - group + Tile::kGroups - 1) / Tile::kGroups;
+
+  // Starts the copies of a turn; by all of the first warp. Each of its lanes has looked up one of
+  // 32 turns.
+  int column = 0, position = 0, k = 0;
+  const auto fetch = [&](int turn) {
+    if (turn % 32 == 0 && turn + lane < turns) {
+      const int step = (turn + lane) * Tile::kGroups + group;
+      const int block = begin + (slices == 1 ? step : step / slices);
+      k = (step - (block - begin) * slices) * kStepK;
+      column = load_low_index(args.col_indices, block, args.wide_indices);
+      position = kTransposedA ? load_low_index(args.positions, block, args.wide_indices) : block;
+    }
+    const int k_a = __shfl_sync(~0u, k, turn % 32);
+    const int k_b = __shfl_sync(~0u, column, turn % 32) * args.block_k + k_a;
+    const int at = __shfl_sync(~0u, position, turn % 32);
+    if (elect_one()) {
+      const uint32_t barrier = barrier_of(turn), a = stage_of(turn), b = a + Tile::kBytesA;
+      const int b_batch = args.b_batched ? batch : 0;
+      // Boxes beyond the last column stay away: what they leave is never stored.
+      const int boxes = min((args.n - n0 + 63) / 64, Tile::kWidth / 64);
+      mbarrier_arrive_expect(
+          barrier, Tile::kBytesA + (kRowMajorB ? boxes * kStepK * kLineBytes : Tile::kBytesB));
+      if constexpr (kTransposedA) {
+        tma_load(a, args.a, barrier, 0, at * args.block_k + k_a, m0 / kLineHalves);
+      } else {
+        tma_load(a, args.a, barrier, k_a, at * args.block_m + m0);
+      }
+      if constexpr (kRowMajorB) {
+        for (int box = 0; box < boxes; ++box) {
+          tma_load(b + box * kStepK * kLineBytes, args.b, barrier, n0 + box * 64, k_b, b_batch);
+        }
+      } else {
+        tma_load(b, args.b, barrier, k_b, n0, b_batch);
+      }
+    }
+    __syncwarp();
+  };
+  if (warp == 0) {
+    for (int turn = 0; turn < min(turns, Tile::kStages); ++turn) fetch(turn);
+  }
+
+  float sum[Tile::kWidth / 2];
+  for (int turn = 0; turn < turns; ++turn) {
+    mbarrier_wait(barrier_of(turn), turn / Tile::kStages % 2);
+    const uint32_t a_tile = stage_of(turn), b_tile = a_tile + Tile::kBytesA;
+    const uint64_t a = kTransposedA ? wgmma::m_contiguous(a_tile) : wgmma::k_contiguous(a_tile);
+    const uint64_t b =
+        kRowMajorB ? wgmma::n_contiguous<kStepK * kLineBytes>(b_tile) : wgmma::k_contiguous(b_tile);
+    constexpr uint64_t kStepA = kTransposedA ? wgmma::kMContiguousStep : wgmma::kContiguousStep;
+    constexpr uint64_t kStepB = kRowMajorB ? wgmma::kNContiguousStep : wgmma::kContiguousStep;
+    wgmma::fence();
+#pragma unroll
+    for (int i = 0; i < kStepK / 16; ++i) {
+      wgmma::multiply<T, Tile::kWidth, kRowMajorB, kTransposedA>(sum, a + i * kStepA,
+                                                                 b + i * kStepB, turn > 0 || i > 0);
+    }
+    wgmma::commit();
+    wgmma::wait<1>();
+    if (turn > 0 && turn - 1 + Tile::kStages < turns) {
+      // The warpgroup is done with the stage of the turn before.
+      asm volatile("bar.sync %0, %1;\n" ::"r"(1 + group), "n"(kGroupThreads) : "memory");
+      if (warp == 0) fetch(turn - 1 + Tile::kStages);
+    }
+  }
+  wgmma::wait<0>();
+  wgmma::pin(sum);
+  if (turns <= 0) {
+#pragma unroll
+    for (int i = 0; i < Tile::kWidth / 2; ++i) sum[i] = 0;
+  }
+  __syncthreads();  // everyone is done with the rings
+  float* const sums = reinterpret_cast<float*>(memory + (shared - unaligned));
+  float* const own = sums + group * (Tile::kSumBytes / 4) + warp * 16 + lane / 4;
+#pragma unroll
+  for (int i = 0; i < Tile::kWidth / 2; ++i) {
+    own[(i / 4 * 8 + lane % 4 * 2 + i % 2) * kPitch + i / 2 % 2 * 8] = sum[i];
+  }
+  __syncthreads();
+  finish<T, Tile>(args, sums, static_cast<int64_t>(blockIdx.x) * args.block_m + m0, n0, batch);
+#else
+  __trap();
+#endif
+}
+
+template <typename T, typename Tile, bool kTransposedA, bool kRowMajorB>
+constinit KernelCode<Arguments> code{&small_n_wgmma_kernel<T, Tile, kTransposedA, kRowMajorB>,
+                                     true};
+
+// A tile as the host sees it.
+struct Shape {
+  int width, groups, threads, resident, shared_bytes;
+  KernelCode<Arguments>* codes[2][2][2];  // by DType, transposition and Layout of B
+};
+
+template <typename Tile>
+constexpr Shape shape_of() {
+  return {Tile::kWidth,
+          Tile::kGroups,
+          Tile::kThreads,
+          Tile::kResident,
+          Tile::kSharedBytes,
+          {{{&code<__half, Tile, false, true>, &code<__half, Tile, false, false>},
+            {&code<__half, Tile, true, true>, &code<__half, Tile, true, false>}},
+           {{&code<__nv_bfloat16, Tile, false, true>, &code<__nv_bfloat16, Tile, false, false>},
+            {&code<__nv_bfloat16, Tile, true, true>, &code<__nv_bfloat16, Tile, true, false>}}}};
+}
+
+class SmallNWgmmaSm90 final : public Variant {
+ public:
+  SmallNWgmmaSm90(std::string_view name, const Shape& shape)
+      : Variant(DeviceType::kCuda, name), shape_(shape) {}
+
+  Support supports(const Problem& p, const Device& d) const override {
+    if (!is_half(p.dtype)) return Support::no("multiplies fp16 and bf16 only");
+    if (d.compute_capability != 90) return Support::no("needs compute capability 9.0");
+    if (p.n > kMaxColumns) {
+      return Support::no("is for at most " + std::to_string(kMaxColumns) + " columns, got " +
+                         std::to_string(p.n));
+    }
+    if (shape_.width > 64 && 2 * p.n <= shape_.width) {
+      return Support::no("at least half of the " + std::to_string(shape_.width) +
+                         "-column tile would be idle on " + std::to_string(p.n) + " columns");
+    }
+    if (p.block_m % kRows != 0 || p.block_k % kStepK != 0) {
+      return Support::no("needs block sides that are multiples of 64, got " +
+                         std::to_string(p.block_m) + "x" + std::to_string(p.block_k));
+    }
+    if (p.nnzb == 0) return Support::no("there is no stored block");
+    if (std::min(p.values_alignment, p.b_alignment) < 16) {
+      return Support::no(
+          "TMA needs addresses, leading dimensions and batch strides of values and B that are "
+          "multiples of 16 bytes, one is a multiple of " +
+          std::to_string(std::min(p.values_alignment, p.b_alignment)));
+    }
+    const int64_t longest = std::max(p.ldb, p.b_batch_stride) * size_of(p.dtype);
+    if (p.nnzb * std::max(p.block_m, p.block_k) > INT32_MAX || std::max(p.m, p.k) > INT32_MAX ||
+        longest >= int64_t{1} << 40 || p.block_m / kRows > kMaxGrid ||
+        columns(p) * p.batch > kMaxGrid) {
+      return Support::no("a size is beyond a grid's or TMA's coordinates");
+    }
+    return code_of(p).runs_on(d, shape_.shared_bytes);
+  }
+
+  double estimate_us(const Problem& p, const Device& d) const override {
+    // Fitted to times on an H200: setting up and the first latencies; a tile besides its steps; a
+    // step where all multiprocessors are at work, and of the longest row alone.
+    constexpr double kStartUs = 2.6, kTileUs = 1.2;
+    const bool wide = shape_.width > 64;
+    const double busy_us = wide ? 0.45 : 0.22;
+    const double alone_us = (wide ? 0.23 : 0.155) * (shape_.groups == 1 ? 1.4 : 1);
+    const double rows = static_cast<double>(std::max<int64_t>(block_rows(p), 1));
+    const double tiles = static_cast<double>(p.m / kRows * columns(p) * p.batch);
+    const double steps = static_cast<double>(p.nnzb) * p.block_k / (kStepK * rows);
+    const double longest = static_cast<double>(p.longest_row) * p.block_k / kStepK;
+    const double even_us =
+        tiles / std::max(d.multiprocessors, 1) * (steps * busy_us + kTileUs / shape_.resident);
+    const double memory = compulsory_bytes(p) - static_cast<double>(d.l2_bytes);
+    return kStartUs +
+           std::max({even_us, std::max(longest, steps) * alone_us, memory / (d.memory_gbps * 850)});
+  }
+
+  Status launch(const Problem& p, const Launch& l) const override {
+    const bool b_rows = p.b_layout == Layout::kRowMajor, c_rows = p.c_layout == Layout::kRowMajor;
+    Arguments a{};
+    BoxedTensor values{l.values,    p.dtype,        2, {p.block_k, p.nnzb * p.block_m},
+                       {p.block_k}, {kStepK, kRows}};
+    if (p.transpose) {
+      values = {l.values,
+                p.dtype,
+                3,
+                {kLineHalves, p.nnzb * p.block_k, p.block_m / kLineHalves},
+                {p.block_m, kLineHalves},
+                {kLineHalves, kStepK, 1}};
+    }
+    // The stride of a dimension of one element is never used, but must be one that TMA takes.
+    a.b_batched = p.b_batch_stride != 0;
+    const BoxedTensor b = {l.b,
+                           p.dtype,
+                           3,
+                           {b_rows ? p.n : p.k, b_rows ? p.k : p.n, a.b_batched ? p.batch : 1},
+                           {p.ldb, a.b_batched ? p.b_batch_stride : p.ldb},
+                           {64, b_rows ? kStepK : static_cast<uint32_t>(shape_.width), 1}};
+    Status status = make_tensor_map(values, &a.a);
+    if (status) status = make_tensor_map(b, &a.b);
+    if (!status) return status;
+    a.crow_indices = l.crow_indices;
+    a.col_indices = l.col_indices;
+    a.positions = l.positions;
+    a.bias = l.bias;
+    a.c = l.c;
+    a.c_row = c_rows ? p.ldc : 1;
+    a.c_column = c_rows ? 1 : p.ldc;
+    a.c_batch = p.c_batch_stride;
+    a.n = static_cast<int>(p.n);
+    a.block_m = static_cast<int>(p.block_m);
+    a.block_k = static_cast<int>(p.block_k);
+    a.columns = static_cast<int>(columns(p));
+    a.activation = p.activation;
+    a.wide_indices = p.index_type == IndexType::kInt64;
+    a.stores_quads = !c_rows && p.c_alignment >= 8;
+    const dim3 grid(static_cast<unsigned>(block_rows(p)), static_cast<unsigned>(p.block_m / kRows),
+                    static_cast<unsigned>(columns(p) * p.batch));
+    return code_of(p).launch(a, grid, shape_.threads, shape_.shared_bytes, l.stream, name());
+  }
+
+ private:
+  static constexpr int64_t kMaxColumns = 128, kMaxGrid = 65535;
+
+  int64_t columns(const Problem& p) const { return ceil_div(p.n, shape_.width); }
+  KernelCode<Arguments>& code_of(const Problem& p) const {
+    return *shape_.codes[p.dtype == DType::kFloat16 ? 0 : 1][p.transpose ? 1 : 0]
+                        [static_cast<int>(p.b_layout)];
+  }
+
+  Shape shape_;
+  Registration registration_{*this};
+};
+
+const SmallNWgmmaSm90 kN64G1{"small_n_wgmma_sm90/n64_g1", shape_of<Tile<64, 1, 6, 2>>()};
+const SmallNWgmmaSm90 kN64G2{"small_n_wgmma_sm90/n64_g2", shape_of<Tile<64, 2, 6, 1>>()};
+const SmallNWgmmaSm90 kN64G4{"small_n_wgmma_sm90/n64_g4", shape_of<Tile<64, 4, 3, 1>>()};
+const SmallNWgmmaSm90 kN128G1{"small_n_wgmma_sm90/n128_g1", shape_of<Tile<128, 1, 4, 2>>()};
+const SmallNWgmmaSm90 kN128G2{"small_n_wgmma_sm90/n128_g2", shape_of<Tile<128, 2, 4, 1>>()};
+
+}  // namespace
+}  // namespace sparse_autotune

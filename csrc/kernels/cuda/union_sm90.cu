@@ -1,0 +1,228 @@
+// Small blocks of half precision on Hopper: block rows that share B's tiles, past the limit of L2.
+//
+// One persistent thread block a multiprocessor works through tiles of C: a group of 4 to 16
+// neighbouring block rows by 64 or 128 columns. It walks the block columns in which any row of the
+// group has a block, so that TMA brings each of B's tiles to a ring in shared memory once for all
+// of them. Each warp owns one block row, picks its own blocks' tiles from the ring by a ballot over
+// the columns' rows, and gets the blocks themselves from values through a ring of its own.
+// Row-major B comes in tiles of block_k x n, column-major B in whole lines of 64 k, as the time of
+// a copy depends on its lines more than on their length. Data path: TMA (B) and cp.async (A) ->
+// shared memory -> ldmatrix -> mma.sync, fp32 sums in registers -> stmatrix -> TMA, while the next
+// tile's first blocks are on their way. Requires: fp16 or bf16, block_m and block_k of 16 or 32,
+// 16-byte alignment everywhere. Wins: blocks of 16 and 32 from n = 256 up. Bound by L2 -> shared
+// memory traffic where blocks are few, by shared memory's own traffic (B's tile is read for each
+// block) from 25% up.
+#include <algorithm>
+#include <cmath>
+#include <string>
+
+#include "kernels/cuda/tensor_map.h"
+#include "kernels/cuda/tile_counters.h"
+#include "kernels/cuda/union_launch.cuh"
+
+namespace sparse_autotune {
+namespace {
+
+// Of B, on an H200 with its 60 MB of L2: what stays there beside what streams by, and what is not
+// worth dividing, as each panel reads all of A.
+constexpr int64_t kPanelBytes = 8 << 20;
+constexpr int64_t kWholeBytes = 16 << 20;
+
+// Fitted together with UnionPace: a launch; a tile besides its blocks; what one multiprocessor of
+// all fetches from L2 in a microsecond where B is row-major.
+constexpr double kStartUs = 2.2, kTileUs = 0.5, kRowBytes = 73e3;
+
+constexpr int log2_of_group(int rows) { return rows == 2 ? 0 : 1 + log2_of_group(rows / 2); }
+
+// A tile as the host sees it.
+struct UnionShape {
+  int group, grouping, block_m, block_k, n, strip, threads, shared_bytes;
+  bool spans;  // UnionCopies::kSpans where B is column-major
+  UnionPace pace;
+  UnionCodes codes[2];  // for A and for A^T
+
+  int64_t groups(const Problem& p) const { return ceil_div(block_rows(p), group); }
+  int64_t columns(const Problem& p) const { return ceil_div(p.n, n); }
+  int64_t tiles(const Problem& p) const { return groups(p) * columns(p) * p.batch; }
+  KernelCode<UnionArguments>* code_of(const Problem& p) const {
+    return codes[p.transpose ? 1 : 0].of[static_cast<int>(p.dtype)][static_cast<int>(p.b_layout)];
+  }
+};
+
+template <typename Config>
+UnionShape union_shape() {
+  using Tile = UnionTile<Config, true>;
+  static_assert(Tile::kSharedBytes <= 227 * 1024);  // a Hopper multiprocessor's
+  return {Tile::kGroup,
+          log2_of_group(Tile::kGroup),
+          Tile::kBlockM,
+          Tile::kBlockK,
+          Tile::kN,
+          Tile::kWarpM,
+          Tile::kThreads,
+          Tile::kSharedBytes,
+          Config::kColumnMajor == UnionCopies::kSpans,
+          Config::kPace,
+          {union_codes<Config, false>(), transposed_union_codes<Config>()}};
+}
+
+int64_t panel_width(const UnionShape& shape, const Problem& p) {
+  const int64_t columns = shape.columns(p), bytes = p.k * size_of(p.dtype);  // of one
+  if (bytes * p.n <= kWholeBytes) return columns;
+  const int64_t fit = std::max<int64_t>(kPanelBytes / (bytes * shape.n), 1);
+  return ceil_div(columns, ceil_div(columns, fit));
+}
+
+// From L2, for a tile of a group with so many block columns and blocks.
+double fetched_bytes(const UnionShape& shape, const Problem& p, double columns, double blocks) {
+  double k = columns * static_cast<double>(p.block_k);
+  if (p.b_layout == Layout::kColMajor && shape.spans) {
+    // As if columns were spread evenly: a line of 64 k is fetched if any of its columns is there.
+    const double absent = 1 - columns / static_cast<double>(block_cols(p));
+    const double lines = static_cast<double>(p.k) / 64;
+    k = 64 * lines * (1 - std::pow(absent, 64.0 / static_cast<double>(p.block_k)));
+  }
+  const double bytes = k * shape.n + blocks * static_cast<double>(p.block_m * p.block_k);
+  return bytes * static_cast<double>(size_of(p.dtype));
+}
+
+class UnionSm90 final : public Variant {
+ public:
+  UnionSm90(std::string_view name, const UnionShape& shape)
+      : Variant(DeviceType::kCuda, name), shape_(shape) {}
+
+  Support supports(const Problem& p, const Device& d) const override {
+    if (!is_half(p.dtype)) return Support::no("multiplies fp16 and bf16 only");
+    if (d.compute_capability != 90) return Support::no("needs compute capability 9.0");
+    if (p.block_m != shape_.block_m || p.block_k != shape_.block_k) {
+      return Support::no("needs blocks of " + std::to_string(shape_.block_m) + "x" +
+                         std::to_string(shape_.block_k) + ", got " + std::to_string(p.block_m) +
+                         "x" + std::to_string(p.block_k));
+    }
+    if (p.nnzb == 0) return Support::no("there is no stored block");
+    if (p.group_counts.columns[shape_.grouping] <= 0) {
+      return Support::no("nobody has looked which block columns its groups of " +
+                         std::to_string(shape_.group) + " block rows have");
+    }
+    if (2 * p.n <= shape_.n) {
+      return Support::no("at least half of the " + std::to_string(shape_.n) +
+                         "-column tiles would be idle on " + std::to_string(p.n) + " columns");
+    }
+    const int alignment = std::min({p.values_alignment, p.b_alignment, p.c_alignment});
+    if (alignment < 16) {
+      return Support::no(
+          "TMA needs addresses, leading dimensions and batch strides of values, B and C that are "
+          "multiples of 16 bytes, one is a multiple of " +
+          std::to_string(alignment));
+    }
+    if (p.c_layout == Layout::kRowMajor && p.n % 8 != 0) {
+      return Support::no("TMA writes rows of C in units of 8 elements, " + std::to_string(p.n) +
+                         " columns leave a part of one");
+    }
+    const int64_t longest =
+        std::max({p.ldb, p.ldc, p.b_batch_stride, p.c_batch_stride}) * size_of(p.dtype);
+    if (std::max({p.m, p.n, p.k, p.nnzb, shape_.tiles(p)}) > INT32_MAX || longest >= int64_t{1}
+                                                                                         << 40) {
+      return Support::no("a size is beyond TMA's 32-bit coordinates or 40-bit strides");
+    }
+    return shape_.code_of(p)->runs_on(d, shape_.shared_bytes);
+  }
+
+  double estimate_us(const Problem& p, const Device& d) const override {
+    const auto groups = static_cast<double>(shape_.groups(p));
+    const double columns = p.group_counts.columns[shape_.grouping] / groups;
+    const double blocks = static_cast<double>(p.nnzb) / groups;
+    const double tile_us =
+        std::max(blocks * shape_.pace.busy_us,
+                 fetched_bytes(shape_, p, columns, blocks) /
+                     (p.b_layout == Layout::kRowMajor ? kRowBytes : shape_.pace.column_bytes));
+    // The last tile may be of the longest group, or of the longest row, whose warp works alone.
+    const double longest_us = std::max(tile_us * p.group_counts.longest[shape_.grouping] / columns,
+                                       static_cast<double>(p.longest_row) * shape_.pace.alone_us);
+    const double each = static_cast<double>(shape_.tiles(p)) / std::max(d.multiprocessors, 1);
+    // Whoever is free takes the next tile: at the end of many half a tile's time is lost.
+    const double rounds = each > 8 ? each + 0.5 : std::ceil(each);
+    const double work_us = std::max(rounds * (tile_us + kTileUs), longest_us + kTileUs);
+    const double memory_bytes = compulsory_bytes(p) - static_cast<double>(d.l2_bytes);
+    return std::max(work_us, memory_bytes / (d.memory_gbps * 850)) + kStartUs;
+  }
+
+  int grouping(const Problem&, const Device&) const override { return shape_.grouping; }
+
+  Status launch(const Problem& p, const Launch& l) const override {
+    const bool b_rows = p.b_layout == Layout::kRowMajor, c_rows = p.c_layout == Layout::kRowMajor;
+    const RowGroups& groups = l.row_groups[shape_.grouping];
+    UnionArguments a{};
+    a.b_batched = p.b_batch_stride != 0;
+    a.b_whole = p.n % 64 == 0;
+    // The stride of a dimension of one element is never used, but must be one that TMA takes.
+    const int64_t b_stride = a.b_batched ? p.b_batch_stride : p.ldb;
+    const int64_t c_stride = p.c_batch_stride != 0 ? p.c_batch_stride : p.ldc;
+    const int64_t b_batch = a.b_batched ? p.batch : 1;
+    const auto block_k = static_cast<uint32_t>(p.block_k), n = static_cast<uint32_t>(shape_.n);
+    BoxedTensor b{l.b, p.dtype, 3, {p.k, p.n, b_batch}, {p.ldb, b_stride}, {64, n, 1}};
+    if (b_rows && a.b_whole) {
+      b = {l.b,
+           p.dtype,
+           4,
+           {64, p.k, p.n / 64, b_batch},
+           {p.ldb, 64, b_stride},
+           {64, block_k, n / 64, 1}};
+    } else if (b_rows) {
+      b = {l.b, p.dtype, 3, {p.n, p.k, b_batch}, {p.ldb, b_stride}, {64, block_k, 1}};
+    }
+    const BoxedTensor c = {l.c,
+                           p.dtype,
+                           3,
+                           {c_rows ? p.n : p.m, c_rows ? p.m : p.n, p.batch},
+                           {p.ldc, c_stride},
+                           {64, c_rows ? static_cast<uint32_t>(shape_.strip) : 64, 1}};
+    Status status = make_tensor_map(b, &a.b);
+    if (status) status = make_tensor_map(c, &a.c);
+    if (!status) return status;
+
+    a.b_data = l.b;
+    a.ldb = p.ldb;
+    a.b_batch_stride = p.b_batch_stride;
+    a.values = l.values;
+    a.crow_indices = l.crow_indices;
+    a.positions = l.positions;
+    a.bias = l.bias;
+    a.columns = groups.columns;
+    a.panels.tiles = static_cast<unsigned>(shape_.tiles(p));
+    a.panels.rows = static_cast<unsigned>(shape_.groups(p));
+    a.panels.columns = static_cast<unsigned>(shape_.columns(p));
+    a.panels.width = static_cast<unsigned>(panel_width(shape_, p));
+    a.panels.order = groups.groups;
+    a.m = static_cast<int>(p.m);
+    a.n = static_cast<int>(p.n);
+    a.block_rows = static_cast<int>(block_rows(p));
+    a.activation = p.activation;
+    a.wide_indices = p.index_type == IndexType::kInt64;
+    a.c_rows = c_rows;
+    const unsigned blocks =
+        std::min(a.panels.tiles, static_cast<unsigned>(l.device->multiprocessors));
+    // Two rounds are dealt out before there is anything to share.
+    if (a.panels.tiles > 2 * blocks) {
+      a.panels.counter = tile_counter(l.device->ordinal, static_cast<cudaStream_t>(l.stream));
+    }
+    return shape_.code_of(p)->launch(a, blocks, shape_.threads, shape_.shared_bytes, l.stream,
+                                     name());
+  }
+
+ private:
+  UnionShape shape_;
+  Registration registration_{*this};
+};
+
+const UnionSm90 kB16R16{"union_sm90/b16_r16", union_shape<B16R16>()};
+const UnionSm90 kB16R8{"union_sm90/b16_r8", union_shape<B16R8>()};
+const UnionSm90 kB16R8N64{"union_sm90/b16_r8_n64", union_shape<B16R8N64>()};
+const UnionSm90 kB16x32R16{"union_sm90/b16x32_r16", union_shape<B16x32R16>()};
+const UnionSm90 kB32x16R8{"union_sm90/b32x16_r8", union_shape<B32x16R8>()};
+const UnionSm90 kB32R8{"union_sm90/b32_r8", union_shape<B32R8>()};
+const UnionSm90 kB32R4{"union_sm90/b32_r4", union_shape<B32R4>()};
+const UnionSm90 kB32R8N64{"union_sm90/b32_r8_n64", union_shape<B32R8N64>()};
+
+}  // namespace
+}  // namespace sparse_autotune

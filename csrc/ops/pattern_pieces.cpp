@@ -1,0 +1,119 @@
+#include "ops/pattern_pieces.h"
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include "plan/row_groups.h"
+#include "plan/row_order.h"
+
+namespace sparse_autotune {
+namespace {
+
+using Wanted = std::array<bool, kPieces>;
+
+Wanted wanted_by(const std::vector<const Variant*>& variants, const Bound& bound) {
+  const Problem& p = bound.product.problem;
+  Wanted wanted{};
+  for (const Variant* v : variants) {
+    const int order = v->row_order(p, *bound.device), grouping = v->grouping(p, *bound.device);
+    if (order != kNoRowOrder) wanted[static_cast<size_t>(order)] = true;
+    if (grouping != kNoGrouping) wanted[static_cast<size_t>(piece_of_grouping(grouping))] = true;
+  }
+  return wanted;
+}
+
+int64_t bytes_of(int piece, const Bound& bound) {
+  const PatternKey& key = bound.plan->key();
+  const PatternFacts& facts = bound.plan->facts();
+  return piece < kRowOrders ? row_order_bytes(key, facts, piece)
+                            : row_groups_bytes(key, facts, piece - kRowOrders);
+}
+
+Status build(int piece, const Bound& bound, void* memory) {
+  const PatternKey& key = bound.plan->key();
+  const PatternFacts& facts = bound.plan->facts();
+  const Launch& l = bound.product.launch;
+  return piece < kRowOrders
+             ? build_row_order_cuda(key, facts, piece, l.stream, static_cast<OrderedRow*>(memory))
+             : build_row_groups_cuda(key, facts, piece - kRowOrders, l.positions, l.stream, memory);
+}
+
+// Memory for a piece that is worth building; null: there is to be none.
+std::shared_ptr<FrozenCopy> memory_for(int piece, const Bound& bound) {
+  const bool order = piece < kRowOrders;
+  if (order &&
+      !row_order_pays(bound.plan->key(), bound.plan->facts(), bound.product.problem, piece)) {
+    return nullptr;
+  }
+  Status status = Status::ok();
+  auto memory = make_pattern_copy(*bound.device, bytes_of(piece, bound),
+                                  bound.product.launch.stream, &status);
+  // Rows are taken as they come, then; groups nobody can do without.
+  if (memory == nullptr && !order) refuse("no memory for row groups: " + status.message());
+  return memory;
+}
+
+void put(int piece, const Bound& bound, const void* memory, Launch* l) {
+  if (piece < kRowOrders) {
+    l->row_orders[piece] = static_cast<const OrderedRow*>(memory);
+  } else {
+    l->row_groups[piece - kRowOrders] =
+        row_groups_at(bound.plan->key(), bound.plan->facts(), piece - kRowOrders, memory);
+  }
+}
+
+void build_in_graph(int piece, Bound& bound) {
+  const Tensor memory = empty_bytes(bound.product.kept_alive[0], bytes_of(piece, bound));
+  bound.product.kept_alive.push_back(memory);
+  const Status status = build(piece, bound, memory.data_ptr());
+  if (!status) refuse(status.message());
+  put(piece, bound, memory.data_ptr(), &bound.product.launch);
+}
+
+}  // namespace
+
+void add_pieces(Bound& bound, const std::vector<const Variant*>& variants) {
+  if (bound.plan == nullptr || bound.product.problem.device != DeviceType::kCuda) return;
+  const Wanted wanted = wanted_by(variants, bound);
+  std::vector<std::pair<int, std::shared_ptr<FrozenCopy>>> built;
+  for (int piece = 0; piece < kPieces; ++piece) {
+    if (!wanted[static_cast<size_t>(piece)]) continue;
+    std::shared_ptr<FrozenCopy> found = bound.plan->piece(piece);
+    if (found == nullptr && bound.is_capturing) {
+      if (piece >= kRowOrders) build_in_graph(piece, bound);
+      continue;
+    }
+    if (found == nullptr) {
+      found = memory_for(piece, bound);
+      if (found == nullptr) continue;
+      const Status status = build(piece, bound, found->data());
+      if (!status) refuse(status.message());
+      built.emplace_back(piece, found);
+    }
+    put(piece, bound, found->data(), &bound.product.launch);
+    bound.pieces[static_cast<size_t>(piece)] = std::move(found);
+  }
+  if (built.empty()) return;
+  const Status status = wait_for_copy(*bound.device, bound.product.launch.stream);
+  if (!status) refuse(status.message());
+  for (auto& [piece, memory] : built) bound.plan->remember_piece(piece, std::move(memory));
+}
+
+Decision decision_for(const Bound& bound, const Variant& variant) {
+  const Problem& p = bound.product.problem;
+  const Launch& l = bound.product.launch;
+  Decision d{.variant = &variant,
+             .workspace_bytes = variant.workspace_bytes(p, *bound.device),
+             .prepared_bytes = variant.prepared_bytes(p, *bound.device),
+             .row_order = variant.row_order(p, *bound.device),
+             .grouping = variant.grouping(p, *bound.device)};
+  if (d.row_order != kNoRowOrder) d.ordered = bound.pieces[static_cast<size_t>(d.row_order)];
+  if (d.grouping != kNoGrouping) {
+    d.grouped = bound.pieces[static_cast<size_t>(piece_of_grouping(d.grouping))];
+    d.row_groups = l.row_groups[d.grouping];
+  }
+  return d;
+}
+
+}  // namespace sparse_autotune

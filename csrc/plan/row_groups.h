@@ -1,0 +1,29 @@
+// Groups of neighbouring block rows with the columns that they share: see ../row_groups.h.
+#pragma once
+
+#include "plan/pattern.h"
+#include "variant.h"
+
+namespace sparse_autotune {
+
+// Groups in a grouping, and the memory that it takes.
+constexpr int64_t row_group_count(const PatternKey& key, int grouping) {
+  return ceil_div(key.block_rows, group_rows(grouping));
+}
+int64_t row_groups_bytes(const PatternKey& key, const PatternFacts& facts, int grouping);
+
+// Where its arrays lie in that memory, which is aligned to 16 bytes.
+RowGroups row_groups_at(const PatternKey& key, const PatternFacts& facts, int grouping,
+                        const void* memory);
+
+// Enqueues the counting of every grouping's columns into `counts`, zeroed device memory, which stay
+// zero where the pattern is too large. One that breaks rules may be counted wrong, but nothing
+// outside of it is read.
+Status count_groups_cuda(const PatternKey& key, void* stream, GroupCounts* counts);
+
+// Enqueues what fills the memory from a pattern that breaks no rule; a CUDA graph may hold it.
+// `positions`: Launch::positions where the pattern is that of A^T, else null.
+Status build_row_groups_cuda(const PatternKey& key, const PatternFacts& facts, int grouping,
+                             const void* positions, void* stream, void* memory);
+
+}  // namespace sparse_autotune

@@ -1,0 +1,149 @@
+"""Groups of block rows and the columns they share: what kernels for small blocks walk."""
+
+import dataclasses
+import math
+import re
+
+import pytest
+import torch
+from problems import BF16, HALF, Problem
+from reference import assert_close, make
+from test_row_order import captured, index_bytes, plan_bytes, reversed_rows
+
+import sparse_autotune
+from sparse_autotune import BsrTensor, _tuner, matmul
+from sparse_autotune.checks import legality
+
+pytestmark = pytest.mark.gpu
+
+NAMES = [v["name"] for v in _tuner.variants() if (v["device"], v["op"]) == ("cuda", "matmul")]
+GROUPED = [name for name in NAMES if name.startswith("union_")]
+
+
+@pytest.fixture(autouse=True)
+def _no_races(monkeypatch):
+    monkeypatch.setattr(sparse_autotune.settings, "mode", "off")
+
+
+def case(variant, rows=37, columns=20, n=136, dtype=BF16, **changes):
+    """Rows of very different lengths, the last group smaller than the others."""
+    sides = re.search(r"/b(\d+)(?:x(\d+))?", variant)
+    block = int(sides[1]), int(sides[2] or sides[1])
+    changes = {"pattern": "skewed", **changes}
+    name = f"groups-{block}-{rows}-{columns}-{n}-{dtype}-{sorted(changes.items())}"
+    return Problem(name, rows * block[0], columns * block[1], n, block, dtype, **changes)
+
+
+def operands_for(variant, **changes):
+    """A problem's tensors, with indices that no other test's plan knows."""
+    operands = make(case(variant, **changes), "cuda")
+    why = legality(operands.a, operands.b, operands.bias, operands.problem.activation)[variant]
+    if why is not None:
+        pytest.skip(f"{variant} is not legal: {why}")
+    return dataclasses.replace(operands, a=operands.a.clone())
+
+
+def group_bytes(a, variant):
+    """What a grouping takes: 16 bytes a group and a column, 4 a block and a group's end."""
+    rows = int(re.search(r"_r(\d+)", variant)[1])
+    groups = math.ceil((len(a.crow_indices) - 1) / rows)
+    lengths = a.crow_indices.diff()
+    row = torch.repeat_interleave(torch.arange(len(lengths), device=lengths.device), lengths)
+    keys = row // rows * (a.shape[1] + 1) + a.col_indices
+    columns = len(torch.unique(keys))
+    return 16 * (groups + columns) + 4 * (len(a.col_indices) + groups + 1)
+
+
+def test_there_are_such_kernels():
+    assert GROUPED
+
+
+@pytest.mark.parametrize("variant", GROUPED)
+def test_built_once_and_counted_with_the_plan(variant):
+    operands = operands_for(variant)
+    a, before = operands.a, plan_bytes()
+    a.prepare()
+    assert plan_bytes() == before + index_bytes(a)
+    for _ in range(3):
+        assert_close(operands.call(variant), operands)
+        assert plan_bytes() == before + index_bytes(a) + group_bytes(a, variant)
+    del a
+    operands = None
+    assert plan_bytes() == before
+
+
+@pytest.mark.parametrize("dtype", [BF16, HALF])
+@pytest.mark.parametrize("variant", GROUPED)
+def test_a_capture_that_meets_the_plan_first_builds_its_own(variant, dtype):
+    operands = operands_for(variant, dtype=dtype, bias=True, activation="relu")
+    operands.a.prepare()
+    before = plan_bytes()
+    graph, in_graph = captured(lambda: operands.call(variant))
+    assert plan_bytes() == before
+    for _ in range(2):
+        in_graph.fill_(math.nan)
+        graph.replay()
+        assert_close(in_graph, operands)
+    assert torch.equal(operands.call(variant), in_graph)
+    assert plan_bytes() == before + group_bytes(operands.a, variant)
+
+
+@pytest.mark.parametrize("variant", GROUPED)
+def test_a_capture_that_meets_the_pattern_first_says_what_it_lacks(variant):
+    operands = operands_for(variant)
+    with pytest.raises(ValueError, match="nobody has looked"):
+        captured(lambda: operands.call(variant))
+    torch.cuda.synchronize()
+    assert_close(operands.call(variant), operands)
+
+
+@pytest.mark.parametrize("variant", GROUPED)
+def test_indices_edited_in_place(variant):
+    operands = operands_for(variant)
+    a, before = operands.a, plan_bytes()
+    assert_close(operands.call(variant), operands)
+    crow, col, values, (reference, tolerance) = reversed_rows(operands)
+    a.crow_indices.copy_(crow), a.col_indices.copy_(col), a.values.copy_(values)
+    edited = dataclasses.replace(operands, reference=reference, tolerance=tolerance)
+    for _ in range(2):
+        assert_close(operands.call(variant), edited)
+    assert plan_bytes() == before + index_bytes(a) + group_bytes(a, variant)
+
+
+@pytest.mark.parametrize("variant", GROUPED)
+def test_a_graph_keeps_what_it_reads(variant):
+    """The matrix and its plan are gone; other matrices' groups want the memory."""
+    operands = operands_for(variant)
+    crow, col, values, _ = reversed_rows(operands)
+    kept = operands.a.crow_indices, operands.a.col_indices, operands.a.values
+    shape, b = operands.a.shape, operands.b
+    operands.call(variant)
+    graph, result = captured(lambda: operands.call(variant))
+    expected, before = dataclasses.replace(operands, a=None), plan_bytes()
+    operands = None
+    assert plan_bytes() < before
+    for _ in range(4):
+        matmul(BsrTensor(crow.clone(), col, values, shape), b, variant=variant)
+    result.fill_(math.nan)
+    graph.replay()
+    torch.cuda.synchronize()
+    assert_close(result, expected)
+    del kept
+
+
+@pytest.mark.parametrize("rows", [1, 2, 7, 8, 9, 15, 16, 17, 31, 33])
+@pytest.mark.parametrize("variant", GROUPED)
+def test_groups_of_any_size(variant, rows):
+    operands = operands_for(variant, rows=rows)
+    assert_close(operands.call(variant), operands)
+
+
+@pytest.mark.parametrize("columns", [1, 31, 32, 33, 8192, 8193, 20000])
+@pytest.mark.parametrize("variant", GROUPED)
+def test_columns_in_several_windows(variant, columns):
+    """The builder looks at 8192 block columns at a time."""
+    density = min(1.0, 400 / columns)
+    operands = operands_for(
+        variant, rows=18, columns=columns, n=72, pattern="uniform", density=density
+    )
+    assert_close(operands.call(variant), operands)
