@@ -5,7 +5,7 @@
 #include <cuda_fp16.h>
 #include <cuda_runtime.h>
 
-#include "kernels/cuda/device/sampled_pipeline.cuh"
+#include "kernels/cuda/device/sampled_consumer.cuh"
 #include "kernels/cuda/kernel_code.h"
 #include "variant.h"
 
