@@ -22,12 +22,11 @@
 namespace sparse_autotune {
 namespace {
 
-// How tasks are shared out: so many whole; the others in halves or not, in so many parts, and among
-// so many thread blocks.
+// How tasks are shared out: so many whole; the others in halves or not, and in so many parts.
 struct Share {
   int64_t whole, rest;
   bool halved;
-  int64_t parts, places;
+  int64_t parts;
   double us;
 };
 
@@ -65,10 +64,9 @@ class SampledSm90 final : public Variant {
     return share(p, d, row_order(p, d) != kNoRowOrder).us;
   }
 
+  // Whether or not there is a row order: without one there may be parts.
   int64_t workspace_bytes(const Problem& p, const Device& d) const override {
-    const int64_t across_rows = parts_bytes(share(p, d, false));
-    if (row_order(p, d) == kNoRowOrder) return across_rows;
-    return std::max(across_rows, parts_bytes(share(p, d, true)));
+    return parts_bytes(share(p, d, false));
   }
 
   // Where a task is two blocks, and some rows have more.
@@ -120,7 +118,6 @@ class SampledSm90 final : public Variant {
     a.whole = static_cast<unsigned>(found.whole);
     a.rest = static_cast<unsigned>(found.rest);
     a.parts = static_cast<unsigned>(found.parts);
-    a.share = static_cast<unsigned>(found.places);
     a.halved = found.halved;
     a.crow_indices = l.crow_indices;
     a.col_indices = l.col_indices;
@@ -136,7 +133,6 @@ class SampledSm90 final : public Variant {
     // Halves by an order may be absent: nobody counts them here.
     const unsigned units = a.whole + a.rest * std::max(a.parts, a.halved ? 2u : 1u);
     const unsigned blocks = std::min(units, static_cast<unsigned>(d.multiprocessors));
-    a.share = std::min(a.share, blocks);
     return code_of(p)->launch(a, blocks, kThreads, shape_.shared_bytes, l.stream, name());
   }
 
@@ -145,7 +141,7 @@ class SampledSm90 final : public Variant {
   static constexpr int64_t kMaxWorkspace = int64_t{64} << 20;
   static constexpr int64_t kFewestSteps = 4;  // of a part
   // Fitted: a launch; adding parts up, and for each byte of theirs.
-  static constexpr double kStartUs = 2.5, kAddUs = 5.0, kAddGbps = 3500;
+  static constexpr double kStartUs = 2.5, kAddUs = 10, kAddGbps = 3500;
 
   int64_t pieces(const Problem& p) const {
     return p.nnzb * (p.block_m / shape_.rows) * (p.block_k / 64);
@@ -196,7 +192,7 @@ class SampledSm90 final : public Variant {
 
   Share share_across_rows(const Problem& p, const Device& d) const {
     const int64_t all = tasks(p), places = std::max(d.multiprocessors, 1), length = steps(p);
-    Share best{all, 0, false, 1, places, kStartUs + rounds_us(all, places, length, kAcrossRows, d)};
+    Share best{all, 0, false, 1, kStartUs + rounds_us(all, places, length, kAcrossRows, d)};
     const int64_t full = all / places * places;
     const double full_us = kStartUs + rounds_us(full, places, length, kAcrossRows, d);
     const int64_t left = pieces(p) - full * shape_.pieces;
@@ -204,7 +200,7 @@ class SampledSm90 final : public Variant {
       const int64_t rest = ceil_div(left, shape_.pieces / (halved ? 2 : 1));
       for (int64_t parts : {1, 2, 3, 4, 6, 8, 12, 16}) {
         if (rest == 0 || (parts == 1 && !halved) || parts * kFewestSteps > length) continue;
-        Share s{full, rest, halved, parts, places, full_us};
+        Share s{full, rest, halved, parts, full_us};
         s.us += rounds_us(rest * parts, places, ceil_div(length, parts),
                           halved ? kHalf : kAcrossRows, d) +
                 adding_us(s, halved);
@@ -221,31 +217,17 @@ class SampledSm90 final : public Variant {
     const int64_t entries = block_rows(p) - p.row_cuts.rows[kPairs] + p.row_cuts.parts[kPairs];
     const int64_t all = entries * strips;
     const int64_t pairs = std::max<int64_t>(p.nnzb - entries, 0) * strips, singles = all - pairs;
-    const int64_t last = pairs % places, idle = last == 0 ? places : places - last;
-    const double pairs_us = kStartUs + rounds_us(pairs, places, length, kOfOneRow, d);
     // Single blocks where the last round of pairs leaves room, or in rounds behind.
-    const double behind_us = rounds_us(singles - (last == 0 ? 0 : idle), places, length, kHalf, d);
-    Share best{all, 0, false, 1, places, pairs_us + behind_us};
+    const int64_t last = pairs % places, idle = last == 0 ? 0 : places - last;
+    const Share whole{all, 0, false, 1,
+                      kStartUs + rounds_us(pairs, places, length, kOfOneRow, d) +
+                          rounds_us(singles - idle, places, length, kHalf, d)};
     // The last round's pairs in halves, with the single blocks.
     const int64_t full = pairs - last;
-    const double full_us = kStartUs + rounds_us(full, places, length, kOfOneRow, d);
-    const double halves_us = rounds_us(2 * last + singles, places, length, kHalf, d);
-    const Share halves{full, all - full, true, 1, places, full_us + halves_us};
-    if (halves.us < best.us) best = halves;
-    // Single blocks in parts, by those who have no pair in the last round.
-    const double others_us = last == 0 ? pairs_us : full_us;
-    for (int64_t parts : {2, 3, 4}) {
-      if (singles == 0 || parts * kFewestSteps > length) continue;
-      Share s{pairs, singles, false, parts, idle, others_us};
-      s.us += adding_us(s, true);
-      const int64_t rounds = ceil_div(singles * parts, idle);
-      s.us += static_cast<double>(rounds) *
-              (static_cast<double>(ceil_div(length, parts)) * shape_.pace.alone_us[kHalf] +
-               shape_.pace.task_us);
-      s.us = std::max(s.us, pairs_us);
-      if (can_add(s) && s.us < best.us) best = s;
-    }
-    return best;
+    const Share halves{full, all - full, true, 1,
+                       kStartUs + rounds_us(full, places, length, kOfOneRow, d) +
+                           rounds_us(2 * last + singles, places, length, kHalf, d)};
+    return halves.us < whole.us ? halves : whole;
   }
 
   SampledShape shape_;

@@ -4,7 +4,7 @@
 namespace sparse_autotune {
 
 SampledShape strip64_shape() {
-  return sampled_shape<Strip64>({{1.05, 0.64, 1.05}, {0.94, 0.55, 0.94}, 2.0});
+  return sampled_shape<Strip64>({{1.02, 0.64, 1.02}, {0.90, 0.55, 0.90}, 2.0});
 }
 
 }  // namespace sparse_autotune

@@ -34,9 +34,8 @@ struct SampledArguments {
   float* partials;  // tiles of the tasks from `whole` on: the first parts of all, the second, ...
   unsigned* counters;       // two for each of these tasks, 0 between launches
   const OrderedRow* order;  // null: tasks run across rows
-  // Tasks, tasks behind them (without an order halves count), parts of the latter, and among how
-  // many thread blocks these are shared: all, or those that have no task in the last round.
-  unsigned whole, rest, parts, share;
+  // Tasks, tasks behind them (without an order halves count), parts of the latter.
+  unsigned whole, rest, parts;
   unsigned pieces;                           // of all stored blocks
   int steps, matrix_steps;                   // of 64 terms: of all matrices of the batch, of one
   int block_rows, block_m, block_k, strips;  // strips: of one block row
@@ -230,12 +229,10 @@ __device__ __forceinline__ void schedule(const SampledArguments& args,
   // From the first thread block on that has no task in the last round.
   unsigned me = blockIdx.x + gridDim.x - args.whole % gridDim.x;
   if (me >= gridDim.x) me -= gridDim.x;
-  if (me < args.share) {
-    const bool in_halves = args.halved && args.order != nullptr;
-    const unsigned units = args.rest * (in_halves ? 2 : args.parts);
-    for (unsigned unit = me; unit < units; unit += args.share) {
-      push(args.whole + unit % args.rest, unit / args.rest, args.halved, args.parts);
-    }
+  const bool in_halves = args.halved && args.order != nullptr;
+  const unsigned units = args.rest * (in_halves ? 2 : args.parts);
+  for (unsigned unit = me; unit < units; unit += gridDim.x) {
+    push(args.whole + unit % args.rest, unit / args.rest, args.halved, args.parts);
   }
   mbarrier_wait(queue.empty(), queue.at.parity ^ 1);
   if (lane == 0) queue.tasks[queue.at.stage].valid = 0;
