@@ -19,9 +19,10 @@ from sparse_autotune.checks import legality
 gpu = pytest.mark.gpu
 
 NAMES = [v["name"] for v in _tuner.variants() if (v["device"], v["op"]) == ("cuda", "matmul")]
-ORDERED = [name for name in NAMES if name.startswith("wgmma_")]
+WHOLE_ROWS = ("wgmma_", "mma_sm80/")
+ORDERED = [name for name in NAMES if name.startswith(WHOLE_ROWS)]
 # Families that cut rows or group them: see test_split_k.py and test_row_groups.py.
-OTHERS = [name for name in NAMES if not name.startswith(("wgmma_", "split_k_", "union_"))]
+OTHERS = [name for name in NAMES if not name.startswith((*WHOLE_ROWS, "split_k_", "union_"))]
 ROW_BYTES = 16
 
 

@@ -239,6 +239,7 @@ __global__ void __launch_bounds__(Tile::kThreads, kResident<T, Tile>)
   using Registers = Fragments<T, Tile, kTransposedA, kRowMajorB>;
   uint32_t a_offset = Registers::a_offset();
   uint32_t b_offset = Registers::b_offset() + Tile::kM * Tile::kStepBytes;
+  // Keeps them in registers: the compiler would compute them again in every step.
   asm volatile("" : "+r"(a_offset), "+r"(b_offset));
   const auto behind = [&](uint32_t stage) {
     stage += Tile::kStageBytes;
@@ -266,6 +267,9 @@ __global__ void __launch_bounds__(Tile::kThreads, kResident<T, Tile>)
     filled += Tile::kStageBytes;
   }
 
+  // Between which slices what happens; all of it before the last slice, where `filled` moves on.
+  constexpr int kStartB = Tile::kSlices > 2 ? 1 : 0, kAdvance = Tile::kSlices > 2 ? 2 : 0;
+  static_assert(Tile::kSlices >= 2 && Tile::kSlices % 2 == 0);
   // Slices are loaded one ahead of the mma that use them, the first of a step within the step
   // before. Copies are started between the slices, to the stage of the step before, which everyone
   // has left.
@@ -295,8 +299,8 @@ __global__ void __launch_bounds__(Tile::kThreads, kResident<T, Tile>)
         registers[0].load(stage + a_offset, stage + b_offset, 0);
       }
       if (slice == 0) a.start(filled, args, straight);
-      if (slice == 1) b.start(filled, args, straight);
-      if (slice == 2) {
+      if (slice == kStartB) b.start(filled, args, straight);
+      if (slice == kAdvance) {
         a.advance(args, part);
         b.advance(args, part);
       }

@@ -26,9 +26,11 @@ __device__ __forceinline__ void cp_async_16_if(bool wanted, uint32_t to, const v
       : "memory");
 }
 
-// cp_async_16 for 4 bytes, 4-byte aligned.
-__device__ __forceinline__ void cp_async_4(uint32_t to, const void* from, int bytes) {
-  asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;\n" ::"r"(to), "l"(from), "r"(bytes)
+// cp_async_16 for 4 or 8 bytes, aligned to as many.
+template <int kBytes>
+__device__ __forceinline__ void cp_async_narrow(uint32_t to, const void* from, int bytes) {
+  asm volatile("cp.async.ca.shared.global [%0], [%1], %3, %2;\n" ::"r"(to), "l"(from), "r"(bytes),
+               "n"(kBytes)
                : "memory");
 }
 
@@ -54,10 +56,15 @@ __device__ __forceinline__ void copy_chunk_narrow(uint32_t to, const T* from, in
                                                   int alignment) {
   if (alignment >= 4) {
     const char* source = reinterpret_cast<const char*>(from);
+    const auto some = [&](int i, int most) { return min(max(bytes - i, 0), most); };
+    if (alignment >= 8) {
+      cp_async_narrow<8>(to, source, some(0, 8));
+      cp_async_narrow<8>(to + 8, bytes > 8 ? source + 8 : source, some(8, 8));
+      return;
+    }
 #pragma unroll
     for (int i = 0; i < 16; i += 4) {
-      const int some = min(max(bytes - i, 0), 4);
-      cp_async_4(to + i, some > 0 ? source + i : source, some);
+      cp_async_narrow<4>(to + i, bytes > i ? source + i : source, some(i, 4));
     }
     return;
   }

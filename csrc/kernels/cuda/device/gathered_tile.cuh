@@ -22,11 +22,7 @@ struct Gathered {
   __device__ __forceinline__ void copy(uint32_t to, int64_t element, int elements) const {
     const int bytes = max(elements, 0) * static_cast<int>(sizeof(T));
     const T* from = bytes > 0 ? data + element : data;
-    if (alignment >= kChunkBytes) {
-      cp_async_16(to, from, bytes);
-    } else {
-      copy_chunk_narrow(to, from, bytes, alignment);
-    }
+    copy_chunk(to, from, bytes, alignment);
   }
 };
 

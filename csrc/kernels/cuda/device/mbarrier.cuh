@@ -41,7 +41,26 @@ __device__ __forceinline__ void mbarrier_expect(uint32_t barrier, uint32_t bytes
                : "memory");
 }
 
+// Arrives once this thread's copies by cp.async so far have landed.
+__device__ __forceinline__ void mbarrier_arrive_behind_copies(uint32_t barrier) {
+  asm volatile("cp.async.mbarrier.arrive.noinc.shared.b64 [%0];\n" ::"r"(barrier) : "memory");
+}
+
 __device__ __forceinline__ void mbarrier_wait(uint32_t barrier, uint32_t parity) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 900
+  // Without try_wait, which suspends the thread, it has to sleep itself, or it would keep shared
+  // memory busy.
+  asm volatile(
+      "{\n"
+      ".reg .pred done;\n"
+      "again:\n"
+      "mbarrier.test_wait.parity.shared.b64 done, [%0], %1;\n"
+      "@!done nanosleep.u32 20;\n"
+      "@!done bra again;\n"
+      "}\n" ::"r"(barrier),
+      "r"(parity)
+      : "memory");
+#else
   asm volatile(
       "{\n"
       ".reg .pred done;\n"
@@ -51,6 +70,7 @@ __device__ __forceinline__ void mbarrier_wait(uint32_t barrier, uint32_t parity)
       "}\n" ::"r"(barrier),
       "r"(parity)
       : "memory");
+#endif
 }
 
 // A place in a ring of `kStages` and the parity that its barrier has there.
