@@ -26,10 +26,10 @@ struct alignas(16) CutRow {
 };
 
 // Orders by number: 0 is that of whole rows, the others cut rows of more than part_limit() blocks.
-constexpr int kNoRowOrder = -1, kWholeRows = 0, kRowOrders = 9;
+constexpr int kNoRowOrder = -1, kWholeRows = 0, kRowOrders = 10;
 
-// Blocks in a part, at most: 4, 8, ... 512.
-constexpr int64_t part_limit(int order) { return int64_t{2} << order; }
+// Blocks in a part, at most: 2, 4, 8, ... 512.
+constexpr int64_t part_limit(int order) { return int64_t{1} << order; }
 
 // How many rows each order cuts, and into how many parts; none where the rows are not known.
 struct RowCuts {

@@ -262,7 +262,7 @@ SAMPLED_CASES = tuple(
         _layouts,
         _batches,
         _native,
-    )  # fmt: skip
+    )
     for problem in family()
 )
 

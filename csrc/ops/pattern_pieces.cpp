@@ -75,6 +75,7 @@ void build_in_graph(int piece, Bound& bound) {
 
 void add_pieces(Bound& bound, const std::vector<const Variant*>& variants) {
   if (bound.plan == nullptr || bound.product.problem.device != DeviceType::kCuda) return;
+  if (!bound.plan->knows_pattern()) return;  // a piece would outlast the pattern
   const Wanted wanted = wanted_by(variants, bound);
   std::vector<std::pair<int, std::shared_ptr<FrozenCopy>>> built;
   for (int piece = 0; piece < kPieces; ++piece) {

@@ -168,6 +168,9 @@ def short_way_of(a: BsrTensor) -> ShortWay | None:
 def find_short_way(parts: Components) -> ShortWay | None:
     """None for tensors without memory or a version counter to look at, and while transforming."""
     tensors = parts[:3]
+    exchange_api = getattr(Tensor, "__dlpack_c_exchange_api__", None)
+    if exchange_api is None:
+        return None  # an older torch than those that this was tried with
     if any(type(t) not in (Tensor, torch.nn.Parameter) for t in tensors):
         return None
     if parts.values.device.type not in ("cpu", "cuda") or _transforms_active():
@@ -178,9 +181,6 @@ def find_short_way(parts: Components) -> ShortWay | None:
         check_components(parts)
     except (TypeError, ValueError, RuntimeError):
         return None  # the operator refuses them, and `checks` says why
-    exchange_api = getattr(Tensor, "__dlpack_c_exchange_api__", None)
-    if exchange_api is None:
-        return None  # an older torch than those that this was tried with
     aliases = crow, col, values = tuple(t.detach() for t in tensors)
     return ShortWay(
         _tuner.Launcher(exchange_api, crow, col, values, parts.rows, parts.cols), aliases

@@ -11,7 +11,7 @@ namespace {
 void parts_cover_a_row() {
   for (int order = 1; order < kRowOrders; ++order) {
     const auto limit = static_cast<int32_t>(part_limit(order));
-    CHECK(limit == 2 * (order == 1 ? 2 : part_limit(order - 1)));
+    CHECK(limit == 2 * (order == 1 ? 1 : part_limit(order - 1)));
     for (int32_t blocks = limit + 1; blocks < 5 * limit + 3; ++blocks) {
       const int32_t parts = parts_of(blocks, limit);
       CHECK(parts >= 2 && (parts - 1) * limit < blocks && blocks <= parts * limit);

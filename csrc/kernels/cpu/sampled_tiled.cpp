@@ -215,6 +215,9 @@ class Sampling {
         const int64_t r = rows * i / tiles;
         task.rows = static_cast<int>(rows * (i + 1) / tiles - r);
         task.values = left + r * s_.depth * s_.acc_bytes;
+        // Never an address where nothing lies: each fetch of one would walk the page tables.
+        task.next_values =
+            i + 1 < tiles ? left + (r + task.rows) * s_.depth * s_.acc_bytes : task.values;
         task.out = tile + r * s_.strip * s_.acc_bytes;
         task.init = chunk.index == 0 ? nullptr : task.out;
         kernels_.multiply(task);

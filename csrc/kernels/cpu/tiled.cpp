@@ -71,7 +71,7 @@ class Tiled final : public Variant {
   }
 
   Status prepare(const Problem& p, const Launch& l) const override {
-    transpose_blocks_cpu(p, l, l.prepared);
+    transpose_blocks_cpu(p, l, *level_.kernels(p.dtype), l.prepared);
     return Status::ok();
   }
 

@@ -148,6 +148,13 @@ SPARSE_AUTOTUNE_TARGET void pack_columns(const PackTask& t) {
     for (int64_t kk = 0; kk < t.depth; kk += V::kLanes) {
       const int64_t left = t.depth - kk;
       const int64_t rows = left < V::kLanes ? left : V::kLanes;
+      // The next square lies in as many lines, below this one or in columns too far apart for the
+      // hardware to foresee.
+      const bool below = kk + V::kLanes < t.depth;
+      const int64_t next_c = below ? c : c + V::kLanes, next_kk = below ? kk + V::kLanes : 0;
+      for (int64_t i = next_c; i < next_c + V::kLanes && i < t.columns; ++i) {
+        __builtin_prefetch(from + i * t.ldb + next_kk);
+      }
       typename V::Vec square[V::kLanes];
       for (int i = 0; i < V::kLanes; ++i) {
         if (c + i >= t.columns) {

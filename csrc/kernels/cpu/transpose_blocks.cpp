@@ -1,5 +1,5 @@
-// A thread owns neighbouring blocks of A^T; a block is turned in squares whose rows and columns are
-// a cache line or less.
+// A thread owns neighbouring blocks of A^T; a block is turned in squares, in registers or with rows
+// of a cache line or less.
 #include "kernels/cpu/transpose_blocks.h"
 
 #include <algorithm>
@@ -34,30 +34,52 @@ void turn(const T* from, int64_t rows, int64_t columns, T* to) {
   }
 }
 
+// Calls turn_one(stored block, where it goes) for each block.
+template <typename Turn>
+void turn_all(const Problem& p, const Launch& l, void* dst, Turn&& turn_one) {
+  const int64_t bytes = p.block_m * p.block_k * size_of(p.dtype);
+  parallel_for(l.parallel, 0, p.nnzb, ceil_div(kGrainBytes, bytes),
+               [&](int64_t first, int64_t last) {
+                 for (int64_t i = first; i < last; ++i) {
+                   const int64_t position = load_index(l.positions, i, p.index_type);
+                   turn_one(static_cast<const char*>(l.values) + position * bytes,
+                            static_cast<char*>(dst) + i * bytes);
+                 }
+               });
+}
+
 // T has an element's size; its values are only moved.
 template <typename T>
-void turn_all(const Problem& p, const Launch& l, void* dst) {
-  const int64_t elements = p.block_m * p.block_k;
-  const int64_t grain = ceil_div(kGrainBytes, elements * static_cast<int64_t>(sizeof(T)));
-  parallel_for(l.parallel, 0, p.nnzb, grain, [&](int64_t first, int64_t last) {
-    for (int64_t i = first; i < last; ++i) {
-      const int64_t position = load_index(l.positions, i, p.index_type);
-      turn(static_cast<const T*>(l.values) + position * elements, p.block_k, p.block_m,
-           static_cast<T*>(dst) + i * elements);
-    }
+void turn_elements(const Problem& p, const Launch& l, void* dst) {
+  turn_all(p, l, dst, [&](const char* from, char* to) {
+    turn(reinterpret_cast<const T*>(from), p.block_k, p.block_m, reinterpret_cast<T*>(to));
   });
 }
 
 }  // namespace
 
-void transpose_blocks_cpu(const Problem& p, const Launch& l, void* dst) {
+void transpose_blocks_cpu(const Problem& p, const Launch& l, const cpu_tiled::Microkernels& kernels,
+                          void* dst) {
+  if (kernels.widen == nullptr && !is_half(p.dtype) && p.block_k % kernels.lanes == 0) {
+    return turn_all(p, l, dst, [&](const char* from, char* to) {
+      cpu_tiled::PackTask task{};
+      task.b = from;
+      task.ldb = p.block_m;
+      task.layout = Layout::kColMajor;
+      task.depth = p.block_m;
+      task.columns = p.block_k;
+      task.width = p.block_k;
+      task.strip = to;
+      kernels.pack(task);
+    });
+  }
   switch (size_of(p.dtype)) {
     case 2:
-      return turn_all<uint16_t>(p, l, dst);
+      return turn_elements<uint16_t>(p, l, dst);
     case 4:
-      return turn_all<uint32_t>(p, l, dst);
+      return turn_elements<uint32_t>(p, l, dst);
     default:
-      return turn_all<uint64_t>(p, l, dst);
+      return turn_elements<uint64_t>(p, l, dst);
   }
 }
 

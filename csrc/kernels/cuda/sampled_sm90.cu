@@ -1,25 +1,20 @@
 // Sampled products on Hopper's tensor cores: blocks whose sides are multiples of 64.
 //
-// A persistent thread block works on tasks: pieces of stored blocks in turn, wherever rows end, so
-// that every task is equally long and no plan is needed. `strip128` has 128 rows of C against 256
-// columns of values (two blocks of 128 that share their rows of C), `strip64` 64 against 512 (eight
-// blocks of 64); where a row ends within a task it fetches C for both rows. A producer thread, a
-// warp that looks rows up, two warpgroups that multiply. Tasks that would leave multiprocessors
-// idle are cut along the sums; the last to come adds the parts up, in fp32 and in their order.
-// Data path: global -> TMA -> shared (swizzled) -> wgmma -> registers -> global, either layout of
-// both operands. Requires: compute capability 9.0, fp16 or bf16, 16-byte aligned C and B.
-// Wins: wherever it is legal. Bound by L2 -> shared memory with blocks of 64 (57 FLOP/B), by the
-// tensor cores with blocks of 128 (85 FLOP/B).
-#include <cuda_bf16.h>
-#include <cuda_fp16.h>
-#include <cuda_runtime.h>
-
+// A persistent thread block works on tasks of equal length: `strip128` on 128 rows of C against 256
+// columns of values (two blocks of 128), `strip64` on 64 against 512 (eight blocks of 64). Two
+// producer threads, a warp that looks blocks up, two warpgroups that multiply. Tasks are pieces of
+// blocks in turn, wherever rows end; pairs of blocks of 128 take them from a row order instead, as
+// a task of two rows costs a quarter more. What is left for the last round is taken in halves, or
+// is cut along the sums: the last to come adds the parts up, in fp32 and in their order. Data path:
+// global -> TMA -> shared (swizzled) -> wgmma -> registers -> global, either layout of both
+// operands. Requires: compute capability 9.0, fp16 or bf16, 16-byte aligned C and B. Wins: wherever
+// it is legal. Bound by L2 -> shared memory (57 and 85 FLOP/B), which takes that all walk the sums
+// together, and with blocks of 128 by the tensor cores too.
 #include <algorithm>
 #include <string>
 #include <string_view>
 
-#include "kernels/cuda/device/sampled_pipeline.cuh"
-#include "kernels/cuda/kernel_code.h"
+#include "kernels/cuda/sampled_launch.cuh"
 #include "kernels/cuda/tensor_map.h"
 #include "kernels/cuda/tile_counters.h"
 #include "variant.h"
@@ -27,72 +22,7 @@
 namespace sparse_autotune {
 namespace {
 
-template <typename T, typename Tile, bool kTermsC, bool kTermsB>
-__global__ void __launch_bounds__(kThreads, 1)
-    sampled_kernel(const __grid_constant__ SampledArguments args) {
-#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
-  extern __shared__ char memory[];
-  const SampledShared<Tile> shared(memory);
-  const int warp = __shfl_sync(~0u, static_cast<int>(threadIdx.x) / 32, 0);
-  if (threadIdx.x == 0) {
-    tma_prefetch_map(args.c);
-    tma_prefetch_map(args.b);
-    shared.init_barriers();
-  }
-  // The launch before this one may not be over yet, and the next one may get ready from here on.
-  asm volatile("griddepcontrol.wait;\ngriddepcontrol.launch_dependents;\n" ::: "memory");
-  __syncthreads();
-  // 56 + 2 * 224 registers for a thread of each warpgroup: the 3 * 168 that were launched.
-  if (warp < 4) {
-    asm volatile("setmaxnreg.dec.sync.aligned.u32 56;\n");
-    if (warp == 0 && elect_one()) produce_c<Tile, kTermsC>(args, shared);
-    if (warp == 2 && elect_one()) produce_b<Tile, kTermsB>(args, shared);
-    if (warp == 1) schedule<Tile>(args, shared.task_queue());
-  } else {
-    asm volatile("setmaxnreg.inc.sync.aligned.u32 224;\n");
-    consume<T, Tile, kTermsC, kTermsB>(args, shared, warp / 4 - 1);
-  }
-#else
-  __trap();
-#endif
-}
-
-template <typename T, typename Tile, bool kTermsC, bool kTermsB>
-constinit KernelCode<SampledArguments> sampled_code{&sampled_kernel<T, Tile, kTermsC, kTermsB>,
-                                                    true};
-
-// Microseconds, fitted to times on an H200: of a step where all multiprocessors are at work, and
-// where so few are that L2 is not what they wait for; of a task besides its steps. A task of half
-// as many pieces has a step of its own.
-struct SampledPace {
-  double busy_us[2], alone_us[2], task_us;  // steps: of a whole task, of a half
-};
-
-// A tile as the host sees it, with its kernels by DType and Layouts of C and B.
-struct SampledShape {
-  int rows, pieces, shared_bytes;
-  int64_t tile_bytes;  // of its sums
-  SampledPace pace;
-  KernelCode<SampledArguments>* codes[2][2][2];
-};
-
-template <typename Tile>
-constexpr SampledShape sampled_shape(const SampledPace& pace) {
-  static_assert(Tile::kSharedBytes <= 227 * 1024);  // a Hopper multiprocessor's
-  using Half = __half;
-  using Brain = __nv_bfloat16;
-  return {Tile::kRows,
-          Tile::kPieces,
-          Tile::kSharedBytes,
-          Tile::kTileFloats * static_cast<int64_t>(sizeof(float)),
-          pace,
-          {{{&sampled_code<Half, Tile, true, true>, &sampled_code<Half, Tile, true, false>},
-            {&sampled_code<Half, Tile, false, true>, &sampled_code<Half, Tile, false, false>}},
-           {{&sampled_code<Brain, Tile, true, true>, &sampled_code<Brain, Tile, true, false>},
-            {&sampled_code<Brain, Tile, false, true>, &sampled_code<Brain, Tile, false, false>}}}};
-}
-
-// How tasks are shared out: so many whole, the rest in halves or not, and in so many parts.
+// How tasks are shared out: so many whole; the others in halves or not, and in so many parts.
 struct Share {
   int64_t whole, rest;
   bool halved;
@@ -130,14 +60,28 @@ class SampledSm90 final : public Variant {
     return code_of(p)->runs_on(d, shape_.shared_bytes);
   }
 
-  double estimate_us(const Problem& p, const Device& d) const override { return share(p, d).us; }
+  double estimate_us(const Problem& p, const Device& d) const override {
+    return share(p, d, row_order(p, d) != kNoRowOrder).us;
+  }
 
+  // Whether or not there is a row order: without one there may be parts.
   int64_t workspace_bytes(const Problem& p, const Device& d) const override {
-    return parts_bytes(share(p, d));
+    return parts_bytes(share(p, d, false));
+  }
+
+  // Where a task is two blocks, and some rows have more.
+  int row_order(const Problem& p, const Device& d) const override {
+    const bool pairs = shape_.rows == 128 && p.block_k / 64 * 2 == shape_.pieces;
+    if (!pairs || p.row_cuts.rows[kPairs] == 0) return kNoRowOrder;
+    return share(p, d, true).us < share(p, d, false).us ? kPairs : kNoRowOrder;
   }
 
   Status launch(const Problem& p, const Launch& l) const override {
     SampledArguments a{};
+    const Device& d = *l.device;
+    const int order = row_order(p, d);
+    a.order = order == kNoRowOrder ? nullptr : l.row_orders[order];
+    Share found = share(p, d, a.order != nullptr);
     const auto map = [&](const void* data, Layout layout, int64_t lines, int64_t ld, int64_t stride,
                          bool batched, int64_t box, CUtensorMap* to) {
       const int64_t matrices = batched ? p.batch : 1;
@@ -158,7 +102,7 @@ class SampledSm90 final : public Variant {
     };
     a.c_batched = p.c_batch_stride != 0;
     a.b_batched = p.b_batch_stride != 0;
-    a.wide_boxes = p.block_k % 128 == 0;
+    a.wide_boxes = p.block_k % 128 == 0 && shape_.each / (found.halved ? 2 : 1) % 2 == 0;
     Status status =
         map(l.c, p.c_layout, p.m, p.ldc, p.c_batch_stride, a.c_batched, shape_.rows, &a.c);
     if (status) {
@@ -166,8 +110,6 @@ class SampledSm90 final : public Variant {
                    a.wide_boxes ? 128 : 64, &a.b);
     }
     if (!status) return status;
-    const Device& d = *l.device;
-    Share found = share(p, d);
     if (found.parts > 1) {
       a.counters = part_counters(d.ordinal, static_cast<cudaStream_t>(l.stream));
       a.partials = static_cast<float*>(l.workspace);
@@ -188,16 +130,18 @@ class SampledSm90 final : public Variant {
     a.block_k = static_cast<int>(p.block_k);
     a.strips = static_cast<int>(p.block_m / shape_.rows);
     a.wide_indices = p.index_type == IndexType::kInt64;
-    const unsigned blocks =
-        std::min(a.whole + a.rest * a.parts, static_cast<unsigned>(d.multiprocessors));
+    // Halves by an order may be absent: nobody counts them here.
+    const unsigned units = a.whole + a.rest * std::max(a.parts, a.halved ? 2u : 1u);
+    const unsigned blocks = std::min(units, static_cast<unsigned>(d.multiprocessors));
     return code_of(p)->launch(a, blocks, kThreads, shape_.shared_bytes, l.stream, name());
   }
 
  private:
+  static constexpr int kPairs = 1;  // the order that cuts into parts of 2 blocks
   static constexpr int64_t kMaxWorkspace = int64_t{64} << 20;
   static constexpr int64_t kFewestSteps = 4;  // of a part
-  // Fitted: a launch; what leaving and adding up parts costs, of the two first and of any other.
-  static constexpr double kStartUs = 3.0, kPartsUs = 6.0, kPartUs = 1.0;
+  // Fitted: a launch; adding parts up, and for each byte of theirs.
+  static constexpr double kStartUs = 2.5, kAddUs = 10, kAddGbps = 3500;
 
   int64_t pieces(const Problem& p) const {
     return p.nnzb * (p.block_m / shape_.rows) * (p.block_k / 64);
@@ -214,61 +158,84 @@ class SampledSm90 final : public Variant {
     return share.parts > 1 ? share.rest * share.parts * shape_.tile_bytes : 0;
   }
 
-  double step_us(int64_t busy, bool halved, const Device& d) const {
+  double step_us(int64_t busy, TaskKind kind, const Device& d) const {
     const double share = static_cast<double>(busy) / std::max(d.multiprocessors, 1);
     const SampledPace& pace = shape_.pace;
-    return std::max(pace.alone_us[halved], pace.busy_us[halved] * std::min(share, 1.0));
+    return std::max(pace.alone_us[kind], pace.busy_us[kind] * std::min(share, 1.0));
   }
 
-  // `whole` tasks whole, those behind them as said.
-  Share share_of(const Problem& p, const Device& d, int64_t whole, bool halved,
-                 int64_t parts) const {
-    const int64_t places = std::max(d.multiprocessors, 1), length = steps(p);
-    const int64_t left = pieces(p) - whole * shape_.pieces;
-    Share s{whole, ceil_div(left, shape_.pieces / (halved ? 2 : 1)), halved, parts, kStartUs};
-    const auto add = [&](int64_t units, int64_t steps, bool half) {
-      const int64_t rounds = ceil_div(units, places), last = units - (rounds - 1) * places;
-      const auto round_us = [&](int64_t busy) {
-        return static_cast<double>(steps) * step_us(busy, half, d) + shape_.pace.task_us;
-      };
-      s.us += static_cast<double>(rounds - 1) * round_us(places) + round_us(last);
+  // Of so many tasks in turn by so many thread blocks, the last round's by as many as it has.
+  double rounds_us(int64_t tasks, int64_t places, int64_t steps, TaskKind kind,
+                   const Device& d) const {
+    if (tasks <= 0) return 0;
+    const auto round_us = [&](int64_t busy) {
+      return static_cast<double>(steps) * step_us(busy, kind, d) + shape_.pace.task_us;
     };
-    if (whole > 0) add(whole, length, false);
-    if (s.rest > 0) add(s.rest * parts, ceil_div(length, parts), halved);
-    if (parts > 1) s.us += kPartsUs + kPartUs * static_cast<double>(parts - 2);
-    return s;
+    const int64_t rounds = ceil_div(tasks, places);
+    return static_cast<double>(rounds - 1) * round_us(places) +
+           round_us(tasks - (rounds - 1) * places);
   }
 
-  // The fastest by the cost model. As many rounds as there are have whole tasks, but for the last.
-  Share share(const Problem& p, const Device& d) const {
-    const int64_t all = tasks(p), places = std::max(d.multiprocessors, 1);
-    Share best = share_of(p, d, all, false, 1);
+  double adding_us(const Share& s, bool half) const {
+    if (s.parts == 1) return 0;
+    return kAddUs + static_cast<double>(parts_bytes(s)) / (half ? 2 : 1) / (kAddGbps * 1e3);
+  }
+
+  bool can_add(const Share& s) const {
+    return parts_bytes(s) <= kMaxWorkspace && 2 * s.rest <= int64_t{kPartCounters};
+  }
+
+  // The fastest by the cost model.
+  Share share(const Problem& p, const Device& d, bool ordered) const {
+    return ordered ? share_in_order(p, d) : share_across_rows(p, d);
+  }
+
+  Share share_across_rows(const Problem& p, const Device& d) const {
+    const int64_t all = tasks(p), places = std::max(d.multiprocessors, 1), length = steps(p);
+    Share best{all, 0, false, 1, kStartUs + rounds_us(all, places, length, kAcrossRows, d)};
     const int64_t full = all / places * places;
+    const double full_us = kStartUs + rounds_us(full, places, length, kAcrossRows, d);
+    const int64_t left = pieces(p) - full * shape_.pieces;
     for (bool halved : {false, true}) {
+      const int64_t rest = ceil_div(left, shape_.pieces / (halved ? 2 : 1));
       for (int64_t parts : {1, 2, 3, 4, 6, 8, 12, 16}) {
-        if ((parts == 1 && !halved) || parts * kFewestSteps > steps(p)) continue;
-        const Share found = share_of(p, d, full, halved, parts);
-        if (found.rest == 0 || parts_bytes(found) > kMaxWorkspace ||
-            (parts > 1 && 2 * found.rest > kPartCounters)) {
-          continue;
-        }
-        if (found.us < best.us) best = found;
+        if (rest == 0 || (parts == 1 && !halved) || parts * kFewestSteps > length) continue;
+        Share s{full, rest, halved, parts, full_us};
+        s.us += rounds_us(rest * parts, places, ceil_div(length, parts),
+                          halved ? kHalf : kAcrossRows, d) +
+                adding_us(s, halved);
+        if ((parts == 1 || can_add(s)) && s.us < best.us) best = s;
       }
     }
     return best;
+  }
+
+  // Pairs of blocks, then single ones. How many rows are empty is not known: as if none were.
+  Share share_in_order(const Problem& p, const Device& d) const {
+    const int64_t places = std::max(d.multiprocessors, 1), length = steps(p);
+    const int64_t strips = p.block_m / shape_.rows;
+    const int64_t entries = block_rows(p) - p.row_cuts.rows[kPairs] + p.row_cuts.parts[kPairs];
+    const int64_t all = entries * strips;
+    const int64_t pairs = std::max<int64_t>(p.nnzb - entries, 0) * strips, singles = all - pairs;
+    // Single blocks where the last round of pairs leaves room, or in rounds behind.
+    const int64_t last = pairs % places, idle = last == 0 ? 0 : places - last;
+    const Share whole{all, 0, false, 1,
+                      kStartUs + rounds_us(pairs, places, length, kOfOneRow, d) +
+                          rounds_us(singles - idle, places, length, kHalf, d)};
+    // The last round's pairs in halves, with the single blocks.
+    const int64_t full = pairs - last;
+    const Share halves{full, all - full, true, 1,
+                       kStartUs + rounds_us(full, places, length, kOfOneRow, d) +
+                           rounds_us(2 * last + singles, places, length, kHalf, d)};
+    return halves.us < whole.us ? halves : whole;
   }
 
   SampledShape shape_;
   Registration registration_{*this};
 };
 
-using Strip128 = SampledTile<128, 4, 6, 4>;
-using Strip64 = SampledTile<64, 4, 8, 5>;
-
-const SampledSm90 kStrip128{"sampled_sm90/strip128",
-                            sampled_shape<Strip128>({{0.70, 0.43}, {0.52, 0.30}, 2})};
-const SampledSm90 kStrip64{"sampled_sm90/strip64",
-                           sampled_shape<Strip64>({{0.80, 0.50}, {0.55, 0.40}, 2})};
+const SampledSm90 kStrip128{"sampled_sm90/strip128", strip128_shape()};
+const SampledSm90 kStrip64{"sampled_sm90/strip64", strip64_shape()};
 
 }  // namespace
 }  // namespace sparse_autotune

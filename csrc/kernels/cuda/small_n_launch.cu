@@ -1,5 +1,6 @@
 #include "kernels/cuda/small_n_launch.cuh"
 
+#include <algorithm>
 #include <cmath>
 #include <string>
 
@@ -14,13 +15,31 @@ KernelCode<SmallNArguments>& code_of(const SmallNShape& shape, const Problem& p,
               .of[p.dtype == DType::kFloat16 ? 0 : 1][static_cast<int>(access)];
 }
 
+// How B is loaded. A single column's stride is never used, so only its address must be aligned.
+BAccess access_of(const SmallNShape& shape, const Problem& p, const void* b) {
+  const bool b_rows = p.b_layout == Layout::kRowMajor;
+  const auto address = reinterpret_cast<uintptr_t>(b);
+  const bool one_column = p.n == 1 && p.batch == 1 && (!b_rows || p.ldb == 1);
+  if (one_column ? address % 16 == 0 : !b_rows && p.b_alignment >= 16) return BAccess::kAlongK;
+  const int64_t bytes = shape.column_load * size_of(p.dtype);
+  if (b_rows && p.n % shape.column_load == 0 && p.b_alignment >= bytes) {
+    return BAccess::kAlongColumns;
+  }
+  return BAccess::kElements;
+}
+
+int64_t strips_of(const SmallNShape& shape, const Problem& p) {
+  return ceil_div(p.block_m, shape.m);
+}
+int64_t columns_of(const SmallNShape& shape, const Problem& p) { return ceil_div(p.n, shape.n); }
+
 }  // namespace
 
-Support SmallN::supports(const Problem& p, const Device& d) const {
+Support small_n_supports(const SmallNShape& shape, const Problem& p, const Device& d) {
   if (!is_half(p.dtype)) return Support::no("multiplies fp16 and bf16 only");
-  if (shape_.overlaps ? d.compute_capability != 90 : d.compute_capability < 80) {
-    return Support::no(shape_.overlaps ? "needs compute capability 9.0"
-                                       : "needs compute capability 8.0 or newer");
+  if (shape.overlaps ? d.compute_capability != 90 : d.compute_capability < 80) {
+    return Support::no(shape.overlaps ? "needs compute capability 9.0"
+                                      : "needs compute capability 8.0 or newer");
   }
   if (p.n > kMaxColumns) {
     return Support::no("is for at most " + std::to_string(kMaxColumns) + " columns, got " +
@@ -31,12 +50,12 @@ Support SmallN::supports(const Problem& p, const Device& d) const {
                        std::to_string(p.block_m) + "x" + std::to_string(p.block_k));
   }
   if (p.values_alignment < 16) return Support::no("needs values aligned to 16 bytes");
-  if (shape_.n > 8 && columns(p) * shape_.n >= 2 * p.n) {
-    return Support::no("at least half of the " + std::to_string(shape_.n) +
+  if (shape.n > 8 && columns_of(shape, p) * shape.n >= 2 * p.n) {
+    return Support::no("at least half of the " + std::to_string(shape.n) +
                        "-column tiles would be idle on " + std::to_string(p.n) + " columns");
   }
-  if (shape_.m > 16 && strips(p) * shape_.m >= 2 * p.block_m) {
-    return Support::no("at least half of each " + std::to_string(shape_.m) +
+  if (shape.m > 16 && strips_of(shape, p) * shape.m >= 2 * p.block_m) {
+    return Support::no("at least half of each " + std::to_string(shape.m) +
                        "-row tile would be idle on blocks of " + std::to_string(p.block_m) +
                        " rows");
   }
@@ -44,56 +63,46 @@ Support SmallN::supports(const Problem& p, const Device& d) const {
   if (std::max({p.block_m * p.k, b_elements, p.nnzb}) > INT32_MAX) {
     return Support::no("a block row's or B's elements or the number of blocks are 2^31 or more");
   }
-  if (block_rows(p) > INT32_MAX || strips(p) > kMaxGrid || columns(p) * p.batch > kMaxGrid) {
+  if (block_rows(p) > INT32_MAX || strips_of(shape, p) > kMaxGrid ||
+      columns_of(shape, p) * p.batch > kMaxGrid) {
     return Support::no("needs more thread blocks than a grid has");
   }
   for (const BAccess access : {BAccess::kAlongK, BAccess::kAlongColumns, BAccess::kElements}) {
-    const Support runs = code_of(shape_, p, access).runs_on(d, shape_.shared_bytes);
+    const Support runs = code_of(shape, p, access).runs_on(d, shape.shared_bytes);
     if (!runs) return runs;
   }
   return Support::yes();
 }
 
-double SmallN::estimate_us(const Problem& p, const Device& d) const {
+double small_n_us(const SmallNShape& shape, const Problem& p, const Device& d) {
   // Fitted to times on an H200: setting up, and the latencies of the row's place, of its blocks'
   // columns and of B; the same without overlap; a turn of the warp that waits longest.
-  const double start_us = shape_.overlaps ? 2.2 : 3.1;
+  const double start_us = shape.overlaps ? 2.2 : 3.1;
   constexpr double kTurnUs = 0.38;
   // L2 to one multiprocessor, bytes a nanosecond, while few or all of them load.
   constexpr double kAlone = 85, kTogether = 50;
   const double rows = static_cast<double>(std::max<int64_t>(block_rows(p), 1));
-  const double blocks = rows * static_cast<double>(strips(p) * columns(p) * p.batch);
+  const double blocks =
+      rows * static_cast<double>(strips_of(shape, p) * columns_of(shape, p) * p.batch);
   const double each = blocks / std::max(d.multiprocessors, 1);
   const double row_k = static_cast<double>(p.nnzb) * p.block_k / rows;
   const double longest_k = std::max(row_k, static_cast<double>(p.longest_row) * p.block_k);
   // Values and B, once for each thread block; element by element, B takes as long as much more.
-  const bool b_slow = p.n > 1 && p.b_alignment < std::min<int64_t>(16, 2 * shape_.column_load);
-  const double lines = static_cast<double>(std::min<int64_t>(shape_.m, p.block_m)) +
-                       static_cast<double>(std::min<int64_t>(shape_.n, p.n)) * (b_slow ? 4 : 1);
+  const bool b_slow = p.n > 1 && p.b_alignment < std::min<int64_t>(16, 2 * shape.column_load);
+  const double lines = static_cast<double>(std::min<int64_t>(shape.m, p.block_m)) +
+                       static_cast<double>(std::min<int64_t>(shape.n, p.n)) * (b_slow ? 4 : 1);
   const double rate = kAlone - (kAlone - kTogether) * std::min(each, 1.0);
   const double work_us = std::max(each, 1.0) * row_k * size_of(p.dtype) * lines / (rate * 1e3);
-  const double turn_k = shape_.warps_k * shape_.unroll * kChunkK;
-  const double waves = std::ceil(each / shape_.resident);
+  const double turn_k = shape.warps_k * shape.unroll * kChunkK;
+  const double waves = std::ceil(each / shape.resident);
   const double turns_us = waves * std::ceil(longest_k / turn_k) * kTurnUs;
   const double memory = compulsory_bytes(p) - static_cast<double>(d.l2_bytes);
   return start_us + (p.transpose ? 0.7 : 0.0) +
          std::max({work_us, turns_us, memory / (d.memory_gbps * 850)});
 }
 
-// How B is loaded. A single column's stride is never used, so only its address must be aligned.
-BAccess SmallN::access(const Problem& p, const void* b) const {
-  const bool b_rows = p.b_layout == Layout::kRowMajor;
-  const auto address = reinterpret_cast<uintptr_t>(b);
-  const bool one_column = p.n == 1 && p.batch == 1 && (!b_rows || p.ldb == 1);
-  if (one_column ? address % 16 == 0 : !b_rows && p.b_alignment >= 16) return BAccess::kAlongK;
-  const int64_t bytes = shape_.column_load * size_of(p.dtype);
-  if (b_rows && p.n % shape_.column_load == 0 && p.b_alignment >= bytes) {
-    return BAccess::kAlongColumns;
-  }
-  return BAccess::kElements;
-}
-
-Status SmallN::launch(const Problem& p, const Launch& l) const {
+Status small_n_launch(const SmallNShape& shape, const Problem& p, const Launch& l,
+                      std::string_view name) {
   const bool b_rows = p.b_layout == Layout::kRowMajor, c_rows = p.c_layout == Layout::kRowMajor;
   SmallNArguments a{};
   a.crow_indices = l.crow_indices;
@@ -112,17 +121,17 @@ Status SmallN::launch(const Problem& p, const Launch& l) const {
   a.n = static_cast<int>(p.n);
   a.block_m = static_cast<int>(p.block_m);
   a.block_k = static_cast<int>(p.block_k);
-  a.columns = static_cast<int>(columns(p));
+  a.columns = static_cast<int>(columns_of(shape, p));
   a.pieces = a.block_k / kPiece;
   a.blocks_of_pieces = static_cast<unsigned>(ceil_div(1 << 20, a.pieces));
-  a.step_blocks = shape_.warps_k * kChunkPieces / a.pieces;
-  a.step_k = shape_.warps_k * kChunkPieces % a.pieces * kPiece;
+  a.step_blocks = shape.warps_k * kChunkPieces / a.pieces;
+  a.step_k = shape.warps_k * kChunkPieces % a.pieces * kPiece;
   a.activation = p.activation;
   a.wide_indices = p.index_type == IndexType::kInt64;
-  const dim3 grid(static_cast<unsigned>(block_rows(p)), static_cast<unsigned>(strips(p)),
+  const dim3 grid(static_cast<unsigned>(block_rows(p)), static_cast<unsigned>(strips_of(shape, p)),
                   static_cast<unsigned>(a.columns * p.batch));
-  return code_of(shape_, p, access(p, l.b))
-      .launch(a, grid, shape_.threads, shape_.shared_bytes, l.stream, name());
+  return code_of(shape, p, access_of(shape, p, l.b))
+      .launch(a, grid, shape.threads, shape.shared_bytes, l.stream, name);
 }
 
 }  // namespace sparse_autotune

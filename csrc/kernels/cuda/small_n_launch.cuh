@@ -59,24 +59,12 @@ SmallNShape small_n_shape() {
           {small_n_codes<Tile, false, kOverlaps>(), transposed_small_n_codes<Tile, kOverlaps>()}};
 }
 
-// The kernel in one shape.
-class SmallN final : public Variant {
- public:
-  SmallN(std::string_view name, const SmallNShape& shape)
-      : Variant(DeviceType::kCuda, name), shape_(shape) {}
+Support small_n_supports(const SmallNShape& shape, const Problem& problem, const Device& device);
 
-  Support supports(const Problem& problem, const Device& device) const override;
-  double estimate_us(const Problem& problem, const Device& device) const override;
-  Status launch(const Problem& problem, const Launch& launch) const override;
+double small_n_us(const SmallNShape& shape, const Problem& problem, const Device& device);
 
- private:
-  int64_t strips(const Problem& p) const { return ceil_div(p.block_m, shape_.m); }
-  int64_t columns(const Problem& p) const { return ceil_div(p.n, shape_.n); }
-  BAccess access(const Problem& problem, const void* b) const;
-
-  SmallNShape shape_;
-  Registration registration_{*this};
-};
+Status small_n_launch(const SmallNShape& shape, const Problem& problem, const Launch& launch,
+                      std::string_view name);
 
 // Row tiles and column tiles of a warp, warps along n and along k, chunks in a turn, thread blocks
 // on a multiprocessor, whether values are fetched ahead.

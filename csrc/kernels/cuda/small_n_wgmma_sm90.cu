@@ -291,7 +291,7 @@ class SmallNWgmmaSm90 final : public Variant {
     constexpr double kStartUs = 2.6, kTileUs = 1.2;
     const bool wide = shape_.width > 64;
     const double busy_us = wide ? 0.45 : 0.22;
-    const double alone_us = (wide ? 0.23 : 0.155) * (shape_.groups == 1 ? 1.4 : 1);
+    const double alone_us = (wide ? 0.2 : 0.12) * (shape_.groups == 1 ? 1.4 : 1);
     const double rows = static_cast<double>(std::max<int64_t>(block_rows(p), 1));
     const double tiles = static_cast<double>(p.m / kRows * columns(p) * p.batch);
     const double steps = static_cast<double>(p.nnzb) * p.block_k / (kStepK * rows);

@@ -110,7 +110,7 @@ class SplitKSm90 final : public Variant {
     const double share =  // of a multiprocessor, in blocks: a shorter row ends in time anyway
         mean * static_cast<double>(shape_.tiles(p, block_rows(p))) / std::max(d.multiprocessors, 1);
     const auto longest = static_cast<double>(p.longest_row);
-    if (p.row_cuts.rows[1] == 0 || longest < std::min(kUneven * mean, share)) {
+    if (p.row_cuts.rows[kShortestParts] == 0 || longest < std::min(kUneven * mean, share)) {
       return Support::no("the longest block row has " + std::to_string(p.longest_row) +
                          " blocks: too few for its parts to end sooner");
     }
@@ -133,7 +133,7 @@ class SplitKSm90 final : public Variant {
   // The fastest by the cost model, of those that cut a row and whose sums fit.
   int row_order(const Problem& p, const Device& d) const override {
     int best = kNoRowOrder;
-    for (int order = 1; order < kRowOrders; ++order) {
+    for (int order = kShortestParts; order < kRowOrders; ++order) {
       if (p.row_cuts.rows[order] == 0 || sums_bytes(p, order) > kMaxWorkspace) continue;
       if (best == kNoRowOrder || estimate_us(p, d, order) < estimate_us(p, d, best)) best = order;
     }
@@ -176,6 +176,7 @@ class SplitKSm90 final : public Variant {
 
  private:
   static constexpr int64_t kMaxWorkspace = int64_t{256} << 20;
+  static constexpr int kShortestParts = 2;  // the order that cuts into parts of 4 blocks
   // Longest row over mean row from which on it is worth a race.
   static constexpr double kUneven = 4;
 

@@ -1,17 +1,16 @@
 // Small blocks of half precision on Hopper: block rows that share B's tiles, past the limit of L2.
 //
 // One persistent thread block a multiprocessor works through tiles of C: a group of 4 to 16
-// neighbouring block rows by 64 or 128 columns. It walks the block columns in which any row of the
-// group has a block, so that TMA brings each of B's tiles to a ring in shared memory once for all
-// of them. Each warp owns one block row, picks its own blocks' tiles from the ring by a ballot over
-// the columns' rows, and gets the blocks themselves from values through a ring of its own.
-// Row-major B comes in tiles of block_k x n, column-major B in whole lines of 64 k, as the time of
-// a copy depends on its lines more than on their length. Data path: TMA (B) and cp.async (A) ->
-// shared memory -> ldmatrix -> mma.sync, fp32 sums in registers -> stmatrix -> TMA, while the next
-// tile's first blocks are on their way. Requires: fp16 or bf16, block_m and block_k of 16 or 32,
-// 16-byte alignment everywhere. Wins: blocks of 16 and 32 from n = 256 up. Bound by L2 -> shared
-// memory traffic where blocks are few, by shared memory's own traffic (B's tile is read for each
-// block) from 25% up.
+// neighbouring block rows by 64 or 128 columns. It walks the block columns in which any of the rows
+// has a block, and brings each one's tile of B to a ring in shared memory once for all of them.
+// Each warp owns one block row: a ballot over the columns' rows tells which of the ring's tiles it
+// needs, and its blocks come from values in place, through a small ring of the warp's own.
+// Column-major B: a copy's time depends on its lines more than on their length (union_producers).
+// Data path: TMA (B), cp.async (A) -> shared memory -> ldmatrix -> mma.sync, fp32 sums in registers
+// -> stmatrix -> TMA, while the next tile's first blocks are on their way.
+// Requires: fp16 or bf16, block_m and block_k of 16 or 32, 16-byte alignment everywhere.
+// Wins: blocks of 16 and 32 where rows are of similar length. Bound by L2 -> shared memory traffic
+// up to 12.5%, by shared memory's own from 25% (each block reads its tile of B).
 #include <algorithm>
 #include <cmath>
 #include <string>
@@ -32,7 +31,11 @@ constexpr int64_t kWholeBytes = 16 << 20;
 // all fetches from L2 in a microsecond where B is row-major.
 constexpr double kStartUs = 2.2, kTileUs = 0.5, kRowBytes = 73e3;
 
-constexpr int log2_of_group(int rows) { return rows == 2 ? 0 : 1 + log2_of_group(rows / 2); }
+constexpr int grouping_of(int rows) {
+  int grouping = 0;
+  while (group_rows(grouping) < rows) ++grouping;
+  return grouping;
+}
 
 // A tile as the host sees it.
 struct UnionShape {
@@ -54,7 +57,7 @@ UnionShape union_shape() {
   using Tile = UnionTile<Config, true>;
   static_assert(Tile::kSharedBytes <= 227 * 1024);  // a Hopper multiprocessor's
   return {Tile::kGroup,
-          log2_of_group(Tile::kGroup),
+          grouping_of(Tile::kGroup),
           Tile::kBlockM,
           Tile::kBlockK,
           Tile::kN,
@@ -119,10 +122,10 @@ class UnionSm90 final : public Variant {
       return Support::no("TMA writes rows of C in units of 8 elements, " + std::to_string(p.n) +
                          " columns leave a part of one");
     }
-    const int64_t longest =
-        std::max({p.ldb, p.ldc, p.b_batch_stride, p.c_batch_stride}) * size_of(p.dtype);
-    if (std::max({p.m, p.n, p.k, p.nnzb, shape_.tiles(p)}) > INT32_MAX || longest >= int64_t{1}
-                                                                                         << 40) {
+    constexpr int64_t kStrideLimit = int64_t{1} << 40;
+    const int64_t longest = std::max({p.ldb, p.ldc, p.b_batch_stride, p.c_batch_stride});
+    if (std::max({p.m, p.n, p.k, p.nnzb, shape_.tiles(p)}) > INT32_MAX ||
+        longest * size_of(p.dtype) >= kStrideLimit) {
       return Support::no("a size is beyond TMA's 32-bit coordinates or 40-bit strides");
     }
     return shape_.code_of(p)->runs_on(d, shape_.shared_bytes);

@@ -7,6 +7,8 @@
 // small_n_fragments.cuh has it -> fp32 sums, one for each warp, in shared memory -> added up in the
 // order of the warps -> C. Column indices and the next turn's values are on their way while a turn
 // is multiplied. Nothing is copied to shared memory: the few columns of B stay in L1 and L2.
+// More under way does not help: neither rings of values in shared memory (cp.async) nor touching
+// values and B before the row's place is known was faster on an H200, from L2 or from memory.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -78,7 +80,7 @@ __global__ void __launch_bounds__(Tile::kThreads, Tile::kResident)
   constexpr int kRowLoad = kRowWords < 4 ? kRowWords : 4;
   constexpr int kColumnLoad = kColumnTiles < 4 ? kColumnTiles : 4;
   constexpr bool kAhead = Tile::kAhead && !kTransposedA;  // places of blocks come first
-  // Where in the warp's tile lane position c has its row or column of a word.
+  // Where in the warp's tile lane position c has its row of A's word, or column of B's.
   const auto row_of = [](int word, int c) {
     return kTransposedA ? spread<kRowWords>(word, c) : word * 8 + c;
   };

@@ -1,0 +1,88 @@
+// The kernel of sampled_sm90, and what the host knows of a tile of its.
+#pragma once
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+#include <cuda_runtime.h>
+
+#include "kernels/cuda/device/sampled_consumer.cuh"
+#include "kernels/cuda/kernel_code.h"
+#include "variant.h"
+
+namespace sparse_autotune {
+
+template <typename T, typename Tile, bool kTermsC, bool kTermsB>
+__global__ void __launch_bounds__(kThreads, 1)
+    sampled_kernel(const __grid_constant__ SampledArguments args) {
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+  extern __shared__ char memory[];
+  const SampledShared<Tile> shared(memory);
+  const int warp = __shfl_sync(~0u, static_cast<int>(threadIdx.x) / 32, 0);
+  if (threadIdx.x == 0) {
+    tma_prefetch_map(args.c);
+    tma_prefetch_map(args.b);
+    shared.init_barriers();
+  }
+  // The launch before this one may not be over yet, and the next one may get ready from here on.
+  asm volatile("griddepcontrol.wait;\ngriddepcontrol.launch_dependents;\n" ::: "memory");
+  __syncthreads();
+  // 56 + 2 * 224 registers for a thread of each warpgroup: the 3 * 168 that were launched.
+  if (warp < 4) {
+    asm volatile("setmaxnreg.dec.sync.aligned.u32 56;\n");
+    if (warp == 0 && elect_one()) produce_c<Tile, kTermsC>(args, shared);
+    if (warp == 2 && elect_one()) produce_b<Tile, kTermsB>(args, shared);
+    if (warp == 1) schedule<Tile>(args, shared.task_queue());
+  } else {
+    asm volatile("setmaxnreg.inc.sync.aligned.u32 224;\n");
+    consume<T, Tile, kTermsC, kTermsB>(args, shared, warp / 4 - 1);
+  }
+#else
+  __trap();
+#endif
+}
+
+template <typename T, typename Tile, bool kTermsC, bool kTermsB>
+constinit KernelCode<SampledArguments> sampled_code{&sampled_kernel<T, Tile, kTermsC, kTermsB>,
+                                                    true};
+
+// Microseconds, fitted to times on an H200: of a step where all multiprocessors are at work, and
+// where so few are that L2 is not what they wait for; of a task besides its steps. Tasks of half as
+// many pieces, and tasks that never have two rows, have steps of their own.
+enum TaskKind { kAcrossRows, kHalf, kOfOneRow };
+struct SampledPace {
+  double busy_us[3], alone_us[3], task_us;
+};
+
+// A tile as the host sees it, with its kernels by DType and Layouts of C and B.
+struct SampledShape {
+  int rows, pieces, each, shared_bytes;  // each: pieces of a consumer
+  int64_t tile_bytes;                    // of its sums
+  SampledPace pace;
+  KernelCode<SampledArguments>* codes[2][2][2];
+};
+
+template <typename Tile>
+constexpr SampledShape sampled_shape(const SampledPace& pace) {
+  static_assert(Tile::kSharedBytes <= 227 * 1024);  // a Hopper multiprocessor's
+  using Half = __half;
+  using Brain = __nv_bfloat16;
+  return {Tile::kRows,
+          Tile::kPieces,
+          Tile::kUnits,
+          Tile::kSharedBytes,
+          Tile::kTileFloats * static_cast<int64_t>(sizeof(float)),
+          pace,
+          {{{&sampled_code<Half, Tile, true, true>, &sampled_code<Half, Tile, true, false>},
+            {&sampled_code<Half, Tile, false, true>, &sampled_code<Half, Tile, false, false>}},
+           {{&sampled_code<Brain, Tile, true, true>, &sampled_code<Brain, Tile, true, false>},
+            {&sampled_code<Brain, Tile, false, true>, &sampled_code<Brain, Tile, false, false>}}}};
+}
+
+struct Strip128 : SampledTile<128, 4, 6, 4> {};
+struct Strip64 : SampledTile<64, 4, 8, 5> {};
+
+// In files of their own, so that none compiles for long.
+SampledShape strip128_shape();
+SampledShape strip64_shape();
+
+}  // namespace sparse_autotune

@@ -1,0 +1,10 @@
+// The kernels of sampled_sm90 for strips of 128 rows.
+#include "kernels/cuda/sampled_launch.cuh"
+
+namespace sparse_autotune {
+
+SampledShape strip128_shape() {
+  return sampled_shape<Strip128>({{0.77, 0.46, 0.74}, {0.75, 0.40, 0.66}, 2.0});
+}
+
+}  // namespace sparse_autotune
