@@ -216,13 +216,8 @@ class CopiesOfB {
   int column_ = 0;
 };
 
-// TF32 takes more registers, for the rounding of its fragments.
-template <typename T, typename Tile>
-constexpr int kResident = sizeof(T) == 4 && Tile::kResident > 2 ? Tile::kResident - 1
-                                                                : Tile::kResident;
-
 template <typename T, typename Tile, bool kTransposedA, bool kRowMajorB>
-__global__ void __launch_bounds__(Tile::kThreads, kResident<T, Tile>)
+__global__ void __launch_bounds__(Tile::kThreads, Tile::kResident)
     mma_sm80_kernel(const __grid_constant__ MmaArguments args) {
   extern __shared__ __align__(256) char shared[];
   const auto ring = static_cast<uint32_t>(__cvta_generic_to_shared(shared));
@@ -340,8 +335,7 @@ constexpr MmaCodes mma_codes() {
        {&mma_code<__nv_bfloat16, Tile, kTransposedA, true>,
         &mma_code<__nv_bfloat16, Tile, kTransposedA, false>},
        {}}};
-  // Transposing 64 x 64 in TF32 would take more registers than a thread can have.
-  if constexpr (Tile::kHasTf32 && !(kTransposedA && Tile::kWarpM * Tile::kWarpN > 32 * 64)) {
+  if constexpr (Tile::kHasTf32) {
     codes.of[2][0] = &mma_code<float, Tile, kTransposedA, true>;
     codes.of[2][1] = &mma_code<float, Tile, kTransposedA, false>;
   }
