@@ -87,9 +87,9 @@ __device__ __forceinline__ MmaPart find_part(const MmaArguments& args) {
     part.begin = row.y;
     part.length = row.z - row.y;
   } else {
-    part.begin = load_small_index(args.crow_indices, part.block_row, args.wide_indices);
+    part.begin = load_narrow_index(args.crow_indices, part.block_row, args.wide_indices);
     part.length =
-        load_small_index(args.crow_indices, part.block_row + 1, args.wide_indices) - part.begin;
+        load_narrow_index(args.crow_indices, part.block_row + 1, args.wide_indices) - part.begin;
   }
   part.column = at.column;
   part.batch = at.batch;
@@ -147,8 +147,8 @@ class CopiesOfA {
   // Where the cursor's block lies is fetched a step ahead of its use.
   __device__ __forceinline__ void find_block(const MmaArguments& args, const MmaPart& part) {
     if (part.length == 0) return;
-    position_ = load_small_index(args.positions, part.begin + min(at_.block, part.length - 1),
-                                 args.wide_indices);
+    position_ = load_narrow_index(args.positions, part.begin + min(at_.block, part.length - 1),
+                                  args.wide_indices);
   }
   __device__ __forceinline__ const T* place(const MmaArguments& args) const {
     return from_ + (int64_t{position_} * args.block_k + at_.slice * kSlice<T>)*args.block_m;
@@ -203,8 +203,8 @@ class CopiesOfB {
   // The column index of the cursor's block is fetched a step ahead of its use.
   __device__ __forceinline__ void find_block(const MmaArguments& args, const MmaPart& part) {
     if (part.length == 0) return;
-    column_ = load_small_index(args.col_indices, part.begin + min(at_.block, part.length - 1),
-                               args.wide_indices);
+    column_ = load_narrow_index(args.col_indices, part.begin + min(at_.block, part.length - 1),
+                                args.wide_indices);
   }
   __device__ __forceinline__ uint32_t k(const MmaArguments& args) const {
     return column_ * args.block_k + at_.slice * kSlice<T>;

@@ -16,7 +16,7 @@
 #include <string>
 
 #include "kernels/activation.h"
-#include "kernels/cuda/device/low_index.cuh"
+#include "kernels/cuda/device/load_index.cuh"
 #include "kernels/cuda/device/mbarrier.cuh"
 #include "kernels/cuda/device/tma.cuh"
 #include "kernels/cuda/device/wgmma.cuh"
@@ -138,8 +138,8 @@ __global__ void __launch_bounds__(Tile::kThreads, Tile::kResident)
   const int batch = static_cast<int>(blockIdx.z) / args.columns;
   const int n0 = static_cast<int>(blockIdx.z) % args.columns * Tile::kWidth;
   const int m0 = static_cast<int>(blockIdx.y) * kRows;
-  const int begin = load_low_index(args.crow_indices, blockIdx.x, args.wide_indices);
-  const int end = load_low_index(args.crow_indices, blockIdx.x + 1, args.wide_indices);
+  const int begin = load_narrow_index(args.crow_indices, blockIdx.x, args.wide_indices);
+  const int end = load_narrow_index(args.crow_indices, blockIdx.x + 1, args.wide_indices);
   const int slices = args.block_k / kStepK, steps = (end - begin) * slices;
   const int turns = (steps - group + Tile::kGroups - 1) / Tile::kGroups;
 
@@ -151,8 +151,8 @@ __global__ void __launch_bounds__(Tile::kThreads, Tile::kResident)
       const int step = (turn + lane) * Tile::kGroups + group;
       const int block = begin + (slices == 1 ? step : step / slices);
       k = (step - (block - begin) * slices) * kStepK;
-      column = load_low_index(args.col_indices, block, args.wide_indices);
-      position = kTransposedA ? load_low_index(args.positions, block, args.wide_indices) : block;
+      column = load_narrow_index(args.col_indices, block, args.wide_indices);
+      position = kTransposedA ? load_narrow_index(args.positions, block, args.wide_indices) : block;
     }
     const int k_a = __shfl_sync(~0u, k, turn % 32);
     const int k_b = __shfl_sync(~0u, column, turn % 32) * args.block_k + k_a;

@@ -5,8 +5,8 @@
 #include <cstdint>
 
 #include "kernels/cuda/device/cp_async.cuh"
+#include "kernels/cuda/device/load_index.cuh"
 #include "kernels/cuda/device/mma.cuh"
-#include "kernels/cuda/device/narrow_index.cuh"
 #include "kernels/cuda/device/swizzle.cuh"
 
 namespace sparse_autotune {

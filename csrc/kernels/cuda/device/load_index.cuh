@@ -11,7 +11,7 @@ __device__ __forceinline__ int64_t load_index(const void* indices, int64_t i, bo
 }
 
 // An index below 2^31: of a wide one the low word, without a branch.
-__device__ __forceinline__ int load_small_index(const void* indices, int64_t i, bool wide) {
+__device__ __forceinline__ int load_narrow_index(const void* indices, int64_t i, bool wide) {
   return __ldg(static_cast<const int*>(indices) + (i << (wide ? 1 : 0)));
 }
 

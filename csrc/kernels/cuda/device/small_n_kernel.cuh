@@ -18,7 +18,7 @@
 #include <cstdint>
 
 #include "kernels/activation.h"
-#include "kernels/cuda/device/low_index.cuh"
+#include "kernels/cuda/device/load_index.cuh"
 #include "kernels/cuda/device/small_n_fragments.cuh"
 #include "variant.h"
 
@@ -100,8 +100,8 @@ __global__ void __launch_bounds__(Tile::kThreads, Tile::kResident)
   }
   n0 *= Tile::kN;
   const int m0 = blockIdx.y * Tile::kM;
-  const int begin = load_low_index(args.crow_indices, block_row, args.wide_indices);
-  const int length = load_low_index(args.crow_indices, block_row + 1, args.wide_indices) - begin;
+  const int begin = load_narrow_index(args.crow_indices, block_row, args.wide_indices);
+  const int length = load_narrow_index(args.crow_indices, block_row + 1, args.wide_indices) - begin;
 
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, g = lane / 4, t = lane % 4;
   const int warp_k = warp % Tile::kWarpsK;
@@ -142,9 +142,9 @@ __global__ void __launch_bounds__(Tile::kThreads, Tile::kResident)
     p.k = k_in_block;
     p.column = p.position = 0;
     if (p.present) {
-      p.column = load_low_index(args.col_indices, begin + block, args.wide_indices);
+      p.column = load_narrow_index(args.col_indices, begin + block, args.wide_indices);
       if constexpr (kTransposedA) {
-        p.position = load_low_index(args.positions, begin + block, args.wide_indices);
+        p.position = load_narrow_index(args.positions, begin + block, args.wide_indices);
       }
     }
     block += args.step_blocks;

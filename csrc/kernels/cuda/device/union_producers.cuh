@@ -7,7 +7,7 @@
 #include <type_traits>
 
 #include "kernels/cuda/device/cp_async.cuh"
-#include "kernels/cuda/device/narrow_index.cuh"
+#include "kernels/cuda/device/load_index.cuh"
 #include "kernels/cuda/device/swizzle.cuh"
 #include "kernels/cuda/device/tma.cuh"
 #include "kernels/cuda/device/union_tile.cuh"

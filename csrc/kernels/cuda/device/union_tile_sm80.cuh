@@ -190,9 +190,9 @@ __device__ __forceinline__ void consume(const UnionArgumentsSm80& args,
                        : chunk_offset<Tile::kLineBytes>(lane / 16 * 8 + lane % 8, lane / 8 % 2);
   Stream stream(shared.stream(row));
   const int first_block =
-      load_small_index(args.crow_indices, min(block_row, args.block_rows), args.wide_indices);
+      load_narrow_index(args.crow_indices, min(block_row, args.block_rows), args.wide_indices);
   const int last_block =
-      load_small_index(args.crow_indices, min(block_row + 1, args.block_rows), args.wide_indices);
+      load_narrow_index(args.crow_indices, min(block_row + 1, args.block_rows), args.wide_indices);
   stream.start(args, first_block, last_block);
 
   RingPlace<Tile::kStages> at;

@@ -7,8 +7,8 @@
 #include <type_traits>
 
 #include "kernels/cuda/device/deferred_store.cuh"
+#include "kernels/cuda/device/load_index.cuh"
 #include "kernels/cuda/device/mbarrier.cuh"
-#include "kernels/cuda/device/narrow_index.cuh"
 #include "kernels/cuda/device/panel_walk.cuh"
 #include "kernels/cuda/device/partial_sums.cuh"
 #include "kernels/cuda/device/tile_queue.cuh"
