@@ -35,7 +35,7 @@ class BlockStream {
     int places = 0;
     if constexpr (kTransposedA) {
       if (begin + lane < end) {
-        places = load_narrow_index(args.positions, begin + lane, args.wide_indices);
+        places = static_cast<int>(load_index(args.positions, begin + lane, args.wide_indices));
       }
     }
 #pragma unroll
@@ -70,8 +70,10 @@ class BlockStream {
   template <typename Arguments>
   __device__ __forceinline__ void refill(const Arguments& args) {
     fetch(args, at_ + kBytes - 2 * Tile::kBlockBytes);
+    // Not by load_narrow_index, which takes a register that union_sm80 does not have here.
     if constexpr (kTransposedA) {
-      if (next_ < end_) position_ = load_narrow_index(args.positions, next_, args.wide_indices);
+      if (next_ < end_)
+        position_ = static_cast<int>(load_index(args.positions, next_, args.wide_indices));
     }
   }
 
