@@ -35,7 +35,10 @@ def uneven(variant):
             {"m": 960, "k": 1024, "n": 264, "block": block, "dtype": BF16}
             for block in ((16, 16), (32, 32), (16, 32), (32, 16))
         ),
-        *({"m": 1536, "k": 1024, "n": n, "block": (64, 64), "dtype": BF16} for n in (101, 61, 7)),
+        *(
+            {"m": 1536, "k": 1024, "n": n, "block": (64, 64), "dtype": BF16}
+            for n in (104, 56, 101, 7)
+        ),
         {"m": 480, "k": 512, "n": 133, "block": (16, 16), "dtype": BF16, "pattern": "even"},
         {"m": 480, "k": 512, "n": 133, "block": (16, 16), "dtype": FP32},
     ):
