@@ -22,6 +22,12 @@ struct alignas(16) GroupColumn {
 // Groupings by number: of 2, 4, 8 or 16 block rows. The last group may have fewer.
 constexpr int kNoGrouping = -1, kGroupings = 4;
 constexpr int group_rows(int grouping) { return 2 << grouping; }
+// That of groups of so many rows.
+constexpr int grouping_of(int rows) {
+  int grouping = 0;
+  while (group_rows(grouping) < rows) ++grouping;
+  return grouping;
+}
 
 // How many columns the groups of each grouping have, all together and the longest; 0 where the rows
 // are not known.

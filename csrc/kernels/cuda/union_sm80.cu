@@ -95,12 +95,6 @@ constexpr Shape shape_of() {
             {&union_code<Bf16, Rows, true>, &union_code<Bf16, Columns, true>}}}};
 }
 
-constexpr int grouping_of(int rows) {
-  int grouping = 0;
-  while (group_rows(grouping) < rows) ++grouping;
-  return grouping;
-}
-
 class UnionSm80 final : public Variant {
  public:
   UnionSm80(std::string_view name, const Shape& shape)

@@ -31,12 +31,6 @@ constexpr int64_t kWholeBytes = 16 << 20;
 // all fetches from L2 in a microsecond where B is row-major.
 constexpr double kStartUs = 2.2, kTileUs = 0.5, kRowBytes = 73e3;
 
-constexpr int grouping_of(int rows) {
-  int grouping = 0;
-  while (group_rows(grouping) < rows) ++grouping;
-  return grouping;
-}
-
 // A tile as the host sees it.
 struct UnionShape {
   int group, grouping, block_m, block_k, n, strip, threads, shared_bytes;
