@@ -41,4 +41,15 @@ __device__ __forceinline__ void load_unit(const float* unit, float4 (&sum)[8]) {
   for (int j = 0; j < 8; ++j) sum[j] = __ldcg(from + j * kUnitThreads);
 }
 
+// The thread's 32 sums of a loaded unit, added to those from `sum` on.
+__device__ __forceinline__ void add_unit(float* sum, const float4 (&unit)[8]) {
+#pragma unroll
+  for (int j = 0; j < 8; ++j) {
+    sum[4 * j] += unit[j].x;
+    sum[4 * j + 1] += unit[j].y;
+    sum[4 * j + 2] += unit[j].z;
+    sum[4 * j + 3] += unit[j].w;
+  }
+}
+
 }  // namespace sparse_autotune

@@ -206,13 +206,7 @@ __device__ __forceinline__ void add_parts(const SampledArguments& args,
 #pragma unroll
     for (int i = 0; i < kAtOnce; ++i) {
       if (first + i >= parts) break;
-#pragma unroll
-      for (int j = 0; j < 8; ++j) {
-        sum[4 * j] += found[i][j].x;
-        sum[4 * j + 1] += found[i][j].y;
-        sum[4 * j + 2] += found[i][j].z;
-        sum[4 * j + 3] += found[i][j].w;
-      }
+      add_unit(sum, found[i]);
     }
   }
 }
