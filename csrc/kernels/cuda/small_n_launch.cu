@@ -76,9 +76,10 @@ Support small_n_supports(const SmallNShape& shape, const Problem& p, const Devic
 
 double small_n_us(const SmallNShape& shape, const Problem& p, const Device& d) {
   // Fitted to times on an H200: setting up, and the latencies of the row's place, of its blocks'
-  // columns and of B; the same without overlap; a turn of the warp that waits longest.
+  // columns and of B; the same without overlap; a turn of the warp that waits longest; these
+  // latencies again, for thread blocks that follow others, until enough overlap.
   const double start_us = shape.overlaps ? 2.2 : 3.1;
-  constexpr double kTurnUs = 0.38;
+  constexpr double kTurnUs = 0.38, kWaveUs = 1, kWaves = 3;
   // L2 to one multiprocessor, bytes a nanosecond, while few or all of them load.
   constexpr double kAlone = 85, kTogether = 50;
   const double rows = static_cast<double>(std::max<int64_t>(block_rows(p), 1));
@@ -97,7 +98,7 @@ double small_n_us(const SmallNShape& shape, const Problem& p, const Device& d) {
   const double waves = std::ceil(each / shape.resident);
   const double turns_us = waves * std::ceil(longest_k / turn_k) * kTurnUs;
   const double memory = compulsory_bytes(p) - static_cast<double>(d.l2_bytes);
-  return start_us + (p.transpose ? 0.7 : 0.0) +
+  return start_us + (p.transpose ? 0.7 : 0.0) + std::min(waves - 1, kWaves) * kWaveUs +
          std::max({work_us, turns_us, memory / (d.memory_gbps * 850)});
 }
 
