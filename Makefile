@@ -91,9 +91,9 @@ soak: build  ## random problems for eight minutes, on from the last soak's end; 
 	  --resume build/soak_$(or $(SEED),1).json
 
 .PHONY: gpu-check
-gpu-check: $(READY)  ## build, GPU tests and the short benchmark in one go; needs no network
+gpu-check: $(READY)  ## build, GPU tests and the short benchmark in one go, without network; JOBS=
 	$(call say,Build; GPU tests; short benchmark)
-	$(PY) -m benchmarks.gpu_check --save $(or $(SAVE),build/gpu_check.json)
+	$(PY) -m benchmarks.gpu_check --save $(or $(SAVE),build/gpu_check.json) $(if $(JOBS),--jobs $(JOBS))
 
 .PHONY: sanitize
 sanitize: build  ## compute-sanitizer over one small ragged problem per configuration

@@ -11,12 +11,10 @@
 namespace sparse_autotune {
 
 // A block column in which at least one row of the group stores a block: bit i of `rows` stands for
-// the group's row i. A group's blocks are numbered column by column and, within a column, row by
-// row; `first` is the number of this column's first block, counted from the pattern's first block.
-struct alignas(16) GroupColumn {
+// the group's row i.
+struct alignas(8) GroupColumn {
   int32_t column;
   uint32_t rows;
-  int32_t first, unused;
 };
 
 // Groupings by number: of 2, 4, 8 or 16 block rows. The last group may have fewer.
@@ -40,8 +38,6 @@ struct RowGroups {
   // Of each group its number (`row`) and its columns, [begin, end); those of most columns first.
   const OrderedRow* groups;
   const GroupColumn* columns;
-  // Where in values each block lies, by the number that GroupColumn::first counts.
-  const int32_t* blocks;
 };
 
 }  // namespace sparse_autotune

@@ -40,11 +40,24 @@ def _why_no_gpu() -> str | None:
     return None
 
 
+def _part(text: str) -> tuple[int, int]:
+    index, count = map(int, text.split("/"))
+    if not 0 <= index < count:
+        raise ValueError(f"--part must be I/N with 0 <= I < N, got {text}")
+    return index, count
+
+
 def pytest_addoption(parser):
     parser.addoption(
         "--require-gpu",
         action="store_true",
         help="fail, instead of skipping the tests marked gpu, where they cannot run",
+    )
+    parser.addoption(
+        "--part",
+        metavar="I/N",
+        type=_part,
+        help="run the I-th of N parts (from 0), as one of N processes beside each other",
     )
 
 
@@ -71,14 +84,19 @@ def pytest_runtest_logfinish():
 _left_out = pytest.StashKey[int]()
 
 
+@pytest.hookimpl(trylast=True)  # of what -m and -k have left
 def pytest_collection_modifyitems(config, items):
     """Leaves out tests marked `gpu` where they cannot run: thousands of skips take minutes."""
-    if _why_no_gpu() is None:
-        return
-    without = [item for item in items if item.get_closest_marker("gpu") is not None]
-    items[:] = [item for item in items if item.get_closest_marker("gpu") is None]
-    config.hook.pytest_deselected(items=without)
-    config.stash[_left_out] = len(without)
+    if _why_no_gpu() is not None:
+        without = [item for item in items if item.get_closest_marker("gpu") is not None]
+        items[:] = [item for item in items if item.get_closest_marker("gpu") is None]
+        config.hook.pytest_deselected(items=without)
+        config.stash[_left_out] = len(without)
+    if config.getoption("--part") is not None:
+        index, count = config.getoption("--part")
+        others = [item for i, item in enumerate(items) if i % count != index]
+        items[:] = items[index::count]  # neighbours take about as long as each other
+        config.hook.pytest_deselected(items=others)
 
 
 def pytest_terminal_summary(terminalreporter, config):

@@ -15,7 +15,7 @@ from torch.autograd import forward_ad
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import sparse_autotune
-from sparse_autotune import BsrTensor, autograd, linear, matmul, random_bsr
+from sparse_autotune import BsrTensor, autograd, functional, linear, matmul, random_bsr
 
 DEVICES = ("cpu", pytest.param("cuda", marks=pytest.mark.gpu))
 
@@ -110,6 +110,49 @@ def test_every_form_takes_it(calls, device, form, activation):
         with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]):
             count, listened = calls.during(call)
         assert count == 1 and torch.equal(listened, second)
+
+
+@pytest.mark.parametrize("form", [name for name in FORMS if "linear" not in name])
+def test_out_takes_it(calls, device, form, monkeypatch):
+    """Into memory of the caller's, row-major, column-major or wider, which saved tensors notice."""
+    written = []
+    real = functional.bsr_matmul_out
+    monkeypatch.setattr(
+        functional, "bsr_matmul_out", lambda *a, **k: (written.append(1), real(*a, **k))[1]
+    )
+    a = random_bsr(64, 64, 16, density=0.5, device=device)
+    x = torch.randn(12, 64, device=device)
+    expected = FORMS[form](a, x)
+    wide = torch.empty(*expected.shape[:-1], 2 * expected.shape[-1], device=device)
+    outs = [torch.empty_like(expected), wide[..., : expected.shape[-1]]]
+    if expected.dim() == 2:
+        outs.append(torch.empty_like(expected.T.contiguous()).T)
+    for out in outs:
+        FORMS[form](a, x, out=out)  # the other way, which makes what this one needs
+        out.fill_(float("nan"))
+        written.clear()
+        version = out._version
+        assert FORMS[form](a, x, out=out) is out
+        if device == "cpu":
+            assert not written
+        assert out._version > version
+        torch.testing.assert_close(out, expected, rtol=1e-5, atol=1e-5)
+
+
+def test_out_over_an_input_is_refused_there_too(calls):
+    b, bias = torch.randn(64, 12), torch.randn(64)
+    square = random_bsr(64, 64, 16, density=0.5)
+    for _ in range(2):
+        for dense in (b, b[:, :1]):
+            matmul(square, dense, bias=bias)  # from now on it could go the short way
+        for out in (b, bias.as_strided((64, 1), (1, 1)), square.values.view(-1)[:768].view(64, 12)):
+            dense = b[:, :1] if out.shape[1] == 1 else b
+            kept = [t.clone() for t in (b, bias, square.values)]
+            with pytest.raises(RuntimeError, match="overlap"):
+                matmul(square, dense, bias=bias, out=out)
+            assert all(
+                torch.equal(*pair) for pair in zip(kept, (b, bias, square.values), strict=True)
+            )
 
 
 def test_training_takes_it(calls):

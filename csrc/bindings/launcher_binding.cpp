@@ -47,6 +47,14 @@ DType dtype_of(ElementType type) {
   throw py::type_error("values must be float16, bfloat16, float32 or float64");
 }
 
+bool overlap(const TensorView& one, const TensorView& other) {
+  const auto end = [](const TensorView& v) {
+    return static_cast<const char*>(v.begin()) +
+           span_of(v.shape, v.strides, v.dims) * (v.type.bits / 8);
+  };
+  return one.begin() < end(other) && other.begin() < end(one);
+}
+
 class TensorLauncher {
  public:
   enum Outcome { kLeftToOperator, kLaunched, kMoved };
@@ -92,7 +100,10 @@ class TensorLauncher {
     if (!view(a.dense, &in) || !view(a.result, &out)) return kLeftToOperator;
     Launcher::Call call{};
     call.transpose = a.transpose != a.sparse_right;
-    if (!set_dense(in, out, a.sparse_right, &call) || !set_bias(a.bias, &call) ||
+    if (overlap(out, crow) || overlap(out, col) || overlap(out, v) || overlap(out, in)) {
+      return kLeftToOperator;
+    }
+    if (!set_dense(in, out, a.sparse_right, &call) || !set_bias(a.bias, out, &call) ||
         !read_version(a.crow_indices, &call.crow_version) ||
         !read_version(a.col_indices, &call.col_version)) {
       return kLeftToOperator;
@@ -153,12 +164,12 @@ class TensorLauncher {
     return true;
   }
 
-  bool set_bias(py::handle bias, Launcher::Call* call) const {
+  bool set_bias(py::handle bias, const TensorView& out, Launcher::Call* call) const {
     if (bias.is_none()) return true;
     TensorView v;
     if (!view(bias, &v) || !is_operand(v) || v.dims != 1) return false;
     if (v.shape[0] != (call->transpose ? cols_ : rows_)) return false;
-    if (v.strides[0] != 1 && v.shape[0] > 1) return false;
+    if ((v.strides[0] != 1 && v.shape[0] > 1) || overlap(out, v)) return false;
     call->bias = v.begin();
     return true;
   }

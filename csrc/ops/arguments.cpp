@@ -66,10 +66,8 @@ void check_operands(const MatmulArguments& a) {
 // First and one-past-last byte that a tensor's elements touch.
 std::pair<uintptr_t, uintptr_t> extent(const Tensor& t) {
   const auto begin = reinterpret_cast<uintptr_t>(t.data_ptr());
-  if (t.numel() == 0) return {begin, begin};
-  int64_t last = 0;
-  for (int64_t d = 0; d < t.dim(); ++d) last += (t.size(d) - 1) * t.stride(d);
-  return {begin, begin + static_cast<uintptr_t>(last + 1) * t.element_size()};
+  const int64_t span = span_of(t.sizes().data(), t.strides().data(), t.dim());
+  return {begin, begin + static_cast<uintptr_t>(span) * t.element_size()};
 }
 
 }  // namespace

@@ -36,7 +36,7 @@ Status build(int piece, const Bound& bound, void* memory) {
   const Launch& l = bound.product.launch;
   return piece < kRowOrders
              ? build_row_order_cuda(key, facts, piece, l.stream, static_cast<OrderedRow*>(memory))
-             : build_row_groups_cuda(key, facts, piece - kRowOrders, l.positions, l.stream, memory);
+             : build_row_groups_cuda(key, facts, piece - kRowOrders, l.stream, memory);
 }
 
 // Memory for a piece that is worth building; null: there is to be none.
@@ -59,7 +59,7 @@ void put(int piece, const Bound& bound, const void* memory, Launch* l) {
     l->row_orders[piece] = static_cast<const OrderedRow*>(memory);
   } else {
     l->row_groups[piece - kRowOrders] =
-        row_groups_at(bound.plan->key(), bound.plan->facts(), piece - kRowOrders, memory);
+        row_groups_at(bound.plan->key(), piece - kRowOrders, memory);
   }
 }
 

@@ -13,8 +13,7 @@ constexpr int64_t row_group_count(const PatternKey& key, int grouping) {
 int64_t row_groups_bytes(const PatternKey& key, const PatternFacts& facts, int grouping);
 
 // Where its arrays lie in that memory, which is aligned to 16 bytes.
-RowGroups row_groups_at(const PatternKey& key, const PatternFacts& facts, int grouping,
-                        const void* memory);
+RowGroups row_groups_at(const PatternKey& key, int grouping, const void* memory);
 
 // Enqueues the counting of every grouping's columns into `counts`, zeroed device memory, which stay
 // zero where the pattern is too large. One that breaks rules may be counted wrong, but nothing
@@ -22,8 +21,7 @@ RowGroups row_groups_at(const PatternKey& key, const PatternFacts& facts, int gr
 Status count_groups_cuda(const PatternKey& key, void* stream, GroupCounts* counts);
 
 // Enqueues what fills the memory from a pattern that breaks no rule; a CUDA graph may hold it.
-// `positions`: Launch::positions where the pattern is that of A^T, else null.
 Status build_row_groups_cuda(const PatternKey& key, const PatternFacts& facts, int grouping,
-                             const void* positions, void* stream, void* memory);
+                             void* stream, void* memory);
 
 }  // namespace sparse_autotune

@@ -26,12 +26,11 @@ template <typename Index>
 struct Window {
   uint32_t (*bits)[kWords];  // of each row
   int rows, words;
-  int64_t first;            // column
-  int64_t at = 0, end = 0;  // this warp's row: blocks from this window on
+  int64_t at = 0, end = 0;  // this warp's row: blocks behind this window
 
   __device__ Window(uint32_t (*memory)[kWords], int group_rows, int64_t group,
                     const Pattern<Index>& p)
-      : bits(memory), rows(group_rows), words(0), first(0) {
+      : bits(memory), rows(group_rows), words(0) {
     const int64_t row = group * rows + warp();
     if (row < p.block_rows) {
       at = max(static_cast<int64_t>(p.crow[row]), int64_t{0});
@@ -42,29 +41,22 @@ struct Window {
   static __device__ int warp() { return static_cast<int>(threadIdx.x / 32); }
   static __device__ int lane() { return static_cast<int>(threadIdx.x % 32); }
 
-  // Calls f(block, column - first) for this row's blocks in the window, from `at` on; returns the
-  // first block behind it.
-  template <typename F>
-  __device__ int64_t walk(const Pattern<Index>& p, F&& f) const {
+  // The bits of the window that begins at column `first`, the one behind the last that was loaded.
+  __device__ void load(const Pattern<Index>& p, int64_t first) {
     const int64_t width = min(int64_t{kWindow}, p.block_cols - first);
-    for (int64_t i = at; i < end; i += 32) {
-      const int64_t column = i + lane() < end ? p.col[i + lane()] - first : width;
-      const bool inside = column < width;
-      if (inside && column >= 0) f(i + lane(), static_cast<int>(column));
-      const uint32_t outside = __ballot_sync(~0u, !inside);
-      if (outside != 0) return i + __ffs(static_cast<int>(outside)) - 1;
-    }
-    return max(at, end);
-  }
-
-  // The bits of the window that begins at column `from`.
-  __device__ void load(const Pattern<Index>& p, int64_t from) {
-    first = from;
-    words = static_cast<int>((min(int64_t{kWindow}, p.block_cols - from) + 31) / 32);
+    words = static_cast<int>((width + 31) / 32);
     for (int i = lane(); i < words; i += 32) bits[warp()][i] = 0;
     __syncwarp();
-    walk(p,
-         [&](int64_t, int column) { atomicOr(&bits[warp()][column / 32], 1u << (column % 32)); });
+    while (at < end) {
+      const int64_t column = at + lane() < end ? p.col[at + lane()] - first : width;
+      const bool inside = column < width;
+      if (inside && column >= 0) {
+        atomicOr(&bits[warp()][column / 32], 1u << (column % 32));
+      }
+      const uint32_t outside = __ballot_sync(~0u, !inside);
+      at += outside != 0 ? __ffs(static_cast<int>(outside)) - 1 : 32;
+      if (outside != 0) break;
+    }
     __syncthreads();
   }
 
@@ -100,7 +92,6 @@ __global__ void __launch_bounds__(32 * kMaxRows)
       sum = __reduce_add_sync(~0u, sum);
       if (lane == 0) columns[group] += sum;
     }
-    window.at = window.walk(p, [](int64_t, int) {});
     __syncthreads();
   }
   const int group = static_cast<int>(threadIdx.x);
@@ -125,10 +116,19 @@ __global__ void count_one_kernel(const Pattern<Index> p, int rows, int32_t* ends
       sum += __popc(window.any(i));
     }
     if (sum > 0) atomicAdd(&columns, sum);
-    window.at = window.walk(p, [](int64_t, int) {});
     __syncthreads();
   }
   if (threadIdx.x == 0) ends[blockIdx.x + 1] = columns;
+}
+
+// Of a warp's lanes up to this one.
+__device__ int inclusive_sum(int sum) {
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  for (int step = 1; step < 32; step *= 2) {
+    const int other = __shfl_up_sync(~0u, sum, step);
+    if (lane >= step) sum += other;
+  }
+  return sum;
 }
 
 // An inclusive sum of ends[1 ... count], in place; ends[0] becomes 0. By one warp.
@@ -137,83 +137,44 @@ __global__ void sum_kernel(int32_t* ends, int64_t count) {
   if (lane == 0) ends[0] = 0;
   int before = 0;
   for (int64_t i = 1; i <= count; i += 32) {
-    int sum = i + lane <= count ? ends[i + lane] : 0;
-    for (int step = 1; step < 32; step *= 2) {
-      const int other = __shfl_up_sync(~0u, sum, step);
-      if (lane >= step) sum += other;
-    }
-    sum += before;
+    const int sum = before + inclusive_sum(i + lane <= count ? ends[i + lane] : 0);
     if (i + lane <= count) ends[i + lane] = sum;
     before = __shfl_sync(~0u, sum, 31);
   }
 }
 
 template <typename Index>
-__global__ void fill_kernel(const Pattern<Index> p, const Index* positions, int rows,
-                            const int32_t* ends, GroupColumn* columns, int32_t* blocks) {
+__global__ void fill_kernel(const Pattern<Index> p, int rows, const int32_t* ends,
+                            GroupColumn* columns) {
   __shared__ uint32_t bits[kMaxRows][kWords];
-  // Columns and blocks of the group before each word; then those of the whole window.
-  __shared__ int columns_before[kWords + 1], blocks_before[kWords + 1];
+  // The window's columns before each word; then all.
+  __shared__ int columns_before[kWords + 1];
   Window<Index> window(bits, rows, blockIdx.x, p);
-  const int me = static_cast<int>(threadIdx.x), warp = window.warp(), lane = window.lane();
-  int column_base = ends[blockIdx.x];
-  auto block_base = static_cast<int>(p.crow[static_cast<int64_t>(blockIdx.x) * rows]);
+  int base = ends[blockIdx.x];
   for (int64_t first = 0; first < p.block_cols; first += kWindow) {
     window.load(p, first);
-    if (warp == 0) {
-      int some_columns = 0, some_blocks = 0;
+    if (window.warp() == 0) {
+      const int lane = window.lane();
+      int before = 0;
       for (int from = 0; from < window.words; from += 32) {
-        int mine[2] = {0, 0};
-        if (from + lane < window.words) {
-          mine[0] = __popc(window.any(from + lane));
-          for (int row = 0; row < rows; ++row) mine[1] += __popc(bits[row][from + lane]);
-        }
-        int sums[2] = {mine[0], mine[1]};
-        for (int step = 1; step < 32; step *= 2) {
-          const int others[2] = {__shfl_up_sync(~0u, sums[0], step),
-                                 __shfl_up_sync(~0u, sums[1], step)};
-          if (lane >= step) {
-            sums[0] += others[0];
-            sums[1] += others[1];
-          }
-        }
-        if (from + lane < window.words) {
-          columns_before[from + lane] = some_columns + sums[0] - mine[0];
-          blocks_before[from + lane] = some_blocks + sums[1] - mine[1];
-        }
-        some_columns += __shfl_sync(~0u, sums[0], 31);
-        some_blocks += __shfl_sync(~0u, sums[1], 31);
+        const int mine = from + lane < window.words ? __popc(window.any(from + lane)) : 0;
+        const int sum = inclusive_sum(mine);
+        if (from + lane < window.words) columns_before[from + lane] = before + sum - mine;
+        before += __shfl_sync(~0u, sum, 31);
       }
-      if (lane == 0) {
-        columns_before[kWords] = some_columns;
-        blocks_before[kWords] = some_blocks;
-      }
+      if (lane == 0) columns_before[kWords] = before;
     }
     __syncthreads();
-    // Of the group's blocks, those in columns before this one.
-    const auto blocks_left_of = [&](int word, uint32_t below) {
-      int sum = block_base + blocks_before[word];
-      for (int row = 0; row < rows; ++row) sum += __popc(bits[row][word] & below);
-      return sum;
-    };
-    for (int i = me; i < 32 * window.words; i += 32 * rows) {
+    for (int i = static_cast<int>(threadIdx.x); i < 32 * window.words; i += 32 * rows) {
       const int word = i / 32;
       const uint32_t bit = 1u << (i % 32), all = window.any(word);
       if ((all & bit) == 0) continue;
       uint32_t present = 0;
       for (int row = 0; row < rows; ++row) present |= (bits[row][word] & bit) != 0 ? 1u << row : 0u;
-      columns[column_base + columns_before[word] + __popc(all & (bit - 1))] = {
-          static_cast<int32_t>(first + i), present, blocks_left_of(word, bit - 1), 0};
+      columns[base + columns_before[word] + __popc(all & (bit - 1))] = {
+          static_cast<int32_t>(first + i), present};
     }
-    window.at = window.walk(p, [&](int64_t block, int column) {
-      const int word = column / 32;
-      const uint32_t bit = 1u << (column % 32);
-      int to = blocks_left_of(word, bit - 1);
-      for (int row = 0; row < warp; ++row) to += (bits[row][word] & bit) != 0 ? 1 : 0;
-      blocks[to] = static_cast<int32_t>(positions == nullptr ? block : positions[block]);
-    });
-    column_base += columns_before[kWords];
-    block_base += blocks_before[kWords];
+    base += columns_before[kWords];
     __syncthreads();
   }
 }
@@ -225,16 +186,14 @@ Pattern<Index> pattern_of(const PatternKey& key) {
 }
 
 template <typename Index>
-void build(const PatternKey& key, int grouping, const void* positions, cudaStream_t stream,
-           const RowGroups& groups, int32_t* ends) {
+void build(const PatternKey& key, int grouping, cudaStream_t stream, GroupColumn* columns,
+           int32_t* ends) {
   const auto count = static_cast<unsigned>(row_group_count(key, grouping));
   const int rows = group_rows(grouping), threads = 32 * rows;
   const Pattern<Index> p = pattern_of<Index>(key);
   count_one_kernel<<<count, threads, 0, stream>>>(p, rows, ends);
   sum_kernel<<<1, 32, 0, stream>>>(ends, count);
-  fill_kernel<<<count, threads, 0, stream>>>(p, static_cast<const Index*>(positions), rows, ends,
-                                             const_cast<GroupColumn*>(groups.columns),
-                                             const_cast<int32_t*>(groups.blocks));
+  fill_kernel<<<count, threads, 0, stream>>>(p, rows, ends, columns);
 }
 
 }  // namespace
@@ -252,14 +211,15 @@ Status count_groups_cuda(const PatternKey& key, void* stream_handle, GroupCounts
 }
 
 Status build_row_groups_cuda(const PatternKey& key, const PatternFacts& facts, int grouping,
-                             const void* positions, void* stream_handle, void* memory) {
+                             void* stream_handle, void* memory) {
   const auto stream = static_cast<cudaStream_t>(stream_handle);
-  const RowGroups groups = row_groups_at(key, facts, grouping, memory);
-  auto* ends = const_cast<int32_t*>(groups.blocks) + key.nnzb;
+  const RowGroups groups = row_groups_at(key, grouping, memory);
+  auto* columns = const_cast<GroupColumn*>(groups.columns);
+  auto* ends = reinterpret_cast<int32_t*>(columns + facts.group_counts.columns[grouping]);
   if (key.index_type == IndexType::kInt64) {
-    build<int64_t>(key, grouping, positions, stream, groups, ends);
+    build<int64_t>(key, grouping, stream, columns, ends);
   } else {
-    build<int32_t>(key, grouping, positions, stream, groups, ends);
+    build<int32_t>(key, grouping, stream, columns, ends);
   }
   const Status status = to_status(cudaGetLastError(), "building row groups");
   if (!status) return status;

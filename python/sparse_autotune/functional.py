@@ -73,12 +73,12 @@ def matmul(
         return _of_batch(a, b, bias, activation, variant, linear=False)
     if _is_compiling():
         return _traced(a, b, bias, activation, out, variant, linear=False)
-    if out is None and variant == "auto" and (number := _known(activation)) is not None:
+    if variant == "auto" and (number := _known(activation)) is not None:
         result = None
         if type(a) is BsrTensor:
-            result = launched(a, b, bias, number, sparse_right=False, linear=False)
+            result = launched(a, b, bias, number, sparse_right=False, linear=False, out=out)
         elif type(b) is BsrTensor:
-            result = launched(b, a, bias, number, sparse_right=True, linear=False)
+            result = launched(b, a, bias, number, sparse_right=True, linear=False, out=out)
         if result is not None:
             return result
     if watched_native(a, b):

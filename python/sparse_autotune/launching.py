@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 from torch._C import _are_functorch_transforms_active as _transforms_active
 from torch.autograd import forward_ad
+from torch.autograd.graph import increment_version
 
 from . import _tuner
 from .lifetimes import own_plan
@@ -55,13 +56,16 @@ class ShortWay:
         frozen: bool,
         allow_tf32: bool,
         deterministic: bool,
+        out: Tensor | None = None,
     ) -> Tensor | None:
         """The operator's result, of ``outer`` rows or columns; None: the operator's work.
 
         Nobody may be listening to the dispatcher, and the tensors must be plain.
         """
         shape = dense.shape
-        if sparse_right or len(shape) == 1:
+        if out is not None:
+            result = out
+        elif sparse_right or len(shape) == 1:
             result = dense.new_empty((*shape[:-1], outer))
         elif len(shape) == 2:
             result = dense.new_empty((outer, shape[1]))
@@ -82,6 +86,8 @@ class ShortWay:
             deterministic,
         )
         if outcome == _LAUNCHED:
+            if out is not None:  # written behind autograd's back: saved tensors must notice
+                increment_version(out)
             return result
         if outcome == _MOVED:
             self.lost = True
@@ -108,7 +114,13 @@ def nobody_listens() -> bool:
 
 
 def launched(
-    a: BsrTensor, dense: Any, bias: Any, activation: int, sparse_right: bool, linear: bool
+    a: BsrTensor,
+    dense: Any,
+    bias: Any,
+    activation: int,
+    sparse_right: bool,
+    linear: bool,
+    out: Any = None,
 ) -> Tensor | None:
     """A product without gradients by its short way, where there is one; None: go the long one.
 
@@ -123,6 +135,7 @@ def launched(
     values = a._values
     if (
         not is_plain(dense)
+        or (out is not None and (not is_plain(out) or out.is_inference()))
         or (bias is not None and not is_plain(bias) and type(bias) is not torch.nn.Parameter)
         or (
             _is_grad_enabled()
@@ -130,6 +143,7 @@ def launched(
                 dense.requires_grad
                 or values.requires_grad
                 or (bias is not None and bias.requires_grad)
+                or (out is not None and out.requires_grad)
             )
         )
         or not nobody_listens()
@@ -151,6 +165,7 @@ def launched(
         a._frozen,
         not way.on_cpu and allow_tf32(values),
         _deterministic(),
+        out,
     )
 
 

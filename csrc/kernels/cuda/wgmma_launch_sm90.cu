@@ -18,7 +18,9 @@ constexpr double kStartUs = 2.2, kOverflow = 0.25;
 
 int64_t panel_width(const WgmmaShape& shape, const Problem& p) {
   const int64_t columns = shape.columns(p), bytes = p.k * size_of(p.dtype);  // of one
-  if (bytes * p.n <= kWholeBytes) return columns;
+  // What is fetched once need not stay: memory likes whole rows of B and C better than parts.
+  const bool fetched_once = p.nnzb <= block_cols(p);
+  if (bytes * p.n <= kWholeBytes || fetched_once) return columns;
   const int64_t fit = std::max<int64_t>(kPanelBytes / (bytes * shape.n), 1);
   return ceil_div(columns, ceil_div(columns, fit));
 }
