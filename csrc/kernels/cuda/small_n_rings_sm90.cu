@@ -118,9 +118,9 @@ class SmallNRingsSm90 final : public Variant {
     // Fitted to times on an H200: setting up and the first latencies, a megabyte of B to arrange;
     // blocks and their tiles from L2, bytes a nanosecond, to one multiprocessor of all and alone;
     // thread blocks that follow one that is done.
-    const double start_us =
-        shape_.arranged ? 3.4 + 1e-6 * static_cast<double>(workspace_bytes(p, d)) : 3.9;
-    const double together = shape_.arranged ? 104 : 76;
+    const double megabytes = 1e-6 * static_cast<double>(workspace_bytes(p, d));
+    const double start_us = shape_.arranged ? 3.4 + megabytes : 3.3;
+    const double together = shape_.arranged ? 104 : 56;
     constexpr double kAlone = 85, kFollowUs = 2.6;
     const double rows = static_cast<double>(std::max<int64_t>(block_rows(p), 1));
     const double each = rows * static_cast<double>(p.batch) / std::max(d.multiprocessors, 1);
