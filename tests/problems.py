@@ -258,7 +258,7 @@ def _few_columns():
     # Small blocks and a column-major b, some columns short of a whole tile; rows of which each of
     # four groups of warps has more blocks than a warp has lanes.
     for i, block in enumerate((16, 32)):
-        for j, n in enumerate((65, 72, 96, 127, 128)):
+        for j, n in enumerate((33, 64, 65, 72, 96, 127, 128)):
             op, b_layout = (("linear", "row"), ("matmul", "column"))[(i + j) % 2]
             yield Problem(
                 f"few_{block}-{op}-{n}",

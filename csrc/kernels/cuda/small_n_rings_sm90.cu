@@ -1,4 +1,4 @@
-// Products with 65 to 128 columns on Hopper, blocks of 16 and 32, of a column-major B: linear
+// Products with 33 to 128 columns on Hopper, blocks of 16 and 32, of a column-major B: linear
 // layers.
 //
 // A tile of such a B, as wide as a block, lies in lines of 32 or 64 bytes. Those of 64 are copied
@@ -121,12 +121,13 @@ class SmallNRingsSm90 final : public Variant {
     const double megabytes = 1e-6 * static_cast<double>(workspace_bytes(p, d));
     const double start_us = shape_.arranged ? 3.4 + megabytes : 3.3;
     const double together = shape_.arranged ? 104 : 56;
-    constexpr double kAlone = 85, kFollowUs = 2.6;
+    const double alone = shape_.arranged ? 75 : 85;
+    constexpr double kFollowUs = 2.6;
     const double rows = static_cast<double>(std::max<int64_t>(block_rows(p), 1));
     const double each = rows * static_cast<double>(p.batch) / std::max(d.multiprocessors, 1);
     const double row_bytes = static_cast<double>(p.nnzb) * shape_.stage_bytes / rows;
     const double longest_us =
-        static_cast<double>(p.longest_row) * shape_.stage_bytes / (kAlone * 1e3);
+        static_cast<double>(p.longest_row) * shape_.stage_bytes / (alone * 1e3);
     const double even_us = std::max(each, 1.0) * row_bytes / (together * 1e3) +
                            (std::max(each / shape_.resident, 1.0) - 1) * kFollowUs;
     const double memory = compulsory_bytes(p) - static_cast<double>(d.l2_bytes);
@@ -208,10 +209,14 @@ const SmallNRingsSm90 kB16D5{"small_n_rings_sm90/b16_d5",
                              shape_of<RingTile<16, 128, 4, 1, 5, 2, kArranged>>()};
 const SmallNRingsSm90 kB16X2D4{"small_n_rings_sm90/b16_x2_d4",
                                shape_of<RingTile<16, 128, 4, 2, 4, 2, kArranged>>()};
+const SmallNRingsSm90 kB16N64D5{"small_n_rings_sm90/b16_n64_d5",
+                                shape_of<RingTile<16, 64, 4, 1, 5, 4, kArranged>>()};
 const SmallNRingsSm90 kB32D2{"small_n_rings_sm90/b32_d2",
                              shape_of<RingTile<32, 128, 4, 2, 2, 2, kLines>>()};
 const SmallNRingsSm90 kB32D5{"small_n_rings_sm90/b32_d5",
                              shape_of<RingTile<32, 128, 4, 2, 5, 1, kLines>>()};
+const SmallNRingsSm90 kB32N64D4{"small_n_rings_sm90/b32_n64_d4",
+                                shape_of<RingTile<32, 64, 4, 2, 4, 2, kLines>>()};
 
 }  // namespace
 }  // namespace sparse_autotune
