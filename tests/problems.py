@@ -255,6 +255,30 @@ def _few_columns():
             block = 64 if n > 16 else 16
             yield Problem(f"few_long_rows-{op}-{n}", block * 2, block * 150, n, (block, block),
                           BF16, density=0.7, op=op, bias=True)  # fmt: skip
+    # Small blocks and a column-major b, some columns short of a whole tile; rows of which each of
+    # four groups of warps has more blocks than a warp has lanes.
+    for i, block in enumerate((16, 32)):
+        for j, n in enumerate((65, 72, 96, 127, 128)):
+            op, b_layout = (("linear", "row"), ("matmul", "column"))[(i + j) % 2]
+            yield Problem(
+                f"few_{block}-{op}-{n}",
+                m=block * 11,
+                k=block * (22 + 8 * j),
+                n=n,
+                block=(block, block),
+                dtype=(BF16, HALF)[j % 2],
+                index_dtype=(torch.int32, torch.int64)[(i + j) % 2],
+                pattern=("skewed", "empty_rows", "one_dense_row", "uniform")[(i + j) % 4],
+                b_layout=b_layout,
+                out_layout=("row", "column")[j % 2] if op == "matmul" else "row",
+                bias=j % 3 == 1,
+                activation=(None, "silu", "relu")[(i + j) % 3],
+                op=op,
+            )
+        yield Problem(f"few_long_rows-{block}", block * 3, block * 200, 120, (block, block), BF16,
+                      density=0.9, op="linear", bias=True)  # fmt: skip
+        yield Problem(f"few-batch-{block}", block * 4, block * 40, 80, (block, block), BF16,
+                      batch=(3,), op="linear", bias=True)  # fmt: skip
     for op in ("linear", "matmul"):
         yield Problem(f"few-batch-{op}", 128, 512, 16, (32, 32), BF16, batch=(3,), op=op,
                       bias=True)  # fmt: skip

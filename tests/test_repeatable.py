@@ -39,6 +39,10 @@ def uneven(variant):
             {"m": 1536, "k": 1024, "n": n, "block": (64, 64), "dtype": BF16}
             for n in (104, 56, 101, 7)
         ),
+        *(
+            {"m": 960, "k": 1024, "n": 104, "block": block, "dtype": BF16, "b_layout": "column"}
+            for block in ((16, 16), (32, 32))
+        ),
         {"m": 480, "k": 512, "n": 133, "block": (16, 16), "dtype": BF16, "pattern": "even"},
         {"m": 480, "k": 512, "n": 133, "block": (16, 16), "dtype": FP32},
     ):

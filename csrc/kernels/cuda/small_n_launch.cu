@@ -8,7 +8,7 @@ namespace sparse_autotune {
 namespace {
 
 constexpr int64_t kMaxColumns = 128;
-constexpr int64_t kMaxGrid = 65535;  // along y and z
+constexpr int64_t kMaxGrid = 65535;  // along y
 
 KernelCode<SmallNArguments>& code_of(const SmallNShape& shape, const Problem& p, BAccess access) {
   return *shape.codes[p.transpose ? 1 : 0]
@@ -63,7 +63,7 @@ Support small_n_supports(const SmallNShape& shape, const Problem& p, const Devic
   if (std::max({p.block_m * p.k, b_elements, p.nnzb}) > INT32_MAX) {
     return Support::no("a block row's or B's elements or the number of blocks are 2^31 or more");
   }
-  if (block_rows(p) > INT32_MAX || strips_of(shape, p) > kMaxGrid ||
+  if (block_rows(p) * strips_of(shape, p) > INT32_MAX ||
       columns_of(shape, p) * p.batch > kMaxGrid) {
     return Support::no("needs more thread blocks than a grid has");
   }
@@ -76,9 +76,10 @@ Support small_n_supports(const SmallNShape& shape, const Problem& p, const Devic
 
 double small_n_us(const SmallNShape& shape, const Problem& p, const Device& d) {
   // Fitted to times on an H200: setting up, and the latencies of the row's place, of its blocks'
-  // columns and of B; the same without overlap; a turn of the warp that waits longest.
+  // columns and of B; the same without overlap; a turn of the warp that waits longest; these
+  // latencies again, for thread blocks that follow others, until enough overlap.
   const double start_us = shape.overlaps ? 2.2 : 3.1;
-  constexpr double kTurnUs = 0.38;
+  constexpr double kTurnUs = 0.38, kWaveUs = 1, kWaves = 3;
   // L2 to one multiprocessor, bytes a nanosecond, while few or all of them load.
   constexpr double kAlone = 85, kTogether = 50;
   const double rows = static_cast<double>(std::max<int64_t>(block_rows(p), 1));
@@ -97,7 +98,7 @@ double small_n_us(const SmallNShape& shape, const Problem& p, const Device& d) {
   const double waves = std::ceil(each / shape.resident);
   const double turns_us = waves * std::ceil(longest_k / turn_k) * kTurnUs;
   const double memory = compulsory_bytes(p) - static_cast<double>(d.l2_bytes);
-  return start_us + (p.transpose ? 0.7 : 0.0) +
+  return start_us + (p.transpose ? 0.7 : 0.0) + std::min(waves - 1, kWaves) * kWaveUs +
          std::max({work_us, turns_us, memory / (d.memory_gbps * 850)});
 }
 
@@ -122,13 +123,14 @@ Status small_n_launch(const SmallNShape& shape, const Problem& p, const Launch& 
   a.block_m = static_cast<int>(p.block_m);
   a.block_k = static_cast<int>(p.block_k);
   a.columns = static_cast<int>(columns_of(shape, p));
+  a.strips = static_cast<unsigned>(strips_of(shape, p));
   a.pieces = a.block_k / kPiece;
   a.blocks_of_pieces = static_cast<unsigned>(ceil_div(1 << 20, a.pieces));
   a.step_blocks = shape.warps_k * kChunkPieces / a.pieces;
   a.step_k = shape.warps_k * kChunkPieces % a.pieces * kPiece;
   a.activation = p.activation;
   a.wide_indices = p.index_type == IndexType::kInt64;
-  const dim3 grid(static_cast<unsigned>(block_rows(p)), static_cast<unsigned>(strips_of(shape, p)),
+  const dim3 grid(static_cast<unsigned>(block_rows(p)) * a.strips,
                   static_cast<unsigned>(a.columns * p.batch));
   return code_of(shape, p, access_of(shape, p, l.b))
       .launch(a, grid, shape.threads, shape.shared_bytes, l.stream, name);

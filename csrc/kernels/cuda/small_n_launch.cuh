@@ -67,13 +67,14 @@ Status small_n_launch(const SmallNShape& shape, const Problem& problem, const La
                       std::string_view name);
 
 // Row tiles and column tiles of a warp, warps along n and along k, chunks in a turn, thread blocks
-// on a multiprocessor, whether values are fetched ahead.
-using SmallN16x8K4 = SmallNTile<1, 1, 1, 4, 2, 6, true>;
+// on a multiprocessor, whether values are fetched ahead. Seven thread blocks of 16 rows hold all of
+// a layer of 14336 rows at once, and a second wave would wait for its first loads anew.
+using SmallN16x8K4 = SmallNTile<1, 1, 1, 4, 2, 7, true>;
 using SmallN16x8K8 = SmallNTile<1, 1, 1, 8, 2, 4, false>;
 using SmallN16x8K16 = SmallNTile<1, 1, 1, 16, 2, 2, false>;
 using SmallN32x8K4 = SmallNTile<2, 1, 1, 4, 2, 4, true>;
 using SmallN32x8K8 = SmallNTile<2, 1, 1, 8, 2, 3, false>;
-using SmallN16x16K4 = SmallNTile<1, 2, 1, 4, 2, 5, true>;
+using SmallN16x16K4 = SmallNTile<1, 2, 1, 4, 1, 7, true>;
 using SmallN16x16K8 = SmallNTile<1, 2, 1, 8, 2, 2, true>;
 using SmallN16x16K16 = SmallNTile<1, 2, 1, 16, 2, 1, false>;
 using SmallN32x16K4 = SmallNTile<2, 2, 1, 4, 2, 4, true>;

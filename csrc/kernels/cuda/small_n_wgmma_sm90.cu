@@ -15,7 +15,7 @@
 #include <algorithm>
 #include <string>
 
-#include "kernels/activation.h"
+#include "kernels/cuda/device/gathered_sums.cuh"
 #include "kernels/cuda/device/load_index.cuh"
 #include "kernels/cuda/device/mbarrier.cuh"
 #include "kernels/cuda/device/tma.cuh"
@@ -27,24 +27,24 @@
 namespace sparse_autotune {
 namespace {
 
-constexpr int kStepK = kLineHalves, kRows = 64, kGroupThreads = 128;
+constexpr int kStepK = kLineHalves, kTileRows = 64, kGroupThreads = 128;
 constexpr int kTileAlignment = 1024;
-// Floats from one column of gathered sums to the next: 16-byte aligned, no bank conflicts.
-constexpr int kPitch = kRows + 4;
 
 // Columns; of a thread block the warpgroups, of each the stages; thread blocks a multiprocessor.
 template <int kColumns, int kWarpgroups, int kDepth, int kBlocks>
 struct Tile {
   static constexpr int kWidth = kColumns, kGroups = kWarpgroups, kStages = kDepth;
   static constexpr int kResident = kBlocks, kThreads = kGroups * kGroupThreads;
-  static constexpr int kBytesA = kRows * kLineBytes, kBytesB = kWidth * kLineBytes;
+  static constexpr int kRows = kTileRows, kBytesA = kRows * kLineBytes,
+                       kBytesB = kWidth * kLineBytes;
   static constexpr int kRingBytes = kStages * (kBytesA + kBytesB);
+  // Floats from one column of gathered sums to the next: 16-byte aligned, no bank conflicts.
+  static constexpr int kPitch = kRows + 4;
   static constexpr int kSumBytes = kWidth * kPitch * 4;
   // The sums take the place of the rings.
   static constexpr int kBarriers = kGroups * std::max(kRingBytes, kSumBytes);
   static constexpr int kSharedBytes = kTileAlignment + kBarriers + kGroups * kStages * 8;
-  static constexpr int kQuads = kRows / 4 * kWidth;  // four rows of a column: one thread's work
-  static_assert(kSharedBytes <= 227 * 1024 && kQuads % kThreads == 0);
+  static_assert(kSharedBytes <= 227 * 1024);
 };
 
 struct Arguments {
@@ -61,50 +61,6 @@ struct Arguments {
   Activation activation;
   bool wide_indices, b_batched, stores_quads;  // stores_quads: 8 bytes of a column at a time
 };
-
-// Out of line: the activations' code would be copied for each element of an unrolled loop.
-__device__ __noinline__ float activate_apart(float x, Activation activation) {
-  return activate(x, activation);
-}
-
-// Adds up the warpgroups' sums of the tile and finishes them: bias, activation, C.
-template <typename T, typename Tile>
-__device__ __forceinline__ void finish(const Arguments& args, const float* sums, int64_t row,
-                                       int n0, int batch) {
-  const bool by_rows = args.c_column == 1;  // neighbouring threads write neighbours in C
-  T* c = static_cast<T*>(args.c) + batch * args.c_batch;
-#pragma unroll 1
-  for (int unit = threadIdx.x; unit < Tile::kQuads; unit += Tile::kThreads) {
-    const int quad = by_rows ? unit / Tile::kWidth : unit % (kRows / 4);
-    const int column = by_rows ? unit % Tile::kWidth : unit / (kRows / 4);
-    if (n0 + column >= args.n) continue;
-    float x[4] = {};
-#pragma unroll
-    for (int group = 0; group < Tile::kGroups; ++group) {
-      const float4 part = *reinterpret_cast<const float4*>(sums + group * (Tile::kSumBytes / 4) +
-                                                           column * kPitch + quad * 4);
-      x[0] += part.x;
-      x[1] += part.y;
-      x[2] += part.z;
-      x[3] += part.w;
-    }
-    const int64_t m = row + quad * 4;
-    T* to = c + m * args.c_row + (n0 + column) * args.c_column;
-    alignas(8) T done[4];
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      if (args.bias != nullptr) x[i] += static_cast<float>(static_cast<const T*>(args.bias)[m + i]);
-      if (args.activation != Activation::kNone) x[i] = activate_apart(x[i], args.activation);
-      done[i] = static_cast<T>(x[i]);
-    }
-    if (args.stores_quads) {
-      *reinterpret_cast<uint2*>(to) = *reinterpret_cast<const uint2*>(done);
-    } else {
-#pragma unroll
-      for (int i = 0; i < 4; ++i) to[i * args.c_row] = done[i];
-    }
-  }
-}
 
 template <typename T, typename Tile, bool kTransposedA, bool kRowMajorB>
 __global__ void __launch_bounds__(Tile::kThreads, Tile::kResident)
@@ -137,7 +93,7 @@ __global__ void __launch_bounds__(Tile::kThreads, Tile::kResident)
 
   const int batch = static_cast<int>(blockIdx.z) / args.columns;
   const int n0 = static_cast<int>(blockIdx.z) % args.columns * Tile::kWidth;
-  const int m0 = static_cast<int>(blockIdx.y) * kRows;
+  const int m0 = static_cast<int>(blockIdx.y) * kTileRows;
   const int begin = load_narrow_index(args.crow_indices, blockIdx.x, args.wide_indices);
   const int end = load_narrow_index(args.crow_indices, blockIdx.x + 1, args.wide_indices);
   const int slices = args.block_k / kStepK, steps = (end - begin) * slices;
@@ -217,10 +173,11 @@ __global__ void __launch_bounds__(Tile::kThreads, Tile::kResident)
   float* const own = sums + group * (Tile::kSumBytes / 4) + warp * 16 + lane / 4;
 #pragma unroll
   for (int i = 0; i < Tile::kWidth / 2; ++i) {
-    own[(i / 4 * 8 + lane % 4 * 2 + i % 2) * kPitch + i / 2 % 2 * 8] = sum[i];
+    own[(i / 4 * 8 + lane % 4 * 2 + i % 2) * Tile::kPitch + i / 2 % 2 * 8] = sum[i];
   }
   __syncthreads();
-  finish<T, Tile>(args, sums, static_cast<int64_t>(blockIdx.x) * args.block_m + m0, n0, batch);
+  finish_gathered<T, Tile>(args, sums, static_cast<int64_t>(blockIdx.x) * args.block_m + m0, n0,
+                           batch);
 #else
   __trap();
 #endif
@@ -265,7 +222,7 @@ class SmallNWgmmaSm90 final : public Variant {
       return Support::no("at least half of the " + std::to_string(shape_.width) +
                          "-column tile would be idle on " + std::to_string(p.n) + " columns");
     }
-    if (p.block_m % kRows != 0 || p.block_k % kStepK != 0) {
+    if (p.block_m % kTileRows != 0 || p.block_k % kStepK != 0) {
       return Support::no("needs block sides that are multiples of 64, got " +
                          std::to_string(p.block_m) + "x" + std::to_string(p.block_k));
     }
@@ -278,7 +235,7 @@ class SmallNWgmmaSm90 final : public Variant {
     }
     const int64_t longest = std::max(p.ldb, p.b_batch_stride) * size_of(p.dtype);
     if (p.nnzb * std::max(p.block_m, p.block_k) > INT32_MAX || std::max(p.m, p.k) > INT32_MAX ||
-        longest >= int64_t{1} << 40 || p.block_m / kRows > kMaxGrid ||
+        longest >= int64_t{1} << 40 || p.block_m / kTileRows > kMaxGrid ||
         columns(p) * p.batch > kMaxGrid) {
       return Support::no("a size is beyond a grid's or TMA's coordinates");
     }
@@ -293,7 +250,7 @@ class SmallNWgmmaSm90 final : public Variant {
     const double busy_us = wide ? 0.45 : 0.22;
     const double alone_us = (wide ? 0.2 : 0.12) * (shape_.groups == 1 ? 1.4 : 1);
     const double rows = static_cast<double>(std::max<int64_t>(block_rows(p), 1));
-    const double tiles = static_cast<double>(p.m / kRows * columns(p) * p.batch);
+    const double tiles = static_cast<double>(p.m / kTileRows * columns(p) * p.batch);
     const double steps = static_cast<double>(p.nnzb) * p.block_k / (kStepK * rows);
     const double longest = static_cast<double>(p.longest_row) * p.block_k / kStepK;
     const double even_us =
@@ -306,8 +263,8 @@ class SmallNWgmmaSm90 final : public Variant {
   Status launch(const Problem& p, const Launch& l) const override {
     const bool b_rows = p.b_layout == Layout::kRowMajor, c_rows = p.c_layout == Layout::kRowMajor;
     Arguments a{};
-    BoxedTensor values{l.values,    p.dtype,        2, {p.block_k, p.nnzb * p.block_m},
-                       {p.block_k}, {kStepK, kRows}};
+    BoxedTensor values{l.values,           p.dtype, 2, {p.block_k, p.nnzb * p.block_m}, {p.block_k},
+                       {kStepK, kTileRows}};
     if (p.transpose) {
       values = {l.values,
                 p.dtype,
@@ -342,7 +299,8 @@ class SmallNWgmmaSm90 final : public Variant {
     a.activation = p.activation;
     a.wide_indices = p.index_type == IndexType::kInt64;
     a.stores_quads = !c_rows && p.c_alignment >= 8;
-    const dim3 grid(static_cast<unsigned>(block_rows(p)), static_cast<unsigned>(p.block_m / kRows),
+    const dim3 grid(static_cast<unsigned>(block_rows(p)),
+                    static_cast<unsigned>(p.block_m / kTileRows),
                     static_cast<unsigned>(columns(p) * p.batch));
     return code_of(p).launch(a, grid, shape_.threads, shape_.shared_bytes, l.stream, name());
   }

@@ -52,7 +52,8 @@ Status make_tensor_map(const BoxedTensor& t, CUtensorMap* map) {
                                                : CU_TENSOR_MAP_DATA_TYPE_BFLOAT16;
   const CUresult result =
       found.encode(map, type, t.rank, const_cast<void*>(t.data), sizes, strides, box, every,
-                   CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
+                   CU_TENSOR_MAP_INTERLEAVE_NONE,
+                   t.plain ? CU_TENSOR_MAP_SWIZZLE_NONE : CU_TENSOR_MAP_SWIZZLE_128B,
                    CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
   if (result == CUDA_SUCCESS) return Status::ok();
   return Status::failed(

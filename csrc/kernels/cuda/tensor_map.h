@@ -10,8 +10,8 @@
 namespace sparse_autotune {
 
 // A tensor of up to four dimensions, the contiguous one first, and the box that one copy moves.
-// `strides` are in elements, of all dimensions but the first. A box's line of 128 bytes is
-// swizzled in shared memory; elements outside the tensor are loaded as zeros.
+// `strides` are in elements, of all dimensions but the first. Unless `plain`, a box's lines are of
+// 128 bytes and swizzled in shared memory; elements outside the tensor are loaded as zeros.
 struct BoxedTensor {
   const void* data;
   DType dtype;  // a half type
@@ -19,6 +19,7 @@ struct BoxedTensor {
   int64_t sizes[4];
   int64_t strides[3];
   uint32_t box[4];
+  bool plain = false;
 };
 
 // TMA's rules: data and strides in bytes are multiples of 16, sizes at most 2^32, strides less than

@@ -56,6 +56,7 @@ struct SmallNArguments {
   int b_k, b_column;
   int64_t b_batch, c_row, c_column, c_batch;
   int n, block_m, block_k, columns;  // columns: tiles along n
+  unsigned strips;                   // tiles along a block's rows
   int pieces;                        // of a block's row
   unsigned blocks_of_pieces;         // 2^20 / pieces, rounded up
   int step_blocks, step_k;           // from one chunk of a warp to its next
@@ -88,18 +89,19 @@ __global__ void __launch_bounds__(Tile::kThreads, Tile::kResident)
     return kAccess == BAccess::kAlongColumns ? spread<kColumnTiles>(word, c) : word * 8 + c;
   };
   extern __shared__ float sums[];
+  // Neighbours have strips of the same blocks, which lie beside each other in memory.
+  const unsigned block_row = blockIdx.x / args.strips;
+  const int m0 = static_cast<int>(blockIdx.x - block_row * args.strips) * Tile::kM;
   if constexpr (kOverlaps) {
     asm volatile("griddepcontrol.wait;\ngriddepcontrol.launch_dependents;\n" ::: "memory");
   }
-  const unsigned block_row = blockIdx.x;
-  int n0 = blockIdx.z;
+  int n0 = blockIdx.y;
   int64_t batch = 0;
-  if (args.columns != static_cast<int>(gridDim.z)) {
+  if (args.columns != static_cast<int>(gridDim.y)) {
     batch = n0 / args.columns;
     n0 %= args.columns;
   }
   n0 *= Tile::kN;
-  const int m0 = blockIdx.y * Tile::kM;
   const int begin = load_narrow_index(args.crow_indices, block_row, args.wide_indices);
   const int length = load_narrow_index(args.crow_indices, block_row + 1, args.wide_indices) - begin;
 

@@ -1,0 +1,275 @@
+// The kernel of small_n_rings_sm90: a thread block for each block row, tiles of B by bulk copies.
+//
+// Groups of warps share out the block row's stored blocks, in turn; each group has a ring of blocks
+// and their tiles of B, which its first warp fills, and its warps have a part of the columns each.
+// Data path: bulk copies or TMA (B), cp.async (A) -> rings in shared memory -> mma.sync -> fp32
+// sums, one for each group, in shared memory -> added up in the order of the groups -> C.
+#pragma once
+
+#include <cuda.h>
+
+#include <algorithm>
+#include <cstdint>
+
+#include "kernels/cuda/device/cp_async.cuh"
+#include "kernels/cuda/device/gathered_sums.cuh"
+#include "kernels/cuda/device/load_index.cuh"
+#include "kernels/cuda/device/mbarrier.cuh"
+#include "kernels/cuda/device/mma.cuh"
+#include "kernels/cuda/device/small_n_fragments.cuh"
+#include "kernels/cuda/device/tma.cuh"
+#include "variant.h"
+
+namespace sparse_autotune {
+
+// How a tile of B comes to shared memory.
+enum class RingCopies : uint8_t {
+  kLines,     // by TMA out of B, in lines as short as a block is wide
+  kArranged,  // in one piece, of a copy of B that another kernel has arranged for it
+};
+
+// The arranged copy: slices of 16 k; of each, 16 columns at a time; of these, 16 bytes a lane:
+// k = 4t ... 4t + 3 of column g, and of column 8 + g.
+constexpr int kSliceK = 16, kPairColumns = 16, kPairBytes = kSliceK * kPairColumns * 2;
+
+// Blocks of kSide x kSide, columns; of a thread block the groups, of each the warps and stages;
+// thread blocks a multiprocessor.
+template <int kSide, int kColumns, int kGroupCount, int kAcross, int kDepth, int kBlocks,
+          RingCopies kWay>
+struct RingTile {
+  static constexpr int kRows = kSide, kWidth = kColumns, kGroups = kGroupCount, kWarpsN = kAcross;
+  static constexpr int kStages = kDepth, kResident = kBlocks;
+  static constexpr RingCopies kCopies = kWay;
+  static constexpr int kThreads = 32 * kGroups * kWarpsN;
+  static constexpr int kRowTiles = kRows / 16, kColumnTiles = kWidth / kWarpsN / 8;  // of a warp
+  static constexpr int kBytesA = kSide * kSide * 2, kBytesB = kSide * kWidth * 2;
+  static constexpr int kStageBytes = kBytesA + kBytesB;
+  // Floats from one column of gathered sums to the next: 16-byte aligned, no bank conflicts.
+  static constexpr int kPitch = kRows + 4;
+  // The sums take the place of the rings, and begin as far from each other.
+  static constexpr int kSumBytes = std::max(kStages * kStageBytes, kWidth* kPitch * 4);
+  static constexpr int kBarriers = kGroups * kSumBytes;
+  static constexpr int kAlignment = 128;
+  static constexpr int kSharedBytes = kAlignment + kBarriers + kGroups * kStages * 8;
+  static_assert(kSide == 16 || kSide == 32);
+  static_assert(kCopies == RingCopies::kArranged || kSide == kChunkK);
+  static_assert(kSumBytes % kAlignment == 0 && kStageBytes % kAlignment == 0);
+  static_assert(kResident * (kSharedBytes + 1024) <= 228 * 1024);
+};
+
+struct RingArguments {
+  CUtensorMap b;  // for kLines: k, columns, batch; a box is a tile
+  const void* arranged;
+  const void* crow_indices;
+  const void* col_indices;
+  const void* values;
+  const void* bias;
+  void* c;
+  int64_t c_row, c_column, c_batch, arranged_batch;  // the last in bytes
+  int n;
+  Activation activation;
+  bool wide_indices, b_batched, stores_quads;  // stores_quads: 8 bytes of a column at a time
+};
+
+// Without a tensor map. Bytes arrive at `barrier`.
+__device__ __forceinline__ void bulk_load(uint32_t to, const void* from, int bytes,
+                                          uint32_t barrier) {
+  asm volatile(
+      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, "
+      "[%3];\n" ::"r"(to),
+      "l"(from), "r"(bytes), "r"(barrier)
+      : "memory");
+}
+
+template <int kWords>
+__device__ __forceinline__ void load_shared(uint32_t* to, uint32_t from) {
+  if constexpr (kWords == 4) {
+    asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];\n"
+                 : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
+                 : "r"(from));
+  } else {
+    asm volatile("ld.shared.v2.u32 {%0, %1}, [%2];\n" : "=r"(to[0]), "=r"(to[1]) : "r"(from));
+  }
+}
+
+// A block by the warp's part of its tile of B. Both have k contiguous; lane 4g + t has eight of a
+// chunk's 32 k together.
+template <typename T, typename Tile>
+__device__ __forceinline__ void multiply_lines(float (&sum)[Tile::kRowTiles][Tile::kColumnTiles][4],
+                                               uint32_t a_block, uint32_t b_part) {
+  const uint32_t own = threadIdx.x % 32 * 16;  // 64 * g + 16 * t
+  uint32_t a[2 * Tile::kRowTiles][4];
+#pragma unroll
+  for (int i = 0; i < 2 * Tile::kRowTiles; ++i) load_shared<4>(a[i], a_block + own + i * 512);
+#pragma unroll
+  for (int j = 0; j < Tile::kColumnTiles; ++j) {
+    uint32_t b[4];
+    load_shared<4>(b, b_part + own + j * 512);
+#pragma unroll
+    for (int i = 0; i < Tile::kRowTiles; ++i) {
+      multiply_chunk<T>(sum[i][j], a[2 * i], a[2 * i + 1], b);
+    }
+  }
+}
+
+// The same from an arranged tile: a lane has four of a slice's 16 k together.
+template <typename T, typename Tile>
+__device__ __forceinline__ void multiply_arranged(
+    float (&sum)[Tile::kRowTiles][Tile::kColumnTiles][4], uint32_t a_block, uint32_t b_part) {
+  const uint32_t lane = threadIdx.x % 32;
+  a_block += lane / 4 * Tile::kRows * 2 + lane % 4 * 8;
+#pragma unroll
+  for (int slice = 0; slice < Tile::kRows / kSliceK; ++slice) {
+    uint32_t a[Tile::kRowTiles][4];
+#pragma unroll
+    for (int i = 0; i < Tile::kRowTiles; ++i) {
+      uint32_t low[2], high[2];
+      const uint32_t from = a_block + slice * kSliceK * 2 + i * 16 * Tile::kRows * 2;
+      load_shared<2>(low, from);
+      load_shared<2>(high, from + 8 * Tile::kRows * 2);
+      a[i][0] = low[0];
+      a[i][1] = high[0];
+      a[i][2] = low[1];
+      a[i][3] = high[1];
+    }
+#pragma unroll
+    for (int j = 0; j < Tile::kColumnTiles; j += 2) {
+      uint32_t b[4];
+      load_shared<4>(b,
+                     b_part + lane * 16 + slice * kSliceK * Tile::kWidth * 2 + j / 2 * kPairBytes);
+#pragma unroll
+      for (int i = 0; i < Tile::kRowTiles; ++i) {
+        mma<T>(sum[i][j], a[i], b);
+        mma<T>(sum[i][j + 1], a[i], b + 2);
+      }
+    }
+  }
+}
+
+template <typename T, typename Tile>
+__global__ void __launch_bounds__(Tile::kThreads, Tile::kResident)
+    small_n_rings_kernel(const __grid_constant__ RingArguments args) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  constexpr bool kArranged = Tile::kCopies == RingCopies::kArranged;
+  extern __shared__ char memory[];
+  const auto unaligned = static_cast<uint32_t>(__cvta_generic_to_shared(memory));
+  const uint32_t shared = (unaligned + Tile::kAlignment - 1) & ~(Tile::kAlignment - 1u);
+  const int lane = threadIdx.x % 32;
+  const int warp = __shfl_sync(~0u, static_cast<int>(threadIdx.x) / 32, 0);
+  const int group = warp / Tile::kWarpsN, part = warp % Tile::kWarpsN;
+  const uint32_t ring = shared + group * Tile::kSumBytes;
+  const uint32_t barriers = shared + Tile::kBarriers + group * Tile::kStages * 8;
+  const auto group_sync = [&]() {
+    if constexpr (Tile::kWarpsN == 1) {
+      __syncwarp();
+    } else {
+      asm volatile("bar.sync %0, %1;\n" ::"r"(1 + group), "n"(32 * Tile::kWarpsN) : "memory");
+    }
+  };
+  const auto wait_for_launch = [&]() {
+    asm volatile("griddepcontrol.wait;\ngriddepcontrol.launch_dependents;\n" ::: "memory");
+  };
+  if (part == 0) {
+    // One arrival announces B's bytes, each lane's that its copies of A have landed.
+    if (lane < Tile::kStages) mbarrier_init(barriers + lane * 8, 1 + 32);
+    mbarrier_init_fence();
+  }
+  if (!kArranged && threadIdx.x == 0) tma_prefetch_map(args.b);
+  group_sync();
+  // The launch before this one may not be over yet. If that is the kernel that arranges B, it began
+  // when all before it were over, so that A can be read at once.
+  if constexpr (!kArranged) wait_for_launch();
+
+  const int begin = load_narrow_index(args.crow_indices, blockIdx.x, args.wide_indices);
+  const int end = load_narrow_index(args.crow_indices, blockIdx.x + 1, args.wide_indices);
+  const int turns = (end - begin - group + Tile::kGroups - 1) / Tile::kGroups;
+  const auto batch = static_cast<int>(blockIdx.y);
+  int column = 0;  // each lane looks up one of 32 turns
+  const auto look_up = [&](int turn) {
+    if (turn + lane < turns) {
+      column = load_narrow_index(args.col_indices, begin + group + (turn + lane) * Tile::kGroups,
+                                 args.wide_indices);
+    }
+  };
+  const auto fetch_a = [&](int turn, int stage) {
+    const int64_t block = begin + group + turn * Tile::kGroups;
+    const char* from = static_cast<const char*>(args.values) + block * Tile::kBytesA + lane * 16;
+    const uint32_t to = ring + stage * Tile::kStageBytes + Tile::kBytesB + lane * 16;
+#pragma unroll
+    for (int i = 0; i < Tile::kBytesA; i += 512) cp_async_16(to + i, from + i, 16);
+    mbarrier_arrive_copied(barriers + stage * 8);
+  };
+  const auto fetch_b = [&](int turn, int stage) {
+    const int block_column = __shfl_sync(~0u, column, turn % 32);
+    if (elect_one()) {
+      const uint32_t to = ring + stage * Tile::kStageBytes, barrier = barriers + stage * 8;
+      mbarrier_arrive_expect(barrier, Tile::kBytesB);
+      if constexpr (kArranged) {
+        bulk_load(to,
+                  static_cast<const char*>(args.arranged) + batch * args.arranged_batch +
+                      static_cast<int64_t>(block_column) * Tile::kBytesB,
+                  Tile::kBytesB, barrier);
+      } else {
+        tma_load(to, args.b, barrier, block_column * Tile::kRows, 0, args.b_batched ? batch : 0);
+      }
+    }
+    __syncwarp();
+  };
+  if (part == 0) {
+#pragma unroll
+    for (int i = 0; i < Tile::kStages; ++i) {
+      if (i < turns) fetch_a(i, i);
+    }
+    look_up(0);
+    if constexpr (kArranged) wait_for_launch();
+#pragma unroll
+    for (int i = 0; i < Tile::kStages; ++i) {
+      if (i < turns) fetch_b(i, i);
+    }
+  }
+
+  float sum[Tile::kRowTiles][Tile::kColumnTiles][4] = {};
+  RingPlace<Tile::kStages> at;
+#pragma unroll 1
+  for (int turn = 0; turn < turns; ++turn) {
+    const uint32_t b_tile = ring + at.stage * Tile::kStageBytes, a_block = b_tile + Tile::kBytesB;
+    mbarrier_wait(barriers + at.stage * 8, at.parity);
+    if constexpr (kArranged) {
+      multiply_arranged<T, Tile>(sum, a_block,
+                                 b_tile + part * (Tile::kColumnTiles / 2 * kPairBytes));
+    } else {
+      multiply_lines<T, Tile>(sum, a_block, b_tile + part * (Tile::kColumnTiles * 512));
+    }
+    const int next = turn + Tile::kStages;
+    if (next < turns) {
+      group_sync();  // all have read the stage
+      if (part == 0) {
+        if (next % 32 == 0) look_up(next);
+        fetch_a(next, at.stage);
+        fetch_b(next, at.stage);
+      }
+    }
+    at.advance();
+  }
+  group_sync();  // all are done with the ring
+  float* const sums = reinterpret_cast<float*>(memory + (shared - unaligned));
+  float* const own = sums + group * (Tile::kSumBytes / 4) +
+                     (part * Tile::kColumnTiles * 8 + lane % 4 * 2) * Tile::kPitch + lane / 4;
+#pragma unroll
+  for (int i = 0; i < Tile::kRowTiles; ++i) {
+#pragma unroll
+    for (int j = 0; j < Tile::kColumnTiles; ++j) {
+#pragma unroll
+      for (int s = 0; s < 4; ++s) {
+        own[(j * 8 + s % 2) * Tile::kPitch + i * 16 + s / 2 * 8] = sum[i][j][s];
+      }
+    }
+  }
+  __syncthreads();
+  finish_gathered<T, Tile>(args, sums, static_cast<int64_t>(blockIdx.x) * Tile::kRows, 0, batch);
+#else
+  __trap();
+#endif
+}
+
+}  // namespace sparse_autotune

@@ -1,0 +1,217 @@
+// Products with 65 to 128 columns on Hopper, blocks of 16 and 32, of a column-major B: linear
+// layers.
+//
+// A tile of such a B, as wide as a block, lies in lines of 32 or 64 bytes. Those of 64 are copied
+// as they are. Of those of 32 the number would be what bounds the kernel, so a first kernel writes
+// B anew, in the order in which fragments need it: a tile is one piece of memory then. Meanwhile
+// the second one's thread blocks look up their rows and fetch A. See device/small_n_rings.cuh.
+// Requires: fp16 or bf16; blocks of 16x16 or 32x32; values and B aligned to 16 bytes. Any C.
+// Wins: rows of similar length. Bound by the way from L2 into a multiprocessor; with few blocks by
+// the latencies of a row's place, its columns and their tiles.
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+#include <cuda_runtime.h>
+
+#include <algorithm>
+#include <string>
+
+#include "kernels/cuda/device/small_n_rings.cuh"
+#include "kernels/cuda/kernel_code.h"
+#include "kernels/cuda/tensor_map.h"
+#include "variant.h"
+
+namespace sparse_autotune {
+namespace {
+
+constexpr int kArrangeThreads = 256;
+
+struct ArrangeArguments {
+  const void* b;
+  uint4* arranged;
+  int64_t b_column, b_batch, arranged_batch;  // elements; the last in units of 16 bytes
+  int n, octets, pairs;                       // octets: of k
+};
+
+// Writes the copy of B that small_n_rings.cuh describes, with zeros behind the last column. A
+// thread has eight k of columns g and 8 + g of a pair.
+__global__ void __launch_bounds__(kArrangeThreads)
+    arrange_kernel(const __grid_constant__ ArrangeArguments args) {
+  const int unit = static_cast<int>(blockIdx.x * kArrangeThreads + threadIdx.x);
+  const int octet = unit % args.octets, column_unit = unit / args.octets;
+  const int g = column_unit % 8, pair = column_unit / 8;
+  const int column = pair * kPairColumns + g;
+  asm volatile("griddepcontrol.wait;\ngriddepcontrol.launch_dependents;\n" ::: "memory");
+  if (pair >= args.pairs) return;
+  const auto* from = static_cast<const uint16_t*>(args.b) + blockIdx.y * args.b_batch +
+                     column * args.b_column + octet * 8;
+  uint4 low{}, high{};
+  if (column < args.n) low = __ldg(reinterpret_cast<const uint4*>(from));
+  if (column + 8 < args.n) high = __ldg(reinterpret_cast<const uint4*>(from + 8 * args.b_column));
+  uint4* to = args.arranged + blockIdx.y * args.arranged_batch +
+              (static_cast<int64_t>(octet / 2) * args.pairs + pair) * 32 + g * 4 + octet % 2 * 2;
+  to[0] = make_uint4(low.x, low.y, high.x, high.y);
+  to[1] = make_uint4(low.z, low.w, high.z, high.w);
+}
+
+constinit KernelCode<ArrangeArguments> arrange_code{&arrange_kernel, true};
+
+template <typename T, typename Tile>
+constinit KernelCode<RingArguments> code{&small_n_rings_kernel<T, Tile>, true};
+
+// A tile as the host sees it.
+struct Shape {
+  int block, n, resident, stage_bytes, threads, shared_bytes;
+  bool arranged;
+  KernelCode<RingArguments>* codes[2];  // by DType
+};
+
+template <typename Tile>
+constexpr Shape shape_of() {
+  return {Tile::kRows,
+          Tile::kWidth,
+          Tile::kResident,
+          Tile::kStageBytes,
+          Tile::kThreads,
+          Tile::kSharedBytes,
+          Tile::kCopies == RingCopies::kArranged,
+          {&code<__half, Tile>, &code<__nv_bfloat16, Tile>}};
+}
+
+class SmallNRingsSm90 final : public Variant {
+ public:
+  SmallNRingsSm90(std::string_view name, const Shape& shape)
+      : Variant(DeviceType::kCuda, name), shape_(shape) {}
+
+  Support supports(const Problem& p, const Device& d) const override {
+    if (!is_half(p.dtype)) return Support::no("multiplies fp16 and bf16 only");
+    if (d.compute_capability != 90) return Support::no("needs compute capability 9.0");
+    if (p.transpose) return Support::no("does not multiply by A^T");
+    if (p.block_m != shape_.block || p.block_k != shape_.block) {
+      const std::string side = std::to_string(shape_.block);
+      return Support::no("needs blocks of " + side + "x" + side + ", got " +
+                         std::to_string(p.block_m) + "x" + std::to_string(p.block_k));
+    }
+    if (p.n > shape_.n || 2 * p.n <= shape_.n) {
+      return Support::no("is for " + std::to_string(shape_.n / 2 + 1) + " to " +
+                         std::to_string(shape_.n) + " columns, got " + std::to_string(p.n));
+    }
+    if (p.b_layout != Layout::kColMajor) return Support::no("needs column-major B");
+    if (p.nnzb == 0) return Support::no("there is no stored block");
+    if (std::min(p.values_alignment, p.b_alignment) < 16) {
+      return Support::no(
+          "needs addresses, leading dimensions and batch strides of values and B that are "
+          "multiples of 16 bytes, one is a multiple of " +
+          std::to_string(std::min(p.values_alignment, p.b_alignment)));
+    }
+    if (std::max({p.nnzb, p.m, p.k * shape_.n}) > INT32_MAX || p.batch > kMaxGrid) {
+      return Support::no("a size is beyond a grid's coordinates or 2^31");
+    }
+    if (p.b_batch_stride * size_of(p.dtype) >= kStrideLimit ||
+        p.ldb * size_of(p.dtype) >= kStrideLimit) {
+      return Support::no("a stride is beyond TMA's 40 bits");
+    }
+    const Support runs = arrange_code.runs_on(d, 0);
+    return runs ? code_of(p).runs_on(d, shape_.shared_bytes) : runs;
+  }
+
+  double estimate_us(const Problem& p, const Device& d) const override {
+    // Fitted to times on an H200: setting up and the first latencies, a megabyte of B to arrange;
+    // blocks and their tiles from L2, bytes a nanosecond, to one multiprocessor of all and alone;
+    // thread blocks that follow one that is done.
+    const double megabytes = 1e-6 * static_cast<double>(workspace_bytes(p, d));
+    const double start_us = shape_.arranged ? 3.4 + megabytes : 3.3;
+    const double together = shape_.arranged ? 104 : 56;
+    constexpr double kAlone = 85, kFollowUs = 2.6;
+    const double rows = static_cast<double>(std::max<int64_t>(block_rows(p), 1));
+    const double each = rows * static_cast<double>(p.batch) / std::max(d.multiprocessors, 1);
+    const double row_bytes = static_cast<double>(p.nnzb) * shape_.stage_bytes / rows;
+    const double longest_us =
+        static_cast<double>(p.longest_row) * shape_.stage_bytes / (kAlone * 1e3);
+    const double even_us = std::max(each, 1.0) * row_bytes / (together * 1e3) +
+                           (std::max(each / shape_.resident, 1.0) - 1) * kFollowUs;
+    const double memory = compulsory_bytes(p) - static_cast<double>(d.l2_bytes);
+    return start_us + std::max({even_us, longest_us, memory / (d.memory_gbps * 850)});
+  }
+
+  int64_t workspace_bytes(const Problem& p, const Device&) const override {
+    return shape_.arranged ? arranged_bytes(p) * p.batch : 0;
+  }
+
+  Status launch(const Problem& p, const Launch& l) const override {
+    const bool c_rows = p.c_layout == Layout::kRowMajor;
+    RingArguments a{};
+    a.b_batched = p.b_batch_stride != 0;
+    const Status status = shape_.arranged ? arrange(p, l) : map_lines(p, l, &a);
+    if (!status) return status;
+    a.arranged = l.workspace;
+    a.crow_indices = l.crow_indices;
+    a.col_indices = l.col_indices;
+    a.values = l.values;
+    a.bias = l.bias;
+    a.c = l.c;
+    a.c_row = c_rows ? p.ldc : 1;
+    a.c_column = c_rows ? 1 : p.ldc;
+    a.c_batch = p.c_batch_stride;
+    a.arranged_batch = arranged_bytes(p);
+    a.n = static_cast<int>(p.n);
+    a.activation = p.activation;
+    a.wide_indices = p.index_type == IndexType::kInt64;
+    a.stores_quads = !c_rows && p.c_alignment >= 8;
+    const dim3 grid(static_cast<unsigned>(block_rows(p)), static_cast<unsigned>(p.batch));
+    return code_of(p).launch(a, grid, shape_.threads, shape_.shared_bytes, l.stream, name());
+  }
+
+ private:
+  static constexpr int64_t kMaxGrid = 65535, kStrideLimit = int64_t{1} << 40;
+
+  KernelCode<RingArguments>& code_of(const Problem& p) const {
+    return *shape_.codes[p.dtype == DType::kFloat16 ? 0 : 1];
+  }
+  // Of one matrix of the batch.
+  int64_t arranged_bytes(const Problem& p) const { return p.k * shape_.n * size_of(p.dtype); }
+
+  Status arrange(const Problem& p, const Launch& l) const {
+    ArrangeArguments a{};
+    a.b = l.b;
+    a.arranged = static_cast<uint4*>(l.workspace);
+    a.b_column = p.ldb;
+    a.b_batch = p.b_batch_stride;
+    a.arranged_batch = arranged_bytes(p) / 16;
+    a.n = static_cast<int>(p.n);
+    a.octets = static_cast<int>(p.k / 8);
+    a.pairs = shape_.n / kPairColumns;
+    const int64_t units = int64_t{a.octets} * a.pairs * 8;
+    const dim3 grid(static_cast<unsigned>(ceil_div(units, kArrangeThreads)),
+                    static_cast<unsigned>(p.batch));
+    return arrange_code.launch(a, grid, kArrangeThreads, 0, l.stream, name());
+  }
+
+  Status map_lines(const Problem& p, const Launch& l, RingArguments* a) const {
+    // The stride of a dimension of one element is never used, but must be one that TMA takes.
+    const BoxedTensor b = {
+        l.b,
+        p.dtype,
+        3,
+        {p.k, p.n, a->b_batched ? p.batch : 1},
+        {p.ldb, a->b_batched ? p.b_batch_stride : p.ldb},
+        {static_cast<uint32_t>(shape_.block), static_cast<uint32_t>(shape_.n), 1},
+        true};
+    return make_tensor_map(b, &a->b);
+  }
+
+  Shape shape_;
+  Registration registration_{*this};
+};
+
+constexpr RingCopies kLines = RingCopies::kLines, kArranged = RingCopies::kArranged;
+const SmallNRingsSm90 kB16D5{"small_n_rings_sm90/b16_d5",
+                             shape_of<RingTile<16, 128, 4, 1, 5, 2, kArranged>>()};
+const SmallNRingsSm90 kB16X2D4{"small_n_rings_sm90/b16_x2_d4",
+                               shape_of<RingTile<16, 128, 4, 2, 4, 2, kArranged>>()};
+const SmallNRingsSm90 kB32D2{"small_n_rings_sm90/b32_d2",
+                             shape_of<RingTile<32, 128, 4, 2, 2, 2, kLines>>()};
+const SmallNRingsSm90 kB32D5{"small_n_rings_sm90/b32_d5",
+                             shape_of<RingTile<32, 128, 4, 2, 5, 1, kLines>>()};
+
+}  // namespace
+}  // namespace sparse_autotune
