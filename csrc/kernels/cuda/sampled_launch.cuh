@@ -5,7 +5,9 @@
 #include <cuda_fp16.h>
 #include <cuda_runtime.h>
 
+#include "kernels/cuda/device/cluster.cuh"
 #include "kernels/cuda/device/sampled_consumer.cuh"
+#include "kernels/cuda/device/sampled_schedule.cuh"
 #include "kernels/cuda/kernel_code.h"
 #include "variant.h"
 
@@ -26,14 +28,15 @@ __global__ void __launch_bounds__(kThreads, 1)
   // The launch before this one may not be over yet, and the next one may get ready from here on.
   asm volatile("griddepcontrol.wait;\ngriddepcontrol.launch_dependents;\n" ::: "memory");
   __syncthreads();
-  // 56 + 2 * 224 registers for a thread of each warpgroup: the 3 * 168 that were launched.
+  if (args.clustered) cluster_arrive();
+  // 72 + 2 * 216 registers for a thread of each warpgroup: the 3 * 168 that were launched.
   if (warp < 4) {
-    asm volatile("setmaxnreg.dec.sync.aligned.u32 56;\n");
+    asm volatile("setmaxnreg.dec.sync.aligned.u32 72;\n");
     if (warp == 0 && elect_one()) produce_c<Tile, kTermsC>(args, shared);
     if (warp == 2 && elect_one()) produce_b<Tile, kTermsB>(args, shared);
     if (warp == 1) schedule<Tile>(args, shared.task_queue());
   } else {
-    asm volatile("setmaxnreg.inc.sync.aligned.u32 224;\n");
+    asm volatile("setmaxnreg.inc.sync.aligned.u32 216;\n");
     consume<T, Tile, kTermsC, kTermsB>(args, shared, warp / 4 - 1);
   }
 #else
