@@ -125,8 +125,8 @@ class SampledSm90 final : public Variant {
     a.block_k = static_cast<int>(p.block_k);
     a.strips = static_cast<int>(p.block_m / shape_.rows);
     a.wide_indices = p.index_type == IndexType::kInt64;
-    // Clusters of two, which may have one thread block too many.
-    const int64_t units = found.whole + found.rest * found.parts;
+    // Clusters of two, which may have one thread block too many; some pairs are taken apart.
+    const int64_t units = (found.whole + found.rest * found.parts) * (found.panels > 0 ? 2 : 1);
     const auto blocks = static_cast<unsigned>(std::min(ceil_div(units, 2) * 2, places(d)));
     return code_of(p)->launch(a, blocks, kThreads, shape_.shared_bytes, l.stream, name(), 2);
   }
@@ -135,7 +135,7 @@ class SampledSm90 final : public Variant {
   static constexpr int64_t kMaxWorkspace = int64_t{64} << 20;
   static constexpr int64_t kFewestSteps = 4;  // of a part
   // Fitted: a launch; adding parts up, and for each byte of theirs; a cluster's exchange.
-  static constexpr double kStartUs = 2.5, kAddUs = 10, kAddGbps = 3500, kExchangeUs = 7;
+  static constexpr double kStartUs = 2.5, kAddUs = 10, kAddGbps = 3500, kExchangeUs = 12;
 
   int64_t pieces(const Problem& p) const {
     return p.nnzb * (p.block_m / shape_.rows) * (p.block_k / 64);
@@ -145,8 +145,8 @@ class SampledSm90 final : public Variant {
   static int64_t steps(const Problem& p) { return ceil_div(p.n, kStepK) * p.batch; }
 
   KernelCode<SampledArguments>* code_of(const Problem& p) const {
-    return shape_.codes[static_cast<int>(p.dtype)][static_cast<int>(p.c_layout)]
-                       [static_cast<int>(p.b_layout)];
+    return shape_.kernels[static_cast<int>(p.dtype)]
+        .codes[static_cast<int>(p.c_layout)][static_cast<int>(p.b_layout)];
   }
 
   int64_t parts_bytes(const Share& share) const {
@@ -223,11 +223,29 @@ class SampledSm90 final : public Variant {
     return best;
   }
 
-  // So many that a round reads about as many rows of C as columns of B.
+  // So many that the first rounds together read the fewest rows of C and columns of B, if all rows
+  // are alike; but rows have two pairs in each.
   static int64_t panels(const Problem& p, int64_t pairs, const Device& d) {
-    const double rounds = static_cast<double>(pairs) / static_cast<double>(places(d));
-    const double even = std::sqrt(rounds * static_cast<double>(p.k) / static_cast<double>(p.m));
-    return std::clamp<int64_t>(std::llround(even), 1, std::max<int64_t>(std::llround(rounds), 1));
+    constexpr int kRounds = 8;
+    const double each = static_cast<double>(places(d)) / static_cast<double>(pairs);
+    const int64_t most = std::min<int64_t>(pairs / (2 * block_rows(p)), kRounds);
+    int64_t best = 1;
+    double least = HUGE_VAL;
+    for (int64_t count = 1; count <= most; ++count) {
+      double lines = 0;
+      for (int round = 0; round < kRounds && round * each < 1; ++round) {
+        const double begin = round * each * static_cast<double>(count);
+        const double end = std::min((round + 1) * each, 1.0) * static_cast<double>(count);
+        const double columns = (std::ceil(end) - std::floor(begin)) / static_cast<double>(count);
+        lines += std::min(end - begin, 1.0) * static_cast<double>(p.m) +
+                 columns * static_cast<double>(p.k);
+      }
+      if (lines < least) {
+        best = count;
+        least = lines;
+      }
+    }
+    return best;
   }
 
   SampledShape shape_;

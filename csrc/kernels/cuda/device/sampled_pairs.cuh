@@ -24,9 +24,10 @@ class PairFinder {
  public:
   __device__ __forceinline__ explicit PairFinder(const SampledArguments& args) : args_(args) {}
 
-  // Fills in which rows, columns and values task `number` is about.
+  // Fills in which rows, columns and values task `number` is about. Where its blocks share nothing
+  // and `half` is 0 or 1, only the first or the second; false if there is no such half.
   template <typename Tile>
-  __device__ __forceinline__ void find(unsigned number, SampledTask& task) {
+  __device__ __forceinline__ bool find(unsigned number, int half, SampledTask& task) {
     const auto strips = static_cast<unsigned>(args_.strips);
     for (; panel_ < args_.panels; next_rows()) {
       const Found found = seek(first_, number - before_, [&](int blocks) {
@@ -47,7 +48,7 @@ class PairFinder {
         const int a = 2 * pair, b = 2 * pair + 1;
         fill_pair<Tile>(found.row, strip, found.row.begin + a + (a >= left),
                         found.row.begin + b + (b >= left), task);
-        return;
+        return half != 1;
       }
       before_ += found.counted;
       odd_before_ += found.odd_before;
@@ -57,9 +58,8 @@ class PairFinder {
       const Found found = seek(matched_first_, matched / strips * 2 - matched_before_,
                                [](int blocks) { return static_cast<unsigned>(blocks % 2); });
       if (found.is_here) {
-        fill_matched<Tile>(found.row, odd_row_after(found.row.row),
-                           static_cast<int>(matched % strips), task);
-        return;
+        return fill_matched<Tile>(found.row, odd_row_after(found.row.row),
+                                  static_cast<int>(matched % strips), half, task);
       }
       matched_before_ += found.counted;
     }
@@ -214,31 +214,32 @@ class PairFinder {
 
   // Of two rows; the second has no blocks if the first is the last odd one.
   template <typename Tile>
-  __device__ __forceinline__ void fill_matched(const Row& a, const Row& b, int strip,
+  __device__ __forceinline__ bool fill_matched(const Row& a, const Row& b, int strip, int half,
                                                SampledTask& task) const {
     const int line = strip * Tile::kRows, piece = lane() % 2 * 64;
-    const bool single = b.blocks() == 0;
-    const int3 left = single ? make_int3(a.blocks() - 1, 0, 0) : match(a, b);
-    const bool bent = left.z != 0;
-    const int mine = bent ? lane() / 4 : lane() / 2;  // which of the blocks
+    const bool alone = b.blocks() == 0;
+    const int3 left = alone ? make_int3(a.blocks() - 1, 0, 0) : match(a, b);
+    const bool bent = left.z != 0, single = alone || (half >= 0 && !bent);
+    if (half == 1 && (alone || bent)) return false;
+    // Which of the blocks; of bent ones each consumer has one, in quarters.
+    const int mine = single ? max(half, 0) : bent ? lane() / 4 : lane() / 2 % 2;
     const int block = mine == 0 ? a.begin + left.x : b.begin + left.y;
-    if (lane() < (bent ? 8 : single ? 2 : 4)) {
+    if (lane() < (bent ? 8 : 4)) {
       task.place[lane()] = place_of(block, line + (bent ? lane() / 2 % 2 * 64 : 0), piece);
     }
     if (lane() < 4) {
-      if (mine == 0 || !(bent || single)) {
-        task.column[lane()] = column(block) * args_.block_k + piece;
-      }
+      task.column[lane()] = column(block) * args_.block_k + piece;
       task.strip[lane()] = single ? 0 : lane() / 2;
     }
     if (lane() == 0) {
-      task.row[0] = a.row * args_.block_m + line;
+      task.row[0] = (single && mine == 1 ? b.row : a.row) * args_.block_m + line;
       task.row[1] = b.row * args_.block_m + line;
       task.strips = single ? 1 : 2;
-      task.pieces = bent || single ? 2 : 4;
+      task.pieces = single || bent ? 2 : 4;
       task.each = single ? 2 : 4;
       task.bent = bent;
     }
+    return true;
   }
 
   const SampledArguments& args_;
