@@ -10,6 +10,8 @@
 
 namespace sparse_autotune::cpu_tiled {
 
+inline constexpr int64_t kLineBytes = 64;
+
 // Where multiply() writes: to scratch that is in L1, or to rows of C, which it fetches while it
 // multiplies, or writes past the caches (they are then aligned to a vector).
 enum class Output : uint8_t { kScratch, kResult, kStreamed };
@@ -42,6 +44,27 @@ struct MultiplyTask {
   int part, parts;
 };
 inline constexpr int64_t kStateBytes = 64;
+
+// The task of cpu_turned: out (rows x vectors of a block row's own rows) = bias + sum over blocks
+// of B^T * A^T. Strides are in elements.
+struct TurnedTask {
+  const void* values;       // the tile's strip of A^T's blocks: depth x vectors
+  const void* positions;    // where the row's blocks lie; null: in order, from `values` on
+  const void* columns;      // block column of each block
+  bool wide_indices;        // both are int64
+  int64_t count;            // blocks
+  int64_t block_stride;     // from one position to the next
+  int64_t depth;            // along k of each block
+  const void* b;            // packed rows of B, turned_width() wide
+  const void* bias;         // a value each of the block row's own rows, or null
+  const void* next_values;  // the next task's first block, fetched meanwhile
+  void* out;
+  int64_t out_stride;
+  int rows;     // 1 ... Microkernels::turned_rows
+  int vectors;  // 1 ... kTurnedVectors
+};
+inline constexpr int kTurnedVectors = 2;
+constexpr int turned_width(int rows, int lanes) { return (rows + lanes - 1) / lanes * lanes; }
 
 // Copies rows of B into a strip (depth x width), widened or paired as the level wants it, with
 // zeros in the columns from `columns` to `width`.
@@ -79,6 +102,9 @@ struct Microkernels {
   void (*store)(const StoreTask&);
   void (*release)();  // after a thread's last task, or null
   bool streams;       // multiply() knows Output::kStreamed
+  // Where values are stored as they are accumulated, else null.
+  void (*turned)(const TurnedTask&);
+  int64_t turned_rows;  // of its largest tile
 };
 
 // Null when the level has no code for that type, or the processor is not an x86-64.

@@ -117,7 +117,7 @@ struct Float8Lanes {
   using Vec = __m256;
   using Operand = __m256;
   using Same = StoredFloat;
-  static constexpr int kLanes = 8, kRows = 6, kVectors = 2;
+  static constexpr int kLanes = 8, kRows = 6, kVectors = 2, kTurnedRows = 6;
   static SPARSE_AUTOTUNE_INLINE Vec zero() { return _mm256_setzero_ps(); }
   static SPARSE_AUTOTUNE_INLINE Vec splat(float x) { return _mm256_set1_ps(x); }
   static SPARSE_AUTOTUNE_INLINE Vec load(const float* p) { return _mm256_loadu_ps(p); }
@@ -160,7 +160,7 @@ struct Double4Lanes {
   using Vec = __m256d;
   using Operand = __m256d;
   using Same = StoredDouble;
-  static constexpr int kLanes = 4, kRows = 6, kVectors = 2;
+  static constexpr int kLanes = 4, kRows = 6, kVectors = 2, kTurnedRows = 6;
   static SPARSE_AUTOTUNE_INLINE Vec zero() { return _mm256_setzero_pd(); }
   static SPARSE_AUTOTUNE_INLINE Vec splat(double x) { return _mm256_set1_pd(x); }
   static SPARSE_AUTOTUNE_INLINE Vec load(const double* p) { return _mm256_loadu_pd(p); }

@@ -97,7 +97,7 @@ struct Float16Lanes {
   using Vec = __m512;
   using Operand = __m512;
   using Same = StoredFloat;
-  static constexpr int kLanes = 16, kRows = 8, kVectors = 3;
+  static constexpr int kLanes = 16, kRows = 8, kVectors = 3, kTurnedRows = 14;
   static SPARSE_AUTOTUNE_INLINE Vec zero() { return _mm512_setzero_ps(); }
   static SPARSE_AUTOTUNE_INLINE Vec splat(float x) { return _mm512_set1_ps(x); }
   static SPARSE_AUTOTUNE_INLINE Vec load(const float* p) { return _mm512_loadu_ps(p); }
@@ -147,7 +147,7 @@ struct Double8Lanes {
   using Vec = __m512d;
   using Operand = __m512d;
   using Same = StoredDouble;
-  static constexpr int kLanes = 8, kRows = 8, kVectors = 3;
+  static constexpr int kLanes = 8, kRows = 8, kVectors = 3, kTurnedRows = 14;
   static SPARSE_AUTOTUNE_INLINE Vec zero() { return _mm512_setzero_pd(); }
   static SPARSE_AUTOTUNE_INLINE Vec splat(double x) { return _mm512_set1_pd(x); }
   static SPARSE_AUTOTUNE_INLINE Vec load(const double* p) { return _mm512_loadu_pd(p); }

@@ -15,7 +15,6 @@ inline constexpr int64_t kOwnPanelBytes = 1 << 20;  // of an L2
 inline constexpr int64_t kWholeRow = int64_t{1} << 40;
 inline constexpr int64_t kWidenedBytes = 16 << 10;  // a chunk of B whose values are widened first
 inline constexpr int64_t kUnitsPerSlot = 4;  // at least, of block rows (or spans) times panels
-inline constexpr int64_t kLineBytes = 64;
 
 enum class Source : uint8_t { kInPlace, kBlock, kPanel, kOwnPanel };
 

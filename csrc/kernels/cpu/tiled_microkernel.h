@@ -4,9 +4,10 @@
 // below is therefore private to the including file. No std template is used inside.
 //
 // A vector type V gives: Acc (accumulator), Vec (kLanes of them), Element and Operand (what is
-// multiplied: Acc and Vec, or pairs of bf16), kLanes, kRows x kVectors (largest tile), zero,
-// splat, load, store, stream, load_operand, broadcast, multiply_add, transpose. A stored type S
-// gives: Type, load, load_part, store, store_part.
+// multiplied: Acc and Vec, or pairs of bf16), kLanes, kRows x kVectors (largest tile), kTurnedRows
+// (largest turned tile, of kTurnedVectors), zero, splat, load, store, stream, load_operand,
+// broadcast, multiply_add, transpose. A stored type S gives: Type, load, load_part, store,
+// store_part.
 #pragma once
 
 #include <utility>
@@ -16,6 +17,7 @@
 #ifndef SPARSE_AUTOTUNE_TARGET
 #error "define SPARSE_AUTOTUNE_TARGET before including this file"
 #endif
+#include "kernels/cpu/turned_microkernel.h"
 
 namespace sparse_autotune::cpu_tiled {
 namespace {
@@ -254,6 +256,10 @@ constexpr Microkernels kernels_for() {
   k.store = store<V, S>;
   k.release = V::release;
   k.streams = true;
+  if constexpr (size_of(S::kDType) == static_cast<int64_t>(sizeof(typename V::Acc))) {
+    k.turned = multiply_turned<V>;
+    k.turned_rows = V::kTurnedRows;
+  }
   return k;
 }
 

@@ -53,25 +53,33 @@ class KernelCode {
     return status ? Support::yes() : Support::no(status.message());
   }
 
-  // On the current device. `name` is the variant's, for the error's text.
+  // On the current device. `name` is the variant's, for the error's text; `cluster`: thread blocks
+  // of each, which divides `blocks`.
   Status launch(Arguments args, dim3 blocks, int threads, int64_t shared, void* stream,
-                std::string_view name) {
+                std::string_view name, unsigned cluster = 1) {
     int ordinal = 0;
     const cudaError_t error = cudaGetDevice(&ordinal);
     if (error != cudaSuccess) return to_status(error, name);
     const Status status = ready(ordinal);
     if (!status) return status;
     void* pointers[] = {&args};
-    cudaLaunchAttribute overlap{};
-    overlap.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-    overlap.val.programmaticStreamSerializationAllowed = 1;
+    cudaLaunchAttribute attributes[2] = {};
+    unsigned count = 0;
+    if (overlaps_) {
+      attributes[count].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+      attributes[count++].val.programmaticStreamSerializationAllowed = 1;
+    }
+    if (cluster > 1) {
+      attributes[count].id = cudaLaunchAttributeClusterDimension;
+      attributes[count++].val.clusterDim = {cluster, 1, 1};
+    }
     cudaLaunchConfig_t config{};
     config.gridDim = blocks;
     config.blockDim = dim3(static_cast<unsigned>(threads));
     config.dynamicSmemBytes = static_cast<size_t>(shared);
     config.stream = static_cast<cudaStream_t>(stream);
-    config.attrs = &overlap;
-    config.numAttrs = overlaps_ ? 1 : 0;
+    config.attrs = attributes;
+    config.numAttrs = count;
     return to_status(cudaLaunchKernelExC(&config, address(), pointers), name);
   }
 

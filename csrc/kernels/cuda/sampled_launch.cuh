@@ -5,7 +5,9 @@
 #include <cuda_fp16.h>
 #include <cuda_runtime.h>
 
+#include "kernels/cuda/device/cluster.cuh"
 #include "kernels/cuda/device/sampled_consumer.cuh"
+#include "kernels/cuda/device/sampled_schedule.cuh"
 #include "kernels/cuda/kernel_code.h"
 #include "variant.h"
 
@@ -26,14 +28,15 @@ __global__ void __launch_bounds__(kThreads, 1)
   // The launch before this one may not be over yet, and the next one may get ready from here on.
   asm volatile("griddepcontrol.wait;\ngriddepcontrol.launch_dependents;\n" ::: "memory");
   __syncthreads();
-  // 56 + 2 * 224 registers for a thread of each warpgroup: the 3 * 168 that were launched.
+  if (args.clustered) cluster_arrive();
+  // 72 + 2 * 216 registers for a thread of each warpgroup: the 3 * 168 that were launched.
   if (warp < 4) {
-    asm volatile("setmaxnreg.dec.sync.aligned.u32 56;\n");
+    asm volatile("setmaxnreg.dec.sync.aligned.u32 72;\n");
     if (warp == 0 && elect_one()) produce_c<Tile, kTermsC>(args, shared);
     if (warp == 2 && elect_one()) produce_b<Tile, kTermsB>(args, shared);
     if (warp == 1) schedule<Tile>(args, shared.task_queue());
   } else {
-    asm volatile("setmaxnreg.inc.sync.aligned.u32 224;\n");
+    asm volatile("setmaxnreg.inc.sync.aligned.u32 216;\n");
     consume<T, Tile, kTermsC, kTermsB>(args, shared, warp / 4 - 1);
   }
 #else
@@ -53,35 +56,44 @@ struct SampledPace {
   double busy_us[3], alone_us[3], task_us;
 };
 
-// A tile as the host sees it, with its kernels by DType and Layouts of C and B.
+// Kernels of one tile and dtype, by Layouts of C and B.
+struct SampledCodes {
+  KernelCode<SampledArguments>* codes[2][2];
+};
+
+template <typename T, typename Tile>
+constexpr SampledCodes sampled_codes() {
+  static_assert(Tile::kSharedBytes <= 227 * 1024);  // a Hopper multiprocessor's
+  return {{{&sampled_code<T, Tile, true, true>, &sampled_code<T, Tile, true, false>},
+           {&sampled_code<T, Tile, false, true>, &sampled_code<T, Tile, false, false>}}};
+}
+
+// A tile as the host sees it, with its kernels by DType.
 struct SampledShape {
   int rows, pieces, each, shared_bytes;  // each: pieces of a consumer
   int64_t tile_bytes;                    // of its sums
   SampledPace pace;
-  KernelCode<SampledArguments>* codes[2][2][2];
+  SampledCodes kernels[2];
 };
 
 template <typename Tile>
-constexpr SampledShape sampled_shape(const SampledPace& pace) {
-  static_assert(Tile::kSharedBytes <= 227 * 1024);  // a Hopper multiprocessor's
-  using Half = __half;
-  using Brain = __nv_bfloat16;
+constexpr SampledShape sampled_shape(const SampledPace& pace, const SampledCodes& fp16,
+                                     const SampledCodes& bf16) {
   return {Tile::kRows,
           Tile::kPieces,
           Tile::kUnits,
           Tile::kSharedBytes,
           Tile::kTileFloats * static_cast<int64_t>(sizeof(float)),
           pace,
-          {{{&sampled_code<Half, Tile, true, true>, &sampled_code<Half, Tile, true, false>},
-            {&sampled_code<Half, Tile, false, true>, &sampled_code<Half, Tile, false, false>}},
-           {{&sampled_code<Brain, Tile, true, true>, &sampled_code<Brain, Tile, true, false>},
-            {&sampled_code<Brain, Tile, false, true>, &sampled_code<Brain, Tile, false, false>}}}};
+          {fp16, bf16}};
 }
 
 struct Strip128 : SampledTile<128, 4, 6, 4> {};
 struct Strip64 : SampledTile<64, 4, 8, 5> {};
 
 // In files of their own, so that none compiles for long.
+SampledCodes strip128_bf16_codes();
+SampledCodes strip64_bf16_codes();
 SampledShape strip128_shape();
 SampledShape strip64_shape();
 

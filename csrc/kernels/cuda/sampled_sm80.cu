@@ -4,221 +4,33 @@
 // blocks, which lie side by side in the tile: they share the strip of C. Steps of kStepBytes walk
 // the terms of the sums, through the batch.
 // Data path: cp.async keeps `stages` - 1 steps on their way to a ring in shared memory -> ldmatrix
-// -> mma.sync, fp32 sums in registers -> values.
+// -> mma.sync, fp32 sums in registers -> shared memory -> values. Whole steps of aligned operands
+// are copied by straight code, which the compiler spreads among the mma.
 // Which tile is whose needs no plan: row r's tiles begin at number crow[r] / blocks + r, which
 // leaves room for all of them; at most one thread block a row has nothing to do.
 // Requires: fp16, bf16, or fp32 with TF32 allowed; block sides that are multiples of 16. Any n, any
 // layout, any alignment (16 bytes is fastest).
 // Wins: where no Hopper kernel applies. Bound by L2 -> shared memory traffic,
 // kM * kN / (kM + kN) FLOP a byte.
-#include <cuda_bf16.h>
-#include <cuda_fp16.h>
-#include <cuda_runtime.h>
-
 #include <algorithm>
 #include <string>
 
-#include "kernels/cuda/device/fragments.cuh"
-#include "kernels/cuda/device/gathered_tile.cuh"
-#include "kernels/cuda/device/load_index.cuh"
-#include "kernels/cuda/device/mma_tile.cuh"
-#include "kernels/cuda/kernel_code.h"
+#include "kernels/cuda/sampled_launch_sm80.cuh"
 #include "variant.h"
 
 namespace sparse_autotune {
 namespace {
 
-struct Arguments {
-  const void* crow_indices;
-  const void* col_indices;
-  const void* c;
-  const void* b;
-  void* sampled;
-  int64_t n, batch, ldb, ldc, b_batch_stride, c_batch_stride, block_rows;
-  int block_m, block_k, blocks;  // blocks: of one tile
-  int strips_m, strips_k;        // of one block
-  int b_alignment, c_alignment, values_alignment;
-  bool wide_indices;
-};
-
-// The last row whose tiles begin at or before number `tile`.
-__device__ __forceinline__ int64_t row_of_tile(const Arguments& args, int64_t tile) {
-  int64_t low = 0, high = args.block_rows;
-  while (high - low > 1) {
-    const int64_t middle = low + (high - low) / 2;
-    const int64_t begin =
-        load_index(args.crow_indices, middle, args.wide_indices) / args.blocks + middle;
-    (begin <= tile ? low : high) = middle;
-  }
-  return low;
-}
-
-template <typename T>
-__device__ __forceinline__ void store_pair(T* to, float low, float high, bool packed) {
-  if (packed && sizeof(T) == 2) {
-    T pair[2] = {static_cast<T>(low), static_cast<T>(high)};
-    *reinterpret_cast<uint32_t*>(to) = *reinterpret_cast<const uint32_t*>(pair);
-  } else {
-    to[0] = static_cast<T>(low);
-    to[1] = static_cast<T>(high);
-  }
-}
-
-// kTermsC: C's terms are contiguous (it is row-major); kTermsB: B's are.
-template <typename T, typename Tile, bool kTermsC, bool kTermsB>
-__global__ void __launch_bounds__(Tile::kThreads, Tile::kResident)
-    sampled_sm80_kernel(const __grid_constant__ Arguments args) {
-  // The ring, which Fragments wants aligned to 256 bytes, and behind it the table of lines.
-  extern __shared__ __align__(256) char shared[];
-  int* const table = reinterpret_cast<int*>(shared + Tile::kStages * Tile::kStageBytes);
-  auto& block_row = *reinterpret_cast<int64_t*>(table + Tile::kM + Tile::kN);
-  const auto ring = static_cast<uint32_t>(__cvta_generic_to_shared(shared));
-
-  const auto strips = static_cast<unsigned>(args.strips_m * args.strips_k);
-  const int64_t tile = blockIdx.x / strips;
-  const int strip_m = static_cast<int>(blockIdx.x % strips) / args.strips_k;
-  const int strip_k = static_cast<int>(blockIdx.x % strips) % args.strips_k;
-  if (threadIdx.x == 0) block_row = row_of_tile(args, tile);
-  __syncthreads();
-  const int64_t row_begin = load_index(args.crow_indices, block_row, args.wide_indices);
-  const int64_t row_end = load_index(args.crow_indices, block_row + 1, args.wide_indices);
-  const int64_t first = row_begin + (tile - row_begin / args.blocks - block_row) * args.blocks;
-  if (first >= row_end) return;
-  const auto blocks = static_cast<int>(min(row_end - first, int64_t{args.blocks}));
-
-  const int m0 = strip_m * Tile::kM, k0 = strip_k * Tile::kN;
-  for (int i = threadIdx.x; i < Tile::kM + Tile::kN; i += Tile::kThreads) {
-    int source = -1;
-    if (i < Tile::kM) {
-      if (m0 + i < args.block_m) source = static_cast<int>(block_row * args.block_m) + m0 + i;
-    } else {
-      const int at = i - Tile::kM, block = args.strips_k > 1 ? 0 : at / args.block_k;
-      const int column = k0 + at - block * args.block_k;
-      if (block < blocks && column < args.block_k) {
-        const auto place = load_index(args.col_indices, first + block, args.wide_indices);
-        source = static_cast<int>(place) * args.block_k + column;
-      }
-    }
-    table[i] = source;
-  }
-  __syncthreads();
-
-  constexpr int kTerms = Tile::kStepBytes / sizeof(T);
-  const auto steps_each = static_cast<int>((args.n + kTerms - 1) / kTerms);
-  const int64_t steps = steps_each * args.batch;
-  Gathered<T> c{static_cast<const T*>(args.c), args.ldc, args.c_alignment};
-  Gathered<T> b{static_cast<const T*>(args.b), args.ldb, args.b_alignment};
-  int next = 0;  // step within the matrices of the batch that are copied
-  const auto load_step = [&](uint32_t stage) {
-    const int64_t from = int64_t{next} * kTerms;
-    if constexpr (kTermsC) {
-      load_lines<T, Tile, Tile::kM>(stage, c, table, from, args.n);
-    } else {
-      load_terms<T, Tile, Tile::kM>(stage, c, table, from, args.n);
-    }
-    const uint32_t to = stage + Tile::kM * Tile::kStepBytes;
-    if constexpr (kTermsB) {
-      load_lines<T, Tile, Tile::kN>(to, b, table + Tile::kM, from, args.n);
-    } else {
-      load_terms<T, Tile, Tile::kN>(to, b, table + Tile::kM, from, args.n);
-    }
-    if (++next == steps_each) {
-      next = 0;
-      c.data += args.c_batch_stride;
-      b.data += args.b_batch_stride;
-    }
-  };
-
-  // The tile's columns are those of op(A)^T: what has terms contiguous is column-major to
-  // Fragments.
-  using Registers = Fragments<T, Tile, !kTermsC, !kTermsB>;
-  const uint32_t c_offset = Registers::a_offset();
-  const uint32_t b_offset = Registers::b_offset() + Tile::kM * Tile::kStepBytes;
-  float sum[Tile::kWarpM * Tile::kWarpN / 32] = {};
-
-  // Each turn computes one step and starts the copies of the step kStages - 1 ahead; the first
-  // turns only copy. `filled` is the stage that the turn's copies go to.
-  uint32_t filled = ring;
-  for (int64_t step = 1 - Tile::kStages; step < steps; ++step) {
-    const uint32_t stage = filled + Tile::kStageBytes == ring + Tile::kStages * Tile::kStageBytes
-                               ? ring
-                               : filled + Tile::kStageBytes;
-    Registers registers[2];
-    if (step >= 0) {
-      cp_async_wait<Tile::kStages - 2>();
-      __syncthreads();
-      registers[0].load(stage + c_offset, stage + b_offset, 0);
-    }
-    if (step + Tile::kStages - 1 < steps) load_step(filled);
-    cp_async_commit();
-    filled = stage;
-    if (step < 0) continue;
-#pragma unroll
-    for (int slice = 0; slice < Tile::kSlices; ++slice) {
-      if (slice + 1 < Tile::kSlices) {
-        registers[(slice + 1) % 2].load(stage + c_offset, stage + b_offset, slice + 1);
-      }
-      registers[slice % 2].multiply(sum);
-    }
-  }
-  cp_async_wait<0>();
-
-  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-  const int row0 = warp / Tile::kWarpsN * Tile::kWarpM + lane / 4;
-  const int column0 = warp % Tile::kWarpsN * Tile::kWarpN + lane % 4 * 2;
-  const int64_t block_size = int64_t{args.block_m} * args.block_k;
-  T* values = static_cast<T*>(args.sampled) + first * block_size;
-  const bool packed = args.values_alignment >= 4;
-#pragma unroll
-  for (int j = 0; j < Tile::kWarpN / 8; ++j) {
-    const int column = column0 + 8 * j;
-    if (table[Tile::kM + column] < 0) continue;
-    const int block = args.strips_k > 1 ? 0 : column / args.block_k;
-    T* to = values + block * block_size + k0 + column - block * args.block_k;
-#pragma unroll
-    for (int i = 0; i < Tile::kWarpM / 16; ++i) {
-      const float* x = sum + (i * Tile::kWarpN / 8 + j) * 4;
-#pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        const int row = m0 + row0 + i * 16 + half * 8;
-        if (row < args.block_m) {
-          store_pair(to + int64_t{row} * args.block_k, x[2 * half], x[2 * half + 1], packed);
-        }
-      }
-    }
-  }
-}
-
-template <typename T, typename Tile, bool kTermsC, bool kTermsB>
-constinit KernelCode<Arguments> sampled_code{&sampled_sm80_kernel<T, Tile, kTermsC, kTermsB>};
-
-// By DType and the layouts of C and B; null where there is no such kernel.
-struct Codes {
-  KernelCode<Arguments>* of[3][2][2];
-};
-
-template <typename T, typename Tile>
-constexpr void add_codes(KernelCode<Arguments>* (&of)[2][2]) {
-  of[0][0] = &sampled_code<T, Tile, true, true>;
-  of[0][1] = &sampled_code<T, Tile, true, false>;
-  of[1][0] = &sampled_code<T, Tile, false, true>;
-  of[1][1] = &sampled_code<T, Tile, false, false>;
-}
-
 // A tile as the host sees it.
 struct Shape {
   int m, n, step_bytes, stages, threads, resident;
-  Codes codes;
+  SampledCodesSm80 codes;
 };
 
 template <typename Tile>
-constexpr Shape shape_of() {
-  Shape shape{Tile::kM,        Tile::kN, Tile::kStepBytes, Tile::kStages, Tile::kThreads,
-              Tile::kResident, {}};
-  add_codes<__half, Tile>(shape.codes.of[0]);
-  add_codes<__nv_bfloat16, Tile>(shape.codes.of[1]);
-  add_codes<float, Tile>(shape.codes.of[2]);
-  return shape;
+Shape shape_of(const SampledCodesSm80& codes) {
+  return {Tile::kM,        Tile::kN, Tile::kStepBytes, Tile::kStages, Tile::kThreads,
+          Tile::kResident, codes};
 }
 
 class SampledSm80 final : public Variant {
@@ -244,6 +56,9 @@ class SampledSm80 final : public Variant {
     if (std::max({p.m, p.k, p.block_m * p.block_k}) > INT32_MAX) {
       return Support::no("a block, m or k has more than 2^31 - 1 elements");
     }
+    if (sampled_length(p) > INT32_MAX) {
+      return Support::no("sums of more than 2^31 - 1 terms");
+    }
     if (thread_blocks(p) > INT32_MAX) {
       return Support::no("more than 2^31 - 1 thread blocks in a grid");
     }
@@ -263,7 +78,7 @@ class SampledSm80 final : public Variant {
     const int alignment = std::min(p.b_alignment, p.c_alignment);
     const double access = alignment >= 16 ? 1 : alignment >= 4 ? 0.4 : 0.15;
     const double tflops = peak_tflops(p, d) * (hopper ? 0.5 : 0.7) / multiprocessors;
-    const double gbps = (hopper ? 60.0 : 40.0) * access;
+    const double gbps = (hopper ? 72.0 : 40.0) * access;
     const double work_us = std::max(flops / (tflops * 1e6), bytes / (gbps * 1e3));
     constexpr double kLatencyUs = 0.7, kRampUs = 1.2;
     const double steps = terms * size / shape_.step_bytes;
@@ -274,7 +89,7 @@ class SampledSm80 final : public Variant {
   }
 
   Status launch(const Problem& p, const Launch& l) const override {
-    Arguments a{};
+    SampledArgumentsSm80 a{};
     a.crow_indices = l.crow_indices;
     a.col_indices = l.col_indices;
     a.c = l.c;
@@ -295,6 +110,8 @@ class SampledSm80 final : public Variant {
     a.b_alignment = p.b_alignment;
     a.c_alignment = p.c_alignment;
     a.values_alignment = p.values_alignment;
+    a.straight = std::min(p.b_alignment, p.c_alignment) >= kChunkBytes && p.n <= INT32_MAX &&
+                 std::max(p.ldb, p.ldc) * size_of(p.dtype) <= UINT32_MAX;
     a.wide_indices = p.index_type == IndexType::kInt64;
     return code_of(p)->launch(a, static_cast<unsigned>(thread_blocks(p)), shape_.threads,
                               shared_bytes(), l.stream, name());
@@ -313,7 +130,7 @@ class SampledSm80 final : public Variant {
     const int64_t lines = shape_.m + shape_.n, size = sizeof(int64_t);
     return lines * (shape_.stages * shape_.step_bytes + static_cast<int64_t>(sizeof(int))) + size;
   }
-  KernelCode<Arguments>* code_of(const Problem& p) const {
+  KernelCode<SampledArgumentsSm80>* code_of(const Problem& p) const {
     return shape_.codes
         .of[static_cast<int>(p.dtype)][static_cast<int>(p.c_layout)][static_cast<int>(p.b_layout)];
   }
@@ -322,12 +139,14 @@ class SampledSm80 final : public Variant {
   Registration registration_{*this};
 };
 
-// Rows, columns, bytes of a step, stages, warps along m and n, thread blocks a multiprocessor.
 const SampledSm80 kM128N128{"sampled_sm80/m128_n128",
-                            shape_of<MmaTile<128, 128, 128, 3, 2, 2, 2>>()};
-const SampledSm80 kM64N128{"sampled_sm80/m64_n128", shape_of<MmaTile<64, 128, 128, 3, 2, 2, 3>>()};
-const SampledSm80 kM32N128{"sampled_sm80/m32_n128", shape_of<MmaTile<32, 128, 128, 4, 1, 4, 3>>()};
-const SampledSm80 kM16N128{"sampled_sm80/m16_n128", shape_of<MmaTile<16, 128, 128, 4, 1, 4, 3>>()};
+                            shape_of<SampledM128N128>(make_sampled_codes_sm80<SampledM128N128>())};
+const SampledSm80 kM64N128{"sampled_sm80/m64_n128",
+                           shape_of<SampledM64N128>(make_sampled_codes_sm80<SampledM64N128>())};
+const SampledSm80 kM32N128{"sampled_sm80/m32_n128",
+                           shape_of<SampledM32N128>(sampled_codes_sm80<SampledM32N128>())};
+const SampledSm80 kM16N128{"sampled_sm80/m16_n128",
+                           shape_of<SampledM16N128>(sampled_codes_sm80<SampledM16N128>())};
 
 }  // namespace
 }  // namespace sparse_autotune

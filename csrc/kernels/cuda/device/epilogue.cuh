@@ -99,6 +99,24 @@ __device__ __forceinline__ void copy_out(T* c, int64_t ldc, const T* staged, Lin
   }
 }
 
+// Gathers a tile's rows, staged_line() apart. `sum` is laid out as Fragments::multiply leaves it.
+template <typename T, typename Tile, int kCount>
+__device__ __forceinline__ void stage_rows(const float (&sum)[kCount], T* staged) {
+  constexpr int kHalves = Tile::kWarpM / 8, kColumns = Tile::kWarpN / 8;
+  constexpr int kLine = staged_line<T>(Tile::kN);
+  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+  staged += (warp / Tile::kWarpsN * Tile::kWarpM + lane / 4) * kLine +
+            warp % Tile::kWarpsN * Tile::kWarpN + lane % 4 * 2;
+#pragma unroll
+  for (int i = 0; i < kHalves; ++i) {
+#pragma unroll
+    for (int j = 0; j < kColumns; ++j) {
+      const float* pair = sum + ((i / 2 * kColumns + j) * 2 + i % 2) * 2;
+      store_pair(staged + i * 8 * kLine + j * 8, pair[0], pair[1]);
+    }
+  }
+}
+
 // Adds bias, applies the activation and writes the tile. `sum` is laid out as Fragments::multiply
 // leaves it. All threads are done with `shared`.
 template <typename T, typename Tile, int kCount>
@@ -133,15 +151,7 @@ __device__ __forceinline__ void write_tile(float (&sum)[kCount], char* shared,
 
   T* const staged = reinterpret_cast<T*>(shared);
   if (out.row_major) {
-    constexpr int kLine = staged_line<T>(Tile::kN);
-#pragma unroll
-    for (int i = 0; i < kHalves; ++i) {
-#pragma unroll
-      for (int j = 0; j < kColumns; ++j) {
-        store_pair(staged + (first_row + i * 8) * kLine + first_column + j * 8, sum[at(i, j)],
-                   sum[at(i, j) + 1]);
-      }
-    }
+    stage_rows<T, Tile>(sum, staged);
   } else {
     constexpr int kLine = staged_line<T>(Tile::kM);
 #pragma unroll

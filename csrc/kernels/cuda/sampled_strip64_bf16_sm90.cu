@@ -1,0 +1,8 @@
+// The kernels of sampled_sm90 for strips of 64 rows and bf16.
+#include "kernels/cuda/sampled_launch.cuh"
+
+namespace sparse_autotune {
+
+SampledCodes strip64_bf16_codes() { return sampled_codes<__nv_bfloat16, Strip64>(); }
+
+}  // namespace sparse_autotune
