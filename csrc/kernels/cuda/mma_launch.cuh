@@ -350,9 +350,7 @@ MmaCodes transposed_mma_codes();
 using MmaM128N128 = MmaTile<128, 128, 128, 3, 2, 2, 2>;
 using MmaM64N256 = MmaTile<64, 256, 128, 2, 1, 4, 2>;
 using MmaM64N128 = MmaTile<64, 128, 128, 3, 2, 2, 3>;
-using MmaM64N64 = MmaTile<64, 64, 128, 3, 2, 2, 4>;
 using MmaM32N256 = MmaTile<32, 256, 128, 3, 1, 4, 2>;
 using MmaM16N128 = MmaTile<16, 128, 128, 4, 1, 4, 3>;
-using MmaM16N32 = MmaTile<16, 32, 128, 6, 1, 2, 8>;
 
 }  // namespace sparse_autotune

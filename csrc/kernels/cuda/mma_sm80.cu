@@ -183,10 +183,8 @@ class MmaSm80 final : public Variant {
 const MmaSm80 kM128N128{"mma_sm80/m128_n128_s3", shape_of<MmaM128N128>()};
 const MmaSm80 kM64N256{"mma_sm80/m64_n256_s2", shape_of<MmaM64N256>()};
 const MmaSm80 kM64N128{"mma_sm80/m64_n128_s3", shape_of<MmaM64N128>()};
-const MmaSm80 kM64N64{"mma_sm80/m64_n64_s3", shape_of<MmaM64N64>()};
 const MmaSm80 kM32N256{"mma_sm80/m32_n256_s3", shape_of<MmaM32N256>()};
 const MmaSm80 kM16N128{"mma_sm80/m16_n128_s4", shape_of<MmaM16N128>()};
-const MmaSm80 kM16N32{"mma_sm80/m16_n32_s6", shape_of<MmaM16N32>()};
 
 }  // namespace
 }  // namespace sparse_autotune

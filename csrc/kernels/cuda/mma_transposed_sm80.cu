@@ -11,9 +11,7 @@ MmaCodes transposed_mma_codes() {
 template MmaCodes transposed_mma_codes<MmaM128N128>();
 template MmaCodes transposed_mma_codes<MmaM64N256>();
 template MmaCodes transposed_mma_codes<MmaM64N128>();
-template MmaCodes transposed_mma_codes<MmaM64N64>();
 template MmaCodes transposed_mma_codes<MmaM32N256>();
 template MmaCodes transposed_mma_codes<MmaM16N128>();
-template MmaCodes transposed_mma_codes<MmaM16N32>();
 
 }  // namespace sparse_autotune
