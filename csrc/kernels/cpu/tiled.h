@@ -50,7 +50,7 @@ inline constexpr int64_t kStateBytes = 64;
 struct TurnedTask {
   const void* values;       // the tile's strip of A^T's blocks: depth x vectors
   const void* positions;    // where the row's blocks lie; null: in order, from `values` on
-  const void* columns;      // block column of each block
+  const void* columns;      // block column of each block; null: 0, 1, 2, ...
   bool wide_indices;        // both are int64
   int64_t count;            // blocks
   int64_t block_stride;     // from one position to the next

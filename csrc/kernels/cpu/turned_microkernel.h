@@ -34,7 +34,8 @@ SPARSE_AUTOTUNE_TARGET void turned_tile(const TurnedTask& t) {
     const Acc* a = next;
     next = block + 1 < t.count ? block_at(block + 1) : static_cast<const Acc*>(t.next_values);
     const Acc* fetched = next;
-    const Acc* b = static_cast<const Acc*>(t.b) + columns[block] * depth * kWidth;
+    const int64_t column = t.columns == nullptr ? block : columns[block];
+    const Acc* b = static_cast<const Acc*>(t.b) + column * depth * kWidth;
     const auto multiply_step = [&](int step) SPARSE_AUTOTUNE_TARGET __attribute__((always_inline)) {
       typename V::Operand row[kVectors];
 #pragma GCC unroll 16
