@@ -46,18 +46,19 @@ struct RoundSteps {
 template <typename Tile, bool kTermsC, bool kTermsB>
 __device__ __forceinline__ void copy_region(const SampledUnionArguments& args,
                                             const SampledUnionShared<Tile>& shared, int first_row,
-                                            const RoundSteps& steps, SampledUnionPlace& at) {
+                                            const RoundSteps& steps) {
   const int row = first_row * args.block_m;
   const int rows = min(args.group_rows, args.block_rows - first_row);
   const int left = (rows * args.block_m + kStripWidth - 1) / kStripWidth;
-  const int strips = shared.found[0];
+  const int strips = shared.found[0], boxes = left + strips, stages = ring_stages(boxes);
+  SampledUnionPlace at;
   int matrix = steps.first / args.matrix_steps;
   int term = steps.first % args.matrix_steps * kBoxTerms;
   for (int step = 0; step < steps.count; ++step) {
     mbarrier_wait(shared.empty(at.stage), at.parity ^ 1);
     const uint32_t full = shared.full(at.stage);
-    uint32_t to = shared.ring + at.stage * args.stage_boxes * kBoxBytes;
-    mbarrier_arrive_expect(full, (left + strips) * kBoxBytes);
+    uint32_t to = shared.ring + at.stage * boxes * kBoxBytes;
+    mbarrier_arrive_expect(full, boxes * kBoxBytes);
     const int of_c = args.c_batched ? matrix : 0, of_b = args.b_batched ? matrix : 0;
 #pragma unroll 4
     for (int i = 0; i < left; ++i, to += kBoxBytes) {
@@ -69,7 +70,7 @@ __device__ __forceinline__ void copy_region(const SampledUnionArguments& args,
       const int line = shared.strips[i] * kStripWidth;
       tma_load(to, args.b, full, kTermsB ? term : line, kTermsB ? line : term, of_b);
     }
-    at.advance(args.stages);
+    at.advance(stages);
     term += kBoxTerms;
     if (term >= args.matrix_steps * kBoxTerms) {
       term = 0;
@@ -88,7 +89,8 @@ __global__ void __launch_bounds__(Tile::kThreads, 1)
   if (threadIdx.x == 0) {
     tma_prefetch_map(args.c);
     tma_prefetch_map(args.b);
-    shared.init_barriers();
+    shared.init_barriers(false);
+    shared.found[4] = static_cast<int>(blockIdx.x % (gridDim.x / args.parts));
   }
   // The launch before this one may not be over yet, and the next one may get ready from here on.
   asm volatile("griddepcontrol.wait;\ngriddepcontrol.launch_dependents;\n" ::: "memory");
@@ -98,14 +100,13 @@ __global__ void __launch_bounds__(Tile::kThreads, 1)
   if (warp >= Tile::kWarps) {
     asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;\n" ::"n"(Tile::kProducerRegisters));
     if (warp > Tile::kWarps) return;
-    SampledUnionPlace at;
     for (int round = 0;; ++round) {
       Tile::sync_workers();
       const int regions = shared.found[1], wanted = first + round * args.pieces;
       if (wanted >= regions) return;
       const RoundSteps steps(args, round, part);
       if (steps.mine && shared.found[0] > 0 && elect_one()) {
-        copy_region<Tile, kTermsC, kTermsB>(args, shared, group * args.group_rows, steps, at);
+        copy_region<Tile, kTermsC, kTermsB>(args, shared, group * args.group_rows, steps);
       }
       if (wanted + args.pieces >= regions) return;
       Tile::sync_workers();
@@ -120,10 +121,11 @@ __global__ void __launch_bounds__(Tile::kThreads, 1)
       if (wanted >= region.regions) return;
       const RoundSteps steps(args, round, part);
       if (steps.mine && region.strips > 0) {
-        consumer.work(region, steps.count, steps.cut ? part : -1, tile);
+        consumer.work(region, steps.count, steps.cut ? part : -1);
       }
       if (wanted + args.pieces >= region.regions) return;
       Tile::sync_workers();  // who copies reads what the next search writes
+      if (threadIdx.x == 0) shared.init_barriers(true);
     }
   }
 #else
@@ -161,10 +163,9 @@ constexpr Shape shape_of(double unit_us) {
         {&sampled_union_code<B, Tile, false, true>, &sampled_union_code<B, Tile, false, false>}}}};
 }
 
-// How values are cut into regions: block rows of a group, regions of a group, parts of a sum;
-// stages of the ring, and boxes of a stage.
+// How values are cut into regions: block rows of a group, regions of a group, parts of a sum.
 struct Share {
-  int64_t group_rows, pieces, parts, stages, boxes;
+  int64_t group_rows, pieces, parts;
   double us;
 };
 
@@ -199,8 +200,9 @@ class SampledUnionSm90 final : public Variant {
                                                                                            << 40) {
       return Support::no("a size is beyond TMA's 32-bit coordinates or 40-bit strides");
     }
-    if (ceil_div(p.k, kStripWidth) * 16 > kRingBoxes * kBoxBytes) {
-      return Support::no("k has more strips of 64 than can be counted in shared memory");
+    if (block_cols(p) * 16 > kRingBoxes * kBoxBytes) {
+      return Support::no("more than " + std::to_string(kRingBoxes * kBoxBytes / 16) +
+                         " block columns, got " + std::to_string(block_cols(p)));
     }
     return code_of(p)->runs_on(d, shape_.shared_bytes);
   }
@@ -244,12 +246,10 @@ class SampledUnionSm90 final : public Variant {
     a.block_rows = static_cast<int>(block_rows(p));
     a.block_m = static_cast<int>(p.block_m);
     a.block_k = static_cast<int>(p.block_k);
-    a.strips = static_cast<int>(ceil_div(p.k, kStripWidth));
+    a.columns = static_cast<int>(block_cols(p));
     a.group_rows = static_cast<int>(found.group_rows);
     a.pieces = static_cast<int>(found.pieces);
     a.parts = static_cast<int>(found.parts);
-    a.stages = static_cast<int>(found.stages);
-    a.stage_boxes = static_cast<int>(found.boxes);
     a.steps = static_cast<int>(steps(p));
     a.matrix_steps = static_cast<int>(ceil_div(p.n, kBoxTerms));
     a.wide_indices = p.index_type == IndexType::kInt64;
@@ -260,11 +260,11 @@ class SampledUnionSm90 final : public Variant {
  private:
   static constexpr int64_t kMaxWorkspace = int64_t{64} << 20;
   static constexpr int64_t kFewestSteps = 8;  // of a part
-  // Strips that a region may have beyond the average.
+  // Strips that a region may well have beyond the average.
   static constexpr int64_t kSlack = 2;
   // Fitted: a launch; finding and storing a region; adding parts up; a multiprocessor's share of
   // L2; a box on its way through shared memory.
-  static constexpr double kStartUs = 3, kRegionUs = 7, kAddUs = 6, kFetchGbps = 82, kBoxUs = 0.018;
+  static constexpr double kStartUs = 3, kRegionUs = 7, kAddUs = 6, kFetchGbps = 75, kBoxUs = 0.018;
 
   static int64_t steps(const Problem& p) { return ceil_div(p.n, kBoxTerms) * p.batch; }
   static int64_t tiles(const Problem& p, const Share& s) {
@@ -284,11 +284,12 @@ class SampledUnionSm90 final : public Variant {
     Share best{};
     best.us = INFINITY;
     for (int64_t high : {128, 256, 320, 384, 512}) {
-      const int64_t rows = std::min(high / p.block_m, block_rows(p));
+      const int64_t groups = ceil_div(block_rows(p), high / p.block_m);
+      const int64_t rows = ceil_div(block_rows(p), groups);
       // All blocks of a strip must fit.
       if (rows * (p.block_m / shape_.unit_m) * (kStripWidth / shape_.unit_k) > shape_.units) break;
       consider(p, d, rows, &best);
-      if (rows == block_rows(p)) break;
+      if (groups == 1) break;
     }
     return best;
   }
@@ -298,40 +299,48 @@ class SampledUnionSm90 final : public Variant {
   void consider(const Problem& p, const Device& d, int64_t rows, Share* best) const {
     const int64_t groups = ceil_div(block_rows(p), rows), strips = ceil_div(p.k, kStripWidth);
     const int64_t left = ceil_div(rows * p.block_m, kStripWidth);
-    const double units = static_cast<double>(p.nnzb) / static_cast<double>(groups) *
-                         static_cast<double>(p.block_m / shape_.unit_m) *
-                         static_cast<double>(p.block_k / shape_.unit_k);
-    // Groups are not alike, and strips are not cut.
-    const double most = units + 2.5 * std::sqrt(units), strip = most / static_cast<double>(strips);
-    const double room = std::max(static_cast<double>(shape_.units) - 1.25 * strip, 1.0);
-    const int64_t fewest =
-        std::max({int64_t{1}, static_cast<int64_t>(std::ceil(most / room)),
-                  ceil_div(strips, std::max<int64_t>(kRingBoxes / 2 - left - kSlack, 1))});
+    const double density =
+        static_cast<double>(p.nnzb) / static_cast<double>(block_rows(p) * block_cols(p));
+    const double blocks = density * static_cast<double>(rows * block_cols(p));  // of a group
+    const int64_t units_each = p.block_m / shape_.unit_m * (p.block_k / shape_.unit_k);
+    // Of blocks anywhere: how many strips have one; and how many more some groups have.
+    const double used =
+        static_cast<double>(strips) * (1 - std::exp(-blocks / static_cast<double>(strips)));
+    const auto at_most = [](double mean, double of) {
+      return mean + 2.5 * std::sqrt(mean * std::max(1 - mean / of, 0.0));
+    };
+    const double most = at_most(blocks, static_cast<double>(rows * block_cols(p)));
+    const double room = static_cast<double>(shape_.units / units_each) -
+                        1.25 * most / static_cast<double>(block_cols(p));
+    const double room_strips = static_cast<double>(kRingBoxes / 2 - left - kSlack);
+    const auto fewest = static_cast<int64_t>(
+        std::ceil(std::max(most / std::max(room, 1.0), at_most(used, static_cast<double>(strips)) /
+                                                           std::max(room_strips, 1.0))));
     for (int64_t parts : {1, 2, 3, 4, 6, 8}) {
       if (parts > 1 && parts * kFewestSteps > steps(p)) break;
       const int64_t filling = d.multiprocessors / (groups * parts);
       for (int64_t pieces : {fewest, filling}) {
         if (pieces < fewest || pieces > strips) continue;
-        const int64_t boxes = left + std::min(strips, ceil_div(strips, pieces) + kSlack);
-        Share s{rows, pieces, parts, std::min<int64_t>(kRingBoxes / boxes, kMaxStages), boxes, 0};
-        if (s.stages < 2) continue;
+        const double width = used / static_cast<double>(pieces);
+        Share s{rows, pieces, parts, 0};
         if (parts > 1 && (tiles(p, s) > kPartCounters || parts_bytes(p, s) > kMaxWorkspace)) {
           continue;
         }
-        s.us = time_us(p, d, s, most / static_cast<double>(pieces));
+        s.us =
+            time_us(p, d, s, most * static_cast<double>(units_each) / static_cast<double>(pieces),
+                    static_cast<double>(left) + width);
         if (s.us < best->us) *best = s;
       }
     }
   }
 
-  double time_us(const Problem& p, const Device& d, const Share& s, double units) const {
-    const auto blocks = static_cast<double>(tiles(p, s) * s.parts);
-    const double multiprocessors = std::max(d.multiprocessors, 1);
-    const double boxes =
-        static_cast<double>(s.group_rows * p.block_m + p.k / s.pieces) / kStripWidth;
-    const double fetch_us = boxes * kBoxBytes / (kFetchGbps * 1e3);
-    const double read_us = (units * shape_.unit_us + boxes * kBoxUs);
-    const double rounds = std::ceil(blocks / multiprocessors);
+  double time_us(const Problem& p, const Device& d, const Share& s, double units,
+                 double boxes) const {
+    const bool short_lines = p.b_layout == Layout::kRowMajor || p.c_layout == Layout::kRowMajor;
+    const double fetch_us = boxes * kBoxBytes / (kFetchGbps * 1e3) * (short_lines ? 1.15 : 1);
+    const double read_us = units * shape_.unit_us + boxes * kBoxUs;
+    const double rounds = std::ceil(static_cast<double>(tiles(p, s) * s.parts) /
+                                    static_cast<double>(std::max(d.multiprocessors, 1)));
     const double length = std::ceil(static_cast<double>(steps(p)) / static_cast<double>(s.parts));
     return kStartUs + rounds * (kRegionUs + length * std::max(fetch_us, read_us)) +
            (s.parts > 1 ? kAddUs : 0);
@@ -343,9 +352,9 @@ class SampledUnionSm90 final : public Variant {
 
 // Warps, units of a warp, a unit's sides in 16s.
 const SampledUnionSm90 kUnit16{"sampled_union_sm90/unit16",
-                               shape_of<SampledUnionTile<16, 9, 1, 1>>(0.0071)};
+                               shape_of<SampledUnionTile<16, 9, 1, 1>>(0.0066)};
 const SampledUnionSm90 kUnit32{"sampled_union_sm90/unit32",
-                               shape_of<SampledUnionTile<8, 6, 2, 2>>(0.0148)};
+                               shape_of<SampledUnionTile<8, 5, 2, 2>>(0.017)};
 
 }  // namespace
 }  // namespace sparse_autotune

@@ -48,12 +48,12 @@ class SampledUnionConsumer {
       : args_(args), shared_(shared), warp_(threadIdx.x / 32) {}
 
   // A region's units over `steps` stages. `part`: of its sums, -1: the only one.
-  __device__ __forceinline__ void work(const SampledRegion& region, int steps, int part, int tile) {
+  __device__ __forceinline__ void work(const SampledRegion& region, int steps, int part) {
     const int first = part_begin(region.units, Tile::kWarps, warp_);
     const int count = part_begin(region.units, Tile::kWarps, warp_ + 1) - first;
     float sum[Tile::kSlots][Tile::kUnitSums] = {};
-    multiply(shared_.units + first, count, region_boxes(region), steps, sum);
-    if (part >= 0 && !add_parts(count, part, tile, sum)) return;
+    multiply(shared_.units + first, count, region, steps, sum);
+    if (part >= 0 && !add_parts(count, part, sum)) return;
     // Counted anew, as there are registers for little more than the sums meanwhile.
     const SampledUnit* const units =
         shared_.units + part_begin(shared_.found[3], Tile::kWarps, warp_);
@@ -68,12 +68,9 @@ class SampledUnionConsumer {
   using Right = StripFragment<false, kTermsB>;
   static constexpr int kSlices = kBoxTerms / 16;
 
-  __device__ __forceinline__ int region_boxes(const SampledRegion& region) const {
-    return (region.rows * args_.block_m + kStripWidth - 1) / kStripWidth;
-  }
-
-  __device__ __forceinline__ void multiply(const SampledUnit* units, int count, int left_boxes,
-                                           int steps, float (&sum)[Tile::kSlots][Tile::kUnitSums]) {
+  __device__ __forceinline__ void multiply(const SampledUnit* units, int count,
+                                           const SampledRegion& region, int steps,
+                                           float (&sum)[Tile::kSlots][Tile::kUnitSums]) {
     // Offsets of both operands in 16s of bytes, and which units have another row than that before.
     uint32_t places[Tile::kSlots], fresh = 0;
     int row = -1;
@@ -83,14 +80,15 @@ class SampledUnionConsumer {
       if (i >= count) continue;
       const SampledUnit unit = units[i];
       places[i] = Left::offset(unit.row) / 16 |
-                  (Right::offset(unit.column) + left_boxes * kBoxBytes) / 16 << 16;
+                  (Right::offset(unit.column) + region.boxes * kBoxBytes) / 16 << 16;
       if (unit.row != row) fresh |= 1u << i;
       row = unit.row;
     }
-    const uint32_t stage_bytes = args_.stage_boxes * kBoxBytes;
+    const int boxes = region.boxes + region.strips, stages = ring_stages(boxes);
+    SampledUnionPlace at;
     for (int step = 0; step < steps; ++step) {
-      mbarrier_wait(shared_.full(at_.stage), at_.parity);
-      const uint32_t stage = shared_.ring + at_.stage * stage_bytes;
+      mbarrier_wait(shared_.full(at.stage), at.parity);
+      const uint32_t stage = shared_.ring + at.stage * boxes * kBoxBytes;
       uint32_t left[kSlices][Tile::kTilesM][4];
 #pragma unroll
       for (int i = 0; i < Tile::kSlots; ++i) {
@@ -120,8 +118,8 @@ class SampledUnionConsumer {
         }
       }
       __syncwarp();
-      if (threadIdx.x % 32 == 0) mbarrier_arrive(shared_.empty(at_.stage));
-      at_.advance(args_.stages);
+      if (threadIdx.x % 32 == 0) mbarrier_arrive(shared_.empty(at.stage));
+      at.advance(stages);
     }
   }
 
@@ -149,8 +147,9 @@ class SampledUnionConsumer {
 
   // Leaves a part's sums in the workspace, in fp32. The last to come adds all up in their order,
   // and is told so.
-  __device__ __forceinline__ bool add_parts(int count, int part, int tile,
+  __device__ __forceinline__ bool add_parts(int count, int part,
                                             float (&sum)[Tile::kSlots][Tile::kUnitSums]) {
+    const int tile = shared_.found[4];  // no register holds it while others are wanted
     const auto place = [&](int of) {
       return reinterpret_cast<float4*>(args_.partials +
                                        (int64_t{tile} * args_.parts + of) * Tile::kPartFloats) +
@@ -212,7 +211,6 @@ class SampledUnionConsumer {
   const SampledUnionArguments& args_;
   const SampledUnionShared<Tile>& shared_;
   const int warp_;
-  SampledUnionPlace at_;
 };
 
 }  // namespace sparse_autotune

@@ -11,68 +11,91 @@ namespace sparse_autotune {
 
 struct SampledRegion {
   int first_row, rows;  // block rows
+  int boxes;            // that hold the rows
   int strips, units;    // strips: 0 if there is no such region
   int regions;          // of the group
 };
 
-// Where strips are counted, in the ring: a number each.
-struct StripCounts {
-  int* blocks;     // in a strip
-  int* number_of;  // of a strip in its region, -1: it is of another
+// Stages of the ring, of so many boxes each.
+__device__ __forceinline__ int ring_stages(int boxes) {
+  return min(kRingBoxes / max(boxes, 1), kMaxStages);
+}
+
+// What is counted of a group meanwhile, in the ring.
+struct RegionCounts {
+  int* blocks;     // in a block column
+  int* number_of;  // of a block column's strip in the region, -1: the column is of another
   int* of_region;  // a region's strips and, behind those of all, a region's blocks
 };
 
-// By one warp: cuts the strips in which the group has blocks into args.pieces regions of about
-// equal cost: so much for a strip, which is fetched, and for a block, which is multiplied. The
-// strips of region `wanted` get their numbers in it. False: some region has more than fits.
+// What a group is cut by, and what a region has room for.
+struct RegionLimits {
+  int strips, blocks;
+};
+
+// By one warp: cuts the columns in which the group has blocks into args.pieces regions of about
+// equal cost: so much for a column, which is fetched, and for a block, which is multiplied. The
+// columns of region `wanted` get the numbers of their strips. False: a region has more than fits.
 template <typename Tile>
 __device__ __forceinline__ bool cut_evenly(const SampledUnionArguments& args,
                                            const SampledUnionShared<Tile>& shared,
-                                           const StripCounts& counts, int strip_cost,
-                                           int block_cost, int most_blocks, int most_strips,
-                                           int wanted) {
-  const int lane = threadIdx.x % 32;
+                                           const RegionCounts& counts, const RegionLimits& limits,
+                                           int column_cost, int block_cost, int wanted) {
+  const int lane = threadIdx.x % 32, of_strip = kStripWidth / args.block_k;
+  const auto cost_of = [&](int blocks) {
+    return blocks > 0 ? column_cost + block_cost * blocks : 0;
+  };
   for (int i = lane; i < 2 * args.pieces; i += 32) counts.of_region[i] = 0;
+  __syncwarp();
   int cost = 0;
-  for (int strip = lane; strip < args.strips; strip += 32) {
-    const int here = counts.blocks[strip];
-    counts.number_of[strip] = -1;
-    if (here > 0) cost += strip_cost + block_cost * here;
+  for (int column = lane; column < args.columns; column += 32) {
+    cost += cost_of(counts.blocks[column]);
   }
   cost = __reduce_add_sync(~0u, cost);
-  const float pieces_each = static_cast<float>(args.pieces) / static_cast<float>(max(cost, 1));
-  int before = 0;
-  int strips_of_wanted = 0;
-  for (int first = 0; first < args.strips; first += 32) {
-    const int strip = first + lane, here = strip < args.strips ? counts.blocks[strip] : 0;
-    const int share = here > 0 ? strip_cost + block_cost * here : 0;
-    int up_to = share;
+  const float pieces_each =
+      0.5f * static_cast<float>(args.pieces) / static_cast<float>(max(cost, 1));
+  int before = 0, strips_of_wanted = 0;
+  for (int first = 0; first < args.columns; first += 32) {
+    const int column = first + lane;
+    const int here = column < args.columns ? counts.blocks[column] : 0;
+    const int own = cost_of(here);
+    int up_to = own;
 #pragma unroll
     for (int i = 1; i < 32; i *= 2) {
-      const int below = __shfl_up_sync(~0u, up_to, i);
-      if (lane >= i) up_to += below;
+      const int other = __shfl_up_sync(~0u, up_to, i);
+      if (lane >= i) up_to += other;
     }
-    const float middle = static_cast<float>(before + up_to) - 0.5f * static_cast<float>(share);
-    const int region = min(static_cast<int>(middle * pieces_each), args.pieces - 1);
-    if (here > 0) {
-      atomicAdd(counts.of_region + region, 1);
-      atomicAdd(counts.of_region + args.pieces + region, here);
-    }
-    const bool mine = here > 0 && region == wanted;
-    const uint32_t of_wanted = __ballot_sync(~0u, mine);
-    const int number = strips_of_wanted + __popc(of_wanted & ((1u << lane) - 1));
-    if (mine && number < most_strips) {
-      counts.number_of[strip] = number;
-      shared.strips[number] = strip;
-    }
-    strips_of_wanted += __popc(of_wanted);
+    const float twice_the_middle = static_cast<float>(2 * (before + up_to) - own);
+    const int region =
+        here > 0 ? min(static_cast<int>(twice_the_middle * pieces_each), args.pieces - 1) : -1;
     before += __shfl_sync(~0u, up_to, 31);
+    // Whether the column is the region's first of its strip.
+    bool starts = here > 0;
+    for (int i = 1; i < of_strip; ++i) {
+      const int other = __shfl_up_sync(~0u, region, i);
+      if (lane % of_strip >= i && other == region) starts = false;
+    }
+    // One of each region's columns adds up for all.
+    const uint32_t all_starts = __ballot_sync(~0u, starts);
+    const uint32_t same = __match_any_sync(~0u, region);
+    const int blocks = __reduce_add_sync(same, here);
+    if (region >= 0 && lane == __ffs(static_cast<int>(same)) - 1) {
+      counts.of_region[region] += __popc(all_starts & same);
+      counts.of_region[args.pieces + region] += blocks;
+    }
+    __syncwarp();
+    const uint32_t started = __ballot_sync(~0u, starts && region == wanted);
+    const int number = strips_of_wanted + __popc(started & (~0u >> (31 - lane))) - 1;
+    const bool mine = here > 0 && region == wanted && number < limits.strips;
+    if (column < args.columns) counts.number_of[column] = mine ? number : -1;
+    if (mine && starts) shared.strips[number] = column / of_strip;
+    strips_of_wanted += __popc(started);
   }
   __syncwarp();
   bool fits = true;
   for (int i = lane; i < args.pieces; i += 32) {
-    fits = fits && counts.of_region[i] <= most_strips &&
-           counts.of_region[args.pieces + i] <= most_blocks;
+    fits = fits && counts.of_region[i] <= limits.strips &&
+           counts.of_region[args.pieces + i] <= limits.blocks;
   }
   if (lane == 0) {
     shared.found[0] = strips_of_wanted;
@@ -85,24 +108,27 @@ __device__ __forceinline__ bool cut_evenly(const SampledUnionArguments& args,
 template <typename Tile>
 __device__ __forceinline__ void cut_greedily(const SampledUnionArguments& args,
                                              const SampledUnionShared<Tile>& shared,
-                                             const StripCounts& counts, int most_blocks,
-                                             int most_strips, int wanted) {
-  int region = 0, strips = 0, blocks = 0, strips_of_wanted = 0;
-  for (int strip = 0; strip < args.strips; ++strip) {
-    const int here = counts.blocks[strip];
-    counts.number_of[strip] = -1;
+                                             const RegionCounts& counts, const RegionLimits& limits,
+                                             int wanted) {
+  const int of_strip = kStripWidth / args.block_k;
+  int region = 0, strips = 0, blocks = 0, last = -1, strips_of_wanted = 0;
+  for (int column = 0; column < args.columns; ++column) {
+    const int here = counts.blocks[column], strip = column / of_strip;
+    counts.number_of[column] = -1;
     if (here == 0) continue;
-    if (strips == most_strips || blocks + here > most_blocks) {
+    if ((strips == limits.strips && strip != last) || blocks + here > limits.blocks) {
       ++region;
       strips = blocks = 0;
+      last = -1;
     }
+    if (strip != last) ++strips;
     if (region == wanted) {
-      counts.number_of[strip] = strips;
-      shared.strips[strips] = strip;
-      strips_of_wanted = strips + 1;
+      counts.number_of[column] = strips - 1;
+      shared.strips[strips - 1] = strip;
+      strips_of_wanted = strips;
     }
-    ++strips;
     blocks += here;
+    last = strip;
   }
   shared.found[0] = strips_of_wanted;
   shared.found[1] = region + 1;
@@ -116,41 +142,40 @@ __device__ __forceinline__ SampledRegion find_region(const SampledUnionArguments
                                                      int group, int wanted) {
   constexpr int kWarps = Tile::kWarps;
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-  StripCounts counts;
+  RegionCounts counts;
   counts.blocks = reinterpret_cast<int*>(shared.ring_memory);
-  counts.number_of = counts.blocks + args.strips;
-  counts.of_region = counts.number_of + args.strips;
+  counts.number_of = counts.blocks + args.columns;
+  counts.of_region = counts.number_of + args.columns;
   SampledRegion region{};
   region.first_row = group * args.group_rows;
   region.rows = min(args.group_rows, args.block_rows - region.first_row);
+  region.boxes = (region.rows * args.block_m + kStripWidth - 1) / kStripWidth;
   const auto row_begin = [&](int row) {
     return load_narrow_index(args.crow_indices, region.first_row + row, args.wide_indices);
   };
-  const auto strip_of = [&](int block) {
-    return load_narrow_index(args.col_indices, block, args.wide_indices) * args.block_k /
-           kStripWidth;
+  const auto column_of = [&](int block) {
+    return load_narrow_index(args.col_indices, block, args.wide_indices);
   };
 
   Tile::sync_consumers();
-  for (int i = threadIdx.x; i < args.strips; i += Tile::kConsumers) counts.blocks[i] = 0;
+  for (int i = threadIdx.x; i < args.columns; i += Tile::kConsumers) counts.blocks[i] = 0;
   Tile::sync_consumers();
   for (int row = warp; row < region.rows; row += kWarps) {
     const int end = row_begin(row + 1);
-    for (int i = row_begin(row) + lane; i < end; i += 32) atomicAdd(counts.blocks + strip_of(i), 1);
+    for (int i = row_begin(row) + lane; i < end; i += 32) {
+      atomicAdd(counts.blocks + column_of(i), 1);
+    }
   }
   Tile::sync_consumers();
   const int across = args.block_k / Tile::kUnitK;
   const int units_each = args.block_m / Tile::kUnitM * across;
   if (warp == 0) {
-    const int most_blocks = Tile::kUnits / units_each;
-    const int most_strips =
-        args.stage_boxes - (args.group_rows * args.block_m + kStripWidth - 1) / kStripWidth;
-    const auto cut = [&](int strip_cost, int block_cost) {
-      return cut_evenly(args, shared, counts, strip_cost, block_cost, most_blocks, most_strips,
-                        wanted);
-    };
-    if (!cut(kStripCost, Tile::kUnitCost * units_each) && !cut(0, 1) && lane == 0) {
-      cut_greedily(args, shared, counts, most_blocks, most_strips, wanted);
+    const RegionLimits limits{kRingBoxes / 2 - region.boxes, Tile::kUnits / units_each};
+    const int block_cost = Tile::kUnitCost * units_each;
+    if (!cut_evenly(args, shared, counts, limits, kStripCost * args.block_k / kStripWidth,
+                    block_cost, wanted) &&
+        !cut_evenly(args, shared, counts, limits, 0, block_cost, wanted) && lane == 0) {
+      cut_greedily(args, shared, counts, limits, wanted);
     }
   }
   Tile::sync_consumers();
@@ -162,7 +187,7 @@ __device__ __forceinline__ SampledRegion find_region(const SampledUnionArguments
     const int end = row_begin(row + 1);
     int count = 0;
     for (int i = row_begin(row) + lane; i < end; i += 32) {
-      count += counts.number_of[strip_of(i)] >= 0 ? 1 : 0;
+      count += counts.number_of[column_of(i)] >= 0 ? 1 : 0;
     }
     count = __reduce_add_sync(~0u, count);
     if (lane == 0) shared.row_counts[row] = count;
@@ -177,8 +202,8 @@ __device__ __forceinline__ SampledRegion find_region(const SampledUnionArguments
       const int block = first + lane;
       int column = 0, strip = -1;
       if (block < end) {
-        column = load_narrow_index(args.col_indices, block, args.wide_indices) * args.block_k;
-        strip = counts.number_of[column / kStripWidth];
+        column = column_of(block);
+        strip = counts.number_of[column];
       }
       const uint32_t mine = __ballot_sync(~0u, strip >= 0);
       if (strip >= 0) {
@@ -186,7 +211,8 @@ __device__ __forceinline__ SampledRegion find_region(const SampledUnionArguments
         for (int i = 0; i < units_each; ++i) {
           const int down = i / across * Tile::kUnitM, right = i % across * Tile::kUnitK;
           to[i] = {static_cast<int16_t>((row * args.block_m + down) / 16),
-                   static_cast<int16_t>((strip * kStripWidth + column % kStripWidth + right) / 16),
+                   static_cast<int16_t>(
+                       (strip * kStripWidth + column * args.block_k % kStripWidth + right) / 16),
                    block, down * args.block_k + right, 0};
         }
       }

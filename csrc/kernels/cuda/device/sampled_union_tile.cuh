@@ -38,7 +38,7 @@ struct SampledUnionTile {
   static constexpr int kPartFloats = kConsumers * kSlots * kUnitSums;
   static constexpr int kAlignment = 1024;
   static constexpr int kSharedBytes = kAlignment + kRingBoxes * kBoxBytes + kUnits * 16 +  // units
-                                      (kMaxGroupRows + 64 + 4) * 4 +  // rows' counts, strips
+                                      (kMaxGroupRows + 64 + 8) * 4 +  // rows' counts, strips
                                       2 * kMaxStages * 8;             // barriers
   static_assert(kSharedBytes <= 227 * 1024);                          // a Hopper multiprocessor's
   static_assert(kWarps % 4 == 0);
@@ -58,11 +58,10 @@ struct SampledUnionArguments {
   const void* crow_indices;
   const void* col_indices;
   void* values;
-  float* partials;                           // see sampled_union_consumer.cuh
-  unsigned* counters;                        // of regions; 0 between launches
-  int block_rows, block_m, block_k, strips;  // strips: of all columns
+  float* partials;                            // see sampled_union_consumer.cuh
+  unsigned* counters;                         // of regions; 0 between launches
+  int block_rows, block_m, block_k, columns;  // columns: block columns
   int group_rows, pieces, parts;  // block rows of a group; regions of a group; parts of a sum
-  int stages, stage_boxes;        // of the ring, and of a stage
   int steps, matrix_steps;        // stages in a sum, and in that of one matrix of the batch
   bool wide_indices, c_batched, b_batched;
 };
@@ -81,7 +80,8 @@ struct SampledUnionShared {
   SampledUnit* units;
   int* row_counts;
   int* strips;  // of the region
-  int* found;   // the region's strips; the group's regions; a flag; the region's units
+  // The region's strips; the group's regions; a flag; the region's units; the thread block's tile.
+  int* found;
   uint32_t ring, barriers;
 
   __device__ __forceinline__ explicit SampledUnionShared(char* memory) {
@@ -93,12 +93,15 @@ struct SampledUnionShared {
     row_counts = reinterpret_cast<int*>(at + Tile::kUnits * sizeof(SampledUnit));
     strips = row_counts + kMaxGroupRows;
     found = strips + 64;
-    barriers = static_cast<uint32_t>(__cvta_generic_to_shared(found + 4));
+    barriers = static_cast<uint32_t>(__cvta_generic_to_shared(found + 8));
   }
   __device__ __forceinline__ uint32_t full(uint32_t i) const { return barriers + i * 8; }
   __device__ __forceinline__ uint32_t empty(uint32_t i) const { return full(kMaxStages + i); }
-  __device__ __forceinline__ void init_barriers() const {
+  // `again`: nobody uses them, and they may be in any phase.
+  __device__ __forceinline__ void init_barriers(bool again) const {
     for (int i = 0; i < kMaxStages; ++i) {
+      if (again) mbarrier_invalidate(full(i));
+      if (again) mbarrier_invalidate(empty(i));
       mbarrier_init(full(i), 1);
       mbarrier_init(empty(i), Tile::kWarps);
     }
