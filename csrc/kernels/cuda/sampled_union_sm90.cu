@@ -50,7 +50,7 @@ __device__ __forceinline__ void copy_region(const SampledUnionArguments& args,
   const int row = first_row * args.block_m;
   const int rows = min(args.group_rows, args.block_rows - first_row);
   const int left = (rows * args.block_m + kStripWidth - 1) / kStripWidth;
-  const int strips = shared.found[0], boxes = left + strips, stages = ring_stages(boxes);
+  const int strips = shared.notes->strips, boxes = left + strips, stages = ring_stages(boxes);
   SampledUnionPlace at;
   int matrix = steps.first / args.matrix_steps;
   int term = steps.first % args.matrix_steps * kBoxTerms;
@@ -67,7 +67,7 @@ __device__ __forceinline__ void copy_region(const SampledUnionArguments& args,
     }
 #pragma unroll 4
     for (int i = 0; i < strips; ++i, to += kBoxBytes) {
-      const int line = shared.strips[i] * kStripWidth;
+      const int line = shared.notes->strip[i] * kStripWidth;
       tma_load(to, args.b, full, kTermsB ? term : line, kTermsB ? line : term, of_b);
     }
     at.advance(stages);
@@ -90,7 +90,7 @@ __global__ void __launch_bounds__(Tile::kThreads, 1)
     tma_prefetch_map(args.c);
     tma_prefetch_map(args.b);
     shared.init_barriers(false);
-    shared.found[4] = static_cast<int>(blockIdx.x % (gridDim.x / args.parts));
+    shared.notes->tile = static_cast<int>(blockIdx.x % (gridDim.x / args.parts));
   }
   // The launch before this one may not be over yet, and the next one may get ready from here on.
   asm volatile("griddepcontrol.wait;\ngriddepcontrol.launch_dependents;\n" ::: "memory");
@@ -102,10 +102,10 @@ __global__ void __launch_bounds__(Tile::kThreads, 1)
     if (warp > Tile::kWarps) return;
     for (int round = 0;; ++round) {
       Tile::sync_workers();
-      const int regions = shared.found[1], wanted = first + round * args.pieces;
+      const int regions = shared.notes->regions, wanted = first + round * args.pieces;
       if (wanted >= regions) return;
       const RoundSteps steps(args, round, part);
-      if (steps.mine && shared.found[0] > 0 && elect_one()) {
+      if (steps.mine && shared.notes->strips > 0 && elect_one()) {
         copy_region<Tile, kTermsC, kTermsB>(args, shared, group * args.group_rows, steps);
       }
       if (wanted + args.pieces >= regions) return;
@@ -283,7 +283,7 @@ class SampledUnionSm90 final : public Variant {
   Share share(const Problem& p, const Device& d) const {
     Share best{};
     best.us = INFINITY;
-    for (int64_t high : {128, 256, 320, 384, 512}) {
+    for (int high : {128, 256, 320, 384, kMaxRows}) {
       const int64_t groups = ceil_div(block_rows(p), high / p.block_m);
       const int64_t rows = ceil_div(block_rows(p), groups);
       // All blocks of a strip must fit.
@@ -312,7 +312,7 @@ class SampledUnionSm90 final : public Variant {
     const double most = at_most(blocks, static_cast<double>(rows * block_cols(p)));
     const double room = static_cast<double>(shape_.units / units_each) -
                         1.25 * most / static_cast<double>(block_cols(p));
-    const double room_strips = static_cast<double>(kRingBoxes / 2 - left - kSlack);
+    const double room_strips = static_cast<double>(kMostBoxes - left - kSlack);
     const auto fewest = static_cast<int64_t>(
         std::ceil(std::max(most / std::max(room, 1.0), at_most(used, static_cast<double>(strips)) /
                                                            std::max(room_strips, 1.0))));

@@ -75,20 +75,13 @@ __device__ __forceinline__ bool cut_evenly(const SampledUnionArguments& args,
       const int other = __shfl_up_sync(~0u, region, i);
       if (lane % of_strip >= i && other == region) starts = false;
     }
-    // One of each region's columns adds up for all.
-    const uint32_t all_starts = __ballot_sync(~0u, starts);
-    const uint32_t same = __match_any_sync(~0u, region);
-    const int blocks = __reduce_add_sync(same, here);
-    if (region >= 0 && lane == __ffs(static_cast<int>(same)) - 1) {
-      counts.of_region[region] += __popc(all_starts & same);
-      counts.of_region[args.pieces + region] += blocks;
-    }
-    __syncwarp();
+    if (starts) atomicAdd(counts.of_region + region, 1);
+    if (here > 0) atomicAdd(counts.of_region + args.pieces + region, here);
     const uint32_t started = __ballot_sync(~0u, starts && region == wanted);
     const int number = strips_of_wanted + __popc(started & (~0u >> (31 - lane))) - 1;
     const bool mine = here > 0 && region == wanted && number < limits.strips;
     if (column < args.columns) counts.number_of[column] = mine ? number : -1;
-    if (mine && starts) shared.strips[number] = column / of_strip;
+    if (mine && starts) shared.notes->strip[number] = column / of_strip;
     strips_of_wanted += __popc(started);
   }
   __syncwarp();
@@ -98,8 +91,8 @@ __device__ __forceinline__ bool cut_evenly(const SampledUnionArguments& args,
            counts.of_region[args.pieces + i] <= limits.blocks;
   }
   if (lane == 0) {
-    shared.found[0] = strips_of_wanted;
-    shared.found[1] = cost > 0 ? args.pieces : 0;
+    shared.notes->strips = strips_of_wanted;
+    shared.notes->regions = cost > 0 ? args.pieces : 0;
   }
   return __all_sync(~0u, fits);
 }
@@ -124,14 +117,14 @@ __device__ __forceinline__ void cut_greedily(const SampledUnionArguments& args,
     if (strip != last) ++strips;
     if (region == wanted) {
       counts.number_of[column] = strips - 1;
-      shared.strips[strips - 1] = strip;
+      shared.notes->strip[strips - 1] = strip;
       strips_of_wanted = strips;
     }
     blocks += here;
     last = strip;
   }
-  shared.found[0] = strips_of_wanted;
-  shared.found[1] = region + 1;
+  shared.notes->strips = strips_of_wanted;
+  shared.notes->regions = region + 1;
 }
 
 // By the warps that multiply: region `wanted` of a group. What it found is in shared memory too,
@@ -170,7 +163,7 @@ __device__ __forceinline__ SampledRegion find_region(const SampledUnionArguments
   const int across = args.block_k / Tile::kUnitK;
   const int units_each = args.block_m / Tile::kUnitM * across;
   if (warp == 0) {
-    const RegionLimits limits{kRingBoxes / 2 - region.boxes, Tile::kUnits / units_each};
+    const RegionLimits limits{kMostBoxes - region.boxes, Tile::kUnits / units_each};
     const int block_cost = Tile::kUnitCost * units_each;
     if (!cut_evenly(args, shared, counts, limits, kStripCost * args.block_k / kStripWidth,
                     block_cost, wanted) &&
@@ -179,8 +172,8 @@ __device__ __forceinline__ SampledRegion find_region(const SampledUnionArguments
     }
   }
   Tile::sync_consumers();
-  region.strips = shared.found[0];
-  region.regions = shared.found[1];
+  region.strips = shared.notes->strips;
+  region.regions = shared.notes->regions;
 
   // Rows have their blocks in the region next to each other.
   for (int row = warp; row < region.rows; row += kWarps) {
@@ -190,13 +183,13 @@ __device__ __forceinline__ SampledRegion find_region(const SampledUnionArguments
       count += counts.number_of[column_of(i)] >= 0 ? 1 : 0;
     }
     count = __reduce_add_sync(~0u, count);
-    if (lane == 0) shared.row_counts[row] = count;
+    if (lane == 0) shared.notes->row_count[row] = count;
   }
   Tile::sync_consumers();
   for (int row = warp; row < region.rows; row += kWarps) {
     const int end = row_begin(row + 1);
     int before = 0;
-    for (int i = lane; i < row; i += 32) before += shared.row_counts[i];
+    for (int i = lane; i < row; i += 32) before += shared.notes->row_count[i];
     before = __reduce_add_sync(~0u, before);
     for (int first = row_begin(row); first < end; first += 32) {
       const int block = first + lane;
@@ -220,9 +213,9 @@ __device__ __forceinline__ SampledRegion find_region(const SampledUnionArguments
     }
   }
   int units = 0;
-  for (int i = lane; i < region.rows; i += 32) units += shared.row_counts[i];
+  for (int i = lane; i < region.rows; i += 32) units += shared.notes->row_count[i];
   region.units = __reduce_add_sync(~0u, units) * units_each;
-  if (threadIdx.x == 0) shared.found[3] = region.units;
+  if (threadIdx.x == 0) shared.notes->units = region.units;
   // The ring was written by other means than copies.
   tma_store_fence();
   return region;

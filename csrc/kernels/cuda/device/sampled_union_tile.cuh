@@ -18,7 +18,26 @@ constexpr int kBoxBytes = kStripWidth * kBoxTerms * 2;
 constexpr int kRingBoxes = 54;
 // Of a step, about, in cycles: what it takes to fetch a strip; of a unit, see below.
 constexpr int kStripCost = 64;
-constexpr int kMaxStages = 8, kMaxGroupRows = 64;
+constexpr int kMaxStages = 8, kMaxRows = 512;  // of a group
+constexpr int kMaxGroupRows = kMaxRows / 16;   // block rows
+constexpr int kMostBoxes = kRingBoxes / 2;     // in a stage, so that there are two
+
+// A unit's place: in 16s from the region's first row and from its first strip's first column; the
+// number of its block; and where in the block it lies.
+struct SampledUnit {
+  int16_t row, column;
+  int32_t block;
+  int32_t within, unused;
+};
+
+// What a thread block knows of its region, in shared memory.
+struct SampledUnionNotes {
+  int tile;           // the region's number among all, in the first round
+  int regions;        // of the group
+  int strips, units;  // of the region
+  int is_last;        // whether all other parts of its sums are there
+  int strip[kMostBoxes], row_count[kMaxGroupRows];
+};
 
 // Warps that multiply, units of a warp, and a unit's sides in 16s.
 template <int kConsumerWarps, int kSlotsEach, int kTallness, int kWidth>
@@ -37,18 +56,21 @@ struct SampledUnionTile {
   static constexpr int kUnitSums = 8 * kTilesM * kTilesK;  // of a lane
   static constexpr int kPartFloats = kConsumers * kSlots * kUnitSums;
   static constexpr int kAlignment = 1024;
-  static constexpr int kSharedBytes = kAlignment + kRingBoxes * kBoxBytes + kUnits * 16 +  // units
-                                      (kMaxGroupRows + 64 + 8) * 4 +  // rows' counts, strips
-                                      2 * kMaxStages * 8;             // barriers
-  static_assert(kSharedBytes <= 227 * 1024);                          // a Hopper multiprocessor's
+  static constexpr int kBarrierBytes = 2 * kMaxStages * 8;
+  static constexpr int kSharedBytes =
+      kAlignment + kRingBoxes * kBoxBytes + kUnits * static_cast<int>(sizeof(SampledUnit)) +
+      (static_cast<int>(sizeof(SampledUnionNotes)) + 7) / 8 * 8 + kBarrierBytes;
+  static_assert(kSharedBytes <= 227 * 1024);  // a Hopper multiprocessor's
   static_assert(kWarps % 4 == 0);
 
   // Of the warps that multiply.
   static __device__ __forceinline__ void sync_consumers() {
+    __syncwarp();  // what follows is for whole warps
     asm volatile("bar.sync 1, %0;\n" ::"n"(kConsumers) : "memory");
   }
   // Of those and the one that copies.
   static __device__ __forceinline__ void sync_workers() {
+    __syncwarp();
     asm volatile("bar.sync 2, %0;\n" ::"n"(kConsumers + 32) : "memory");
   }
 };
@@ -66,22 +88,11 @@ struct SampledUnionArguments {
   bool wide_indices, c_batched, b_batched;
 };
 
-// A unit's place: in 16s from the region's first row and from its first strip's first column; the
-// number of its block; and where in the block it lies.
-struct SampledUnit {
-  int16_t row, column;
-  int32_t block;
-  int32_t within, unused;
-};
-
 template <typename Tile>
 struct SampledUnionShared {
   char* ring_memory;
   SampledUnit* units;
-  int* row_counts;
-  int* strips;  // of the region
-  // The region's strips; the group's regions; a flag; the region's units; the thread block's tile.
-  int* found;
+  SampledUnionNotes* notes;
   uint32_t ring, barriers;
 
   __device__ __forceinline__ explicit SampledUnionShared(char* memory) {
@@ -90,10 +101,8 @@ struct SampledUnionShared {
     ring_memory = memory + (ring - begin);
     char* at = ring_memory + kRingBoxes * kBoxBytes;
     units = reinterpret_cast<SampledUnit*>(at);
-    row_counts = reinterpret_cast<int*>(at + Tile::kUnits * sizeof(SampledUnit));
-    strips = row_counts + kMaxGroupRows;
-    found = strips + 64;
-    barriers = static_cast<uint32_t>(__cvta_generic_to_shared(found + 8));
+    notes = reinterpret_cast<SampledUnionNotes*>(at + Tile::kUnits * sizeof(SampledUnit));
+    barriers = ring + Tile::kSharedBytes - Tile::kAlignment - Tile::kBarrierBytes;
   }
   __device__ __forceinline__ uint32_t full(uint32_t i) const { return barriers + i * 8; }
   __device__ __forceinline__ uint32_t empty(uint32_t i) const { return full(kMaxStages + i); }
