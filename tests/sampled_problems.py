@@ -197,6 +197,43 @@ def _large_blocks():
                              HALF, torch.int32, density=0.6, x_layout="column")  # fmt: skip
 
 
+def _small_blocks():
+    """Blocks that share rows and columns, in all layouts: few of them and many, evenly and not;
+    sums long enough to be cut into parts; sums that end within a step."""
+    shapes = ((16, 16), (32, 32), (16, 32), (32, 16), (64, 32), (16, 64))
+    patterns = ("uniform", "empty_rows", "skewed", "diagonal", "one_dense_row", "full")
+    layouts = [(x, y) for x in ("row", "column") for y in ("row", "column")]
+    for i, (block_m, block_k) in enumerate(shapes):
+        for j, (x_layout, y_layout) in enumerate(layouts):
+            aligned = (136, 8, 520, 264)[(i + j) % 4]
+            n = aligned - 3 if (x_layout, y_layout) == ("column", "row") else aligned
+            yield SampledProblem(
+                f"small_{block_m}x{block_k}-{x_layout}-{y_layout}",
+                m=block_m * (13, 24, 5)[(i + j) % 3],
+                k=block_k * (9, 14)[(i + j) % 2],
+                n=n,
+                block=(block_m, block_k),
+                dtype=(HALF, BF16)[(i + j) % 2],
+                index_dtype=(torch.int32, torch.int64)[i % 2],
+                pattern=patterns[(2 * i + j) % 6],
+                x_layout=x_layout,
+                y_layout=y_layout,
+            )
+    for block in (16, 32):
+        for x_layout, y_layout in (("row", "column"), ("expanded", "row"),
+                                   ("batch_inside", "column")):  # fmt: skip
+            yield SampledProblem(f"small_{block}-batch-{x_layout}-{y_layout}", 6 * block,
+                                 9 * block, 72, (block, block), BF16, batch=(3,),
+                                 x_layout=x_layout, y_layout=y_layout)  # fmt: skip
+        # Groups of rows that have many more blocks than others, and columns that none has.
+        yield SampledProblem(f"small_{block}-tall", 80 * block, 20 * block, 40, (block, block),
+                             HALF, torch.int32, "skewed", x_layout="column")  # fmt: skip
+        yield SampledProblem(f"small_{block}-band", 70 * block, 70 * block, 40, (block, block),
+                             BF16, torch.int32, "diagonal", x_layout="column")  # fmt: skip
+        yield SampledProblem(f"small_{block}-full", 40 * block, 12 * block, 40, (block, block),
+                             BF16, pattern="full", x_layout="column")  # fmt: skip
+
+
 def _layouts():
     layouts = ("column", "padded", "padded_column", "offset", "offset_column", "scattered")
     for layout in layouts:
@@ -259,6 +296,7 @@ SAMPLED_CASES = tuple(
         _multiples,
         _patterns,
         _large_blocks,
+        _small_blocks,
         _layouts,
         _batches,
         _native,

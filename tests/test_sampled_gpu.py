@@ -18,6 +18,7 @@ NAMES = [
     v["name"] for v in _tuner.variants() if (v["device"], v["op"]) == ("cuda", "sampled_matmul")
 ]
 VARIANTS = ("auto", *NAMES)
+DETERMINISTIC = {v["name"]: v["deterministic"] for v in _tuner.variants()}
 
 
 @pytest.fixture(autouse=True)
@@ -67,6 +68,27 @@ def test_capture_after_a_warm_call(variant):
         result.values.fill_(math.nan)
         graph.replay()
         assert_close(result.values / scale, operands)
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_the_same_bits_a_hundred_times(variant):
+    """Of sums long enough to be cut into parts, with other results in memory in between."""
+    for block, dtype in ((32, BF16), (64, BF16), (32, FP32)):
+        problem = SampledProblem("long", 512, 768, 2056, (block, block), dtype, pattern="skewed",
+                                 x_layout="column")  # fmt: skip
+        operands = make_sampled(problem, "cuda")
+        why = legality(operands.x, operands.b, pattern=operands.pattern)
+        if variant == "auto" or why[variant] is None:
+            break
+    else:
+        pytest.skip(f"{variant}: {why[variant]}")
+    if not DETERMINISTIC.get(variant, True):
+        pytest.skip(f"{variant} does not promise it")
+    first = operands.call(variant).values
+    assert_close(first, operands)
+    bits = {2: torch.int16, 4: torch.int32}[first.element_size()]
+    for _ in range(100):
+        assert torch.equal(operands.call(variant).values.view(bits), first.view(bits))
 
 
 @pytest.mark.parametrize("variant", VARIANTS)

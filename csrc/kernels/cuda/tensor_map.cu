@@ -50,11 +50,14 @@ Status make_tensor_map(const BoxedTensor& t, CUtensorMap* map) {
   }
   const auto type = t.dtype == DType::kFloat16 ? CU_TENSOR_MAP_DATA_TYPE_FLOAT16
                                                : CU_TENSOR_MAP_DATA_TYPE_BFLOAT16;
+  // Lines shorter than what is swizzled would lie apart.
+  const auto wide =
+      t.box[0] * size_of(t.dtype) == 64 ? CU_TENSOR_MAP_SWIZZLE_64B : CU_TENSOR_MAP_SWIZZLE_128B;
+  const auto swizzle = t.plain ? CU_TENSOR_MAP_SWIZZLE_NONE : wide;
   const CUresult result =
       found.encode(map, type, t.rank, const_cast<void*>(t.data), sizes, strides, box, every,
-                   CU_TENSOR_MAP_INTERLEAVE_NONE,
-                   t.plain ? CU_TENSOR_MAP_SWIZZLE_NONE : CU_TENSOR_MAP_SWIZZLE_128B,
-                   CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+                   CU_TENSOR_MAP_INTERLEAVE_NONE, swizzle, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
+                   CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
   if (result == CUDA_SUCCESS) return Status::ok();
   return Status::failed(
       StatusCode::kLaunchFailed,

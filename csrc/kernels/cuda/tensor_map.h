@@ -10,8 +10,8 @@
 namespace sparse_autotune {
 
 // A tensor of up to four dimensions, the contiguous one first, and the box that one copy moves.
-// `strides` are in elements, of all dimensions but the first. Unless `plain`, a box's lines are of
-// 128 bytes and swizzled in shared memory; elements outside the tensor are loaded as zeros.
+// `strides` are in elements, of all dimensions but the first. Unless `plain`, a box's lines, of 128
+// bytes or of 64, are swizzled in shared memory; elements outside the tensor are loaded as zeros.
 struct BoxedTensor {
   const void* data;
   DType dtype;  // a half type

@@ -14,6 +14,11 @@ __device__ __forceinline__ void mbarrier_init(uint32_t barrier, uint32_t arrival
                : "memory");
 }
 
+// Before a barrier is initialised again.
+__device__ __forceinline__ void mbarrier_invalidate(uint32_t barrier) {
+  asm volatile("mbarrier.inval.shared::cta.b64 [%0];\n" ::"r"(barrier) : "memory");
+}
+
 // After the inits, before any other thread or copy uses the barriers.
 __device__ __forceinline__ void mbarrier_init_fence() {
   asm volatile("fence.mbarrier_init.release.cluster;\n" ::: "memory");

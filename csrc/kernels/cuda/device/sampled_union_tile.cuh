@@ -1,0 +1,133 @@
+// What sampled_union_sm90's kernels work on: its arguments, its shared memory.
+//
+// A region is a group of block rows against strips of 64 of values' columns. Its stored blocks are
+// cut into units, which warps hold the sums of.
+#pragma once
+
+#include <cuda.h>
+
+#include <cstdint>
+
+#include "kernels/cuda/device/mbarrier.cuh"
+
+namespace sparse_autotune {
+
+constexpr int kStripWidth = 64;  // rows or columns of values in a box
+constexpr int kBoxTerms = 32;    // terms of the sums in a stage of the ring
+constexpr int kBoxBytes = kStripWidth * kBoxTerms * 2;
+constexpr int kRingBoxes = 54;
+// Of a step, about, in cycles: what it takes to fetch a strip; of a unit, see below.
+constexpr int kStripCost = 64;
+constexpr int kMaxStages = 8, kMaxRows = 512;  // of a group
+constexpr int kMaxGroupRows = kMaxRows / 16;   // block rows
+constexpr int kMostBoxes = kRingBoxes / 2;     // in a stage, so that there are two
+
+// A unit's place: in 16s from the region's first row and from its first strip's first column; the
+// number of its block; and where in the block it lies.
+struct SampledUnit {
+  int16_t row, column;
+  int32_t block;
+  int32_t within, unused;
+};
+
+// What a thread block knows of its region, in shared memory.
+struct SampledUnionNotes {
+  int tile;           // the region's number among all, in the first round
+  int regions;        // of the group
+  int strips, units;  // of the region
+  int is_last;        // whether all other parts of its sums are there
+  int strip[kMostBoxes], row_count[kMaxGroupRows];
+};
+
+// Warps that multiply, units of a warp, and a unit's sides in 16s.
+template <int kConsumerWarps, int kSlotsEach, int kTallness, int kWidth>
+struct SampledUnionTile {
+  static constexpr int kWarps = kConsumerWarps, kSlots = kSlotsEach;
+  static constexpr int kTilesM = kTallness, kTilesK = kWidth;
+  static constexpr int kUnitM = 16 * kTilesM, kUnitK = 16 * kTilesK;
+  static constexpr int kConsumers = kWarps * 32, kThreads = kConsumers + 128;
+  // What is launched is divided up anew: whole warpgroups, and registers in units of 8.
+  static constexpr int kLaunchRegisters = 65536 / kThreads / 8 * 8;
+  static constexpr int kProducerRegisters = kWarps == 8 ? 40 : 32;
+  static constexpr int kConsumerRegisters =
+      (kLaunchRegisters * kThreads - kProducerRegisters * 128) / kConsumers / 8 * 8;
+  static constexpr int kUnits = kWarps * kSlots;
+  static constexpr int kUnitCost = 7 * (kTilesM + kTilesK);
+  static constexpr int kUnitSums = 8 * kTilesM * kTilesK;  // of a lane
+  static constexpr int kPartFloats = kConsumers * kSlots * kUnitSums;
+  static constexpr int kAlignment = 1024;
+  static constexpr int kBarrierBytes = 2 * kMaxStages * 8;
+  static constexpr int kSharedBytes =
+      kAlignment + kRingBoxes * kBoxBytes + kUnits * static_cast<int>(sizeof(SampledUnit)) +
+      (static_cast<int>(sizeof(SampledUnionNotes)) + 7) / 8 * 8 + kBarrierBytes;
+  static_assert(kSharedBytes <= 227 * 1024);  // a Hopper multiprocessor's
+  static_assert(kWarps % 4 == 0);
+
+  // Of the warps that multiply.
+  static __device__ __forceinline__ void sync_consumers() {
+    __syncwarp();  // what follows is for whole warps
+    asm volatile("bar.sync 1, %0;\n" ::"n"(kConsumers) : "memory");
+  }
+  // Of those and the one that copies.
+  static __device__ __forceinline__ void sync_workers() {
+    __syncwarp();
+    asm volatile("bar.sync 2, %0;\n" ::"n"(kConsumers + 32) : "memory");
+  }
+};
+
+struct SampledUnionArguments {
+  CUtensorMap c, b;
+  const void* crow_indices;
+  const void* col_indices;
+  void* values;
+  float* partials;                            // see sampled_union_consumer.cuh
+  unsigned* counters;                         // of regions; 0 between launches
+  int block_rows, block_m, block_k, columns;  // columns: block columns
+  int group_rows, pieces, parts;  // block rows of a group; regions of a group; parts of a sum
+  int steps, matrix_steps;        // stages in a sum, and in that of one matrix of the batch
+  bool wide_indices, c_batched, b_batched;
+};
+
+template <typename Tile>
+struct SampledUnionShared {
+  char* ring_memory;
+  SampledUnit* units;
+  SampledUnionNotes* notes;
+  uint32_t ring, barriers;
+
+  __device__ __forceinline__ explicit SampledUnionShared(char* memory) {
+    const auto begin = static_cast<uint32_t>(__cvta_generic_to_shared(memory));
+    ring = (begin + Tile::kAlignment - 1) & ~static_cast<uint32_t>(Tile::kAlignment - 1);
+    ring_memory = memory + (ring - begin);
+    char* at = ring_memory + kRingBoxes * kBoxBytes;
+    units = reinterpret_cast<SampledUnit*>(at);
+    notes = reinterpret_cast<SampledUnionNotes*>(at + Tile::kUnits * sizeof(SampledUnit));
+    barriers = ring + Tile::kSharedBytes - Tile::kAlignment - Tile::kBarrierBytes;
+  }
+  __device__ __forceinline__ uint32_t full(uint32_t i) const { return barriers + i * 8; }
+  __device__ __forceinline__ uint32_t empty(uint32_t i) const { return full(kMaxStages + i); }
+  // `again`: nobody uses them, and they may be in any phase.
+  __device__ __forceinline__ void init_barriers(bool again) const {
+    for (int i = 0; i < kMaxStages; ++i) {
+      if (again) mbarrier_invalidate(full(i));
+      if (again) mbarrier_invalidate(empty(i));
+      mbarrier_init(full(i), 1);
+      mbarrier_init(empty(i), Tile::kWarps);
+    }
+    mbarrier_init_fence();
+  }
+};
+
+// A place in a ring of `stages`, as RingPlace.
+struct SampledUnionPlace {
+  uint32_t stage = 0, parity = 0;
+
+  __device__ __forceinline__ void advance(int stages) {
+    if (++stage == static_cast<uint32_t>(stages)) {
+      stage = 0;
+      parity ^= 1;
+    }
+  }
+};
+
+}  // namespace sparse_autotune
