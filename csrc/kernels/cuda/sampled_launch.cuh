@@ -5,7 +5,6 @@
 #include <cuda_fp16.h>
 #include <cuda_runtime.h>
 
-#include "kernels/cuda/device/cluster.cuh"
 #include "kernels/cuda/device/sampled_consumer.cuh"
 #include "kernels/cuda/device/sampled_schedule.cuh"
 #include "kernels/cuda/kernel_code.h"
@@ -28,7 +27,6 @@ __global__ void __launch_bounds__(kThreads, 1)
   // The launch before this one may not be over yet, and the next one may get ready from here on.
   asm volatile("griddepcontrol.wait;\ngriddepcontrol.launch_dependents;\n" ::: "memory");
   __syncthreads();
-  if (args.clustered) cluster_arrive();
   // 72 + 2 * 216 registers for a thread of each warpgroup: the 3 * 168 that were launched.
   if (warp < 4) {
     asm volatile("setmaxnreg.dec.sync.aligned.u32 72;\n");

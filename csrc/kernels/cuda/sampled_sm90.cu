@@ -3,16 +3,15 @@
 // A persistent thread block works on tasks of equal length: `strip128` on 128 rows of C against 256
 // columns of values (two blocks of 128), `strip64` on 64 against 512 (eight blocks of 64). Two
 // producer threads, a warp that looks blocks up, two warpgroups that multiply. Tasks are pieces of
-// blocks in turn, wherever rows end, or pairs of blocks of 128 that share rows or columns where
-// they can, as a task whose blocks share nothing fetches a third more. What is left for the last
-// round is taken in halves, or is cut along the sums, in two parts that the thread blocks of a
-// cluster exchange or in more that the last to come adds up, in fp32 and in their order. Data path:
-// global -> TMA -> shared (swizzled) -> wgmma -> registers -> global, either layout of both
-// operands. Requires: compute capability 9.0, fp16 or bf16, 16-byte aligned C and B. Wins: wherever
-// it is legal. Bound by L2 -> shared memory (57 and 85 FLOP/B), which takes that all walk the sums
-// together, and with blocks of 128 by the tensor cores and the device's power too.
+// blocks in turn, wherever rows end. As a task of two rows costs a quarter more, pairs of blocks of
+// 128 take them from a row order instead or, where one round is enough, share rows or columns
+// wherever they can. What is left for the last round is taken in halves, or is cut along the sums:
+// the last to come adds the parts up, in fp32 and in their order. Data path: global -> TMA ->
+// shared (swizzled) -> wgmma -> registers -> global, either layout of both operands. Requires:
+// compute capability 9.0, fp16 or bf16, 16-byte aligned C and B. Wins: wherever it is legal. Bound
+// by L2 -> shared memory (57 and 85 FLOP/B), which takes that all walk the sums together, and with
+// blocks of 128 by the tensor cores and the device's power too.
 #include <algorithm>
-#include <cmath>
 #include <string>
 #include <string_view>
 
@@ -24,15 +23,14 @@
 namespace sparse_autotune {
 namespace {
 
-// How tasks are shared out: so many whole; the others in halves or not, and in so many parts, which
-// a cluster's thread blocks exchange or not. `panels`: of pairs, 0: tasks run across rows.
+// How tasks are shared out: so many whole; the others in halves or not, and in so many parts; or
+// all are whole, and pairs.
 struct Share {
   int64_t whole, rest;
   bool halved;
   int64_t parts;
-  bool clustered;
-  int64_t panels;
   double us;
+  bool paired = false;
 };
 
 class SampledSm90 final : public Variant {
@@ -65,16 +63,28 @@ class SampledSm90 final : public Variant {
     return code_of(p)->runs_on(d, shape_.shared_bytes);
   }
 
-  double estimate_us(const Problem& p, const Device& d) const override { return share(p, d).us; }
+  double estimate_us(const Problem& p, const Device& d) const override {
+    return share(p, d, row_order(p, d) != kNoRowOrder).us;
+  }
 
+  // Whether or not there is a row order: without one there may be parts.
   int64_t workspace_bytes(const Problem& p, const Device& d) const override {
-    return parts_bytes(share(p, d));
+    return parts_bytes(share(p, d, false));
+  }
+
+  // Where a task is two blocks, and some rows have more.
+  int row_order(const Problem& p, const Device& d) const override {
+    const bool pairs = shape_.rows == 128 && p.block_k / 64 * 2 == shape_.pieces;
+    if (!pairs || p.row_cuts.rows[kPairs] == 0) return kNoRowOrder;
+    return share(p, d, true).us < share(p, d, false).us ? kPairs : kNoRowOrder;
   }
 
   Status launch(const Problem& p, const Launch& l) const override {
     SampledArguments a{};
     const Device& d = *l.device;
-    Share found = share(p, d);
+    const int order = row_order(p, d);
+    a.order = order == kNoRowOrder ? nullptr : l.row_orders[order];
+    Share found = share(p, d, a.order != nullptr);
     const auto map = [&](const void* data, Layout layout, int64_t lines, int64_t ld, int64_t stride,
                          bool batched, int64_t box, CUtensorMap* to) {
       const int64_t matrices = batched ? p.batch : 1;
@@ -103,7 +113,7 @@ class SampledSm90 final : public Variant {
                    a.wide_boxes ? 128 : 64, &a.b);
     }
     if (!status) return status;
-    if (parts_bytes(found) > 0) {
+    if (found.parts > 1) {
       a.counters = part_counters(d.ordinal, static_cast<cudaStream_t>(l.stream));
       a.partials = static_cast<float*>(l.workspace);
       if (a.counters == nullptr) found.parts = 1;  // as nobody could tell who comes last
@@ -112,8 +122,7 @@ class SampledSm90 final : public Variant {
     a.rest = static_cast<unsigned>(found.rest);
     a.parts = static_cast<unsigned>(found.parts);
     a.halved = found.halved;
-    a.clustered = found.clustered;
-    a.panels = static_cast<int>(found.panels);
+    a.paired = found.paired;
     a.crow_indices = l.crow_indices;
     a.col_indices = l.col_indices;
     a.values = l.sampled;
@@ -125,23 +134,28 @@ class SampledSm90 final : public Variant {
     a.block_k = static_cast<int>(p.block_k);
     a.strips = static_cast<int>(p.block_m / shape_.rows);
     a.wide_indices = p.index_type == IndexType::kInt64;
-    // Clusters of two, which may have one thread block too many; some pairs are taken apart.
-    const int64_t units = (found.whole + found.rest * found.parts) * (found.panels > 0 ? 2 : 1);
-    const auto blocks = static_cast<unsigned>(std::min(ceil_div(units, 2) * 2, places(d)));
-    return code_of(p)->launch(a, blocks, kThreads, shape_.shared_bytes, l.stream, name(), 2);
+    // Halves by an order may be absent: nobody counts them here.
+    const unsigned units = a.whole + a.rest * std::max(a.parts, a.halved ? 2u : 1u);
+    const unsigned blocks = std::min(units, static_cast<unsigned>(d.multiprocessors));
+    if (!a.paired) {
+      return code_of(p)->launch(a, blocks, kThreads, shape_.shared_bytes, l.stream, name());
+    }
+    // Neighbours on the chip work on pairs of the same row.
+    return code_of(p)->launch(a, (units + 1) / 2 * 2, kThreads, shape_.shared_bytes, l.stream,
+                              name(), 2);
   }
 
  private:
+  static constexpr int kPairs = 1;  // the order that cuts into parts of 2 blocks
   static constexpr int64_t kMaxWorkspace = int64_t{64} << 20;
   static constexpr int64_t kFewestSteps = 4;  // of a part
-  // Fitted: a launch; adding parts up, and for each byte of theirs; a cluster's exchange.
-  static constexpr double kStartUs = 2.5, kAddUs = 10, kAddGbps = 3500, kExchangeUs = 12;
+  // Fitted: a launch; adding parts up, and for each byte of theirs.
+  static constexpr double kStartUs = 2.5, kAddUs = 10, kAddGbps = 3500;
 
   int64_t pieces(const Problem& p) const {
     return p.nnzb * (p.block_m / shape_.rows) * (p.block_k / 64);
   }
-  // Thread blocks at a time, in clusters of two.
-  static int64_t places(const Device& d) { return std::max(d.multiprocessors / 2, 1) * 2; }
+  int64_t tasks(const Problem& p) const { return ceil_div(pieces(p), shape_.pieces); }
   static int64_t steps(const Problem& p) { return ceil_div(p.n, kStepK) * p.batch; }
 
   KernelCode<SampledArguments>* code_of(const Problem& p) const {
@@ -150,102 +164,88 @@ class SampledSm90 final : public Variant {
   }
 
   int64_t parts_bytes(const Share& share) const {
-    if (share.parts == 1 || share.clustered) return 0;
-    return share.rest * share.parts * shape_.tile_bytes;
+    return share.parts > 1 ? share.rest * share.parts * shape_.tile_bytes : 0;
   }
 
   double step_us(int64_t busy, TaskKind kind, const Device& d) const {
-    const double share = static_cast<double>(busy) / static_cast<double>(places(d));
+    const double share = static_cast<double>(busy) / std::max(d.multiprocessors, 1);
     const SampledPace& pace = shape_.pace;
     return std::max(pace.alone_us[kind], pace.busy_us[kind] * std::min(share, 1.0));
   }
 
-  // Of so many tasks in turn, the last round's by as many thread blocks as it has.
-  double rounds_us(int64_t tasks, int64_t steps, TaskKind kind, const Device& d) const {
+  // Of so many tasks in turn by so many thread blocks, the last round's by as many as it has.
+  double rounds_us(int64_t tasks, int64_t places, int64_t steps, TaskKind kind,
+                   const Device& d) const {
     if (tasks <= 0) return 0;
     const auto round_us = [&](int64_t busy) {
       return static_cast<double>(steps) * step_us(busy, kind, d) + shape_.pace.task_us;
     };
-    const int64_t rounds = ceil_div(tasks, places(d));
-    return static_cast<double>(rounds - 1) * round_us(places(d)) +
-           round_us(tasks - (rounds - 1) * places(d));
+    const int64_t rounds = ceil_div(tasks, places);
+    return static_cast<double>(rounds - 1) * round_us(places) +
+           round_us(tasks - (rounds - 1) * places);
   }
 
-  double adding_us(const Share& s) const {
+  double adding_us(const Share& s, bool half) const {
     if (s.parts == 1) return 0;
-    if (s.clustered) return kExchangeUs;
-    return kAddUs + static_cast<double>(parts_bytes(s)) / (s.halved ? 2 : 1) / (kAddGbps * 1e3);
+    return kAddUs + static_cast<double>(parts_bytes(s)) / (half ? 2 : 1) / (kAddGbps * 1e3);
   }
 
-  bool can_add(const Share& s, const Device& d) const {
-    if (s.parts == 1) return true;
-    // Each thread block exchanges once, in its last task.
-    if (s.clustered) return s.rest * s.parts <= places(d);
+  bool can_add(const Share& s) const {
     return parts_bytes(s) <= kMaxWorkspace && 2 * s.rest <= int64_t{kPartCounters};
   }
 
   // The fastest by the cost model.
-  Share share(const Problem& p, const Device& d) const {
-    const int64_t length = steps(p);
-    Share best{};
-    const auto offer = [&](Share s, TaskKind whole, TaskKind rest) {
-      if ((s.parts > 1 && s.parts * kFewestSteps > length) || !can_add(s, d)) return;
-      s.us = kStartUs + rounds_us(s.whole, length, whole, d) +
-             rounds_us(s.rest * s.parts, ceil_div(length, s.parts), rest, d) + adding_us(s);
-      if (best.whole + best.rest == 0 || s.us < best.us) best = s;
-    };
-    const auto full = [&](int64_t tasks) { return tasks / places(d) * places(d); };
-    const int64_t all = ceil_div(pieces(p), shape_.pieces);
-    offer({.whole = all, .parts = 1}, kAcrossRows, kAcrossRows);
-    const int64_t left = pieces(p) - full(all) * shape_.pieces;
+  Share share(const Problem& p, const Device& d, bool ordered) const {
+    return ordered ? share_in_order(p, d) : share_across_rows(p, d);
+  }
+
+  Share share_across_rows(const Problem& p, const Device& d) const {
+    const int64_t all = tasks(p), places = std::max(d.multiprocessors, 1), length = steps(p);
+    Share best{all, 0, false, 1, kStartUs + rounds_us(all, places, length, kAcrossRows, d)};
+    const int64_t full = all / places * places;
+    const double full_us = kStartUs + rounds_us(full, places, length, kAcrossRows, d);
+    const int64_t left = pieces(p) - full * shape_.pieces;
     for (bool halved : {false, true}) {
-      Share s{.whole = full(all), .halved = halved};
-      s.rest = ceil_div(left, shape_.pieces / (halved ? 2 : 1));
-      if (s.rest <= 0) continue;
+      const int64_t rest = ceil_div(left, shape_.pieces / (halved ? 2 : 1));
       for (int64_t parts : {1, 2, 3, 4, 6, 8, 12, 16}) {
-        s.parts = parts;
-        s.clustered = parts == 2;
-        offer(s, kAcrossRows, halved ? kHalf : kAcrossRows);
-        s.clustered = false;
-        offer(s, kAcrossRows, halved ? kHalf : kAcrossRows);
+        if (rest == 0 || (parts == 1 && !halved) || parts * kFewestSteps > length) continue;
+        Share s{full, rest, halved, parts, full_us};
+        s.us += rounds_us(rest * parts, places, ceil_div(length, parts),
+                          halved ? kHalf : kAcrossRows, d) +
+                adding_us(s, halved);
+        if ((parts == 1 || can_add(s)) && s.us < best.us) best = s;
       }
     }
-    if (shape_.rows == 128 && p.block_k == 128) {
-      const int64_t pairs = ceil_div(p.nnzb, 2) * (p.block_m / shape_.rows);
-      Share s{.whole = pairs, .parts = 1, .panels = panels(p, pairs, d)};
-      offer(s, kOfOneRow, kOfOneRow);
-      s.whole = full(pairs);
-      s.rest = pairs - s.whole;
-      s.parts = 2;
-      s.clustered = true;
-      if (s.rest > 0) offer(s, kOfOneRow, kOfOneRow);
+    // In rows of fewer blocks too few would be pairs; in several rounds single blocks fill up gaps
+    // better.
+    const int64_t pairs = ceil_div(p.nnzb, 2) * (p.block_m / shape_.rows);
+    if (shape_.rows == 128 && p.block_k == 128 && p.nnzb >= 2 * block_rows(p) &&
+        pairs <= places / 2 * 2) {
+      const Share s{pairs, 0, false, 1, kStartUs + rounds_us(pairs, places, length, kOfOneRow, d),
+                    true};
+      if (s.us < best.us) best = s;
     }
     return best;
   }
 
-  // So many that the first rounds together read the fewest rows of C and columns of B, if all rows
-  // are alike; but rows have two pairs in each.
-  static int64_t panels(const Problem& p, int64_t pairs, const Device& d) {
-    constexpr int kRounds = 8;
-    const double each = static_cast<double>(places(d)) / static_cast<double>(pairs);
-    const int64_t most = std::min<int64_t>(pairs / (2 * block_rows(p)), kRounds);
-    int64_t best = 1;
-    double least = HUGE_VAL;
-    for (int64_t count = 1; count <= most; ++count) {
-      double lines = 0;
-      for (int round = 0; round < kRounds && round * each < 1; ++round) {
-        const double begin = round * each * static_cast<double>(count);
-        const double end = std::min((round + 1) * each, 1.0) * static_cast<double>(count);
-        const double columns = (std::ceil(end) - std::floor(begin)) / static_cast<double>(count);
-        lines += std::min(end - begin, 1.0) * static_cast<double>(p.m) +
-                 columns * static_cast<double>(p.k);
-      }
-      if (lines < least) {
-        best = count;
-        least = lines;
-      }
-    }
-    return best;
+  // Pairs of blocks, then single ones. How many rows are empty is not known: as if none were.
+  Share share_in_order(const Problem& p, const Device& d) const {
+    const int64_t places = std::max(d.multiprocessors, 1), length = steps(p);
+    const int64_t strips = p.block_m / shape_.rows;
+    const int64_t entries = block_rows(p) - p.row_cuts.rows[kPairs] + p.row_cuts.parts[kPairs];
+    const int64_t all = entries * strips;
+    const int64_t pairs = std::max<int64_t>(p.nnzb - entries, 0) * strips, singles = all - pairs;
+    // Single blocks where the last round of pairs leaves room, or in rounds behind.
+    const int64_t last = pairs % places, idle = last == 0 ? 0 : places - last;
+    const Share whole{all, 0, false, 1,
+                      kStartUs + rounds_us(pairs, places, length, kOfOneRow, d) +
+                          rounds_us(singles - idle, places, length, kHalf, d)};
+    // The last round's pairs in halves, with the single blocks.
+    const int64_t full = pairs - last;
+    const Share halves{full, all - full, true, 1,
+                       kStartUs + rounds_us(full, places, length, kOfOneRow, d) +
+                           rounds_us(2 * last + singles, places, length, kHalf, d)};
+    return halves.us < whole.us ? halves : whole;
   }
 
   SampledShape shape_;

@@ -113,11 +113,7 @@ __device__ __forceinline__ bool do_task(const SampledArguments& args,
   // each of its branches.
   float sum[Group::kPieces * 32] = {};
   multiply_task<T, Tile, kTermsC, kTermsB, kBent, Group>(shared, task, at, sum);
-  if (task.part >= 0) {
-    if (!args.clustered) return leave_part(args, task, sum);
-    exchange_parts<T>(args, shared, task, sum);
-    return false;
-  }
+  if (task.part >= 0) return leave_part(args, task, sum);
   T* values = values_of<T>(args, task);
 #pragma unroll
   for (int i = 0; i < Group::kPieces; ++i) {

@@ -6,9 +6,7 @@
 // block of each, and nothing is shared. So there is a task for every two blocks, whatever the
 // pattern, and its number tells everybody which.
 //
-// Pairs come panel by panel, within one from row to row: a panel has the same share of each row, so
-// that what is worked on together reads few columns of B as well as few rows of C. Matched rows
-// come behind them.
+// Pairs come from row to row, matched rows behind them.
 #pragma once
 
 #include <cstdint>
@@ -24,21 +22,17 @@ class PairFinder {
  public:
   __device__ __forceinline__ explicit PairFinder(const SampledArguments& args) : args_(args) {}
 
-  // Fills in which rows, columns and values task `number` is about. Where its blocks share nothing
-  // and `half` is 0 or 1, only the first or the second; false if there is no such half.
+  // Fills in which rows, columns and values task `number` is about.
   template <typename Tile>
-  __device__ __forceinline__ bool find(unsigned number, int half, SampledTask& task) {
+  __device__ __forceinline__ void find(unsigned number, SampledTask& task) {
     const auto strips = static_cast<unsigned>(args_.strips);
-    for (; panel_ < args_.panels; next_rows()) {
+    for (; first_ < args_.block_rows; first_ += kRows) {
       const Found found = seek(first_, number - before_, [&](int blocks) {
-        return static_cast<unsigned>(begin_of(blocks, panel_ + 1) - begin_of(blocks, panel_)) *
-               strips;
+        return static_cast<unsigned>(blocks / 2) * strips;
       });
       if (found.is_here) {
         const int blocks = found.row.blocks();
-        const int pairs = begin_of(blocks, panel_ + 1) - begin_of(blocks, panel_);
-        const int strip = found.within / pairs;
-        const int pair = begin_of(blocks, panel_) + found.within - strip * pairs;
+        const int strip = found.within / (blocks / 2), pair = found.within % (blocks / 2);
         int left = blocks;  // the block that is in no pair
         if (blocks % 2 != 0) {
           const bool later = (odd_before_ + found.odd_before) % 2 != 0;
@@ -48,7 +42,7 @@ class PairFinder {
         const int a = 2 * pair, b = 2 * pair + 1;
         fill_pair<Tile>(found.row, strip, found.row.begin + a + (a >= left),
                         found.row.begin + b + (b >= left), task);
-        return half != 1;
+        return;
       }
       before_ += found.counted;
       odd_before_ += found.odd_before;
@@ -58,8 +52,9 @@ class PairFinder {
       const Found found = seek(matched_first_, matched / strips * 2 - matched_before_,
                                [](int blocks) { return static_cast<unsigned>(blocks % 2); });
       if (found.is_here) {
-        return fill_matched<Tile>(found.row, odd_row_after(found.row.row),
-                                  static_cast<int>(matched % strips), half, task);
+        fill_matched<Tile>(found.row, odd_row_after(found.row.row),
+                           static_cast<int>(matched % strips), task);
+        return;
       }
       matched_before_ += found.counted;
     }
@@ -89,19 +84,6 @@ class PairFinder {
     return {row, load_narrow_index(args_.crow_indices, row, args_.wide_indices),
             load_narrow_index(args_.crow_indices, row + 1, args_.wide_indices)};
   }
-  // The first pair of a row in a panel.
-  __device__ __forceinline__ int begin_of(int blocks, int panel) const {
-    return static_cast<int>(static_cast<unsigned>(blocks / 2 * panel) /
-                            static_cast<unsigned>(args_.panels));
-  }
-  __device__ __forceinline__ void next_rows() {
-    first_ += kRows;
-    if (first_ < args_.block_rows) return;
-    first_ = 0;
-    odd_before_ = 0;
-    ++panel_;
-  }
-
   // What a number stands for among kRows rows, or how many they count; odd rows before it, or in
   // all.
   struct Found {
@@ -214,15 +196,14 @@ class PairFinder {
 
   // Of two rows; the second has no blocks if the first is the last odd one.
   template <typename Tile>
-  __device__ __forceinline__ bool fill_matched(const Row& a, const Row& b, int strip, int half,
+  __device__ __forceinline__ void fill_matched(const Row& a, const Row& b, int strip,
                                                SampledTask& task) const {
     const int line = strip * Tile::kRows, piece = lane() % 2 * 64;
-    const bool alone = b.blocks() == 0;
-    const int3 left = alone ? make_int3(a.blocks() - 1, 0, 0) : match(a, b);
-    const bool bent = left.z != 0, single = alone || (half >= 0 && !bent);
-    if (half == 1 && (alone || bent)) return false;
+    const bool single = b.blocks() == 0;
+    const int3 left = single ? make_int3(a.blocks() - 1, 0, 0) : match(a, b);
+    const bool bent = left.z != 0;
     // Which of the blocks; of bent ones each consumer has one, in quarters.
-    const int mine = single ? max(half, 0) : bent ? lane() / 4 : lane() / 2 % 2;
+    const int mine = single ? 0 : bent ? lane() / 4 : lane() / 2 % 2;
     const int block = mine == 0 ? a.begin + left.x : b.begin + left.y;
     if (lane() < (bent ? 8 : 4)) {
       task.place[lane()] = place_of(block, line + (bent ? lane() / 2 % 2 * 64 : 0), piece);
@@ -232,18 +213,17 @@ class PairFinder {
       task.strip[lane()] = single ? 0 : lane() / 2;
     }
     if (lane() == 0) {
-      task.row[0] = (single && mine == 1 ? b.row : a.row) * args_.block_m + line;
+      task.row[0] = a.row * args_.block_m + line;
       task.row[1] = b.row * args_.block_m + line;
       task.strips = single ? 1 : 2;
       task.pieces = single || bent ? 2 : 4;
       task.each = single ? 2 : 4;
       task.bent = bent;
     }
-    return true;
   }
 
   const SampledArguments& args_;
-  int panel_ = 0, first_ = 0, odd_before_ = 0;
+  int first_ = 0, odd_before_ = 0;
   unsigned before_ = 0;  // tasks
   int matched_first_ = 0;
   unsigned matched_before_ = 0;  // rows

@@ -1,10 +1,8 @@
-// What becomes of a task's sums: values, or parts of sums that are added up, by way of global
-// memory or between the thread blocks of a cluster.
+// What becomes of a task's sums: values, or parts of sums that the last to come adds up.
 #pragma once
 
 #include <cstdint>
 
-#include "kernels/cuda/device/cluster.cuh"
 #include "kernels/cuda/device/deferred_store.cuh"
 #include "kernels/cuda/device/partial_sums.cuh"
 #include "kernels/cuda/device/sampled_pipeline.cuh"
@@ -123,52 +121,6 @@ __device__ __forceinline__ void add_parts(const SampledArguments& args,
       if (first + i >= parts) break;
       add_unit(sum, found[i]);
     }
-  }
-}
-
-// Where the task's other part is the cluster's other thread block's: each gets half of the pieces,
-// and the other's sums of these in place of its own rings. Once in a thread block's life, in its
-// last task, as nothing comes into the rings any more then.
-template <typename T, typename Tile, int kCount>
-__device__ __forceinline__ void exchange_parts(const SampledArguments& args,
-                                               const SampledShared<Tile>& shared,
-                                               const ConsumerTask<Tile>& task,
-                                               float (&sum)[kCount]) {
-  constexpr int kKept = kCount / 64;  // pieces
-  const auto other = static_cast<uint32_t>(task.part ^ 1);
-  const uint32_t offset = threadIdx.x % kWarpgroup * 16;
-  const auto send = [&](const float* from) {
-    const uint32_t there = address_at(shared.others_sums(task.consumer), other) + offset;
-#pragma unroll
-    for (int i = 0; i < kKept * 8; ++i) store_there(there + i * kWarpgroup * 16, from + 4 * i);
-  };
-  const auto keep = [&](float* kept, int first) {
-    const uint32_t here = shared.others_sums(task.consumer) + offset;
-    T* values = values_of<T>(args, task);
-#pragma unroll
-    for (int i = 0; i < kKept; ++i) {
-      if (first + i >= task.present) break;
-      float4 found[8];
-#pragma unroll
-      for (int j = 0; j < 8; ++j) found[j] = load_shared(here + (8 * i + j) * kWarpgroup * 16);
-      add_unit(kept + 32 * i, found);
-      store_piece(values + task.place[first + i], kept + 32 * i, args.block_k);
-    }
-  };
-  cluster_wait();  // for its barriers
-  if (threadIdx.x % 32 == 0) mbarrier_arrive_there(address_at(shared.rings_free(), other));
-  mbarrier_wait_cluster(shared.rings_free(), 0);
-  if (task.part == 0) {
-    send(sum + 32 * kKept);
-  } else {
-    send(sum);
-  }
-  mbarrier_arrive_there(address_at(shared.received(task.consumer), other));
-  mbarrier_wait_cluster(shared.received(task.consumer), 0);
-  if (task.part == 0) {
-    keep(sum, 0);
-  } else {
-    keep(sum + 32 * kKept, kKept);
   }
 }
 

@@ -32,7 +32,7 @@ struct SampledTile {
   // Threads: compute-sanitizer follows no __syncwarp to the arrival of another lane.
   static constexpr int kTaskReaders = 2 + kConsumers * kWarpgroup;
   static constexpr int kRingBytes = kStagesC * kBytesC + kStagesB * kBytesB;
-  static constexpr int kBarriers = 2 * kStagesC + (1 + kPartsB) * kStagesB + 1 + kConsumers;
+  static constexpr int kBarriers = 2 * kStagesC + (1 + kPartsB) * kStagesB;
   static constexpr int kSharedBytes =
       kTileAlignment + kRingBytes + SampledQueue<kTaskReaders>::kBytes + kBarriers * 8;
   // A consumer's sums, and the tile of both.
@@ -68,17 +68,6 @@ struct SampledShared {
   __device__ __forceinline__ uint32_t b_full(uint32_t part, uint32_t turn) const {
     return b_empty(Tile::kStagesB + part * Tile::kStagesB + turn);
   }
-  // Where both thread blocks of a cluster exchange sums: the other reads its rings no more; the
-  // other's sums are here, in place of the rings.
-  __device__ __forceinline__ uint32_t rings_free() const {
-    return b_full(Tile::kPartsB, 0);  // behind the last of these
-  }
-  __device__ __forceinline__ uint32_t received(int consumer) const {
-    return rings_free() + 8 + consumer * 8;
-  }
-  __device__ __forceinline__ uint32_t others_sums(int consumer) const {
-    return c + consumer * (Tile::kConsumerFloats / 2) * static_cast<uint32_t>(sizeof(float));
-  }
   __device__ __forceinline__ SampledQueue<Tile::kTaskReaders> task_queue() const {
     return {queue_memory, queue};
   }
@@ -91,8 +80,6 @@ struct SampledShared {
       for (int part = 0; part < Tile::kPartsB; ++part) mbarrier_init(b_full(part, i), 1);
       mbarrier_init(b_empty(i), Tile::kReadersB);
     }
-    mbarrier_init(rings_free(), 4 * kConsumers);
-    for (int i = 0; i < kConsumers; ++i) mbarrier_init(received(i), kWarpgroup);
     task_queue().init_barriers();
     mbarrier_init_fence();
   }
@@ -122,12 +109,15 @@ __device__ __forceinline__ void load_lines(uint32_t to, const CUtensorMap& map, 
 
 // Calls f(term, matrix) for each step of a task.
 template <typename F>
-__device__ __forceinline__ void for_steps(const SampledArguments& args, int first, int stride,
-                                          int steps, bool batched, F&& f) {
+__device__ __forceinline__ void for_steps(const SampledArguments& args, int first, int steps,
+                                          bool batched, F&& f) {
   int matrix = first / args.matrix_steps, step = first - matrix * args.matrix_steps;
   for (int left = steps; left > 0; --left) {
     f(step * kStepK, batched ? matrix : 0);
-    for (step += stride; step >= args.matrix_steps; step -= args.matrix_steps) ++matrix;
+    if (++step == args.matrix_steps) {
+      step = 0;
+      ++matrix;
+    }
   }
 }
 
@@ -144,10 +134,9 @@ __device__ __forceinline__ void produce_c(const SampledArguments& args,
     int row[Tile::kPieces];
 #pragma unroll
     for (int i = 0; i < Tile::kPieces; ++i) row[i] = task.row[i];
-    const int strips = task.strips;
-    const int first = task.first, stride = task.stride, steps = task.steps;
+    const int strips = task.strips, first = task.first, steps = task.steps;
     mbarrier_arrive(queue.empty());
-    for_steps(args, first, stride, steps, args.c_batched, [&](int term, int matrix) {
+    for_steps(args, first, steps, args.c_batched, [&](int term, int matrix) {
 #pragma unroll
       for (int i = 0; i < Tile::kPieces; ++i) {
         if (i >= strips) break;
@@ -172,15 +161,14 @@ __device__ __forceinline__ void produce_b(const SampledArguments& args,
     mbarrier_wait(queue.full(), queue.at.parity);
     const SampledTask& task = queue.tasks[queue.at.stage];
     if (task.valid == 0) return;
-    const int each = task.each, pieces = task.pieces;
-    const int first = task.first, stride = task.stride, steps = task.steps;
+    const int each = task.each, pieces = task.pieces, first = task.first, steps = task.steps;
     int column[Tile::kPieces];
 #pragma unroll
     for (int i = 0; i < Tile::kPieces; ++i) {
       column[i] = task.column[i / Tile::kUnits * each + i % Tile::kUnits];
     }
     mbarrier_arrive(queue.empty());
-    for_steps(args, first, stride, steps, args.b_batched, [&](int term, int matrix) {
+    for_steps(args, first, steps, args.b_batched, [&](int term, int matrix) {
 #pragma unroll
       for (int part = 0; part < Tile::kPartsB; ++part) {
         const uint32_t full = shared.b_full(part, turn.stage);

@@ -4,14 +4,16 @@
 // from block row to block row, within one from strip to strip, and within a strip from left to
 // right. A task is a fixed number of them in turn, wherever rows end, so that all tasks are equally
 // long and how many there are follows from the number of blocks alone. Pieces of one strip share
-// C's rows. (Or no task has pieces of two rows: see sampled_pairs.cuh.)
+// C's rows.
+//
+// With a row order of two blocks each there is a task for each of its entries instead, so that no
+// task has pieces of two rows; those of one block come last. Or tasks are pairs of blocks that
+// share a row or a column: see sampled_pairs.cuh.
 //
 // Thread blocks take tasks in turn and walk the terms of the sums together, so that what one
-// fetches from memory the others find in L2; those of a cluster, which are neighbours on the chip,
-// take neighbouring tasks. The tasks from `whole` on are taken in halves, or their sums in parts,
-// if there are too few left for all. Either both thread blocks of a cluster have a part each, every
-// other step, and exchange halves of their sums in the end. Or the first parts of all these tasks
-// come first, then the second; whoever is the last of a task adds its parts up.
+// fetches from memory the others find in L2. The tasks from `whole` on are taken in halves, or
+// their sums in parts, if there are too few left for all: the first halves or parts of all these
+// tasks come first, then the second. Whoever is the last of a task adds its parts up.
 #pragma once
 
 #include <cuda.h>
@@ -31,24 +33,26 @@ struct SampledArguments {
   const void* col_indices;
   void* values;
   float* partials;  // tiles of the tasks from `whole` on: the first parts of all, the second, ...
-  unsigned* counters;           // two for each of these tasks, 0 between launches
-  unsigned whole, rest, parts;  // tasks, tasks or halves of tasks behind them, parts of the latter
-  unsigned pieces;              // of all stored blocks
-  int panels;                   // of pairs; 0: tasks run across rows
-  int steps, matrix_steps;      // of 64 terms: of all matrices of the batch, of one
+  unsigned* counters;       // two for each of these tasks, 0 between launches
+  const OrderedRow* order;  // null: tasks run across rows
+  // Tasks, tasks behind them (without an order halves count), parts of the latter.
+  unsigned whole, rest, parts;
+  unsigned pieces;                           // of all stored blocks
+  int steps, matrix_steps;                   // of 64 terms: of all matrices of the batch, of one
   int block_rows, block_m, block_k, strips;  // strips: of one block row
-  bool halved, clustered;                    // the tasks from `whole` on; their parts
+  bool halved;                               // the tasks from `whole` on are
+  bool paired;                               // see sampled_pairs.cuh; all tasks are whole
   bool wide_boxes;                           // of B: of two pieces
   bool wide_indices, c_batched, b_batched;
 };
 
 // Lives in shared memory.
 struct alignas(16) SampledTask {
-  int first, stride, steps;   // of the sums
+  int first, steps;           // of the sums
   int strips, pieces;         // different strips among the pieces; pieces that there are
   int each;                   // pieces of a consumer
   int bent;                   // two blocks of a column: each consumer has all of one
-  int part, rest, valid;      // part of the sums or -1, of which task behind the whole ones
+  int part, rest, valid;      // part of the sums, of which task behind the whole ones
   int row[kMaxPieces];        // of C, the strips' first
   int column[kMaxPieces];     // rows of B^T, the pieces' first
   int strip[kMaxPieces];      // by piece
@@ -74,12 +78,6 @@ struct SampledQueue {
       mbarrier_init(barriers + i * 8, 32);
       mbarrier_init(barriers + (kSlots + i) * 8, kReaders);
     }
-  }
-  // By a whole warp: there are no more tasks.
-  __device__ __forceinline__ void close() const {
-    mbarrier_wait(empty(), at.parity ^ 1);
-    if (threadIdx.x % 32 == 0) tasks[at.stage].valid = 0;
-    mbarrier_arrive(full());
   }
 };
 
@@ -162,8 +160,27 @@ __device__ __forceinline__ void find_pieces(const SampledArguments& args, unsign
   if (lane == 0) {
     task.strips = __popc(begun);
     task.pieces = pieces;
-    task.each = most / Tile::kPartsB;
-    task.bent = 0;
+  }
+}
+
+// By a whole warp: the pieces of one or two blocks of a row, [begin, end).
+template <typename Tile>
+__device__ __forceinline__ void list_pieces(const SampledArguments& args, int row, int strip,
+                                            int begin, int end, SampledTask& task) {
+  const int lane = threadIdx.x % 32, across = args.block_k / 64;
+  const int block = begin + lane / across, part = lane % across * 64;
+  const int strip_row = strip * Tile::kRows;
+  if (lane < Tile::kPieces) task.strip[lane] = 0;
+  if (block < end && lane < Tile::kPieces) {
+    const int column = load_narrow_index(args.col_indices, block, args.wide_indices);
+    task.column[lane] = column * args.block_k + part;
+    task.place[lane] =
+        (static_cast<int64_t>(block) * args.block_m + strip_row) * args.block_k + part;
+  }
+  if (lane == 0) {
+    task.row[0] = row * args.block_m + strip_row;
+    task.strips = 1;
+    task.pieces = (end - begin) * across;
   }
 }
 
