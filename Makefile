@@ -96,9 +96,9 @@ gpu-check: $(READY)  ## build, GPU tests and the short benchmark in one go, with
 	$(PY) -m benchmarks.gpu_check --save $(or $(SAVE),build/gpu_check.json) $(if $(JOBS),--jobs $(JOBS))
 
 .PHONY: sanitize
-sanitize: build  ## compute-sanitizer over one small ragged problem per configuration
+sanitize: build  ## compute-sanitizer over one small ragged problem per configuration; FAMILIES=
 	$(call say,compute-sanitizer: memcheck; racecheck; initcheck; synccheck)
-	$(PY) tests/sanitize_problem.py --all-tools
+	$(PY) tests/sanitize_problem.py --all-tools $(if $(FAMILIES),--families $(FAMILIES))
 
 .PHONY: wheel
 wheel: $(READY)  ## dist/: an sdist, and a wheel built from that sdist
