@@ -1,6 +1,6 @@
-"""A saved run as a Markdown table: `python -m benchmarks.markdown build/bench.json`.
+"""Saved runs as Markdown tables: `python -m benchmarks.markdown build/bench.json`.
 
-With `--page` the table is renewed in a Markdown file, between the lines `<!-- markdown begin -->`
+With `--page` the tables are renewed in a Markdown file, between the lines `<!-- markdown begin -->`
 and `<!-- markdown end -->`.
 """
 
@@ -67,12 +67,12 @@ def table(saved: dict) -> str:
 
 
 def main() -> int:
-    """Prints the table; returns the exit status."""
+    """Prints the tables; returns the exit status."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.markdown")
-    parser.add_argument("saved", type=Path)
-    parser.add_argument("--page", type=Path, help="a Markdown file to renew the table in")
+    parser.add_argument("saved", type=Path, nargs="+")
+    parser.add_argument("--page", type=Path, help="a Markdown file to renew the tables in")
     options = parser.parse_args()
-    text = table(json.loads(options.saved.read_text()))
+    text = "\n\n".join(table(json.loads(path.read_text())) for path in options.saved)
     print(text)
     if options.page is not None:
         options.page.write_text(renewed(options.page.read_text(), text))
