@@ -164,22 +164,23 @@ def _patterns():
         yield SampledProblem(f"tall-{_name(dtype)}", 384, 128, 2100, (192, 32), dtype)
 
 
-def _large_blocks():
-    """Blocks for the matrix units, in all layouts: rows of every length, which a kernel's tasks may
-    run across; sums long enough to be cut into parts; sums that end within a step."""
-    shapes = ((64, 64), (128, 128), (64, 128), (128, 64), (192, 64), (64, 192), (256, 128))
+PLAIN_LAYOUTS = [(x, y) for x in ("row", "column") for y in ("row", "column")]
+
+
+def _in_all_layouts(name, shapes, terms, block_rows, block_cols):
+    """Each block shape in each layout, with all else that a kernel may depend on in turn.
+
+    ``terms`` are multiples of eight: only so do contiguous ones leave the next line aligned.
+    """
     patterns = ("uniform", "empty_rows", "skewed", "diagonal", "one_dense_row", "full")
-    layouts = [(x, y) for x in ("row", "column") for y in ("row", "column")]
     for i, (block_m, block_k) in enumerate(shapes):
-        for j, (x_layout, y_layout) in enumerate(layouts):
-            # Contiguous terms keep the next line aligned to 16 bytes only by eights.
-            aligned = (8, 136, 520, 1112)[(i + j) % 4]
-            n = aligned - 3 if (x_layout, y_layout) == ("column", "row") else aligned
+        for j, (x_layout, y_layout) in enumerate(PLAIN_LAYOUTS):
+            aligned = terms[(i + j) % 4]
             yield SampledProblem(
-                f"large_{block_m}x{block_k}-{x_layout}-{y_layout}",
-                m=block_m * (5, 3, 9)[(i + j) % 3],
-                k=block_k * (4, 7)[(i + j) % 2],
-                n=n,
+                f"{name}_{block_m}x{block_k}-{x_layout}-{y_layout}",
+                m=block_m * block_rows[(i + j) % 3],
+                k=block_k * block_cols[(i + j) % 2],
+                n=aligned - 3 if (x_layout, y_layout) == ("column", "row") else aligned,
                 block=(block_m, block_k),
                 dtype=(HALF, BF16)[(i + j) % 2],
                 index_dtype=(torch.int32, torch.int64)[i % 2],
@@ -187,8 +188,15 @@ def _large_blocks():
                 x_layout=x_layout,
                 y_layout=y_layout,
             )
+
+
+def _large_blocks():
+    """Blocks for the matrix units, in all layouts: rows of every length, which a kernel's tasks may
+    run across; sums long enough to be cut into parts; sums that end within a step."""
+    shapes = ((64, 64), (128, 128), (64, 128), (128, 64), (192, 64), (64, 192), (256, 128))
+    yield from _in_all_layouts("large", shapes, (8, 136, 520, 1112), (5, 3, 9), (4, 7))
     for block in (64, 128):
-        for x_layout, y_layout in (*layouts, ("expanded", "row"), ("batch_inside", "column")):
+        for x_layout, y_layout in (*PLAIN_LAYOUTS, ("expanded", "row"), ("batch_inside", "column")):
             yield SampledProblem(f"large_{block}-batch-{x_layout}-{y_layout}", 3 * block,
                                  4 * block, 72, (block, block), BF16, batch=(3,),
                                  x_layout=x_layout, y_layout=y_layout)  # fmt: skip
@@ -201,24 +209,7 @@ def _small_blocks():
     """Blocks that share rows and columns, in all layouts: few of them and many, evenly and not;
     sums long enough to be cut into parts; sums that end within a step."""
     shapes = ((16, 16), (32, 32), (16, 32), (32, 16), (64, 32), (16, 64))
-    patterns = ("uniform", "empty_rows", "skewed", "diagonal", "one_dense_row", "full")
-    layouts = [(x, y) for x in ("row", "column") for y in ("row", "column")]
-    for i, (block_m, block_k) in enumerate(shapes):
-        for j, (x_layout, y_layout) in enumerate(layouts):
-            aligned = (136, 8, 520, 264)[(i + j) % 4]
-            n = aligned - 3 if (x_layout, y_layout) == ("column", "row") else aligned
-            yield SampledProblem(
-                f"small_{block_m}x{block_k}-{x_layout}-{y_layout}",
-                m=block_m * (13, 24, 5)[(i + j) % 3],
-                k=block_k * (9, 14)[(i + j) % 2],
-                n=n,
-                block=(block_m, block_k),
-                dtype=(HALF, BF16)[(i + j) % 2],
-                index_dtype=(torch.int32, torch.int64)[i % 2],
-                pattern=patterns[(2 * i + j) % 6],
-                x_layout=x_layout,
-                y_layout=y_layout,
-            )
+    yield from _in_all_layouts("small", shapes, (136, 8, 520, 264), (13, 24, 5), (9, 14))
     for block in (16, 32):
         for x_layout, y_layout in (("row", "column"), ("expanded", "row"),
                                    ("batch_inside", "column")):  # fmt: skip

@@ -16,6 +16,7 @@
 #include <string_view>
 
 #include "kernels/cuda/sampled_launch.cuh"
+#include "kernels/cuda/sampled_operands.h"
 #include "kernels/cuda/tensor_map.h"
 #include "kernels/cuda/tile_counters.h"
 #include "variant.h"
@@ -46,20 +47,8 @@ class SampledSm90 final : public Variant {
                          " and block_k of 64, got " + std::to_string(p.block_m) + "x" +
                          std::to_string(p.block_k));
     }
-    if (p.nnzb == 0 || p.n == 0) return Support::no("there is nothing to sum up");
-    const int alignment = std::min({p.values_alignment, p.b_alignment, p.c_alignment});
-    if (alignment < 16) {
-      return Support::no(
-          "needs addresses, leading dimensions and batch strides of values, B and C that are "
-          "multiples of 16 bytes, one is a multiple of " +
-          std::to_string(alignment));
-    }
-    const int64_t longest =
-        std::max({p.ldb, p.ldc, p.b_batch_stride, p.c_batch_stride}) * size_of(p.dtype);
-    if (std::max({p.m, p.n, p.k, p.batch, pieces(p), steps(p)}) > INT32_MAX ||
-        longest >= int64_t{1} << 40) {
-      return Support::no("a size is beyond TMA's 32-bit coordinates or 40-bit strides");
-    }
+    const Support taken = sampled_by_tma(p, std::max(pieces(p), steps(p)));
+    if (!taken) return taken;
     return code_of(p)->runs_on(d, shape_.shared_bytes);
   }
 
