@@ -14,16 +14,15 @@
 #include <cstring>
 #include <string>
 
+#include "kernels/cpu/tiled_levels.h"
+
 namespace sparse_autotune::cpu_sampled {
 namespace {
 
 using cpu_tiled::Indices;
-
-struct Level {
-  CpuIsa needed;
-  const char* needed_name;
-  const Microkernels* (*kernels)(DType);
-};
+using cpu_tiled::kAvx2;
+using cpu_tiled::kAvx512;
+using cpu_tiled::Level;
 
 class Sampling {
  public:
@@ -257,9 +256,8 @@ class SampledTiled final : public Variant {
       : Variant(DeviceType::kCpu, name, Op::kSampled), level_(level), cut_(cut) {}
 
   Support supports(const Problem& p, const Device& d) const override {
-    if (d.isa < level_.needed) {
-      return Support::no(std::string("this processor lacks ") + level_.needed_name);
-    }
+    const Support runs = level_.runs_on(d);
+    if (!runs) return runs;
     const Microkernels* kernels = level_.kernels(p.dtype);
     if (kernels == nullptr) return Support::no("the level has no code for this dtype");
     if (cut_.panel && make_blocking(p, d, *kernels, cut_).column_bytes > kRightBytes) {
@@ -296,8 +294,6 @@ class SampledTiled final : public Variant {
   Registration registration_{*this};
 };
 
-constexpr Level kAvx2{CpuIsa::kAvx2, "AVX2", cpu_tiled::avx2_kernels};
-constexpr Level kAvx512{CpuIsa::kAvx512, "AVX-512", cpu_tiled::avx512_kernels};
 constexpr Cut kPanel{true, 128};
 constexpr Cut kBlock{false, 128};
 

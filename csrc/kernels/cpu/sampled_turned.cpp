@@ -13,13 +13,17 @@
 #include <string>
 
 #include "kernels/cpu/tiled_blocking.h"
+#include "kernels/cpu/tiled_levels.h"
 #include "kernels/cpu/tiled_partition.h"
 
 namespace sparse_autotune::cpu_sampled_turned {
 namespace {
 
 using cpu_tiled::Indices;
+using cpu_tiled::kAvx2;
+using cpu_tiled::kAvx512;
 using cpu_tiled::kLineBytes;
+using cpu_tiled::Level;
 using cpu_tiled::Microkernels;
 using cpu_tiled::Partition;
 using cpu_tiled::round_up;
@@ -29,12 +33,6 @@ constexpr int64_t kDepth = 32;
 constexpr int64_t kPackedBytes = 24 << 20;
 constexpr int64_t kPartsPerSlot = 8;
 constexpr int64_t kPackedTerms = 16;  // through all columns at a time: lines are read to their end
-
-struct Level {
-  CpuIsa needed;
-  const char* needed_name;
-  const Microkernels* (*kernels)(DType);
-};
 
 // One operand, packed: pieces of a few rows of a block of it, [term][width] each.
 struct Side {
@@ -224,9 +222,8 @@ class SampledTurned final : public Variant {
       : Variant(DeviceType::kCpu, name, Op::kSampled), level_(level) {}
 
   Support supports(const Problem& p, const Device& d) const override {
-    if (d.isa < level_.needed) {
-      return Support::no(std::string("this processor lacks ") + level_.needed_name);
-    }
+    const Support runs = level_.runs_on(d);
+    if (!runs) return runs;
     const Microkernels* kernels = level_.kernels(p.dtype);
     if (kernels == nullptr || kernels->turned == nullptr) {
       return Support::no("half types are widened: sums are not stored as they are");
@@ -263,9 +260,6 @@ class SampledTurned final : public Variant {
   const Level& level_;
   Registration registration_{*this};
 };
-
-constexpr Level kAvx2{CpuIsa::kAvx2, "AVX2", cpu_tiled::avx2_kernels};
-constexpr Level kAvx512{CpuIsa::kAvx512, "AVX-512", cpu_tiled::avx512_kernels};
 
 const SampledTurned kVariants[] = {
     {"sampled_turned/avx2", kAvx2},

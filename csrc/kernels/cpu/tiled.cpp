@@ -16,18 +16,12 @@
 // A^T is multiplied from a copy of its blocks, turned and in its own order.
 #include <string>
 
+#include "kernels/cpu/tiled_levels.h"
 #include "kernels/cpu/tiled_product.h"
 #include "kernels/cpu/transpose_blocks.h"
 
 namespace sparse_autotune::cpu_tiled {
 namespace {
-
-struct Level {
-  CpuIsa needed;
-  const char* needed_name;
-  const Microkernels* (*kernels)(DType);
-  double share;  // of the device's peak that it reaches
-};
 
 class Tiled final : public Variant {
  public:
@@ -35,12 +29,8 @@ class Tiled final : public Variant {
       : Variant(DeviceType::kCpu, name), level_(level), cut_(cut) {}
 
   Support supports(const Problem& p, const Device& d) const override {
-    if (d.isa < level_.needed) {
-      if (level_.needed == CpuIsa::kAmx && !d.amx_refused.empty()) {
-        return Support::no(d.amx_refused);
-      }
-      return Support::no(std::string("this processor lacks ") + level_.needed_name);
-    }
+    const Support runs = level_.runs_on(d);
+    if (!runs) return runs;
     const Microkernels* kernels = level_.kernels(p.dtype);
     if (kernels == nullptr) return Support::no("the level has no code for this dtype");
     if (p.block_k % kernels->pair != 0) return Support::no("pairs of bf16 need an even block_k");
@@ -92,11 +82,6 @@ class Tiled final : public Variant {
   Cut cut_;
   Registration registration_{*this};
 };
-
-constexpr Level kAvx2{CpuIsa::kAvx2, "AVX2", avx2_kernels, 0.7};
-constexpr Level kAvx512{CpuIsa::kAvx512, "AVX-512", avx512_kernels, 0.7};
-constexpr Level kAvx512Bf16{CpuIsa::kAvx512Bf16, "AVX512-BF16", avx512_bf16_kernels, 1.2};
-constexpr Level kAmx{CpuIsa::kAmx, "AMX", amx_kernels, 4.0};
 
 // Chunks in bytes are half of the smallest L1 in use; AMX's loads and stores of sums want deeper
 // ones.

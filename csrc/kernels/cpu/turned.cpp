@@ -16,12 +16,16 @@
 #include "kernels/activation.h"
 #include "kernels/cpu/elements.h"
 #include "kernels/cpu/tiled_blocking.h"
+#include "kernels/cpu/tiled_levels.h"
 #include "kernels/cpu/tiled_partition.h"
 
 namespace sparse_autotune::cpu_turned {
 namespace {
 
 using cpu_tiled::Indices;
+using cpu_tiled::kAvx2;
+using cpu_tiled::kAvx512;
+using cpu_tiled::Level;
 using cpu_tiled::Microkernels;
 using cpu_tiled::Partition;
 using cpu_tiled::round_up;
@@ -30,12 +34,6 @@ constexpr int64_t kPanelBytes = 512 << 10;  // half of an L2 of 1 MB
 constexpr int64_t kCopiedBytes = 64 << 10;  // less to copy is not worth another thread
 constexpr int64_t kPartsPerSlot = 2;        // at least
 constexpr int64_t kLine = cpu_tiled::kLineBytes;
-
-struct Level {
-  CpuIsa needed;
-  const char* needed_name;
-  const Microkernels* (*kernels)(DType);
-};
 
 // Sizes of one launch: a pure function of problem and level, so that workspace_bytes() and launch()
 // agree.
@@ -207,9 +205,8 @@ class Turned final : public Variant {
       : Variant(DeviceType::kCpu, name), level_(level) {}
 
   Support supports(const Problem& p, const Device& d) const override {
-    if (d.isa < level_.needed) {
-      return Support::no(std::string("this processor lacks ") + level_.needed_name);
-    }
+    const Support runs = level_.runs_on(d);
+    if (!runs) return runs;
     const Microkernels* kernels = level_.kernels(p.dtype);
     if (kernels == nullptr || kernels->turned == nullptr) {
       return Support::no("half types are widened: nothing to read in place");
@@ -279,9 +276,6 @@ class Turned final : public Variant {
   const Level& level_;
   Registration registration_{*this};
 };
-
-constexpr Level kAvx2{CpuIsa::kAvx2, "AVX2", cpu_tiled::avx2_kernels};
-constexpr Level kAvx512{CpuIsa::kAvx512, "AVX-512", cpu_tiled::avx512_kernels};
 
 const Turned kVariants[] = {
     {"cpu_turned/avx2", kAvx2},
