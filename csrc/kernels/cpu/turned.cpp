@@ -102,7 +102,6 @@ class Product {
           partition.for_each_unit(part % s_.cuts,
                                   [&](int64_t, int64_t row, int64_t) { multiply_row(panel, row); });
         }
-        kernels_.release();
       }
     });
   }
@@ -220,9 +219,9 @@ class Turned final : public Variant {
   }
 
   double estimate_us(const Problem& p, const Device& d) const override {
-    const double peak = p.dtype == DType::kFloat64 ? d.fp64_tflops : d.fp32_tflops;
     const double copied = p.frozen ? 0 : 2.0 * static_cast<double>(prepared_bytes(p, d));
-    return roofline_us(nnz_flops(p), peak * 0.8, compulsory_bytes(p) + copied, d.memory_gbps, 5.0);
+    return roofline_us(nnz_flops(p), 0.8 * peak_tflops(p, d), compulsory_bytes(p) + copied,
+                       d.memory_gbps, 5.0);
   }
 
   int64_t prepared_bytes(const Problem& p, const Device&) const override {
