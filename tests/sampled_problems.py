@@ -205,6 +205,18 @@ def _large_blocks():
                              HALF, torch.int32, density=0.6, x_layout="column")  # fmt: skip
 
 
+def _one_wave():
+    """As many blocks as one wave of thread blocks takes: rows of even and odd numbers of blocks,
+    which share columns or do not."""
+    grids = ((20, 13, 0.9, 40), (6, 9, 0.4, 392), (37, 7, 1.0, 72), (125, 4, 0.52, 40),
+             (12, 20, 0.1, 72))  # fmt: skip
+    for i, (rows, cols, density, n) in enumerate(grids):
+        x_layout, y_layout = PLAIN_LAYOUTS[(i + 3) % 4]
+        yield SampledProblem(f"one_wave-{rows}x{cols}", 128 * rows, 128 * cols, n, (128, 128),
+                             (BF16, HALF)[i % 2], (torch.int64, torch.int32)[i % 2],
+                             density=density, x_layout=x_layout, y_layout=y_layout)  # fmt: skip
+
+
 def _small_blocks():
     """Blocks that share rows and columns, in all layouts: few of them and many, evenly and not;
     sums long enough to be cut into parts; sums that end within a step."""
@@ -287,6 +299,7 @@ SAMPLED_CASES = tuple(
         _multiples,
         _patterns,
         _large_blocks,
+        _one_wave,
         _small_blocks,
         _layouts,
         _batches,

@@ -4,13 +4,13 @@
 // columns of values (two blocks of 128), `strip64` on 64 against 512 (eight blocks of 64). Two
 // producer threads, a warp that looks blocks up, two warpgroups that multiply. Tasks are pieces of
 // blocks in turn, wherever rows end. As a task of two rows costs a quarter more, pairs of blocks of
-// 128 take them from a row order instead or, where one round is enough, share rows or columns
-// wherever they can. What is left for the last round is taken in halves, or is cut along the sums:
-// the last to come adds the parts up, in fp32 and in their order. Data path: global -> TMA ->
-// shared (swizzled) -> wgmma -> registers -> global, either layout of both operands. Requires:
-// compute capability 9.0, fp16 or bf16, 16-byte aligned C and B. Wins: wherever it is legal. Bound
-// by L2 -> shared memory (57 and 85 FLOP/B), which takes that all walk the sums together, and with
-// blocks of 128 by the tensor cores and the device's power too.
+// 128 take them from a row order instead. What is left for the last round is taken in halves, or is
+// cut along the sums: the last to come adds the parts up, in fp32 and in their order. Data path:
+// global -> TMA -> shared (swizzled) -> wgmma -> registers -> global, either layout of both
+// operands. Requires: compute capability 9.0, fp16 or bf16, 16-byte aligned C and B. Wins: wherever
+// it is legal and there is more to do than in one wave (sampled_wave_sm90). Bound by L2 -> shared
+// memory (57 and 85 FLOP/B), which takes that all walk the sums together, and with blocks of 128 by
+// the tensor cores and the device's power too.
 #include <algorithm>
 #include <string>
 #include <string_view>
@@ -24,14 +24,12 @@
 namespace sparse_autotune {
 namespace {
 
-// How tasks are shared out: so many whole; the others in halves or not, and in so many parts; or
-// all are whole, and pairs.
+// How tasks are shared out: so many whole; the others in halves or not, and in so many parts.
 struct Share {
   int64_t whole, rest;
   bool halved;
   int64_t parts;
   double us;
-  bool paired = false;
 };
 
 class SampledSm90 final : public Variant {
@@ -111,7 +109,6 @@ class SampledSm90 final : public Variant {
     a.rest = static_cast<unsigned>(found.rest);
     a.parts = static_cast<unsigned>(found.parts);
     a.halved = found.halved;
-    a.paired = found.paired;
     a.crow_indices = l.crow_indices;
     a.col_indices = l.col_indices;
     a.values = l.sampled;
@@ -126,12 +123,7 @@ class SampledSm90 final : public Variant {
     // Halves by an order may be absent: nobody counts them here.
     const unsigned units = a.whole + a.rest * std::max(a.parts, a.halved ? 2u : 1u);
     const unsigned blocks = std::min(units, static_cast<unsigned>(d.multiprocessors));
-    if (!a.paired) {
-      return code_of(p)->launch(a, blocks, kThreads, shape_.shared_bytes, l.stream, name());
-    }
-    // Neighbours on the chip work on pairs of the same row.
-    return code_of(p)->launch(a, (units + 1) / 2 * 2, kThreads, shape_.shared_bytes, l.stream,
-                              name(), 2);
+    return code_of(p)->launch(a, blocks, kThreads, shape_.shared_bytes, l.stream, name());
   }
 
  private:
@@ -204,15 +196,6 @@ class SampledSm90 final : public Variant {
                 adding_us(s, halved);
         if ((parts == 1 || can_add(s)) && s.us < best.us) best = s;
       }
-    }
-    // In rows of fewer blocks too few would be pairs; in several rounds single blocks fill up gaps
-    // better.
-    const int64_t pairs = ceil_div(p.nnzb, 2) * (p.block_m / shape_.rows);
-    if (shape_.rows == 128 && p.block_k == 128 && p.nnzb >= 2 * block_rows(p) &&
-        pairs <= places / 2 * 2) {
-      const Share s{pairs, 0, false, 1, kStartUs + rounds_us(pairs, places, length, kOfOneRow, d),
-                    true};
-      if (s.us < best.us) best = s;
     }
     return best;
   }

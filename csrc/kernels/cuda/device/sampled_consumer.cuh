@@ -37,8 +37,8 @@ __device__ __forceinline__ void for_groups(Groups<kSize, kOthers...>, F&& f) {
   for_groups<kGroup + 1, kFirst + kSize>(Groups<kOthers...>{}, f);
 }
 
-// All steps of a task by a warpgroup. `kBent`: groups are not pieces but halves of its strip.
-template <typename T, typename Tile, bool kTermsC, bool kTermsB, bool kBent, typename Group>
+// All steps of a task by a warpgroup.
+template <typename T, typename Tile, bool kTermsC, bool kTermsB, typename Group>
 __device__ __forceinline__ void multiply_task(const SampledShared<Tile>& shared,
                                               const ConsumerTask<Tile>& task,
                                               SampledPlace<Tile>& at,
@@ -66,9 +66,9 @@ __device__ __forceinline__ void multiply_task(const SampledShared<Tile>& shared,
   for (int step = 0; step < task.steps; ++step) {
     uint64_t c[Group::kCount];
     for_groups(Group{}, [&](auto group, auto first, auto) {
-      const auto strip = further(at.c, kBent ? task.consumer : task.strip[first]);
+      const auto strip = further(at.c, task.strip[first]);
       mbarrier_wait(shared.c_full(strip.stage), strip.parity);
-      const uint32_t tile = shared.c_strip(strip.stage) + (kBent ? group * kPieceBytes : own);
+      const uint32_t tile = shared.c_strip(strip.stage) + own;
       c[group] = kTermsC ? wgmma::k_contiguous(tile) : wgmma::m_contiguous(tile);
     });
     mbarrier_wait(shared.b_full(part, at.turn.stage), at.turn.parity);
@@ -79,12 +79,11 @@ __device__ __forceinline__ void multiply_task(const SampledShared<Tile>& shared,
       constexpr uint64_t kStepC = kTermsC ? wgmma::kContiguousStep : wgmma::kMContiguousStep;
       constexpr uint64_t kStepB = kTermsB ? wgmma::kContiguousStep : wgmma::kNContiguousStep;
       constexpr int kFirst = decltype(first)::value, kWidth = decltype(size)::value * 64;
-      constexpr int kPieceB = kBent ? 0 : kFirst;
       auto& sums = reinterpret_cast<float(&)[kWidth / 2]>(sum[kFirst * 32]);
 #pragma unroll
       for (int q = 0; q < kStepK / 16; ++q) {
         wgmma::multiply<T, kWidth, !kTermsB, !kTermsC>(
-            sums, c[group] + q * kStepC, b + kPieceB * (kPieceBytes / 16) + q * kStepB, 1);
+            sums, c[group] + q * kStepC, b + kFirst * (kPieceBytes / 16) + q * kStepB, 1);
       }
     });
     wgmma::commit();
@@ -105,14 +104,14 @@ __device__ __forceinline__ void multiply_task(const SampledShared<Tile>& shared,
 }
 
 // True where parts of the task's sums are left to be added up.
-template <typename T, typename Tile, bool kTermsC, bool kTermsB, bool kBent, typename Group>
+template <typename T, typename Tile, bool kTermsC, bool kTermsB, typename Group>
 __device__ __forceinline__ bool do_task(const SampledArguments& args,
                                         const SampledShared<Tile>& shared,
                                         const ConsumerTask<Tile>& task, SampledPlace<Tile>& at) {
   // Without a value to begin with they would hold registers from the kernel's start, and so for
   // each of its branches.
   float sum[Group::kPieces * 32] = {};
-  multiply_task<T, Tile, kTermsC, kTermsB, kBent, Group>(shared, task, at, sum);
+  multiply_task<T, Tile, kTermsC, kTermsB, Group>(shared, task, at, sum);
   if (task.part >= 0) return leave_part(args, task, sum);
   T* values = values_of<T>(args, task);
 #pragma unroll
@@ -135,39 +134,30 @@ __device__ __forceinline__ void consume(const SampledArguments& args,
     const SampledTask& found = queue.tasks[queue.at.stage];
     if (found.valid == 0) return;
     const int each = found.each, first = Tile::kTall ? 0 : consumer * each;
-    const bool bent = Tile::kTall && found.bent != 0;
     ConsumerTask<Tile> task{consumer,   found.steps, found.strips, min(found.pieces - first, each),
                             found.part, found.rest};
 #pragma unroll
     for (int i = 0; i < kUnits; ++i) task.strip[i] = found.strip[first + i];
     task.place = found.place + first;
     task.line = Tile::kTall ? consumer * 64 : 0;
-    if (bent) {
-      task.present = kUnits;
-      task.place = found.place + consumer * kUnits;
-      task.line = 0;
-    }
 
     const int* strip = task.strip;
     bool adds = false;
-    const auto run = [&]<bool kBent, int... kSizes>(std::bool_constant<kBent>, Groups<kSizes...>) {
-      return do_task<T, Tile, kTermsC, kTermsB, kBent, Groups<kSizes...>>(args, shared, task, at);
+    const auto run = [&]<int... kSizes>(Groups<kSizes...>) {
+      return do_task<T, Tile, kTermsC, kTermsB, Groups<kSizes...>>(args, shared, task, at);
     };
-    constexpr std::false_type kStraight;
-    if (bent) {
-      if constexpr (Tile::kTall) adds = run(std::true_type{}, Groups<2, 2>{});
-    } else if (each < kUnits) {
-      adds = strip[0] == strip[1] ? run(kStraight, Groups<2>{}) : run(kStraight, Groups<1, 1>{});
+    if (each < kUnits) {
+      adds = strip[0] == strip[1] ? run(Groups<2>{}) : run(Groups<1, 1>{});
     } else if (strip[0] == strip[3]) {
-      adds = run(kStraight, Groups<4>{});
+      adds = run(Groups<4>{});
     } else if (strip[0] == strip[1] && strip[2] == strip[3]) {
-      adds = run(kStraight, Groups<2, 2>{});
+      adds = run(Groups<2, 2>{});
     } else if (!Tile::kTall && strip[0] == strip[2]) {
-      if constexpr (!Tile::kTall) adds = run(kStraight, Groups<3, 1>{});
+      if constexpr (!Tile::kTall) adds = run(Groups<3, 1>{});
     } else if (!Tile::kTall && strip[1] == strip[3]) {
-      if constexpr (!Tile::kTall) adds = run(kStraight, Groups<1, 3>{});
+      if constexpr (!Tile::kTall) adds = run(Groups<1, 3>{});
     } else {
-      adds = run(kStraight, Groups<1, 1, 1, 1>{});
+      adds = run(Groups<1, 1, 1, 1>{});
     }
     if (adds) {
       T* values = values_of<T>(args, task);

@@ -107,6 +107,16 @@ __device__ __forceinline__ void load_lines(uint32_t to, const CUtensorMap& map, 
   }
 }
 
+// The same of the first matrix, to L2.
+template <bool kTerms>
+__device__ __forceinline__ void fetch_lines(const CUtensorMap& map, int line, int term) {
+  if constexpr (kTerms) {
+    tma_fetch(map, term, line, 0);
+  } else {
+    tma_fetch(map, 0, term, line / 64, 0);
+  }
+}
+
 // Calls f(term, matrix) for each step of a task.
 template <typename F>
 __device__ __forceinline__ void for_steps(const SampledArguments& args, int first, int steps,

@@ -1,7 +1,6 @@
 // The warp of a sampled product's kernel that finds tasks for the others.
 #pragma once
 
-#include "kernels/cuda/device/sampled_pairs.cuh"
 #include "kernels/cuda/device/sampled_tasks.cuh"
 
 namespace sparse_autotune {
@@ -11,7 +10,6 @@ template <typename Tile>
 __device__ __forceinline__ void schedule(const SampledArguments& args,
                                          SampledQueue<Tile::kTaskReaders> queue) {
   const int lane = threadIdx.x % 32, across = args.block_k / 64;
-  PairFinder pairs(args);
   // Unit `sub` of so many of task `number`: a half of it, or a part of its sums.
   const auto push = [&](unsigned number, unsigned sub, bool halved, unsigned parts) {
     int most = halved ? Tile::kPieces / 2 : Tile::kPieces;
@@ -27,9 +25,7 @@ __device__ __forceinline__ void schedule(const SampledArguments& args,
     }
     mbarrier_wait(queue.empty(), queue.at.parity ^ 1);
     SampledTask& task = queue.tasks[queue.at.stage];
-    if (Tile::kTall && args.paired) {
-      pairs.find<Tile>(number, task);
-    } else if (args.order != nullptr) {
+    if (args.order != nullptr) {
       list_pieces<Tile>(args, row, static_cast<int>(number % static_cast<unsigned>(args.strips)),
                         begin, end, task);
     } else {
@@ -43,10 +39,7 @@ __device__ __forceinline__ void schedule(const SampledArguments& args,
       const auto all = static_cast<int>(parts), i = cut ? static_cast<int>(sub) : 0;
       task.first = part_begin(args.steps, all, i);
       task.steps = part_begin(args.steps, all, i + 1) - task.first;
-      if (!Tile::kTall || !args.paired) {
-        task.each = most / Tile::kPartsB;
-        task.bent = 0;
-      }
+      task.each = most / Tile::kPartsB;
       task.part = cut ? i : -1;
       task.rest = static_cast<int>(number - args.whole);
       task.valid = 1;

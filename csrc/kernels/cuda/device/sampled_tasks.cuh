@@ -7,8 +7,7 @@
 // C's rows.
 //
 // With a row order of two blocks each there is a task for each of its entries instead, so that no
-// task has pieces of two rows; those of one block come last. Or tasks are pairs of blocks that
-// share a row or a column: see sampled_pairs.cuh.
+// task has pieces of two rows; those of one block come last.
 //
 // Thread blocks take tasks in turn and walk the terms of the sums together, so that what one
 // fetches from memory the others find in L2. The tasks from `whole` on are taken in halves, or
@@ -41,7 +40,6 @@ struct SampledArguments {
   int steps, matrix_steps;                   // of 64 terms: of all matrices of the batch, of one
   int block_rows, block_m, block_k, strips;  // strips: of one block row
   bool halved;                               // the tasks from `whole` on are
-  bool paired;                               // see sampled_pairs.cuh; all tasks are whole
   bool wide_boxes;                           // of B: of two pieces
   bool wide_indices, c_batched, b_batched;
 };
@@ -51,7 +49,6 @@ struct alignas(16) SampledTask {
   int first, steps;           // of the sums
   int strips, pieces;         // different strips among the pieces; pieces that there are
   int each;                   // pieces of a consumer
-  int bent;                   // two blocks of a column: each consumer has all of one
   int part, rest, valid;      // part of the sums, of which task behind the whole ones
   int row[kMaxPieces];        // of C, the strips' first
   int column[kMaxPieces];     // rows of B^T, the pieces' first

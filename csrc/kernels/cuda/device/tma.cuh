@@ -56,6 +56,20 @@ __device__ __forceinline__ void tma_load(uint32_t to, const CUtensorMap& map, ui
       : "memory");
 }
 
+// Has L2 fetch a box, for loads to come.
+__device__ __forceinline__ void tma_fetch(const CUtensorMap& map, int x, int y, int z) {
+  asm volatile("cp.async.bulk.prefetch.tensor.3d.L2.global.tile [%0, {%1, %2, %3}];\n" ::"l"(&map),
+               "r"(x), "r"(y), "r"(z)
+               : "memory");
+}
+
+__device__ __forceinline__ void tma_fetch(const CUtensorMap& map, int x, int y, int z, int w) {
+  asm volatile(
+      "cp.async.bulk.prefetch.tensor.4d.L2.global.tile [%0, {%1, %2, %3, %4}];\n" ::"l"(&map),
+      "r"(x), "r"(y), "r"(z), "r"(w)
+      : "memory");
+}
+
 // What threads wrote to shared memory becomes visible to the engine. Each writer calls it, before
 // a barrier with the thread that issues the store.
 __device__ __forceinline__ void tma_store_fence() {

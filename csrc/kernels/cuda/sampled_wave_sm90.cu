@@ -1,0 +1,126 @@
+// Sampled products of so few blocks of 128 that one wave of thread blocks does them all.
+//
+// A thread block works on one stored block (`single`) or on two that share C's rows or B's columns
+// (`pairs`), found from the indices in one round trip to memory. Neighbours, which share a path to
+// L2, have blocks of the same row where they can. Data path: global -> TMA -> shared (swizzled) ->
+// wgmma -> registers -> global, either layout of both operands. L2 fetches the first steps while
+// the launch before this one ends. Requires: compute capability 9.0, fp16 or bf16, blocks of
+// 128x128, 16-byte aligned C and B. Wins: wherever it is legal and about as many blocks are stored
+// as one wave takes. Bound by the tensor cores at what clock the device's power allows, and by what
+// comes before and after.
+#include <algorithm>
+#include <string>
+#include <string_view>
+
+#include "kernels/cuda/sampled_operands.h"
+#include "kernels/cuda/sampled_wave_launch.cuh"
+#include "kernels/cuda/tensor_map.h"
+#include "variant.h"
+
+namespace sparse_autotune {
+namespace {
+
+// What the host knows of a tile. Microseconds, fitted to times on an H200: of a step, and of all
+// that comes before and after.
+struct WaveShape {
+  int blocks, shared_bytes;
+  double step_us, start_us;
+  WaveCodes kernels[2];  // by DType
+};
+
+template <typename Tile>
+constexpr WaveShape wave_shape(double step_us, double start_us, const WaveCodes& bf16) {
+  return {Tile::kBlocks, Tile::kSharedBytes, step_us, start_us, {wave_codes<__half, Tile>(), bf16}};
+}
+
+class SampledWaveSm90 final : public Variant {
+ public:
+  SampledWaveSm90(std::string_view name, const WaveShape& shape)
+      : Variant(DeviceType::kCuda, name, Op::kSampled), shape_(shape) {}
+
+  Support supports(const Problem& p, const Device& d) const override {
+    if (!is_half(p.dtype)) return Support::no("multiplies fp16 and bf16 only");
+    if (d.compute_capability != 90) return Support::no("needs compute capability 9.0");
+    if (p.block_m != kWaveSide || p.block_k != kWaveSide) {
+      return Support::no("needs blocks of 128x128, got " + std::to_string(p.block_m) + "x" +
+                         std::to_string(p.block_k));
+    }
+    const int64_t most = std::min<int64_t>(shape_.blocks * places(d), kWaveBlocks);
+    if (p.nnzb > most || block_rows(p) > kWaveRows) {
+      return Support::no("needs at most " + std::to_string(most) + " stored blocks in " +
+                         std::to_string(kWaveRows) + " block rows, got " + std::to_string(p.nnzb) +
+                         " in " + std::to_string(block_rows(p)));
+    }
+    const Support taken = sampled_by_tma(p, steps(p));
+    if (!taken) return taken;
+    return code_of(p)->runs_on(d, shape_.shared_bytes);
+  }
+
+  double estimate_us(const Problem& p, const Device&) const override {
+    return shape_.start_us + shape_.step_us * static_cast<double>(steps(p));
+  }
+
+  Status launch(const Problem& p, const Launch& l) const override {
+    WaveArguments a{};
+    a.c_batched = p.c_batch_stride != 0;
+    a.b_batched = p.b_batch_stride != 0;
+    Status status = map(p, l.c, p.c_layout, p.m, p.ldc, p.c_batch_stride, &a.c);
+    if (status) status = map(p, l.b, p.b_layout, p.k, p.ldb, p.b_batch_stride, &a.b);
+    if (!status) return status;
+    a.crow_indices = l.crow_indices;
+    a.col_indices = l.col_indices;
+    a.values = l.sampled;
+    a.blocks = static_cast<int>(p.nnzb);
+    a.block_rows = static_cast<int>(block_rows(p));
+    a.block_columns = static_cast<int>(block_cols(p));
+    a.steps = static_cast<int>(steps(p));
+    a.matrix_steps = static_cast<int>(ceil_div(p.n, kStepK));
+    a.wide_indices = p.index_type == IndexType::kInt64;
+    // All that have room, as some pairs may have to be taken apart: nobody counts these here.
+    const int64_t blocks = std::min(places(*l.device), ceil_div(p.nnzb, kNeighbours) * kNeighbours);
+    return code_of(p)->launch(a, static_cast<unsigned>(blocks), kThreads, shape_.shared_bytes,
+                              l.stream, name(), kNeighbours);
+  }
+
+ private:
+  static constexpr int64_t kNeighbours = 2;  // thread blocks of a cluster
+
+  static int64_t places(const Device& d) {
+    return std::max<int64_t>(d.multiprocessors / kNeighbours, 1) * kNeighbours;
+  }
+  static int64_t steps(const Problem& p) { return ceil_div(p.n, kStepK) * p.batch; }
+
+  KernelCode<WaveArguments>* code_of(const Problem& p) const {
+    return shape_.kernels[static_cast<int>(p.dtype)]
+        .codes[static_cast<int>(p.c_layout)][static_cast<int>(p.b_layout)];
+  }
+
+  static Status map(const Problem& p, const void* data, Layout layout, int64_t lines, int64_t ld,
+                    int64_t stride, CUtensorMap* to) {
+    const int64_t matrices = stride != 0 ? p.batch : 1;
+    // The stride of a dimension of one element is never used, but must be one that TMA takes.
+    const int64_t apart = stride != 0 ? stride : ld;
+    if (layout == Layout::kRowMajor) {  // terms are contiguous
+      return make_tensor_map(
+          {data, p.dtype, 3, {p.n, lines, matrices}, {ld, apart}, {64, kWaveSide, 1}}, to);
+    }
+    return make_tensor_map({data,
+                            p.dtype,
+                            4,
+                            {64, p.n, lines / 64, matrices},
+                            {ld, 64, apart},
+                            {64, 64, kWaveSide / 64, 1}},
+                           to);
+  }
+
+  WaveShape shape_;
+  Registration registration_{*this};
+};
+
+const SampledWaveSm90 kSingle{"sampled_wave_sm90/single",
+                              wave_shape<WaveSingle>(0.41, 4.5, wave_single_bf16_codes())};
+const SampledWaveSm90 kPairs{"sampled_wave_sm90/pairs",
+                             wave_shape<WavePairs>(0.66, 4.5, wave_pairs_bf16_codes())};
+
+}  // namespace
+}  // namespace sparse_autotune
