@@ -4,6 +4,7 @@ import copy
 import io
 import pickle
 
+import numpy as np
 import pytest
 import torch
 from torch.utils.checkpoint import checkpoint
@@ -84,6 +85,8 @@ def test_a_new_layer():
         (ValueError, r"density must lie in \[0, 1\], got 1.5", (24, 32, 4, 1.5)),
         (ValueError, r"density must lie in \[0, 1\], got 'half'", (24, 32, 4, "half")),
         (TypeError, "block_size must be an int", (24, 32, "4x4", 0.5)),
+        (TypeError, "in_features must be an int, got 24.0", (24.0, 32, 4, 0.5)),
+        (ValueError, "out_features must not be negative, got -32", (24, -32, 4, 0.5)),
     ],
 )
 def test_bad_layers(error, words, arguments):
@@ -91,6 +94,10 @@ def test_bad_layers(error, words, arguments):
         SparseLinear(*arguments)
     with pytest.raises(TypeError, match="dtype must be float16"):
         SparseLinear(24, 32, 4, 0.5, dtype=torch.int8)
+
+
+def test_density_of_numpy():
+    assert SparseLinear(24, 32, 4, np.float32(0.5)).nnzb == 24
 
 
 def test_bad_input_is_explained():
@@ -187,6 +194,15 @@ def test_sparsify_refuses_shared_weights_and_keeps_shared_layers():
     assert model[0] is model[2]
     with pytest.raises(ValueError, match="from_linear"):
         sparsify_(layer, 4, 0.5)
+
+
+def test_sparsify_refuses_what_is_no_model_or_filter():
+    with pytest.raises(TypeError, match=r"model must be a torch.nn.Module, got builtins\.list"):
+        sparsify_([torch.nn.Linear(8, 8)], 4, 0.5)
+    model = torch.nn.Sequential(torch.nn.Linear(8, 8))
+    with pytest.raises(TypeError, match=r"filter must be callable or None, got builtins\.str"):
+        sparsify_(model, 4, 0.5, filter="0")
+    assert type(model[0]) is torch.nn.Linear
 
 
 # State
