@@ -125,9 +125,23 @@ def fresh_cache(tmp_path, monkeypatch):
 
 
 @pytest.fixture
-def as_the_tolerance_assumes(monkeypatch, request):
-    """No race (nothing but what is asked for runs), and TF32 where the case says so."""
+def no_races(monkeypatch):
+    """The heuristic chooses: nothing but what is asked for runs."""
     monkeypatch.setattr(sparse_autotune.settings, "mode", "off")
+
+
+@pytest.fixture
+def fresh_dynamo():
+    """No compiled code of other tests, none left for them, and Dynamo's counters at 0."""
+    torch._dynamo.reset()
+    torch._dynamo.utils.counters.clear()
+    yield
+    torch._dynamo.reset()
+
+
+@pytest.fixture
+def as_the_tolerance_assumes(no_races, request):
+    """No race, and TF32 where the case says so."""
     case = request.node.callspec.params.get("case") if hasattr(request.node, "callspec") else None
     matmul = torch.backends.cuda.matmul
     before = matmul.allow_tf32

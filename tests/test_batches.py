@@ -10,13 +10,10 @@ from problems import DTYPES, FP64
 import sparse_autotune
 from sparse_autotune import BsrTensor, linear, matmul, random_bsr, sampled_matmul
 
+pytestmark = pytest.mark.usefixtures("no_races")
+
 DEVICES = ("cpu", pytest.param("cuda", marks=pytest.mark.gpu))
 M, K, N, BLOCK, COUNT = 8, 12, 5, (4, 3), 3
-
-
-@pytest.fixture(autouse=True)
-def _no_races(monkeypatch):
-    monkeypatch.setattr(sparse_autotune.settings, "mode", "off")
 
 
 @pytest.fixture(params=DEVICES)

@@ -14,12 +14,7 @@ from test_gpu import VARIANTS, case, close, dense_product, operands_for
 import sparse_autotune
 from sparse_autotune import BsrTensor, _tuner, linear, matmul, random_bsr
 
-pytestmark = pytest.mark.gpu
-
-
-@pytest.fixture(autouse=True)
-def _no_races(monkeypatch):
-    monkeypatch.setattr(sparse_autotune.settings, "mode", "off")
+pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("no_races")]
 
 
 def captured(call):

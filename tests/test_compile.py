@@ -26,14 +26,9 @@ from sparse_autotune import (
     sampled_matmul,
 )
 
+pytestmark = pytest.mark.usefixtures("no_races", "fresh_dynamo")
+
 OPS = torch.ops.sparse_autotune
-
-
-@pytest.fixture(autouse=True)
-def _fresh(monkeypatch):
-    monkeypatch.setattr(sparse_autotune.settings, "mode", "off")
-    torch._dynamo.reset()
-    counters.clear()
 
 
 def compiled(function, **options):

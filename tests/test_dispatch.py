@@ -45,8 +45,7 @@ class CountedCalls:
 
 
 @pytest.fixture
-def calls(monkeypatch):
-    monkeypatch.setattr(sparse_autotune.settings, "mode", "off")
+def calls(no_races, monkeypatch):
     return CountedCalls(monkeypatch)
 
 

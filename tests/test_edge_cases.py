@@ -12,6 +12,8 @@ import sparse_autotune
 from sparse_autotune import BsrTensor, _tuner, linear, matmul, random_bsr
 from sparse_autotune.checks import legality
 
+pytestmark = pytest.mark.usefixtures("no_races")
+
 DEVICES = ("cpu", pytest.param("cuda", marks=pytest.mark.gpu))
 VARIANTS = [
     pytest.param(v, id=v["name"], marks=[pytest.mark.gpu] if v["device"] == "cuda" else [])
@@ -23,11 +25,6 @@ VARIANTS = [
 @pytest.fixture(params=DEVICES)
 def device(request):
     return request.param
-
-
-@pytest.fixture(autouse=True)
-def _no_races(monkeypatch):
-    monkeypatch.setattr(sparse_autotune.settings, "mode", "off")
 
 
 # Empty products: the right shape and content, and nothing tuned, whatever the mode

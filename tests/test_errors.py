@@ -7,10 +7,7 @@ from refusals import DEVICES, K, M, N, check_refused, matrix, poisoned
 import sparse_autotune
 from sparse_autotune import BsrTensor, checks, linear, matmul
 
-
-@pytest.fixture(autouse=True)
-def _no_races(monkeypatch):
-    monkeypatch.setattr(sparse_autotune.settings, "mode", "off")
+pytestmark = pytest.mark.usefixtures("no_races")
 
 
 @pytest.fixture(params=DEVICES)

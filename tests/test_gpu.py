@@ -15,18 +15,13 @@ import sparse_autotune
 from sparse_autotune import BsrTensor, _tuner, matmul, random_bsr
 from sparse_autotune.checks import legality
 
-pytestmark = pytest.mark.gpu
+pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("no_races")]
 
 NAMES = [v["name"] for v in _tuner.variants() if (v["device"], v["op"]) == ("cuda", "matmul")]
 VARIANTS = ("auto", *NAMES)
 DETERMINISTIC = {v["name"]: v["deterministic"] for v in _tuner.variants()}
 # Of clock cycles: a tenth of a second or so.
 LONG = 200_000_000
-
-
-@pytest.fixture(autouse=True)
-def _no_races(monkeypatch):
-    monkeypatch.setattr(sparse_autotune.settings, "mode", "off")
 
 
 def case(name="gpu", dtype=BF16, **changes):

@@ -12,12 +12,9 @@ from torch.utils.checkpoint import checkpoint
 import sparse_autotune
 from sparse_autotune import BsrTensor, SparseLinear, sparsify_
 
+pytestmark = pytest.mark.usefixtures("no_races")
+
 DEVICES = ("cpu", pytest.param("cuda", marks=pytest.mark.gpu))
-
-
-@pytest.fixture(autouse=True)
-def _no_races(monkeypatch):
-    monkeypatch.setattr(sparse_autotune.settings, "mode", "off")
 
 
 @pytest.fixture(params=DEVICES)

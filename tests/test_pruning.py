@@ -3,7 +3,6 @@
 import pytest
 import torch
 
-import sparse_autotune
 from sparse_autotune import (
     BsrTensor,
     PolynomialDensity,
@@ -14,10 +13,7 @@ from sparse_autotune import (
     set_pattern_,
 )
 
-
-@pytest.fixture(autouse=True)
-def _no_races(monkeypatch):
-    monkeypatch.setattr(sparse_autotune.settings, "mode", "off")
+pytestmark = pytest.mark.usefixtures("no_races")
 
 
 def stored(layer):

@@ -10,19 +10,13 @@ from problems import BF16, HALF, Problem
 from reference import assert_close, make
 from test_row_order import captured, index_bytes, plan_bytes, reversed_rows
 
-import sparse_autotune
 from sparse_autotune import BsrTensor, _tuner, matmul
 from sparse_autotune.checks import legality
 
-pytestmark = pytest.mark.gpu
+pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("no_races")]
 
 NAMES = [v["name"] for v in _tuner.variants() if (v["device"], v["op"]) == ("cuda", "matmul")]
 GROUPED = [name for name in NAMES if name.startswith("union_")]
-
-
-@pytest.fixture(autouse=True)
-def _no_races(monkeypatch):
-    monkeypatch.setattr(sparse_autotune.settings, "mode", "off")
 
 
 def case(variant, rows=37, columns=20, n=136, dtype=BF16, **changes):

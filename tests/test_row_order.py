@@ -16,6 +16,8 @@ import sparse_autotune
 from sparse_autotune import BsrTensor, _tuner, matmul, random_bsr
 from sparse_autotune.checks import legality
 
+pytestmark = pytest.mark.usefixtures("no_races")
+
 gpu = pytest.mark.gpu
 
 NAMES = [v["name"] for v in _tuner.variants() if (v["device"], v["op"]) == ("cuda", "matmul")]
@@ -28,11 +30,6 @@ ORDERED = [
 # Families that cut rows or group them: see test_split_k.py and test_row_groups.py.
 OTHERS = [name for name in NAMES if not name.startswith((*WHOLE_ROWS, "split_k_", "union_"))]
 ROW_BYTES = 16
-
-
-@pytest.fixture(autouse=True)
-def _no_races(monkeypatch):
-    monkeypatch.setattr(sparse_autotune.settings, "mode", "off")
 
 
 def case(block=(128, 128), rows=12, columns=8, n=264, dtype=BF16, **changes):

@@ -269,8 +269,7 @@ def test_a_setting_forces_the_operation_that_it_names(fresh_cache):
 
 
 @pytest.fixture
-def arguments(device, monkeypatch):
-    monkeypatch.setattr(settings, "mode", "off")
+def arguments(device, no_races):
     return problem(device)
 
 

@@ -11,13 +11,10 @@ import torch
 import sparse_autotune
 from sparse_autotune import BsrTensor, linear, matmul, random_bsr, sampled_matmul
 
+pytestmark = pytest.mark.usefixtures("no_races")
+
 OPS = torch.ops.sparse_autotune
 DEVICES = ("cpu", pytest.param("cuda", marks=pytest.mark.gpu))
-
-
-@pytest.fixture(autouse=True)
-def _no_races(monkeypatch):
-    monkeypatch.setattr(sparse_autotune.settings, "mode", "off")
 
 
 def close(got, expected):
