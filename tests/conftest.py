@@ -131,6 +131,21 @@ def no_races(monkeypatch):
 
 
 @pytest.fixture
+def drops(monkeypatch):
+    """Records what the library is told to forget, and still forgets it."""
+    calls = []
+    for name in ("disown_indices", "drop_frozen"):
+        real = getattr(sparse_autotune._tuner, name)
+
+        def record(*pointers, name=name, real=real):
+            calls.append((name, *pointers))
+            real(*pointers)
+
+        monkeypatch.setattr(sparse_autotune._tuner, name, record)
+    return calls
+
+
+@pytest.fixture
 def fresh_dynamo():
     """No compiled code of other tests, none left for them, and Dynamo's counters at 0."""
     torch._dynamo.reset()

@@ -5,7 +5,7 @@ import io
 
 import pytest
 import torch
-from problems import DTYPES, FP64
+from problem import DTYPES, FP64
 
 import sparse_autotune
 from sparse_autotune import BsrTensor, linear, matmul, random_bsr, sampled_matmul

@@ -7,7 +7,7 @@ import pytest
 import torch
 from interpreters import run_python
 from parallel import run_threads
-from problems import FP32
+from problem import FP32
 from reference import assert_close
 from test_gpu import VARIANTS, case, close, dense_product, operands_for
 

@@ -7,7 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from refusals import DEVICES
-from test_bsr_tensor import FLOATS, SMALL_DENSE, small
+from small_matrix import FLOATS, SMALL_DENSE, small
 
 from sparse_autotune import BsrTensor
 

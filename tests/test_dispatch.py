@@ -8,7 +8,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from problems import BF16, DTYPES, FP32, FP64, Problem
+from problem import BF16, DTYPES, FP32, FP64, Problem
 from reference import assert_close, make
 from test_matmul import products
 from torch.autograd import forward_ad

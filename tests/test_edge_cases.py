@@ -5,7 +5,7 @@ import os
 import numpy as np
 import pytest
 import torch
-from problems import Problem
+from problem import Problem
 from reference import block_product, make
 
 import sparse_autotune

@@ -4,7 +4,7 @@ import gc
 
 import pytest
 import torch
-from problems import BF16, FP32, Problem
+from problem import BF16, FP32, Problem
 from reference import assert_close, make
 
 import sparse_autotune

@@ -8,7 +8,7 @@ import pytest
 import torch
 from interpreters import run_python
 from parallel import run_threads
-from problems import BF16, FP32, Problem
+from problem import BF16, FP32, Problem
 from reference import assert_close, make
 
 import sparse_autotune

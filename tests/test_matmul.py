@@ -7,7 +7,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from problems import BF16, DTYPES, FP32, FP64, Problem
+from problem import BF16, DTYPES, FP32, FP64, Problem
 from reference import PoisonedOut, assert_close, make
 
 import sparse_autotune

@@ -4,7 +4,7 @@ import copy
 
 import pytest
 import torch
-from problems import BF16
+from problem import BF16
 
 from sparse_autotune import BsrTensor, SparseLinear, linear, matmul, random_bsr
 

@@ -4,7 +4,7 @@ import contextlib
 
 import pytest
 import torch
-from problems import BF16, FP32, Problem
+from problem import BF16, FP32, Problem
 from reference import assert_close, make
 
 from sparse_autotune import _tuner, linear

@@ -6,7 +6,7 @@ import re
 
 import pytest
 import torch
-from problems import BF16, HALF, Problem
+from problem import BF16, HALF, Problem
 from reference import assert_close, make
 from test_row_order import captured, index_bytes, plan_bytes, reversed_rows
 

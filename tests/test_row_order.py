@@ -9,7 +9,7 @@ import pytest
 import torch
 from interpreters import run_python
 from parallel import run_threads
-from problems import BF16, FP32, HALF, Problem
+from problem import BF16, FP32, HALF, Problem
 from reference import assert_close, make
 
 import sparse_autotune

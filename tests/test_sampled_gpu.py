@@ -4,7 +4,7 @@ import math
 
 import pytest
 import torch
-from problems import BF16, FP32
+from problem import BF16, FP32
 from reference import assert_close
 from sampled_problems import SampledProblem, make_sampled
 

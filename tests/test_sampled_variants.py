@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 from machine import lacks_this_machine
-from problems import BF16, DTYPES, HALF
+from problem import BF16, DTYPES, HALF
 from reference import assert_close
 from sampled_problems import (
     SAMPLED_CASES,

@@ -6,7 +6,7 @@ import math
 
 import pytest
 import torch
-from problems import BF16, HALF, Problem
+from problem import BF16, HALF, Problem
 from reference import PoisonedOut, assert_close, make
 
 import sparse_autotune

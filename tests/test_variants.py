@@ -6,7 +6,8 @@ import re
 import pytest
 import torch
 from machine import lacks_this_machine
-from problems import BF16, CASES, TF32_CASES, Problem
+from problem import BF16, Problem
+from problems import CASES, TF32_CASES
 from reference import PoisonedOut, assert_close, make
 
 import sparse_autotune
