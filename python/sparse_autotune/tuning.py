@@ -83,11 +83,11 @@ class _Product:
     def explain(self) -> None:
         """Raises what the operation would, if it refuses these arguments."""
         if self.pattern is not None:
-            checks.explain_sampled_matmul(self.a, self.b, self.pattern)
+            checks.explain_sampled_matmul(self.a, self.b, self.pattern, None)
         elif self.linear:
-            checks.explain_linear(self.b, self.a, self.bias, self.activation)
+            checks.explain_linear(self.b, self.a, self.bias, self.activation, None)
         else:
-            checks.explain_matmul(self.a, self.b, self.bias, self.activation, self.out)
+            checks.explain_matmul(self.a, self.b, self.bias, self.activation, self.out, None)
 
     def __str__(self) -> str:
         return f"{tuple(self.a.shape)} @ {tuple(self.b.shape)}"
