@@ -124,6 +124,12 @@ def fresh_cache(tmp_path, monkeypatch):
     return directory
 
 
+@pytest.fixture(params=["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
+def device(request):
+    """Each device in turn."""
+    return request.param
+
+
 @pytest.fixture
 def no_races(monkeypatch):
     """The heuristic chooses: nothing but what is asked for runs."""

@@ -11,15 +11,9 @@ from sparse_autotune import BsrTensor, linear, matmul, random_bsr, sampled_matmu
 
 pytestmark = pytest.mark.usefixtures("no_races")
 
-DEVICES = ("cpu", pytest.param("cuda", marks=pytest.mark.gpu))
 DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 ACTIVATIONS = (None, "relu", "gelu", "gelu_tanh", "silu")
 NUMBERS = {None: 0, "relu": 1, "gelu": 2, "gelu_tanh": 3, "silu": 4}
-
-
-@pytest.fixture(params=DEVICES)
-def device(request):
-    return request.param
 
 
 def activated(z, name):

@@ -2,16 +2,11 @@
 
 import pytest
 import torch
-from refusals import DEVICES, K, M, N, check_refused, matrix, poisoned
+from refusals import K, M, N, check_refused, matrix, poisoned
 
 from sparse_autotune import matmul, random_bsr
 
 pytestmark = pytest.mark.usefixtures("no_races")
-
-
-@pytest.fixture(params=DEVICES)
-def device(request):
-    return request.param
 
 
 @pytest.mark.parametrize(

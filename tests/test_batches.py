@@ -12,13 +12,7 @@ from sparse_autotune import BsrTensor, linear, matmul, random_bsr, sampled_matmu
 
 pytestmark = pytest.mark.usefixtures("no_races")
 
-DEVICES = ("cpu", pytest.param("cuda", marks=pytest.mark.gpu))
 M, K, N, BLOCK, COUNT = 8, 12, 5, (4, 3), 3
-
-
-@pytest.fixture(params=DEVICES)
-def device(request):
-    return request.param
 
 
 def make(device="cpu", dtype=torch.float32):

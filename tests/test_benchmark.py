@@ -92,7 +92,6 @@ def test_unsupported_variants_say_why():
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
-@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
 def test_figures(device, dtype):
     a, b = problem(device, dtype)
     report = benchmark(a, b, num_runs=5)

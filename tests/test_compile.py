@@ -191,7 +191,6 @@ def test_determinism_is_not_baked_in():
     assert asked == [False, True]
 
 
-@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
 def test_tf32_is_not_baked_in(device, monkeypatch):
     """Whichever of torch's switches is turned between calls, forward and backward ask for it."""
     if device == "cpu":  # where nothing is computed in TF32: as if the tensors were on a GPU

@@ -17,13 +17,6 @@ from torch.utils._python_dispatch import TorchDispatchMode
 import sparse_autotune
 from sparse_autotune import BsrTensor, autograd, functional, linear, matmul, random_bsr
 
-DEVICES = ("cpu", pytest.param("cuda", marks=pytest.mark.gpu))
-
-
-@pytest.fixture(params=DEVICES)
-def device(request):
-    return request.param
-
 
 class CountedCalls:
     """Calls of the operator, which are passed on."""

@@ -14,17 +14,11 @@ from sparse_autotune.checks import legality
 
 pytestmark = pytest.mark.usefixtures("no_races")
 
-DEVICES = ("cpu", pytest.param("cuda", marks=pytest.mark.gpu))
 VARIANTS = [
     pytest.param(v, id=v["name"], marks=[pytest.mark.gpu] if v["device"] == "cuda" else [])
     for v in _tuner.variants()
     if v["op"] == "matmul"
 ]
-
-
-@pytest.fixture(params=DEVICES)
-def device(request):
-    return request.param
 
 
 # Empty products: the right shape and content, and nothing tuned, whatever the mode

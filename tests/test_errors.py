@@ -2,17 +2,12 @@
 
 import pytest
 import torch
-from refusals import DEVICES, K, M, N, check_refused, matrix, poisoned
+from refusals import K, M, N, check_refused, matrix, poisoned
 
 import sparse_autotune
 from sparse_autotune import BsrTensor, checks, linear, matmul
 
 pytestmark = pytest.mark.usefixtures("no_races")
-
-
-@pytest.fixture(params=DEVICES)
-def device(request):
-    return request.param
 
 
 # Shapes

@@ -13,14 +13,6 @@ from reference import PoisonedOut, assert_close, make
 import sparse_autotune
 from sparse_autotune import BsrTensor, linear, matmul, precision, random_bsr
 
-DEVICES = ("cpu", pytest.param("cuda", marks=pytest.mark.gpu))
-
-
-@pytest.fixture(params=DEVICES)
-def device(request):
-    return request.param
-
-
 LAYOUTS = ("row", "column", "padded", "padded_column", "offset", "offset_column", "scattered")
 PATTERNS = (
     "uniform", "uniform", "full", "empty", "first_block", "last_block", "empty_rows",
@@ -71,7 +63,6 @@ def check(operands):
         out.assert_only_out_written()
 
 
-@pytest.mark.parametrize("device", DEVICES)
 @settings(max_examples=300)
 @given(case=products())
 def test_any_product_by_heuristic(device, case):
@@ -79,7 +70,6 @@ def test_any_product_by_heuristic(device, case):
         check(make(case, device))
 
 
-@pytest.mark.parametrize("device", DEVICES)
 @settings(max_examples=60)
 @given(case=products())
 def test_any_product_by_race(device, case):

@@ -14,13 +14,6 @@ from sparse_autotune import BsrTensor, SparseLinear, sparsify_
 
 pytestmark = pytest.mark.usefixtures("no_races")
 
-DEVICES = ("cpu", pytest.param("cuda", marks=pytest.mark.gpu))
-
-
-@pytest.fixture(params=DEVICES)
-def device(request):
-    return request.param
-
 
 def twin(layer):
     """The dense layer with the same weight, zeros where no block is stored."""

@@ -15,8 +15,6 @@ from sparse_autotune import _tuner
 
 pytestmark = pytest.mark.usefixtures("as_the_tolerance_assumes")
 
-DEVICES = ("cpu", pytest.param("cuda", marks=pytest.mark.gpu))
-
 
 def _variants_of(device):
     return [v["name"] for v in _tuner.variants() if (v["device"], v["op"]) == (device, "matmul")]
@@ -115,14 +113,12 @@ def test_tf32_case(case, variant):
         _check(case, operands, variant)
 
 
-@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_heuristic(case, device):
     """What is chosen without a race is right too."""
     _check(case, make(case, device), "auto")
 
 
-@pytest.mark.parametrize("device", DEVICES)
 def test_every_variant_is_legal_for_some_case(device):
     """Together with `test_case`: no variant goes untested, but for what the machine lacks."""
     reasons = {}
