@@ -63,6 +63,13 @@ def check(operands):
         out.assert_only_out_written()
 
 
+# Not the fixture: hypothesis refuses those that are made anew for each test, not each example.
+each_device = pytest.mark.parametrize(
+    "device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
+)
+
+
+@each_device
 @settings(max_examples=300)
 @given(case=products())
 def test_any_product_by_heuristic(device, case):
@@ -70,6 +77,7 @@ def test_any_product_by_heuristic(device, case):
         check(make(case, device))
 
 
+@each_device
 @settings(max_examples=60)
 @given(case=products())
 def test_any_product_by_race(device, case):
