@@ -217,6 +217,10 @@ class SparseLinear(torch.nn.Module):
 
         Under autocast of another dtype, x, values and bias are converted first, as by
         ``torch.nn.Linear``.
+
+        Raises:
+            TypeError, ValueError, RuntimeError: as `linear`; RuntimeError also for values that
+                changed, or require grad, while frozen.
         """
         values: Tensor = self.values
         stored = values

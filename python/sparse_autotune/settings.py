@@ -194,7 +194,12 @@ class Settings:
 
     @contextmanager
     def override(self, **values: Any) -> Iterator[Settings]:
-        """Settings for the body of a ``with`` statement, in the whole process."""
+        """Settings for the body of a ``with`` statement, in the whole process.
+
+        Raises:
+            AttributeError: there is no setting of that name.
+            ValueError: a value breaks its rule. Nothing stays changed.
+        """
         before = {name: getattr(self, name) for name in values}
         try:
             for name, value in values.items():
