@@ -133,6 +133,12 @@ inline double peak_tflops(const Problem& p, const Device& d) {
   return p.allow_tf32 && d.type == DeviceType::kCuda ? d.tf32_tflops : d.fp32_tflops;
 }
 
+// The limit of code without tensor cores, TFLOP/s: it computes half types, and TF32 products, at
+// the rate of fp32.
+inline double fma_tflops(const Problem& p, const Device& d) {
+  return p.dtype == DType::kFloat64 ? d.fp64_tflops : d.fp32_tflops;
+}
+
 // Whether a variant may run a problem, and why not. `reason` completes "unsupported: ...".
 class Support {
  public:

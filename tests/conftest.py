@@ -124,10 +124,45 @@ def fresh_cache(tmp_path, monkeypatch):
     return directory
 
 
+@pytest.fixture(params=["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
+def device(request):
+    """Each device in turn."""
+    return request.param
+
+
 @pytest.fixture
-def as_the_tolerance_assumes(monkeypatch, request):
-    """No race (nothing but what is asked for runs), and TF32 where the case says so."""
+def no_races(monkeypatch):
+    """The heuristic chooses: nothing but what is asked for runs."""
     monkeypatch.setattr(sparse_autotune.settings, "mode", "off")
+
+
+@pytest.fixture
+def drops(monkeypatch):
+    """Records what the library is told to forget, and still forgets it."""
+    calls = []
+    for name in ("disown_indices", "drop_frozen"):
+        real = getattr(sparse_autotune._tuner, name)
+
+        def record(*pointers, name=name, real=real):
+            calls.append((name, *pointers))
+            real(*pointers)
+
+        monkeypatch.setattr(sparse_autotune._tuner, name, record)
+    return calls
+
+
+@pytest.fixture
+def fresh_dynamo():
+    """No compiled code of other tests, none left for them, and Dynamo's counters at 0."""
+    torch._dynamo.reset()
+    torch._dynamo.utils.counters.clear()
+    yield
+    torch._dynamo.reset()
+
+
+@pytest.fixture
+def as_the_tolerance_assumes(no_races, request):
+    """No race, and TF32 where the case says so."""
     case = request.node.callspec.params.get("case") if hasattr(request.node, "callspec") else None
     matmul = torch.backends.cuda.matmul
     before = matmul.allow_tf32

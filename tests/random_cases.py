@@ -14,7 +14,7 @@ import math
 
 import numpy as np
 import torch
-from problems import BF16, DENSE_LEFT, FP32, FP64, HALF, STORED_TRANSPOSED, Problem
+from problem import BF16, DENSE_LEFT, FP32, FP64, HALF, STORED_TRANSPOSED, Problem
 from reference import PoisonedOut, error_bound, pattern_mask, strided
 
 import sparse_autotune

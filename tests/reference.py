@@ -11,7 +11,7 @@ import zlib
 
 import numpy as np
 import torch
-from problems import DENSE_LEFT, STORED_TRANSPOSED, Problem
+from problem import DENSE_LEFT, STORED_TRANSPOSED, Problem
 
 import sparse_autotune
 from sparse_autotune import checks

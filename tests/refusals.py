@@ -5,7 +5,6 @@ import torch
 
 from sparse_autotune import matmul, random_bsr
 
-DEVICES = ("cpu", pytest.param("cuda", marks=pytest.mark.gpu))
 M, K, N = 8, 12, 5
 
 

@@ -6,7 +6,7 @@ import zlib
 
 import numpy as np
 import torch
-from problems import BF16, DTYPES, FP32, FP64, HALF
+from problem import BF16, DTYPES, FP32, FP64, HALF
 from reference import (
     ACCUMULATE_ROUNDOFF,
     ACCUMULATE_SLACK,

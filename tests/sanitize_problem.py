@@ -1,26 +1,35 @@
 """Every CUDA variant on small ragged problems, for compute-sanitizer.
 
-    python tests/sanitize_problem.py [TOOL]        launch everything, check every result
+    python tests/sanitize_problem.py               launch everything, check every result
     python tests/sanitize_problem.py --all-tools   first that, then under each of the four tools
 
-With `--families simt,mma_sm80` of those families alone.
+With `--families simt,mma_sm80` of those families alone, with `--tools racecheck` under it alone.
 
-A variant runs once for each dtype, operation, layout of its dense operands and kind of epilogue
-that it supports.
+A variant runs with each dtype, operation, layout of its dense operands and kind of epilogue that
+it supports, and with every two of them together. Which problem serves for which is found before the
+tools are there: they slow every call down, and so look at nothing but the launches that count, in
+several processes.
 Operands are made on the CPU and copied, so that no kernel but this package's writes what its
 kernels read; the tools look at those alone (vendor libraries' kernels are not ours to mend).
 """
 
 import argparse
+import collections
+import concurrent.futures
 import dataclasses
+import functools
+import itertools
+import json
 import os
 import pathlib
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
 import time
+from typing import NamedTuple
 
 # Exact allocations: inside a caching allocator's larger ones an overrun meets no guard.
 os.environ["PYTORCH_NO_CUDA_MEMORY_CACHING"] = "1"
@@ -42,7 +51,6 @@ VENDOR_FAMILIES = {
     *("sampled_cublas_dense", "sampled_cusparse"),
 }
 VARIANTS = [v["name"] for v in _tuner.variants() if v["device"] == "cuda"]
-_asked_for = {name.split("/")[0] for name in VARIANTS}
 
 
 def _cases():
@@ -63,19 +71,18 @@ def _on_gpu(case):
     return dataclasses.replace(operands, a=a, b=b, bias=bias)
 
 
-def _left_out(tool, family, case):
-    """Families not asked for, and what a tool cannot look at.
+def _left_out(tool, launch):
+    """What a tool cannot look at.
 
     It sees what a vendor's kernels do to ours, and nothing of them.
     Under racecheck cuBLAS's kernels fail (our part of those families uses no shared memory), and
     to initcheck what a vendor's product wrote is unwritten memory when our epilogue reads it.
     """
-    if family not in _asked_for:
-        return True
-    if family not in VENDOR_FAMILIES:
+    if launch.family not in VENDOR_FAMILIES:
         return False
     if tool == "initcheck":  # to gather the blocks of a vendor's product is to read it, too
-        return family.startswith("sampled_") or bool(case.bias or case.activation)
+        case = _CASES[launch.sampled]()[launch.case]
+        return launch.sampled or bool(case.bias or case.activation)
     return tool == "racecheck"
 
 
@@ -96,43 +103,79 @@ def _sampled_on_gpu(case):
     return dataclasses.replace(operands, x=x, b=y, pattern=pattern)
 
 
-def _launch_sampled(tool, done):
-    for case in _sampled_cases():
-        torch.backends.cuda.matmul.allow_tf32 = case.tf32
-        kind = ("sampled", case.dtype, case.x_layout, case.y_layout, bool(case.batch), case.tf32)
-        operands = _sampled_on_gpu(case)
-        for name, reason in legality(operands.x, operands.b, pattern=operands.pattern).items():
-            left_out = _left_out(tool, name.split("/")[0], case)
-            if reason is None and (name, kind) not in done and not left_out:
-                done.add((name, kind))
-                assert_close(operands.call(name).values, operands)
+_CASES = {False: functools.cache(_cases), True: functools.cache(_sampled_cases)}
 
 
-def launch_all(tool=None):
-    """Forces each variant on the first problem of each kind that it supports; returns the names."""
-    sparse_autotune.settings.mode = "off"
-    # What the tolerance assumes; by default cuBLAS may add partial sums in the half type.
-    torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction = False
-    torch.backends.cuda.matmul.allow_fp16_reduced_precision_reduction = False
-    done = set()
-    for case in _cases():
-        torch.backends.cuda.matmul.allow_tf32 = case.tf32
-        kind = (case.dtype, case.op, case.b_layout, bool(case.bias or case.activation), case.tf32)
-        operands = _on_gpu(case)
-        legal = operands.legality()
-        for name, reason in legal.items():
-            family = name.split("/")[0]
-            if reason is None and (name, kind) not in done and not _left_out(tool, family, case):
-                done.add((name, kind))
-                assert_close(operands.call(name), operands)
-    _launch_sampled(tool, done)
-    return {name for name, _ in done}
+class Launch(NamedTuple):
+    """A variant forced on one of the problems."""
+
+    sampled: bool
+    case: int  # its index in `_CASES[sampled]()`
+    name: str
+
+    @property
+    def family(self):
+        return self.name.split("/")[0]
 
 
-def _kernels_launched():
-    """Launches everything; returns the variants and the names of our kernels among the launched."""
+def _features(sampled, case):
+    """What a kernel may do otherwise for: every two of them are to meet in some launch."""
+    if sampled:
+        all_of = (case.dtype, case.x_layout, case.y_layout, bool(case.batch), case.tf32)
+    else:
+        epilogue = bool(case.bias or case.activation)
+        all_of = (case.dtype, case.op, case.b_layout, epilogue, case.tf32)
+    return set(itertools.combinations(enumerate(all_of), 2))
+
+
+def _operands(sampled, case):
+    torch.backends.cuda.matmul.allow_tf32 = case.tf32
+    return _sampled_on_gpu(case) if sampled else _on_gpu(case)
+
+
+def _check(sampled, operands, name):
+    result = operands.call(name)
+    assert_close(result.values if sampled else result, operands)
+
+
+def _legality(sampled, operands):
+    if sampled:
+        return legality(operands.x, operands.b, pattern=operands.pattern)
+    return operands.legality()
+
+
+def launch_all(families):
+    """Forces each variant on the problems that show a new pair of features of those it supports."""
+    launched, met = [], collections.defaultdict(set)
+    for sampled in (False, True):
+        for index, case in enumerate(_CASES[sampled]()):
+            operands, features = _operands(sampled, case), _features(sampled, case)
+            for name, reason in _legality(sampled, operands).items():
+                launch = Launch(sampled, index, name)
+                if reason is None and launch.family in families and not features <= met[name]:
+                    met[name] |= features
+                    launched.append(launch)
+                    _check(sampled, operands, name)
+    return launched
+
+
+def launch_these(launches):
+    """Forces variants on problems, as told; each is named before it runs, in case it never ends."""
+    of_case = itertools.groupby(sorted(launches), key=lambda launch: launch[:2])
+    for (sampled, index), group in of_case:
+        case = _CASES[sampled]()[index]
+        operands = _operands(sampled, case)
+        for launch in group:
+            begin = time.monotonic()
+            print(f"{launch.name} on {case}", end=" ", flush=True)
+            _check(sampled, operands, launch.name)
+            print(f"{time.monotonic() - begin:.2f} s")
+
+
+def _kernels_launched(families):
+    """Launches everything; returns the launches and the names of our kernels among them."""
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profile:
-        launched = launch_all()
+        launched = launch_all(families)
     return launched, sorted({e.key for e in profile.key_averages() if OURS in e.key})
 
 
@@ -145,7 +188,8 @@ def _sanitizer():
     return found
 
 
-def _start(tool, port, log):
+def _start(tool, port, launches, log):
+    """A tool over these launches; the process writes what it prints into the file `log`."""
     command = [_sanitizer(), "--tool", tool, "--error-exitcode", "99", "--port", str(port)]
     command += ["--kernel-name", f"kns={OURS}"]
     if tool == "memcheck":
@@ -154,60 +198,135 @@ def _start(tool, port, log):
     if tool == "initcheck":
         # What a vendor's kernel wrote counts as never written, as the filter passes over them.
         command += ["--check-api-memory-access", "no"]
-    command += [sys.executable, __file__, tool, "--families", ",".join(_asked_for)]
-    return subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT)
+    told = log.with_suffix(".json")
+    told.write_text(json.dumps(launches))
+    command += [sys.executable, __file__, "--launches", str(told)]
+    # Many of these at once: with threads for each of them they would wait for one another.
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    with log.open("w") as file:
+        return subprocess.Popen(
+            command, stdout=file, stderr=subprocess.STDOUT, env=environment, start_new_session=True
+        )
+
+
+def _fault(code, text):
+    """What is wrong with a process's end by the tool's own count; None where it is clean."""
+    found = re.findall(r"(?:ERROR|RACECHECK) SUMMARY: (\d+) ", text)
+    count = sum(map(int, found)) if found else None
+    if code == 0 and count == 0:
+        return None
+    return f"exit {code}, {'no summary' if count is None else f'{count} reported'}"
 
 
 def _reports(text):
-    """What a tool reported by its own count; None where it never came to its summary."""
-    found = re.findall(r"(?:ERROR|RACECHECK) SUMMARY: (\d+) ", text)
-    return sum(map(int, found)) if found else None
+    """What a process's output says of its faults: in which launches, the first ones, kinds, end."""
+    told, launch, of_launch = [], "", collections.Counter()
+    for line in text.splitlines():
+        if " on " in line and "/" in line.split(" on ")[0]:
+            launch, line = line.split(" =========")[0], line[line.find("=========") :]
+        if line.startswith("========="):
+            told.append(line)
+            of_launch[launch] += "Host Frame" not in line
+    # A thread's number is not what tells one report from another, nor is a frame of the host.
+    kinds = collections.Counter(re.sub(r"\(\d+,\d+,\d+\)|0x[0-9a-f]+", "*", line) for line in told)
+    counted = [f"{n:7} x {kind}" for kind, n in kinds.most_common() if "Host Frame" not in kind]
+    launches = [f"{n:7} lines in {launch}" for launch, n in of_launch.most_common()]
+    return [*launches[:25], "...", *told[:25], "...", *counted[:25], "...", text[-1500:]]
 
 
-def _all_tools():
-    launched, kernels = _kernels_launched()
-    own_families = {name.split("/")[0] for name in launched} - VENDOR_FAMILIES
-    print(f"{len(launched)} variants; of {len(own_families)} families of our own, the kernels")
-    print("  " + "\n  ".join(kernels))
-    missed = {name for name in VARIANTS if name.split("/")[0] in _asked_for} - launched
+def _under(tool, port, launches, seconds, folder):
+    """Runs a tool over the launches, in shares; True where every share came to a clean end."""
+    # Neighbours in the list share a problem or a family: dealt out in turn, shares are even.
+    count = min(len(launches), max(1, (os.cpu_count() or 1) // 4))
+    shares = {folder / f"{tool}_{i}.log": launches[i::count] for i in range(count)}
+    begin = time.monotonic()
+    processes = {log: _start(tool, port + 20 * i, shares[log], log) for i, log in enumerate(shares)}
+    clean = True
+    for log, process in processes.items():
+        try:
+            code = process.wait(max(1.0, begin + seconds - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)  # the tool, and what it looks at
+            code = f"not ended after {seconds} s"
+        text = log.read_text(errors="replace")
+        if fault := _fault(code, text):
+            clean = False
+            print(f"{tool}: {fault}", *_reports(text), sep="\n", flush=True)
+    took = f"{len(launches)} launches, {time.monotonic() - begin:.0f} s"
+    print(f"  {tool:10} {'clean' if clean else 'FAILED'}, {took}", flush=True)
+    return clean
+
+
+def _all_tools(families, tools, seconds):
+    begin = time.monotonic()
+    launched, kernels = _kernels_launched(families)
+    names = {launch.name for launch in launched}
+    own_families = {launch.family for launch in launched} - VENDOR_FAMILIES
+    took = f"{time.monotonic() - begin:.0f} s"
+    print(
+        f"{len(names)} variants in {took}; of {len(own_families)} families of our own, the kernels"
+    )
+    print("  " + "\n  ".join(kernels), flush=True)
+    missed = {name for name in VARIANTS if name.split("/")[0] in families} - names
     if missed:
         raise SystemExit(f"legal for no problem here, hence not checked: {sorted(missed)}")
     if not own_families or len(kernels) < len(own_families):
         # The tools' filter would pass over kernels with other names in silence.
         raise SystemExit(f"fewer kernels named {OURS} than families: {sorted(own_families)}")
-    with tempfile.TemporaryDirectory(prefix="sanitize_") as folder:
-        logs = {tool: pathlib.Path(folder, tool) for tool in TOOLS}
-        begin = time.monotonic()
-        running = {}
-        for i, tool in enumerate(TOOLS):  # side by side: each is slow, and none fills the GPU
-            with logs[tool].open("w") as log:
-                running[tool] = _start(tool, 49152 + 100 * i, log)
-        lines = []
-        for tool, process in running.items():
-            code = process.wait()
-            text = logs[tool].read_text(errors="replace")
-            print(f"==> {tool}, {time.monotonic() - begin:.0f} s\n{text[-6000:]}", flush=True)
-            count = _reports(text)
-            clean = code == 0 and count == 0
-            said = "no summary" if count is None else f"{count} reported"
-            lines.append(f"  {tool:10} {'clean' if clean else f'FAILED (exit {code}, {said})'}")
-    print("==> compute-sanitizer", *lines, sep="\n")
-    return 0 if all(line.endswith("clean") for line in lines) else 1
+    print("==> compute-sanitizer", flush=True)
+    # Side by side: each is slow, and none fills the GPU.
+    with (
+        tempfile.TemporaryDirectory(prefix="sanitize_") as folder,
+        concurrent.futures.ThreadPoolExecutor(len(tools)) as pool,
+    ):
+        ended = [
+            pool.submit(
+                _under,
+                tool,
+                49152 + 100 * i,
+                [launch for launch in launched if not _left_out(tool, launch)],
+                seconds,
+                pathlib.Path(folder),
+            )
+            for i, tool in enumerate(tools)
+        ]
+        clean = [run.result() for run in ended]
+        return 0 if all(clean) else 1
+
+
+def _some_of(known, text):
+    asked_for = set(text.split(",")) if text else known
+    if unknown := asked_for - known:
+        raise SystemExit(f"none of {sorted(known)}: {sorted(unknown)}")
+    return asked_for
+
+
+def main():
+    """The entry."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--all-tools", action="store_true", help="run under each tool")
+    parser.add_argument("--families", help="only these, by comma")
+    parser.add_argument("--tools", help="only these, by comma")
+    parser.add_argument("--seconds", type=int, default=900, help="that a tool may take")
+    parser.add_argument("--launches", type=pathlib.Path, help="(what a tool's process is told)")
+    options = parser.parse_args()
+    if not torch.cuda.is_available():
+        raise SystemExit("compute-sanitizer needs a GPU, and torch sees none")
+    sparse_autotune.settings.mode = "off"
+    # What the tolerance assumes; by default cuBLAS may add partial sums in the half type.
+    torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction = False
+    torch.backends.cuda.matmul.allow_fp16_reduced_precision_reduction = False
+    if options.launches:
+        launch_these([Launch(*told) for told in json.loads(options.launches.read_text())])
+        return 0
+    families = _some_of({name.split("/")[0] for name in VARIANTS}, options.families)
+    if options.all_tools or options.tools:
+        tools = sorted(_some_of(set(TOOLS), options.tools))
+        return _all_tools(families, tools, options.seconds)
+    names = {launch.name for launch in launch_all(families)}
+    print(f"{len(names)} variants launched, all results right")
+    return 0
 
 
 if __name__ == "__main__":
-    if not torch.cuda.is_available():
-        raise SystemExit("compute-sanitizer needs a GPU, and torch sees none")
-    parser = argparse.ArgumentParser()
-    parser.add_argument("tool", nargs="?", help="under which this runs")
-    parser.add_argument("--all-tools", action="store_true", help="run under each tool")
-    parser.add_argument("--families", help="only these, by comma")
-    options = parser.parse_args()
-    if options.families:
-        unknown = set(options.families.split(",")) - _asked_for
-        if unknown:
-            raise SystemExit(f"no such families: {sorted(unknown)}")
-        _asked_for = set(options.families.split(","))
-    if options.all_tools:
-        sys.exit(_all_tools())
-    print(f"{len(launch_all(options.tool))} variants launched, all results right")
+    sys.exit(main())

@@ -168,7 +168,6 @@ def check_tiny_products(device, path):
     print("right")
 
 
-@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
 def test_tiny_patterns_are_told_apart(device, tmp_path):
     """They change under one address and one version from product to product.
 

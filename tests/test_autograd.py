@@ -7,23 +7,13 @@ import torch
 from refusals import check_refused
 from torch.autograd import forward_ad, gradcheck, gradgradcheck
 
-import sparse_autotune
 from sparse_autotune import BsrTensor, linear, matmul, random_bsr, sampled_matmul
 
-DEVICES = ("cpu", pytest.param("cuda", marks=pytest.mark.gpu))
+pytestmark = pytest.mark.usefixtures("no_races")
+
 DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 ACTIVATIONS = (None, "relu", "gelu", "gelu_tanh", "silu")
 NUMBERS = {None: 0, "relu": 1, "gelu": 2, "gelu_tanh": 3, "silu": 4}
-
-
-@pytest.fixture(autouse=True)
-def _no_races(monkeypatch):
-    monkeypatch.setattr(sparse_autotune.settings, "mode", "off")
-
-
-@pytest.fixture(params=DEVICES)
-def device(request):
-    return request.param
 
 
 def activated(z, name):

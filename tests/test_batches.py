@@ -5,23 +5,14 @@ import io
 
 import pytest
 import torch
-from problems import DTYPES, FP64
+from problem import DTYPES, FP64
 
 import sparse_autotune
 from sparse_autotune import BsrTensor, linear, matmul, random_bsr, sampled_matmul
 
-DEVICES = ("cpu", pytest.param("cuda", marks=pytest.mark.gpu))
+pytestmark = pytest.mark.usefixtures("no_races")
+
 M, K, N, BLOCK, COUNT = 8, 12, 5, (4, 3), 3
-
-
-@pytest.fixture(autouse=True)
-def _no_races(monkeypatch):
-    monkeypatch.setattr(sparse_autotune.settings, "mode", "off")
-
-
-@pytest.fixture(params=DEVICES)
-def device(request):
-    return request.param
 
 
 def make(device="cpu", dtype=torch.float32):

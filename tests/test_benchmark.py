@@ -92,7 +92,6 @@ def test_unsupported_variants_say_why():
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
-@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
 def test_figures(device, dtype):
     a, b = problem(device, dtype)
     report = benchmark(a, b, num_runs=5)
@@ -196,9 +195,12 @@ def test_inputs_that_require_grad():
         ({"variants": "aten_bsr"}, ValueError, "variants: none .* legal .*aten_bsr/.*square"),
         ({"num_runs": 0}, ValueError, "num_runs .*got 0"),
         ({"num_runs": 2.5}, ValueError, r"num_runs .*got 2\.5"),
+        ({"num_runs": True}, ValueError, "num_runs .*got True"),
         ({"num_runs": 2**40}, ValueError, "num_runs"),
         ({"budget_s": 0}, ValueError, "budget_s .*got 0"),
         ({"budget_s": float("nan")}, ValueError, "budget_s .*got nan"),
+        ({"budget_s": "long"}, ValueError, "budget_s .*got 'long'"),
+        ({"variants": 3}, TypeError, "variants must be names, got builtins.int"),
         ({"bias": torch.ones(3)}, ValueError, r"bias .*\(3,\)"),
         ({"activation": "tanh"}, ValueError, "activation .*'tanh'"),
     ],

@@ -7,19 +7,14 @@ import pytest
 import torch
 from interpreters import run_python
 from parallel import run_threads
-from problems import FP32
+from problem import FP32
 from reference import assert_close
 from test_gpu import VARIANTS, case, close, dense_product, operands_for
 
 import sparse_autotune
 from sparse_autotune import BsrTensor, _tuner, linear, matmul, random_bsr
 
-pytestmark = pytest.mark.gpu
-
-
-@pytest.fixture(autouse=True)
-def _no_races(monkeypatch):
-    monkeypatch.setattr(sparse_autotune.settings, "mode", "off")
+pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("no_races")]
 
 
 def captured(call):

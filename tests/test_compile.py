@@ -1,4 +1,4 @@
-"""torch.compile, torch.export and opcheck: no graph break, no recompilation, nothing measured.
+"""torch.compile and torch.export: no graph break, no recompilation, nothing measured.
 
 The backend is "aot_eager", which traces forward and backward as Inductor has it, except where the
 generated code is the point.
@@ -26,14 +26,9 @@ from sparse_autotune import (
     sampled_matmul,
 )
 
+pytestmark = pytest.mark.usefixtures("no_races", "fresh_dynamo")
+
 OPS = torch.ops.sparse_autotune
-
-
-@pytest.fixture(autouse=True)
-def _fresh(monkeypatch):
-    monkeypatch.setattr(sparse_autotune.settings, "mode", "off")
-    torch._dynamo.reset()
-    counters.clear()
 
 
 def compiled(function, **options):
@@ -196,7 +191,6 @@ def test_determinism_is_not_baked_in():
     assert asked == [False, True]
 
 
-@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
 def test_tf32_is_not_baked_in(device, monkeypatch):
     """Whichever of torch's switches is turned between calls, forward and backward ask for it."""
     if device == "cpu":  # where nothing is computed in TF32: as if the tensors were on a GPU
@@ -346,61 +340,3 @@ def test_importing_brings_no_compiler():
         "assert 'torch._dynamo' not in sys.modules and 'torch._inductor' not in sys.modules\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True, timeout=300)
-
-
-# Operators
-
-
-def product_arguments(requires_grad=True, transpose=False):
-    a = random_bsr(8, 12, (2, 3), density=0.5)
-    b = torch.randn(8 if transpose else 12, 5, requires_grad=requires_grad)
-    bias = torch.randn(12 if transpose else 8, requires_grad=requires_grad)
-    values = a.values.requires_grad_(requires_grad)
-    return (a.crow_indices, a.col_indices, values, 8, 12, b, bias)
-
-
-@pytest.mark.parametrize(
-    "keywords", [{}, {"activation": 1}, {"activation": 4}, {"transpose": True}], ids=str
-)
-def test_opcheck_of_products(keywords):
-    arguments = product_arguments(transpose=keywords.get("transpose", False))
-    torch.library.opcheck(OPS.bsr_matmul.default, arguments, keywords)
-
-
-def test_opcheck_of_products_into_a_tensor():
-    arguments = product_arguments(requires_grad=False)
-    torch.library.opcheck(OPS.bsr_matmul_out.default, arguments, {"out": torch.empty(8, 5)})
-
-
-def test_opcheck_of_sampled_products():
-    a = random_bsr(8, 12, (2, 3), density=0.5)
-    x, y = torch.randn(8, 5, requires_grad=True), torch.randn(5, 12, requires_grad=True)
-    arguments = (a.crow_indices, a.col_indices, 8, 12, 2, 3, x, y)
-    torch.library.opcheck(OPS.bsr_sampled_matmul.default, arguments)
-
-
-def test_opcheck_of_the_others():
-    arguments = product_arguments(requires_grad=False)
-    torch.library.opcheck(OPS.bsr_matmul_legality.default, arguments)
-    torch.library.opcheck(OPS.bsr_prepare.default, (*arguments[:2], 8, 12, 2, 3))
-    # What a race measures differs from run to run, so results are not compared.
-    tests = ("test_schema", "test_autograd_registration", "test_faketensor")
-    keywords = {"variants": "reference", "rounds": 1, "save": False}
-    torch.library.opcheck(OPS.bsr_matmul_race.default, arguments, keywords, test_utils=tests)
-    sample = (*arguments[:2], 8, 12, 2, 3, torch.randn(8, 5), torch.randn(5, 12))
-    torch.library.opcheck(OPS.bsr_sampled_matmul_legality.default, sample)
-    keywords["variants"] = "sampled_reference"
-    torch.library.opcheck(OPS.bsr_sampled_matmul_race.default, sample, keywords, test_utils=tests)
-
-
-def test_opcheck_covers_every_operator():
-    """A new operator needs a test above."""
-    names = {
-        str(schema.name).removeprefix("sparse_autotune::")
-        for schema in torch._C._jit_get_all_schemas()
-        if schema.name.startswith("sparse_autotune::")
-    }
-    assert names == {
-        "bsr_matmul", "bsr_matmul_out", "bsr_matmul_race", "bsr_matmul_legality", "bsr_prepare",
-        "bsr_sampled_matmul", "bsr_sampled_matmul_race", "bsr_sampled_matmul_legality",
-    }  # fmt: skip

@@ -8,7 +8,7 @@ import pytest
 import torch
 from interpreters import run_python
 from parallel import in_fork, run_threads
-from problems import FP32, FP64, Problem
+from problem import FP32, FP64, Problem
 from reference import assert_close, make
 
 import sparse_autotune

@@ -6,13 +6,11 @@ import scipy.sparse
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from refusals import DEVICES
-from test_bsr_tensor import FLOATS, SMALL_DENSE, small
+from small_matrix import FLOATS, SMALL_DENSE, small
 
 from sparse_autotune import BsrTensor
 
 
-@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("dtype", FLOATS, ids=str)
 @pytest.mark.parametrize("index_dtype", [torch.int32, torch.int64], ids=str)
 def test_to_dense(dtype, index_dtype, device):
@@ -21,7 +19,6 @@ def test_to_dense(dtype, index_dtype, device):
     assert torch.equal(dense.cpu(), SMALL_DENSE.to(dtype))
 
 
-@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("dtype", FLOATS, ids=str)
 def test_from_dense(dtype, device):
     a = BsrTensor.from_dense(SMALL_DENSE.to(device, dtype), (2, 3))
@@ -81,7 +78,6 @@ def test_conversions_are_differentiable():
     assert torch.equal(dense.grad, expected)
 
 
-@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("index_dtype", [torch.int32, torch.int64], ids=str)
 def test_torch_round_trip_shares_memory(index_dtype, device):
     a = small(index_dtype=index_dtype, device=device)

@@ -8,7 +8,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from problems import BF16, DTYPES, FP32, FP64, Problem
+from problem import BF16, DTYPES, FP32, FP64, Problem
 from reference import assert_close, make
 from test_matmul import products
 from torch.autograd import forward_ad
@@ -16,13 +16,6 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import sparse_autotune
 from sparse_autotune import BsrTensor, autograd, functional, linear, matmul, random_bsr
-
-DEVICES = ("cpu", pytest.param("cuda", marks=pytest.mark.gpu))
-
-
-@pytest.fixture(params=DEVICES)
-def device(request):
-    return request.param
 
 
 class CountedCalls:
@@ -45,8 +38,7 @@ class CountedCalls:
 
 
 @pytest.fixture
-def calls(monkeypatch):
-    monkeypatch.setattr(sparse_autotune.settings, "mode", "off")
+def calls(no_races, monkeypatch):
     return CountedCalls(monkeypatch)
 
 

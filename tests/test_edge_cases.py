@@ -5,29 +5,20 @@ import os
 import numpy as np
 import pytest
 import torch
-from problems import Problem
+from problem import Problem
 from reference import block_product, make
 
 import sparse_autotune
 from sparse_autotune import BsrTensor, _tuner, linear, matmul, random_bsr
 from sparse_autotune.checks import legality
 
-DEVICES = ("cpu", pytest.param("cuda", marks=pytest.mark.gpu))
+pytestmark = pytest.mark.usefixtures("no_races")
+
 VARIANTS = [
     pytest.param(v, id=v["name"], marks=[pytest.mark.gpu] if v["device"] == "cuda" else [])
     for v in _tuner.variants()
     if v["op"] == "matmul"
 ]
-
-
-@pytest.fixture(params=DEVICES)
-def device(request):
-    return request.param
-
-
-@pytest.fixture(autouse=True)
-def _no_races(monkeypatch):
-    monkeypatch.setattr(sparse_autotune.settings, "mode", "off")
 
 
 # Empty products: the right shape and content, and nothing tuned, whatever the mode

@@ -2,20 +2,12 @@
 
 import pytest
 import torch
-from refusals import DEVICES, K, M, N, check_refused, matrix, poisoned
+from refusals import K, M, N, check_refused, matrix, poisoned
 
 import sparse_autotune
 from sparse_autotune import BsrTensor, checks, linear, matmul
 
-
-@pytest.fixture(autouse=True)
-def _no_races(monkeypatch):
-    monkeypatch.setattr(sparse_autotune.settings, "mode", "off")
-
-
-@pytest.fixture(params=DEVICES)
-def device(request):
-    return request.param
+pytestmark = pytest.mark.usefixtures("no_races")
 
 
 # Shapes

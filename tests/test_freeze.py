@@ -4,12 +4,14 @@ import gc
 
 import pytest
 import torch
-from problems import BF16, FP32, Problem
+from problem import BF16, FP32, Problem
 from reference import assert_close, make
 
 import sparse_autotune
 from sparse_autotune import BsrTensor, _tuner, linear, matmul, random_bsr
 from sparse_autotune.checks import legality
+
+pytestmark = pytest.mark.usefixtures("no_races")
 
 VARIANTS = [
     pytest.param(v, id=v["name"], marks=[pytest.mark.gpu] if v["device"] == "cuda" else [])
@@ -31,11 +33,6 @@ def _fp32_without_tf32(request):
     variant = parameters.params.get("variant") if parameters else None
     if variant == "cusparse_blocked_ell/alg1" and "dtype" not in parameters.params:
         pytest.skip("fp32 in TF32 only")
-
-
-@pytest.fixture(autouse=True)
-def _no_races(monkeypatch):
-    monkeypatch.setattr(sparse_autotune.settings, "mode", "off")
 
 
 def frozen_bytes():

@@ -1,5 +1,6 @@
 """random_bsr: exact counts, the patterns' promises, the arguments' rules."""
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given
@@ -220,6 +221,7 @@ def test_gpu_matrix_equals_the_cpu_one():
         (ValueError, r"density.*\[0, 1\].*1.5", {"density": 1.5}),
         (ValueError, r"sparsity.*\[0, 1\].*-0.5", {"sparsity": -0.5}),
         (ValueError, r"density.*\[0, 1\].*nan", {"density": float("nan")}),
+        (ValueError, r"density.*\[0, 1\].*'half'", {"density": "half"}),
         (ValueError, "pattern.*uniform.*'unifrom'.*did you mean 'uniform'",
          {"density": 0.5, "pattern": "unifrom"}),
         (ValueError, "'causal' sets its own density", {"density": 0.5, "pattern": "causal"}),
@@ -231,12 +233,21 @@ def test_gpu_matrix_equals_the_cpu_one():
         (TypeError, "block_size must be an int or a pair", {"density": 0.5, "block_size": (1,)}),
         (TypeError, "dtype must be float16.*int32", {"density": 0.5, "dtype": torch.int32}),
         (TypeError, "complex64", {"density": 0.5, "dtype": torch.complex64}),
-        (ValueError, "negative", {"density": 0.5, "m": -8}),
+        (TypeError, "dtype must be a torch.dtype, got 'half'", {"density": 0.5, "dtype": "half"}),
+        (ValueError, "m must not be negative, got -8", {"density": 0.5, "m": -8}),
+        (TypeError, r"k must be an int, got 8\.0", {"density": 0.5, "k": 8.0}),
+        (TypeError, "generator must be a torch.Generator, got builtins.int",
+         {"density": 0.5, "generator": 1}),
     ],
 )  # fmt: skip
 def test_bad_arguments(error, words, arguments):
     with pytest.raises(error, match=words):
         random_bsr(**{"m": 8, "k": 8, "block_size": 2, **arguments})
+
+
+def test_numbers_of_numpy():
+    a = random_bsr(np.int64(8), np.int32(8), np.int64(2), density=np.float32(0.5))
+    assert a.shape == (8, 8) and a.nnzb == 8
 
 
 def test_large_grid_is_fast_enough_to_use():

@@ -7,19 +7,11 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from problems import BF16, DTYPES, FP32, FP64, Problem
+from problem import BF16, DTYPES, FP32, FP64, Problem
 from reference import PoisonedOut, assert_close, make
 
 import sparse_autotune
 from sparse_autotune import BsrTensor, linear, matmul, precision, random_bsr
-
-DEVICES = ("cpu", pytest.param("cuda", marks=pytest.mark.gpu))
-
-
-@pytest.fixture(params=DEVICES)
-def device(request):
-    return request.param
-
 
 LAYOUTS = ("row", "column", "padded", "padded_column", "offset", "offset_column", "scattered")
 PATTERNS = (
@@ -71,7 +63,13 @@ def check(operands):
         out.assert_only_out_written()
 
 
-@pytest.mark.parametrize("device", DEVICES)
+# Not the fixture: hypothesis refuses those that are made anew for each test, not each example.
+each_device = pytest.mark.parametrize(
+    "device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
+)
+
+
+@each_device
 @settings(max_examples=300)
 @given(case=products())
 def test_any_product_by_heuristic(device, case):
@@ -79,7 +77,7 @@ def test_any_product_by_heuristic(device, case):
         check(make(case, device))
 
 
-@pytest.mark.parametrize("device", DEVICES)
+@each_device
 @settings(max_examples=60)
 @given(case=products())
 def test_any_product_by_race(device, case):

@@ -4,6 +4,7 @@ import copy
 import io
 import pickle
 
+import numpy as np
 import pytest
 import torch
 from torch.utils.checkpoint import checkpoint
@@ -11,17 +12,7 @@ from torch.utils.checkpoint import checkpoint
 import sparse_autotune
 from sparse_autotune import BsrTensor, SparseLinear, sparsify_
 
-DEVICES = ("cpu", pytest.param("cuda", marks=pytest.mark.gpu))
-
-
-@pytest.fixture(autouse=True)
-def _no_races(monkeypatch):
-    monkeypatch.setattr(sparse_autotune.settings, "mode", "off")
-
-
-@pytest.fixture(params=DEVICES)
-def device(request):
-    return request.param
+pytestmark = pytest.mark.usefixtures("no_races")
 
 
 def twin(layer):
@@ -84,6 +75,8 @@ def test_a_new_layer():
         (ValueError, r"density must lie in \[0, 1\], got 1.5", (24, 32, 4, 1.5)),
         (ValueError, r"density must lie in \[0, 1\], got 'half'", (24, 32, 4, "half")),
         (TypeError, "block_size must be an int", (24, 32, "4x4", 0.5)),
+        (TypeError, "in_features must be an int, got 24.0", (24.0, 32, 4, 0.5)),
+        (ValueError, "out_features must not be negative, got -32", (24, -32, 4, 0.5)),
     ],
 )
 def test_bad_layers(error, words, arguments):
@@ -93,100 +86,16 @@ def test_bad_layers(error, words, arguments):
         SparseLinear(24, 32, 4, 0.5, dtype=torch.int8)
 
 
+def test_density_of_numpy():
+    assert SparseLinear(24, 32, 4, np.float32(0.5)).nnzb == 24
+
+
 def test_bad_input_is_explained():
     layer = SparseLinear(24, 32, 4, 0.5)
     with pytest.raises(ValueError, match=r"in_features.*\(3, 25\), weight \(32, 24\)"):
         layer(torch.randn(3, 25))
     with pytest.raises(TypeError, match="x must have the dtype of weight"):
         layer(torch.randn(3, 24).double())
-
-
-# From dense layers
-
-
-def test_from_linear_by_magnitude():
-    dense = torch.nn.Linear(6, 4)
-    with torch.no_grad():
-        dense.weight.fill_(0.1)
-        dense.weight[2:, 3:] = -5.0
-        dense.weight[0, 0] = 2.0
-    layer = SparseLinear.from_linear(dense, (2, 3), 0.5)
-    assert torch.equal(layer.weight.to_dense()[:2, :3], dense.weight[:2, :3])
-    assert torch.equal(layer.weight.to_dense()[2:, 3:], dense.weight[2:, 3:])
-    assert layer.nnzb == 2 and torch.equal(layer.bias, dense.bias)
-    assert layer.bias is not dense.bias
-    layer.values.data.zero_()
-    assert dense.weight.abs().sum() > 0
-
-
-def test_from_linear_by_mask_and_by_score():
-    dense = torch.nn.Linear(6, 4, bias=False).double().eval().requires_grad_(False)
-    mask = torch.tensor([[True, False], [True, True]])
-    layer = SparseLinear.from_linear(dense, (2, 3), criterion=mask)
-    spread = mask.repeat_interleave(2, 0).repeat_interleave(3, 1)
-    assert torch.equal(layer.weight.to_dense(), dense.weight * spread)
-    assert not layer.values.requires_grad and not layer.training and layer.bias is None
-    seen = []
-
-    def score(weight):
-        seen.append(weight)
-        return torch.tensor([[1, 4], [3, 2]])
-
-    layer = SparseLinear.from_linear(dense, (2, 3), 0.5, score)
-    assert torch.equal(seen[0], dense.weight)
-    assert layer.col_indices.tolist() == [1, 0] and layer.crow_indices.tolist() == [0, 1, 2]
-
-
-BAD_CRITERIA = {
-    "name": (TypeError, "criterion must be 'magnitude'.*got 'magnitud'", "magnitud"),
-    "mask shape": (ValueError, r"per block, shape \(2, 2\); got \(4, 6\)", torch.ones(4, 6).bool()),
-    "mask dtype": (TypeError, "keep must be a bool mask", torch.ones(2, 2)),
-    "mask density": (ValueError, "the mask keeps 4 blocks, but density 0.5 asks for 2 of 4",
-                     torch.ones(2, 2).bool()),
-    "score mask": (TypeError, "one score per block as a tensor of numbers, got torch.bool",
-                   lambda w: torch.ones(2, 2).bool()),
-    "score shape": (ValueError, r"shape \(2, 2\); got \(4, 6\)", lambda w: w),
-    "score NaN": (ValueError, "returned NaN", lambda w: torch.full((2, 2), float("nan"))),
-    "score kind": (TypeError, "tensor of numbers, got builtins.list", lambda w: [[1, 2], [3, 4]]),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("kind", BAD_CRITERIA)
-def test_bad_criteria(kind):
-    error, words, criterion = BAD_CRITERIA[kind]
-    with pytest.raises(error, match=words):
-        SparseLinear.from_linear(torch.nn.Linear(6, 4), (2, 3), 0.5, criterion)
-    model = torch.nn.Sequential(torch.nn.Linear(6, 4))
-    with pytest.raises(error, match=f"0: .*{words}"):
-        sparsify_(model, (2, 3), 0.5, criterion=criterion)
-    assert type(model[0]) is torch.nn.Linear
-
-
-def test_sparsify():
-    block = torch.nn.TransformerEncoderLayer(16, 2, 32, batch_first=True, dropout=0.0)
-    model = torch.nn.ModuleDict({"body": block, "head": torch.nn.Linear(16, 7)})
-    x = torch.randn(3, 5, 16)
-    expected = model["body"](x)
-    replaced = sparsify_(model, 8, 1.0, filter=lambda name, layer: name != "head")
-    # The projection inside of attention is read by its owner, not called.
-    assert replaced == ["body.linear1", "body.linear2"]
-    assert type(model["body"].linear1) is SparseLinear and type(model["head"]) is torch.nn.Linear
-    close(model["body"](x), expected)
-    with pytest.raises(ValueError, match="head: the block size must divide"):
-        sparsify_(model, 8, 0.5)
-
-
-def test_sparsify_refuses_shared_weights_and_keeps_shared_layers():
-    tied = torch.nn.ModuleDict({"in": torch.nn.Embedding(16, 8), "out": torch.nn.Linear(8, 16)})
-    tied["out"].weight = tied["in"].weight
-    with pytest.raises(ValueError, match=r"out.weight is shared.*filter"):
-        sparsify_(tied, 4, 0.5)
-    layer = torch.nn.Linear(8, 8)
-    model = torch.nn.Sequential(layer, torch.nn.ReLU(), layer)
-    assert sparsify_(model, 4, 0.5) == ["0", "2"]
-    assert model[0] is model[2]
-    with pytest.raises(ValueError, match="from_linear"):
-        sparsify_(layer, 4, 0.5)
 
 
 # State
@@ -400,18 +309,10 @@ def test_prepare_checks_the_indices():
         layer(torch.randn(3, 24))
 
 
-def test_plans_go_with_the_layer(monkeypatch):
-    dropped = []
-    real = sparse_autotune._tuner.disown_indices
-
-    def disown_indices(*pointers):
-        dropped.append(pointers)
-        real(*pointers)
-
-    monkeypatch.setattr(sparse_autotune._tuner, "disown_indices", disown_indices)
+def test_plans_go_with_the_layer(drops):
     layer = SparseLinear(24, 32, 4, 0.5)
     layer(torch.randn(3, 24))
-    pointers = layer.crow_indices.data_ptr(), layer.col_indices.data_ptr()
-    assert pointers not in dropped
+    plan = ("disown_indices", layer.crow_indices.data_ptr(), layer.col_indices.data_ptr())
+    assert plan not in drops
     del layer
-    assert pointers in dropped
+    assert plan in drops

@@ -10,12 +10,9 @@ import sparse_autotune
 from sparse_autotune import override as module
 from sparse_autotune import override_torch, random_bsr
 
+pytestmark = pytest.mark.usefixtures("no_races")
+
 F = torch.nn.functional
-
-
-@pytest.fixture(autouse=True)
-def _no_races(monkeypatch):
-    monkeypatch.setattr(sparse_autotune.settings, "mode", "off")
 
 
 @pytest.fixture

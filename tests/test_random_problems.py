@@ -12,7 +12,7 @@ from collections import Counter
 
 import pytest
 import torch
-from problems import DTYPES
+from problem import DTYPES
 from random_cases import LARGEST, Case, draw
 from random_problems import Plan, State, Tally, reproducer, run
 

@@ -4,20 +4,11 @@ import copy
 
 import pytest
 import torch
-from problems import BF16
+from problem import BF16
 
-import sparse_autotune
 from sparse_autotune import BsrTensor, SparseLinear, linear, matmul, random_bsr
 
-pytestmark = pytest.mark.gpu
-
-
-@pytest.fixture(autouse=True)
-def _fresh(monkeypatch):
-    monkeypatch.setattr(sparse_autotune.settings, "mode", "off")
-    torch._dynamo.reset()
-    yield
-    torch._dynamo.reset()
+pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("no_races", "fresh_dynamo")]
 
 
 def close(got, expected, tolerance=2e-2):

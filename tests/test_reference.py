@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 import torch
-from problems import BF16, DTYPES, FP32, FP64, HALF, Problem
+from problem import BF16, DTYPES, FP32, FP64, HALF, Problem
 from reference import PoisonedOut, assert_close, make
 
 

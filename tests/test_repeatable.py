@@ -4,25 +4,19 @@ import contextlib
 
 import pytest
 import torch
-from problems import BF16, FP32, Problem
+from problem import BF16, FP32, Problem
 from reference import assert_close, make
 
-import sparse_autotune
 from sparse_autotune import _tuner, linear
 from sparse_autotune.checks import legality
 
-pytestmark = pytest.mark.gpu
+pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("no_races")]
 
 VARIANTS = (
     "auto",
     *(v["name"] for v in _tuner.variants() if v["device"] == "cuda" and v["op"] == "matmul"),
 )
 DETERMINISTIC = {v["name"]: v["deterministic"] for v in _tuner.variants()}
-
-
-@pytest.fixture(autouse=True)
-def _no_races(monkeypatch):
-    monkeypatch.setattr(sparse_autotune.settings, "mode", "off")
 
 
 def uneven(variant):

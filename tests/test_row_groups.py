@@ -6,23 +6,23 @@ import re
 
 import pytest
 import torch
-from problems import BF16, HALF, Problem
+from problem import BF16, HALF, Problem
 from reference import assert_close, make
-from test_row_order import captured, index_bytes, plan_bytes, reversed_rows
+from test_row_order import (
+    captured,
+    check_that_a_graph_keeps_what_it_reads,
+    index_bytes,
+    plan_bytes,
+    reversed_rows,
+)
 
-import sparse_autotune
-from sparse_autotune import BsrTensor, _tuner, matmul
+from sparse_autotune import _tuner
 from sparse_autotune.checks import legality
 
-pytestmark = pytest.mark.gpu
+pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("no_races")]
 
 NAMES = [v["name"] for v in _tuner.variants() if (v["device"], v["op"]) == ("cuda", "matmul")]
 GROUPED = [name for name in NAMES if name.startswith("union_")]
-
-
-@pytest.fixture(autouse=True)
-def _no_races(monkeypatch):
-    monkeypatch.setattr(sparse_autotune.settings, "mode", "off")
 
 
 def case(variant, rows=37, columns=20, n=136, dtype=BF16, **changes):
@@ -112,23 +112,7 @@ def test_indices_edited_in_place(variant):
 
 @pytest.mark.parametrize("variant", GROUPED)
 def test_a_graph_keeps_what_it_reads(variant):
-    """The matrix and its plan are gone; other matrices' groups want the memory."""
-    operands = operands_for(variant)
-    crow, col, values, _ = reversed_rows(operands)
-    kept = operands.a.crow_indices, operands.a.col_indices, operands.a.values
-    shape, b = operands.a.shape, operands.b
-    operands.call(variant)
-    graph, result = captured(lambda: operands.call(variant))
-    expected, before = dataclasses.replace(operands, a=None), plan_bytes()
-    operands = None
-    assert plan_bytes() < before
-    for _ in range(4):
-        matmul(BsrTensor(crow.clone(), col, values, shape), b, variant=variant)
-    result.fill_(math.nan)
-    graph.replay()
-    torch.cuda.synchronize()
-    assert_close(result, expected)
-    del kept
+    check_that_a_graph_keeps_what_it_reads(operands_for, variant)
 
 
 @pytest.mark.parametrize("rows", [1, 2, 7, 8, 9, 15, 16, 17, 31, 33])

@@ -7,14 +7,15 @@ import math
 import numpy as np
 import pytest
 import torch
-from interpreters import run_python
 from parallel import run_threads
-from problems import BF16, FP32, HALF, Problem
+from problem import BF16, FP32, HALF, Problem
 from reference import assert_close, make
 
 import sparse_autotune
 from sparse_autotune import BsrTensor, _tuner, matmul, random_bsr
 from sparse_autotune.checks import legality
+
+pytestmark = pytest.mark.usefixtures("no_races")
 
 gpu = pytest.mark.gpu
 
@@ -28,11 +29,6 @@ ORDERED = [
 # Families that cut rows or group them: see test_split_k.py and test_row_groups.py.
 OTHERS = [name for name in NAMES if not name.startswith((*WHOLE_ROWS, "split_k_", "union_"))]
 ROW_BYTES = 16
-
-
-@pytest.fixture(autouse=True)
-def _no_races(monkeypatch):
-    monkeypatch.setattr(sparse_autotune.settings, "mode", "off")
 
 
 def case(block=(128, 128), rows=12, columns=8, n=264, dtype=BF16, **changes):
@@ -199,10 +195,8 @@ def test_indices_edited_in_place(variant):
     assert plan_bytes() == grown > before
 
 
-@gpu
-@pytest.mark.parametrize("variant", ORDERED)
-def test_a_graph_keeps_what_it_reads(variant):
-    """The matrix and its plan are gone; other matrices' orders want the memory."""
+def check_that_a_graph_keeps_what_it_reads(operands_for, variant):
+    """The matrix and its plan are gone; what others' plans hold wants the memory."""
     operands = operands_for(variant)
     crow, col, values, _ = reversed_rows(operands)
     kept = operands.a.crow_indices, operands.a.col_indices, operands.a.values
@@ -220,6 +214,12 @@ def test_a_graph_keeps_what_it_reads(variant):
     torch.cuda.synchronize()
     assert_close(result, expected)
     del kept
+
+
+@gpu
+@pytest.mark.parametrize("variant", ORDERED)
+def test_a_graph_keeps_what_it_reads(variant):
+    check_that_a_graph_keeps_what_it_reads(operands_for, variant)
 
 
 @gpu
@@ -269,30 +269,3 @@ def test_threads_build_the_same_one():
     torch.cuda.synchronize()
     run_threads(*[work] * 4)
     assert plan_bytes() == before + index_bytes(operands.a) + order_bytes(operands.a)
-
-
-FORK = """
-import os, sys, torch, sparse_autotune as sa
-crow = torch.tensor([0, 4, 4, 5]); col = torch.tensor([0, 1, 2, 3, 2])
-values, b = torch.randn(5, 64, 64), torch.randn(256, 136)
-a = sa.BsrTensor(crow, col, values, (192, 256))
-def on_gpu():
-    sa.matmul(a.to(torch.bfloat16).cuda(), b.bfloat16().cuda(), variant=sys.argv[1])
-    torch.cuda.synchronize()
-on_gpu()
-child = os.fork()
-if child == 0:
-    torch.set_num_threads(1)
-    right = torch.allclose(sa.matmul(a, b), a.to_dense() @ b, atol=1e-3)
-    os._exit(0 if right else 1)
-print(os.waitpid(child, 0)[1])
-on_gpu()
-print("fine")
-"""
-
-
-@gpu
-def test_cpu_products_in_a_fork(tmp_path):
-    operands_for(ORDERED[0])
-    variant = "wgmma_sm90/m64_n128"
-    assert run_python(FORK, tmp_path, variant, timeout=120).split() == ["0", "fine"]

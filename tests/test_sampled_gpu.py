@@ -4,26 +4,20 @@ import math
 
 import pytest
 import torch
-from problems import BF16, FP32
+from problem import BF16, FP32
 from reference import assert_close
 from sampled_problems import SampledProblem, make_sampled
 
-import sparse_autotune
 from sparse_autotune import BsrTensor, _tuner, benchmark, random_bsr, sampled_matmul, tune
 from sparse_autotune.checks import legality
 
-pytestmark = pytest.mark.gpu
+pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("no_races")]
 
 NAMES = [
     v["name"] for v in _tuner.variants() if (v["device"], v["op"]) == ("cuda", "sampled_matmul")
 ]
 VARIANTS = ("auto", *NAMES)
 DETERMINISTIC = {v["name"]: v["deterministic"] for v in _tuner.variants()}
-
-
-@pytest.fixture(autouse=True)
-def _no_races(monkeypatch):
-    monkeypatch.setattr(sparse_autotune.settings, "mode", "off")
 
 
 def operands_for(variant, device="cuda"):

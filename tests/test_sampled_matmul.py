@@ -3,7 +3,7 @@
 import pytest
 import torch
 from reference import assert_close
-from refusals import DEVICES, check_refused
+from refusals import check_refused
 from sampled_problems import SampledProblem, make_sampled
 
 from sparse_autotune import (
@@ -21,11 +21,6 @@ from sparse_autotune import (
 )
 
 M, K, N = 32, 48, 21
-
-
-@pytest.fixture(params=DEVICES)
-def device(request):
-    return request.param
 
 
 def problem(device="cpu", dtype=torch.float32, block=(8, 16)):
@@ -269,8 +264,7 @@ def test_a_setting_forces_the_operation_that_it_names(fresh_cache):
 
 
 @pytest.fixture
-def arguments(device, monkeypatch):
-    monkeypatch.setattr(settings, "mode", "off")
+def arguments(device, no_races):
     return problem(device)
 
 

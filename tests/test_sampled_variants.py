@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 from machine import lacks_this_machine
-from problems import BF16, DTYPES, HALF
+from problem import BF16, DTYPES, HALF
 from reference import assert_close
 from sampled_problems import (
     SAMPLED_CASES,
@@ -21,7 +21,6 @@ from sparse_autotune.checks import legality
 
 pytestmark = pytest.mark.usefixtures("as_the_tolerance_assumes")
 
-DEVICES = ("cpu", pytest.param("cuda", marks=pytest.mark.gpu))
 BUILT = [(v["device"], v["name"]) for v in _tuner.variants() if v["op"] == "sampled_matmul"]
 VARIANTS = [pytest.param(*v, marks=[pytest.mark.gpu] if v[0] == "cuda" else []) for v in BUILT]
 
@@ -76,14 +75,12 @@ def test_tf32_case(case, variant):
         check(operands, variant)
 
 
-@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("case", SAMPLED_CASES, ids=str)
 def test_heuristic(case, device):
     """What is chosen without a race is right too."""
     check(make_sampled(case, device), "auto")
 
 
-@pytest.mark.parametrize("device", DEVICES)
 def test_every_variant_is_legal_for_some_case(device):
     """Together with `test_case`: no variant goes untested, but for what the machine lacks."""
     reasons = {}

@@ -217,6 +217,21 @@ def test_variant_forces_one_everywhere(family, fresh_cache):
         assert tuning_count() == before
 
 
+def test_a_forced_variant_that_is_not_legal():
+    a, b = problem()
+    with settings.override(variant="cpu_turned"):  # b is row-major
+        for product in (lambda: matmul(a, b), lambda: a @ b):
+            with pytest.raises(
+                ValueError, match=r"settings.variant 'cpu_turned' is not legal .*B is row-major"
+            ):
+                product()
+        assert sparse_autotune.variants(a, b)
+        with pytest.raises(ValueError, match="columns of a"):
+            matmul(a, b[1:])
+    with settings.override(variant="sampled_reference"):
+        matmul(a, b)  # is about another operation
+
+
 def test_exact_nonfinite_keeps_variants_out_that_multiply_padding():
     a, b = problem()
     padding = {v["name"] for v in _tuner.variants() if v["multiplies_padding"]}

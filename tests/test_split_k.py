@@ -6,24 +6,19 @@ import math
 
 import pytest
 import torch
-from problems import BF16, HALF, Problem
+from problem import BF16, HALF, Problem
 from reference import PoisonedOut, assert_close, make
 
 import sparse_autotune
 from sparse_autotune import _tuner, random_bsr
 from sparse_autotune.checks import legality
 
-pytestmark = pytest.mark.gpu
+pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("no_races")]
 
 NAMES = [v["name"] for v in _tuner.variants() if v["device"] == "cuda"]
 SPLIT = [name for name in NAMES if name.startswith("split_k_")]
 LIMITS = [4 * 2**i for i in range(8)]  # blocks in a part, at most
 ENTRY_BYTES = 16
-
-
-@pytest.fixture(autouse=True)
-def _no_races(monkeypatch):
-    monkeypatch.setattr(sparse_autotune.settings, "mode", "off")
 
 
 def case(block=(128, 128), rows=7, columns=21, n=264, dtype=BF16, **changes):

@@ -11,13 +11,9 @@ import torch
 import sparse_autotune
 from sparse_autotune import BsrTensor, linear, matmul, random_bsr, sampled_matmul
 
+pytestmark = pytest.mark.usefixtures("no_races")
+
 OPS = torch.ops.sparse_autotune
-DEVICES = ("cpu", pytest.param("cuda", marks=pytest.mark.gpu))
-
-
-@pytest.fixture(autouse=True)
-def _no_races(monkeypatch):
-    monkeypatch.setattr(sparse_autotune.settings, "mode", "off")
 
 
 def close(got, expected):
@@ -84,7 +80,6 @@ def test_frozen_values_on_another_pattern():
         write_unseen(a, other)
 
 
-@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("shape", [(3, 64), (3, 16), (20, 16)], ids=str)
 def test_tiny_indices_that_nobody_owns(device, shape):
     """As generated code hands them to the operators: one memory, one pattern after the other."""

@@ -5,15 +5,11 @@ import copy
 import pytest
 import torch
 
-import sparse_autotune
 from sparse_autotune import BsrTensor, SparseLinear, sparsify_
 
+pytestmark = pytest.mark.usefixtures("no_races")
+
 STEPS = 200
-
-
-@pytest.fixture(autouse=True)
-def _no_races(monkeypatch):
-    monkeypatch.setattr(sparse_autotune.settings, "mode", "off")
 
 
 class MaskedLinear(torch.nn.Linear):

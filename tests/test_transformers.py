@@ -7,21 +7,15 @@ import torch
 from torch._dynamo.testing import CompileCounterWithBackend
 from torch._dynamo.utils import counters
 
-import sparse_autotune
 from sparse_autotune import BsrTensor, SparseLinear, sparsify_
+
+pytestmark = pytest.mark.usefixtures("no_races", "fresh_dynamo")
 
 transformers = pytest.importorskip(
     "transformers", reason="transformers (dependency group test) is not installed"
 )
 
 BLOCK, DENSITY, VOCABULARY = 16, 0.5, 96
-
-
-@pytest.fixture(autouse=True)
-def _no_races(monkeypatch):
-    monkeypatch.setattr(sparse_autotune.settings, "mode", "off")
-    torch._dynamo.reset()
-    counters.clear()
 
 
 def dense_decoder():

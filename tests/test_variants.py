@@ -6,15 +6,14 @@ import re
 import pytest
 import torch
 from machine import lacks_this_machine
-from problems import BF16, CASES, TF32_CASES, Problem
+from problem import BF16, Problem
+from problems import CASES, TF32_CASES
 from reference import PoisonedOut, assert_close, make
 
 import sparse_autotune
 from sparse_autotune import _tuner
 
 pytestmark = pytest.mark.usefixtures("as_the_tolerance_assumes")
-
-DEVICES = ("cpu", pytest.param("cuda", marks=pytest.mark.gpu))
 
 
 def _variants_of(device):
@@ -114,14 +113,12 @@ def test_tf32_case(case, variant):
         _check(case, operands, variant)
 
 
-@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_heuristic(case, device):
     """What is chosen without a race is right too."""
     _check(case, make(case, device), "auto")
 
 
-@pytest.mark.parametrize("device", DEVICES)
 def test_every_variant_is_legal_for_some_case(device):
     """Together with `test_case`: no variant goes untested, but for what the machine lacks."""
     reasons = {}

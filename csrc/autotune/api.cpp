@@ -62,6 +62,8 @@ Device device(int ordinal, int threads) {
   return ordinal < 0 ? cpu_device(threads) : cuda_device(ordinal);
 }
 
+std::string isa_name(CpuIsa isa) { return name_of(isa); }
+
 std::vector<LibraryInfo> libraries() {
 #ifdef SPARSE_AUTOTUNE_WITH_CUDA
   const CuSparse& found = cusparse();

@@ -29,6 +29,7 @@ SPARSE_AUTOTUNE_API std::vector<VariantInfo> variants();
 SPARSE_AUTOTUNE_API BuildInfo build();
 // -1: the CPU with `threads` threads.
 SPARSE_AUTOTUNE_API Device device(int ordinal, int threads);
+SPARSE_AUTOTUNE_API std::string isa_name(CpuIsa isa);
 SPARSE_AUTOTUNE_API std::string environment(int ordinal);
 
 // The three calls of a Host; `load` and `save` get device class and signature first.

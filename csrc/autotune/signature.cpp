@@ -61,7 +61,13 @@ std::string skew_bucket(const Problem& p) {
   return number(int64_t{1} << std::clamp<long>(std::lround(std::log2(skew)), 0, 62));
 }
 
-const char* short_name(CpuIsa isa) {
+std::string cpu_facts(const Device& device) {
+  return std::string("_") + name_of(device.isa) + "_t" + number(int64_t{device.threads});
+}
+
+}  // namespace
+
+const char* name_of(CpuIsa isa) {
   switch (isa) {
     case CpuIsa::kBaseline:
       return "baseline";
@@ -76,12 +82,6 @@ const char* short_name(CpuIsa isa) {
   }
   return "";
 }
-
-std::string cpu_facts(const Device& device) {
-  return std::string("_") + short_name(device.isa) + "_t" + number(int64_t{device.threads});
-}
-
-}  // namespace
 
 const char* short_name(DType dtype) {
   switch (dtype) {

@@ -30,7 +30,8 @@ std::string describe(const Problem& problem);
 // that runs through every n from 1 to 8192 meets both on a GPU, 33 buckets in all.
 int64_t n_bucket(int64_t n, bool fine);
 
-// Name of a dtype as signatures and reports print it: f16, bf16, f32, f64.
+// As signatures and reports print them: avx2, avx512, avx512bf16, amx; f16, bf16, f32, f64.
+const char* name_of(CpuIsa isa);
 const char* short_name(DType dtype);
 const char* name_of(Activation activation);
 // The public function that computes it: matmul, sampled_matmul.

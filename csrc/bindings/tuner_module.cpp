@@ -48,22 +48,6 @@ Timing timing_named(const std::string& name) {
   throw py::value_error("timing must be cold or warm, got '" + name + "'");
 }
 
-const char* name_of(CpuIsa isa) {
-  switch (isa) {
-    case CpuIsa::kBaseline:
-      return "baseline";
-    case CpuIsa::kAvx2:
-      return "avx2";
-    case CpuIsa::kAvx512:
-      return "avx512";
-    case CpuIsa::kAvx512Bf16:
-      return "avx512_bf16";
-    case CpuIsa::kAmx:
-      return "amx_bf16";
-  }
-  return "";
-}
-
 py::dict to_dict(const Record& r) {
   py::list entrants;
   for (const Entrant& e : r.entrants) {
@@ -253,7 +237,7 @@ py::dict device_info(int ordinal, int threads) {
   d["tf32_tflops"] = v.tf32_tflops;
   d["fp32_tflops"] = v.fp32_tflops;
   d["fp64_tflops"] = v.fp64_tflops;
-  d["isa"] = v.type == DeviceType::kCpu ? name_of(v.isa) : "";
+  d["isa"] = v.type == DeviceType::kCpu ? api::isa_name(v.isa) : "";
   d["amx_refused"] = v.amx_refused;
   d["threads"] = v.threads;
   return d;

@@ -79,13 +79,10 @@ class CuSparseBlockedEll final : public Variant {
   double estimate_us(const Problem& p, const Device& d) const override {
     const double slots = static_cast<double>(p.longest_row) * block_rows(p);
     const double padding = slots / static_cast<double>(p.nnzb);
-    const double peak = p.dtype == DType::kFloat64   ? d.fp64_tflops
-                        : p.dtype == DType::kFloat32 ? d.tf32_tflops
-                                                     : d.tensor_tflops;
     // Of the tensor cores' rate, on an H200 in bf16: 0.2 from blocks of 32 on, 0.08 at 16.
     const double share = 0.2 * std::min(1.0, static_cast<double>(p.block_m * p.block_m) / 640.0);
     const double padded_bytes = values_bytes(p) * padding;
-    const double product_us = roofline_us(nnz_flops(p) * padding, share * peak,
+    const double product_us = roofline_us(nnz_flops(p) * padding, share * peak_tflops(p, d),
                                           compulsory_bytes(p) + padded_bytes - values_bytes(p),
                                           d.memory_gbps, 15.0 * static_cast<double>(p.batch));
     if (p.frozen) return product_us;

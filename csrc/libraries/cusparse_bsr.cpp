@@ -31,8 +31,7 @@ class CuSparseBsr final : public Variant {
   }
 
   double estimate_us(const Problem& p, const Device& d) const override {
-    const double peak = p.dtype == DType::kFloat64 ? d.fp64_tflops : d.fp32_tflops;
-    return roofline_us(nnz_flops(p), 0.15 * peak, compulsory_bytes(p), d.memory_gbps,
+    return roofline_us(nnz_flops(p), 0.15 * fma_tflops(p, d), compulsory_bytes(p), d.memory_gbps,
                        6.0 * static_cast<double>(p.batch));
   }
 

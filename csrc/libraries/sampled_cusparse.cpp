@@ -58,9 +58,8 @@ class SampledCuSparse final : public Variant {
   }
 
   double estimate_us(const Problem& p, const Device& d) const override {
-    const double peak = p.dtype == DType::kFloat64 ? d.fp64_tflops : d.fp32_tflops;
     const double share = p.block_m == kLargestBlock ? 0.5 : 0.1;
-    return roofline_us(nnz_flops(p), share * peak, compulsory_bytes(p), d.memory_gbps,
+    return roofline_us(nnz_flops(p), share * fma_tflops(p, d), compulsory_bytes(p), d.memory_gbps,
                        6.0 * static_cast<double>(p.batch));
   }
 

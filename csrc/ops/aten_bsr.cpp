@@ -28,8 +28,8 @@ class AtenBsr final : public Variant {
   }
 
   double estimate_us(const Problem& p, const Device& d) const override {
-    const double rate = p.dtype == DType::kFloat64 ? d.fp64_tflops : d.fp32_tflops;
-    return roofline_us(nnz_flops(p), 0.15 * rate, compulsory_bytes(p), d.memory_gbps, 10.0);
+    return roofline_us(nnz_flops(p), 0.15 * peak_tflops(p, d), compulsory_bytes(p), d.memory_gbps,
+                       10.0);
   }
 
   Status launch(const Problem& p, const Launch& l) const override {

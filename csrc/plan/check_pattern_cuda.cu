@@ -1,10 +1,12 @@
 // The check of a pattern on the device: a thread a block row, one result for all.
 #include <cuda_runtime.h>
 
+#include <map>
+#include <mutex>
+
 #include "kernels/cuda/cuda_status.h"
 #include "plan/capture_mode.h"
 #include "plan/check_row.h"
-#include "plan/memory_pool.h"
 #include "plan/row_groups.h"
 
 namespace sparse_autotune {
@@ -45,41 +47,72 @@ __global__ void check_kernel(const Index* crow, const Index* col, int64_t block_
   count_cuts(r.blocks, found);
 }
 
+// Where a device counts and where the host reads it, kept: making memory for each check would take
+// longer than the check. One check at a time on a device; it ends with a synchronisation anyway.
+struct Counts {
+  std::mutex mutex;
+  Found* found = nullptr;  // on the device
+  Found* host = nullptr;   // page-locked
+  bool zeros = false;      // `found` is ready for the next check
+};
+
+Counts& counts_of(int ordinal) {
+  static std::mutex counts_mutex;
+  static std::map<int, Counts> counts;
+  const std::lock_guard<std::mutex> lock(counts_mutex);
+  return counts[ordinal];
+}
+
+cudaError_t make(Counts* counts) {
+  cudaError_t error = cudaSuccess;
+  if (counts->found == nullptr) error = cudaMalloc(&counts->found, sizeof(Found));
+  if (error == cudaSuccess && counts->host == nullptr) {
+    error = cudaHostAlloc(&counts->host, sizeof(Found), cudaHostAllocPortable);
+  }
+  return error;
+}
+
+template <typename Index>
+void launch_check(const PatternKey& key, cudaStream_t stream, Found* found) {
+  constexpr int kThreads = 128;
+  const auto blocks = static_cast<unsigned>(ceil_div(key.block_rows, kThreads));
+  check_kernel<<<blocks, kThreads, 0, stream>>>(static_cast<const Index*>(key.crow_indices),
+                                                static_cast<const Index*>(key.col_indices),
+                                                key.block_rows, key.block_cols, key.nnzb, found);
+}
+
 }  // namespace
 
 Status check_pattern_cuda(const PatternKey& key, void* stream_handle, PatternFacts* facts) {
   const RelaxedCapture relaxed;
   const auto stream = static_cast<cudaStream_t>(stream_handle);
-  void* memory = nullptr;
-  Status status = pool_allocate(key.ordinal, sizeof(Found), stream_handle, &memory);
-  if (!status) return status;
-  auto* found = static_cast<Found*>(memory);
-  constexpr int kThreads = 128;
-  const auto blocks = static_cast<unsigned>(ceil_div(key.block_rows, kThreads));
-  cudaError_t error = cudaMemsetAsync(found, 0, sizeof(Found), stream);
+  Counts& counts = counts_of(key.ordinal);
+  const std::lock_guard<std::mutex> lock(counts.mutex);
+  cudaError_t error = make(&counts);
+  if (error == cudaSuccess && !counts.zeros) {
+    error = cudaMemsetAsync(counts.found, 0, sizeof(Found), stream);
+  }
+  counts.zeros = false;
   if (error == cudaSuccess) {
     if (key.index_type == IndexType::kInt64) {
-      check_kernel<<<blocks, kThreads, 0, stream>>>(static_cast<const int64_t*>(key.crow_indices),
-                                                    static_cast<const int64_t*>(key.col_indices),
-                                                    key.block_rows, key.block_cols, key.nnzb,
-                                                    found);
+      launch_check<int64_t>(key, stream, counts.found);
     } else {
-      check_kernel<<<blocks, kThreads, 0, stream>>>(static_cast<const int32_t*>(key.crow_indices),
-                                                    static_cast<const int32_t*>(key.col_indices),
-                                                    key.block_rows, key.block_cols, key.nnzb,
-                                                    found);
+      launch_check<int32_t>(key, stream, counts.found);
     }
     error = cudaGetLastError();
   }
-  if (error == cudaSuccess) status = count_groups_cuda(key, stream_handle, &found->groups);
-  Found host{};
+  Status status = Status::ok();
+  if (error == cudaSuccess) status = count_groups_cuda(key, stream_handle, &counts.found->groups);
   if (error == cudaSuccess && status) {
-    error = cudaMemcpyAsync(&host, found, sizeof(Found), cudaMemcpyDeviceToHost, stream);
+    error =
+        cudaMemcpyAsync(counts.host, counts.found, sizeof(Found), cudaMemcpyDeviceToHost, stream);
   }
+  if (error == cudaSuccess) error = cudaMemsetAsync(counts.found, 0, sizeof(Found), stream);
   if (error == cudaSuccess) error = cudaStreamSynchronize(stream);
-  pool_free(memory, stream_handle);
   if (error != cudaSuccess) return to_status(error, "checking the sparsity pattern");
+  counts.zeros = true;
   if (!status) return status;
+  const Found& host = *counts.host;
   facts->faults = host.faults;
   facts->longest_row = static_cast<int64_t>(host.longest_row);
   facts->group_counts = host.groups;

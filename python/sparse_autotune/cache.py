@@ -43,7 +43,17 @@ _OURS = (os.path.dirname(__file__), os.path.dirname(torch.__file__))
 
 
 class CacheEntry(NamedTuple):
-    """One remembered race."""
+    """One remembered race.
+
+    Attributes:
+        signature: the kind of problem, and the stem of the entry's file.
+        device: the device's name.
+        problem: the same for people, "4096x4096x4096 bs64 density 0.125 bf16" (m x k x n).
+        winner: "family/config".
+        median_us: the winner's, microseconds.
+        when: the race began, UTC.
+        path: the entry's file; None where it is in memory only.
+    """
 
     signature: str
     device: str
@@ -51,7 +61,7 @@ class CacheEntry(NamedTuple):
     winner: str
     median_us: float
     when: str
-    path: Path | None  # None: in memory only
+    path: Path | None
 
 
 def path() -> Path:

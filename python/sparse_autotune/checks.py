@@ -35,6 +35,7 @@ from .matrix_checks import (
     is_sparse_operand,
     kind,
 )
+from .settings import settings
 
 # The numbers are part of the operators' schema.
 ACTIVATIONS: dict[str | None, int] = {None: 0, "relu": 1, "gelu": 2, "gelu_tanh": 3, "silu": 4}
@@ -344,28 +345,33 @@ def _check_variant(
     linear: bool = False,
     pattern: Any = None,
 ) -> None:
-    """A forced variant or family that does not exist, or is not legal here."""
-    if variant == "auto":
+    """A forced variant or family that does not exist, or is not legal here; None: not looked at."""
+    if variant is None:
         return
+    op = "matmul" if pattern is None else "sampled_matmul"
+    name = "variant"
+    if variant == "auto":
+        name, variant = "settings.variant", settings.variant
+        if all(v["op"] != op for v in _tuner.variants() if variant in (v["name"], v["family"])):
+            return  # none is forced, or one of the other operation
     if not isinstance(variant, str):
         raise TypeError(f"variant must be a name or 'auto', got {kind(variant)}")
     built = [v for v in _tuner.variants() if variant in (v["name"], v["family"])]
     if not built:
         names = [name for v in _tuner.variants() for name in (v["family"], v["name"])]
         raise unknown("variant", variant, ["auto", *dict.fromkeys(names)])
-    op = "matmul" if pattern is None else "sampled_matmul"
     if all(v["op"] != op for v in built):
         raise ValueError(
-            f"variant {variant!r} is not legal for this product: it computes {built[0]['op']}, "
+            f"{name} {variant!r} is not legal for this product: it computes {built[0]['op']}, "
             f"not {op}"
         )
     if all(v["device"] != b.device.type for v in built):
         raise ValueError(
-            f"variant {variant!r} is not legal for this product: it runs on "
+            f"{name} {variant!r} is not legal for this product: it runs on "
             f"{built[0]['device'].upper()} tensors, not on {b.device.type.upper()} tensors"
         )
     reasons = legality(a, b, bias, activation, linear=linear, pattern=pattern)
     meant = {v["name"]: reasons[v["name"]] for v in built}
     if all(why is not None for why in meant.values()):
-        each = "; ".join(f"{name}: {why}" for name, why in meant.items())
-        raise ValueError(f"variant {variant!r} is not legal for this product ({each})")
+        each = "; ".join(f"{full}: {why}" for full, why in meant.items())
+        raise ValueError(f"{name} {variant!r} is not legal for this product ({each})")

@@ -10,7 +10,7 @@ from torch import Tensor
 from . import checks
 from .bsr_tensor import BsrTensor
 from .conversions import compress
-from .matrix_checks import block_shape, check_divides, check_value_dtype
+from .matrix_checks import block_shape, check_divides, check_value_dtype, kind, share, size
 
 # A power-law matrix has a longest block row of this many times the mean, where it fits.
 _POWER_LAW_SKEW = 50
@@ -58,15 +58,14 @@ def random_bsr(
         generator: the source of randomness; by default torch's CPU generator.
 
     Raises:
-        TypeError: a dtype or block size of the wrong kind.
-        ValueError: an unknown pattern, a block size that does not divide the shape, a density
-            outside [0, 1], missing, given twice or where the pattern sets it, or a pattern that
-            cannot hold that many blocks.
+        TypeError: a size, block size, dtype or generator of the wrong kind.
+        ValueError: a negative size, an unknown pattern, a block size that does not divide the
+            shape, a density outside [0, 1], missing, given twice or where the pattern sets it, or a
+            pattern that cannot hold that many blocks.
     """
     block_m, block_k = block_shape(block_size)
     check_value_dtype(dtype, "dtype")
-    if m < 0 or k < 0:
-        raise ValueError(f"m and k must not be negative, got {(m, k)}")
+    m, k = size(m, "m"), size(k, "k")
     check_divides((m, k), (block_m, block_k), "the matrix")
     grid = (m // block_m, k // block_k)
     generator = _on_cpu(generator)
@@ -93,6 +92,8 @@ def random_bsr(
 
 def _on_cpu(generator: torch.Generator | None) -> torch.Generator | None:
     """A CPU generator that continues one of another device."""
+    if not isinstance(generator, torch.Generator | None):
+        raise TypeError(f"generator must be a torch.Generator, got {kind(generator)}")
     if generator is None or generator.device.type == "cpu":
         return generator
     seed = torch.randint(1 << 62, (), device=generator.device, generator=generator)
@@ -102,11 +103,7 @@ def _on_cpu(generator: torch.Generator | None) -> torch.Generator | None:
 def _density(density: float | None, sparsity: float | None) -> float:
     if (density is None) == (sparsity is None):
         raise ValueError(f"give density or sparsity, got {density=} and {sparsity=}")
-    name, given = ("density", density) if density is not None else ("sparsity", sparsity)
-    assert given is not None
-    if not 0 <= given <= 1:
-        raise ValueError(f"{name} must lie in [0, 1], got {given}")
-    return given if density is not None else 1 - given
+    return share(density, "density") if density is not None else 1 - share(sparsity, "sparsity")
 
 
 def _choose(total: int, count: int, generator: torch.Generator | None) -> Tensor:

@@ -6,6 +6,7 @@ and the value. All checks are O(1) and read no element, but for `check_indices`.
 
 from __future__ import annotations
 
+import numbers
 import operator
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -58,6 +59,35 @@ def block_shape(block_size: int | Sequence[int], name: str = "block_size") -> tu
     return block_m, block_k
 
 
+def size(value: Any, name: str) -> int:
+    """A number of rows or columns.
+
+    Raises:
+        TypeError: not an int.
+        ValueError: a negative one.
+    """
+    try:
+        count = operator.index(value)
+    except TypeError:
+        raise TypeError(f"{name} must be an int, got {value!r}") from None
+    if count < 0:
+        raise ValueError(f"{name} must not be negative, got {count}")
+    return count
+
+
+def share(value: Any, name: str) -> float:
+    """A share of blocks, 0 to 1.
+
+    Raises:
+        ValueError: anything but a number in [0, 1].
+    """
+    # NumPy's numbers are Real, too, and torch's tensors are not.
+    is_number = isinstance(value, numbers.Real) and not isinstance(value, bool)
+    if not is_number or not 0 <= value <= 1:
+        raise ValueError(f"{name} must lie in [0, 1], got {value!r}")
+    return float(value)
+
+
 def check_divides(shape: Sequence[int], block: tuple[int, int], name: str) -> None:
     """Raises ValueError unless ``block`` divides ``shape`` in both directions."""
     if shape[0] % block[0] or shape[1] % block[1]:
@@ -69,6 +99,8 @@ def check_divides(shape: Sequence[int], block: tuple[int, int], name: str) -> No
 
 def check_value_dtype(dtype: torch.dtype, name: str) -> None:
     """Raises TypeError unless the library computes with ``dtype``."""
+    if not isinstance(dtype, torch.dtype):
+        raise TypeError(f"{name} must be a torch.dtype, got {dtype!r}")
     if dtype.is_complex:
         raise TypeError(
             f"{name} has the complex dtype {dtype}: multiply its real and imaginary parts apart "

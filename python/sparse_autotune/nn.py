@@ -16,7 +16,7 @@ from .conversions import compress
 from .functional import linear_form
 from .launching import ShortWay, find_short_way
 from .lifetimes import own_plan
-from .matrix_checks import Components, block_shape, check_divides, check_value_dtype
+from .matrix_checks import Components, block_shape, check_divides, check_value_dtype, size
 from .selection import Criterion, blocks_to_keep, stored_count
 
 _INDICES = ("crow_indices", "col_indices")
@@ -56,8 +56,9 @@ class SparseLinear(torch.nn.Module):
         dtype: of values and bias: float16, bfloat16, float32 or float64.
 
     Raises:
-        TypeError: a block size or dtype of the wrong kind.
-        ValueError: the block does not divide the shape, or a density outside [0, 1].
+        TypeError: a size, block size or dtype of the wrong kind.
+        ValueError: a negative size, a block that does not divide the shape, or a density outside
+            [0, 1].
     """
 
     values: torch.nn.Parameter
@@ -77,7 +78,8 @@ class SparseLinear(torch.nn.Module):
         dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
-        self.in_features, self.out_features = in_features, out_features
+        self.in_features = size(in_features, "in_features")
+        self.out_features = size(out_features, "out_features")
         self.block_size = block_m, block_k = block_shape(block_size)
         check_divides((out_features, in_features), (block_m, block_k), "the weight")
         dtype = torch.get_default_dtype() if dtype is None else dtype
@@ -215,6 +217,10 @@ class SparseLinear(torch.nn.Module):
 
         Under autocast of another dtype, x, values and bias are converted first, as by
         ``torch.nn.Linear``.
+
+        Raises:
+            TypeError, ValueError, RuntimeError: as `linear`; RuntimeError also for values that
+                changed, or require grad, while frozen.
         """
         values: Tensor = self.values
         stored = values

@@ -25,7 +25,6 @@ bsr_sampled_matmul = torch.ops.sparse_autotune.bsr_sampled_matmul.default
 bsr_sampled_matmul_race = torch.ops.sparse_autotune.bsr_sampled_matmul_race.default
 bsr_sampled_matmul_legality = torch.ops.sparse_autotune.bsr_sampled_matmul_legality.default
 bsr_prepare = torch.ops.sparse_autotune.bsr_prepare.default
-bsr_sampled_matmul = torch.ops.sparse_autotune.bsr_sampled_matmul.default
 
 
 def _check_alike(values: Tensor, *others: Tensor | None) -> None:

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from .bsr_tensor import BsrTensor
 from .conversions import block_rows, compress
-from .matrix_checks import check_keep, kind
+from .matrix_checks import check_keep, kind, share
 from .nn import SparseLinear, replace_data
 from .selection import check_scores, highest, stored_count
 
@@ -53,8 +53,8 @@ class PolynomialDensity:
     power: float = 3.0
 
     def __post_init__(self) -> None:
-        stored_count(self.initial, (1, 1))
-        stored_count(self.final, (1, 1))
+        share(self.initial, "initial")
+        share(self.final, "final")
         if self.end <= self.begin:
             raise ValueError(f"end must be after begin, got begin={self.begin}, end={self.end}")
         if not self.power > 0:
@@ -84,12 +84,15 @@ def set_pattern_(
         The layer.
 
     Raises:
-        TypeError: ``layer`` is no SparseLinear, or ``keep`` no bool mask.
+        TypeError: ``layer`` is no SparseLinear, ``keep`` no bool mask, or ``optimizer`` no
+            optimizer.
         ValueError: ``keep`` has another shape.
         RuntimeError: the layer is frozen or its values are sharded.
     """
     _check_changeable(layer)
     check_keep(keep, layer._grid(), layer.values.device)
+    if optimizer is not None and not hasattr(optimizer, "state"):  # wrappers are welcome
+        raise TypeError(f"optimizer must be a torch.optim.Optimizer, got {kind(optimizer)}")
     rows, cols = keep.nonzero(as_tuple=True)
     place = torch.full(layer._grid(), -1, dtype=torch.int64, device=keep.device)
     old_rows = block_rows(layer.crow_indices, layer.nnzb)
@@ -210,7 +213,7 @@ def prune_and_regrow_(
     """
     _check_changeable(layer)
     stored = _stored(layer)
-    moved = min(stored_count(fraction, (1, layer.nnzb)), stored.numel() - layer.nnzb)
+    moved = min(round(share(fraction, "fraction") * layer.nnzb), stored.numel() - layer.nnzb)
     if moved == 0:
         return 0
     kept = _strongest(layer, layer.nnzb - moved, prune)

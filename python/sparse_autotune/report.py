@@ -79,8 +79,19 @@ class BenchmarkReport:
     """One race: a record per variant, fastest first.
 
     Prints as a table of the best of each family, in a terminal, in Jupyter and through rich;
-    `table` shows every configuration. ``timing`` is "cold" or "warm" (see `settings`); ``seconds``
-    is what the race took, ``failure`` why there was none.
+    `table` shows every configuration.
+
+    Attributes:
+        problem: "4096x4096x4096 bs64 density 0.125 bf16" (m x k x n).
+        device: the device's name.
+        device_type: "cpu" or "cuda".
+        signature: the kind of problem, as cache entries are named.
+        timing: "cold" or "warm", see `settings`.
+        when: the race began, UTC.
+        seconds: what the race took.
+        winner: "family/config"; empty where there is none.
+        failure: why the race was not run, or not to its end; empty where it was.
+        records: of all variants that were asked for.
     """
 
     problem: str

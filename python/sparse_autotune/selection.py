@@ -8,7 +8,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from .matrix_checks import check_keep, kind
+from .matrix_checks import check_keep, kind, share
 
 Criterion = Literal["magnitude"] | Tensor | Callable[[Tensor], Tensor]
 
@@ -19,9 +19,7 @@ def stored_count(density: Any, grid: tuple[int, int]) -> int:
     Raises:
         ValueError: a density that is not a number in [0, 1].
     """
-    if isinstance(density, bool) or not isinstance(density, float | int) or not 0 <= density <= 1:
-        raise ValueError(f"density must lie in [0, 1], got {density!r}")
-    return round(density * grid[0] * grid[1])
+    return round(share(density, "density") * grid[0] * grid[1])
 
 
 def blocks_to_keep(

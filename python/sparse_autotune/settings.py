@@ -8,7 +8,8 @@ mode             SPARSE_AUTOTUNE                 "on"     "on" races on a miss; 
                                                           else the heuristic, and never races or
                                                           writes; "record" is readonly and logs the
                                                           signatures it missed
-verbosity        SPARSE_AUTOTUNE_VERBOSE         1        0 silences what a tuning prints
+verbosity        SPARSE_AUTOTUNE_VERBOSE         1        0 silences what a tuning prints and
+                                                          "record" logs
 budget_s         SPARSE_AUTOTUNE_BUDGET_S        1.0      seconds that one race may take
 timing           SPARSE_AUTOTUNE_TIMING          "cold"   "cold" rotates operands that fit the GPU's
                                                           cache, "warm" does not
@@ -21,7 +22,9 @@ frozen_bytes     SPARSE_AUTOTUNE_FROZEN_BYTES    2**33    bound on converted cop
 tuning_bytes     SPARSE_AUTOTUNE_TUNING_BYTES    2**32    bound on everything one race allocates
 exact_nonfinite  SPARSE_AUTOTUNE_EXACT_NONFINITE False    only variants that never multiply an
                                                           absent block (0 * infinity is NaN)
-variant          SPARSE_AUTOTUNE_VARIANT         None     forces a variant or family everywhere
+variant          SPARSE_AUTOTUNE_VARIANT         None     forces a variant or family in every
+                                                          product of its kind: matmul with
+                                                          linear, and sampled_matmul
 ================ =============================== ======== =========================================
 
 Environment variables are read once, at import; an empty one counts as unset. Assigning to an
@@ -191,7 +194,12 @@ class Settings:
 
     @contextmanager
     def override(self, **values: Any) -> Iterator[Settings]:
-        """Settings for the body of a ``with`` statement, in the whole process."""
+        """Settings for the body of a ``with`` statement, in the whole process.
+
+        Raises:
+            AttributeError: there is no setting of that name.
+            ValueError: a value breaks its rule. Nothing stays changed.
+        """
         before = {name: getattr(self, name) for name in values}
         try:
             for name, value in values.items():

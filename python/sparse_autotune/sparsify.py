@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 
 import torch
 
+from .matrix_checks import kind
 from .nn import SparseLinear
 from .selection import Criterion
 
@@ -34,9 +35,14 @@ def sparsify_(
         The names of the layers replaced; a layer with several names is listed with each.
 
     Raises:
-        TypeError, ValueError: as `SparseLinear.from_linear`, naming the layer; ValueError also for
-            a weight that another module shares, which could not stay shared.
+        TypeError, ValueError: as `SparseLinear.from_linear`, naming the layer; TypeError also for
+            a ``model`` that is no module or a ``filter`` that cannot be called, ValueError for a
+            weight that another module shares, which could not stay shared.
     """
+    if not isinstance(model, torch.nn.Module):
+        raise TypeError(f"model must be a torch.nn.Module, got {kind(model)}")
+    if filter is not None and not callable(filter):
+        raise TypeError(f"filter must be callable or None, got {kind(filter)}")
     if type(model) is torch.nn.Linear:
         raise ValueError(
             "model is itself a Linear, which cannot be replaced in place: use "

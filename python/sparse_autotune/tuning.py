@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
+from numbers import Real
 from typing import Any
 
 from torch import Tensor
@@ -13,6 +14,7 @@ from . import _tuner, checks
 from .announcements import silenced
 from .bsr_tensor import BsrTensor
 from .functional import operator_arguments, sampled_arguments
+from .matrix_checks import kind
 from .ops import bsr_matmul_race, bsr_sampled_matmul_race
 from .report import BenchmarkReport, VariantRecord, report_of
 from .settings import settings
@@ -81,11 +83,11 @@ class _Product:
     def explain(self) -> None:
         """Raises what the operation would, if it refuses these arguments."""
         if self.pattern is not None:
-            checks.explain_sampled_matmul(self.a, self.b, self.pattern)
+            checks.explain_sampled_matmul(self.a, self.b, self.pattern, None)
         elif self.linear:
-            checks.explain_linear(self.b, self.a, self.bias, self.activation)
+            checks.explain_linear(self.b, self.a, self.bias, self.activation, None)
         else:
-            checks.explain_matmul(self.a, self.b, self.bias, self.activation, self.out)
+            checks.explain_matmul(self.a, self.b, self.bias, self.activation, self.out, None)
 
     def __str__(self) -> str:
         return f"{tuple(self.a.shape)} @ {tuple(self.b.shape)}"
@@ -129,8 +131,11 @@ def _selected(names: str | Iterable[str] | None, known: Iterable[str], argument:
     """Full names for names and families."""
     if names is None:
         return list(known)
+    names = [names] if isinstance(names, str) else names
+    if not isinstance(names, Iterable):
+        raise TypeError(f"{argument} must be names, got {kind(names)}")
     found: list[str] = []
-    for name in [names] if isinstance(names, str) else list(names):
+    for name in names:
         matching = [full for full in known if name in (full, full.split("/")[0])]
         if not matching:
             families = dict.fromkeys(full.split("/")[0] for full in known)
@@ -231,11 +236,12 @@ def benchmark(
 
     Raises:
         TypeError, ValueError, RuntimeError: as `matmul`, or `sampled_matmul` with a pattern;
-            ValueError also for an unknown variant, and when none of ``variants`` is legal.
+            ValueError also for an unknown variant, when none of ``variants`` is legal, and for
+            a ``num_runs`` or ``budget_s`` that is no positive number.
     """
-    if num_runs is not None and (not isinstance(num_runs, int) or not 0 < num_runs < 2**31):
+    if num_runs is not None and (type(num_runs) is not int or not 0 < num_runs < 2**31):
         raise ValueError(f"num_runs must be a whole number, 1 or more; got {num_runs!r}")
-    if budget_s is not None and not 0 < float(budget_s) < math.inf:
+    if budget_s is not None and not (isinstance(budget_s, Real) and 0 < budget_s < math.inf):
         raise ValueError(f"budget_s must be a positive number of seconds; got {budget_s!r}")
     with silenced():
         return _race(
@@ -243,7 +249,7 @@ def benchmark(
             variants,
             "variants",
             rounds=num_runs or 0,
-            budget_s=budget_s or _BENCHMARK_BUDGETS * settings.budget_s,
+            budget_s=float(budget_s or _BENCHMARK_BUDGETS * settings.budget_s),
             eliminate=False,
             save=False,
         )

@@ -269,13 +269,12 @@ class SampledTiled final : public Variant {
 
   double estimate_us(const Problem& p, const Device& d) const override {
     const Microkernels& kernels = *level_.kernels(p.dtype);
-    const double peak = p.dtype == DType::kFloat64 ? d.fp64_tflops : d.fp32_tflops;
     // Blocks narrower than a vector leave lanes idle; packing a block pays for its other side.
     const auto m = static_cast<double>(p.block_m), k = static_cast<double>(p.block_k);
     const double used = k / static_cast<double>(round_up(p.block_k, kernels.lanes));
     const double packing = 4.0 / k + (cut_.panel ? 0 : 8.0 / m);
-    return roofline_us(nnz_flops(p) / used * (1 + packing), 0.7 * peak, 2 * compulsory_bytes(p),
-                       d.memory_gbps, 5.0);
+    return roofline_us(nnz_flops(p) / used * (1 + packing), 0.7 * fma_tflops(p, d),
+                       2 * compulsory_bytes(p), d.memory_gbps, 5.0);
   }
 
   int64_t workspace_bytes(const Problem& p, const Device& d) const override {

@@ -50,9 +50,8 @@ class Tiled final : public Variant {
   }
 
   double estimate_us(const Problem& p, const Device& d) const override {
-    const double peak = p.dtype == DType::kFloat64 ? d.fp64_tflops : d.fp32_tflops;
     const double turned = p.frozen ? 0 : 2.0 * static_cast<double>(prepared_bytes(p, d));
-    return roofline_us(nnz_flops(p), peak * level_.share, compulsory_bytes(p) + turned,
+    return roofline_us(nnz_flops(p), fma_tflops(p, d) * level_.share, compulsory_bytes(p) + turned,
                        d.memory_gbps, 5.0);
   }
 

@@ -48,9 +48,8 @@ struct Blocking {
 // should have kSlotUs. Rates as in autotune/device.cpp, at the half that is usual.
 inline int64_t count_slots(const Problem& p, const Device& d) {
   constexpr double kTeamUs = 8, kSlotUs = 2;
-  const double peak = p.dtype == DType::kFloat64 ? d.fp64_tflops : d.fp32_tflops;
-  const double us =
-      d.threads * roofline_us(nnz_flops(p), 0.5 * peak, compulsory_bytes(p), d.memory_gbps, 0);
+  const double us = d.threads * roofline_us(nnz_flops(p), 0.5 * fma_tflops(p, d),
+                                            compulsory_bytes(p), d.memory_gbps, 0);
   if (us < kTeamUs) return 1;
   return std::clamp<int64_t>(static_cast<int64_t>(us / kSlotUs), 1, std::max(d.threads, 1));
 }

@@ -12,7 +12,7 @@ struct Level {
   CpuIsa needed;
   const char* needed_name;
   const Microkernels* (*kernels)(DType);
-  double share;  // of the device's peak that cpu_tiled reaches
+  double share;  // of fma_tflops() that cpu_tiled reaches
 
   Support runs_on(const Device& d) const {
     if (d.isa >= needed) return Support::yes();

@@ -119,12 +119,11 @@ class SampledSimt final : public Variant {
   }
 
   double estimate_us(const Problem& p, const Device& d) const override {
-    const double peak = p.dtype == DType::kFloat64 ? d.fp64_tflops : d.fp32_tflops;
     // Two loads from shared memory per FMA, or one: they bound it. Idle threads count.
     const double used = static_cast<double>(p.block_m * p.block_k) /
                         static_cast<double>(tiles(p.block_m) * tiles(p.block_k) * kTile * kTile);
-    return roofline_us(nnz_flops(p) / used, peak * (kEach > 1 ? 0.2 : 0.1), compulsory_bytes(p),
-                       d.memory_gbps, 3.0);
+    return roofline_us(nnz_flops(p) / used, fma_tflops(p, d) * (kEach > 1 ? 0.2 : 0.1),
+                       compulsory_bytes(p), d.memory_gbps, 3.0);
   }
 
   Status launch(const Problem& p, const Launch& l) const override {

@@ -90,6 +90,7 @@ __global__ void __launch_bounds__(Tile::kThreads, 1)
   if (threadIdx.x == 0) {
     tma_prefetch_map(args.c);
     tma_prefetch_map(args.b);
+    shared.init_round_barriers();
     shared.init_barriers(false);
     shared.notes->tile = static_cast<int>(blockIdx.x % (gridDim.x / args.parts));
   }
@@ -102,7 +103,7 @@ __global__ void __launch_bounds__(Tile::kThreads, 1)
     asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;\n" ::"n"(Tile::kProducerRegisters));
     if (warp > Tile::kWarps) return;
     for (int round = 0;; ++round) {
-      Tile::sync_workers();
+      mbarrier_wait(shared.found(), round % 2);
       const int regions = shared.notes->regions, wanted = first + round * args.pieces;
       if (wanted >= regions) return;
       const RoundSteps steps(args, round, part);
@@ -110,7 +111,7 @@ __global__ void __launch_bounds__(Tile::kThreads, 1)
         copy_region<Tile, kTermsC, kTermsB>(args, shared, group * args.group_rows, steps);
       }
       if (wanted + args.pieces >= regions) return;
-      Tile::sync_workers();
+      mbarrier_arrive(shared.copied());
     }
   } else {
     asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;\n" ::"n"(Tile::kConsumerRegisters));
@@ -118,14 +119,16 @@ __global__ void __launch_bounds__(Tile::kThreads, 1)
     for (int round = 0;; ++round) {
       const int wanted = first + round * args.pieces;
       const SampledRegion region = find_region(args, shared, group, wanted);
-      Tile::sync_workers();
+      mbarrier_arrive(shared.found());
+      Tile::sync_consumers();
       if (wanted >= region.regions) return;
       const RoundSteps steps(args, round, part);
       if (steps.mine && region.strips > 0) {
         consumer.work(region, steps.count, steps.cut ? part : -1);
       }
       if (wanted + args.pieces >= region.regions) return;
-      Tile::sync_workers();  // who copies reads what the next search writes
+      mbarrier_wait(shared.copied(), round % 2);
+      Tile::sync_consumers();
       if (threadIdx.x == 0) shared.init_barriers(true);
     }
   }

@@ -107,10 +107,9 @@ class Simt final : public Variant {
   }
 
   double estimate_us(const Problem& p, const Device& d) const override {
-    const double peak = p.dtype == DType::kFloat64 ? d.fp64_tflops : d.fp32_tflops;
     // One load of A and a quarter load of B per FMA: the load units bound it. Idle rows count.
     const double used = static_cast<double>(p.block_m) / (strips(p) * kRowsPerThread * kLanes);
-    const double rate = peak * (kRowsPerThread > 1 ? 0.12 : 0.05);
+    const double rate = fma_tflops(p, d) * (kRowsPerThread > 1 ? 0.12 : 0.05);
     return roofline_us(nnz_flops(p) / used, rate, compulsory_bytes(p), d.memory_gbps, 3.0);
   }
 

@@ -11,6 +11,7 @@
 // Wins: a few rows much longer than the others, or fewer tiles than multiprocessors. Bound as
 // wgmma_sm90 is, plus 2 * 4 bytes through L2 for each element of C and part, and a launch.
 #include <algorithm>
+#include <cmath>
 #include <string>
 
 #include "kernels/cuda/tensor_map.h"
@@ -127,9 +128,13 @@ class SplitKSm90 final : public Variant {
   // The fastest by the cost model, of those that cut a row and whose sums fit.
   int row_order(const Problem& p, const Device& d) const override {
     int best = kNoRowOrder;
+    double best_us = INFINITY;
     for (int order = kShortestParts; order < kRowOrders; ++order) {
       if (p.row_cuts.rows[order] == 0 || sums_bytes(p, order) > kMaxWorkspace) continue;
-      if (best == kNoRowOrder || estimate_us(p, d, order) < estimate_us(p, d, best)) best = order;
+      const double us = estimate_us(p, d, order);
+      if (us >= best_us) continue;
+      best = order;
+      best_us = us;
     }
     return best;
   }

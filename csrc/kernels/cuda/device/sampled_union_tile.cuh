@@ -56,7 +56,7 @@ struct SampledUnionTile {
   static constexpr int kUnitSums = 8 * kTilesM * kTilesK;  // of a lane
   static constexpr int kPartFloats = kConsumers * kSlots * kUnitSums;
   static constexpr int kAlignment = 1024;
-  static constexpr int kBarrierBytes = 2 * kMaxStages * 8;
+  static constexpr int kBarrierBytes = (2 * kMaxStages + 2) * 8;
   static constexpr int kSharedBytes =
       kAlignment + kRingBoxes * kBoxBytes + kUnits * static_cast<int>(sizeof(SampledUnit)) +
       (static_cast<int>(sizeof(SampledUnionNotes)) + 7) / 8 * 8 + kBarrierBytes;
@@ -67,11 +67,6 @@ struct SampledUnionTile {
   static __device__ __forceinline__ void sync_consumers() {
     __syncwarp();  // what follows is for whole warps
     asm volatile("bar.sync 1, %0;\n" ::"n"(kConsumers) : "memory");
-  }
-  // Of those and the one that copies.
-  static __device__ __forceinline__ void sync_workers() {
-    __syncwarp();
-    asm volatile("bar.sync 2, %0;\n" ::"n"(kConsumers + 32) : "memory");
   }
 };
 
@@ -106,7 +101,16 @@ struct SampledUnionShared {
   }
   __device__ __forceinline__ uint32_t full(uint32_t i) const { return barriers + i * 8; }
   __device__ __forceinline__ uint32_t empty(uint32_t i) const { return full(kMaxStages + i); }
-  // `again`: nobody uses them, and they may be in any phase.
+  // Of a round's region: the threads that multiply have found it; the warp that copies needs its
+  // notes no more. Not barriers of threads (synccheck wants those in one place of the program), and
+  // every thread arrives (racecheck does not see that one may speak for others).
+  __device__ __forceinline__ uint32_t found() const { return full(2 * kMaxStages); }
+  __device__ __forceinline__ uint32_t copied() const { return full(2 * kMaxStages + 1); }
+  __device__ __forceinline__ void init_round_barriers() const {
+    mbarrier_init(found(), Tile::kConsumers);
+    mbarrier_init(copied(), 32);
+  }
+  // The ring's. `again`: nobody uses them, and they may be in any phase.
   __device__ __forceinline__ void init_barriers(bool again) const {
     for (int i = 0; i < kMaxStages; ++i) {
       if (again) mbarrier_invalidate(full(i));

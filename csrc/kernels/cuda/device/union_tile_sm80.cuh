@@ -75,7 +75,7 @@ struct UnionSharedSm80 {
   __device__ __forceinline__ void init_barriers() const {
     for (int i = 0; i < Tile::kStages; ++i) {
       mbarrier_init(full(i), 32 * Tile::kProducers);
-      mbarrier_init(empty(i), Tile::kWarps);
+      mbarrier_init(empty(i), 32 * Tile::kWarps);
     }
   }
 };
@@ -211,8 +211,8 @@ __device__ __forceinline__ void consume(const UnionArgumentsSm80& args,
         multiply_tile<T, Tile>(sum, a, shared.stage(at.stage) + i * Tile::kTileBytes + offset);
         stream.refill(args);
       }
-      __syncwarp();
-      if (lane == 0) mbarrier_arrive(shared.empty(at.stage));
+      // Each lane for itself: racecheck does not see that one may speak for its warp.
+      mbarrier_arrive(shared.empty(at.stage));
       at.advance();
     }
   }

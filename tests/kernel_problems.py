@@ -1,0 +1,217 @@
+"""Products that kernels of their own are made for: large and small blocks, long rows, few columns.
+
+Like those of `problems.py`, of which they are a part, every variant must get them right.
+"""
+
+import torch
+from problem import BF16, HALF, Problem, name_of
+
+
+def large_blocks():
+    """Blocks that tensor cores take from shared memory, rectangular ones too, with rows of uneven
+    length; n in whole units of 16 bytes and not; b and the result in either layout."""
+    products = (
+        (136, "row", "row", "matmul"), (264, "row", "column", "matmul"),
+        (264, "column", "row", "matmul"), (520, "row", "row", "matmul"),
+        (37, "row", "row", "linear"), (300, "row", "row", "linear"), (200, "row", "row", "linear"),
+        (133, "row", "row", "matmul"), (300, "row", "row", "matmul"),
+        (261, "padded", "offset", "matmul"),
+    )  # fmt: skip
+    for i, block in enumerate(((64, 64), (128, 128), (64, 128), (128, 64), (192, 64), (128, 192))):
+        for j, (n, b_layout, out_layout, op) in enumerate(products):
+            yield Problem(
+                f"large_{block[0]}x{block[1]}-{op}-{n}-{b_layout}-{out_layout}",
+                m=block[0] * 3,
+                k=block[1] * 4,
+                n=n,
+                block=block,
+                dtype=(BF16, HALF)[(i + j) % 2],
+                index_dtype=(torch.int32, torch.int64)[j % 2],
+                pattern=("skewed", "uniform", "empty_rows", "one_dense_row")[(i + j) % 4],
+                b_layout=b_layout,
+                out_layout=out_layout,
+                bias=j % 3 == 1,
+                activation=(None, "gelu", None, "relu")[(i + 2 * j) % 4],
+                op=op,
+            )
+    for dtype in (BF16, HALF):
+        for batch in ((3,), (2, 3)):
+            yield Problem(f"large-batch_{len(batch)}-{name_of(dtype)}", 256, 384, 72, (128, 128),
+                          dtype, batch=batch, pattern="skewed")  # fmt: skip
+    # More blocks in a row than column indices are fetched at once.
+    yield Problem("long_rows-block_64", 128, 4480, 136, (64, 64), BF16, density=0.8)
+
+
+def small_blocks():
+    """Blocks of which several rows share what is loaded of b: more rows than a group has, the last
+    group not full; more columns than are looked at once."""
+    products = (
+        (136, "row", "row", "matmul"), (264, "row", "column", "matmul"),
+        (72, "column", "row", "matmul"), (300, "row", "row", "linear"),
+        (200, "row", "row", "transposed"), (128, "column", "column", "transposed"),
+        (100, "row", "row", "right"),
+    )  # fmt: skip
+    for i, block in enumerate(((16, 16), (32, 32), (16, 32), (32, 16))):
+        for j, (n, b_layout, out_layout, op) in enumerate(products):
+            yield Problem(
+                f"small_{block[0]}x{block[1]}-{op}-{n}-{b_layout}-{out_layout}",
+                m=block[0] * 19,
+                k=block[1] * 45,
+                n=n,
+                block=block,
+                dtype=(BF16, HALF)[(i + j) % 2],
+                index_dtype=(torch.int64, torch.int32)[j % 2],
+                pattern=("uniform", "skewed", "empty_rows", "one_dense_row", "full")[(i + j) % 5],
+                b_layout=b_layout,
+                out_layout=out_layout,
+                bias=j % 3 == 1,
+                activation=(None, "gelu", None, "relu")[(i + 2 * j) % 4],
+                op=op,
+            )
+    yield Problem("small-batch", 304, 720, 136, (16, 16), BF16, batch=(3,), pattern="skewed")
+
+
+def long_rows():
+    """Rows that are worth cutting into parts: much longer than others, or few."""
+    products = (
+        (264, "row", "row", "matmul"), (264, "column", "column", "matmul"),
+        (300, "row", "row", "linear"),
+    )  # fmt: skip
+    for i, block in enumerate(((64, 64), (128, 128), (128, 64))):
+        for j, (n, b_layout, out_layout, op) in enumerate(products):
+            pattern = ("skewed", "one_dense_row", "full")[(i + j) % 3]
+            yield Problem(
+                f"long_rows_{block[0]}x{block[1]}-{op}-{b_layout}-{pattern}",
+                m=block[0] * (2 if pattern == "full" else 5),
+                k=block[1] * 13,
+                n=n,
+                block=block,
+                dtype=(HALF, BF16)[(i + j) % 2],
+                index_dtype=(torch.int64, torch.int32)[j % 2],
+                pattern=pattern,
+                b_layout=b_layout,
+                out_layout=out_layout,
+                bias=j > 0,
+                activation=("relu", None, "gelu")[j],
+                op=op,
+            )
+    yield Problem("long_rows-batch", 640, 1408, 264, (128, 128), BF16, batch=(3,),
+                  pattern="skewed")  # fmt: skip
+
+
+def few_columns():
+    """Up to 128 columns in every form of operand, with rows that many warps share out."""
+    blocks = (
+        (16, 16), (32, 32), (64, 64), (128, 128), (16, 48), (48, 16), (8, 8), (64, 16), (24, 40),
+        (80, 64),
+    )  # fmt: skip
+    forms = (
+        ("linear", "row", "row"), ("matmul", "row", "row"), ("matmul", "column", "column"),
+        ("transposed", "row", "row"), ("right", "row", "row"), ("matmul", "padded", "offset"),
+        ("linear", "offset", "row"),
+    )  # fmt: skip
+    for i, block in enumerate(blocks):
+        for j, n in enumerate((1, 2, 3, 5, 8, 12, 16, 17, 32, 64, 100, 128)):
+            if (i + j) % 2:
+                continue
+            op, b_layout, out_layout = forms[(i + j // 2) % len(forms)]
+            pattern = ("skewed", "uniform", "empty_rows", "one_dense_row")[(i + j // 2) % 4]
+            yield Problem(
+                f"few_{block[0]}x{block[1]}-{op}-{n}-{b_layout}-{out_layout}-{pattern}",
+                m=block[0] * 5,
+                k=block[1] * (9 + 4 * j),
+                n=n,
+                block=block,
+                dtype=(BF16, HALF)[i % 2],
+                index_dtype=(torch.int32, torch.int64)[j // 2 % 2],
+                pattern=pattern,
+                b_layout=b_layout,
+                out_layout=out_layout,
+                bias=j % 3 == 1,
+                activation=(None, "gelu", None, "relu", "silu")[(i + 2 * j) % 5],
+                op=op,
+            )
+    # Few rows, much longer than what is on its way at one time.
+    for op in ("linear", "matmul", "transposed", "right"):
+        for n in (1, 16, 40, 128):
+            block = 64 if n > 16 else 16
+            yield Problem(f"few_long_rows-{op}-{n}", block * 2, block * 150, n, (block, block),
+                          BF16, density=0.7, op=op, bias=True)  # fmt: skip
+    # Small blocks and a column-major b, some columns short of a whole tile; rows of which each of
+    # four groups of warps has more blocks than a warp has lanes.
+    for i, block in enumerate((16, 32)):
+        for j, n in enumerate((33, 64, 65, 72, 96, 127, 128)):
+            op, b_layout = (("linear", "row"), ("matmul", "column"))[(i + j) % 2]
+            yield Problem(
+                f"few_{block}-{op}-{n}",
+                m=block * 11,
+                k=block * (22 + 8 * j),
+                n=n,
+                block=(block, block),
+                dtype=(BF16, HALF)[j % 2],
+                index_dtype=(torch.int32, torch.int64)[(i + j) % 2],
+                pattern=("skewed", "empty_rows", "one_dense_row", "uniform")[(i + j) % 4],
+                b_layout=b_layout,
+                out_layout=("row", "column")[j % 2] if op == "matmul" else "row",
+                bias=j % 3 == 1,
+                activation=(None, "silu", "relu")[(i + j) % 3],
+                op=op,
+            )
+        yield Problem(f"few_long_rows-{block}", block * 3, block * 200, 120, (block, block), BF16,
+                      density=0.9, op="linear", bias=True)  # fmt: skip
+        yield Problem(f"few-batch-{block}", block * 4, block * 40, 80, (block, block), BF16,
+                      batch=(3,), op="linear", bias=True)  # fmt: skip
+    for op in ("linear", "matmul"):
+        yield Problem(f"few-batch-{op}", 128, 512, 16, (32, 32), BF16, batch=(3,), op=op,
+                      bias=True)  # fmt: skip
+
+
+def large_transposed():
+    """The cases of `large_blocks` and `long_rows` for a matrix that is stored transposed."""
+    products = (
+        (136, "row", "row", "transposed"), (264, "row", "column", "transposed"),
+        (264, "column", "row", "transposed"), (520, "column", "column", "transposed"),
+        (40, "row", "row", "right"), (304, "row", "row", "right"), (200, "column", "row", "right"),
+    )  # fmt: skip
+    blocks = ((64, 64), (128, 128), (64, 128), (128, 64), (192, 64), (128, 192))
+    for i, block in enumerate(blocks):
+        for j, (n, b_layout, out_layout, op) in enumerate(products):
+            yield Problem(
+                f"large_{block[0]}x{block[1]}-{op}-{n}-{b_layout}-{out_layout}",
+                m=block[0] * 3,
+                k=block[1] * 5,
+                n=n,
+                block=block,
+                dtype=(HALF, BF16)[(i + j) % 2],
+                index_dtype=(torch.int32, torch.int64)[(i + j // 2) % 2],
+                pattern=("skewed", "uniform", "empty_rows", "one_dense_row")[(i + j) % 4],
+                b_layout=b_layout,
+                out_layout=out_layout,
+                bias=j % 3 == 1,
+                activation=(None, "gelu", None, "relu")[(i + 2 * j) % 4],
+                op=op,
+            )
+    for i, block in enumerate(((64, 64), (128, 128), (128, 64), (64, 128))):
+        for j, (n, b_layout, out_layout, op) in enumerate(products[1:6]):
+            pattern = ("skewed", "one_dense_row", "full")[(i + j) % 3]
+            yield Problem(
+                f"long_rows_{block[0]}x{block[1]}-{op}-{n}-{b_layout}-{out_layout}",
+                m=block[0] * (2 if pattern == "full" else 5),
+                k=block[1] * 13,
+                n=n,
+                block=block,
+                dtype=(BF16, HALF)[(i + j) % 2],
+                index_dtype=(torch.int64, torch.int32)[(i + j // 2) % 2],
+                pattern=pattern,
+                b_layout=b_layout,
+                out_layout=out_layout,
+                bias=j % 2 == 1,
+                activation=("relu", None, "gelu")[j % 3],
+                op=op,
+            )
+    for op in ("transposed", "right"):
+        yield Problem(f"{op}-large-batch", 384, 1408, 264, (128, 128), BF16, batch=(3,),
+                      pattern="skewed", op=op)  # fmt: skip
+        # More blocks in a row than places of blocks are fetched at once.
+        yield Problem(f"{op}-long_rows-block_64", 128, 4480, 136, (64, 64), HALF, density=0.8,
+                      op=op)  # fmt: skip

@@ -1,0 +1,55 @@
+"""`Problem`: one product that a test asks for, and the dtypes there are."""
+
+import dataclasses
+
+import torch
+
+DENSE_LEFT = ("linear", "right", "right_transposed")
+STORED_TRANSPOSED = ("transposed", "right")
+
+
+@dataclasses.dataclass(frozen=True)
+class Problem:
+    """One product A @ B. For `linear` and `right`, b is x = B^T and n its number of rows.
+
+    For `transposed` (S^T @ b) and `right` (x @ S) the matrix S that is stored is A^T;
+    `right_transposed` is x @ S^T, with A itself stored.
+    """
+
+    name: str
+    m: int = 96
+    k: int = 160
+    n: int | None = 37  # None: b is a vector
+    block: tuple[int, int] = (16, 16)
+    dtype: torch.dtype = torch.float32
+    index_dtype: torch.dtype = torch.int64
+    pattern: str = "uniform"
+    density: float = 0.3
+    b_layout: str = "row"
+    out_layout: str = "row"
+    batch: tuple[int, ...] = ()
+    bias: bool = False
+    activation: str | None = None
+    op: str = "matmul"
+    native: bool = False  # a is a torch.sparse_bsr tensor
+    tf32: bool = False
+
+    def __str__(self):
+        return self.name
+
+    @property
+    def result_shape(self):
+        if self.op in DENSE_LEFT:
+            return (*self.batch, self.m) if self.n is None else (*self.batch, self.n, self.m)
+        return (self.m,) if self.n is None else (*self.batch, self.m, self.n)
+
+
+HALF = torch.float16
+BF16 = torch.bfloat16
+FP32 = torch.float32
+FP64 = torch.float64
+DTYPES = (HALF, BF16, FP32, FP64)
+
+
+def name_of(dtype):
+    return str(dtype).removeprefix("torch.")
