@@ -9,6 +9,7 @@ namespace {
 
 constexpr int64_t kMaxColumns = 128;
 constexpr int64_t kMaxGrid = 65535;  // along y
+constexpr int64_t kLine = 128;       // bytes
 
 KernelCode<SmallNArguments>& code_of(const SmallNShape& shape, const Problem& p, BAccess access) {
   return *shape.codes[p.transpose ? 1 : 0]
@@ -32,6 +33,30 @@ int64_t strips_of(const SmallNShape& shape, const Problem& p) {
   return ceil_div(p.block_m, shape.m);
 }
 int64_t columns_of(const SmallNShape& shape, const Problem& p) { return ceil_div(p.n, shape.n); }
+
+// What the thread blocks ask into L2 before they may read it. Values only where they are many: to
+// ask for a line and read it soon after costs more than the moments that it saves.
+void set_ahead(const Problem& p, const Device& d, BAccess access, int64_t blocks,
+               SmallNArguments* a) {
+  constexpr int64_t kValueLines = 64;
+  const auto lines = [](int64_t bytes) { return static_cast<unsigned>(ceil_div(bytes, kLine)); };
+  a->crow_lines = lines((block_rows(p) + 1) * size_of(p.index_type));
+  a->col_lines = lines(p.nnzb * size_of(p.index_type));
+  if (access == BAccess::kAlongK) {
+    a->b_lines = lines(p.k * size_of(p.dtype));
+    a->b_stretches = static_cast<unsigned>(p.n);
+    a->b_stride = a->b_column;
+  } else if (access == BAccess::kAlongColumns) {
+    a->b_lines = lines(p.n * size_of(p.dtype));
+    a->b_stretches = static_cast<unsigned>(p.k);
+    a->b_stride = a->b_k;
+  }
+  const auto bytes = static_cast<int64_t>(values_bytes(p));
+  if (2 * bytes > d.l2_bytes) {
+    a->value_step = bytes / blocks;
+    a->value_lines = static_cast<unsigned>(std::min(a->value_step / kLine, kValueLines));
+  }
+}
 
 }  // namespace
 
@@ -132,7 +157,9 @@ Status small_n_launch(const SmallNShape& shape, const Problem& p, const Launch& 
   a.wide_indices = p.index_type == IndexType::kInt64;
   const dim3 grid(static_cast<unsigned>(block_rows(p)) * a.strips,
                   static_cast<unsigned>(a.columns * p.batch));
-  return code_of(shape, p, access_of(shape, p, l.b))
+  const BAccess access = access_of(shape, p, l.b);
+  if (shape.overlaps) set_ahead(p, *l.device, access, grid.x, &a);
+  return code_of(shape, p, access)
       .launch(a, grid, shape.threads, shape.shared_bytes, l.stream, name);
 }
 

@@ -7,8 +7,8 @@
 // small_n_fragments.cuh has it -> fp32 sums, one for each warp, in shared memory -> added up in the
 // order of the warps -> C. Column indices and the next turn's values are on their way while a turn
 // is multiplied. Nothing is copied to shared memory: the few columns of B stay in L1 and L2.
-// More under way does not help: neither rings of values in shared memory (cp.async) nor touching
-// values and B before the row's place is known was faster on an H200, from L2 or from memory.
+// More under way does not help: neither rings of values in registers, in shared memory (cp.async,
+// bulk copies) nor touching all values before the row's place is known was faster on an H200.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -60,6 +60,11 @@ struct SmallNArguments {
   int pieces;                        // of a block's row
   unsigned blocks_of_pieces;         // 2^20 / pieces, rounded up
   int step_blocks, step_k;           // from one chunk of a warp to its next
+  // Asked into L2 in advance, in lines of 128 bytes: of the indices; of B, so many stretches so
+  // many elements apart; of the values, for a thread block so many, so many bytes apart.
+  unsigned crow_lines, col_lines, b_lines, b_stretches, value_lines;
+  int b_stride;
+  int64_t value_step;
   Activation activation;
   bool wide_indices;
 };
@@ -70,6 +75,29 @@ struct PiecePlace {
   int column, position;  // of the block, fetched ahead
   bool present;
 };
+
+__device__ __forceinline__ void prefetch_line(const void* from, int64_t line) {
+  asm volatile("prefetch.global.L2 [%0];\n" ::"l"(static_cast<const char*>(from) + line * 128));
+}
+
+// While the kernel before this one ends, asks what is waited for first into L2. That is no read:
+// what that kernel still writes, L2 has, too.
+template <typename T>
+__device__ __forceinline__ void ask_ahead(const SmallNArguments& args) {
+  if (blockIdx.y > 0) return;
+  const unsigned line = blockIdx.x * blockDim.x + threadIdx.x;
+  if (line < args.b_stretches * args.b_lines) {
+    const unsigned stretch = line / args.b_lines;
+    prefetch_line(static_cast<const T*>(args.b) + static_cast<int64_t>(stretch) * args.b_stride,
+                  line - stretch * args.b_lines);
+  }
+  if (line < args.crow_lines) prefetch_line(args.crow_indices, line);
+  if (line < args.col_lines) prefetch_line(args.col_indices, line);
+  if (threadIdx.x < args.value_lines) {
+    prefetch_line(static_cast<const char*>(args.values) + blockIdx.x * args.value_step,
+                  threadIdx.x);
+  }
+}
 
 // `kOverlaps`: it may start while the kernel before it ends (griddepcontrol, from sm_90 on).
 template <typename T, typename Tile, bool kTransposedA, BAccess kAccess, bool kOverlaps>
@@ -93,6 +121,7 @@ __global__ void __launch_bounds__(Tile::kThreads, Tile::kResident)
   const unsigned block_row = blockIdx.x / args.strips;
   const int m0 = static_cast<int>(blockIdx.x - block_row * args.strips) * Tile::kM;
   if constexpr (kOverlaps) {
+    ask_ahead<T>(args);
     asm volatile("griddepcontrol.wait;\ngriddepcontrol.launch_dependents;\n" ::: "memory");
   }
   int n0 = blockIdx.y;
