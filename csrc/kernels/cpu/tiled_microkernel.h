@@ -26,7 +26,7 @@ namespace {
 // Fetches are dealt out over the walk, some every so many steps along k: a burst of misses would
 // stop the loads of A and B.
 inline constexpr int64_t kStepsPerFetch = 16;
-inline constexpr int64_t kDeep = 32;  // steps along k
+inline constexpr int64_t kDeep = 32;  // steps along k that last as long as a read of memory
 
 // A tile's rows of A, walked along k. Three rows share a pointer, for an address may hold a stride
 // once or twice: more pointers than registers would be loaded anew in each step.
@@ -36,7 +36,7 @@ struct TileRows {
   const typename V::Element* at[kPointers];
 };
 
-// kSteps steps along k, from which the front end has time to spare for what is fetched.
+// kSteps steps along k: written out, they leave the front end time for what is fetched.
 template <int kSteps, class V, int kRows, int kVectors>
 SPARSE_AUTOTUNE_INLINE void multiply_steps(typename V::Vec (&sum)[kRows][kVectors],
                                            TileRows<V, kRows>& a, int64_t row_stride,
@@ -168,7 +168,8 @@ SPARSE_AUTOTUNE_TARGET void pack_rows(const PackTask& t) {
   typename V::Acc* to = static_cast<typename V::Acc*>(t.strip);
   constexpr int64_t kRowsAhead = 4, kLine = 64 / static_cast<int64_t>(sizeof(*from));
   for (int64_t kk = 0; kk < t.depth; ++kk, from += t.ldb, to += t.width) {
-    // Rows lie too far apart for the hardware to foresee the next.
+    // Rows lie too far apart for the hardware to foresee the next; if by a power of two, L1 holds
+    // only eight of them.
     for (int64_t i = 0; i < t.columns; i += kLine) {
       __builtin_prefetch(from + kRowsAhead * t.ldb + i);
     }
