@@ -5,7 +5,6 @@
 #include <immintrin.h>
 
 #define SPARSE_AUTOTUNE_TARGET __attribute__((target("avx2,fma,f16c")))
-#define SPARSE_AUTOTUNE_INLINE SPARSE_AUTOTUNE_TARGET inline __attribute__((always_inline))
 
 #include "kernels/cpu/tiled_microkernel.h"
 

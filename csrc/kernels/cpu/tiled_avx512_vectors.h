@@ -9,8 +9,6 @@
 
 #include "kernels/cpu/tiled_microkernel.h"
 
-#define SPARSE_AUTOTUNE_INLINE SPARSE_AUTOTUNE_TARGET inline __attribute__((always_inline))
-
 namespace sparse_autotune::cpu_tiled {
 namespace {
 

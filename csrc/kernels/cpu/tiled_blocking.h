@@ -27,14 +27,27 @@ struct Cut {
 
 inline int64_t round_up(int64_t x, int64_t to) { return ceil_div(x, to) * to; }
 
+// Strips of `width` columns, but for those from `narrow` on: these are a granule narrower.
+struct Panel {
+  int64_t batch, first_column, strips, width, narrow;
+  char* packed;
+};
+
+struct Strip {
+  int64_t first_column, width;  // in whole vectors
+  int64_t index;                // in its panel
+};
+
 // Sizes of one launch: a pure function of problem, level and configuration, so that
 // workspace_bytes() and launch() agree.
 struct Blocking {
-  int64_t acc_bytes;  // of an accumulator, and of an element of B's strips
-  int64_t strip;      // columns of a full strip
-  int64_t strips;     // in a panel
-  int64_t panel_columns;
-  int64_t panels;  // of one matrix of the batch
+  int64_t acc_bytes;   // of an accumulator, and of an element of B's strips
+  int64_t columns;     // of one matrix of the batch, in whole vectors
+  int64_t granule;     // a strip's columns are a multiple of it, but for the last one's
+  int64_t all_strips;  // of one matrix of the batch, of nearly equal width
+  int64_t strip;       // columns of the widest
+  int64_t panels;      // of one matrix of the batch, of nearly as many strips each
+  int64_t strips;      // of the longest panel
   int64_t span_rows, spans;
   int64_t depth;         // rows of B in a chunk
   int64_t chunk_blocks;  // whole blocks in a chunk, or 0: a chunk is a part of a block
@@ -42,6 +55,27 @@ struct Blocking {
   int64_t strip_bytes, panel_bytes, group;  // of packed panels; panels packed at a time
   int64_t packed_bytes;                     // of all packed panels
   int64_t tile_bytes, values_bytes, copy_bytes, slot_bytes;
+
+  // The i-th of all matrices, not packed yet.
+  Panel panel(int64_t i) const {
+    const int64_t strip = all_strips * (i % panels) / panels;
+    const int64_t next_strip = all_strips * (i % panels + 1) / panels, count = next_strip - strip;
+    const int64_t first = first_column(strip);
+    const int64_t granules = ceil_div(first_column(next_strip) - first, granule);
+    const int64_t widest = ceil_div(granules, count);
+    return {i / panels, first, count, widest * granule, granules - count * (widest - 1), nullptr};
+  }
+  Strip strip_at(const Panel& panel, int64_t i) const {
+    const int64_t narrow = std::max<int64_t>(i - panel.narrow, 0);
+    const int64_t first = panel.first_column + i * panel.width - narrow * granule;
+    const int64_t width_there = panel.width - (i < panel.narrow ? 0 : granule);
+    return {first, std::min(width_there, columns - first), i};
+  }
+
+ private:
+  int64_t first_column(int64_t strip) const {
+    return std::min(ceil_div(columns, granule) * strip / all_strips * granule, columns);
+  }
 };
 
 // A team of threads is not worth waking for less than kTeamUs of one thread's work; then each
@@ -54,12 +88,18 @@ inline int64_t count_slots(const Problem& p, const Device& d) {
   return std::clamp<int64_t>(static_cast<int64_t>(us / kSlotUs), 1, std::max(d.threads, 1));
 }
 
-// Panels of one matrix, of nearly equal width: the widest that are narrow enough, but enough of
-// them for all threads where there are few rows, and for a thread's own panels a number that all
-// threads share evenly.
+inline int64_t own_panel_vectors(int64_t vector_bytes) {
+  return std::max<int64_t>(kOwnPanelBytes / std::max<int64_t>(vector_bytes, 1), 1);
+}
+inline int64_t count_vectors(const Problem& p, const Microkernels& kernels) {
+  return std::max<int64_t>(ceil_div(p.n, kernels.lanes), 1);
+}
+
+// Panels of one matrix: the widest that are narrow enough, but enough of them for all threads where
+// there are few rows, and for a thread's own panels a number that all threads share evenly.
 inline int64_t count_panels(const Problem& p, const Cut& cut, const Microkernels& kernels,
                             int64_t slots, int64_t spans, int64_t vector_bytes) {
-  const int64_t vectors = std::max<int64_t>(ceil_div(p.n, kernels.lanes), 1);
+  const int64_t vectors = count_vectors(p, kernels);
   int64_t widest = cut.panel_columns / kernels.lanes;
   if (cut.source != Source::kOwnPanel) {
     const int64_t units = std::max<int64_t>(p.m / p.block_m * spans * p.batch, 1);
@@ -67,7 +107,7 @@ inline int64_t count_panels(const Problem& p, const Cut& cut, const Microkernels
     return std::max(ceil_div(vectors, widest),
                     std::min(wanted, ceil_div(vectors, kernels.vectors)));
   }
-  widest = std::clamp<int64_t>(kOwnPanelBytes / std::max<int64_t>(vector_bytes, 1), 1, widest);
+  widest = std::min(widest, own_panel_vectors(vector_bytes));
   const int64_t fewest = ceil_div(vectors, widest);
   const int64_t even = round_up(fewest * p.batch, slots);
   return even % p.batch == 0 && even / p.batch <= vectors ? even / p.batch : fewest;
@@ -82,11 +122,16 @@ inline Blocking make_blocking(const Problem& p, const Device& d, const Microkern
   s.span_rows = std::min(p.block_m, kSpanRows);
   s.spans = ceil_div(p.block_m, s.span_rows);
   s.panels = count_panels(p, cut, kernels, s.slots, s.spans, vector_bytes);
-  const int64_t vectors = ceil_div(std::max<int64_t>(ceil_div(p.n, kernels.lanes), 1), s.panels);
-  s.panel_columns = vectors * kernels.lanes;
-  s.panels = std::max<int64_t>(ceil_div(p.n, s.panel_columns), 1);
-  s.strip = kernels.lanes * std::min(kernels.vectors, vectors);
-  s.strips = ceil_div(s.panel_columns, s.strip);
+  const int64_t vectors = count_vectors(p, kernels);
+  int64_t widest = std::min(kernels.vectors, vectors);
+  if (cut.source == Source::kOwnPanel) widest = std::min(widest, own_panel_vectors(vector_bytes));
+  s.all_strips = std::max(ceil_div(vectors, widest), s.panels);
+  // Tiles an even number of vectors wide are walked in pairs of them (AMX) or hold just two.
+  const int64_t pair = widest % 2 == 0 && s.all_strips <= ceil_div(vectors, 2) ? 2 : 1;
+  s.columns = vectors * kernels.lanes;
+  s.granule = pair * kernels.lanes;
+  s.strip = ceil_div(ceil_div(vectors, pair), s.all_strips) * s.granule;
+  s.strips = ceil_div(s.all_strips, s.panels);
   const int64_t chunk_bytes =
       kernels.widen == nullptr ? cut.chunk_bytes : std::min(cut.chunk_bytes, kWidenedBytes);
   const int64_t depth = chunk_bytes / (s.strip * s.acc_bytes) * kernels.pair / 32 * 32;

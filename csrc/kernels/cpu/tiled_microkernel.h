@@ -17,14 +17,48 @@
 #ifndef SPARSE_AUTOTUNE_TARGET
 #error "define SPARSE_AUTOTUNE_TARGET before including this file"
 #endif
+#define SPARSE_AUTOTUNE_INLINE SPARSE_AUTOTUNE_TARGET inline __attribute__((always_inline))
 #include "kernels/cpu/turned_microkernel.h"
 
 namespace sparse_autotune::cpu_tiled {
 namespace {
 
-// Rows of a tile that lie in different pages: one is fetched every so many steps along k, for a
-// burst of misses would stop the loads of A and B.
-inline constexpr int64_t kStepsPerRowOfC = 8;
+// Fetches are dealt out over the walk, some every so many steps along k: a burst of misses would
+// stop the loads of A and B.
+inline constexpr int64_t kStepsPerFetch = 16;
+inline constexpr int64_t kDeep = 32;  // steps along k that last as long as a read of memory
+
+// A tile's rows of A, walked along k. Three rows share a pointer, for an address may hold a stride
+// once or twice: more pointers than registers would be loaded anew in each step.
+template <class V, int kRows>
+struct TileRows {
+  static constexpr int kPointers = (kRows + 2) / 3;
+  const typename V::Element* at[kPointers];
+};
+
+// kSteps steps along k: written out, they leave the front end time for what is fetched.
+template <int kSteps, class V, int kRows, int kVectors>
+SPARSE_AUTOTUNE_INLINE void multiply_steps(typename V::Vec (&sum)[kRows][kVectors],
+                                           TileRows<V, kRows>& a, int64_t row_stride,
+                                           const typename V::Element* b, int64_t b_row_stride) {
+#pragma GCC unroll 16
+  for (int step = 0; step < kSteps; ++step, b += b_row_stride) {
+    typename V::Operand row[kVectors];
+#pragma GCC unroll 16
+    for (int v = 0; v < kVectors; ++v) row[v] = V::load_operand(b + v * V::kLanes);
+#pragma GCC unroll 16
+    for (int r = 0; r < kRows; ++r) {
+      const typename V::Operand value = V::broadcast(a.at[r / 3] + r % 3 * row_stride + step);
+#pragma GCC unroll 16
+      for (int v = 0; v < kVectors; ++v) sum[r][v] = V::multiply_add(sum[r][v], value, row[v]);
+    }
+  }
+#pragma GCC unroll 16
+  for (int i = 0; i < a.kPointers; ++i) {
+    a.at[i] += kSteps;
+    asm("" : "+r"(a.at[i]));  // else the compiler makes a pointer a row of them again
+  }
+}
 
 template <class V, int kRows, int kVectors>
 SPARSE_AUTOTUNE_TARGET void multiply_tile(const MultiplyTask& t) {
@@ -52,45 +86,52 @@ SPARSE_AUTOTUNE_TARGET void multiply_tile(const MultiplyTask& t) {
   const Indices columns{t.columns, t.wide_columns};
   const Indices next_columns{t.next_columns, t.wide_columns};
   const int64_t row_stride = t.row_stride, b_row_stride = t.b_row_stride, depth = t.depth;
-  const Element* a = static_cast<const Element*>(t.values);
+  const Element* first = static_cast<const Element*>(t.values);
+  // Blocks ahead that values are fetched: memory is slower than the walk over a shallow block.
+  const int64_t ahead = depth < kDeep && t.count > 4 ? 4 : 1;
   Acc* out = static_cast<Acc*>(t.out);
   const Acc* unfetched = out;
   const Acc* const end = out + (t.output == Output::kResult ? kRows * t.out_stride : 0);
-  for (int64_t block = 0; block < t.count; ++block, a += t.block_stride) {
+  for (int64_t block = 0; block < t.count; ++block, first += t.block_stride) {
     const int64_t column = t.columns == nullptr ? block : columns[block];
     const Element* b = static_cast<const Element*>(t.b) + column * t.b_block_stride;
-    // The tile's values in the next block: kRows x depth of them, without a gap.
-    const Element* const next_a =
-        block + 1 < t.count ? a + t.block_stride : static_cast<const Element*>(t.next_values);
+    // The tile's values in a later block: kRows x depth of them, without a gap.
+    const Element* next_a = block + ahead < t.count
+                                ? first + ahead * t.block_stride
+                                : static_cast<const Element*>(t.next_values) +
+                                      (block + ahead - t.count) * t.block_stride;
     const Element* next_b = nullptr;
-    if (t.next_b != nullptr) {
+    if (kFetches && t.next_b != nullptr) {
       next_b = static_cast<const Element*>(t.next_b) + next_columns[block] * t.b_block_stride +
                depth * t.part / t.parts * b_row_stride;
     }
-    int steps = 1;
-    for (int64_t kk = 0; kk < depth; ++kk, b += b_row_stride) {
-      if constexpr (kFetches) __builtin_prefetch(next_a + kk * kRows);
-      if (kFetches && next_b != nullptr && --steps == 0) {
-        steps = t.parts;
+    TileRows<V, kRows> a;
 #pragma GCC unroll 16
-        for (int v = 0; v < kVectors; ++v) __builtin_prefetch(next_b + v * V::kLanes, 0, 2);
-        next_b += b_row_stride;
+    for (int i = 0; i < a.kPointers; ++i) a.at[i] = first + 3 * i * row_stride;
+    const Element* const pairs_end = first + depth / 2 * 2;
+    int64_t fetched = 0;
+    while (a.at[0] < pairs_end) {
+      const int64_t left = pairs_end - a.at[0];
+      const Element* const stop = a.at[0] + (left < kStepsPerFetch ? left : kStepsPerFetch);
+      if (kFetches && next_b != nullptr) {
+        for (; fetched < stop - first; fetched += t.parts, next_b += b_row_stride) {
+#pragma GCC unroll 16
+          for (int v = 0; v < kVectors; ++v) __builtin_prefetch(next_b + v * V::kLanes, 0, 2);
+        }
       }
-      if (kFetches && unfetched < end && kk % kStepsPerRowOfC == kStepsPerRowOfC / 2) {
+      if (kFetches && unfetched < end) {
 #pragma GCC unroll 16
         for (int v = 0; v < kVectors; ++v) __builtin_prefetch(unfetched + v * V::kLanes, 1);
         unfetched += t.out_stride;
       }
-      typename V::Operand row[kVectors];
-#pragma GCC unroll 16
-      for (int v = 0; v < kVectors; ++v) row[v] = V::load_operand(b + v * V::kLanes);
-#pragma GCC unroll 16
-      for (int r = 0; r < kRows; ++r) {
-        const typename V::Operand value = V::broadcast(a + r * row_stride + kk);
-#pragma GCC unroll 16
-        for (int v = 0; v < kVectors; ++v) sum[r][v] = V::multiply_add(sum[r][v], value, row[v]);
-      }
+      do {
+        if constexpr (kFetches) __builtin_prefetch(next_a);
+        multiply_steps<2>(sum, a, row_stride, b, b_row_stride);
+        next_a += 2 * kRows;
+        b += 2 * b_row_stride;
+      } while (a.at[0] < stop);
     }
+    if (depth % 2 != 0) multiply_steps<1>(sum, a, row_stride, b, b_row_stride);
   }
   if (t.output == Output::kStreamed) {
 #pragma GCC unroll 16
@@ -125,9 +166,10 @@ template <class V, class S>
 SPARSE_AUTOTUNE_TARGET void pack_rows(const PackTask& t) {
   const typename S::Type* from = static_cast<const typename S::Type*>(t.b);
   typename V::Acc* to = static_cast<typename V::Acc*>(t.strip);
-  constexpr int64_t kRowsAhead = 8, kLine = 64 / static_cast<int64_t>(sizeof(*from));
+  constexpr int64_t kRowsAhead = 4, kLine = 64 / static_cast<int64_t>(sizeof(*from));
   for (int64_t kk = 0; kk < t.depth; ++kk, from += t.ldb, to += t.width) {
-    // Rows lie too far apart for the hardware to foresee the next.
+    // Rows lie too far apart for the hardware to foresee the next; if by a power of two, L1 holds
+    // only eight of them.
     for (int64_t i = 0; i < t.columns; i += kLine) {
       __builtin_prefetch(from + kRowsAhead * t.ldb + i);
     }

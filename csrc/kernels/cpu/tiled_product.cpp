@@ -75,8 +75,11 @@ class Product {
       const int64_t parts = s_.slots == 1 ? 1 : s_.slots * kPartsPerSlot;
       const Partition partition(crow_, rows, s_.spans, panels, parts);
       for_each_part(parts, [&](const Slot& memory, int64_t part) {
+        int64_t current = -1;
+        Panel walked{};
         partition.for_each_unit(part, [&](int64_t i, int64_t row, int64_t span) {
-          run_span(memory, panel(i), row, span);
+          if (i != current) walked = panel(current = i);
+          run_span(memory, walked, row, span);
         });
       });
     }
@@ -92,10 +95,6 @@ class Product {
     char* copy;    // B's rows of a chunk
     char* packed;  // the slot's own panel
   };
-  struct Panel {
-    int64_t batch, first_column, columns;  // columns of C that exist
-    char* packed;
-  };
   // Rows [k0, k0 + depth) of each of the blocks [block, block + count).
   struct Chunk {
     int64_t block, count, k0, depth;
@@ -103,8 +102,17 @@ class Product {
   };
 
   Panel panel_at(int64_t i, char* packed) const {
-    const int64_t first = i % s_.panels * s_.panel_columns;
-    return {i / s_.panels, first, std::min(s_.panel_columns, p_.n - first), packed};
+    Panel panel = s_.panel(i);
+    panel.packed = packed;
+    return panel;
+  }
+  // Of C; the last vector of a row may be longer than the row.
+  int64_t columns_of(const Strip& strip) const {
+    return std::min(strip.width, p_.n - strip.first_column);
+  }
+  char* packed_at(const Panel& panel, const Strip& strip, int64_t row) const {
+    return panel.packed + strip.index * s_.strip_bytes +
+           row / kernels_.pair * strip.width * s_.acc_bytes;
   }
   const char* b_at(const Panel& panel, int64_t row, int64_t column) const {
     const int64_t offset =
@@ -112,24 +120,22 @@ class Product {
         (p_.b_layout == Layout::kRowMajor ? row * p_.ldb + column : column * p_.ldb + row);
     return at(l_.b, offset * element_);
   }
-  int64_t vectors(int64_t columns) const { return ceil_div(columns, kernels_.lanes); }
 
   void pack_rows(const Panel& panel, int64_t row) const {
-    for (int64_t c = 0; c < panel.columns; c += s_.strip) {
-      pack(panel, row, std::min(kPackedRows, p_.k - row), c,
-           panel.packed + c / s_.strip * s_.strip_bytes +
-               row / kernels_.pair * s_.strip * s_.acc_bytes);
+    for (int64_t i = 0; i < panel.strips; ++i) {
+      const Strip strip = s_.strip_at(panel, i);
+      pack(panel, strip, row, std::min(kPackedRows, p_.k - row), packed_at(panel, strip, row));
     }
   }
 
-  void pack(const Panel& panel, int64_t row, int64_t depth, int64_t c, void* to) const {
+  void pack(const Panel& panel, const Strip& strip, int64_t row, int64_t depth, void* to) const {
     PackTask task{};
-    task.b = b_at(panel, row, panel.first_column + c);
+    task.b = b_at(panel, row, strip.first_column);
     task.ldb = p_.ldb;
     task.layout = p_.b_layout;
     task.depth = depth;
-    task.columns = std::min(s_.strip, panel.columns - c);
-    task.width = s_.strip;
+    task.columns = columns_of(strip);
+    task.width = strip.width;
     task.strip = to;
     kernels_.pack(task);
   }
@@ -189,12 +195,22 @@ class Product {
     }
   }
 
+  const char* values_at(int64_t block, int64_t r, int64_t k0) const {
+    return at(l_.values, ((block * p_.block_m + r) * p_.block_k + k0) * element_);
+  }
+  // Those of the row's next span, or of the next row; of the next blocks where chunks are shorter.
+  const char* values_after(int64_t row, int64_t r0, int64_t rows, const Chunk& chunk) const {
+    if (!chunk.last) return values_at(chunk.block + chunk.count, r0, 0);
+    if (r0 + rows < p_.block_m) return values_at(crow_[row], r0 + rows, 0);
+    return values_at(crow_[row + 1], 0, 0);
+  }
+
   void run_chunk(const Slot& memory, const Panel& panel, int64_t row, int64_t r0, int64_t rows,
                  const Chunk& chunk) const {
     MultiplyTask task{};
     const int64_t block_elements = p_.block_m * p_.block_k;
-    const char* values =
-        at(l_.values, (chunk.block * block_elements + r0 * p_.block_k + chunk.k0) * element_);
+    const char* values = values_at(chunk.block, r0, chunk.k0);
+    const char* const next_values = values_after(row, r0, rows, chunk);
     task.block_stride = block_elements / kernels_.pair;
     task.row_stride = p_.block_k / kernels_.pair;
     if (kernels_.widen != nullptr) {
@@ -208,78 +224,77 @@ class Product {
     task.wide_columns = columns_.wide;
     task.count = chunk.count;
     task.depth = chunk.depth / kernels_.pair;
-    task.b_row_stride = s_.strip;
-    task.b_block_stride = p_.block_k / kernels_.pair * s_.strip;
     const int64_t strip_tile = s_.span_rows * s_.strip * s_.acc_bytes;
-    for (int64_t c = 0; c < panel.columns; c += s_.strip) {
-      const int64_t columns = std::min(s_.strip, panel.columns - c);
-      const int64_t packed_k0 = chunk.k0 / kernels_.pair * s_.strip * s_.acc_bytes;
+    for (int64_t i = 0; i < panel.strips; ++i) {
+      const Strip strip = s_.strip_at(panel, i);
+      task.b_row_stride = strip.width;
+      task.b_block_stride = p_.block_k / kernels_.pair * strip.width;
       if (source_ == Source::kPanel || source_ == Source::kOwnPanel) {
-        task.b = panel.packed + c / s_.strip * s_.strip_bytes + packed_k0;
-        fetch_next_strip(panel, c, packed_k0, r0, chunk, &task);
-      } else if (source_ == Source::kInPlace && columns % kernels_.lanes == 0) {
-        task.b = b_at(panel, chunk.k0, panel.first_column + c);
+        task.b = packed_at(panel, strip, chunk.k0);
+        fetch_next_strip(panel, strip, r0, chunk, &task);
+      } else if (source_ == Source::kInPlace && columns_of(strip) == strip.width) {
+        task.b = b_at(panel, chunk.k0, strip.first_column);
         task.b_row_stride = p_.ldb;
         task.b_block_stride = p_.block_k * p_.ldb;
       } else {
-        char* copy = memory.copy + c / s_.strip * (s_.copy_bytes / s_.strips);
-        const int64_t bytes = chunk.depth / kernels_.pair * s_.strip * s_.acc_bytes;
-        for (int64_t i = 0; i < chunk.count; ++i) {
-          pack(panel, columns_[chunk.block + i] * p_.block_k + chunk.k0, chunk.depth, c,
-               copy + i * bytes);
+        char* copy = memory.copy + i * (s_.copy_bytes / s_.strips);
+        const int64_t bytes = chunk.depth / kernels_.pair * strip.width * s_.acc_bytes;
+        for (int64_t block = 0; block < chunk.count; ++block) {
+          pack(panel, strip, columns_[chunk.block + block] * p_.block_k + chunk.k0, chunk.depth,
+               copy + block * bytes);
         }
         task.b = copy;
         task.columns = nullptr;
-        task.b_row_stride = s_.strip;
-        task.b_block_stride = task.depth * s_.strip;
+        task.b_block_stride = task.depth * strip.width;
       }
-      task.vectors = static_cast<int>(vectors(columns));
-      char* tile = memory.tile + c / s_.strip * strip_tile;
+      task.vectors = static_cast<int>(strip.width / kernels_.lanes);
+      char* tile = memory.tile + i * strip_tile;
       char* c_at = static_cast<char*>(l_.c) +
                    (panel.batch * p_.c_batch_stride +
                     (row * p_.block_m + r0) * (p_.c_layout == Layout::kRowMajor ? p_.ldc : 1) +
-                    (panel.first_column + c) * (p_.c_layout == Layout::kRowMajor ? 1 : p_.ldc)) *
+                    strip.first_column * (p_.c_layout == Layout::kRowMajor ? 1 : p_.ldc)) *
                        element_;
-      const bool direct = direct_ && chunk.last && columns % kernels_.lanes == 0;
+      const bool direct = direct_ && chunk.last && columns_of(strip) == strip.width;
       task.output = !direct ? Output::kScratch : streamed_ ? Output::kStreamed : Output::kResult;
-      multiply_rows(task, values, rows, chunk.first, memory.bias, tile, direct ? c_at : tile,
-                    direct ? p_.ldc : s_.strip);
-      if (chunk.last && !direct) finish(tile, rows, columns, c_at);
+      multiply_rows(task, values, i + 1 < panel.strips ? values : next_values, rows, chunk.first,
+                    memory.bias, tile, direct ? c_at : tile, direct ? p_.ldc : s_.strip);
+      if (chunk.last && !direct) finish(tile, rows, columns_of(strip), c_at);
     }
   }
 
   // Shared panels lie in the last-level cache: while one strip is multiplied, the blocks of the
   // next one are fetched, or, behind the panel's last strip, the first strip's of the next block
   // row.
-  void fetch_next_strip(const Panel& panel, int64_t c, int64_t packed_k0, int64_t r0,
-                        const Chunk& chunk, MultiplyTask* task) const {
+  void fetch_next_strip(const Panel& panel, const Strip& strip, int64_t r0, const Chunk& chunk,
+                        MultiplyTask* task) const {
     task->next_b = nullptr;
     if (source_ != Source::kPanel || !chunk.first || !chunk.last) return;
-    if (c + s_.strip < panel.columns) {
+    if (strip.index + 1 < panel.strips) {
       task->next_b = static_cast<const char*>(task->b) + s_.strip_bytes;
       task->next_columns = task->columns;
     } else if (chunk.block + 2 * chunk.count <= p_.nnzb && r0 + s_.span_rows >= p_.block_m) {
-      task->next_b = panel.packed + packed_k0;
+      task->next_b = packed_at(panel, s_.strip_at(panel, 0), chunk.k0);
       task->next_columns = columns_.from(chunk.block + chunk.count);
     }
   }
 
   // The span's rows in tiles of nearly equal height: 17 rows are 6 + 6 + 5, not 8 + 8 + 1.
-  void multiply_rows(MultiplyTask& task, const char* values, int64_t rows, bool first,
-                     const char* bias, const char* tile, char* out, int64_t out_stride) const {
-    const int64_t tiles = ceil_div(rows, kernels_.rows);
+  void multiply_rows(MultiplyTask& task, const char* values, const char* next_values, int64_t rows,
+                     bool first, const char* bias, const char* tile, char* out,
+                     int64_t out_stride) const {
+    const int count = static_cast<int>(rows), highest = static_cast<int>(kernels_.rows);
+    const int tiles = (count + highest - 1) / highest;
     task.init_stride = s_.strip;
     task.out_stride = out_stride;
     const int64_t a_row =
         task.row_stride * kernels_.pair * (kernels_.widen ? s_.acc_bytes : element_);
-    for (int64_t i = 0; i < tiles; ++i) {
-      const int64_t r = rows * i / tiles;
-      task.rows = static_cast<int>(rows * (i + 1) / tiles - r);
+    for (int i = 0, r = 0; i < tiles; ++i, r += task.rows) {
+      task.rows = count * (i + 1) / tiles - r;
       const char* const from = values + r * a_row;
       task.values = from;
-      task.next_values = from + task.rows * a_row;
-      task.part = static_cast<int>(i);
-      task.parts = static_cast<int>(tiles);
+      task.next_values = i + 1 < tiles ? from + task.rows * a_row : next_values;
+      task.part = i;
+      task.parts = tiles;
       task.bias = bias + r * s_.acc_bytes;
       task.init = first ? nullptr : tile + r * s_.strip * s_.acc_bytes;
       task.out = out + r * out_stride * s_.acc_bytes;
