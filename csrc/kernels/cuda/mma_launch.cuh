@@ -216,6 +216,25 @@ class CopiesOfB {
   int column_ = 0;
 };
 
+// What follows the last mma. All threads are done with `shared`.
+template <typename T, typename Tile, int kCount>
+__device__ __forceinline__ void finish_part(float (&sum)[kCount], char* shared,
+                                            const MmaArguments& args, const MmaPart& part) {
+  const int64_t row = int64_t{part.block_row} * args.block_m + part.m0,
+                n0 = part.template n0<Tile>();
+  Output<T> out;
+  out.c = static_cast<T*>(args.c) + part.batch * args.c_batch_stride +
+          (args.c_rows ? row * args.ldc + n0 : n0 * args.ldc + row);
+  out.ldc = args.ldc;
+  out.bias = args.bias == nullptr ? nullptr : static_cast<const T*>(args.bias) + row;
+  out.rows = part.rows;
+  out.columns = part.columns;
+  out.alignment = args.c_alignment;
+  out.row_major = args.c_rows;
+  out.activation = args.activation;
+  write_tile<T, Tile>(sum, shared, out);
+}
+
 template <typename T, typename Tile, bool kTransposedA, bool kRowMajorB>
 __global__ void __launch_bounds__(Tile::kThreads, Tile::kResident)
     mma_sm80_kernel(const __grid_constant__ MmaArguments args) {
@@ -305,19 +324,7 @@ __global__ void __launch_bounds__(Tile::kThreads, Tile::kResident)
   cp_async_wait<0>();
   __syncthreads();
 
-  const int64_t row = int64_t{part.block_row} * args.block_m + part.m0,
-                n0 = part.template n0<Tile>();
-  Output<T> out;
-  out.c = static_cast<T*>(args.c) + part.batch * args.c_batch_stride +
-          (args.c_rows ? row * args.ldc + n0 : n0 * args.ldc + row);
-  out.ldc = args.ldc;
-  out.bias = args.bias == nullptr ? nullptr : static_cast<const T*>(args.bias) + row;
-  out.rows = part.rows;
-  out.columns = part.columns;
-  out.alignment = args.c_alignment;
-  out.row_major = args.c_rows;
-  out.activation = args.activation;
-  write_tile<T, Tile>(sum, shared, out);
+  finish_part<T, Tile>(sum, shared, args, part);
 }
 
 template <typename T, typename Tile, bool kTransposedA, bool kRowMajorB>
@@ -345,6 +352,10 @@ constexpr MmaCodes mma_codes() {
 // mma_codes<Tile, true>(), which mma_transposed_sm80.cu compiles.
 template <typename Tile>
 MmaCodes transposed_mma_codes();
+
+// The tile's kernels for whole steps, which mma_whole_sm80.cu compiles.
+template <typename Tile>
+MmaCodes whole_mma_codes();
 
 // Rows, columns, bytes of a step, stages, warps along m and n, thread blocks a multiprocessor.
 using MmaM128N128 = MmaTile<128, 128, 128, 3, 2, 2, 2>;

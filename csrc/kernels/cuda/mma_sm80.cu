@@ -28,6 +28,7 @@ namespace {
 struct Shape {
   int m, n, step_bytes, stages, threads, resident;
   MmaCodes codes[2];  // for A and for A^T
+  bool whole;         // whole steps only
 };
 
 template <typename Tile>
@@ -38,7 +39,17 @@ Shape shape_of() {
           Tile::kStages,
           Tile::kThreads,
           Tile::kResident,
-          {mma_codes<Tile, false>(), transposed_mma_codes<Tile>()}};
+          {mma_codes<Tile, false>(), transposed_mma_codes<Tile>()},
+          false};
+}
+
+template <typename Tile>
+Shape whole_shape_of() {
+  Shape shape = shape_of<Tile>();
+  shape.codes[0] = whole_mma_codes<Tile>();
+  shape.codes[1] = MmaCodes{};
+  shape.whole = true;
+  return shape;
 }
 
 class MmaSm80 final : public Variant {
@@ -51,7 +62,9 @@ class MmaSm80 final : public Variant {
     if (p.dtype == DType::kFloat32 && !p.allow_tf32) {
       return Support::no("multiplies fp32 in TF32, which the caller's settings do not allow");
     }
-    if (code_of(p) == nullptr) return Support::no("this tile has no TF32 form");
+    if (code_of(p) == nullptr) {
+      return Support::no(p.transpose ? "no form for A^T, or for TF32" : "no form for TF32");
+    }
     if (d.compute_capability < 80) return Support::no("needs compute capability 8.0 or newer");
     if (p.block_m % 16 != 0 || p.block_k % 16 != 0) {
       return Support::no("needs block sides that are multiples of 16, got " +
@@ -61,6 +74,10 @@ class MmaSm80 final : public Variant {
       return Support::no("at least half of each " + std::to_string(shape_.m) +
                          "-row tile would be idle on blocks of " + std::to_string(p.block_m) +
                          " rows");
+    }
+    if (shape_.whole && !takes_whole_steps(p)) {
+      return Support::no("needs whole blocks of " + std::to_string(shape_.m) + " rows and " +
+                         std::to_string(shape_.step_bytes) + " bytes of k, aligned to 16 bytes");
     }
     if (std::max({p.block_m * p.block_k, p.k, p.nnzb}) > INT32_MAX) {
       return Support::no("a block, k or the number of blocks is beyond 2^31 - 1");
@@ -160,6 +177,13 @@ class MmaSm80 final : public Variant {
   int64_t thread_blocks(const Problem& p) const {
     return block_rows(p) * strips(p) * ceil_div(p.n, shape_.n) * p.batch;
   }
+  bool takes_whole_steps(const Problem& p) const {
+    const int64_t size = size_of(p.dtype);
+    return p.block_m % shape_.m == 0 && p.block_k * size % shape_.step_bytes == 0 &&
+           std::min(p.values_alignment, p.b_alignment) >= kChunkBytes &&
+           p.ldb * size <= UINT32_MAX &&
+           (p.b_layout == Layout::kColMajor || p.n * size % kChunkBytes == 0);
+  }
   // Of B, what stays in L2 beside what streams by; a panel of less than all reads A once more.
   int64_t panel_width(const Problem& p, const Device& d) const {
     const int64_t columns = ceil_div(p.n, shape_.n), bytes = p.k * size_of(p.dtype);  // of one
@@ -181,6 +205,7 @@ class MmaSm80 final : public Variant {
 };
 
 const MmaSm80 kM128N128{"mma_sm80/m128_n128_s3", shape_of<MmaM128N128>()};
+const MmaSm80 kM128N128Whole{"mma_sm80/m128_n128_s3_whole", whole_shape_of<MmaM128N128>()};
 const MmaSm80 kM64N256{"mma_sm80/m64_n256_s2", shape_of<MmaM64N256>()};
 const MmaSm80 kM64N128{"mma_sm80/m64_n128_s3", shape_of<MmaM64N128>()};
 const MmaSm80 kM32N256{"mma_sm80/m32_n256_s3", shape_of<MmaM32N256>()};

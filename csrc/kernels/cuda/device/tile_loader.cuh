@@ -5,7 +5,8 @@
 // step wherever the slices come from.
 //
 // start() is for whole chunks that are aligned to 16 bytes: straight code, for the compiler to mix
-// with what the tensor cores do. load() takes anything, in a rolled loop.
+// with what the tensor cores do, or some of a thread's kCopies copies, from `first` up to `end`.
+// load() takes anything, in a rolled loop.
 #pragma once
 
 #include <cstdint>
@@ -33,7 +34,7 @@ __device__ __forceinline__ const T* ahead(const T* from, uint32_t stride_bytes, 
 template <typename T, typename Tile, int kLines>
 struct LineLoader {
   static constexpr int kChunks = Tile::kStepBytes / kChunkBytes;
-  static constexpr int kApart = Tile::kThreads / kChunks;
+  static constexpr int kApart = Tile::kThreads / kChunks, kCopies = (kLines + kApart - 1) / kApart;
   static_assert(kApart % 8 == 0, "all of a thread's lines must have the same swizzle");
 
   static __device__ __forceinline__ int line() { return threadIdx.x / kChunks; }
@@ -47,9 +48,9 @@ struct LineLoader {
   // `to`: the tile's address plus offset(). `from`: the thread's chunk of its first line. Lines
   // from `lines` on stay as they are.
   static __device__ __forceinline__ void start(uint32_t to, const T* from, uint32_t stride_bytes,
-                                               int lines) {
+                                               int lines, int first = 0, int end = kCopies) {
 #pragma unroll
-    for (int i = 0; i < kLines; i += kApart) {
+    for (int i = first * kApart; i < end * kApart; i += kApart) {
       cp_async_16_if(i + line() < lines, to + i * Tile::kStepBytes, ahead(from, stride_bytes, i));
     }
   }
@@ -76,6 +77,7 @@ struct RowLoader {
   static constexpr int kRowBytes = kWidth * sizeof(T), kChunks = kRowBytes / kChunkBytes;
   static constexpr int kGroup = Tile::kThreads / Tile::kSlices;  // threads that share a slice
   static constexpr int kRows = kSliceBytes / sizeof(T), kApart = kGroup / kChunks;
+  static constexpr int kCopies = kRows / kApart;
   static_assert(kGroup % kChunks == 0 && kRows % kApart == 0);
 
   static __device__ __forceinline__ int slice() { return threadIdx.x / kGroup; }
@@ -91,9 +93,9 @@ struct RowLoader {
 
   // `to`: the tile's address plus offset(). `from`: the thread's chunk of its first row.
   static __device__ __forceinline__ void start(uint32_t to, const T* from, uint32_t stride_bytes,
-                                               bool wanted) {
+                                               bool wanted, int first = 0, int end = kCopies) {
 #pragma unroll
-    for (int i = 0; i < kRows; i += kApart) {
+    for (int i = first * kApart; i < end * kApart; i += kApart) {
       cp_async_16_if(wanted, chunk_of_row(to, i), ahead(from, stride_bytes, i));
     }
   }
