@@ -116,8 +116,14 @@ __device__ __forceinline__ void consume(const UnionArguments& args, const UnionS
     return task;
   };
   const auto release = [&]() {
-    __syncwarp();
-    if (lane == 0) mbarrier_arrive(shared.empty(at.stage));
+    if constexpr (Tile::kCopies == UnionCopies::kChunks) {
+      // Each lane for itself: racecheck looks at cp.async, unlike at TMA, and does not see that one
+      // lane may speak for its warp.
+      mbarrier_arrive(shared.empty(at.stage));
+    } else {
+      __syncwarp();
+      if (lane == 0) mbarrier_arrive(shared.empty(at.stage));
+    }
     at.advance();
   };
 

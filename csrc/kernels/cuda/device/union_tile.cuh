@@ -97,9 +97,10 @@ struct UnionShared {
   __device__ __forceinline__ uint32_t empty(uint32_t i) const { return full(Tile::kStages + i); }
   __device__ __forceinline__ uint32_t asked() const { return full(2 * Tile::kStages); }
   __device__ __forceinline__ void init_barriers() const {
+    constexpr bool kChunks = Tile::kCopies == UnionCopies::kChunks;
     for (int i = 0; i < Tile::kStages; ++i) {
-      mbarrier_init(full(i), Tile::kCopies == UnionCopies::kChunks ? Tile::kProducers * 32 : 1);
-      mbarrier_init(empty(i), Tile::kWarps);
+      mbarrier_init(full(i), kChunks ? Tile::kProducers * 32 : 1);
+      mbarrier_init(empty(i), kChunks ? Tile::kWarps * 32 : Tile::kWarps);
     }
     mbarrier_init(asked(), 1);
     typename Tile::Queue(queue).init_barriers();
