@@ -349,9 +349,10 @@ constexpr MmaCodes mma_codes() {
   return codes;
 }
 
-// mma_codes<Tile, true>(), which mma_transposed_sm80.cu compiles.
-template <typename Tile>
-MmaCodes transposed_mma_codes();
+// mma_codes<Tile, kTransposedA>(), which mma_narrow_sm80.cu, mma_transposed_sm80.cu and
+// mma_narrow_transposed_sm80.cu compile.
+template <typename Tile, bool kTransposedA>
+MmaCodes mma_codes_apart();
 
 // The tile's kernels for whole steps, which mma_whole_sm80.cu compiles.
 template <typename Tile>

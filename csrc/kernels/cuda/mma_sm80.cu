@@ -32,24 +32,24 @@ struct Shape {
 };
 
 template <typename Tile>
-Shape shape_of() {
-  return {Tile::kM,
-          Tile::kN,
-          Tile::kStepBytes,
-          Tile::kStages,
-          Tile::kThreads,
-          Tile::kResident,
-          {mma_codes<Tile, false>(), transposed_mma_codes<Tile>()},
-          false};
+Shape shape_of(const MmaCodes& codes, const MmaCodes& transposed, bool whole = false) {
+  return {Tile::kM,       Tile::kN,        Tile::kStepBytes,    Tile::kStages,
+          Tile::kThreads, Tile::kResident, {codes, transposed}, whole};
 }
 
 template <typename Tile>
-Shape whole_shape_of() {
-  Shape shape = shape_of<Tile>();
-  shape.codes[0] = whole_mma_codes<Tile>();
-  shape.codes[1] = MmaCodes{};
-  shape.whole = true;
-  return shape;
+Shape wide() {
+  return shape_of<Tile>(mma_codes<Tile, false>(), mma_codes_apart<Tile, true>());
+}
+
+template <typename Tile>
+Shape narrow() {
+  return shape_of<Tile>(mma_codes_apart<Tile, false>(), mma_codes_apart<Tile, true>());
+}
+
+template <typename Tile>
+Shape whole() {
+  return shape_of<Tile>(whole_mma_codes<Tile>(), MmaCodes{}, true);
 }
 
 class MmaSm80 final : public Variant {
@@ -204,12 +204,12 @@ class MmaSm80 final : public Variant {
   Registration registration_{*this};
 };
 
-const MmaSm80 kM128N128{"mma_sm80/m128_n128_s3", shape_of<MmaM128N128>()};
-const MmaSm80 kM128N128Whole{"mma_sm80/m128_n128_s3_whole", whole_shape_of<MmaM128N128>()};
-const MmaSm80 kM64N256{"mma_sm80/m64_n256_s2", shape_of<MmaM64N256>()};
-const MmaSm80 kM64N128{"mma_sm80/m64_n128_s3", shape_of<MmaM64N128>()};
-const MmaSm80 kM32N256{"mma_sm80/m32_n256_s3", shape_of<MmaM32N256>()};
-const MmaSm80 kM16N128{"mma_sm80/m16_n128_s4", shape_of<MmaM16N128>()};
+const MmaSm80 kM128N128{"mma_sm80/m128_n128_s3", wide<MmaM128N128>()};
+const MmaSm80 kM128N128Whole{"mma_sm80/m128_n128_s3_whole", whole<MmaM128N128>()};
+const MmaSm80 kM64N256{"mma_sm80/m64_n256_s2", wide<MmaM64N256>()};
+const MmaSm80 kM64N128{"mma_sm80/m64_n128_s3", narrow<MmaM64N128>()};
+const MmaSm80 kM32N256{"mma_sm80/m32_n256_s3", narrow<MmaM32N256>()};
+const MmaSm80 kM16N128{"mma_sm80/m16_n128_s4", narrow<MmaM16N128>()};
 
 }  // namespace
 }  // namespace sparse_autotune

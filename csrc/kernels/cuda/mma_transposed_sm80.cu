@@ -3,15 +3,12 @@
 
 namespace sparse_autotune {
 
-template <typename Tile>
-MmaCodes transposed_mma_codes() {
-  return mma_codes<Tile, true>();
+template <typename Tile, bool kTransposedA>
+MmaCodes mma_codes_apart() {
+  return mma_codes<Tile, kTransposedA>();
 }
 
-template MmaCodes transposed_mma_codes<MmaM128N128>();
-template MmaCodes transposed_mma_codes<MmaM64N256>();
-template MmaCodes transposed_mma_codes<MmaM64N128>();
-template MmaCodes transposed_mma_codes<MmaM32N256>();
-template MmaCodes transposed_mma_codes<MmaM16N128>();
+template MmaCodes mma_codes_apart<MmaM128N128, true>();
+template MmaCodes mma_codes_apart<MmaM64N256, true>();
 
 }  // namespace sparse_autotune
