@@ -17,7 +17,6 @@
 
 #include "kernels/cuda/sampled_launch.cuh"
 #include "kernels/cuda/sampled_operands.h"
-#include "kernels/cuda/tensor_map.h"
 #include "kernels/cuda/tile_counters.h"
 #include "variant.h"
 
@@ -72,32 +71,14 @@ class SampledSm90 final : public Variant {
     const int order = row_order(p, d);
     a.order = order == kNoRowOrder ? nullptr : l.row_orders[order];
     Share found = share(p, d, a.order != nullptr);
-    const auto map = [&](const void* data, Layout layout, int64_t lines, int64_t ld, int64_t stride,
-                         bool batched, int64_t box, CUtensorMap* to) {
-      const int64_t matrices = batched ? p.batch : 1;
-      // The stride of a dimension of one element is never used, but must be one that TMA takes.
-      const int64_t apart = batched ? stride : ld;
-      const auto high = static_cast<uint32_t>(box);
-      if (layout == Layout::kRowMajor) {  // terms are contiguous
-        return make_tensor_map(
-            {data, p.dtype, 3, {p.n, lines, matrices}, {ld, apart}, {64, high, 1}}, to);
-      }
-      return make_tensor_map({data,
-                              p.dtype,
-                              4,
-                              {64, p.n, lines / 64, matrices},
-                              {ld, 64, apart},
-                              {64, 64, high / 64, 1}},
-                             to);
-    };
     a.c_batched = p.c_batch_stride != 0;
     a.b_batched = p.b_batch_stride != 0;
     a.wide_boxes = p.block_k % 128 == 0 && shape_.each / (found.halved ? 2 : 1) % 2 == 0;
-    Status status =
-        map(l.c, p.c_layout, p.m, p.ldc, p.c_batch_stride, a.c_batched, shape_.rows, &a.c);
+    Status status = sampled_tensor_map(p, l.c, p.c_layout, p.m, p.ldc, p.c_batch_stride,
+                                       static_cast<uint32_t>(shape_.rows), &a.c);
     if (status) {
-      status = map(l.b, p.b_layout, p.k, p.ldb, p.b_batch_stride, a.b_batched,
-                   a.wide_boxes ? 128 : 64, &a.b);
+      status = sampled_tensor_map(p, l.b, p.b_layout, p.k, p.ldb, p.b_batch_stride,
+                                  a.wide_boxes ? 128 : 64, &a.b);
     }
     if (!status) return status;
     if (found.parts > 1) {

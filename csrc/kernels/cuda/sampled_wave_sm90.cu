@@ -14,7 +14,6 @@
 
 #include "kernels/cuda/sampled_operands.h"
 #include "kernels/cuda/sampled_wave_launch.cuh"
-#include "kernels/cuda/tensor_map.h"
 #include "variant.h"
 
 namespace sparse_autotune {
@@ -64,8 +63,12 @@ class SampledWaveSm90 final : public Variant {
     WaveArguments a{};
     a.c_batched = p.c_batch_stride != 0;
     a.b_batched = p.b_batch_stride != 0;
-    Status status = map(p, l.c, p.c_layout, p.m, p.ldc, p.c_batch_stride, &a.c);
-    if (status) status = map(p, l.b, p.b_layout, p.k, p.ldb, p.b_batch_stride, &a.b);
+    Status status =
+        sampled_tensor_map(p, l.c, p.c_layout, p.m, p.ldc, p.c_batch_stride, kWaveSide, &a.c);
+    if (status) {
+      status =
+          sampled_tensor_map(p, l.b, p.b_layout, p.k, p.ldb, p.b_batch_stride, kWaveSide, &a.b);
+    }
     if (!status) return status;
     a.crow_indices = l.crow_indices;
     a.col_indices = l.col_indices;
@@ -93,24 +96,6 @@ class SampledWaveSm90 final : public Variant {
   KernelCode<WaveArguments>* code_of(const Problem& p) const {
     return shape_.kernels[static_cast<int>(p.dtype)]
         .codes[static_cast<int>(p.c_layout)][static_cast<int>(p.b_layout)];
-  }
-
-  static Status map(const Problem& p, const void* data, Layout layout, int64_t lines, int64_t ld,
-                    int64_t stride, CUtensorMap* to) {
-    const int64_t matrices = stride != 0 ? p.batch : 1;
-    // The stride of a dimension of one element is never used, but must be one that TMA takes.
-    const int64_t apart = stride != 0 ? stride : ld;
-    if (layout == Layout::kRowMajor) {  // terms are contiguous
-      return make_tensor_map(
-          {data, p.dtype, 3, {p.n, lines, matrices}, {ld, apart}, {64, kWaveSide, 1}}, to);
-    }
-    return make_tensor_map({data,
-                            p.dtype,
-                            4,
-                            {64, p.n, lines / 64, matrices},
-                            {ld, 64, apart},
-                            {64, 64, kWaveSide / 64, 1}},
-                           to);
   }
 
   WaveShape shape_;
