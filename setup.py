@@ -245,7 +245,8 @@ def write_build(
         link += ["-lcudart_static", "-lrt", "-ldl"]
     commands.add(library, "link", objects, link)
 
-    binding_flags = [*host, f"-isystem{pybind11_include}"]
+    # Else pybind11 asks at each reference it counts whether the GIL is held.
+    binding_flags = [*host, "-DNDEBUG", f"-isystem{pybind11_include}"]
     binding_flags.append(f"-isystem{sysconfig.get_paths()['include']}")
     bindings = []
     for path in sorted((CSRC / "bindings").glob("*.cpp")):
