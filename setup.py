@@ -23,9 +23,12 @@ import sysconfig
 from importlib.util import find_spec
 from pathlib import Path
 
-from setuptools import Extension, setup
-from setuptools.command.build_ext import build_ext
-from setuptools.errors import CompileError
+try:
+    from setuptools import Extension, setup
+    from setuptools.command.build_ext import build_ext
+    from setuptools.errors import CompileError
+except ImportError as error:
+    sys.exit(f"setuptools 64 or newer is not installed for {sys.executable}: {error}")
 
 ROOT = Path(__file__).resolve().parent
 sys.path.insert(0, str(ROOT))
@@ -176,7 +179,9 @@ def write_build(
     host = [*common, "-fPIC", "-fvisibility=hidden", "-fvisibility-inlines-hidden", "-pthread"]
     # Designated initialisers leave the other members at their defaults on purpose.
     host += ["-Wall", "-Wextra", "-Wno-missing-field-initializers"]
-    host.append("-Wno-restrict")  # false alarms on std::string in GCC 12 (GCC bug 105329)
+    compiler_version = run([cxx, "--version"]).stdout.partition("\n")[0]
+    if "clang" not in compiler_version:  # which does not know it
+        host.append("-Wno-restrict")  # false alarms on std::string in GCC 12 (GCC bug 105329)
     if os.environ.get("SPARSE_AUTOTUNE_WERROR") == "1":
         host.append("-Werror")
     cuda_includes, cuda_libraries = cuda.folders(cxx) if cuda.nvcc else ([], [])
@@ -189,7 +194,7 @@ def write_build(
         "ARCHITECTURES": architectures.text if architectures else "",
         "KERNEL_HASH": kernel_hash(),
         "BUILT_WITH_TORCH": torch.__version__,
-        "COMPILER": run([cxx, "--version"]).stdout.partition("\n")[0],
+        "COMPILER": compiler_version,
     }
     torch_flags = [f"-DTORCH_TARGET_VERSION={STABLE_ABI_TARGET}", "-Wno-unused-parameter"]
     torch_flags += [f"-isystem{torch_home}/include"] + (["-DUSE_CUDA"] if cuda.nvcc else [])
