@@ -72,6 +72,18 @@ def test_optimizer_state_moves_with_the_blocks(optimizer_type):
     assert_right(layer)
 
 
+def test_factored_optimizer_state_moves_with_the_blocks():
+    layer = SparseLinear(16, 16, (4, 8), 0.5)
+    optimizer = torch.optim.Adafactor(layer.parameters(), lr=0.1)
+    layer(torch.randn(3, 16)).square().sum().backward()
+    optimizer.step()
+    before = optimizer.state[layer.values]["row_var"].clone()
+    prune_(layer, 0.25, lambda weight: torch.arange(weight.nnzb), optimizer=optimizer)
+    assert torch.equal(optimizer.state[layer.values]["row_var"], before[2:])
+    layer(torch.randn(3, 16)).square().sum().backward()
+    optimizer.step()
+
+
 def test_a_graph_of_the_old_pattern_raises():
     layer = SparseLinear(24, 16, 4, 0.5)
     result = layer(torch.randn(3, 24, requires_grad=True))

@@ -4,7 +4,8 @@ Only stored blocks have gradients, so a schedule prunes by their values and grow
 scores of the caller's. Each change gives the layer new index tensors, and with them a new plan;
 compiled code recompiles when the number of blocks changes. Change patterns before the optimizer,
 DistributedDataParallel or FSDP takes hold of the parameters, or keep the number of blocks and pass
-the optimizer, whose state then moves with the blocks.
+the optimizer, whose state then moves with the blocks. An averaged copy of a model wants the same
+patterns, by `set_pattern_`: torch averages values by their place in memory.
 """
 
 from __future__ import annotations
@@ -77,8 +78,8 @@ def set_pattern_(
     Args:
         layer: the layer, changed in place.
         keep: bool, (block rows, block columns), on the layer's device.
-        optimizer: whose state for ``values`` (momenta and the like, tensors of the shape of
-            ``values``) moves with the blocks, new blocks starting at 0.
+        optimizer: whose state for ``values`` (momenta and the like, tensors with a part for each
+            block, as ``values`` has) moves with the blocks, new blocks starting at 0.
 
     Returns:
         The layer.
@@ -109,7 +110,8 @@ def set_pattern_(
     if optimizer is not None:
         state = optimizer.state.get(values, {})
         for name, entry in state.items():
-            if isinstance(entry, Tensor) and entry.shape == values.shape:
+            # Factored second moments have the length of one side of the block, or of both.
+            if isinstance(entry, Tensor) and entry.dim() == 3 and len(entry) == layer.nnzb:
                 state[name] = moved(entry)
     replace_data(values, moved(values.data))
     layer.crow_indices = compress(keep.sum(1)).to(layer.crow_indices.dtype)
