@@ -84,10 +84,13 @@ def test_factored_optimizer_state_moves_with_the_blocks():
     optimizer.step()
 
 
-def test_a_graph_of_the_old_pattern_raises():
+@pytest.mark.parametrize("first", [True, False])
+@pytest.mark.parametrize("keep", [lambda old: old.roll(1, 0), lambda old: old.fill_(True)])
+def test_a_graph_of_the_old_pattern_raises(first, keep):
+    """A first layer's graph, whose input wants no gradient, saves no values."""
     layer = SparseLinear(24, 16, 4, 0.5)
-    result = layer(torch.randn(3, 24, requires_grad=True))
-    set_pattern_(layer, stored(layer).roll(1, 0))
+    result = layer(torch.randn(3, 24, requires_grad=not first))
+    set_pattern_(layer, keep(stored(layer)))
     with pytest.raises(RuntimeError, match="modified by an inplace operation"):
         result.sum().backward()
 

@@ -29,16 +29,20 @@ def _autocast(tensor: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 def replace_data(parameter: torch.nn.Parameter, data: Tensor) -> None:
-    """Gives a parameter data of another shape, and no gradient; it stays the one optimizers know.
+    """Gives a parameter other data, and no gradient; it stays the one optimizers know.
 
-    A graph that saved the old data raises in its backward.
+    A graph that saved the old data raises in its backward. Data of the same shape is copied, which
+    leaves whoever waits for the gradient in place, as DistributedDataParallel does.
     """
     parameter.grad = None
-    # While an old graph lives, torch goes on accumulating into the old shape, unless the type
-    # changes, too.
-    other = torch.float64 if data.dtype != torch.float64 else torch.float32
-    parameter.data = data.new_empty(0, dtype=other)
-    parameter.data = data
+    if data.shape == parameter.shape:
+        parameter.data.copy_(data)
+    else:
+        # While an old graph lives, torch goes on accumulating into the old shape, unless the type
+        # changes, too.
+        other = torch.float64 if data.dtype != torch.float64 else torch.float32
+        parameter.data = data.new_empty(0, dtype=other)
+        parameter.data = data
     torch.autograd.graph.increment_version(parameter)  # `.data` does not tell saved tensors
 
 

@@ -2,10 +2,11 @@
 
 Only stored blocks have gradients, so a schedule prunes by their values and grows by chance or by
 scores of the caller's. Each change gives the layer new index tensors, and with them a new plan;
-compiled code recompiles when the number of blocks changes. Change patterns before the optimizer,
-DistributedDataParallel or FSDP takes hold of the parameters, or keep the number of blocks and pass
-the optimizer, whose state then moves with the blocks. An averaged copy of a model wants the same
-patterns, by `set_pattern_`: torch averages values by their place in memory.
+compiled code recompiles when the number of blocks changes. Pass the optimizer, whose state then
+moves with the blocks. Under DistributedDataParallel keep the number of blocks and change them alike
+in all processes, or do it before wrapping; always do it before FSDP shards the parameters. An
+averaged copy of a model wants the same patterns, by `set_pattern_`: torch averages values by their
+place in memory.
 """
 
 from __future__ import annotations
@@ -72,8 +73,8 @@ def set_pattern_(
 ) -> SparseLinear:
     """Gives a layer the blocks that a mask marks: kept blocks keep their values, others are 0.
 
-    ``values`` stays the same Parameter, without a gradient. A graph that saved the old values
-    raises in its backward.
+    ``values`` stays the same Parameter, without a gradient. A graph of the old pattern raises in
+    its backward.
 
     Args:
         layer: the layer, changed in place.
@@ -114,6 +115,8 @@ def set_pattern_(
             if isinstance(entry, Tensor) and entry.dim() == 3 and len(entry) == layer.nnzb:
                 state[name] = moved(entry)
     replace_data(values, moved(values.data))
+    # Every graph saved these, even one that needed no values.
+    torch.autograd.graph.increment_version((layer.crow_indices, layer.col_indices))
     layer.crow_indices = compress(keep.sum(1)).to(layer.crow_indices.dtype)
     layer.col_indices = cols.to(layer.col_indices.dtype, copy=True)  # of the memory that rows share
     layer._own_plan()
