@@ -102,7 +102,7 @@ def find_short_way(parts: Components) -> ShortWay | None:
         return None  # an older torch than those that this was tried with
     if any(type(t) not in (Tensor, torch.nn.Parameter) for t in tensors):
         return None
-    if parts.values.device.type not in ("cpu", "cuda") or not nobody_listens():
+    if parts.values.device.type not in ("cpu", "cuda") or not _EAGER.nobody_listens():
         return None
     if any(t.is_inference() or not t.is_contiguous() or t.is_neg() for t in tensors):
         return None
