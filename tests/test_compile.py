@@ -330,6 +330,21 @@ def test_export_of_a_matrix_argument():
     close(program.module()(other, x), -a.to_dense() @ x)
 
 
+def test_export_of_a_constant_matrix():
+    """A matrix that nobody multiplied before has no memory that an eager call could look at."""
+
+    class Product(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.a = random_bsr(16, 24, 4, density=0.5)
+
+        def forward(self, x):
+            return matmul(self.a, x)
+
+    model, x = Product(), torch.randn(24, 5)
+    close(torch.export.export(model, (x,), strict=False).module()(x), model.a.to_dense() @ x)
+
+
 def test_importing_brings_no_compiler():
     """torch._dynamo takes seconds to import; who never compiles does not pay."""
     code = (

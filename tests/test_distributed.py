@@ -9,7 +9,7 @@ from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor
 
 import sparse_autotune
-from sparse_autotune import SparseLinear, prune_
+from sparse_autotune import SparseLinear, prune_, prune_and_regrow_
 
 pytestmark = pytest.mark.skipif(not dist.is_gloo_available(), reason="torch without gloo")
 STEPS = 3
@@ -52,6 +52,26 @@ def with_ddp(rank):
     ddp = torch.nn.parallel.DistributedDataParallel(model)
     train(ddp, rank)
     assert_trained_alike(model.state_dict())
+    assert_patterns_may_change(rank)
+
+
+def assert_patterns_may_change(rank):
+    def step(model, optimizer, x):
+        optimizer.zero_grad()
+        model(x).square().mean().backward()
+        optimizer.step()
+
+    states = []
+    for wrap in (lambda model: model, torch.nn.parallel.DistributedDataParallel):
+        inner = network()
+        model = wrap(inner)
+        optimizer = torch.optim.SGD(inner.parameters(), lr=0.1, momentum=0.9)
+        for x in batches():
+            step(model, optimizer, x if model is inner else x.chunk(2)[rank])
+            assert prune_and_regrow_(inner[0], 0.3, optimizer=optimizer)
+        states.append(inner.state_dict())
+    for name, expected in states[0].items():
+        torch.testing.assert_close(states[1][name], expected, rtol=1e-5, atol=1e-6)
 
 
 def with_fsdp2(rank):

@@ -228,7 +228,8 @@ def test_conversion(device):
         torch.testing.assert_close(other(x.to(dtype)), expected.to(dtype), rtol=0.05, atol=0.05)
     close(copy.deepcopy(layer).double()(x.double()), expected.double())
     with pytest.raises(TypeError, match="values must be float16"):
-        copy.deepcopy(layer).to(torch.float8_e4m3fn)
+        layer.to(torch.float8_e4m3fn)
+    assert torch.equal(layer(x), expected)  # nothing was converted
 
 
 # What training does
@@ -247,6 +248,17 @@ def test_autocast(device):
     layer(x)  # and outside of it as before
 
 
+def test_autocast_leaves_other_types_alone():
+    """torch converts neither float64 nor integers."""
+    layer = SparseLinear(24, 32, 4, 0.5, dtype=torch.float64)
+    x = torch.randn(3, 24, dtype=torch.float64)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert layer(x).dtype == torch.float64
+        for other in (x, x.long()):
+            with pytest.raises(TypeError, match=r"^x must"):
+                layer.float()(other)
+
+
 @pytest.mark.parametrize("reentrant", [True, False])
 def test_checkpointing(reentrant):
     layer = SparseLinear(24, 24, 4, 0.5)
@@ -257,6 +269,21 @@ def test_checkpointing(reentrant):
     checkpoint(lambda x: layer(layer(x)), x, use_reentrant=reentrant).sum().backward()
     for got, wanted in zip((x.grad, layer.values.grad), expected, strict=True):
         close(got, wanted)
+
+
+@pytest.mark.parametrize("reentrant", [True, False])
+def test_checkpointing_under_autocast(reentrant):
+    """The recomputation ends by an exception, in which the layer must see no mistake of its own."""
+    layer = SparseLinear(24, 24, 4, 0.5)
+    gradients = []
+    for run in (lambda f, x: f(x), lambda f, x: checkpoint(f, x, use_reentrant=reentrant)):
+        x = torch.ones(3, 24, requires_grad=True)
+        layer.zero_grad()
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            run(lambda x: layer(layer(x)), x).sum().backward()
+        gradients.append((x.grad, layer.values.grad))
+    for got, expected in zip(*gradients, strict=True):
+        assert torch.equal(got, expected)
 
 
 def test_functional_call_and_per_sample_gradients():

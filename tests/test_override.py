@@ -176,6 +176,12 @@ def test_the_switch_within_other_modes(calls):
         torch.set_default_device(None)
         native @ x
         assert len(calls) == 3
+        override_torch(False)
+        with torch.device("meta"):
+            override_torch(True)
+        assert not torch.empty(1).is_meta
+        native @ x
+        assert len(calls) == 4
     finally:
         override_torch(False)
         torch.set_default_device(None)

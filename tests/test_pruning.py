@@ -72,10 +72,25 @@ def test_optimizer_state_moves_with_the_blocks(optimizer_type):
     assert_right(layer)
 
 
-def test_a_graph_of_the_old_pattern_raises():
+def test_factored_optimizer_state_moves_with_the_blocks():
+    layer = SparseLinear(16, 16, (4, 8), 0.5)
+    optimizer = torch.optim.Adafactor(layer.parameters(), lr=0.1)
+    layer(torch.randn(3, 16)).square().sum().backward()
+    optimizer.step()
+    before = optimizer.state[layer.values]["row_var"].clone()
+    prune_(layer, 0.25, lambda weight: torch.arange(weight.nnzb), optimizer=optimizer)
+    assert torch.equal(optimizer.state[layer.values]["row_var"], before[2:])
+    layer(torch.randn(3, 16)).square().sum().backward()
+    optimizer.step()
+
+
+@pytest.mark.parametrize("first", [True, False])
+@pytest.mark.parametrize("keep", [lambda old: old.roll(1, 0), lambda old: old.fill_(True)])
+def test_a_graph_of_the_old_pattern_raises(first, keep):
+    """A first layer's graph, whose input wants no gradient, saves no values."""
     layer = SparseLinear(24, 16, 4, 0.5)
-    result = layer(torch.randn(3, 24, requires_grad=True))
-    set_pattern_(layer, stored(layer).roll(1, 0))
+    result = layer(torch.randn(3, 24, requires_grad=not first))
+    set_pattern_(layer, keep(stored(layer)))
     with pytest.raises(RuntimeError, match="modified by an inplace operation"):
         result.sum().backward()
 

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+import torch.nn.utils.prune
 
 from sparse_autotune import SparseLinear, sparsify_
 
@@ -91,6 +92,31 @@ def test_sparsify_refuses_shared_weights_and_keeps_shared_layers():
     assert model[0] is model[2]
     with pytest.raises(ValueError, match="from_linear"):
         sparsify_(layer, 4, 0.5)
+
+
+@pytest.mark.parametrize("padded", [False, True])
+def test_fused_inference_of_torch(padded):
+    """In eval mode without gradients torch's encoders read the weights of their linear layers."""
+    layer = torch.nn.TransformerEncoderLayer(16, 2, 32, batch_first=True)
+    model = torch.nn.TransformerEncoder(layer, 2).eval()
+    mask = torch.tensor([[False, False, True], [False, False, False]]) if padded else None
+    x = torch.randn(2, 3, 16)
+    assert len(sparsify_(model, 8, 0.5)) == 4
+    expected = model(x, src_key_padding_mask=mask).detach()
+    with torch.no_grad():
+        got = model(x, src_key_padding_mask=mask)
+    torch.testing.assert_close(got, expected, rtol=1e-4, atol=1e-4)
+
+
+def test_sparsify_refuses_weights_without_values_of_their_own():
+    model = torch.nn.Sequential(torch.nn.Linear(8, 8))
+    torch.nn.utils.prune.l1_unstructured(model[0], "weight", 0.5)
+    with pytest.raises(ValueError, match=r"0.weight is no parameter.*prune.remove"):
+        sparsify_(model, 4, 0.5)
+    torch.nn.utils.prune.remove(model[0], "weight")
+    assert sparsify_(model, 4, 0.5) == ["0"]
+    with pytest.raises(ValueError, match=r"0: linear is on the meta device"):
+        sparsify_(torch.nn.Sequential(torch.nn.Linear(8, 8, device="meta")), 4, 0.5)
 
 
 def test_sparsify_refuses_what_is_no_model_or_filter():

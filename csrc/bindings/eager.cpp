@@ -73,7 +73,8 @@ void bind_eager(py::module_& m) {
   py::class_<Eager>(m, "Eager")
       .def(py::init<py::type, py::type, py::function, const py::tuple&, py::module_>(),
            py::kw_only(), py::arg("tensor"), py::arg("parameter"), py::arg("is_grad_enabled"),
-           py::arg("listeners"), py::arg("forward_ad"));
+           py::arg("listeners"), py::arg("forward_ad"))
+      .def("nobody_listens", &Eager::nobody_listens);
 }
 
 }  // namespace sparse_autotune

@@ -44,6 +44,7 @@ class Eager:
         listeners: tuple[Callable[[], int], ...],
         forward_ad: ModuleType,
     ) -> None: ...
+    def nobody_listens(self) -> bool: ...
 
 class Launcher:
     def __init__(

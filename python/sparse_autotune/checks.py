@@ -40,6 +40,10 @@ from .settings import settings
 # The numbers are part of the operators' schema.
 ACTIVATIONS: dict[str | None, int] = {None: 0, "relu": 1, "gelu": 2, "gelu_tanh": 3, "silu": 4}
 
+# What refused arguments raise. Anything else passes without a look at them, such as what ends the
+# recomputation of a checkpoint early, once in every step.
+REFUSALS = (AttributeError, IndexError, KeyError, RuntimeError, TypeError, ValueError)
+
 
 def explain_matmul(
     a: Any,

@@ -95,7 +95,7 @@ def matmul(
         if out.is_neg():  # torch's fallback for those misreads an operator that returns nothing
             raise ValueError("out is a lazily negated view")
         _write(tensors, bias, form, out)
-    except Exception:
+    except checks.REFUSALS:
         checks.explain_matmul(a, b, bias, activation, out, variant)
         raise
     return out
@@ -144,7 +144,7 @@ def linear(
     try:
         tensors, form = _operands(weight, "weight", x, True, activation, variant, linear=True)
         return product(*tensors, bias, form, _way(weight))
-    except Exception:
+    except checks.REFUSALS:
         checks.explain_linear(x, weight, bias, activation, variant)
         raise
 
@@ -190,7 +190,7 @@ def sampled_matmul(
         )
         left, right = (y.mT, x.mT) if transposed else (x, y)
         result = sampled(crow, col, left, right, form)
-    except Exception:
+    except checks.REFUSALS:
         if not _is_compiling():
             checks.explain_sampled_matmul(x, y, pattern, variant)
         raise
@@ -309,7 +309,7 @@ def _of_batch(
                 for one, factor in zip(values.unbind(), each, strict=True)
             ]
         )
-    except Exception:
+    except checks.REFUSALS:
         if not _is_compiling():
             one, factor = sparse.unbind()[0], dense[0] if dense.dim() == 3 else dense
             if linear:

@@ -92,14 +92,17 @@ def short_way_of(a: BsrTensor) -> ShortWay | None:
 
 
 def find_short_way(parts: Components) -> ShortWay | None:
-    """None for tensors without memory or a version counter to look at, and while transforming."""
+    """None for tensors without memory or a version counter to look at, and while one listens.
+
+    Tracers give those that they meet no memory, be they constants of the program.
+    """
     tensors = parts[:3]
     exchange_api = getattr(Tensor, "__dlpack_c_exchange_api__", None)
     if exchange_api is None:
         return None  # an older torch than those that this was tried with
     if any(type(t) not in (Tensor, torch.nn.Parameter) for t in tensors):
         return None
-    if parts.values.device.type not in ("cpu", "cuda") or _transforms_active():
+    if parts.values.device.type not in ("cpu", "cuda") or not _EAGER.nobody_listens():
         return None
     if any(t.is_inference() or not t.is_contiguous() or t.is_neg() for t in tensors):
         return None

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from .autograd import product
 from .bsr_tensor import BsrTensor
-from .checks import explain_linear
+from .checks import REFUSALS, explain_linear
 from .conversions import compress
 from .functional import linear_form
 from .launching import ShortWay, find_short_way
@@ -22,17 +22,27 @@ from .selection import Criterion, blocks_to_keep, stored_count
 _INDICES = ("crow_indices", "col_indices")
 
 
-def replace_data(parameter: torch.nn.Parameter, data: Tensor) -> None:
-    """Gives a parameter data of another shape, and no gradient; it stays the one optimizers know.
+def _autocast(tensor: Tensor, dtype: torch.dtype) -> Tensor:
+    """As torch's autocast converts an operand: float64 and integers stay what they are."""
+    lower = tensor.is_floating_point() and tensor.dtype != torch.float64
+    return tensor.to(dtype) if lower else tensor
 
-    A graph that saved the old data raises in its backward.
+
+def replace_data(parameter: torch.nn.Parameter, data: Tensor) -> None:
+    """Gives a parameter other data, and no gradient; it stays the one optimizers know.
+
+    A graph that saved the old data raises in its backward. Data of the same shape is copied, which
+    leaves whoever waits for the gradient in place, as DistributedDataParallel does.
     """
     parameter.grad = None
-    # While an old graph lives, torch goes on accumulating into the old shape, unless the type
-    # changes, too.
-    other = torch.float64 if data.dtype != torch.float64 else torch.float32
-    parameter.data = data.new_empty(0, dtype=other)
-    parameter.data = data
+    if data.shape == parameter.shape:
+        parameter.data.copy_(data)
+    else:
+        # While an old graph lives, torch goes on accumulating into the old shape, unless the type
+        # changes, too.
+        other = torch.float64 if data.dtype != torch.float64 else torch.float32
+        parameter.data = data.new_empty(0, dtype=other)
+        parameter.data = data
     torch.autograd.graph.increment_version(parameter)  # `.data` does not tell saved tensors
 
 
@@ -145,11 +155,17 @@ class SparseLinear(torch.nn.Module):
             TypeError: ``linear`` is no ``torch.nn.Linear``; the criterion or what it returns is of
                 the wrong kind.
             ValueError: the block does not divide the weight, density is missing, outside [0, 1] or
-                not that of the mask, or scores of the wrong shape or with NaN.
+                not that of the mask, scores of the wrong shape or with NaN, or a weight on the meta
+                device.
         """
         if not isinstance(linear, torch.nn.Linear):
             raise TypeError(f"linear must be a torch.nn.Linear, got {type(linear).__name__}")
         weight = linear.weight.detach()
+        if weight.is_meta:
+            raise ValueError(
+                "linear is on the meta device, where no block is larger than another: make a "
+                "SparseLinear there, or give linear its values first"
+            )
         block = block_shape(block_size)
         check_divides(weight.shape, block, "the weight")
         keep = blocks_to_keep(weight, block, density, criterion)
@@ -192,10 +208,13 @@ class SparseLinear(torch.nn.Module):
     @property
     def weight(self) -> BsrTensor:
         """(out_features, in_features): the weight, sharing the layer's tensors and plan."""
+        return self._weight_with(self.values)
+
+    def _weight_with(self, values: Tensor) -> BsrTensor:
         return BsrTensor._made_of(
             self.crow_indices,
             self.col_indices,
-            self.values,
+            values,
             (self.out_features, self.in_features),
             self.block_size,
             self._plan_owner,
@@ -215,8 +234,8 @@ class SparseLinear(torch.nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """(..., out_features) from x (..., in_features), of the layer's dtype.
 
-        Under autocast of another dtype, x, values and bias are converted first, as by
-        ``torch.nn.Linear``.
+        Under autocast, x, values and bias are converted first, as by ``torch.nn.Linear``; those of
+        float64 are not.
 
         Raises:
             TypeError, ValueError, RuntimeError: as `linear`; RuntimeError also for values that
@@ -231,18 +250,18 @@ class SparseLinear(torch.nn.Module):
         kind = x.device.type
         if kind != "meta" and torch.is_autocast_enabled(kind):  # which refuses to speak of meta
             dtype = torch.get_autocast_dtype(kind)
-            x = x.to(dtype)
-            bias = None if bias is None else bias.to(dtype)
-            frozen = frozen and values.dtype == dtype
-            values = values.to(dtype)
+            x = _autocast(x, dtype)
+            bias = None if bias is None else _autocast(bias, dtype)
+            values = _autocast(values, dtype)
+            frozen = frozen and values.dtype == stored.dtype
         form = linear_form(values, self.out_features, self.in_features, frozen)
         if torch.compiler.is_compiling():
             return product(self.crow_indices, self.col_indices, values, x, bias, form)
         way = self._find_short_way() if values is stored else None
         try:
             return product(self.crow_indices, self.col_indices, values, x, bias, form, way)
-        except Exception:
-            explain_linear(x, self.weight, bias)
+        except REFUSALS:
+            explain_linear(x, self._weight_with(values), bias)
             raise
 
     def _values_are_frozen(self, values: Tensor) -> bool:
@@ -291,10 +310,12 @@ class SparseLinear(torch.nn.Module):
     # What torch does to modules
 
     def _apply(self, fn: Callable[[Any], Any], recurse: bool = True) -> SparseLinear:
+        # Tried on nothing first: a dtype that is refused must not have cost the values.
+        tried = torch.empty(0, dtype=self.values.dtype, device=self.values.device)
+        check_value_dtype(fn(tried).dtype, "values")
         frozen = self._frozen_weight is not None
         self.thaw()
         super()._apply(fn, recurse)
-        check_value_dtype(self.values.dtype, "values")
         self._own_plan()
         return self.freeze() if frozen else self
 

@@ -136,15 +136,17 @@ _switched = threading.local()
 def _switch(enabled: bool) -> None:
     """Puts a mode under those that others entered, who will leave by popping theirs, or removes it.
 
-    Above torch's own for ``set_default_device``, which counts on being the lowest.
+    Above torch's own for ``set_default_device``, which counts on being the lowest. That of ``with
+    torch.device(…)``, of the same class, is popped like any other; it was entered without
+    ``__enter__``, which remembers a device.
     """
     stack = [_pop_mode() for _ in range(_len_torch_function_stack())][::-1]
     mode = getattr(_switched, "mode", None)
     stack = [entered for entered in stack if entered is not mode]
     _switched.mode = _Override() if enabled else None
     if enabled:
-        lowest = 1 if stack and isinstance(stack[0], DeviceContext) else 0
-        stack.insert(lowest, _switched.mode)
+        default = stack and isinstance(stack[0], DeviceContext) and hasattr(stack[0], "old_device")
+        stack.insert(1 if default else 0, _switched.mode)
     for entered in stack:
         _push_mode(entered)
 

@@ -2,9 +2,11 @@
 
 Only stored blocks have gradients, so a schedule prunes by their values and grows by chance or by
 scores of the caller's. Each change gives the layer new index tensors, and with them a new plan;
-compiled code recompiles when the number of blocks changes. Change patterns before the optimizer,
-DistributedDataParallel or FSDP takes hold of the parameters, or keep the number of blocks and pass
-the optimizer, whose state then moves with the blocks.
+compiled code recompiles when the number of blocks changes. Pass the optimizer, whose state then
+moves with the blocks. Under DistributedDataParallel keep the number of blocks and change them alike
+in all processes, or do it before wrapping; always do it before FSDP shards the parameters. An
+averaged copy of a model wants the same patterns, by `set_pattern_`: torch averages values by their
+place in memory.
 """
 
 from __future__ import annotations
@@ -71,14 +73,14 @@ def set_pattern_(
 ) -> SparseLinear:
     """Gives a layer the blocks that a mask marks: kept blocks keep their values, others are 0.
 
-    ``values`` stays the same Parameter, without a gradient. A graph that saved the old values
-    raises in its backward.
+    ``values`` stays the same Parameter, without a gradient. A graph of the old pattern raises in
+    its backward.
 
     Args:
         layer: the layer, changed in place.
         keep: bool, (block rows, block columns), on the layer's device.
-        optimizer: whose state for ``values`` (momenta and the like, tensors of the shape of
-            ``values``) moves with the blocks, new blocks starting at 0.
+        optimizer: whose state for ``values`` (momenta and the like, tensors with a part for each
+            block, as ``values`` has) moves with the blocks, new blocks starting at 0.
 
     Returns:
         The layer.
@@ -109,9 +111,12 @@ def set_pattern_(
     if optimizer is not None:
         state = optimizer.state.get(values, {})
         for name, entry in state.items():
-            if isinstance(entry, Tensor) and entry.shape == values.shape:
+            # Factored second moments have the length of one side of the block, or of both.
+            if isinstance(entry, Tensor) and entry.dim() == 3 and len(entry) == layer.nnzb:
                 state[name] = moved(entry)
     replace_data(values, moved(values.data))
+    # Every graph saved these, even one that needed no values.
+    torch.autograd.graph.increment_version((layer.crow_indices, layer.col_indices))
     layer.crow_indices = compress(keep.sum(1)).to(layer.crow_indices.dtype)
     layer.col_indices = cols.to(layer.col_indices.dtype, copy=True)  # of the memory that rows share
     layer._own_plan()

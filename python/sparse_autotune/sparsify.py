@@ -22,7 +22,9 @@ def sparsify_(
     """Replaces the ``torch.nn.Linear`` layers of a model by `SparseLinear`, in place.
 
     Subclasses of ``torch.nn.Linear`` are left alone: their owners may read ``weight``, as
-    ``torch.nn.MultiheadAttention`` does. Nothing is replaced where any layer cannot be.
+    ``torch.nn.MultiheadAttention`` does. So does the fused inference of
+    ``torch.nn.TransformerEncoderLayer``, which is switched off where its layers are replaced.
+    Nothing is replaced where any layer cannot be.
 
     Args:
         model: the model; not itself a Linear.
@@ -37,7 +39,8 @@ def sparsify_(
     Raises:
         TypeError, ValueError: as `SparseLinear.from_linear`, naming the layer; TypeError also for
             a ``model`` that is no module or a ``filter`` that cannot be called, ValueError for a
-            weight that another module shares, which could not stay shared.
+            weight that another module shares, which could not stay shared, and for one that is
+            computed from other parameters.
     """
     if not isinstance(model, torch.nn.Module):
         raise TypeError(f"model must be a torch.nn.Module, got {kind(model)}")
@@ -60,6 +63,12 @@ def sparsify_(
     ]
     replacements: dict[int, SparseLinear] = {}
     for name, module in chosen:
+        if id(module.weight) not in owners:
+            raise ValueError(
+                f"{name}.weight is no parameter but computed from others, as by "
+                "torch.nn.utils.prune: make it permanent first (prune.remove), or leave the layer "
+                "out with filter"
+            )
         if len(owners[id(module.weight)]) > 1:
             raise ValueError(
                 f"{name}.weight is shared with another module, and a block-sparse weight cannot "
@@ -75,4 +84,18 @@ def sparsify_(
     for name, module in chosen:
         parent, _, child = name.rpartition(".")
         setattr(model.get_submodule(parent), child, replacements[id(module)])
+    _leave_fused_inference(model)
     return [name for name, _ in chosen]
+
+
+def _leave_fused_inference(model: torch.nn.Module) -> None:
+    """Has torch's encoders call their linear layers in inference, too."""
+    for module in model.modules():
+        if isinstance(module, torch.nn.TransformerEncoderLayer) and (
+            isinstance(module.linear1, SparseLinear) or isinstance(module.linear2, SparseLinear)
+        ):
+            module.activation_relu_or_gelu = 0  # none that is fused
+        elif isinstance(module, torch.nn.TransformerEncoder) and any(
+            isinstance(layer, SparseLinear) for layer in module.modules()
+        ):
+            module.use_nested_tensor = False  # only fused layers take those
