@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import os
 import shlex
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
 from string import Template
@@ -37,6 +40,8 @@ class Commands:
             command = [ninja] if ninja is not None else [sys.executable, "-m", "ninja"]
             file, text = work / "build.ninja", self._for_ninja(work)
         elif shutil.which("make") is not None:
+            if " " in str(work):
+                sys.exit(f"make cannot build in a path with spaces, {work}: pip install ninja")
             command, file, text = ["make"], work / "makefile", self._for_make()
         else:
             sys.exit("neither ninja nor make is installed: pip install ninja")
@@ -73,6 +78,19 @@ class Commands:
             lines.append("\t@" + command.replace("$", "$$"))
             lines.append(f"-include {out}.d")
         return "\n".join(lines) + "\n"
+
+
+@contextlib.contextmanager
+def alone(work: Path) -> Iterator[None]:
+    """Holds the build folder: `make demo` beside `make test` would write the same objects."""
+    work.mkdir(parents=True, exist_ok=True)
+    with (work / "lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            print(f"sparse_autotune: waiting for another build in {work}", flush=True)
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
 
 
 def _write(path: Path, text: str) -> None:

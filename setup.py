@@ -16,11 +16,10 @@ from __future__ import annotations
 import hashlib
 import os
 import re
+import shlex
 import shutil
-import subprocess
 import sys
 import sysconfig
-from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -30,7 +29,16 @@ from setuptools.errors import CompileError
 
 ROOT = Path(__file__).resolve().parent
 sys.path.insert(0, str(ROOT))
-from build_commands import Commands  # noqa: E402  pip runs this file without its folder on the path
+# pip runs this file without its folder on the path
+from build_commands import Commands, alone  # noqa: E402
+from build_toolchain import (  # noqa: E402
+    Architectures,
+    Cuda,
+    check_toolchain,
+    detect_cuda,
+    parse_architectures,
+    run,
+)
 
 CSRC = ROOT / "csrc"
 PACKAGE = "sparse_autotune"
@@ -39,7 +47,6 @@ STABLE_ABI_TARGET = "0x020a000000000000"
 # sm_80 code also serves 86 and 89, its PTX everything newer; sm_90a is Hopper with WGMMA and TMA.
 DEFAULT_ARCHITECTURES = "8.0+PTX;9.0a"
 MINIMUM_TORCH = (2, 10)
-MINIMUM_CUDA = (12, 0)  # the first nvcc with C++20
 SPLIT_COMPILE_CUDA = (12, 6)  # older nvcc was not tried with --split-compile
 # ptxas only mentions that it serialised WGMMA or ignored setmaxnreg; for us that is an error.
 PTXAS_FORBIDDEN = r"\(C75(0[78]|1[0-9]|20)\)"
@@ -50,146 +57,6 @@ def version() -> str:
     if match is None:
         raise CompileError("pyproject.toml has no version line")
     return match.group(1)
-
-
-def run(command: list[str]) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(command, capture_output=True, text=True, check=False)
-
-
-@dataclass
-class Cuda:
-    """What the build knows of CUDA: `nvcc` is None exactly when CUDA is left out, and why."""
-
-    nvcc: Path | None
-    version: str
-    reason: str
-
-    def folders(self, cxx: str) -> tuple[list[str], list[str]]:
-        """Where nvcc itself finds headers and libraries: what is on PATH may be a script elsewhere,
-        and NVIDIA's, conda's and PyPI's packages are laid out differently."""
-        said = run([str(self.nvcc), "--dryrun", "-ccbin", cxx, "-x", "cu", "-c", os.devnull]).stderr
-        lines = dict(re.findall(r"^#\$ (INCLUDES|LIBRARIES)=(.*)$", said, re.MULTILINE))
-        return (
-            re.findall(r'"-I([^"]+)"', lines.get("INCLUDES", "")),
-            re.findall(r'"-L([^"]+)"', lines.get("LIBRARIES", "")),
-        )
-
-
-def find_nvcc() -> Path | None:
-    """CUDA_HOME's or PATH's; a toolkit that neither names is not guessed at."""
-    home = os.environ.get("CUDA_HOME") or os.environ.get("CUDA_PATH")
-    candidates = [Path(home) / "bin" / "nvcc"] if home else []
-    on_path = shutil.which("nvcc")
-    if on_path:
-        candidates.append(Path(on_path))
-    return next((c for c in candidates if c.is_file()), None)
-
-
-def detect_cuda(torch_cuda: str | None, torch_version: str) -> Cuda:
-    """CUDA is built exactly when nvcc is found and torch is a CUDA build; never by looking for a
-    visible GPU, which build machines rarely have."""
-    forced = os.environ.get("SPARSE_AUTOTUNE_CUDA")
-    if forced not in (None, "", "0", "1"):
-        raise CompileError(f"SPARSE_AUTOTUNE_CUDA must be 0 or 1, got {forced!r}")
-    if forced == "0":
-        return Cuda(None, "", "SPARSE_AUTOTUNE_CUDA=0 was set at build time")
-
-    def left_out(why: str) -> Cuda:
-        if forced == "1":
-            raise CompileError(f"SPARSE_AUTOTUNE_CUDA=1 was set, but {why}")
-        return Cuda(None, "", why)
-
-    if torch_cuda is None and forced != "1":
-        return left_out(f"torch {torch_version} is not a CUDA build")
-    nvcc = find_nvcc()
-    if nvcc is None:
-        usual = Path("/usr/local/cuda")
-        hint = f"set CUDA_HOME={usual}" if (usual / "bin/nvcc").is_file() else "set CUDA_HOME"
-        return left_out(f"no nvcc was found ({hint} or put nvcc on PATH)")
-    match = re.search(r"release (\d+)\.(\d+)", run([str(nvcc), "--version"]).stdout)
-    if match is None:
-        return left_out(f"{nvcc} --version prints no release")
-    found = (int(match.group(1)), int(match.group(2)))
-    if found < MINIMUM_CUDA:
-        return left_out(
-            f"nvcc {found[0]}.{found[1]} is older than {MINIMUM_CUDA[0]}.{MINIMUM_CUDA[1]}, "
-            f"the oldest with C++20; no current torch is built for CUDA {found[0]}"
-        )
-    return Cuda(nvcc, f"{found[0]}.{found[1]}", "")
-
-
-@dataclass
-class Architectures:
-    """nvcc's -gencode options for portable files and for files named *_sm90.cu."""
-
-    text: str
-    portable: list[str]
-    hopper: list[str]
-
-
-def parse_architectures(text: str) -> Architectures:
-    found: dict[int, bool] = {}  # the code's number, and whether its PTX is wanted
-    for item in re.split(r"[;,\s]+", text.strip()):
-        match = re.fullmatch(r"(\d+)\.(\d)[af]?(\+PTX)?", item)
-        if match is None:
-            raise CompileError(
-                f"TORCH_CUDA_ARCH_LIST: entries must look like 8.0, 9.0a or 8.0+PTX, got {item!r}"
-            )
-        number = int(match.group(1) + match.group(2))
-        if number < 80:
-            raise CompileError(f"TORCH_CUDA_ARCH_LIST: the kernels need 8.0 or newer, got {item!r}")
-        found[number] = found.get(number, False) or bool(match.group(3))
-    # The front end takes most of a kernel's compile time, so it runs once, for the oldest: portable
-    # files use nothing newer, and nothing that an "a" or "f" stands for.
-    oldest = min(found)
-    portable = [f"-gencode=arch=compute_{oldest},code=sm_{number}" for number in found]
-    for number, with_ptx in found.items():
-        if with_ptx:
-            portable.append(f"-gencode=arch=compute_{number},code=compute_{number}")
-    hopper = ["-gencode=arch=compute_90a,code=sm_90a"] if 90 in found else []
-    return Architectures(text, portable, hopper)
-
-
-def first_error(made: subprocess.CompletedProcess[str]) -> str:
-    """What a sentence has room for of a compiler's messages."""
-    lines = [line.strip() for line in (made.stderr + made.stdout).splitlines() if line.strip()]
-    wrong = [line for line in lines if re.search("error|fatal|cannot find", line)]
-    return (wrong or lines or [f"exit status {made.returncode}"])[0]
-
-
-def check_toolchain(cxx: str, cuda: Cuda, scratch: Path) -> None:
-    """One clear sentence instead of a page of template errors."""
-    scratch.mkdir(parents=True, exist_ok=True)
-    if shutil.which(cxx) is None:
-        raise CompileError(f"no C++ compiler: {cxx} is not on PATH (install g++ or set CXX)")
-    headers = Path(sysconfig.get_paths()["include"])
-    if not (headers / "Python.h").is_file():
-        raise CompileError(f"{headers} has no Python.h (install Python's headers: python3-dev)")
-    shared = ["-std=c++20", "-shared", "-o", str(scratch / "probe.so")]
-    probe = scratch / "probe.cpp"
-    # `using enum` came with g++ 11, <span> before it.
-    probe.write_text(
-        "#include <span>\nenum class E { kOne };\n"
-        "int first(std::span<int> s) { using enum E; return s[static_cast<int>(kOne)]; }\n"
-    )
-    made = run([cxx, *shared, "-fPIC", str(probe)])
-    if made.returncode != 0:
-        raise CompileError(
-            f"{cxx} cannot compile C++20; g++ 11 or newer can (set CXX): {first_error(made)}"
-        )
-    if cuda.nvcc is None:
-        return
-    probe = scratch / "probe.cu"
-    probe.write_text(
-        "#include <cusparse.h>\n#include <span>\n__global__ void f(int* p) { *p = 1; }\n"
-    )
-    made = run([str(cuda.nvcc), *shared, "-Xcompiler=-fPIC", "-ccbin", cxx, str(probe)])
-    if made.returncode != 0:
-        raise CompileError(
-            f"nvcc {cuda.version} with {cxx} cannot compile what the CUDA code needs (install what "
-            "the toolkit lacks, set CXX to a compiler that it supports, or SPARSE_AUTOTUNE_CUDA=0 "
-            f"to build for the CPU): {first_error(made)}"
-        )
 
 
 def is_cuda_source(path: Path) -> bool:
@@ -227,7 +94,7 @@ class BuildNative(build_ext):
 
         if tuple(map(int, torch.__version__.split(".")[:2])) < MINIMUM_TORCH:
             raise CompileError(f"torch must be 2.10 or newer, {torch.__version__} is installed")
-        cxx = os.environ.get("CXX", "g++")
+        cxx = os.environ.get("CXX") or "g++"
         cuda = detect_cuda(torch.version.cuda, torch.__version__)
         architectures = None
         if cuda.nvcc is None:
@@ -240,20 +107,28 @@ class BuildNative(build_ext):
         target = (ROOT / "python" if inplace else Path(self.build_lib).resolve()) / PACKAGE
         digest = build_digest(cuda, architectures, torch.__version__)
         there = [target / Path(output).name for output in self.get_outputs()]
-        if all(p.is_file() and bytes.fromhex(digest) in p.read_bytes() for p in there):
-            print("sparse_autotune: what is in place was built from these sources")
-            return
 
+        def in_place() -> bool:
+            if all(p.is_file() and bytes.fromhex(digest) in p.read_bytes() for p in there):
+                print("sparse_autotune: what is in place was built from these sources")
+                return True
+            return False
+
+        if in_place():
+            return
         kind = "cuda" if cuda.nvcc else "cpu"
         work = ROOT / "build" / f"{kind}-cp{sys.version_info.major}{sys.version_info.minor}"
-        check_toolchain(cxx, cuda, work)
-        commands = Commands()
-        made = write_build(commands, work, cxx, cuda, architectures, digest)
-        if commands.run(work) != 0:
-            raise CompileError("compiling csrc/ failed; the compiler's messages are above")
-        target.mkdir(parents=True, exist_ok=True)
-        for path in made:
-            install(path, target / path.name)
+        with alone(work):
+            if in_place():  # by a build that this one waited for
+                return
+            check_toolchain(cxx, cuda, architectures, work)
+            commands = Commands()
+            made = write_build(commands, work, cxx, cuda, architectures, digest)
+            if commands.run(work) != 0:
+                raise CompileError("compiling csrc/ failed; the compiler's messages are above")
+            target.mkdir(parents=True, exist_ok=True)
+            for path in made:
+                install(path, target / path.name)
 
     def get_outputs(self) -> list[str]:
         suffix = sysconfig.get_config_var("EXT_SUFFIX")
@@ -271,7 +146,8 @@ def build_digest(cuda: Cuda, architectures: Architectures | None, torch_version:
     parts += [os.environ.get("SPARSE_AUTOTUNE_WERROR", "")]
     digest = hashlib.sha256("\0".join(parts).encode())
     sources = sorted(p for p in CSRC.rglob("*") if p.is_file())
-    for path in (ROOT / "setup.py", ROOT / "build_commands.py", *sources):
+    ours = [ROOT / name for name in ("setup.py", "build_commands.py", "build_toolchain.py")]
+    for path in (*ours, *sources):
         digest.update(path.relative_to(ROOT).as_posix().encode() + path.read_bytes())
     return digest.hexdigest()[:40]
 
@@ -322,17 +198,18 @@ def write_build(
         "ops": torch_flags,
     }
 
-    commands.rule("cxx", f"{cxx} $flags -MD -MF $out.d -c $in -o $out", "C++ $in")
+    compiler, nvcc = shlex.quote(cxx), shlex.quote(str(cuda.nvcc))
+    commands.rule("cxx", f"{compiler} $flags -MD -MF $out.d -c $in -o $out", "C++ $in")
     # $out.log keeps ptxas's report, so that what it only mentions is found afterwards.
     commands.rule(
         "nvcc",
-        f"{cuda.nvcc} -ccbin {cxx} $flags -MD -MF $out.d -c $in -o $out > $out.log 2>&1 "
+        f"{nvcc} -ccbin {compiler} $flags -MD -MF $out.d -c $in -o $out > $out.log 2>&1 "
         "|| { cat $out.log; exit 1; }; "
         f"if grep -E '{PTXAS_FORBIDDEN}' $out.log; then rm -f $out; exit 1; fi; "
         "grep -i warning $out.log || true",
         "CUDA $in",
     )
-    commands.rule("link", f"{cxx} -shared $in -o $out $flags", "LINK $out")
+    commands.rule("link", f"{compiler} -shared $in -o $out $flags", "LINK $out")
 
     # A lone changed kernel's wait: two architectures and two functions at a time.
     waits = ["--threads=2"]
@@ -368,7 +245,8 @@ def write_build(
         link += ["-lcudart_static", "-lrt", "-ldl"]
     commands.add(library, "link", objects, link)
 
-    binding_flags = [*host, f"-isystem{pybind11_include}"]
+    # Else pybind11 asks at each reference it counts whether the GIL is held.
+    binding_flags = [*host, "-DNDEBUG", f"-isystem{pybind11_include}"]
     binding_flags.append(f"-isystem{sysconfig.get_paths()['include']}")
     bindings = []
     for path in sorted((CSRC / "bindings").glob("*.cpp")):

@@ -1,8 +1,8 @@
 """`make gpu-check`: build, GPU tests and the short benchmark in one go, then a table of the three.
 
 The tests run in as many processes as there are cores, at most 16 (`--jobs`). Every step runs even
-where an earlier one failed, unless it was the build. Exits non-zero when any step failed. `--save
-PATH` says where the benchmark's results go.
+where an earlier one failed, unless it was the build. Exits non-zero when any step failed, at once
+without a GPU. `--save PATH` says where the benchmark's results go.
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+
+import torch
 
 # Leaving CUDA out would make the rest pass in silence: 1 makes the build fail instead.
 _ENVIRONMENT = {**os.environ, "SPARSE_AUTOTUNE_CUDA": "1"}
@@ -81,7 +83,7 @@ def _tests(jobs: int) -> tuple[int, str]:
         print(text if status else f"{log}: {last}", flush=True)
         for count, what in re.findall(r"(\d+) (passed|failed|errors?|skipped)", last):
             counts[what] = counts.get(what, 0) + int(count)
-    told = ", ".join(f"{count} {what}" for what, count in counts.items())
+    told = ", ".join(f"{count} {what}" for what, count in counts.items()) or "no test ran"
     return max(map(abs, statuses)), f"{told} in {jobs} processes, see {_LOGS}"
 
 
@@ -93,6 +95,9 @@ def main() -> int:
         "--jobs", type=int, default=min(os.cpu_count() or 1, 16), help="processes that run tests"
     )
     options = parser.parse_args()
+    if not torch.cuda.is_available():
+        print("gpu-check needs a GPU, and torch sees none", file=sys.stderr)
+        return 1
     steps = _steps(options.save, options.jobs)
     done: dict[str, tuple[int, float, str]] = {}
     for name, step in steps.items():

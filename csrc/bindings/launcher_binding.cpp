@@ -1,5 +1,8 @@
 // _tuner.Launcher: ops/launcher.h for Python's tensors. A hit spends most of its time on looking at
 // them, so that is done here, in one call.
+//
+// It takes the products that nobody but autograd would notice, of plain tensors, where no gradient
+// can be asked for. All others, and whatever is wrong, it leaves to the operator.
 #include "bindings/launcher_binding.h"
 
 #include <algorithm>
@@ -7,6 +10,7 @@
 #include <optional>
 #include <stdexcept>
 
+#include "bindings/eager.h"
 #include "bindings/tensor_exchange.h"
 #include "ops/dense_layout.h"
 #include "ops/launcher.h"
@@ -57,17 +61,18 @@ bool overlap(const TensorView& one, const TensorView& other) {
 
 class TensorLauncher {
  public:
-  enum Outcome { kLeftToOperator, kLaunched, kMoved };
-
-  TensorLauncher(const py::capsule& api, py::handle crow_indices, py::handle col_indices,
-                 py::handle values, int64_t rows, int64_t cols)
+  TensorLauncher(const py::capsule& api, py::object eager, py::object crow_indices,
+                 py::object col_indices, py::object values, int64_t rows, int64_t cols)
       : api_(*static_cast<const exchange::Api*>(api.get_pointer())),
+        eager_(py::cast<const Eager&>(eager)),
+        kept_{std::move(eager), crow_indices, col_indices, values},
         crow_(component(crow_indices, 1)),
         col_(component(col_indices, 1)),
         values_(component(values, 3)),
         rows_(rows),
         cols_(cols),
-        version_(py::reinterpret_steal<py::object>(PyUnicode_InternFromString("_version"))) {
+        version_(interned("_version")),
+        new_empty_(interned("new_empty")) {
     const TensorView crow = component(crow_indices, 1), v = component(values, 3);
     type_ = v.type;
     device_ = v.device;
@@ -83,41 +88,90 @@ class TensorLauncher {
     launcher_.emplace(key, rows, cols, v.shape[1], v.shape[2], dtype_of(type_));
   }
 
-  // The arguments of the operator, as far as a call brings them.
+  // The arguments of the operator, as far as a call brings them; `bias` and `out` may be None.
   struct Arguments {
-    py::handle crow_indices, col_indices, values, dense, bias, result;
+    py::handle crow_indices, col_indices, values, dense, bias, out;
     bool sparse_right, transpose;
     long activation;
     bool frozen, allow_tf32, deterministic;
   };
 
-  Outcome launch(const Arguments& a) const {
+  // The operator's result; None: the operator's work.
+  py::object product(const Arguments& a) {
+    if (!is_for_us(a)) return py::none();
     TensorView crow, col, v, in, out;
-    if (!view(a.crow_indices, &crow) || !view(a.col_indices, &col) || !view(a.values, &v)) {
-      return kMoved;
+    if (!view(a.crow_indices, &crow) || !view(a.col_indices, &col) || !view(a.values, &v) ||
+        !crow_.is(crow) || !col_.is(col) || !values_.is(v)) {
+      lost_ = true;
+      return py::none();
     }
-    if (!crow_.is(crow) || !col_.is(col) || !values_.is(v)) return kMoved;
-    if (!view(a.dense, &in) || !view(a.result, &out)) return kLeftToOperator;
     Launcher::Call call{};
     call.transpose = a.transpose != a.sparse_right;
+    if (!view(a.dense, &in)) return py::none();
+    const py::object result = a.out.is_none() ? empty_result(a.dense, in, a.sparse_right, call)
+                                              : py::reinterpret_borrow<py::object>(a.out);
+    if (result.is_none() || !view(result, &out)) return py::none();
     if (overlap(out, crow) || overlap(out, col) || overlap(out, v) || overlap(out, in)) {
-      return kLeftToOperator;
+      return py::none();
     }
     if (!set_dense(in, out, a.sparse_right, &call) || !set_bias(a.bias, out, &call) ||
         !read_version(a.crow_indices, &call.crow_version) ||
         !read_version(a.col_indices, &call.col_version)) {
-      return kLeftToOperator;
+      return py::none();
     }
     call.values = v.begin();
     call.activation = static_cast<Activation>(a.activation);
     call.frozen = a.frozen;
     call.allow_tf32 = a.allow_tf32;
     call.deterministic = a.deterministic;
-    const py::gil_scoped_release no_gil;
-    return launcher_->launch(call) ? kLaunched : kLeftToOperator;
+    bool launched = false;
+    {
+      const py::gil_scoped_release no_gil;
+      launched = launcher_->launch(call);
+    }
+    return launched ? result : py::none();
   }
 
+  bool lost() const { return lost_; }
+
  private:
+  static py::str interned(const char* name) {
+    return py::reinterpret_steal<py::str>(PyUnicode_InternFromString(name));
+  }
+
+  bool is_for_us(const Arguments& a) const {
+    const bool has_bias = !a.bias.is_none(), has_out = !a.out.is_none();
+    if (!eager_.is_plain(a.dense) || (has_bias && !eager_.is_plain_parameter(a.bias)) ||
+        (has_out && (!eager_.is_plain(a.out) || eager_.is_inference(a.out)))) {
+      return false;
+    }
+    if (eager_.is_grad_enabled() &&
+        (eager_.requires_grad(a.dense) || eager_.requires_grad(a.values) ||
+         (has_bias && eager_.requires_grad(a.bias)) || (has_out && eager_.requires_grad(a.out)))) {
+      return false;
+    }
+    return eager_.nobody_listens();
+  }
+
+  // A new tensor like `dense` but for the side that the product changes; None for a batch of
+  // matrices on the right.
+  py::object empty_result(py::handle dense, const TensorView& in, bool sparse_right,
+                          const Launcher::Call& call) const {
+    constexpr int32_t kMaxDims = 16;
+    if (in.dims < 1 || in.dims > kMaxDims || (!sparse_right && in.dims > 2)) return py::none();
+    std::array<py::object, kMaxDims> sizes;
+    std::array<PyObject*, kMaxDims + 1> arguments{dense.ptr()};
+    const int32_t changed = sparse_right ? in.dims - 1 : 0;
+    for (int32_t d = 0; d < in.dims; ++d) {
+      sizes[d] = py::int_(d != changed ? in.shape[d] : call.transpose ? cols_ : rows_);
+      arguments[d + 1] = sizes[d].ptr();
+    }
+    PyObject* const result =
+        PyObject_VectorcallMethod(new_empty_.ptr(), arguments.data(), in.dims + 1, nullptr);
+    if (result == nullptr) throw py::error_already_set();
+    return py::reinterpret_steal<py::object>(result);
+  }
+
   // What has no memory to look at (a sparse tensor) is nobody's mistake here.
   bool view(py::handle tensor, TensorView* out) const {
     if (api_.view(tensor.ptr(), out) == 0) return true;
@@ -184,28 +238,38 @@ class TensorLauncher {
   }
 
   const exchange::Api& api_;  // torch's, which lives as long as the process
+  const Eager& eager_;
+  // `tensor.data = other` gives a tensor other memory, and no counter shows it. These aliases keep
+  // the memory that is known here: while the caller's tensors lie at its addresses, it is theirs.
+  const std::array<py::object, 4> kept_;
   const Place crow_, col_, values_;
   const int64_t rows_, cols_;
-  const py::object version_;
+  const py::str version_, new_empty_;
+  bool lost_ = false;
   ElementType type_{};
   int32_t device_ = 0, ordinal_ = 0;
   std::optional<Launcher> launcher_;
 };
 
 // A plain C method: pybind11's own would take as long as what it calls.
-PyObject* launch_method(PyObject* self, PyObject* const* args, Py_ssize_t count) {
+PyObject* product_method(PyObject* self, PyObject* const* args, Py_ssize_t count) {
   if (count != 12) {
-    PyErr_SetString(PyExc_TypeError, "launch takes 12 arguments");
+    PyErr_SetString(PyExc_TypeError, "product takes 12 arguments");
     return nullptr;
   }
   const long activation = PyLong_AsLong(args[8]);
   if (activation == -1 && PyErr_Occurred() != nullptr) return nullptr;
   try {
-    const auto& launcher = py::cast<const TensorLauncher&>(py::handle(self));
-    return PyLong_FromLong(
-        launcher.launch({args[0], args[1], args[2], args[3], args[4], args[5], args[6] == Py_True,
-                         args[7] == Py_True, activation, args[9] == Py_True, args[10] == Py_True,
-                         args[11] == Py_True}));
+    auto& launcher = py::cast<TensorLauncher&>(py::handle(self));
+    return launcher
+        .product({args[0], args[1], args[2], args[3], args[4], args[5], args[6] == Py_True,
+                  args[7] == Py_True, activation, args[9] == Py_True, args[10] == Py_True,
+                  args[11] == Py_True})
+        .release()
+        .ptr();
+  } catch (py::error_already_set& error) {
+    error.restore();
+    return nullptr;
   } catch (const std::exception& error) {
     PyErr_SetString(PyExc_RuntimeError, error.what());
     return nullptr;
@@ -216,19 +280,18 @@ PyObject* launch_method(PyObject* self, PyObject* const* args, Py_ssize_t count)
 
 void bind_launcher(py::module_& m) {
   py::class_<TensorLauncher> type(m, "Launcher");
-  type.def(py::init<const py::capsule&, py::handle, py::handle, py::handle, int64_t, int64_t>(),
-           py::arg("exchange_api"), py::arg("crow_indices"), py::arg("col_indices"),
-           py::arg("values"), py::arg("rows"), py::arg("cols"));
-  static PyMethodDef launch = {
-      "launch", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(&launch_method)),
+  type.def(py::init<const py::capsule&, py::object, py::object, py::object, py::object, int64_t,
+                    int64_t>(),
+           py::arg("exchange_api"), py::arg("eager"), py::arg("crow_indices"),
+           py::arg("col_indices"), py::arg("values"), py::arg("rows"), py::arg("cols"));
+  type.def_property_readonly("lost", &TensorLauncher::lost);
+  static PyMethodDef product = {
+      "product", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(&product_method)),
       METH_FASTCALL, nullptr};
   const auto method = py::reinterpret_steal<py::object>(
-      PyDescr_NewMethod(reinterpret_cast<PyTypeObject*>(type.ptr()), &launch));
+      PyDescr_NewMethod(reinterpret_cast<PyTypeObject*>(type.ptr()), &product));
   if (!method) throw py::error_already_set();
-  type.attr("launch") = method;
-  type.attr("LEFT_TO_OPERATOR") = static_cast<int>(TensorLauncher::kLeftToOperator);
-  type.attr("LAUNCHED") = static_cast<int>(TensorLauncher::kLaunched);
-  type.attr("MOVED") = static_cast<int>(TensorLauncher::kMoved);
+  type.attr("product") = method;
 }
 
 }  // namespace sparse_autotune

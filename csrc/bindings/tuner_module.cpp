@@ -10,6 +10,7 @@
 #include <stdexcept>
 
 #include "autotune/api.h"
+#include "bindings/eager.h"
 #include "bindings/launcher_binding.h"
 
 namespace py = pybind11;
@@ -294,6 +295,7 @@ PYBIND11_MODULE(_tuner, m) {
   m.def("device_info", &device_info, py::arg("ordinal"), py::arg("threads") = 1);
   m.def("environment", &api::environment, py::arg("ordinal"), NoGil());
   m.def("libraries", &libraries);
+  bind_eager(m);
   bind_launcher(m);
   m.def("memory", &memory, py::arg("ordinal") = -1);
   m.def(

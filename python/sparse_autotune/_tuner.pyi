@@ -1,6 +1,7 @@
 """The compiled, torch-free autotuner (csrc/bindings/tuner_module.cpp)."""
 
 from collections.abc import Callable
+from types import ModuleType
 from typing import Any
 
 from torch import Tensor
@@ -33,28 +34,39 @@ def device_info(ordinal: int, threads: int = 1) -> dict[str, Any]: ...
 def environment(ordinal: int) -> str: ...
 def libraries() -> list[dict[str, Any]]: ...
 
-class Launcher:
-    LEFT_TO_OPERATOR: int
-    LAUNCHED: int
-    MOVED: int
+class Eager:
+    def __init__(
+        self,
+        *,
+        tensor: type[Tensor],
+        parameter: type[Tensor],
+        is_grad_enabled: Callable[[], bool],
+        listeners: tuple[Callable[[], int], ...],
+        forward_ad: ModuleType,
+    ) -> None: ...
+    def nobody_listens(self) -> bool: ...
 
+class Launcher:
     def __init__(
         self,
         exchange_api: object,
+        eager: Eager,
         crow_indices: Tensor,
         col_indices: Tensor,
         values: Tensor,
         rows: int,
         cols: int,
     ) -> None: ...
-    def launch(
+    @property
+    def lost(self) -> bool: ...
+    def product(
         self,
         crow_indices: Tensor,
         col_indices: Tensor,
         values: Tensor,
         dense: Tensor,
         bias: Tensor | None,
-        result: Tensor,
+        out: Tensor | None,
         sparse_right: bool,
         transpose: bool,
         activation: int,
@@ -62,7 +74,7 @@ class Launcher:
         allow_tf32: bool,
         deterministic: bool,
         /,
-    ) -> int: ...
+    ) -> Tensor | None: ...
 
 def memory(ordinal: int = -1) -> dict[str, int]: ...
 def drop_plan(crow_indices: int, col_indices: int) -> None: ...

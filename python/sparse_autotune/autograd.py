@@ -21,7 +21,7 @@ from torch.autograd import forward_ad
 
 from .checks import ACTIVATIONS as NUMBERS
 from .checks import check_freezable
-from .launching import ShortWay, is_plain, nobody_listens
+from .launching import ShortWay
 from .ops import bsr_matmul, bsr_sampled_matmul
 
 _is_compiling = torch.compiler.is_compiling
@@ -92,14 +92,14 @@ def _below_autograd(
     form: Form,
     way: ShortWay | None,
 ) -> Tensor:
-    if way is not None and form.variant is None and is_plain(dense) and nobody_listens():
+    if way is not None and form.variant is None:
         result = way.product(
             crow,
             col,
             values,
             dense,
             bias,
-            form.cols if form.transpose != form.sparse_right else form.rows,
+            None,
             form.sparse_right,
             form.transpose,
             form.activation,

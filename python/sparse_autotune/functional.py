@@ -67,20 +67,20 @@ def matmul(
         RuntimeError: devices differ, ``out`` overlaps, ``out`` is given where gradients are wanted,
             a frozen matrix requires grad.
     """
+    if not _is_compiling() and variant == "auto" and (number := _known(activation)) is not None:
+        result = None
+        if type(a) is BsrTensor:
+            result = launched(a, b, bias, number, False, False, out)
+        elif type(b) is BsrTensor:
+            result = launched(b, a, bias, number, True, False, out)
+        if result is not None:
+            return result
     if _is_batch(a) or _is_batch(b):
         if out is not None:
             raise ValueError("out must be None where the block-sparse operand is a batch")
         return _of_batch(a, b, bias, activation, variant, linear=False)
     if _is_compiling():
         return _traced(a, b, bias, activation, out, variant, linear=False)
-    if variant == "auto" and (number := _known(activation)) is not None:
-        result = None
-        if type(a) is BsrTensor:
-            result = launched(a, b, bias, number, sparse_right=False, linear=False, out=out)
-        elif type(b) is BsrTensor:
-            result = launched(b, a, bias, number, sparse_right=True, linear=False, out=out)
-        if result is not None:
-            return result
     if watched_native(a, b):
         return unwatched(matmul, a, b, bias=bias, activation=activation, out=out, variant=variant)
     try:
@@ -126,18 +126,19 @@ def linear(
     Raises:
         TypeError, ValueError, RuntimeError: as `matmul`.
     """
+    if (
+        type(weight) is BsrTensor
+        and variant == "auto"
+        and not _is_compiling()
+        and (number := _known(activation)) is not None
+    ):
+        result = launched(weight, x, bias, number, True, True)
+        if result is not None:
+            return result
     if _is_batch(weight):
         return _of_batch(x, weight, bias, activation, variant, linear=True)
     if _is_compiling():
         return _traced(x, weight, bias, activation, None, variant, linear=True)
-    if (
-        type(weight) is BsrTensor
-        and variant == "auto"
-        and (number := _known(activation)) is not None
-    ):
-        result = launched(weight, x, bias, number, sparse_right=True, linear=True)
-        if result is not None:
-            return result
     if watched_native(weight):
         return unwatched(linear, x, weight, bias, activation=activation, variant=variant)
     try:
