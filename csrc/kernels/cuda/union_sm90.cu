@@ -5,8 +5,8 @@
 // has a block, and brings each one's tile of B to a ring in shared memory once for all of them.
 // Each warp owns one or two block rows: a ballot over the columns' rows tells which of the ring's
 // tiles it needs, and its blocks come from values in place, through a small ring of the row's own.
-// Column-major B: a copy's time depends on its lines more than on their length (union_producers), so
-// that some configurations are for it alone: as many sums in a tile twice as high and half as wide.
+// Column-major B: a copy's time depends on its lines more than on their length (union_producers).
+// Some configurations are for it alone: other copies, or tiles twice as high and half as wide.
 // Data path: TMA (B), cp.async (A) -> shared memory -> ldmatrix -> mma.sync, fp32 sums in registers
 // -> stmatrix -> TMA, while the next tile's first blocks are on their way.
 // Requires: fp16 or bf16, block_m and block_k of 16 or 32, 16-byte alignment everywhere.
