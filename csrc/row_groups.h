@@ -17,8 +17,8 @@ struct alignas(8) GroupColumn {
   uint32_t rows;
 };
 
-// Groupings by number: of 2, 4, 8 or 16 block rows. The last group may have fewer.
-constexpr int kNoGrouping = -1, kGroupings = 4;
+// Groupings by number: of 2, 4, 8, 16 or 32 block rows. The last group may have fewer.
+constexpr int kNoGrouping = -1, kGroupings = 5;
 constexpr int group_rows(int grouping) { return 2 << grouping; }
 // That of groups of so many rows.
 constexpr int grouping_of(int rows) {

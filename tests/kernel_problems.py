@@ -55,7 +55,7 @@ def small_blocks():
         for j, (n, b_layout, out_layout, op) in enumerate(products):
             yield Problem(
                 f"small_{block[0]}x{block[1]}-{op}-{n}-{b_layout}-{out_layout}",
-                m=block[0] * 19,
+                m=block[0] * 35,
                 k=block[1] * 45,
                 n=n,
                 block=block,

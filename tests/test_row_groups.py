@@ -26,10 +26,12 @@ GROUPED = [name for name in NAMES if name.startswith("union_")]
 
 
 def case(variant, rows=37, columns=20, n=136, dtype=BF16, **changes):
-    """Rows of very different lengths, the last group smaller than the others."""
+    """Rows of very different lengths, the last group smaller than the others; b in the layout that
+    the variant takes."""
     sides = re.search(r"/b(\d+)(?:x(\d+))?", variant)
     block = int(sides[1]), int(sides[2] or sides[1])
-    changes = {"pattern": "skewed", **changes}
+    layout = "column" if variant.endswith(("_r32", "_lines", "_spans")) else "row"
+    changes = {"pattern": "skewed", "b_layout": layout, **changes}
     name = f"groups-{block}-{rows}-{columns}-{n}-{dtype}-{sorted(changes.items())}"
     return Problem(name, rows * block[0], columns * block[1], n, block, dtype, **changes)
 

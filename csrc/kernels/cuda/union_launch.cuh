@@ -43,18 +43,22 @@ __global__ void __launch_bounds__(Tile::kThreads, 1)
 template <typename T, typename Tile, bool kTransposedA>
 constinit KernelCode<UnionArguments> union_code{&union_kernel<T, Tile, kTransposedA>, true};
 
-// A configuration's kernels for A or for A^T, by DType and Layout of B.
+// A configuration's kernels for A or for A^T, by DType and Layout of B; null: there is none.
 struct UnionCodes {
   KernelCode<UnionArguments>* of[2][2];
 };
 
 template <typename Config, bool kTransposedA>
 constexpr UnionCodes union_codes() {
-  using Rows = UnionTile<Config, true>;
   using Columns = UnionTile<Config, false>;
-  return {{{&union_code<__half, Rows, kTransposedA>, &union_code<__half, Columns, kTransposedA>},
-           {&union_code<__nv_bfloat16, Rows, kTransposedA>,
-            &union_code<__nv_bfloat16, Columns, kTransposedA>}}};
+  UnionCodes codes = {{{nullptr, &union_code<__half, Columns, kTransposedA>},
+                       {nullptr, &union_code<__nv_bfloat16, Columns, kTransposedA>}}};
+  if constexpr (!Config::kColumnMajorOnly) {
+    using Rows = UnionTile<Config, true>;
+    codes.of[0][0] = &union_code<__half, Rows, kTransposedA>;
+    codes.of[1][0] = &union_code<__nv_bfloat16, Rows, kTransposedA>;
+  }
+  return codes;
 }
 
 // union_codes<Config, true>(), which union_transposed_sm90.cu compiles.
@@ -62,14 +66,17 @@ template <typename Config>
 UnionCodes transposed_union_codes();
 
 // Of UnionTile: a tile's block rows, block_m, block_k, columns and warps across them; block columns
-// of a stage, stages; blocks ahead of each warp, buffers for C, copies of a column-major B.
+// of a stage, stages; blocks ahead of each block row, buffers for C, copies of a column-major B;
+// block rows of a warp.
 template <int kRows, int kM, int kK, int kWidth, int kAcross, int kStage, int kDepth, int kAhead,
-          int kBuffers, UnionCopies kWay>
+          int kBuffers, UnionCopies kWay, int kOwnRows = 1>
 struct UnionConfig {
   static constexpr int kGroup = kRows, kBlockM = kM, kBlockK = kK, kN = kWidth;
   static constexpr int kWarpsAcross = kAcross, kColumns = kStage, kStages = kDepth;
   static constexpr int kBlocksAhead = kAhead, kStoreBuffers = kBuffers;
   static constexpr UnionCopies kColumnMajor = kWay;
+  static constexpr bool kColumnMajorOnly = false;
+  static constexpr int kOwn = kOwnRows;
 };
 
 // Fitted with UnionSm90::estimate_us() to times on an H200, in microseconds: of a block, where all
@@ -81,6 +88,12 @@ struct UnionPace {
 
 struct B16R16 : UnionConfig<16, 16, 16, 128, 1, 8, 5, 4, 1, UnionCopies::kSpans> {
   static constexpr UnionPace kPace{0.0265, 0.17, 68e3};
+};
+// Half as many lines of B for each row; where blocks are few, going from stage to stage is what
+// warps do, so stages are wide. A row-major B gains nothing.
+struct B16R32 : UnionConfig<32, 16, 16, 64, 1, 16, 4, 4, 1, UnionCopies::kSpans, 2> {
+  static constexpr bool kColumnMajorOnly = true;
+  static constexpr UnionPace kPace{0.0195, 0.13, 68e3};
 };
 struct B16R8 : UnionConfig<8, 16, 16, 128, 1, 8, 5, 8, 2, UnionCopies::kSpans> {
   static constexpr UnionPace kPace{0.0335, 0.17, 68e3};
@@ -96,6 +109,15 @@ struct B32x16R8 : UnionConfig<8, 32, 16, 128, 1, 8, 5, 4, 1, UnionCopies::kChunk
 };
 struct B32R8 : UnionConfig<8, 32, 32, 128, 1, 4, 4, 4, 1, UnionCopies::kChunks> {
   static constexpr UnionPace kPace{0.088, 0.38, 62e3};
+};
+// B32R8 and B32x16R8 with other copies, for where blocks are many.
+struct B32R8Lines : UnionConfig<8, 32, 32, 128, 1, 4, 4, 4, 1, UnionCopies::kLines> {
+  static constexpr bool kColumnMajorOnly = true;
+  static constexpr UnionPace kPace{0.088, 0.38, 62e3};
+};
+struct B32x16R8Spans : UnionConfig<8, 32, 16, 128, 1, 8, 5, 4, 1, UnionCopies::kSpans> {
+  static constexpr bool kColumnMajorOnly = true;
+  static constexpr UnionPace kPace{0.048, 0.25, 68e3};
 };
 struct B32R4 : UnionConfig<4, 32, 32, 128, 2, 4, 4, 4, 1, UnionCopies::kChunks> {
   static constexpr UnionPace kPace{0.134, 0.25, 62e3};

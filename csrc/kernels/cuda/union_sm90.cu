@@ -1,11 +1,12 @@
 // Small blocks of half precision on Hopper: block rows that share B's tiles, past the limit of L2.
 //
-// One persistent thread block a multiprocessor works through tiles of C: a group of 4 to 16
+// One persistent thread block a multiprocessor works through tiles of C: a group of 4 to 32
 // neighbouring block rows by 64 or 128 columns. It walks the block columns in which any of the rows
 // has a block, and brings each one's tile of B to a ring in shared memory once for all of them.
-// Each warp owns one block row: a ballot over the columns' rows tells which of the ring's tiles it
-// needs, and its blocks come from values in place, through a small ring of the warp's own.
+// Each warp owns one or two block rows: a ballot over the columns' rows tells which of the ring's
+// tiles it needs, and its blocks come from values in place, through a small ring of the row's own.
 // Column-major B: a copy's time depends on its lines more than on their length (union_producers).
+// Some configurations are for it alone: other copies, or tiles twice as high and half as wide.
 // Data path: TMA (B), cp.async (A) -> shared memory -> ldmatrix -> mma.sync, fp32 sums in registers
 // -> stmatrix -> TMA, while the next tile's first blocks are on their way.
 // Requires: fp16 or bf16, block_m and block_k of 16 or 32, 16-byte alignment everywhere.
@@ -34,7 +35,7 @@ constexpr double kStartUs = 2.2, kTileUs = 0.5, kRowBytes = 73e3;
 // A tile as the host sees it.
 struct UnionShape {
   int group, grouping, block_m, block_k, n, strip, threads, shared_bytes;
-  bool spans;  // UnionCopies::kSpans where B is column-major
+  int line_k;  // of a column-major B, in which it is fetched
   UnionPace pace;
   UnionCodes codes[2];  // for A and for A^T
 
@@ -58,7 +59,7 @@ UnionShape union_shape() {
           Tile::kWarpM,
           Tile::kThreads,
           Tile::kSharedBytes,
-          Config::kColumnMajor == UnionCopies::kSpans,
+          UnionTile<Config, false>::kSpan * Config::kBlockK,
           Config::kPace,
           {union_codes<Config, false>(), transposed_union_codes<Config>()}};
 }
@@ -73,11 +74,11 @@ int64_t panel_width(const UnionShape& shape, const Problem& p) {
 // From L2, for a tile of a group with so many block columns and blocks.
 double fetched_bytes(const UnionShape& shape, const Problem& p, double columns, double blocks) {
   double k = columns * static_cast<double>(p.block_k);
-  if (p.b_layout == Layout::kColMajor && shape.spans) {
-    // As if columns were spread evenly: a line of 64 k is fetched if any of its columns is there.
+  if (p.b_layout == Layout::kColMajor) {
+    // As if columns were spread evenly: a line is fetched if any of its columns is there.
     const double absent = 1 - columns / static_cast<double>(block_cols(p));
-    const double lines = static_cast<double>(p.k) / 64;
-    k = 64 * lines * (1 - std::pow(absent, 64.0 / static_cast<double>(p.block_k)));
+    k = static_cast<double>(p.k) *
+        (1 - std::pow(absent, static_cast<double>(shape.line_k / shape.block_k)));
   }
   const double bytes = k * shape.n + blocks * static_cast<double>(p.block_m * p.block_k);
   return bytes * static_cast<double>(size_of(p.dtype));
@@ -97,6 +98,7 @@ class UnionSm90 final : public Variant {
                          "x" + std::to_string(p.block_k));
     }
     if (p.nnzb == 0) return Support::no("there is no stored block");
+    if (shape_.code_of(p) == nullptr) return Support::no("needs a column-major B");
     if (p.group_counts.columns[shape_.grouping] <= 0) {
       return Support::no("nobody has looked which block columns its groups of " +
                          std::to_string(shape_.group) + " block rows have");
@@ -157,7 +159,12 @@ class UnionSm90 final : public Variant {
     const int64_t c_stride = p.c_batch_stride != 0 ? p.c_batch_stride : p.ldc;
     const int64_t b_batch = a.b_batched ? p.batch : 1;
     const auto block_k = static_cast<uint32_t>(p.block_k), n = static_cast<uint32_t>(shape_.n);
-    BoxedTensor b{l.b, p.dtype, 3, {p.k, p.n, b_batch}, {p.ldb, b_stride}, {64, n, 1}};
+    BoxedTensor b{l.b,
+                  p.dtype,
+                  3,
+                  {p.k, p.n, b_batch},
+                  {p.ldb, b_stride},
+                  {static_cast<uint32_t>(shape_.line_k), n, 1}};
     if (b_rows && a.b_whole) {
       b = {l.b,
            p.dtype,
@@ -213,11 +220,14 @@ class UnionSm90 final : public Variant {
 };
 
 const UnionSm90 kB16R16{"union_sm90/b16_r16", union_shape<B16R16>()};
+const UnionSm90 kB16R32{"union_sm90/b16_r32", union_shape<B16R32>()};
 const UnionSm90 kB16R8{"union_sm90/b16_r8", union_shape<B16R8>()};
 const UnionSm90 kB16R8N64{"union_sm90/b16_r8_n64", union_shape<B16R8N64>()};
 const UnionSm90 kB16x32R16{"union_sm90/b16x32_r16", union_shape<B16x32R16>()};
 const UnionSm90 kB32x16R8{"union_sm90/b32x16_r8", union_shape<B32x16R8>()};
+const UnionSm90 kB32x16R8Spans{"union_sm90/b32x16_r8_spans", union_shape<B32x16R8Spans>()};
 const UnionSm90 kB32R8{"union_sm90/b32_r8", union_shape<B32R8>()};
+const UnionSm90 kB32R8Lines{"union_sm90/b32_r8_lines", union_shape<B32R8Lines>()};
 const UnionSm90 kB32R4{"union_sm90/b32_r4", union_shape<B32R4>()};
 const UnionSm90 kB32R8N64{"union_sm90/b32_r8_n64", union_shape<B32R8N64>()};
 

@@ -9,11 +9,14 @@ UnionCodes transposed_union_codes() {
 }
 
 template UnionCodes transposed_union_codes<B16R16>();
+template UnionCodes transposed_union_codes<B16R32>();
 template UnionCodes transposed_union_codes<B16R8>();
 template UnionCodes transposed_union_codes<B16R8N64>();
 template UnionCodes transposed_union_codes<B16x32R16>();
 template UnionCodes transposed_union_codes<B32x16R8>();
 template UnionCodes transposed_union_codes<B32R8>();
+template UnionCodes transposed_union_codes<B32R8Lines>();
+template UnionCodes transposed_union_codes<B32x16R8Spans>();
 template UnionCodes transposed_union_codes<B32R4>();
 template UnionCodes transposed_union_codes<B32R8N64>();
 

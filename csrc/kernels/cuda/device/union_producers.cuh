@@ -16,7 +16,7 @@
 namespace sparse_autotune {
 
 // One warp: finds the next tile when it is asked to. With it go its first 32 block columns and, as
-// positions, where each of its block rows begins and ends among the blocks.
+// positions, where each of its block rows begins among the blocks; as `slot`, where the last ends.
 template <typename Tile>
 __device__ __forceinline__ void schedule(const UnionArguments& args,
                                          const UnionShared<Tile>& shared) {
@@ -32,15 +32,19 @@ __device__ __forceinline__ void schedule(const UnionArguments& args,
     if (task.valid) {
       const TilePlace at = locate(args.panels, tile);
       const int4 group = __ldg(reinterpret_cast<const int4*>(args.panels.order) + at.row);
-      task.row = group.x * Tile::kM;
+      const int row = group.x * Tile::kGroup;
+      task.row = row * Tile::kBlockM;
       task.begin = group.y;
       task.end = group.z;
       task.column = static_cast<int>(at.column) * Tile::kN;
       task.batch = static_cast<int>(at.batch);
       place.column = load_column(args, task.begin + lane, task.end).x;
       place.position =
-          load_narrow_index(args.crow_indices, min(group.x * Tile::kGroup + lane, args.block_rows),
-                            args.wide_indices);
+          load_narrow_index(args.crow_indices, min(row + lane, args.block_rows), args.wide_indices);
+      if constexpr (Tile::kGroup == 32) {
+        task.slot =
+            load_narrow_index(args.crow_indices, min(row + 32, args.block_rows), args.wide_indices);
+      }
     }
     queue.push(task, place);
   }
@@ -96,6 +100,10 @@ class TileCopies {
   static constexpr int kShare = Tile::kColumns / Tile::kProducers;
 
   __device__ __forceinline__ void load(uint32_t to, uint32_t full, int k) const {
+    if constexpr (!Tile::kRowMajorB) {
+      tma_load(to, args_.b, full, k, column_, batch_);
+      return;
+    }
     if (args_.b_whole) {
       tma_load(to, args_.b, full, 0, k, column_ / kLineHalves, batch_);
       return;
@@ -241,9 +249,9 @@ class ChunkCopies {
 template <typename Tile>
 __device__ __forceinline__ void produce(const UnionArguments& args, const UnionShared<Tile>& shared,
                                         int which) {
-  using Copies = std::conditional_t<Tile::kCopies == UnionCopies::kTiles, TileCopies<Tile>,
-                                    std::conditional_t<Tile::kCopies == UnionCopies::kSpans,
-                                                       SpanCopies<Tile>, ChunkCopies<Tile>>>;
+  using Copies = std::conditional_t<
+      Tile::kCopies == UnionCopies::kChunks, ChunkCopies<Tile>,
+      std::conditional_t<Tile::kCopies == UnionCopies::kSpans, SpanCopies<Tile>, TileCopies<Tile>>>;
   const int lane = threadIdx.x % 32;
   typename Tile::Queue queue(shared.queue);
   Copies copies(args, shared, which);

@@ -15,11 +15,12 @@ namespace sparse_autotune {
 enum class UnionCopies : uint8_t {
   kTiles,   // of a row-major B: by TMA, each by itself
   kSpans,   // of a column-major B: by TMA in whole lines of 64 k, with the block columns between
+  kLines,   // of a column-major B: by TMA, each by itself
   kChunks,  // of a column-major B: by cp.async, each by itself
 };
 
-// A tile of C: kGroup block rows by kN columns. A warp owns one of the block rows and one
-// kWarpsN-th of the columns.
+// A tile of C: kGroup block rows by kN columns. A warp owns kOwn of the block rows, kRows apart,
+// and one kWarpsN-th of the columns.
 template <typename Config, bool kRowMajor>
 struct UnionTile : Config {
   using Config::kBlockK;
@@ -27,13 +28,15 @@ struct UnionTile : Config {
   using Config::kColumns;  // block columns whose tiles a stage of the ring has room for
   using Config::kGroup;
   using Config::kN;
+  using Config::kOwn;
   using Config::kStages;
   static constexpr bool kRowMajorB = kRowMajor;
   static constexpr int kWarpsN = Config::kWarpsAcross;
   static constexpr int kBlockSlots = Config::kBlocksAhead;  // of a block row's BlockStream
 
-  static constexpr int kM = kGroup * kBlockM, kWarpM = kBlockM, kWarpN = kN / kWarpsN;
-  static constexpr int kWarps = kGroup * kWarpsN;  // that multiply
+  static constexpr int kRows = kGroup / kOwn;
+  static constexpr int kM = kRows * kBlockM, kWarpM = kBlockM, kWarpN = kN / kWarpsN;
+  static constexpr int kWarps = kRows * kWarpsN;  // that multiply
   static constexpr int kThreads = 128 + kWarps * 32;
   // What is launched is divided up anew: whole warpgroups, and registers in units of 8.
   static constexpr int kLaunchRegisters = 65536 / kThreads / 8 * 8;
@@ -48,19 +51,19 @@ struct UnionTile : Config {
   static constexpr int kTileBytes = kBlockK * kN * 2;  // of a block column
   static constexpr int kSpanBytes = kSpan * kTileBytes;
   static constexpr int kStageBytes = kColumns * kTileBytes;
-  static constexpr int kProducers = kCopies == UnionCopies::kSpans ? 1 : 2;
+  static constexpr int kProducers = kSpan > 1 ? 1 : 2;
 
   static constexpr int kBlockBytes = kBlockM * kBlockK * 2;
   static constexpr int kStoreParts = Config::kStoreBuffers;
   static constexpr int kStoreBytes = kM * kLineBytes * kWarpsN * kStoreParts;
-  static constexpr int kStreamBytes = kWarps * kBlockSlots * kBlockBytes;
+  static constexpr int kStreamBytes = kWarps * kOwn * kBlockSlots * kBlockBytes;
   // Block columns before the end of a tile at which the next is asked for.
   static constexpr int kAskAhead = 6 * kColumns;
   using Queue = TileQueue<kProducers + kWarps, kProducers + kWarps>;
   static constexpr int kBarriers = 2 * kStages + 1;
   static constexpr int kSharedBytes = kSwizzleAlignment + kStages * kStageBytes + kStoreBytes +
                                       kStreamBytes + Queue::kBytes + kBarriers * 8;
-  static_assert(kWarps % 4 == 0 && 32 % kColumns == 0 && kColumns < 32 && kGroup < 32);
+  static_assert(kWarps % 4 == 0 && 32 % kColumns == 0 && kColumns < 32 && kGroup <= 32);
   static_assert(kColumns % kSpan == 0 && kColumns % kProducers == 0);
 };
 
