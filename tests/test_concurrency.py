@@ -8,7 +8,7 @@ import pytest
 import torch
 from interpreters import run_python
 from parallel import in_fork, run_threads
-from problem import FP32, FP64, Problem
+from problem import DTYPES, FP32, FP64, Problem, name_of
 from reference import assert_close, make
 
 import sparse_autotune
@@ -301,6 +301,28 @@ def test_number_of_threads(fresh_cache):
     finally:
         torch.set_num_threads(before)
     assert len(sparse_autotune.cache.entries()) == 3
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=name_of)
+def test_threads_do_not_change_a_tiled_result(dtype):
+    """So large that threads take over parts of each other's work."""
+    case = Problem("threads", 2048, 128, 200, pattern="skewed", density=0.5, dtype=dtype)
+    operands = make.__wrapped__(case)
+    names = [name for name in sparse_autotune.variants(operands.a, operands.b) if "tiled/" in name]
+    if not names:
+        pytest.skip("no level of cpu_tiled runs on this processor")
+    before = torch.get_num_threads()
+    for name in names:
+        results = []
+        for threads in (1, 2, 3, 5):
+            torch.set_num_threads(threads)
+            try:
+                out = torch.full(case.result_shape, torch.nan, dtype=dtype)
+                results.append(operands.call(name, out))
+            finally:
+                torch.set_num_threads(before)
+        assert all(torch.equal(results[0], result) for result in results), name
+        assert_close(results[0], operands)
 
 
 if sys.version_info >= (3, 12):

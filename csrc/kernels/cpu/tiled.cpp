@@ -5,15 +5,16 @@
 // a configuration walks at a time. In a chunk, tiles of 8 rows broadcast values of A against rows
 // of B. benchmarks/cpu.md tells what bounds it.
 // B's rows are read in place (`inplace`), from a copy of each block's rows made when the walk meets
-// it (`block`), from panels that all threads pack before (`panel`), or from one narrow panel that a
-// thread packs for itself and keeps in its L2 while it walks the whole of A (`own_panel`): rows
-// that lie a power of two apart evict each other from L1, so packing wins for all but short
-// products, and the copy widens fp16 and bf16 (or pairs bf16) and turns column-major B on the way.
+// it (`block`), from panels that all threads pack before (`panel`), or from one panel at a time
+// that a thread packs for itself and keeps in its L2 while it walks A (`own_panel`): rows that lie
+// a power of two apart evict each other from L1, so packing wins for all but short products, and
+// the copy widens fp16 and bf16 (or pairs bf16) and turns column-major B on the way. Panels are so
+// narrow that an L2 holds one where it would not hold B.
 // Packed panels are walked a whole row at a time, so that sums stay in registers: a core takes in
 // rows from its L2 as fast as it multiplies them. Chunks that keep their rows in L1 are for copies
 // and for values that are widened first. What a tile will need next (its values in the next block,
-// a shared panel's next strip, its rows of C) is fetched while it multiplies: no hardware foresees
-// it. Absent blocks cost nothing. One thread computes an element, in the order of its row's blocks.
+// its rows of C) is fetched while it multiplies: no hardware foresees it. Absent blocks cost
+// nothing. One thread computes an element, in the order of its row's blocks.
 // A^T is multiplied from a copy of its blocks, turned and in its own order.
 #include <string>
 
@@ -87,7 +88,7 @@ class Tiled final : public Variant {
 // ones.
 constexpr Cut kInPlace{Source::kInPlace, 768, 16 << 10};
 constexpr Cut kBlock{Source::kBlock, 384, 16 << 10};
-constexpr Cut kPanel{Source::kPanel, 384, kWholeRow};
+constexpr Cut kPanel{Source::kPanel, 48, kWholeRow};
 constexpr Cut kOwnPanel{Source::kOwnPanel, 48, kWholeRow};
 constexpr Cut kPairsPanel{Source::kPanel, 192, 16 << 10};
 constexpr Cut kPairsOwnPanel{Source::kOwnPanel, 192, 16 << 10};

@@ -37,11 +37,7 @@ struct MultiplyTask {
   int rows;     // 1 ... Microkernels::rows
   int vectors;  // 1 ... Microkernels::vectors
   void* state;  // kStateBytes of the thread's, zero before its first task: the level's own
-  // What tasks to come will read, fetched while this one runs; a level may leave it.
-  const void* next_values;   // the next task's
-  const void* next_b;        // the next strip, or null; this task fetches part `part` of `parts`
-  const void* next_columns;  // of each block's rows, there where it has them in next_columns
-  int part, parts;
+  const void* next_values;  // the next task's, fetched while this one runs; a level may leave it
 };
 inline constexpr int64_t kStateBytes = 64;
 

@@ -15,6 +15,9 @@ inline constexpr int64_t kOwnPanelBytes = 1 << 20;  // of an L2
 inline constexpr int64_t kWholeRow = int64_t{1} << 40;
 inline constexpr int64_t kWidenedBytes = 16 << 10;  // a chunk of B whose values are widened first
 inline constexpr int64_t kUnitsPerSlot = 4;  // at least, of block rows (or spans) times panels
+// Cores of one machine differ by a third and more (a sibling at work, two threads on one core): the
+// faster ones take over parts of this size.
+inline constexpr int64_t kPartsPerSlot = 12;
 
 enum class Source : uint8_t { kInPlace, kBlock, kPanel, kOwnPanel };
 
@@ -52,6 +55,7 @@ struct Blocking {
   int64_t depth;         // rows of B in a chunk
   int64_t chunk_blocks;  // whole blocks in a chunk, or 0: a chunk is a part of a block
   int64_t slots;
+  int64_t cuts;                             // parts that a thread's own panel is multiplied in
   int64_t strip_bytes, panel_bytes, group;  // of packed panels; panels packed at a time
   int64_t packed_bytes;                     // of all packed panels
   int64_t tile_bytes, values_bytes, copy_bytes, slot_bytes;
@@ -113,6 +117,17 @@ inline int64_t count_panels(const Problem& p, const Cut& cut, const Microkernels
   return even % p.batch == 0 && even / p.batch <= vectors ? even / p.batch : fewest;
 }
 
+// Who takes over a part of another's panel packs the panel anew: no part is shorter than that.
+inline int64_t count_cuts(const Problem& p, const Device& d, int64_t slots, int64_t panels,
+                          int64_t panel_bytes) {
+  if (slots == 1) return 1;
+  const double threads = std::max(d.threads, 1), all = static_cast<double>(panels * p.batch);
+  const double multiply_us = nnz_flops(p) / all / (peak_tflops(p, d) / threads * 1e6);
+  const double pack_us = static_cast<double>(panel_bytes) / (d.memory_gbps / threads * 1e3);
+  const int64_t wanted = ceil_div(kPartsPerSlot * slots, panels * p.batch);
+  return std::clamp<int64_t>(static_cast<int64_t>(multiply_us / pack_us), 1, wanted);
+}
+
 inline Blocking make_blocking(const Problem& p, const Device& d, const Microkernels& kernels,
                               const Cut& cut) {
   Blocking s{};
@@ -140,6 +155,7 @@ inline Blocking make_blocking(const Problem& p, const Device& d, const Microkern
   // A strip more than a power of two apart: its neighbours map to other cache sets.
   s.strip_bytes = round_up(p.k / kernels.pair * s.strip * s.acc_bytes, 256) + 256;
   s.panel_bytes = s.strips * s.strip_bytes;
+  s.cuts = count_cuts(p, d, s.slots, s.panels, s.panel_bytes);
   s.group = std::clamp<int64_t>(kPackedBytes / s.panel_bytes, 1, s.panels * p.batch);
   s.packed_bytes = s.panel_bytes * (cut.source == Source::kPanel      ? s.group
                                     : cut.source == Source::kOwnPanel ? s.slots
@@ -149,7 +165,7 @@ inline Blocking make_blocking(const Problem& p, const Device& d, const Microkern
   s.copy_bytes = cut.source == Source::kBlock || cut.source == Source::kInPlace
                      ? s.strips * s.depth / kernels.pair * s.strip * s.acc_bytes
                      : 0;
-  s.slot_bytes = kLineBytes + kStateBytes + kSpanRows * 8 + round_up(s.tile_bytes, 64) +
+  s.slot_bytes = 2 * kLineBytes + kStateBytes + kSpanRows * 8 + round_up(s.tile_bytes, 64) +
                  round_up(s.values_bytes, 64) + round_up(s.copy_bytes, 64);
   s.slot_bytes = round_up(s.slot_bytes, 256) + 256;
   return s;

@@ -84,7 +84,6 @@ SPARSE_AUTOTUNE_TARGET void multiply_tile(const MultiplyTask& t) {
     }
   }
   const Indices columns{t.columns, t.wide_columns};
-  const Indices next_columns{t.next_columns, t.wide_columns};
   const int64_t row_stride = t.row_stride, b_row_stride = t.b_row_stride, depth = t.depth;
   const Element* first = static_cast<const Element*>(t.values);
   // Blocks ahead that values are fetched: memory is slower than the walk over a shallow block.
@@ -100,25 +99,13 @@ SPARSE_AUTOTUNE_TARGET void multiply_tile(const MultiplyTask& t) {
                                 ? first + ahead * t.block_stride
                                 : static_cast<const Element*>(t.next_values) +
                                       (block + ahead - t.count) * t.block_stride;
-    const Element* next_b = nullptr;
-    if (kFetches && t.next_b != nullptr) {
-      next_b = static_cast<const Element*>(t.next_b) + next_columns[block] * t.b_block_stride +
-               depth * t.part / t.parts * b_row_stride;
-    }
     TileRows<V, kRows> a;
 #pragma GCC unroll 16
     for (int i = 0; i < a.kPointers; ++i) a.at[i] = first + 3 * i * row_stride;
     const Element* const pairs_end = first + depth / 2 * 2;
-    int64_t fetched = 0;
     while (a.at[0] < pairs_end) {
       const int64_t left = pairs_end - a.at[0];
       const Element* const stop = a.at[0] + (left < kStepsPerFetch ? left : kStepsPerFetch);
-      if (kFetches && next_b != nullptr) {
-        for (; fetched < stop - first; fetched += t.parts, next_b += b_row_stride) {
-#pragma GCC unroll 16
-          for (int v = 0; v < kVectors; ++v) __builtin_prefetch(next_b + v * V::kLanes, 0, 2);
-        }
-      }
       if (kFetches && unfetched < end) {
 #pragma GCC unroll 16
         for (int v = 0; v < kVectors; ++v) __builtin_prefetch(unfetched + v * V::kLanes, 1);

@@ -17,7 +17,6 @@ const char* at(const T* base, int64_t bytes) {
 }
 
 constexpr int64_t kPackedRows = 64;  // of B, packed at a time
-constexpr int64_t kPartsPerSlot = 4;
 
 class Product {
  public:
@@ -47,12 +46,16 @@ class Product {
   void run() {
     const int64_t total = s_.panels * p_.batch, rows = p_.m / p_.block_m;
     if (source_ == Source::kOwnPanel) {
-      const Partition all(crow_, rows, s_.spans, 1, 1);
-      for_each_part(total, [&](const Slot& memory, int64_t i) {
+      const Partition partition(crow_, rows, s_.spans, 1, s_.cuts);
+      for_each_part(total * s_.cuts, [&](const Slot& memory, int64_t part) {
+        const int64_t i = part / s_.cuts;
         const Panel panel = panel_at(i, memory.packed);
-        for (int64_t row = 0; row < p_.k; row += kPackedRows) pack_rows(panel, row);
-        all.for_each_unit(0, [&](int64_t, int64_t block_row, int64_t span) {
-          run_span(memory, panel, block_row, span);
+        if (*memory.packed_panel != i) {
+          for (int64_t row = 0; row < p_.k; row += kPackedRows) pack_rows(panel, row);
+          *memory.packed_panel = i;
+        }
+        partition.for_each_unit(part % s_.cuts, [&](int64_t, int64_t row, int64_t span) {
+          run_span(memory, panel, row, span);
         });
       });
       return;
@@ -87,8 +90,9 @@ class Product {
 
  private:
   struct Slot {
-    int64_t* next_part;  // of the slot's parts that none has taken
-    char* state;         // the level's
+    int64_t* next_part;     // of the slot's parts that none has taken
+    int64_t* packed_panel;  // that `packed` holds, or -1
+    char* state;            // the level's
     char* bias;
     char* tile;    // [strip][row][column] accumulators
     char* values;  // widened values of a chunk
@@ -149,6 +153,7 @@ class Product {
     parallel_for(l_.parallel, 0, s_.slots, 1, [&](int64_t begin, int64_t end) {
       for (int64_t slot = begin; slot < end; ++slot) {
         const Slot memory = slot_at(slot);
+        *memory.packed_panel = -1;
         std::memset(memory.state, 0, kStateBytes);
         for (int64_t i = 0; i < s_.slots; ++i) {
           const int64_t owner = (slot + i) % s_.slots, last = first_part(owner + 1);
@@ -164,7 +169,8 @@ class Product {
     Slot memory{};
     char* base = slots_ + slot * s_.slot_bytes;
     memory.next_part = reinterpret_cast<int64_t*>(base);
-    memory.state = base + kLineBytes;
+    memory.packed_panel = reinterpret_cast<int64_t*>(base + kLineBytes);
+    memory.state = base + 2 * kLineBytes;
     memory.bias = memory.state + kStateBytes;
     memory.tile = memory.bias + kSpanRows * 8;
     memory.values = memory.tile + round_up(s_.tile_bytes, 64);
@@ -231,7 +237,6 @@ class Product {
       task.b_block_stride = p_.block_k / kernels_.pair * strip.width;
       if (source_ == Source::kPanel || source_ == Source::kOwnPanel) {
         task.b = packed_at(panel, strip, chunk.k0);
-        fetch_next_strip(panel, strip, r0, chunk, &task);
       } else if (source_ == Source::kInPlace && columns_of(strip) == strip.width) {
         task.b = b_at(panel, chunk.k0, strip.first_column);
         task.b_row_stride = p_.ldb;
@@ -262,22 +267,6 @@ class Product {
     }
   }
 
-  // Shared panels lie in the last-level cache: while one strip is multiplied, the blocks of the
-  // next one are fetched, or, behind the panel's last strip, the first strip's of the next block
-  // row.
-  void fetch_next_strip(const Panel& panel, const Strip& strip, int64_t r0, const Chunk& chunk,
-                        MultiplyTask* task) const {
-    task->next_b = nullptr;
-    if (source_ != Source::kPanel || !chunk.first || !chunk.last) return;
-    if (strip.index + 1 < panel.strips) {
-      task->next_b = static_cast<const char*>(task->b) + s_.strip_bytes;
-      task->next_columns = task->columns;
-    } else if (chunk.block + 2 * chunk.count <= p_.nnzb && r0 + s_.span_rows >= p_.block_m) {
-      task->next_b = packed_at(panel, s_.strip_at(panel, 0), chunk.k0);
-      task->next_columns = columns_.from(chunk.block + chunk.count);
-    }
-  }
-
   // The span's rows in tiles of nearly equal height: 17 rows are 6 + 6 + 5, not 8 + 8 + 1.
   void multiply_rows(MultiplyTask& task, const char* values, const char* next_values, int64_t rows,
                      bool first, const char* bias, const char* tile, char* out,
@@ -293,8 +282,6 @@ class Product {
       const char* const from = values + r * a_row;
       task.values = from;
       task.next_values = i + 1 < tiles ? from + task.rows * a_row : next_values;
-      task.part = i;
-      task.parts = tiles;
       task.bias = bias + r * s_.acc_bytes;
       task.init = first ? nullptr : tile + r * s_.strip * s_.acc_bytes;
       task.out = out + r * out_stride * s_.acc_bytes;
