@@ -206,15 +206,32 @@ def _large_blocks():
 
 
 def _one_wave():
-    """As many blocks as one wave of thread blocks takes: rows of even and odd numbers of blocks,
-    which share columns or do not."""
+    """As many blocks as one wave of thread blocks takes: rows of all numbers of blocks, which share
+    columns or do not."""
     grids = ((20, 13, 0.9, 40), (6, 9, 0.4, 392), (37, 7, 1.0, 72), (125, 4, 0.52, 40),
              (12, 20, 0.1, 72))  # fmt: skip
-    for i, (rows, cols, density, n) in enumerate(grids):
-        x_layout, y_layout = PLAIN_LAYOUTS[(i + 3) % 4]
-        yield SampledProblem(f"one_wave-{rows}x{cols}", 128 * rows, 128 * cols, n, (128, 128),
-                             (BF16, HALF)[i % 2], (torch.int64, torch.int32)[i % 2],
-                             density=density, x_layout=x_layout, y_layout=y_layout)  # fmt: skip
+    grids_64 = ((40, 40, 0.3, 72), (9, 50, 1.0, 392), (128, 4, 0.9, 40), (20, 13, 0.6, 200),
+                (64, 64, 0.02, 72), (101, 10, 0.25, 40))  # fmt: skip
+    for side, of_side in ((128, grids), (64, grids_64)):
+        for i, (rows, cols, density, n) in enumerate(of_side):
+            x_layout, y_layout = PLAIN_LAYOUTS[(i + 3) % 4]
+            yield SampledProblem(f"one_wave_{side}-{rows}x{cols}", side * rows, side * cols, n,
+                                 (side, side), (BF16, HALF)[i % 2],
+                                 (torch.int64, torch.int32)[i % 2], density=density,
+                                 x_layout=x_layout, y_layout=y_layout)  # fmt: skip
+
+
+def _shares():
+    """More blocks than that, which equal shares cut into tasks of different sizes."""
+    grids = ((60, 16, 0.47, 72), (150, 6, 0.6, 40), (9, 70, 0.8, 136), (250, 4, 0.5, 40))
+    for side in (128, 64):
+        for i, (rows, cols, density, n) in enumerate(grids):
+            x_layout, y_layout = PLAIN_LAYOUTS[i % 4]
+            across = cols * 128 // side
+            yield SampledProblem(f"shares_{side}-{rows}x{across}", side * rows, side * across, n,
+                                 (side, side), (HALF, BF16)[i % 2],
+                                 (torch.int32, torch.int64)[i % 2], density=density,
+                                 x_layout=x_layout, y_layout=y_layout)  # fmt: skip
 
 
 def _small_blocks():
@@ -300,6 +317,7 @@ SAMPLED_CASES = tuple(
         _patterns,
         _large_blocks,
         _one_wave,
+        _shares,
         _small_blocks,
         _layouts,
         _batches,

@@ -5,12 +5,15 @@
 // producer threads, a warp that looks blocks up, two warpgroups that multiply. Tasks are pieces of
 // blocks in turn, wherever rows end. As a task of two rows costs a quarter more, pairs of blocks of
 // 128 take them from a row order instead. What is left for the last round is taken in halves, or is
-// cut along the sums: the last to come adds the parts up, in fp32 and in their order. Data path:
-// global -> TMA -> shared (swizzled) -> wgmma -> registers -> global, either layout of both
-// operands. Requires: compute capability 9.0, fp16 or bf16, 16-byte aligned C and B. Wins: wherever
-// it is legal and there is more to do than in one wave (sampled_wave_sm90). Bound by L2 -> shared
-// memory (57 and 85 FLOP/B), which takes that all walk the sums together, and with blocks of 128 by
-// the tensor cores and the device's power too.
+// cut along the sums: the last to come adds the parts up, in fp32 and in their order; or all tasks
+// of strip64 are smaller. `strip128_even` mixes pairs of blocks of 128 with tasks of one and a
+// half, so that every thread block gets equally much. Data path: global -> TMA -> shared (swizzled)
+// -> wgmma -> registers -> global, either layout of both operands. Requires: compute
+// capability 9.0, fp16 or bf16, 16-byte aligned C and B; strip128_even: blocks of 128x128, up to
+// 256 block rows. Wins: wherever it is legal and there is more to do than in one wave
+// (sampled_wave_sm90, sampled_quads_sm90). Bound by L2 -> shared memory (57 and 85 FLOP/B), which
+// takes that all walk the sums together, and with blocks of 128 by the tensor cores and the
+// device's power too.
 #include <algorithm>
 #include <string>
 #include <string_view>
@@ -29,12 +32,13 @@ struct Share {
   bool halved;
   int64_t parts;
   double us;
+  int most;  // pieces of a whole task
 };
 
 class SampledSm90 final : public Variant {
  public:
-  SampledSm90(std::string_view name, const SampledShape& shape)
-      : Variant(DeviceType::kCuda, name, Op::kSampled), shape_(shape) {}
+  SampledSm90(std::string_view name, const SampledShape& shape, bool evenly = false)
+      : Variant(DeviceType::kCuda, name, Op::kSampled), shape_(shape), evenly_(evenly) {}
 
   Support supports(const Problem& p, const Device& d) const override {
     if (!is_half(p.dtype)) return Support::no("multiplies fp16 and bf16 only");
@@ -44,23 +48,30 @@ class SampledSm90 final : public Variant {
                          " and block_k of 64, got " + std::to_string(p.block_m) + "x" +
                          std::to_string(p.block_k));
     }
+    if (evenly_ && (p.block_m != 128 || p.block_k != 128 || p.nnzb > kShareBlocks ||
+                    block_rows(p) > kShareRows)) {
+      return Support::no("needs blocks of 128x128, at most " + std::to_string(kShareBlocks) +
+                         " in " + std::to_string(kShareRows) + " block rows, got " +
+                         std::to_string(p.nnzb) + " of " + std::to_string(p.block_m) + "x" +
+                         std::to_string(p.block_k) + " in " + std::to_string(block_rows(p)));
+    }
     const Support taken = sampled_by_tma(p, std::max(pieces(p), steps(p)));
     if (!taken) return taken;
     return code_of(p)->runs_on(d, shape_.shared_bytes);
   }
 
   double estimate_us(const Problem& p, const Device& d) const override {
-    return share(p, d, row_order(p, d) != kNoRowOrder).us;
+    return evenly_ ? even_us(p, d) : share(p, d, row_order(p, d) != kNoRowOrder).us;
   }
 
   // Whether or not there is a row order: without one there may be parts.
   int64_t workspace_bytes(const Problem& p, const Device& d) const override {
-    return parts_bytes(share(p, d, false));
+    return evenly_ ? 0 : parts_bytes(share(p, d, false));
   }
 
   // Where a task is two blocks, and some rows have more.
   int row_order(const Problem& p, const Device& d) const override {
-    const bool pairs = shape_.rows == 128 && p.block_k / 64 * 2 == shape_.pieces;
+    const bool pairs = !evenly_ && shape_.rows == 128 && p.block_k / 64 * 2 == shape_.pieces;
     if (!pairs || p.row_cuts.rows[kPairs] == 0) return kNoRowOrder;
     return share(p, d, true).us < share(p, d, false).us ? kPairs : kNoRowOrder;
   }
@@ -70,10 +81,14 @@ class SampledSm90 final : public Variant {
     const Device& d = *l.device;
     const int order = row_order(p, d);
     a.order = order == kNoRowOrder ? nullptr : l.row_orders[order];
-    Share found = share(p, d, a.order != nullptr);
+    Share found =
+        evenly_ ? Share{pieces(p), 0, false, 1, 0, shape_.pieces} : share(p, d, a.order != nullptr);
+    a.evenly = evenly_;
     a.c_batched = p.c_batch_stride != 0;
     a.b_batched = p.b_batch_stride != 0;
-    a.wide_boxes = p.block_k % 128 == 0 && shape_.each / (found.halved ? 2 : 1) % 2 == 0;
+    a.most = found.most;
+    a.wide_boxes = !evenly_ && p.block_k % 128 == 0 && found.most % 2 == 0 &&
+                   shape_.each / (found.halved ? 2 : 1) % 2 == 0;
     Status status = sampled_tensor_map(p, l.c, p.c_layout, p.m, p.ldc, p.c_batch_stride,
                                        static_cast<uint32_t>(shape_.rows), &a.c);
     if (status) {
@@ -113,6 +128,7 @@ class SampledSm90 final : public Variant {
   static constexpr int64_t kFewestSteps = 4;  // of a part
   // Fitted: a launch; adding parts up, and for each byte of theirs.
   static constexpr double kStartUs = 2.5, kAddUs = 10, kAddGbps = 3500;
+  static constexpr double kThreeSaves = 0.2;  // of a task's steps, one of three pieces
 
   int64_t pieces(const Problem& p) const {
     return p.nnzb * (p.block_m / shape_.rows) * (p.block_k / 64);
@@ -156,6 +172,16 @@ class SampledSm90 final : public Variant {
     return parts_bytes(s) <= kMaxWorkspace && 2 * s.rest <= int64_t{kPartCounters};
   }
 
+  // As if there were enough rows to cut into tasks of three pieces.
+  double even_us(const Problem& p, const Device& d) const {
+    const int64_t share = ceil_div(pieces(p), std::max(d.multiprocessors, 1));
+    const int64_t tasks = ceil_div(share, shape_.pieces), threes = tasks * shape_.pieces - share;
+    const double step = step_us(d.multiprocessors, kOfOneRow, d);
+    return kStartUs + static_cast<double>(tasks) * shape_.pace.task_us +
+           static_cast<double>(steps(p)) * step *
+               (static_cast<double>(tasks) - kThreeSaves * static_cast<double>(threes));
+  }
+
   // The fastest by the cost model.
   Share share(const Problem& p, const Device& d, bool ordered) const {
     return ordered ? share_in_order(p, d) : share_across_rows(p, d);
@@ -163,7 +189,21 @@ class SampledSm90 final : public Variant {
 
   Share share_across_rows(const Problem& p, const Device& d) const {
     const int64_t all = tasks(p), places = std::max(d.multiprocessors, 1), length = steps(p);
-    Share best{all, 0, false, 1, kStartUs + rounds_us(all, places, length, kAcrossRows, d)};
+    Share best{all,          0, false, 1, kStartUs + rounds_us(all, places, length, kAcrossRows, d),
+               shape_.pieces};
+    // Smaller tasks, for rounds that come out even.
+    for (int most = shape_.pieces - 1;
+         shape_.rows == 64 && all > places && most > shape_.pieces / 2; --most) {
+      const int64_t smaller = ceil_div(pieces(p), most);
+      const Share s{smaller,
+                    0,
+                    false,
+                    1,
+                    kStartUs + rounds_us(smaller, places, ceil_div(length * most, shape_.pieces),
+                                         kAcrossRows, d),
+                    most};
+      if (s.us < best.us) best = s;
+    }
     const int64_t full = all / places * places;
     const double full_us = kStartUs + rounds_us(full, places, length, kAcrossRows, d);
     const int64_t left = pieces(p) - full * shape_.pieces;
@@ -171,7 +211,7 @@ class SampledSm90 final : public Variant {
       const int64_t rest = ceil_div(left, shape_.pieces / (halved ? 2 : 1));
       for (int64_t parts : {1, 2, 3, 4, 6, 8, 12, 16}) {
         if (rest == 0 || (parts == 1 && !halved) || parts * kFewestSteps > length) continue;
-        Share s{full, rest, halved, parts, full_us};
+        Share s{full, rest, halved, parts, full_us, shape_.pieces};
         s.us += rounds_us(rest * parts, places, ceil_div(length, parts),
                           halved ? kHalf : kAcrossRows, d) +
                 adding_us(s, halved);
@@ -190,22 +230,32 @@ class SampledSm90 final : public Variant {
     const int64_t pairs = std::max<int64_t>(p.nnzb - entries, 0) * strips, singles = all - pairs;
     // Single blocks where the last round of pairs leaves room, or in rounds behind.
     const int64_t last = pairs % places, idle = last == 0 ? 0 : places - last;
-    const Share whole{all, 0, false, 1,
+    const Share whole{all,
+                      0,
+                      false,
+                      1,
                       kStartUs + rounds_us(pairs, places, length, kOfOneRow, d) +
-                          rounds_us(singles - idle, places, length, kHalf, d)};
+                          rounds_us(singles - idle, places, length, kHalf, d),
+                      shape_.pieces};
     // The last round's pairs in halves, with the single blocks.
     const int64_t full = pairs - last;
-    const Share halves{full, all - full, true, 1,
+    const Share halves{full,
+                       all - full,
+                       true,
+                       1,
                        kStartUs + rounds_us(full, places, length, kOfOneRow, d) +
-                           rounds_us(2 * last + singles, places, length, kHalf, d)};
+                           rounds_us(2 * last + singles, places, length, kHalf, d),
+                       shape_.pieces};
     return halves.us < whole.us ? halves : whole;
   }
 
   SampledShape shape_;
+  bool evenly_;
   Registration registration_{*this};
 };
 
 const SampledSm90 kStrip128{"sampled_sm90/strip128", strip128_shape()};
+const SampledSm90 kStrip128Even{"sampled_sm90/strip128_even", strip128_shape(), true};
 const SampledSm90 kStrip64{"sampled_sm90/strip64", strip64_shape()};
 
 }  // namespace

@@ -1,9 +1,17 @@
 // The warp of a sampled product's kernel that finds tasks for the others.
 #pragma once
 
+#include "kernels/cuda/device/sampled_shares.cuh"
 #include "kernels/cuda/device/sampled_tasks.cuh"
 
 namespace sparse_autotune {
+
+template <typename Tile>
+__device__ __forceinline__ void end_tasks(const SampledQueue<Tile::kTaskReaders>& queue) {
+  mbarrier_wait(queue.empty(), queue.at.parity ^ 1);
+  if (threadIdx.x % 32 == 0) queue.tasks[queue.at.stage].valid = 0;
+  mbarrier_arrive(queue.full());
+}
 
 // One warp: finds this thread block's tasks, one ahead of those who work on them.
 template <typename Tile>
@@ -12,7 +20,7 @@ __device__ __forceinline__ void schedule(const SampledArguments& args,
   const int lane = threadIdx.x % 32, across = args.block_k / 64;
   // Unit `sub` of so many of task `number`: a half of it, or a part of its sums.
   const auto push = [&](unsigned number, unsigned sub, bool halved, unsigned parts) {
-    int most = halved ? Tile::kPieces / 2 : Tile::kPieces;
+    int most = halved ? Tile::kPieces / 2 : args.most;
     int row = 0, begin = 0, end = 0;
     if (args.order != nullptr) {
       const unsigned entry = number / static_cast<unsigned>(args.strips);
@@ -31,7 +39,8 @@ __device__ __forceinline__ void schedule(const SampledArguments& args,
     } else {
       const unsigned before = min(number, args.whole);
       find_pieces<Tile>(args,
-                        before * Tile::kPieces + (number - before) * static_cast<unsigned>(most),
+                        before * static_cast<unsigned>(args.most) +
+                            (number - before) * static_cast<unsigned>(most),
                         most, task);
     }
     if (lane == 0) {
@@ -39,7 +48,7 @@ __device__ __forceinline__ void schedule(const SampledArguments& args,
       const auto all = static_cast<int>(parts), i = cut ? static_cast<int>(sub) : 0;
       task.first = part_begin(args.steps, all, i);
       task.steps = part_begin(args.steps, all, i + 1) - task.first;
-      task.each = most / Tile::kPartsB;
+      task.each = most > Tile::kPieces / 2 ? Tile::kUnits : Tile::kUnits / 2;
       task.part = cut ? i : -1;
       task.rest = static_cast<int>(number - args.whole);
       task.valid = 1;
@@ -58,9 +67,41 @@ __device__ __forceinline__ void schedule(const SampledArguments& args,
   for (unsigned unit = me; unit < units; unit += gridDim.x) {
     push(args.whole + unit % args.rest, unit / args.rest, args.halved, args.parts);
   }
-  mbarrier_wait(queue.empty(), queue.at.parity ^ 1);
-  if (lane == 0) queue.tasks[queue.at.stage].valid = 0;
-  mbarrier_arrive(queue.full());
+  end_tasks<Tile>(queue);
+}
+
+// The same in equal shares, of blocks of 128.
+template <typename Tile>
+__device__ __forceinline__ void schedule_evenly(const SampledArguments& args,
+                                                SampledQueue<Tile::kTaskReaders> queue) {
+  const ShareFinder finder(args, gridDim.x);
+  const int lane = threadIdx.x % 32, all = finder.tasks();
+  for (auto number = static_cast<int>(blockIdx.x); number < all;
+       number += static_cast<int>(gridDim.x)) {
+    const ShareFinder::Found found = finder.find(number);
+    const int piece = found.piece + min(lane, found.pieces - 1);
+    const int block = found.begin + piece / 2, part = piece % 2 * 64;
+    const int column = load_narrow_index(args.col_indices, block, args.wide_indices);
+    mbarrier_wait(queue.empty(), queue.at.parity ^ 1);
+    SampledTask& task = queue.tasks[queue.at.stage];
+    if (lane < Tile::kPieces) {
+      task.column[lane] = column * args.block_k + part;
+      task.strip[lane] = 0;
+      task.place[lane] = static_cast<int64_t>(block) * args.block_m * args.block_k + part;
+    }
+    if (lane == 0) {
+      task.row[0] = found.row * args.block_m;
+      task.strips = 1;
+      task.pieces = task.each = found.pieces;
+      task.first = 0;
+      task.steps = args.steps;
+      task.part = -1;
+      task.valid = 1;
+    }
+    mbarrier_arrive(queue.full());
+    queue.at.advance();
+  }
+  end_tasks<Tile>(queue);
 }
 
 }  // namespace sparse_autotune

@@ -37,9 +37,11 @@ struct SampledArguments {
   // Tasks, tasks behind them (without an order halves count), parts of the latter.
   unsigned whole, rest, parts;
   unsigned pieces;                           // of all stored blocks
+  int most;                                  // pieces of a whole task
   int steps, matrix_steps;                   // of 64 terms: of all matrices of the batch, of one
   int block_rows, block_m, block_k, strips;  // strips: of one block row
   bool halved;                               // the tasks from `whole` on are
+  bool evenly;                               // instead: as sampled_shares.cuh has it
   bool wide_boxes;                           // of B: of two pieces
   bool wide_indices, c_batched, b_batched;
 };
@@ -147,7 +149,7 @@ __device__ __forceinline__ void find_pieces(const SampledArguments& args, unsign
   const bool begins = lane == 0 || c_row != before;
   const unsigned begun = __ballot_sync(~0u, begins && lane < most);
   const int slot = __popc(begun & ((2u << lane) - 1)) - 1;
-  if (lane < most) {
+  if (lane < Tile::kPieces) {  // behind the last are its likes
     if (begins) task.row[slot] = c_row;
     task.column[lane] = column * args.block_k + part;
     task.strip[lane] = slot;

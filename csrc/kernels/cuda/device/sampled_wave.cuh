@@ -9,6 +9,7 @@
 #include <type_traits>
 
 #include "kernels/cuda/device/mbarrier.cuh"
+#include "kernels/cuda/device/sampled_early.cuh"
 #include "kernels/cuda/device/sampled_parts.cuh"
 #include "kernels/cuda/device/sampled_pipeline.cuh"
 #include "kernels/cuda/device/sampled_wave_tasks.cuh"
@@ -70,22 +71,6 @@ struct WaveShared {
     mbarrier_init_fence();
   }
 };
-
-// By one warp: has L2 fetch the first steps of all lines, a part of them by each thread block.
-template <bool kTermsC, bool kTermsB>
-__device__ __forceinline__ void fetch_first_steps(const WaveArguments& args, int steps) {
-  const int sides = args.block_rows + args.block_columns,
-            all = min(steps, args.matrix_steps) * sides;
-  for (auto i = static_cast<int>(blockIdx.x + threadIdx.x % 32 * gridDim.x); i < all;
-       i += static_cast<int>(32 * gridDim.x)) {
-    const int term = i / sides * kStepK, side = i % sides;
-    if (side < args.block_rows) {
-      fetch_lines<kTermsC>(args.c, side * kWaveSide, term);
-    } else {
-      fetch_lines<kTermsB>(args.b, (side - args.block_rows) * kWaveSide, term);
-    }
-  }
-}
 
 // By one warp: this thread block's tasks, of indices that are in shared memory.
 template <typename Tile>
@@ -264,7 +249,7 @@ __global__ void __launch_bounds__(kThreads, 1)
   }
   // The launch before this one may not be over yet. L2 may fetch what that has still to write, and
   // tasks are found by indices that it may still change: check_wave_tasks sees to that.
-  if (warp == 3) fetch_first_steps<kTermsC, kTermsB>(args, Tile::kStages);
+  if (warp == 3) fetch_first_steps<kWaveSide, kTermsC, kTermsB>(args, Tile::kStages);
   if (warp == 0) {
     WaveIndices(args).put(shared.notes->scratch);
     find_wave_tasks(args, shared, shared.notes->tasks[0]);

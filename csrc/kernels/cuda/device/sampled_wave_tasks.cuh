@@ -6,23 +6,11 @@
 // has left. Where they have none, thread blocks that have no pair take over one of the two.
 #pragma once
 
-#include <cuda.h>
-
-#include <cstdint>
+#include "kernels/cuda/device/sampled_early.cuh"
 
 namespace sparse_autotune {
 
 constexpr int kWaveRows = 256, kWaveBlocks = 288;  // block rows and stored blocks, at most
-
-struct WaveArguments {
-  CUtensorMap c, b;  // boxes of 128 lines by 64 terms; with the batch as last dimension
-  const void* crow_indices;
-  const void* col_indices;
-  void* values;
-  int blocks, block_rows, block_columns;  // blocks: stored ones
-  int steps, matrix_steps;                // of 64 terms: of all matrices of the batch, of one
-  bool wide_indices, c_batched, b_batched;
-};
 
 enum WaveKind : int { kOneBlock, kOfARow, kOfAColumn };
 
@@ -37,53 +25,10 @@ struct WaveTasks {
   WaveTask task[2];
 };
 
-// A pattern on its way from a warp's registers to its other lanes.
-struct WaveScratch {
-  int start[kWaveRows + 32], column[kWaveBlocks], odd[kWaveRows];  // odd: rows
+struct WaveScratch : PatternScratch<kWaveRows, kWaveBlocks> {
+  int odd[kWaveRows];  // rows of an odd number of blocks
 };
-
-// What a lane reads of the indices: all of a warp's are under way at once, and come from L2. They
-// may be anything as long as whoever writes them is not done.
-struct WaveIndices {
-  static constexpr int kStarts = kWaveRows / 32 + 1, kColumns = kWaveBlocks / 32;
-  int starts[kStarts], columns[kColumns];
-
-  __device__ __forceinline__ explicit WaveIndices(const WaveArguments& args) {
-    const int lane = threadIdx.x % 32, wide = args.wide_indices ? 1 : 0;
-    const auto load = [&](const void* indices, int i) {
-      return __ldcg(static_cast<const int*>(indices) + (i << wide));  // of a wide one the low word
-    };
-#pragma unroll
-    for (int i = 0; i < kStarts; ++i) {
-      starts[i] = load(args.crow_indices, min(i * 32 + lane, args.block_rows));
-    }
-#pragma unroll
-    for (int i = 0; i < kColumns; ++i) {
-      columns[i] = load(args.col_indices, min(i * 32 + lane, args.blocks - 1));
-    }
-#pragma unroll
-    for (int& start : starts) start = max(0, min(start, args.blocks));
-  }
-
-  __device__ __forceinline__ void put(WaveScratch& scratch) const {
-    const int lane = threadIdx.x % 32;
-#pragma unroll
-    for (int i = 0; i < kStarts; ++i) scratch.start[i * 32 + lane] = starts[i];
-#pragma unroll
-    for (int i = 0; i < kColumns; ++i) scratch.column[i * 32 + lane] = columns[i];
-    __syncwarp();
-  }
-  // By a whole warp: whether these are the ones put there.
-  __device__ __forceinline__ bool are_those(const WaveScratch& scratch) const {
-    const int lane = threadIdx.x % 32;
-    bool same = true;
-#pragma unroll
-    for (int i = 0; i < kStarts; ++i) same = same && scratch.start[i * 32 + lane] == starts[i];
-#pragma unroll
-    for (int i = 0; i < kColumns; ++i) same = same && scratch.column[i * 32 + lane] == columns[i];
-    return __all_sync(~0u, same);
-  }
-};
+using WaveIndices = PatternIndices<kWaveRows, kWaveBlocks>;
 
 // By a whole warp, of indices put there. Those that are no pattern give any tasks.
 class WaveFinder {

@@ -1,0 +1,95 @@
+// Sampled products of so few blocks of 64 that one wave of thread blocks does them all.
+//
+// A thread block works on four stored blocks in turn, wherever rows end, found from the indices in
+// one round trip to memory. One thread asks for all that a step takes, rows and columns, so that
+// thread blocks which share lines ask for them at about the same time. Data path: global -> TMA ->
+// shared (swizzled) -> wgmma -> registers -> global, either layout of both operands. L2 fetches the
+// first steps while the launch before this one ends. Requires: compute capability 9.0, fp16 or
+// bf16, blocks of 64x64, 16-byte aligned C and B. Wins: where about four blocks are stored for each
+// multiprocessor. Bound by L2 -> shared memory.
+#include <algorithm>
+#include <string>
+#include <string_view>
+
+#include "kernels/cuda/sampled_operands.h"
+#include "kernels/cuda/sampled_quads_launch.cuh"
+#include "variant.h"
+
+namespace sparse_autotune {
+namespace {
+
+class SampledQuadsSm90 final : public Variant {
+ public:
+  explicit SampledQuadsSm90(std::string_view name)
+      : Variant(DeviceType::kCuda, name, Op::kSampled) {}
+
+  Support supports(const Problem& p, const Device& d) const override {
+    if (!is_half(p.dtype)) return Support::no("multiplies fp16 and bf16 only");
+    if (d.compute_capability != 90) return Support::no("needs compute capability 9.0");
+    if (p.block_m != kQuadSide || p.block_k != kQuadSide) {
+      return Support::no("needs blocks of 64x64, got " + std::to_string(p.block_m) + "x" +
+                         std::to_string(p.block_k));
+    }
+    const int64_t most = std::min<int64_t>(kQuad * places(d), kQuadBlocks);
+    if (p.nnzb > most || block_rows(p) > kQuadRows) {
+      return Support::no("needs at most " + std::to_string(most) + " stored blocks in " +
+                         std::to_string(kQuadRows) + " block rows, got " + std::to_string(p.nnzb) +
+                         " in " + std::to_string(block_rows(p)));
+    }
+    const Support taken = sampled_by_tma(p, steps(p));
+    if (!taken) return taken;
+    return code_of(p)->runs_on(d, kQuadSharedBytes);
+  }
+
+  double estimate_us(const Problem& p, const Device&) const override {
+    return kStartUs + kStepUs * static_cast<double>(steps(p));
+  }
+
+  Status launch(const Problem& p, const Launch& l) const override {
+    WaveArguments a{};
+    a.c_batched = p.c_batch_stride != 0;
+    a.b_batched = p.b_batch_stride != 0;
+    Status status =
+        sampled_tensor_map(p, l.c, p.c_layout, p.m, p.ldc, p.c_batch_stride, kQuadSide, &a.c);
+    if (status) {
+      status =
+          sampled_tensor_map(p, l.b, p.b_layout, p.k, p.ldb, p.b_batch_stride, kQuadSide, &a.b);
+    }
+    if (!status) return status;
+    a.crow_indices = l.crow_indices;
+    a.col_indices = l.col_indices;
+    a.values = l.sampled;
+    a.blocks = static_cast<int>(p.nnzb);
+    a.block_rows = static_cast<int>(block_rows(p));
+    a.block_columns = static_cast<int>(block_cols(p));
+    a.steps = static_cast<int>(steps(p));
+    a.matrix_steps = static_cast<int>(ceil_div(p.n, kStepK));
+    a.wide_indices = p.index_type == IndexType::kInt64;
+    const int64_t blocks = ceil_div(ceil_div(p.nnzb, kQuad), kNeighbours) * kNeighbours;
+    return code_of(p)->launch(a, static_cast<unsigned>(blocks), kThreads, kQuadSharedBytes,
+                              l.stream, name(), kNeighbours);
+  }
+
+ private:
+  static constexpr int64_t kNeighbours = 2;  // thread blocks of a cluster
+  // Fitted to times on an H200: of a step, and of all that comes before and after.
+  static constexpr double kStepUs = 0.55, kStartUs = 4;
+
+  static int64_t places(const Device& d) {
+    return std::max<int64_t>(d.multiprocessors / kNeighbours, 1) * kNeighbours;
+  }
+  static int64_t steps(const Problem& p) { return ceil_div(p.n, kStepK) * p.batch; }
+
+  KernelCode<WaveArguments>* code_of(const Problem& p) const {
+    return kernels_[static_cast<int>(p.dtype)]
+        .codes[static_cast<int>(p.c_layout)][static_cast<int>(p.b_layout)];
+  }
+
+  QuadCodes kernels_[2] = {quad_codes<__half>(), quad_bf16_codes()};  // by DType
+  Registration registration_{*this};
+};
+
+const SampledQuadsSm90 kN64{"sampled_quads_sm90/n64"};
+
+}  // namespace
+}  // namespace sparse_autotune
