@@ -161,6 +161,27 @@ def few_columns():
                       density=0.9, op="linear", bias=True)  # fmt: skip
         yield Problem(f"few-batch-{block}", block * 4, block * 40, 80, (block, block), BF16,
                       batch=(3,), op="linear", bias=True)  # fmt: skip
+    # Square blocks and a column-major b of at most 16 columns: rows of more than warps fetch at one
+    # time, and of any number of blocks behind the last whole 64 k.
+    for i, block in enumerate((16, 32, 64)):
+        for j, n in enumerate((1, 8, 13, 16)):
+            op, b_layout = (("linear", "row"), ("matmul", "column"))[(i + j) % 2]
+            yield Problem(
+                f"few_{block}-{op}-{n}",
+                m=block * 9,
+                k=block * (37 + 13 * j),
+                n=n,
+                block=(block, block),
+                dtype=(BF16, HALF)[(i + j) % 2],
+                index_dtype=(torch.int32, torch.int64)[j % 2],
+                pattern=("uniform", "skewed", "empty_rows", "one_dense_row")[j],
+                density=(0.2, 0.6)[(i + j) % 2],
+                b_layout=b_layout,
+                out_layout=("row", "column")[j % 2] if op == "matmul" else "row",
+                bias=j % 3 == 1,
+                activation=(None, "gelu", "relu")[(i + j) % 3],
+                op=op,
+            )
     for op in ("linear", "matmul"):
         yield Problem(f"few-batch-{op}", 128, 512, 16, (32, 32), BF16, batch=(3,), op=op,
                       bias=True)  # fmt: skip

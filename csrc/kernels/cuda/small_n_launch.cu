@@ -34,30 +34,6 @@ int64_t strips_of(const SmallNShape& shape, const Problem& p) {
 }
 int64_t columns_of(const SmallNShape& shape, const Problem& p) { return ceil_div(p.n, shape.n); }
 
-// What the thread blocks ask into L2 before they may read it. Values only where they are many: to
-// ask for a line and read it soon after costs more than the moments that it saves.
-void set_ahead(const Problem& p, const Device& d, BAccess access, int64_t blocks,
-               SmallNArguments* a) {
-  constexpr int64_t kValueLines = 64;
-  const auto lines = [](int64_t bytes) { return static_cast<unsigned>(ceil_div(bytes, kLine)); };
-  a->crow_lines = lines((block_rows(p) + 1) * size_of(p.index_type));
-  a->col_lines = lines(p.nnzb * size_of(p.index_type));
-  if (access == BAccess::kAlongK) {
-    a->b_lines = lines(p.k * size_of(p.dtype));
-    a->b_stretches = static_cast<unsigned>(p.n);
-    a->b_stride = a->b_column;
-  } else if (access == BAccess::kAlongColumns) {
-    a->b_lines = lines(p.n * size_of(p.dtype));
-    a->b_stretches = static_cast<unsigned>(p.k);
-    a->b_stride = a->b_k;
-  }
-  const auto bytes = static_cast<int64_t>(values_bytes(p));
-  if (2 * bytes > d.l2_bytes) {
-    a->value_step = bytes / blocks;
-    a->value_lines = static_cast<unsigned>(std::min(a->value_step / kLine, kValueLines));
-  }
-}
-
 }  // namespace
 
 Support small_n_supports(const SmallNShape& shape, const Problem& p, const Device& d) {
@@ -127,8 +103,7 @@ double small_n_us(const SmallNShape& shape, const Problem& p, const Device& d) {
          std::max({work_us, turns_us, memory / (d.memory_gbps * 850)});
 }
 
-Status small_n_launch(const SmallNShape& shape, const Problem& p, const Launch& l,
-                      std::string_view name) {
+SmallNArguments small_n_operands(const Problem& p, const Launch& l) {
   const bool b_rows = p.b_layout == Layout::kRowMajor, c_rows = p.c_layout == Layout::kRowMajor;
   SmallNArguments a{};
   a.crow_indices = l.crow_indices;
@@ -147,18 +122,46 @@ Status small_n_launch(const SmallNShape& shape, const Problem& p, const Launch& 
   a.n = static_cast<int>(p.n);
   a.block_m = static_cast<int>(p.block_m);
   a.block_k = static_cast<int>(p.block_k);
+  a.activation = p.activation;
+  a.wide_indices = p.index_type == IndexType::kInt64;
+  return a;
+}
+
+void set_small_n_ahead(const Problem& p, const Device& d, BAccess access, int64_t blocks,
+                       SmallNArguments* a) {
+  constexpr int64_t kValueLines = 64;
+  const auto lines = [](int64_t bytes) { return static_cast<unsigned>(ceil_div(bytes, kLine)); };
+  a->crow_lines = lines((block_rows(p) + 1) * size_of(p.index_type));
+  a->col_lines = lines(p.nnzb * size_of(p.index_type));
+  if (access == BAccess::kAlongK) {
+    a->b_lines = lines(p.k * size_of(p.dtype));
+    a->b_stretches = static_cast<unsigned>(p.n);
+    a->b_stride = a->b_column;
+  } else if (access == BAccess::kAlongColumns) {
+    a->b_lines = lines(p.n * size_of(p.dtype));
+    a->b_stretches = static_cast<unsigned>(p.k);
+    a->b_stride = a->b_k;
+  }
+  const auto bytes = static_cast<int64_t>(values_bytes(p));
+  if (2 * bytes > d.l2_bytes) {
+    a->value_step = bytes / blocks;
+    a->value_lines = static_cast<unsigned>(std::min(a->value_step / kLine, kValueLines));
+  }
+}
+
+Status small_n_launch(const SmallNShape& shape, const Problem& p, const Launch& l,
+                      std::string_view name) {
+  SmallNArguments a = small_n_operands(p, l);
   a.columns = static_cast<int>(columns_of(shape, p));
   a.strips = static_cast<unsigned>(strips_of(shape, p));
   a.pieces = a.block_k / kPiece;
   a.blocks_of_pieces = static_cast<unsigned>(ceil_div(1 << 20, a.pieces));
   a.step_blocks = shape.warps_k * kChunkPieces / a.pieces;
   a.step_k = shape.warps_k * kChunkPieces % a.pieces * kPiece;
-  a.activation = p.activation;
-  a.wide_indices = p.index_type == IndexType::kInt64;
   const dim3 grid(static_cast<unsigned>(block_rows(p)) * a.strips,
                   static_cast<unsigned>(a.columns * p.batch));
   const BAccess access = access_of(shape, p, l.b);
-  if (shape.overlaps) set_ahead(p, *l.device, access, grid.x, &a);
+  if (shape.overlaps) set_small_n_ahead(p, *l.device, access, grid.x, &a);
   return code_of(shape, p, access)
       .launch(a, grid, shape.threads, shape.shared_bytes, l.stream, name);
 }

@@ -1,4 +1,4 @@
-// What the families small_n_sm80 and small_n_sm90 share on the host's side.
+// What the families small_n_sm80, small_n_sm90 and small_n_units_sm90 share on the host's side.
 #pragma once
 
 #include <algorithm>
@@ -62,6 +62,14 @@ SmallNShape small_n_shape() {
 Support small_n_supports(const SmallNShape& shape, const Problem& problem, const Device& device);
 
 double small_n_us(const SmallNShape& shape, const Problem& problem, const Device& device);
+
+// Arguments that any kernel of few columns takes: where the operands lie.
+SmallNArguments small_n_operands(const Problem& problem, const Launch& launch);
+
+// What `blocks` thread blocks along x ask into L2 before they may read it. Values only where they
+// are many: to ask for a line and read it soon after costs more than the moments that it saves.
+void set_small_n_ahead(const Problem& problem, const Device& device, BAccess access, int64_t blocks,
+                       SmallNArguments* arguments);
 
 Status small_n_launch(const SmallNShape& shape, const Problem& problem, const Launch& launch,
                       std::string_view name);

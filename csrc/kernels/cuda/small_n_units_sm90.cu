@@ -1,0 +1,118 @@
+// Products with up to 16 columns on Hopper, of square blocks and a column-major B: a linear layer
+// of a model that decodes. See device/small_n_units.cuh.
+//
+// small_n_sm90 takes any blocks and pays for it in instructions: some 780 a warp at 16 columns and
+// 12.5% of 14336x4096, where seven warps share a scheduler; this one about half of them.
+// Requires: fp16 or bf16; blocks of 64, or of 16 or 32 and 9 columns at least; values and B aligned
+// to 16 bytes. Any C.
+#include <algorithm>
+#include <string>
+
+#include "kernels/cuda/device/small_n_units.cuh"
+#include "kernels/cuda/small_n_launch.cuh"
+
+namespace sparse_autotune {
+namespace {
+
+template <typename T, typename Tile>
+constinit KernelCode<UnitArguments> code{&small_n_units_kernel<T, Tile>, true,
+                                         cudaSharedmemCarveoutDefault};
+
+struct Shape {
+  int side, n, strips, threads;
+  KernelCode<UnitArguments>* codes[2];  // by DType
+  SmallNShape like;                     // of small_n_sm90, for the estimate
+};
+
+template <typename Tile>
+Shape shape_of() {
+  SmallNShape like{};
+  like.m = Tile::kRows;
+  like.n = Tile::kWidth;
+  like.warps_k = Tile::kGroups;
+  like.unroll = Tile::kAhead * 2;  // chunks of 32 k
+  like.resident = Tile::kResident;
+  like.column_load = 2 * Tile::kColumnTiles;
+  like.overlaps = true;
+  return {Tile::kBlockSide,
+          Tile::kWidth,
+          Tile::kStrips,
+          Tile::kThreads,
+          {&code<__half, Tile>, &code<__nv_bfloat16, Tile>},
+          like};
+}
+
+class SmallNUnitsSm90 final : public Variant {
+ public:
+  SmallNUnitsSm90(std::string_view name, const Shape& shape)
+      : Variant(DeviceType::kCuda, name), shape_(shape) {}
+
+  Support supports(const Problem& p, const Device& d) const override {
+    if (!is_half(p.dtype)) return Support::no("multiplies fp16 and bf16 only");
+    if (d.compute_capability != 90) return Support::no("needs compute capability 9.0");
+    if (p.transpose) return Support::no("does not multiply by A^T");
+    if (p.block_m != shape_.side || p.block_k != shape_.side) {
+      const std::string side = std::to_string(shape_.side);
+      return Support::no("needs blocks of " + side + "x" + side + ", got " +
+                         std::to_string(p.block_m) + "x" + std::to_string(p.block_k));
+    }
+    const int least = shape_.n > 8 ? shape_.n / 2 + 1 : 1;
+    if (p.n < least || p.n > shape_.n) {
+      return Support::no("is for " + std::to_string(least) + " to " + std::to_string(shape_.n) +
+                         " columns, got " + std::to_string(p.n));
+    }
+    if (p.b_layout != Layout::kColMajor) return Support::no("needs column-major B");
+    if (std::min(p.values_alignment, p.b_alignment) < 16) {
+      return Support::no(
+          "needs addresses, leading dimensions and batch strides of values and B that are "
+          "multiples of 16 bytes, one is a multiple of " +
+          std::to_string(std::min(p.values_alignment, p.b_alignment)));
+    }
+    if (std::max({p.nnzb, p.m, p.k, p.n * p.ldb}) > INT32_MAX || p.batch > kMaxGrid) {
+      return Support::no("a size is beyond a grid's coordinates or 2^31");
+    }
+    return code_of(p).runs_on(d, 0);
+  }
+
+  double estimate_us(const Problem& p, const Device& d) const override {
+    // As small_n_sm90 with tiles of this shape, less what the fewer instructions spare on an H200.
+    constexpr double kSparedUs = 0.3;
+    return small_n_us(shape_.like, p, d) - kSparedUs;
+  }
+
+  Status launch(const Problem& p, const Launch& l) const override {
+    UnitArguments a{small_n_operands(p, l)};
+    a.index_bytes = static_cast<int>(size_of(p.index_type));
+    a.stores_quads = p.c_layout == Layout::kColMajor && p.c_alignment >= 8;
+    const dim3 grid(static_cast<unsigned>(block_rows(p) * shape_.strips),
+                    static_cast<unsigned>(p.batch));
+    set_small_n_ahead(p, *l.device, BAccess::kAlongK, grid.x, &a);
+    return code_of(p).launch(a, grid, shape_.threads, 0, l.stream, name());
+  }
+
+ private:
+  static constexpr int64_t kMaxGrid = 65535;  // along y
+
+  KernelCode<UnitArguments>& code_of(const Problem& p) const {
+    return *shape_.codes[p.dtype == DType::kFloat16 ? 0 : 1];
+  }
+
+  Shape shape_;
+  Registration registration_{*this};
+};
+
+// Side, eights of columns, warps, units of values and of B ahead, thread blocks a multiprocessor.
+// Up to 8 columns of blocks of 16 and 32 small_n_sm90 is as fast.
+const SmallNUnitsSm90 kB16N16{"small_n_units_sm90/b16_n16_a2",
+                              shape_of<UnitTile<16, 2, 4, 2, 1, 7>>()};
+const SmallNUnitsSm90 kB32N16{"small_n_units_sm90/b32_n16_a2",
+                              shape_of<UnitTile<32, 2, 4, 2, 1, 7>>()};
+const SmallNUnitsSm90 kB64N8{"small_n_units_sm90/b64_n8_a2",
+                             shape_of<UnitTile<64, 1, 4, 2, 2, 7>>()};
+const SmallNUnitsSm90 kB64N16A1{"small_n_units_sm90/b64_n16_a1",
+                                shape_of<UnitTile<64, 2, 4, 1, 1, 7>>()};
+const SmallNUnitsSm90 kB64N16A2{"small_n_units_sm90/b64_n16_a2",
+                                shape_of<UnitTile<64, 2, 4, 2, 1, 7>>()};
+
+}  // namespace
+}  // namespace sparse_autotune
