@@ -13,6 +13,7 @@
 #include <string_view>
 
 #include "kernels/cuda/sampled_operands.h"
+#include "kernels/cuda/sampled_wave_arguments.h"
 #include "kernels/cuda/sampled_wave_launch.cuh"
 #include "variant.h"
 
@@ -50,35 +51,19 @@ class SampledWaveSm90 final : public Variant {
                          std::to_string(kWaveRows) + " block rows, got " + std::to_string(p.nnzb) +
                          " in " + std::to_string(block_rows(p)));
     }
-    const Support taken = sampled_by_tma(p, steps(p));
+    const Support taken = sampled_by_tma(p, wave_steps(p));
     if (!taken) return taken;
     return code_of(p)->runs_on(d, shape_.shared_bytes);
   }
 
   double estimate_us(const Problem& p, const Device&) const override {
-    return shape_.start_us + shape_.step_us * static_cast<double>(steps(p));
+    return shape_.start_us + shape_.step_us * static_cast<double>(wave_steps(p));
   }
 
   Status launch(const Problem& p, const Launch& l) const override {
-    WaveArguments a{};
-    a.c_batched = p.c_batch_stride != 0;
-    a.b_batched = p.b_batch_stride != 0;
-    Status status =
-        sampled_tensor_map(p, l.c, p.c_layout, p.m, p.ldc, p.c_batch_stride, kWaveSide, &a.c);
-    if (status) {
-      status =
-          sampled_tensor_map(p, l.b, p.b_layout, p.k, p.ldb, p.b_batch_stride, kWaveSide, &a.b);
-    }
+    WaveArguments a;
+    const Status status = wave_arguments(p, l, kWaveSide, &a);
     if (!status) return status;
-    a.crow_indices = l.crow_indices;
-    a.col_indices = l.col_indices;
-    a.values = l.sampled;
-    a.blocks = static_cast<int>(p.nnzb);
-    a.block_rows = static_cast<int>(block_rows(p));
-    a.block_columns = static_cast<int>(block_cols(p));
-    a.steps = static_cast<int>(steps(p));
-    a.matrix_steps = static_cast<int>(ceil_div(p.n, kStepK));
-    a.wide_indices = p.index_type == IndexType::kInt64;
     // All that have room, as some pairs may have to be taken apart: nobody counts these here.
     const int64_t blocks = std::min(places(*l.device), ceil_div(p.nnzb, kNeighbours) * kNeighbours);
     return code_of(p)->launch(a, static_cast<unsigned>(blocks), kThreads, shape_.shared_bytes,
@@ -91,7 +76,6 @@ class SampledWaveSm90 final : public Variant {
   static int64_t places(const Device& d) {
     return std::max<int64_t>(d.multiprocessors / kNeighbours, 1) * kNeighbours;
   }
-  static int64_t steps(const Problem& p) { return ceil_div(p.n, kStepK) * p.batch; }
 
   KernelCode<WaveArguments>* code_of(const Problem& p) const {
     return shape_.kernels[static_cast<int>(p.dtype)]
