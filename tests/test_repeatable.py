@@ -38,6 +38,11 @@ def uneven(variant):
             for block in ((16, 16), (32, 32))
             for n in (104, 40)
         ),
+        *(
+            {"m": 960, "k": 1024, "n": n, "block": block, "dtype": BF16, "b_layout": "column"}
+            for block in ((16, 16), (32, 32), (64, 64), (32, 16))
+            for n in (7, 13, 264)
+        ),
         {"m": 480, "k": 512, "n": 133, "block": (16, 16), "dtype": BF16, "pattern": "even"},
         {"m": 480, "k": 512, "n": 133, "block": (16, 16), "dtype": FP32},
     ):
