@@ -2,20 +2,12 @@
 
 #include <utility>
 
+#include "bindings/python_calls.h"
+
 namespace py = pybind11;
 
 namespace sparse_autotune {
 namespace {
-
-// Python compares an interned name by its address.
-py::str interned(const char* name) {
-  return py::reinterpret_steal<py::str>(PyUnicode_InternFromString(name));
-}
-
-py::object checked(PyObject* result) {
-  if (result == nullptr) throw py::error_already_set();
-  return py::reinterpret_steal<py::object>(result);
-}
 
 bool is_true(PyObject* result) {
   const int truth = PyObject_IsTrue(checked(result).ptr());

@@ -11,6 +11,7 @@
 #include <stdexcept>
 
 #include "bindings/eager.h"
+#include "bindings/python_calls.h"
 #include "bindings/tensor_exchange.h"
 #include "ops/dense_layout.h"
 #include "ops/launcher.h"
@@ -135,10 +136,6 @@ class TensorLauncher {
   bool lost() const { return lost_; }
 
  private:
-  static py::str interned(const char* name) {
-    return py::reinterpret_steal<py::str>(PyUnicode_InternFromString(name));
-  }
-
   bool is_for_us(const Arguments& a) const {
     const bool has_bias = !a.bias.is_none(), has_out = !a.out.is_none();
     if (!eager_.is_plain(a.dense) || (has_bias && !eager_.is_plain_parameter(a.bias)) ||
@@ -166,10 +163,8 @@ class TensorLauncher {
       sizes[d] = py::int_(d != changed ? in.shape[d] : call.transpose ? cols_ : rows_);
       arguments[d + 1] = sizes[d].ptr();
     }
-    PyObject* const result =
-        PyObject_VectorcallMethod(new_empty_.ptr(), arguments.data(), in.dims + 1, nullptr);
-    if (result == nullptr) throw py::error_already_set();
-    return py::reinterpret_steal<py::object>(result);
+    return checked(
+        PyObject_VectorcallMethod(new_empty_.ptr(), arguments.data(), in.dims + 1, nullptr));
   }
 
   // What has no memory to look at (a sparse tensor) is nobody's mistake here.

@@ -31,7 +31,7 @@ class SampledQuadsSm90 final : public Variant {
       return Support::no("needs blocks of 64x64, got " + std::to_string(p.block_m) + "x" +
                          std::to_string(p.block_k));
     }
-    const int64_t most = std::min<int64_t>(kQuad * places(d), kQuadBlocks);
+    const int64_t most = std::min<int64_t>(kQuad * wave_places(d), kQuadBlocks);
     if (p.nnzb > most || block_rows(p) > kQuadRows) {
       return Support::no("needs at most " + std::to_string(most) + " stored blocks in " +
                          std::to_string(kQuadRows) + " block rows, got " + std::to_string(p.nnzb) +
@@ -50,19 +50,14 @@ class SampledQuadsSm90 final : public Variant {
     WaveArguments a;
     const Status status = wave_arguments(p, l, kQuadSide, &a);
     if (!status) return status;
-    const int64_t blocks = ceil_div(ceil_div(p.nnzb, kQuad), kNeighbours) * kNeighbours;
+    const int64_t blocks = ceil_div(ceil_div(p.nnzb, kQuad), kWaveNeighbours) * kWaveNeighbours;
     return code_of(p)->launch(a, static_cast<unsigned>(blocks), kThreads, kQuadSharedBytes,
-                              l.stream, name(), kNeighbours);
+                              l.stream, name(), kWaveNeighbours);
   }
 
  private:
-  static constexpr int64_t kNeighbours = 2;  // thread blocks of a cluster
   // Fitted to times on an H200: of a step, and of all that comes before and after.
   static constexpr double kStepUs = 0.55, kStartUs = 4;
-
-  static int64_t places(const Device& d) {
-    return std::max<int64_t>(d.multiprocessors / kNeighbours, 1) * kNeighbours;
-  }
 
   KernelCode<WaveArguments>* code_of(const Problem& p) const {
     return kernels_[static_cast<int>(p.dtype)]

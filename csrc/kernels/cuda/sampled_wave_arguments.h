@@ -2,6 +2,7 @@
 // code.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 
 #include "kernels/cuda/device/sampled_early.cuh"
@@ -9,6 +10,13 @@
 #include "variant.h"
 
 namespace sparse_autotune {
+
+constexpr int64_t kWaveNeighbours = 2;  // thread blocks of a cluster
+
+// Thread blocks of whole clusters that run at a time.
+inline int64_t wave_places(const Device& d) {
+  return std::max<int64_t>(d.multiprocessors / kWaveNeighbours, 1) * kWaveNeighbours;
+}
 
 // Of 64 terms, in all matrices of a batch.
 inline int64_t wave_steps(const Problem& p) { return ceil_div(p.n, kStepK) * p.batch; }

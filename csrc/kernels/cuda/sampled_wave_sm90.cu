@@ -45,7 +45,7 @@ class SampledWaveSm90 final : public Variant {
       return Support::no("needs blocks of 128x128, got " + std::to_string(p.block_m) + "x" +
                          std::to_string(p.block_k));
     }
-    const int64_t most = std::min<int64_t>(shape_.blocks * places(d), kWaveBlocks);
+    const int64_t most = std::min<int64_t>(shape_.blocks * wave_places(d), kWaveBlocks);
     if (p.nnzb > most || block_rows(p) > kWaveRows) {
       return Support::no("needs at most " + std::to_string(most) + " stored blocks in " +
                          std::to_string(kWaveRows) + " block rows, got " + std::to_string(p.nnzb) +
@@ -65,18 +65,13 @@ class SampledWaveSm90 final : public Variant {
     const Status status = wave_arguments(p, l, kWaveSide, &a);
     if (!status) return status;
     // All that have room, as some pairs may have to be taken apart: nobody counts these here.
-    const int64_t blocks = std::min(places(*l.device), ceil_div(p.nnzb, kNeighbours) * kNeighbours);
+    const int64_t blocks =
+        std::min(wave_places(*l.device), ceil_div(p.nnzb, kWaveNeighbours) * kWaveNeighbours);
     return code_of(p)->launch(a, static_cast<unsigned>(blocks), kThreads, shape_.shared_bytes,
-                              l.stream, name(), kNeighbours);
+                              l.stream, name(), kWaveNeighbours);
   }
 
  private:
-  static constexpr int64_t kNeighbours = 2;  // thread blocks of a cluster
-
-  static int64_t places(const Device& d) {
-    return std::max<int64_t>(d.multiprocessors / kNeighbours, 1) * kNeighbours;
-  }
-
   KernelCode<WaveArguments>* code_of(const Problem& p) const {
     return shape_.kernels[static_cast<int>(p.dtype)]
         .codes[static_cast<int>(p.c_layout)][static_cast<int>(p.b_layout)];
