@@ -1,5 +1,7 @@
 """What `benchmarks.training` measures is checked first, and what is wrong is no figure."""
 
+import dataclasses
+import math
 import pathlib
 import sys
 
@@ -74,7 +76,13 @@ def test_an_mlp(monkeypatch):
     result = mlp.measure(*shape)
     assert 0 <= result.error <= 1
     assert result.speedup > 0
+    assert 0 <= result.compiled_difference < 1e-5
+    assert result.compiled_over_eager > 0
+    assert "compiled: " in text.of_mlp(result)
     assert not text.broken([], [result])
+    for difference in (1e-3, math.nan):
+        wrong = dataclasses.replace(result, compiled_difference=difference)
+        assert len(text.broken([], [wrong])) == 1
     real = autograd._sampled_operands
     monkeypatch.setattr(
         autograd, "_sampled_operands", lambda *given: tuple(1.001 * t for t in real(*given))

@@ -1,4 +1,4 @@
-"""Forward and backward of an MLP, eager: sparsified, and the dense one that it was made of."""
+"""Forward and backward of an MLP: sparsified, eager and compiled, and the dense one beside it."""
 
 from __future__ import annotations
 
@@ -18,17 +18,22 @@ from .layer import DENSE, OURS
 
 # Steps of one sample last this long together, so that what the first waits for does not show.
 _SAMPLE_S = 0.02
+COMPILED = "compiled"
+# What torch.compile may change: it fuses the activation and so rounds elsewhere.
+_COMPILED_DIFFERENCE = {"float32": 1e-5, "float16": 1e-3, "bfloat16": 1e-2}
 
 
 @dataclass
 class MlpResult:
-    """An MLP's measurements, by "sparse_autotune" and "dense".
+    """An MLP's measurements, by "sparse_autotune", "compiled" (the same model) and "dense".
 
     Attributes:
         width: features in and out.
         hidden: features between the two layers.
         timings: of one step, host time included where the device waits for the host.
         error: the largest of our six products, in tolerances.
+        compiled_difference: of the compiled model's result and gradients from the eager one's, the
+            largest, as a part of their norm.
         resident_bytes: what the model keeps on a GPU between steps: parameters, indices, plans.
         step_bytes: what a step allocates on top of that, at its peak. Both are empty on a CPU.
     """
@@ -41,6 +46,7 @@ class MlpResult:
     density: float
     timings: dict[str, timing.Timing]
     error: float
+    compiled_difference: float
     resident_bytes: dict[str, int]
     step_bytes: dict[str, int]
 
@@ -50,13 +56,31 @@ class MlpResult:
         return self.timings[DENSE].median_us / self.timings[OURS].median_us
 
     @property
+    def compiled_over_eager(self) -> float:
+        """A compiled step's time as a part of an eager one's."""
+        return self.timings[COMPILED].median_us / self.timings[OURS].median_us
+
+    @property
+    def wrong(self) -> str:
+        """What is wrong with our results, empty if nothing is."""
+        if not self.error <= 1:
+            return f"off by {self.error:.3g} tolerances"
+        if not self.compiled_difference <= _COMPILED_DIFFERENCE[self.dtype]:
+            return f"compiled, off by {self.compiled_difference:.3g} of the norm"
+        return ""
+
+    @property
     def dense_weight_bytes(self) -> int:
         """Bytes of one layer's dense weight."""
         return self.width * self.hidden * getattr(torch, self.dtype).itemsize
 
     def to_dict(self) -> dict:
         """For JSON."""
-        extra = {"speedup": self.speedup, "dense_weight_bytes": self.dense_weight_bytes}
+        extra = {
+            "speedup": self.speedup,
+            "compiled_over_eager": self.compiled_over_eager,
+            "dense_weight_bytes": self.dense_weight_bytes,
+        }
         return {**asdict(self), **extra}
 
 
@@ -65,9 +89,11 @@ def _forget(model: torch.nn.Module, x: torch.Tensor) -> None:
     model.zero_grad(set_to_none=True)
 
 
-def _step(model: torch.nn.Module, x: torch.Tensor, upstream: torch.Tensor) -> None:
+def _step(model: torch.nn.Module, x: torch.Tensor, upstream: torch.Tensor) -> torch.Tensor:
     _forget(model, x)
-    model(x).backward(upstream)
+    y = model(x)
+    y.backward(upstream)
+    return y
 
 
 def _error(model: torch.nn.Sequential, x: torch.Tensor, upstream: torch.Tensor) -> float:
@@ -90,7 +116,17 @@ def _error(model: torch.nn.Sequential, x: torch.Tensor, upstream: torch.Tensor) 
     return max(found)
 
 
-def _eager_sampler(step: Call, device: str) -> timing.Sampler:
+def _compiled_difference(eager: Call, compiled: Call, leaves: list[torch.Tensor]) -> float:
+    """The largest over a step's result and its leaves' gradients; NaN if there is one."""
+    kept = [[step().detach(), *(leaf.grad for leaf in leaves)] for step in (eager, compiled)]
+    parts = [
+        (mine.double() - other.double()).norm() / other.double().norm()
+        for other, mine in zip(*kept, strict=True)
+    ]
+    return torch.stack(parts).max().item()
+
+
+def _step_sampler(step: Call, device: str) -> timing.Sampler:
     """Time of one of several steps that are issued one after the other, as training does."""
     wait = torch.cuda.synchronize if device == "cuda" else lambda: None
     step()
@@ -154,11 +190,14 @@ def measure(
             step_bytes[name] = _peak(step)
             _forget(model, x)
         steps[name] = step
-    samplers = {name: _eager_sampler(step, device) for name, step in steps.items()}
+    compiled = torch.compile(model, fullgraph=True)
+    steps[COMPILED] = functools.partial(_step, compiled, x, upstream)
+    leaves = [x, *model.parameters()]
+    difference = _compiled_difference(steps[OURS], steps[COMPILED], leaves)
+    samplers = {name: _step_sampler(step, device) for name, step in steps.items()}
     taken = timing.interleave(samplers, rounds, keep=samplers)
-    return MlpResult(
-        width, hidden, tokens, dtype, block, density, taken, error, resident, step_bytes
-    )
+    shape = (width, hidden, tokens, dtype, block, density)
+    return MlpResult(*shape, taken, error, difference, resident, step_bytes)
 
 
 def _allocated(device: str) -> int:
