@@ -25,6 +25,7 @@ from sparse_autotune import (
     random_bsr,
     sampled_matmul,
 )
+from sparse_autotune.ops import ALLOW_TF32
 
 pytestmark = pytest.mark.usefixtures("no_races", "fresh_dynamo")
 
@@ -199,9 +200,9 @@ def test_tf32_is_not_baked_in(device, monkeypatch):
 
     def noted(graph, inputs):
         asks = [
-            node.kwargs.get("allow_tf32", False)
+            bool(node.args[-2] & ALLOW_TF32)
             for node in graph.graph.nodes
-            if node.target in (OPS.bsr_matmul.default, OPS.bsr_sampled_matmul.default)
+            if node.target in (OPS.bsr_product.default, OPS.bsr_sampled_product.default)
         ]
 
         def run(*arguments):

@@ -2,8 +2,11 @@
 
 import pytest
 import torch
+from torch._guards import TracingContext, tracing
 
-from sparse_autotune import random_bsr
+from sparse_autotune import autograd, random_bsr
+from sparse_autotune.checks import ACTIVATIONS as NUMBERS
+from sparse_autotune.ops import ACTIVATION_SHIFT, DETERMINISTIC, TRANSPOSE
 
 pytestmark = pytest.mark.usefixtures("no_races", "fresh_dynamo")
 
@@ -38,6 +41,40 @@ def test_opcheck_of_sampled_products():
     torch.library.opcheck(OPS.bsr_sampled_matmul.default, arguments)
 
 
+@pytest.mark.parametrize("transpose", [False, True])
+def test_opcheck_of_what_is_below_autograd(transpose):
+    arguments = product_arguments(requires_grad=False, transpose=transpose)
+    form = TRANSPOSE * transpose | NUMBERS["gelu"] << ACTIVATION_SHIFT
+    torch.library.opcheck(OPS.bsr_product.default, (*arguments, form, None))
+    sample = (*arguments[:2], 8, 12, 2, 3, torch.randn(8, 5), torch.randn(5, 12))
+    torch.library.opcheck(OPS.bsr_sampled_product.default, (*sample, DETERMINISTIC, None))
+
+
+SWITCHES = {"sparse_right", "transpose", "frozen", "allow_tf32", "deterministic"}
+
+
+@pytest.mark.parametrize("on", [set(), *({name} for name in sorted(SWITCHES)), SWITCHES], ids=str)
+@pytest.mark.parametrize("activation", [None, "relu", "gelu", "gelu_tanh", "silu"])
+def test_a_form_means_the_same_in_both_languages(on, activation, monkeypatch):
+    """What Python packs, C++ unpacks: the two operators describe the same problem."""
+    forms, real = [], autograd.bsr_product
+    monkeypatch.setattr(
+        autograd, "bsr_product", lambda *given: forms.append(given[-2]) or real(*given)
+    )
+    a = random_bsr(24, 24, 4, density=0.5)
+    parts = (a.crow_indices, a.col_indices, a.values)
+    x, bias = torch.randn(24, 24), torch.randn(24)
+    switches = {name: name in on for name in SWITCHES}
+    number = 0 if activation is None else NUMBERS[activation]
+    form = autograd.Form(24, 24, **switches, activation=number)
+    with torch.no_grad():
+        with tracing(TracingContext(None)):  # as AOTAutograd does
+            packed = autograd.product_below_autograd(*parts, x, bias, form)
+        named = OPS.bsr_matmul(*parts, 24, 24, x, bias, activation=number, **switches)
+    assert torch.equal(packed, named)
+    assert len(forms) == 1
+
+
 def test_opcheck_of_the_others():
     arguments = product_arguments(requires_grad=False)
     torch.library.opcheck(OPS.bsr_matmul_legality.default, arguments)
@@ -62,4 +99,5 @@ def test_opcheck_covers_every_operator():
     assert names == {
         "bsr_matmul", "bsr_matmul_out", "bsr_matmul_race", "bsr_matmul_legality", "bsr_prepare",
         "bsr_sampled_matmul", "bsr_sampled_matmul_race", "bsr_sampled_matmul_legality",
+        "bsr_product", "bsr_sampled_product",
     }  # fmt: skip

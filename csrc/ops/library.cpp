@@ -64,6 +64,29 @@ Tensor bsr_sampled_matmul_legality(SPARSE_AUTOTUNE_SAMPLED_PARAMETERS) {
   return text_tensor(legality_text(SPARSE_AUTOTUNE_SAMPLED_ARGUMENTS));
 }
 
+// The same products without derivatives, for below autograd and so for compiled graphs. These call
+// operators from Python, where each argument is a fifth of a microsecond and each name more: what
+// is but a switch shares one, `form`.
+constexpr int64_t kSparseRight = 1, kTranspose = 2, kFrozen = 4, kAllowTf32 = 8,
+                  kDeterministic = 16;
+constexpr int kActivationShift = 5;
+
+Tensor bsr_product(Tensor crow_indices, Tensor col_indices, Tensor values, int64_t rows,
+                   int64_t cols, Tensor dense, std::optional<Tensor> bias, int64_t form,
+                   std::optional<std::string> variant) {
+  return matmul({crow_indices, col_indices, values, rows, cols, dense, bias,
+                 (form & kSparseRight) != 0, (form & kTranspose) != 0, form >> kActivationShift,
+                 (form & kFrozen) != 0, (form & kAllowTf32) != 0, (form & kDeterministic) != 0,
+                 variant});
+}
+
+Tensor bsr_sampled_product(Tensor crow_indices, Tensor col_indices, int64_t rows, int64_t cols,
+                           int64_t block_m, int64_t block_k, Tensor x, Tensor y, int64_t form,
+                           std::optional<std::string> variant) {
+  return sampled_matmul({crow_indices, col_indices, rows, cols, block_m, block_k, x, y,
+                         (form & kAllowTf32) != 0, (form & kDeterministic) != 0, variant});
+}
+
 void bsr_prepare(Tensor crow_indices, Tensor col_indices, int64_t rows, int64_t cols,
                  int64_t block_m, int64_t block_k) {
   if (block_m <= 0 || block_k <= 0 || rows % block_m != 0 || cols % block_k != 0) {
@@ -96,6 +119,12 @@ STABLE_TORCH_LIBRARY(sparse_autotune, library) {
               "bool save=True) -> Tensor");
   library.def("bsr_sampled_matmul_legality(" SPARSE_AUTOTUNE_SAMPLED_SCHEMA ") -> Tensor");
   library.def(
+      "bsr_product(Tensor crow_indices, Tensor col_indices, Tensor values, SymInt rows, "
+      "SymInt cols, Tensor dense, Tensor? bias, int form, str? variant) -> Tensor");
+  library.def(
+      "bsr_sampled_product(Tensor crow_indices, Tensor col_indices, SymInt rows, SymInt cols, "
+      "int block_m, int block_k, Tensor x, Tensor y, int form, str? variant) -> Tensor");
+  library.def(
       "bsr_prepare(Tensor crow_indices, Tensor col_indices, SymInt rows, SymInt cols, "
       "int block_m, int block_k) -> ()");
 }
@@ -109,6 +138,8 @@ void register_all(torch::stable::detail::StableLibrary& library) {
   library.impl("bsr_sampled_matmul", TORCH_BOX(&bsr_sampled_matmul));
   library.impl("bsr_sampled_matmul_race", TORCH_BOX(&bsr_sampled_matmul_race));
   library.impl("bsr_sampled_matmul_legality", TORCH_BOX(&bsr_sampled_matmul_legality));
+  library.impl("bsr_product", TORCH_BOX(&bsr_product));
+  library.impl("bsr_sampled_product", TORCH_BOX(&bsr_sampled_product));
   library.impl("bsr_prepare", TORCH_BOX(&bsr_prepare));
 }
 

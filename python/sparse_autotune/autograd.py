@@ -17,12 +17,24 @@ import torch
 from torch import Tensor
 from torch._C import _are_functorch_transforms_active as _transforms_active
 from torch._C import _AutoDispatchBelowAutograd as _BelowAutograd
+from torch._guards import TracingContext
 from torch.autograd import forward_ad
 
 from .checks import ACTIVATIONS as NUMBERS
 from .checks import check_freezable
 from .launching import ShortWay
-from .ops import bsr_matmul, bsr_sampled_matmul
+from .ops import (
+    ACTIVATION_SHIFT,
+    ALLOW_TF32,
+    DETERMINISTIC,
+    FROZEN,
+    SPARSE_RIGHT,
+    TRANSPOSE,
+    bsr_matmul,
+    bsr_product,
+    bsr_sampled_matmul,
+    bsr_sampled_product,
+)
 
 _is_compiling = torch.compiler.is_compiling
 _is_grad_enabled = torch.is_grad_enabled
@@ -109,8 +121,27 @@ def _below_autograd(
         )
         if result is not None:
             return result
+    return product_below_autograd(crow, col, values, dense, bias, form)
+
+
+def product_below_autograd(
+    crow: Tensor, col: Tensor, values: Tensor, dense: Tensor, bias: Tensor | None, form: Form
+) -> Tensor:
+    """The operator, whose derivatives are the caller's affair."""
     with _BelowAutograd():
-        return call_operator(crow, col, values, dense, bias, form)
+        if not _is_for_compiled_code():
+            return call_operator(crow, col, values, dense, bias, form)
+        switches = (
+            form.sparse_right * SPARSE_RIGHT
+            | form.transpose * TRANSPOSE
+            | form.frozen * FROZEN
+            | form.allow_tf32 * ALLOW_TF32
+            | form.deterministic * DETERMINISTIC
+            | form.activation << ACTIVATION_SHIFT
+        )
+        return bsr_product(
+            crow, col, values, form.rows, form.cols, dense, bias, switches, form.variant
+        )
 
 
 def sampled(crow: Tensor, col: Tensor, x: Tensor, y: Tensor, form: SampleForm) -> Tensor:
@@ -119,8 +150,28 @@ def sampled(crow: Tensor, col: Tensor, x: Tensor, y: Tensor, form: SampleForm) -
         return call_sampled_operator(crow, col, x, y, form)
     if _is_grad_enabled() and (x.requires_grad or y.requires_grad):
         return Sampled.apply(crow, col, x, y, form)
+    return sampled_below_autograd(crow, col, x, y, form)
+
+
+def sampled_below_autograd(
+    crow: Tensor, col: Tensor, x: Tensor, y: Tensor, form: SampleForm
+) -> Tensor:
+    """The operator, whose derivatives are the caller's affair."""
     with _BelowAutograd():
-        return call_sampled_operator(crow, col, x, y, form)
+        if not _is_for_compiled_code():
+            return call_sampled_operator(crow, col, x, y, form)
+        switches = form.allow_tf32 * ALLOW_TF32 | form.deterministic * DETERMINISTIC
+        sizes = form.rows, form.cols, form.block_m, form.block_k
+        return bsr_sampled_product(crow, col, *sizes, x, y, switches, form.variant)
+
+
+def _is_for_compiled_code() -> bool:
+    """Whether AOTAutograd traces what it will run below autograd, and perhaps thousands of times.
+
+    Graphs of other tracers may be differentiated, and ``torch.func`` has rules for operators with
+    derivatives alone.
+    """
+    return TracingContext.try_get() is not None and not _transforms_active()
 
 
 def differentiable(values: Tensor, dense: Tensor, bias: Tensor | None) -> bool:
@@ -330,8 +381,7 @@ class Sampled(torch.autograd.Function):
         ctx: Any, crow: Tensor, col: Tensor, x: Tensor, y: Tensor, form: SampleForm
     ) -> Tensor:
         """The operator, and what the gradients that are wanted will need."""
-        with _BelowAutograd():
-            values = call_sampled_operator(crow, col, x, y, form)
+        values = sampled_below_autograd(crow, col, x, y, form)
         _, _, needs_x, needs_y, _ = ctx.needs_input_grad
         ctx.form = form
         ctx.save_for_backward(crow, col, x if needs_y else None, y if needs_x else None)

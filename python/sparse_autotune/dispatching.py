@@ -24,10 +24,10 @@ from .autograd import (
     Product,
     Sampled,
     SampleForm,
-    call_operator,
-    call_sampled_operator,
     differentiable,
     product,
+    product_below_autograd,
+    sampled_below_autograd,
 )
 from .ops import bsr_matmul_out
 
@@ -106,8 +106,7 @@ def _product_through_dispatcher(
         return ACTIVATIONS[activation](product(crow, col, values, dense, bias, plain))
     if carries or differentiable(values, dense, bias):
         return _at_this_level(Product, crow, col, values, dense, bias, form, None)
-    with _BelowAutograd():
-        return call_operator(crow, col, values, dense, bias, form)
+    return product_below_autograd(crow, col, values, dense, bias, form)
 
 
 def _sampled_through_dispatcher(
@@ -127,8 +126,7 @@ def _sampled_through_dispatcher(
     form = SampleForm(rows, cols, block_m, block_k, allow_tf32, deterministic, variant)
     if _has_tangent(x, y) or (_is_grad_enabled() and (x.requires_grad or y.requires_grad)):
         return _at_this_level(Sampled, crow, col, x, y, form)
-    with _BelowAutograd():
-        return call_sampled_operator(crow, col, x, y, form)
+    return sampled_below_autograd(crow, col, x, y, form)
 
 
 def _out_through_dispatcher(*tensors: Any, out: Tensor, **keywords: Any) -> None:

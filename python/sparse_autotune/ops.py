@@ -24,7 +24,15 @@ bsr_matmul_legality = torch.ops.sparse_autotune.bsr_matmul_legality.default
 bsr_sampled_matmul = torch.ops.sparse_autotune.bsr_sampled_matmul.default
 bsr_sampled_matmul_race = torch.ops.sparse_autotune.bsr_sampled_matmul_race.default
 bsr_sampled_matmul_legality = torch.ops.sparse_autotune.bsr_sampled_matmul_legality.default
+# Without derivatives: what the others are below autograd, and in compiled graphs.
+bsr_product = torch.ops.sparse_autotune.bsr_product.default
+bsr_sampled_product = torch.ops.sparse_autotune.bsr_sampled_product.default
 bsr_prepare = torch.ops.sparse_autotune.bsr_prepare.default
+
+# `form` of bsr_product and bsr_sampled_product: the sum of what holds, and the activation's number
+# so far to the left. As csrc/ops/library.cpp has it.
+SPARSE_RIGHT, TRANSPOSE, FROZEN, ALLOW_TF32, DETERMINISTIC = 1, 2, 4, 8, 16
+ACTIVATION_SHIFT = 5
 
 
 def _check_alike(values: Tensor, *others: Tensor | None) -> None:
@@ -78,6 +86,22 @@ def _fake_matmul(
     return dense.new_empty(_product_shape(values, rows, cols, dense, bias, sparse_right, transpose))
 
 
+@torch.library.register_fake("sparse_autotune::bsr_product")
+def _fake_product(
+    crow_indices: Tensor,
+    col_indices: Tensor,
+    values: Tensor,
+    rows: int,
+    cols: int,
+    dense: Tensor,
+    bias: Tensor | None,
+    form: int,
+    variant: str | None,
+) -> Tensor:
+    sparse_right, transpose = bool(form & SPARSE_RIGHT), bool(form & TRANSPOSE)
+    return dense.new_empty(_product_shape(values, rows, cols, dense, bias, sparse_right, transpose))
+
+
 @torch.library.register_fake("sparse_autotune::bsr_matmul_out")
 def _fake_matmul_out(
     crow_indices: Tensor,
@@ -102,6 +126,7 @@ def _fake_matmul_out(
 
 
 @torch.library.register_fake("sparse_autotune::bsr_sampled_matmul")
+@torch.library.register_fake("sparse_autotune::bsr_sampled_product")
 def _fake_sampled_matmul(
     crow_indices: Tensor,
     col_indices: Tensor,
@@ -111,7 +136,8 @@ def _fake_sampled_matmul(
     block_k: int,
     x: Tensor,
     y: Tensor,
-    **_: Any,
+    *_: Any,
+    **__: Any,
 ) -> Tensor:
     _check_alike(x, y)
     torch._check(
