@@ -46,12 +46,12 @@ class Timing:
 
 
 def interleave(
-    samplers: Mapping[str, Sampler], rounds: int, keep: Container[str] = ()
+    samplers: Mapping[str, Sampler], rounds: int, keep: Container[str] = (), pause_s: float = 0.0
 ) -> dict[str, Timing]:
     """Runs every sampler once a round, in an order shuffled each round.
 
     Those more than three times behind after three rounds leave, except those to `keep`; their
-    `rounds` shows it.
+    `rounds` shows it. A pause before each sample lets a GPU that is at its power limit cool down.
     """
     order = random.Random(0)
     samples: dict[str, list[float]] = {name: [] for name in samplers}
@@ -59,6 +59,7 @@ def interleave(
     for done in range(1, rounds + 1):
         order.shuffle(racing)
         for name in racing:
+            time.sleep(pause_s)
             samples[name].append(samplers[name]())
         if done == _HOPELESS_AFTER:
             medians = {name: statistics.median(samples[name]) for name in racing}

@@ -48,6 +48,12 @@ def _arguments() -> argparse.Namespace:
     )
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--budget", type=float, default=1.0, help="seconds that one race may take")
+    parser.add_argument(
+        "--pause",
+        type=float,
+        default=0.0,
+        help="seconds before each sample of a layer: a GPU that is not hot runs at another clock",
+    )
     options = parser.parse_args()
     options.device = options.device or ("cuda" if torch.cuda.is_available() else "cpu")
     given = options.layers is not None or options.patterns is not None
@@ -103,6 +109,7 @@ def _run(options: argparse.Namespace) -> int:
             "started": started.isoformat(timespec="seconds"),
             "seconds": time.monotonic() - begin,
             "environment": described,
+            "pause_s": options.pause,
             "layers": [result.to_dict() for result in layers],
             "mlps": [result.to_dict() for result in mlps],
             "host_time": host_time,
@@ -112,7 +119,8 @@ def _run(options: argparse.Namespace) -> int:
     cells = [(*shape, *pair) for shape in options.layers for pair in options.patterns]
     for m, k, block, density in cells + options.small:
         cell = Cell(m, options.tokens, k, block, density, options.dtype, op="linear")
-        layers.append(layer.measure(cell, options.device, options.rounds, options.budget))
+        how = options.device, options.rounds, options.budget, options.pause
+        layers.append(layer.measure(cell, *how))
         layer.release(options.device)
         print(text.of_layer(layers[-1]), flush=True)
         save()  # what is measured is kept, whatever becomes of the rest

@@ -185,10 +185,13 @@ def _together(calls: Mapping[str, Call]) -> Call:
     return run
 
 
-def measure(cell: Cell, device: str, rounds: int, budget_s: float) -> LayerResult:
+def measure(
+    cell: Cell, device: str, rounds: int, budget_s: float, pause_s: float = 0.0
+) -> LayerResult:
     """Ours, a dense layer and, where it can be imported, stk, in interleaved rounds.
 
-    `cell` is a "linear" one. The dense layer's weight has no zeros.
+    `cell` is a "linear" one. The dense layer's weight has no zeros. `pause_s` comes before every
+    sample.
     """
     operands = Operands(cell, device)
     w, x = operands.a, operands.b
@@ -237,7 +240,7 @@ def measure(cell: Cell, device: str, rounds: int, budget_s: float) -> LayerResul
             else:
                 samplers[step][name] = timing.cpu_sampler(call)
     for step in steps:
-        for name, taken in timing.interleave(samplers[step], rounds, keep=contestants).items():
+        for name, taken in timing.interleave(samplers[step], rounds, contestants, pause_s).items():
             rows[step][name].timings[mode(device)] = taken
     return LayerResult(cell, device, w.nnzb, operands.nnz_flops, rows)
 
