@@ -17,23 +17,26 @@ from . import layer
 from .layer import DENSE, OURS
 
 # Steps of one sample last this long together, so that what the first waits for does not show.
-_SAMPLE_S = 0.02
-COMPILED = "compiled"
+_SAMPLE_S = 0.1
+# The ways to compile that are measured, as torch.compile's modes; the second on a GPU alone.
+COMPILED = {"compiled": "default", "compiled, CUDA graphs": "reduce-overhead"}
+# Steps until a CUDA graph of one is replayed.
+_WARM_STEPS = 3
 # What torch.compile may change: it fuses the activation and so rounds elsewhere.
 _COMPILED_DIFFERENCE = {"float32": 1e-5, "float16": 1e-3, "bfloat16": 1e-2}
 
 
 @dataclass
 class MlpResult:
-    """An MLP's measurements, by "sparse_autotune", "compiled" (the same model) and "dense".
+    """An MLP's measurements, by "sparse_autotune", the same model compiled, and "dense".
 
     Attributes:
         width: features in and out.
         hidden: features between the two layers.
         timings: of one step, host time included where the device waits for the host.
         error: the largest of our six products, in tolerances.
-        compiled_difference: of the compiled model's result and gradients from the eager one's, the
-            largest, as a part of their norm.
+        compiled_difference: of the compiled models' results and gradients from the eager one's,
+            the largest, as a part of their norm.
         resident_bytes: what the model keeps on a GPU between steps: parameters, indices, plans.
         step_bytes: what a step allocates on top of that, at its peak. Both are empty on a CPU.
     """
@@ -56,9 +59,10 @@ class MlpResult:
         return self.timings[DENSE].median_us / self.timings[OURS].median_us
 
     @property
-    def compiled_over_eager(self) -> float:
-        """A compiled step's time as a part of an eager one's."""
-        return self.timings[COMPILED].median_us / self.timings[OURS].median_us
+    def compiled_over_eager(self) -> dict[str, float]:
+        """Compiled steps' times as parts of an eager one's."""
+        eager = self.timings[OURS].median_us
+        return {way: self.timings[way].median_us / eager for way in COMPILED if way in self.timings}
 
     @property
     def wrong(self) -> str:
@@ -118,6 +122,8 @@ def _error(model: torch.nn.Sequential, x: torch.Tensor, upstream: torch.Tensor) 
 
 def _compiled_difference(eager: Call, compiled: Call, leaves: list[torch.Tensor]) -> float:
     """The largest over a step's result and its leaves' gradients; NaN if there is one."""
+    for _ in range(_WARM_STEPS):
+        compiled()
     kept = [[step().detach(), *(leaf.grad for leaf in leaves)] for step in (eager, compiled)]
     parts = [
         (mine.double() - other.double()).norm() / other.double().norm()
@@ -190,10 +196,13 @@ def measure(
             step_bytes[name] = _peak(step)
             _forget(model, x)
         steps[name] = step
-    compiled = torch.compile(model, fullgraph=True)
-    steps[COMPILED] = functools.partial(_step, compiled, x, upstream)
-    leaves = [x, *model.parameters()]
-    difference = _compiled_difference(steps[OURS], steps[COMPILED], leaves)
+    leaves, differences = [x, *model.parameters()], []
+    for way, mode in COMPILED.items():
+        if mode == "default" or device == "cuda":
+            compiled = torch.compile(model, fullgraph=True, mode=mode)
+            steps[way] = functools.partial(_step, compiled, x, upstream)
+            differences.append(_compiled_difference(steps[OURS], steps[way], leaves))
+    difference = torch.tensor(differences).max().item()  # which passes NaN on
     samplers = {name: _step_sampler(step, device) for name, step in steps.items()}
     taken = timing.interleave(samplers, rounds, keep=samplers)
     shape = (width, hidden, tokens, dtype, block, density)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from .layer import ALL, DENSE, OURS, STK, LayerResult, mode
-from .mlp import COMPILED, MlpResult
+from .mlp import MlpResult
 
 
 def of_layer(result: LayerResult) -> str:
@@ -46,8 +46,10 @@ def of_mlp(result: MlpResult) -> str:
         f"MLP {result.width} -> {result.hidden} -> {result.width}, tanh-GELU, {result.tokens} "
         f"tokens, block {result.block}, density {result.density:.4g}, {result.dtype}, eager: "
         f"{ours:.0f} µs, dense {dense:.0f} µs: {result.speedup:.2f} times as fast",
-        f"  compiled: {result.timings[COMPILED].median_us:.0f} µs, "
-        f"{result.compiled_over_eager:.3f} times the eager step's",
+    ]
+    lines += [
+        f"  {way}: {result.timings[way].median_us:.0f} µs, {ratio:.3f} times the eager step's"
+        for way, ratio in result.compiled_over_eager.items()
     ]
     if result.step_bytes:
         kept, allocated = (
