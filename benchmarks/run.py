@@ -20,8 +20,6 @@ import time
 import warnings
 from pathlib import Path
 
-import torch
-
 if __package__ in (None, ""):  # run as a file: its own folder is on the path instead of the tree's
     sys.path[0] = str(Path(__file__).resolve().parent.parent)
 
@@ -59,15 +57,16 @@ def main() -> int:
 def _run(options: argparse.Namespace) -> int:
     from benchmarks import comparison, environment, host_time, tables
     from benchmarks.peers import triton_tuned
+    from sparse_autotune.configuration import why_no_gpu
 
     name = options.suite
     if name == "auto":
-        name = "gpu" if torch.cuda.is_available() else "cpu"
+        name = "cpu" if why_no_gpu() else "gpu"
     suite = importlib.import_module(f"benchmarks.suites.{name}").SUITE
     if options.rounds is not None:
         suite = dataclasses.replace(suite, rounds=options.rounds)
-    if suite.device == "cuda" and not torch.cuda.is_available():
-        print(f"suite {name} needs a GPU, and torch sees none", file=sys.stderr)
+    if suite.device == "cuda" and (why := why_no_gpu()):
+        print(f"suite {name} needs a GPU: {why}", file=sys.stderr)
         return 2
     parts = [part.strip() for part in options.only.split(",")]
     cells = [cell for cell in suite.cells if all(part in str(cell) for part in parts)]

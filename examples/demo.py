@@ -15,6 +15,7 @@ import time
 import torch
 
 import sparse_autotune as sa
+from sparse_autotune.configuration import why_no_gpu
 
 ROUNDS = 7
 
@@ -96,7 +97,7 @@ def main():
     parser.add_argument("--device", choices=["cpu", "cuda"])
     parser.add_argument("--second-process", metavar="CACHE", help="only the calls, on that cache")
     options = parser.parse_args()
-    device = options.device or ("cuda" if torch.cuda.is_available() else "cpu")
+    device = options.device or ("cpu" if why_no_gpu() else "cuda")
     torch.set_grad_enabled(False)
     if options.second_process:
         sa.settings.cache_dir = options.second_process

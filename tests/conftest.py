@@ -22,6 +22,7 @@ import torch  # noqa: E402
 from hypothesis import settings  # noqa: E402
 
 import sparse_autotune  # noqa: E402
+from sparse_autotune.configuration import why_no_gpu  # noqa: E402
 
 # What the tolerances assume; by default cuBLAS may add partial sums in the half type.
 torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction = False
@@ -29,15 +30,6 @@ torch.backends.cuda.matmul.allow_fp16_reduced_precision_reduction = False
 
 settings.register_profile("fixed", deadline=None, derandomize=True, print_blob=True)
 settings.load_profile("fixed")
-
-
-def _why_no_gpu() -> str | None:
-    """Why tests marked `gpu` cannot run here; None where they can."""
-    if not torch.cuda.is_available():
-        return "no usable NVIDIA GPU"
-    if not any(name.startswith("simt/") for name in sparse_autotune.variants()):
-        return "sparse_autotune was built without CUDA"
-    return None
 
 
 def _part(text: str) -> tuple[int, int]:
@@ -63,7 +55,7 @@ def pytest_addoption(parser):
 
 def pytest_configure(config):
     config.addinivalue_line("markers", "slow: takes many seconds or many GiB")
-    reason = _why_no_gpu()
+    reason = why_no_gpu()
     if config.getoption("--require-gpu") and reason is not None:
         raise pytest.UsageError(f"--require-gpu: {reason}")
 
@@ -87,7 +79,7 @@ _left_out = pytest.StashKey[int]()
 @pytest.hookimpl(trylast=True)  # of what -m and -k have left
 def pytest_collection_modifyitems(config, items):
     """Leaves out tests marked `gpu` where they cannot run: thousands of skips take minutes."""
-    if _why_no_gpu() is not None:
+    if why_no_gpu() is not None:
         without = [item for item in items if item.get_closest_marker("gpu") is not None]
         items[:] = [item for item in items if item.get_closest_marker("gpu") is None]
         config.hook.pytest_deselected(items=without)
@@ -100,7 +92,7 @@ def pytest_collection_modifyitems(config, items):
 
 
 def pytest_terminal_summary(terminalreporter, config):
-    reason = _why_no_gpu()
+    reason = why_no_gpu()
     if reason is not None:
         count = config.stash.get(_left_out, None)
         what = "the tests" if count is None else f"{count} tests"  # workers count, not this process

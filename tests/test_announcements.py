@@ -5,6 +5,7 @@ import logging
 import re
 import sys
 import threading
+import time
 import types
 
 import pytest
@@ -204,7 +205,7 @@ class Bar:
         self.total, self.n, self.names, self.closed = total, 0, [], False
         Bar.all.append(self)
 
-    def set_postfix_str(self, name, refresh):
+    def set_description_str(self, name, refresh):
         self.names.append(name)
 
     def update(self, step):
@@ -243,6 +244,20 @@ def test_a_long_tuning_shows_a_bar_in_a_terminal(bars, told, monkeypatch):
     sparse_autotune.benchmark(a, b)
     assert len(bars) == 2
     assert bars[1].closed
+
+
+def test_the_bar_moves_on(told, monkeypatch):
+    """That of tqdm itself, however large its first step was."""
+    pytest.importorskip("tqdm")
+    monkeypatch.setattr(announcements, "_SECONDS_BEFORE_BAR", 0.0)
+    monkeypatch.setattr(sys, "stderr", Terminal())
+    announcements.report({"kind": "start", "description": "a product", "device": "a device"})
+    for fraction in (0.0, 0.56, 0.7, 0.9):
+        announcements.report({"kind": "progress", "fraction": fraction, "variant": f"x/{fraction}"})
+        time.sleep(0.15)  # tqdm draws at most ten times a second
+    announcements._close_bar()
+    shown = re.findall(r"sparse_autotune: +(\d+)%\|[^\r]*\| (\S+)", sys.stderr.getvalue())
+    assert shown == [("56", "x/0.56"), ("70", "x/0.7"), ("90", "x/0.9")]
 
 
 @pytest.mark.parametrize("why", ["no terminal", "silent", "short"])

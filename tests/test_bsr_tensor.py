@@ -67,7 +67,9 @@ def test_to():
     assert a.to(dtype=torch.float16).dtype == torch.float16
     assert a.to("cpu", torch.float16).dtype == torch.float16
     assert a.to(torch.ones(1, dtype=torch.float64)).dtype == torch.float64
-    c = a.to("cpu", copy=True)
+    assert a.to(b).dtype == torch.float64 and b.to(b) is b
+    assert a.to("cpu", torch.float32, True) is a  # non_blocking, as torch's comes third
+    c = a.to("cpu", torch.float32, False, True)
     assert c is not a and c.values.data_ptr() != a.values.data_ptr()
     assert c.crow_indices.data_ptr() != a.crow_indices.data_ptr()
     assert a.to("meta").device.type == "meta"
@@ -75,6 +77,8 @@ def test_to():
         a.to(torch.int32)
     with pytest.raises(TypeError, match="takes one dtype"):
         a.to(torch.float16, torch.float32)
+    with pytest.raises(TypeError, match="takes one dtype"):
+        a.to(b, torch.float32)
 
 
 @pytest.mark.gpu
@@ -227,6 +231,7 @@ def test_scaling():
 
 def test_conversions_of_values():
     assert small().half().dtype == torch.float16
+    assert small().double().dtype == torch.float64 and small().float().dtype == torch.float32
     assert small().bfloat16().t().dtype == torch.bfloat16
     a = small()
     assert not a.requires_grad and a.requires_grad_() is a and a.values.requires_grad

@@ -3,6 +3,7 @@
 import pytest
 import torch
 from refusals import K, M, N, check_refused, matrix, poisoned
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 import sparse_autotune
 from sparse_autotune import BsrTensor, checks, linear, matmul
@@ -93,6 +94,24 @@ def test_device_mismatch_with_meta(where):
     bias, out = torch.ones(M, device=on("bias")), torch.ones(M, N, device=on("out"))
     words = f"{where} must be on the device of a: a is on cpu, {where} on meta"
     check_refused(RuntimeError, words, matmul, a, b, bias=bias, out=out)
+
+
+def test_device_that_is_off(monkeypatch):
+    """A build without CUDA says so, where torch has CUDA tensors: here, fake ones."""
+    off = {"unavailable": "this build has no CUDA: no nvcc was found"}
+    monkeypatch.setattr(checks._tuner, "device_info", lambda ordinal: off)
+    with FakeTensorMode(), torch.device("cuda"):
+        indices = torch.zeros(2, dtype=torch.int64)
+        a, b = BsrTensor(indices, indices[:1], torch.ones(1, 4, 4), (4, 4)), torch.ones(4, 4)
+        words = "is on cuda:0, where products are off: this build has no CUDA: no nvcc was found"
+        for explain, arguments in (
+            (checks.explain_matmul, (a, b)),
+            (checks.explain_matmul, (b, a)),
+            (checks.explain_linear, (b, a)),
+            (checks.explain_sampled_matmul, (b, b, a)),
+        ):
+            with pytest.raises(RuntimeError, match=words):
+                explain(*arguments)
 
 
 def test_components_on_different_devices():

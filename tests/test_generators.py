@@ -224,6 +224,8 @@ def test_gpu_matrix_equals_the_cpu_one():
         (ValueError, r"density.*\[0, 1\].*'half'", {"density": "half"}),
         (ValueError, "pattern.*uniform.*'unifrom'.*did you mean 'uniform'",
          {"density": 0.5, "pattern": "unifrom"}),
+        (TypeError, "pattern must be a name, got builtins.list",
+         {"density": 0.5, "pattern": ["uniform"]}),
         (ValueError, "'causal' sets its own density", {"density": 0.5, "pattern": "causal"}),
         (ValueError, "'block_diagonal' sets its own",
          {"sparsity": 0.5, "pattern": "block_diagonal"}),

@@ -13,6 +13,7 @@ from interpreters import run_python
 
 import sparse_autotune
 from sparse_autotune import _tuner, cache, settings, show_config
+from sparse_autotune.configuration import why_no_gpu
 
 PACKAGE = pathlib.Path(sparse_autotune.__file__).parent
 PUBLIC = {
@@ -84,9 +85,13 @@ def test_the_stub_of_the_compiled_module_is_complete():
 
 
 def test_import_is_lean(tmp_path):
-    """No extra is imported, CUDA is not touched, nothing is written, nothing is said."""
+    """No extra is imported, CUDA is not touched, nothing is written, nothing is said.
+
+    CUDA not even where it is torch's default device.
+    """
     code = """
 import sys, torch
+torch.set_default_device("cuda")
 before = set(sys.modules)
 import sparse_autotune
 new = {name.split(".")[0] for name in set(sys.modules) - before}
@@ -140,6 +145,7 @@ def test_show_config_says_that_amx_was_refused(capsys, monkeypatch):
 def test_show_config_says_why_there_is_no_gpu(capsys):
     _, facts = config(capsys)
     build = _tuner.build_info()
+    assert (why_no_gpu() is None) == (build["cuda"] and torch.cuda.is_available())
     if not build["cuda"]:
         assert facts["cuda"] == f"off, left out of this build: {build['cuda_reason']}"
         assert len(build["cuda_reason"]) > 10
@@ -171,6 +177,17 @@ def test_show_config_of_another_torch(hip, words, capsys, monkeypatch):
     if _tuner.build_info()["cuda"]:
         assert words in facts["gpu"]
     assert ("ROCm 6.4" if hip else "no CUDA") in facts["torch"]
+
+
+def test_a_gpu_that_is_off_is_none(monkeypatch):
+    """For the demo, the benchmarks and the tests: torch sees one, but no product runs on it."""
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(_tuner, "device_info", lambda ordinal: {"unavailable": "no CUDA here"})
+    assert why_no_gpu() == "no CUDA here"
+    monkeypatch.setattr(_tuner, "device_info", lambda ordinal: {"unavailable": ""})
+    assert why_no_gpu() is None
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert why_no_gpu() == "torch sees no usable GPU"
 
 
 def test_show_config_names_missing_libraries(capsys, monkeypatch):

@@ -29,6 +29,7 @@ else:  # Python 3.10 cannot subscript it
 logger = logging.getLogger("sparse_autotune")
 # Below this a bar would only flicker.
 _SECONDS_BEFORE_BAR = 2.0
+_BAR = "sparse_autotune: {percentage:3.0f}%|{bar}| {desc}"
 # Families that multiply the zeros too.
 _DENSE = ("dense", "cublas_dense")
 # Signatures that record mode has logged.
@@ -91,8 +92,9 @@ def _progress(fraction: float, variant: str) -> None:
             from tqdm.auto import tqdm
         except ImportError:
             return
-        _local.bar = tqdm(total=100, desc="sparse_autotune", leave=False, bar_format="{l_bar}{bar}")
-    _local.bar.set_postfix_str(variant, refresh=False)
+        # By itself tqdm would wait for steps as large as the first, half of the bar.
+        _local.bar = tqdm(total=100, leave=False, miniters=1, bar_format=_BAR)
+    _local.bar.set_description_str(variant, refresh=False)
     _local.bar.update(int(100 * fraction) - _local.bar.n)
 
 
@@ -185,7 +187,7 @@ def _hear_out_torch() -> None:
         warnings.simplefilter("ignore")
         indices = torch.zeros(1, dtype=torch.int64, device="cpu")
         values = torch.zeros(0, 1, 1, device="cpu")
-        torch.sparse_bsr_tensor(indices, indices[:0], values, (0, 1))
+        torch.sparse_bsr_tensor(indices, indices[:0], values, (0, 1), device="cpu")
 
 
 def install() -> None:

@@ -193,6 +193,7 @@ class BsrTensor(Described):
             self._col_indices,
             self._values,
             (self._rows, self._cols),
+            device=self.device,  # or torch's default device takes it
             check_invariants=True,
         )
         return stored.t() if self._transposed else stored
@@ -232,22 +233,21 @@ class BsrTensor(Described):
 
     def to(
         self,
-        device: torch.device | str | int | torch.dtype | Tensor | None = None,
+        device: torch.device | str | int | torch.dtype | Tensor | BsrTensor | None = None,
         dtype: torch.dtype | None = None,
-        *,
         non_blocking: bool = False,
         copy: bool = False,
     ) -> BsrTensor:
-        """As ``torch.Tensor.to``: to a device, a dtype, or like a tensor; self if it is there.
+        """To a device, a dtype, both, or those of another tensor; self if it is there.
 
         Raises:
             TypeError: the library does not compute with that dtype.
         """
-        if isinstance(device, torch.dtype | Tensor) and dtype is not None:
+        if isinstance(device, torch.dtype | Tensor | BsrTensor) and dtype is not None:
             raise TypeError(f"to() takes one dtype, got {device!r} and {dtype}")
         if isinstance(device, torch.dtype):
             device, dtype = None, device
-        elif isinstance(device, Tensor):
+        elif isinstance(device, Tensor | BsrTensor):
             dtype, device = device.dtype, device.device
         values = self._values.to(device, dtype, non_blocking=non_blocking, copy=copy)
         crow_indices, col_indices = (
@@ -265,6 +265,14 @@ class BsrTensor(Described):
     def cpu(self) -> BsrTensor:
         """On the CPU."""
         return self.to(torch.device("cpu"))
+
+    def double(self) -> BsrTensor:
+        """With float64 values."""
+        return self.to(torch.float64)
+
+    def float(self) -> BsrTensor:
+        """With float32 values."""
+        return self.to(torch.float32)
 
     def half(self) -> BsrTensor:
         """With float16 values."""

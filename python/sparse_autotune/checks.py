@@ -135,8 +135,7 @@ def check_batch(dense: Any, name: str, count: int, of: str) -> None:
 
 def explain_sampled_matmul(x: Any, y: Any, pattern: Any, variant: Any = "auto") -> None:
     """Raises the reason why ``sampled_matmul`` refuses these; returns when it knows none."""
-    matrix = bsr_components(pattern, "pattern")
-    check_components(matrix, "pattern", batch=True)
+    matrix = _matrix(pattern, "pattern", batch=True)
     for name, tensor in (("x", x), ("y", y)):
         check_dense(tensor, name)
         if tensor.device != matrix.values.device:
@@ -195,9 +194,12 @@ def unknown(argument: str, value: object, known: Iterable[str]) -> ValueError:
     return ValueError(f"{argument} must be one of {', '.join(names)}; got {value!r}{hint}")
 
 
-def _matrix(value: Any, name: str) -> Components:
+def _matrix(value: Any, name: str, *, batch: bool = False) -> Components:
     matrix = bsr_components(value, name)
-    check_components(matrix, name)
+    check_components(matrix, name, batch=batch)
+    device = matrix.values.device
+    if device.type == "cuda" and (why := _tuner.device_info(device.index or 0)["unavailable"]):
+        raise RuntimeError(f"{name} is on {device}, where products are off: {why}")
     return matrix
 
 

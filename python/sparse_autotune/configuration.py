@@ -1,4 +1,4 @@
-"""`show_config`: what one pastes into a bug report."""
+"""`show_config`, what one pastes into a bug report, and whether there is a GPU for products."""
 
 from __future__ import annotations
 
@@ -33,6 +33,13 @@ def _driver() -> str:
     lines = _tuner.environment(0).splitlines()
     version = next((int(line.split()[1]) for line in lines if line.startswith("driver ")), 0)
     return f"driver for CUDA {version // 1000}.{version % 1000 // 10}" if version else "no driver"
+
+
+def why_no_gpu() -> str | None:
+    """Why no product runs on a GPU here; None where they do."""
+    if not torch.cuda.is_available():
+        return "torch sees no usable GPU"
+    return _tuner.device_info(0)["unavailable"] or None
 
 
 def _gpu_lines() -> list[str]:

@@ -58,7 +58,7 @@ def random_bsr(
         generator: the source of randomness; by default torch's CPU generator.
 
     Raises:
-        TypeError: a size, block size, dtype or generator of the wrong kind.
+        TypeError: a size, block size, pattern, dtype or generator of the wrong kind.
         ValueError: a negative size, an unknown pattern, a block size that does not divide the
             shape, a density outside [0, 1], missing, given twice or where the pattern sets it, or a
             pattern that cannot hold that many blocks.
@@ -69,6 +69,8 @@ def random_bsr(
     check_divides((m, k), (block_m, block_k), "the matrix")
     grid = (m // block_m, k // block_k)
     generator = _on_cpu(generator)
+    if not isinstance(pattern, str):
+        raise TypeError(f"pattern must be a name, got {kind(pattern)}")
     if pattern in _FIXED:
         if density is not None or sparsity is not None:
             raise ValueError(f"pattern {pattern!r} sets its own density: leave it out")
