@@ -7,7 +7,6 @@ import subprocess
 import sys
 import time
 import warnings
-from pathlib import Path
 
 import pytest
 import torch
@@ -395,6 +394,7 @@ def test_load_refuses_what_is_no_bundle(damage, tmp_path):
 def test_files_that_cannot_be_opened_raise(tmp_path):
     with pytest.raises(FileNotFoundError):
         cache.load(tmp_path / "missing")
-    with pytest.raises(OSError, match="missing"):
-        cache.export(tmp_path / "missing" / "bundle")
-    assert isinstance(cache.path(), Path)
+    for bundle in (tmp_path / "missing" / "bundle", tmp_path):
+        with pytest.raises(OSError, match=f"'{bundle}'$"):
+            cache.export(bundle)
+    assert list(tmp_path.iterdir()) == []

@@ -270,6 +270,9 @@ Record race(const Problem& problem, const Device& device, const Launch& user,
                    std::make_move_iterator(unable.end()));
   } else {
     record.failure = status.message();
+    for (Runner& r : runners) {
+      if (!r.entrant.failed()) r.entrant.reason = "there was no race";
+    }
   }
 
   for (Runner& r : runners) {

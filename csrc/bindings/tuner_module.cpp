@@ -20,6 +20,12 @@ namespace {
 
 using NoGil = py::call_guard<py::gil_scoped_release>;
 
+template <typename Call>
+auto without_gil(Call call) {
+  const py::gil_scoped_release no_gil;
+  return call();
+}
+
 const char* name_of(Mode mode) {
   switch (mode) {
     case Mode::kOn:
@@ -155,8 +161,7 @@ void install_host(py::function load, py::function save, py::function report) {
   functions.report = [callbacks](const Event& event) {
     shielded([&] { callbacks->report(to_dict(event)); });
   };
-  const py::gil_scoped_release no_gil;
-  api::install_host(std::move(functions));
+  without_gil([&] { api::install_host(std::move(functions)); });
 }
 
 void apply_settings(const std::string& mode, double budget_s, const std::string& timing,
@@ -171,12 +176,11 @@ void apply_settings(const std::string& mode, double budget_s, const std::string&
   s.tuning_bytes = tuning_bytes;
   s.exact_nonfinite = exact_nonfinite;
   s.variant = variant.value_or("");
-  const py::gil_scoped_release no_gil;
-  api::set_settings(s);
+  without_gil([&] { api::set_settings(s); });
 }
 
 py::dict settings_in_force() {
-  const Settings s = api::get_settings();
+  const Settings s = without_gil(api::get_settings);
   py::dict d;
   d["mode"] = name_of(s.mode);
   d["budget_s"] = s.budget_s;
@@ -191,7 +195,7 @@ py::dict settings_in_force() {
 
 py::list variants() {
   py::list list;
-  for (const api::VariantInfo& v : api::variants()) {
+  for (const api::VariantInfo& v : without_gil(api::variants)) {
     py::dict d;
     d["name"] = v.name;
     d["family"] = v.family;
@@ -219,25 +223,13 @@ py::dict build_facts() {
 }
 
 py::dict device_info(int ordinal, int threads) {
-  Device v;
-  {
-    const py::gil_scoped_release no_gil;
-    v = api::device(ordinal, threads);
-  }
+  const Device v = without_gil([&] { return api::device(ordinal, threads); });
   py::dict d;
-  d["type"] = v.type == DeviceType::kCpu ? "cpu" : "cuda";
   d["name"] = v.name;
   d["unavailable"] = v.unavailable;
   d["compute_capability"] = v.compute_capability;
   d["multiprocessors"] = v.multiprocessors;
-  d["l2_bytes"] = v.l2_bytes;
-  d["shared_memory_per_block"] = v.shared_memory_per_block;
   d["memory_bytes"] = v.memory_bytes;
-  d["memory_gbps"] = v.memory_gbps;
-  d["tensor_tflops"] = v.tensor_tflops;
-  d["tf32_tflops"] = v.tf32_tflops;
-  d["fp32_tflops"] = v.fp32_tflops;
-  d["fp64_tflops"] = v.fp64_tflops;
   d["isa"] = v.type == DeviceType::kCpu ? api::isa_name(v.isa) : "";
   d["amx_refused"] = v.amx_refused;
   d["threads"] = v.threads;
@@ -246,7 +238,7 @@ py::dict device_info(int ordinal, int threads) {
 
 py::list libraries() {
   py::list list;
-  for (const api::LibraryInfo& library : api::libraries()) {
+  for (const api::LibraryInfo& library : without_gil(api::libraries)) {
     py::dict d;
     d["name"] = library.name;
     d["version"] = library.version;
@@ -257,7 +249,7 @@ py::list libraries() {
 }
 
 py::dict memory(int ordinal) {
-  const api::Memory m = api::memory(ordinal);
+  const api::Memory m = without_gil([&] { return api::memory(ordinal); });
   py::dict d;
   d["plans"] = m.plans;
   d["plan_bytes"] = m.plan_bytes;

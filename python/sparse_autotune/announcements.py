@@ -32,8 +32,6 @@ _SECONDS_BEFORE_BAR = 2.0
 _BAR = "sparse_autotune: {percentage:3.0f}%|{bar}| {desc}"
 # Families that multiply the zeros too.
 _DENSE = ("dense", "cublas_dense")
-# Signatures that record mode has logged.
-_missed: set[str] = set()
 
 
 class _Stderr(_StreamHandler):
@@ -170,9 +168,7 @@ def report(event: dict[str, Any]) -> None:
         for line in race_lines(_tuner.parse_record(event["record"]), _local.saved):
             _say(line)
     elif kind == "missed":
-        if event["signature"] not in _missed:
-            _missed.add(event["signature"])
-            _say(f"sparse_autotune: not tuned: {event['description']} ({event['signature']})")
+        _say(f"sparse_autotune: not tuned: {event['description']} ({event['signature']})")
     elif kind == "warning":
         # What comes before " of " is the topic, what follows the instance.
         cache.warn_once(event["text"].partition(" of ")[0], event["text"])

@@ -8,6 +8,7 @@ replaces it.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import hashlib
 import itertools
@@ -152,8 +153,11 @@ def _replace(file: Path, text: str) -> None:
         with temporary.open("x", encoding="ascii") as stream:
             stream.write(text)
         os.replace(temporary, file)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
+    except BaseException as error:
+        with contextlib.suppress(OSError):
+            temporary.unlink()
+        if isinstance(error, OSError):  # about the file that was asked for
+            raise OSError(error.errno, error.strerror, str(file)) from None
         raise
 
 

@@ -190,6 +190,7 @@ void memory_is_bounded() {
   CHECK(r.winner.empty());
   CHECK(r.failure.find("tuning_bytes") != std::string::npos);
   CHECK(r.find("a/small")->outcome == Outcome::kSkipped);
+  CHECK(r.find("a/small")->reason == "there was no race");
 }
 
 void hopeless_estimates_are_skipped() {
