@@ -225,6 +225,7 @@ def test_nothing_to_race():
     for a, b in ((empty, problem()[1]), (problem()[0], torch.empty(K, 0))):
         report = benchmark(a, b)
         assert report.best is None
+        assert report.device == benchmark(*problem(), num_runs=1, variants="reference").device
         assert "nothing to race" in str(report)
         assert {r.status for r in report.records} <= {"skipped", "unsupported"}
         assert "skipped" in {r.status for r in report.records}

@@ -1,8 +1,8 @@
 """`settings`: documented, checked, from the environment, and obeyed."""
 
+import inspect
 import os
 import re
-import sys
 
 import pytest
 import torch
@@ -10,7 +10,7 @@ import torch
 import sparse_autotune
 from sparse_autotune import _tuner, cache, matmul, random_bsr, settings, tuning_count
 
-TABLE = sys.modules["sparse_autotune.settings"].__doc__
+TABLE = inspect.getdoc(settings)  # what help(settings) shows
 ROWS = {
     name: (variable, default)
     for name, variable, default in re.findall(r"^(\w+) +(SPARSE_\w+) +(\S+) ", TABLE, re.MULTILINE)

@@ -15,13 +15,12 @@ struct Free {
 }  // namespace
 
 void* cpu_scratch(int64_t bytes) {
-  constexpr int64_t kAlignment = 256;
   thread_local std::unique_ptr<void, Free> memory;
   thread_local int64_t size = 0;
   if (bytes > size) {
-    size = ceil_div(bytes, kAlignment) * kAlignment;
+    size = ceil_div(bytes, kScratchAlignment) * kScratchAlignment;
     memory.reset();
-    memory.reset(std::aligned_alloc(kAlignment, static_cast<size_t>(size)));
+    memory.reset(std::aligned_alloc(kScratchAlignment, static_cast<size_t>(size)));
     if (memory == nullptr) size = 0;
   }
   return memory.get();

@@ -14,11 +14,6 @@
 #include "plan/transpose.h"
 
 namespace sparse_autotune {
-namespace {
-
-constexpr int64_t kAlignment = 256;  // of workspace and prepared copies
-
-}  // namespace
 
 Launcher::Launcher(const PatternKey& pattern, int64_t rows, int64_t cols, int64_t block_m,
                    int64_t block_k, DType dtype)
@@ -101,7 +96,8 @@ bool Launcher::launch(const Call& call) const {
     l.prepared = copy->data();
   }
   const bool prepares = decision->prepared_bytes > 0 && copy == nullptr;
-  const int64_t scratch = ceil_div(decision->workspace_bytes, kAlignment) * kAlignment;
+  const int64_t scratch =
+      ceil_div(decision->workspace_bytes, kScratchAlignment) * kScratchAlignment;
   const int64_t bytes = scratch + (prepares ? decision->prepared_bytes : 0);
   if (bytes > 0) {
     // A GPU's scratch must come from torch's allocator, in stream order: the operator's way.

@@ -1,6 +1,6 @@
 // The short way to a product that was decided before: no dispatcher, no tensor objects.
 //
-// Python takes it in plain eager calls (see functional.py), where the dispatcher would add nothing
+// Python takes it in plain eager calls (see launching.py), where the dispatcher would add nothing
 // but its time. It only ever launches what the plan remembers for exactly this problem; everything
 // else is left to the operator.
 #pragma once

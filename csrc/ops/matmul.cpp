@@ -12,8 +12,6 @@
 namespace sparse_autotune {
 namespace {
 
-constexpr int64_t kAlignment = 256;  // of workspace and prepared copies
-
 std::string selector_of(const std::optional<std::string>& variant, Op op) {
   if (variant.has_value()) {
     if (variant->empty()) refuse("variant must be a name");
@@ -69,17 +67,17 @@ void launch(Bound& bound, const Decision& d) {
   l.device = bound.device;
   d.complete(&l);
   const auto copy = frozen_copy(bound, d, l);
-  const int64_t scratch = ceil_div(d.workspace_bytes, kAlignment) * kAlignment;
+  const int64_t scratch = ceil_div(d.workspace_bytes, kScratchAlignment) * kScratchAlignment;
   const int64_t bytes = scratch + (copy == nullptr ? d.prepared_bytes : 0);
   std::optional<Tensor> workspace;
   if (bytes > 0 && p.device == DeviceType::kCpu && bytes <= kMaxKeptScratch) {
     l.workspace = cpu_scratch(bytes);
   }
   if (bytes > 0 && l.workspace == nullptr) {
-    workspace = empty_bytes(bound.product.kept_alive[0], bytes + kAlignment);
+    workspace = empty_bytes(bound.product.kept_alive[0], bytes + kScratchAlignment);
     const auto address = reinterpret_cast<uintptr_t>(workspace->data_ptr());
-    l.workspace =
-        reinterpret_cast<void*>(ceil_div(static_cast<int64_t>(address), kAlignment) * kAlignment);
+    l.workspace = reinterpret_cast<void*>(
+        ceil_div(static_cast<int64_t>(address), kScratchAlignment) * kScratchAlignment);
   }
   Status status = Status::ok();
   if (copy != nullptr) {

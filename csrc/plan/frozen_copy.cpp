@@ -51,8 +51,9 @@ std::shared_ptr<FrozenCopy> make_copy(const Device& device, int64_t bytes, void*
   if (device.type == DeviceType::kCuda) {
     return detail::make_frozen_copy_cuda(device, bytes, stream, std::move(owner), count, status);
   }
-  constexpr size_t kAlignment = 256;
-  void* data = std::aligned_alloc(kAlignment, static_cast<size_t>(ceil_div(bytes, 256) * 256));
+  constexpr int64_t kAlignment = 256;
+  const int64_t size = ceil_div(bytes, kAlignment) * kAlignment;
+  void* data = std::aligned_alloc(kAlignment, static_cast<size_t>(size));
   if (data == nullptr) {
     *status = Status::failed(StatusCode::kOutOfMemory, "no host memory for a frozen copy");
     return nullptr;

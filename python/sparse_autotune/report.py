@@ -82,7 +82,8 @@ class BenchmarkReport:
     `table` shows every configuration.
 
     Attributes:
-        problem: "4096x4096x4096 bs64 density 0.125 bf16" (m x k x n).
+        problem: "4096x4096x4096 bs64 density 0.125 bf16" (m x k x n); the operands' shapes where
+            there was nothing to race.
         device: the device's name.
         device_type: "cpu" or "cuda".
         signature: the kind of problem, as cache entries are named.

@@ -1,36 +1,4 @@
-"""What a user may change: `settings`, one object for the process.
-
-================ =============================== ======== =========================================
-attribute        environment variable            default  meaning
-================ =============================== ======== =========================================
-mode             SPARSE_AUTOTUNE                 "on"     "on" races on a miss; "off" uses the
-                                                          heuristic alone; "readonly" the cache,
-                                                          else the heuristic, and never races or
-                                                          writes; "record" is readonly and logs the
-                                                          signatures it missed
-verbosity        SPARSE_AUTOTUNE_VERBOSE         1        0 silences what a tuning prints and
-                                                          "record" logs
-budget_s         SPARSE_AUTOTUNE_BUDGET_S        1.0      seconds that one race may take
-timing           SPARSE_AUTOTUNE_TIMING          "cold"   "cold" rotates operands that fit the GPU's
-                                                          cache, "warm" does not
-cache_dir        SPARSE_AUTOTUNE_CACHE_DIR       None     where winners are kept; None:
-                                                          $XDG_CACHE_HOME/sparse_autotune, else
-                                                          ~/.cache/sparse_autotune
-plan_bytes       SPARSE_AUTOTUNE_PLAN_BYTES      2**30    bound on index tensors that plans keep
-                                                          alive
-frozen_bytes     SPARSE_AUTOTUNE_FROZEN_BYTES    2**33    bound on converted copies of frozen values
-tuning_bytes     SPARSE_AUTOTUNE_TUNING_BYTES    2**32    bound on everything one race allocates
-exact_nonfinite  SPARSE_AUTOTUNE_EXACT_NONFINITE False    only variants that never multiply an
-                                                          absent block (0 * infinity is NaN)
-variant          SPARSE_AUTOTUNE_VARIANT         None     forces a variant or family in every
-                                                          product of its kind: matmul with
-                                                          linear, and sampled_matmul
-================ =============================== ======== =========================================
-
-Environment variables are read once, at import; an empty one counts as unset. Assigning to an
-attribute takes effect at the next call, in every thread. A value that breaks a rule raises
-ValueError and changes nothing.
-"""
+"""What a user may change: `settings`, one object for the process."""
 
 from __future__ import annotations
 
@@ -155,7 +123,41 @@ def _checked(name: str, value: Any, shown: str) -> Any:
 
 
 class Settings:
-    """Typed attributes, checked when assigned; see the module's table."""
+    """What a user may change, checked when it is assigned.
+
+    =============== =============================== ======== =====================================
+    attribute       environment variable            default  meaning
+    =============== =============================== ======== =====================================
+    mode            SPARSE_AUTOTUNE                 "on"     "on" races on a miss; "off" uses the
+                                                             heuristic alone; "readonly" the
+                                                             cache, else the heuristic, and never
+                                                             races or writes; "record" is readonly
+                                                             and logs the signatures it missed
+    verbosity       SPARSE_AUTOTUNE_VERBOSE         1        0 silences what a tuning prints and
+                                                             "record" logs
+    budget_s        SPARSE_AUTOTUNE_BUDGET_S        1.0      seconds that one race may take
+    timing          SPARSE_AUTOTUNE_TIMING          "cold"   "cold" rotates operands that fit the
+                                                             GPU's cache, "warm" does not
+    cache_dir       SPARSE_AUTOTUNE_CACHE_DIR       None     where winners are kept; None:
+                                                             $XDG_CACHE_HOME/sparse_autotune, else
+                                                             ~/.cache/sparse_autotune
+    plan_bytes      SPARSE_AUTOTUNE_PLAN_BYTES      2**30    bound on index tensors that plans
+                                                             keep alive
+    frozen_bytes    SPARSE_AUTOTUNE_FROZEN_BYTES    2**33    bound on converted copies of frozen
+                                                             values
+    tuning_bytes    SPARSE_AUTOTUNE_TUNING_BYTES    2**32    bound on everything one race
+                                                             allocates
+    exact_nonfinite SPARSE_AUTOTUNE_EXACT_NONFINITE False    only variants that never multiply an
+                                                             absent block (0 * infinity is NaN)
+    variant         SPARSE_AUTOTUNE_VARIANT         None     forces a variant or family in every
+                                                             product of its kind: matmul with
+                                                             linear, and sampled_matmul
+    =============== =============================== ======== =====================================
+
+    Environment variables are read once, at import; an empty one counts as unset. Assigning to an
+    attribute takes effect at the next call, in every thread. A value that breaks a rule raises
+    ValueError and changes nothing.
+    """
 
     mode: str
     verbosity: int

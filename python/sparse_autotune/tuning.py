@@ -160,7 +160,7 @@ def _race(
         return report_of(_tuner.parse_record(text), device.type, unsupported)
     return BenchmarkReport(
         problem=str(product),
-        device=str(device),
+        device=_tuner.device_info(-1 if device.type == "cpu" else device.index)["name"],
         device_type=device.type,
         failure=f"nothing to race, {_NOTHING}",
         records=[VariantRecord(name, name.split("/")[0], "skipped", _NOTHING) for name in legal],
