@@ -308,15 +308,20 @@ def test_html(report):
         assert page.count(f"<{tag}>") == page.count(f"</{tag}>")
 
 
-def test_rich(report):
+@pytest.mark.parametrize("width", [200, 100, 80])
+def test_rich(report, width):
+    """In a narrow terminal names and reasons wrap, figures never, and nothing is cut off."""
     console = pytest.importorskip("rich.console")
     with open("/dev/null", "w") as nowhere:
-        terminal = console.Console(file=nowhere, record=True, width=200)
+        terminal = console.Console(file=nowhere, record=True, width=width)
         terminal.print(report)
     shown = terminal.export_text()
-    for row in report._rows(configs=False):
-        for cell in row:
-            assert cell in shown
+    assert all(len(line) <= width for line in shown.splitlines())
+    for name, *figures, status in report._rows(configs=False):
+        assert all(figure in shown for figure in figures)
+        assert width < 200 or (name in shown and status in shown)
+        assert width < 100 or all(word in shown for word in status.split())
+    assert "…" not in shown
 
 
 def test_dict_and_json(report, tmp_path):

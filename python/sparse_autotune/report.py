@@ -8,7 +8,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import matplotlib.axes
@@ -171,14 +171,22 @@ class BenchmarkReport:
         return self.table()
 
     def __rich__(self) -> rich.table.Table:
+        from rich.box import SIMPLE_HEAD
         from rich.table import Table
         from rich.text import Text
 
-        table = Table(title=Text(self._title()))
-        for name, side in _COLUMNS:
-            justify: Literal["left", "right"] = "left" if side == "left" else "right"
-            table.add_column(Text(name), justify=justify, no_wrap=name != "status")
-        for row in self._rows(configs=False):
+        table = Table(
+            title=Text(self._title()), box=SIMPLE_HEAD, padding=(0, 1, 0, 0), show_edge=False
+        )
+        rows = self._rows(configs=False)
+        for i, (name, side) in enumerate(_COLUMNS):
+            # In a narrow terminal names and reasons wrap, figures never.
+            if side == "left":
+                table.add_column(Text(name), overflow="fold")
+            else:
+                width = max(map(len, [*name.split(), *(row[i] for row in rows)]))
+                table.add_column(Text(name), justify="right", width=width)
+        for row in rows:
             won = row[0].endswith(" *")
             table.add_row(*(Text(cell) for cell in row), style="bold" if won else "")
         return table
