@@ -218,6 +218,9 @@ def test_bad_operands():
         benchmark(a, b.double())
     with pytest.raises(TypeError, match="a must be"):
         benchmark(b, b)
+    for ask in (benchmark, sparse_autotune.tune, variants):
+        with pytest.raises(RuntimeError, match=r"^variants run on the CPU .*, but b is on meta$"):
+            ask(a.to("meta"), b.to("meta"))
 
 
 def test_nothing_to_race():

@@ -88,6 +88,9 @@ class _Product:
             checks.explain_linear(self.b, self.a, self.bias, self.activation, None)
         else:
             checks.explain_matmul(self.a, self.b, self.bias, self.activation, self.out, None)
+        device = self.b.device
+        if device.type not in ("cpu", "cuda"):
+            raise RuntimeError(f"variants run on the CPU and on CUDA devices, but b is on {device}")
 
     def __str__(self) -> str:
         return f"{tuple(self.a.shape)} @ {tuple(self.b.shape)}"
