@@ -9,7 +9,9 @@
 // that a thread packs for itself and keeps in its L2 while it walks A (`own_panel`): rows that lie
 // a power of two apart evict each other from L1, so packing wins for all but short products, and
 // the copy widens fp16 and bf16 (or pairs bf16) and turns column-major B on the way. Panels are so
-// narrow that an L2 holds one where it would not hold B.
+// narrow that an L2 holds one where it would not hold B. A thread that has many panels packs the
+// next one, a few rows a tile, while it multiplies (tiled_packing.h). In place, a chunk is as many
+// blocks as leave their rows in L2 for all strips, and each strip fetches the next one's.
 // Packed panels are walked a whole row at a time, so that sums stay in registers: a core takes in
 // rows from its L2 as fast as it multiplies them. Chunks that keep their rows in L1 are for copies
 // and for values that are widened first. What a tile will need next (its values in the next block,
@@ -85,8 +87,8 @@ class Tiled final : public Variant {
 };
 
 // Chunks in bytes are half of the smallest L1 in use; AMX's loads and stores of sums want deeper
-// ones.
-constexpr Cut kInPlace{Source::kInPlace, 768, 16 << 10};
+// ones, as do rows in place, which come from L2.
+constexpr Cut kInPlace{Source::kInPlace, 768, 48 << 10};
 constexpr Cut kBlock{Source::kBlock, 384, 16 << 10};
 constexpr Cut kPanel{Source::kPanel, 48, kWholeRow};
 constexpr Cut kOwnPanel{Source::kOwnPanel, 48, kWholeRow};

@@ -16,6 +16,20 @@ inline constexpr int64_t kLineBytes = 64;
 // multiplies, or writes past the caches (they are then aligned to a vector).
 enum class Output : uint8_t { kScratch, kResult, kStreamed };
 
+// Rows of B that a later task reads and no hardware foresees: the task fetches `vectors` vectors of
+// each, dealt out over its walk. With `count`, `rows` are those of each of that many block columns
+// and are fetched one block after the other; without, they are all rows.
+struct Fetch {
+  const void* b;  // first row; that of block column 0 with `count`
+  int64_t row_stride;
+  int64_t rows;
+  int64_t burst;        // rows every kStepsPerFetch steps along k
+  const void* columns;  // as wide as the task's
+  int64_t count;
+  int64_t block_stride;
+};
+inline constexpr int64_t kStepsPerFetch = 16;
+
 // out (rows x vectors) = init, or bias where there is no init, + sum over blocks of A * B.
 struct MultiplyTask {
   const void* values;    // first block, first row of the tile
@@ -38,6 +52,7 @@ struct MultiplyTask {
   int vectors;  // 1 ... Microkernels::vectors
   void* state;  // kStateBytes of the thread's, zero before its first task: the level's own
   const void* next_values;  // the next task's, fetched while this one runs; a level may leave it
+  Fetch fetch;              // a level may leave it, unless it `fetches`
 };
 inline constexpr int64_t kStateBytes = 64;
 
@@ -98,6 +113,7 @@ struct Microkernels {
   void (*store)(const StoreTask&);
   void (*release)();  // after a thread's last task, or null
   bool streams;       // multiply() knows Output::kStreamed
+  bool fetches;       // and MultiplyTask::fetch, of elements as they are stored
   // Where values are stored as they are accumulated, else null.
   void (*turned)(const TurnedTask&);
   int64_t turned_rows;  // of its largest tile

@@ -1,6 +1,8 @@
 // The sizes that cpu_tiled cuts a product into; tiled.cpp explains the terms.
 #pragma once
 
+#include <unistd.h>
+
 #include <algorithm>
 
 #include "kernels/cpu/tiled.h"
@@ -13,6 +15,7 @@ inline constexpr int64_t kSpanRows = 64;
 inline constexpr int64_t kPackedBytes = 24 << 20;
 inline constexpr int64_t kOwnPanelBytes = 1 << 20;  // of an L2
 inline constexpr int64_t kWholeRow = int64_t{1} << 40;
+inline constexpr int64_t kFewestRows = 64;          // in a chunk of rows read in place
 inline constexpr int64_t kWidenedBytes = 16 << 10;  // a chunk of B whose values are widened first
 inline constexpr int64_t kUnitsPerSlot = 4;  // at least, of block rows (or spans) times panels
 // Cores of one machine differ by a third and more (a sibling at work, two threads on one core): the
@@ -57,6 +60,7 @@ struct Blocking {
   int64_t slots;
   int64_t cuts;                             // parts that a thread's own panel is multiplied in
   int64_t strip_bytes, panel_bytes, group;  // of packed panels; panels packed at a time
+  bool ahead;                               // a thread packs its next panel while it multiplies
   int64_t packed_bytes;                     // of all packed panels
   int64_t tile_bytes, values_bytes, copy_bytes, slot_bytes;
 
@@ -90,6 +94,12 @@ inline int64_t count_slots(const Problem& p, const Device& d) {
                                             compulsory_bytes(p), d.memory_gbps, 0);
   if (us < kTeamUs) return 1;
   return std::clamp<int64_t>(static_cast<int64_t>(us / kSlotUs), 1, std::max(d.threads, 1));
+}
+
+// A core's own L2; 0: unknown.
+inline int64_t core_cache_bytes() {
+  static const int64_t bytes = std::max<int64_t>(sysconf(_SC_LEVEL2_CACHE_SIZE), 0);
+  return bytes;
 }
 
 inline int64_t own_panel_vectors(int64_t vector_bytes) {
@@ -149,7 +159,13 @@ inline Blocking make_blocking(const Problem& p, const Device& d, const Microkern
   s.strips = ceil_div(s.all_strips, s.panels);
   const int64_t chunk_bytes =
       kernels.widen == nullptr ? cut.chunk_bytes : std::min(cut.chunk_bytes, kWidenedBytes);
-  const int64_t depth = chunk_bytes / (s.strip * s.acc_bytes) * kernels.pair / 32 * 32;
+  int64_t depth = chunk_bytes / (s.strip * s.acc_bytes) * kernels.pair / 32 * 32;
+  if (cut.source == Source::kInPlace) {
+    // Rows that lie a power of two apart share few sets of an L2: as many of them as fill half of
+    // it from end to end find room there in every strip.
+    const int64_t rows = core_cache_bytes() / 2 / std::max<int64_t>(p.ldb * s.acc_bytes, 1);
+    depth = std::min(depth, std::max(rows / 32 * 32, kFewestRows));
+  }
   s.chunk_blocks = depth / p.block_k;
   s.depth = s.chunk_blocks > 0 ? s.chunk_blocks * p.block_k : depth;
   // A strip more than a power of two apart: its neighbours map to other cache sets.
@@ -157,15 +173,19 @@ inline Blocking make_blocking(const Problem& p, const Device& d, const Microkern
   s.panel_bytes = s.strips * s.strip_bytes;
   s.cuts = count_cuts(p, d, s.slots, s.panels, s.panel_bytes);
   s.group = std::clamp<int64_t>(kPackedBytes / s.panel_bytes, 1, s.panels * p.batch);
+  // Only where a panel is its thread's alone, and where an L2 holds two of them and as much again.
+  s.ahead = cut.source == Source::kOwnPanel && kernels.fetches && p.b_layout == Layout::kRowMajor &&
+            s.cuts == 1 && s.panels * p.batch > s.slots &&
+            2 * s.panel_bytes <= core_cache_bytes() / 2;
   s.packed_bytes = s.panel_bytes * (cut.source == Source::kPanel      ? s.group
-                                    : cut.source == Source::kOwnPanel ? s.slots
+                                    : cut.source == Source::kOwnPanel ? s.slots * (s.ahead ? 2 : 1)
                                                                       : 0);
   s.tile_bytes = round_up(s.strips * s.span_rows * s.strip * s.acc_bytes, 64);
   s.values_bytes = kernels.widen == nullptr ? 0 : s.span_rows * s.depth * s.acc_bytes;
   s.copy_bytes = cut.source == Source::kBlock || cut.source == Source::kInPlace
                      ? s.strips * s.depth / kernels.pair * s.strip * s.acc_bytes
                      : 0;
-  s.slot_bytes = 2 * kLineBytes + kStateBytes + kSpanRows * 8 + round_up(s.tile_bytes, 64) +
+  s.slot_bytes = kLineBytes + kStateBytes + kSpanRows * 8 + round_up(s.tile_bytes, 64) +
                  round_up(s.values_bytes, 64) + round_up(s.copy_bytes, 64);
   s.slot_bytes = round_up(s.slot_bytes, 256) + 256;
   return s;

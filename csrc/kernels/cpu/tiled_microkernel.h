@@ -23,9 +23,8 @@
 namespace sparse_autotune::cpu_tiled {
 namespace {
 
-// Fetches are dealt out over the walk, some every so many steps along k: a burst of misses would
-// stop the loads of A and B.
-inline constexpr int64_t kStepsPerFetch = 16;
+// Fetches are dealt out over the walk, some every kStepsPerFetch steps along k: a burst of misses
+// would stop the loads of A and B.
 inline constexpr int64_t kDeep = 32;  // steps along k that last as long as a read of memory
 
 // A tile's rows of A, walked along k. Three rows share a pointer, for an address may hold a stride
@@ -91,6 +90,9 @@ SPARSE_AUTOTUNE_TARGET void multiply_tile(const MultiplyTask& t) {
   Acc* out = static_cast<Acc*>(t.out);
   const Acc* unfetched = out;
   const Acc* const end = out + (t.output == Output::kResult ? kRows * t.out_stride : 0);
+  const Indices fetched_columns{t.fetch.columns, t.wide_columns};
+  const Element* fetched = static_cast<const Element*>(t.fetch.b);
+  int64_t fetches = t.fetch.rows;  // that are left
   for (int64_t block = 0; block < t.count; ++block, first += t.block_stride) {
     const int64_t column = t.columns == nullptr ? block : columns[block];
     const Element* b = static_cast<const Element*>(t.b) + column * t.b_block_stride;
@@ -99,6 +101,11 @@ SPARSE_AUTOTUNE_TARGET void multiply_tile(const MultiplyTask& t) {
                                 ? first + ahead * t.block_stride
                                 : static_cast<const Element*>(t.next_values) +
                                       (block + ahead - t.count) * t.block_stride;
+    if (block < t.fetch.count) {
+      fetched =
+          static_cast<const Element*>(t.fetch.b) + fetched_columns[block] * t.fetch.block_stride;
+      fetches = t.fetch.rows;
+    }
     TileRows<V, kRows> a;
 #pragma GCC unroll 16
     for (int i = 0; i < a.kPointers; ++i) a.at[i] = first + 3 * i * row_stride;
@@ -110,6 +117,13 @@ SPARSE_AUTOTUNE_TARGET void multiply_tile(const MultiplyTask& t) {
 #pragma GCC unroll 16
         for (int v = 0; v < kVectors; ++v) __builtin_prefetch(unfetched + v * V::kLanes, 1);
         unfetched += t.out_stride;
+      }
+      if constexpr (kFetches) {
+        for (int64_t i = 0; i < t.fetch.burst && fetches > 0; ++i, --fetches) {
+#pragma GCC unroll 16
+          for (int v = 0; v < kVectors; ++v) __builtin_prefetch(fetched + v * V::kLanes);
+          fetched += t.fetch.row_stride;
+        }
       }
       do {
         if constexpr (kFetches) __builtin_prefetch(next_a);
@@ -285,6 +299,7 @@ constexpr Microkernels kernels_for() {
   k.store = store<V, S>;
   k.release = V::release;
   k.streams = true;
+  k.fetches = k.widen == nullptr;
   if constexpr (size_of(S::kDType) == static_cast<int64_t>(sizeof(typename V::Acc))) {
     k.turned = multiply_turned<V>;
     k.turned_rows = V::kTurnedRows;

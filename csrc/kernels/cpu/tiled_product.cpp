@@ -6,6 +6,7 @@
 
 #include "half.h"
 #include "kernels/activation.h"
+#include "kernels/cpu/tiled_packing.h"
 #include "kernels/cpu/tiled_partition.h"
 
 namespace sparse_autotune::cpu_tiled {
@@ -16,8 +17,6 @@ const char* at(const T* base, int64_t bytes) {
   return reinterpret_cast<const char*>(base) + bytes;
 }
 
-constexpr int64_t kPackedRows = 64;  // of B, packed at a time
-
 class Product {
  public:
   Product(const Problem& p, const Launch& l, const Microkernels& kernels, Source source,
@@ -27,6 +26,7 @@ class Product {
         kernels_(kernels),
         source_(source),
         s_(blocking),
+        packing_(p, l, kernels, s_),
         crow_{l.crow_indices, p.index_type == IndexType::kInt64},
         columns_{l.col_indices, p.index_type == IndexType::kInt64},
         element_(size_of(p.dtype)) {
@@ -44,40 +44,77 @@ class Product {
   }
 
   void run() {
-    const int64_t total = s_.panels * p_.batch, rows = p_.m / p_.block_m;
     if (source_ == Source::kOwnPanel) {
-      const Partition partition(crow_, rows, s_.spans, 1, s_.cuts);
-      for_each_part(total * s_.cuts, [&](const Slot& memory, int64_t part) {
-        const int64_t i = part / s_.cuts;
-        const Panel panel = panel_at(i, memory.packed);
-        if (*memory.packed_panel != i) {
-          for (int64_t row = 0; row < p_.k; row += kPackedRows) pack_rows(panel, row);
-          *memory.packed_panel = i;
-        }
-        partition.for_each_unit(part % s_.cuts, [&](int64_t, int64_t row, int64_t span) {
-          run_span(memory, panel, row, span);
-        });
-      });
-      return;
+      run_own_panels();
+    } else {
+      run_shared_panels();
     }
+  }
+
+ private:
+  struct Slot {
+    int64_t* next_part;             // of the slot's parts that none has taken
+    int64_t first_part, last_part;  // its own
+    int64_t packed_panel = -1;      // that `packed` holds
+    Ahead ahead;
+    char* state;  // the level's
+    char* bias;
+    char* tile;    // [strip][row][column] accumulators
+    char* values;  // widened values of a chunk
+    char* copy;    // B's rows of a chunk
+    char* packed;  // the slot's own panel
+    char* spare;   // its next one
+  };
+  // Rows [k0, k0 + depth) of each of the blocks [block, block + count).
+  struct Chunk {
+    int64_t block, count, k0, depth;
+    bool first, last;
+  };
+
+  int64_t block_rows() const { return p_.m / p_.block_m; }
+  int64_t nnzb() const { return crow_[block_rows()]; }
+
+  void run_own_panels() {
+    const Partition partition(crow_, block_rows(), s_.spans, 1, s_.cuts);
+    const int64_t tiles =
+        block_rows() * s_.spans * ceil_div(s_.span_rows, kernels_.rows) * s_.strips;
+    for_each_part(s_.panels * p_.batch * s_.cuts, [&](Slot& memory, int64_t part) {
+      const int64_t i = part / s_.cuts;
+      if (memory.packed_panel != i) {
+        own_panel(memory, i);
+        // None but the thread's own parts are sure to be its next.
+        const bool next_is_own = part >= memory.first_part && (i + 1) * s_.cuts < memory.last_part;
+        if (s_.ahead && next_is_own) {
+          memory.ahead = packing_.start_ahead(i + 1, memory.spare, tiles);
+        }
+      }
+      const Panel panel = packing_.panel_at(i, memory.packed);
+      partition.for_each_unit(part % s_.cuts, [&](int64_t, int64_t row, int64_t span) {
+        run_span(memory, panel, row, span);
+      });
+    });
+  }
+
+  void run_shared_panels() {
+    const int64_t total = s_.panels * p_.batch;
     const int64_t group = source_ == Source::kPanel ? s_.group : total;
     for (int64_t first = 0; first < total; first += group) {
       const int64_t panels = std::min(group, total - first);
       const auto panel = [&](int64_t i) {
-        return panel_at(first + i, packed_ + i * s_.panel_bytes);
+        return packing_.panel_at(first + i, packed_ + i * s_.panel_bytes);
       };
       if (source_ == Source::kPanel) {
         const int64_t pieces = ceil_div(p_.k, kPackedRows);
         parallel_for(l_.parallel, 0, panels * pieces, ceil_div(panels * pieces, s_.slots),
                      [&](int64_t begin, int64_t end) {
                        for (int64_t i = begin; i < end; ++i) {
-                         pack_rows(panel(i / pieces), i % pieces * kPackedRows);
+                         packing_.pack_rows(panel(i / pieces), i % pieces * kPackedRows);
                        }
                      });
       }
       const int64_t parts = s_.slots == 1 ? 1 : s_.slots * kPartsPerSlot;
-      const Partition partition(crow_, rows, s_.spans, panels, parts);
-      for_each_part(parts, [&](const Slot& memory, int64_t part) {
+      const Partition partition(crow_, block_rows(), s_.spans, panels, parts);
+      for_each_part(parts, [&](Slot& memory, int64_t part) {
         int64_t current = -1;
         Panel walked{};
         partition.for_each_unit(part, [&](int64_t i, int64_t row, int64_t span) {
@@ -88,60 +125,18 @@ class Product {
     }
   }
 
- private:
-  struct Slot {
-    int64_t* next_part;     // of the slot's parts that none has taken
-    int64_t* packed_panel;  // that `packed` holds, or -1
-    char* state;            // the level's
-    char* bias;
-    char* tile;    // [strip][row][column] accumulators
-    char* values;  // widened values of a chunk
-    char* copy;    // B's rows of a chunk
-    char* packed;  // the slot's own panel
-  };
-  // Rows [k0, k0 + depth) of each of the blocks [block, block + count).
-  struct Chunk {
-    int64_t block, count, k0, depth;
-    bool first, last;
-  };
-
-  Panel panel_at(int64_t i, char* packed) const {
-    Panel panel = s_.panel(i);
-    panel.packed = packed;
-    return panel;
-  }
-  // Of C; the last vector of a row may be longer than the row.
-  int64_t columns_of(const Strip& strip) const {
-    return std::min(strip.width, p_.n - strip.first_column);
-  }
-  char* packed_at(const Panel& panel, const Strip& strip, int64_t row) const {
-    return panel.packed + strip.index * s_.strip_bytes +
-           row / kernels_.pair * strip.width * s_.acc_bytes;
-  }
-  const char* b_at(const Panel& panel, int64_t row, int64_t column) const {
-    const int64_t offset =
-        panel.batch * p_.b_batch_stride +
-        (p_.b_layout == Layout::kRowMajor ? row * p_.ldb + column : column * p_.ldb + row);
-    return at(l_.b, offset * element_);
-  }
-
-  void pack_rows(const Panel& panel, int64_t row) const {
-    for (int64_t i = 0; i < panel.strips; ++i) {
-      const Strip strip = s_.strip_at(panel, i);
-      pack(panel, strip, row, std::min(kPackedRows, p_.k - row), packed_at(panel, strip, row));
+  // Has the slot hold the packed panel.
+  void own_panel(Slot& memory, int64_t i) const {
+    Ahead& ahead = memory.ahead;
+    if (ahead.index == i) {
+      std::swap(memory.packed, memory.spare);
+      while (ahead.packed < ahead.rows) packing_.pack_ahead(ahead, ahead.rows);
+    } else {
+      const Panel panel = packing_.panel_at(i, memory.packed);
+      for (int64_t row = 0; row < p_.k; row += kPackedRows) packing_.pack_rows(panel, row);
     }
-  }
-
-  void pack(const Panel& panel, const Strip& strip, int64_t row, int64_t depth, void* to) const {
-    PackTask task{};
-    task.b = b_at(panel, row, strip.first_column);
-    task.ldb = p_.ldb;
-    task.layout = p_.b_layout;
-    task.depth = depth;
-    task.columns = columns_of(strip);
-    task.width = strip.width;
-    task.strip = to;
-    kernels_.pack(task);
+    ahead = {};
+    memory.packed_panel = i;
   }
 
   // Calls visit(slot's memory, part) for each part. A slot takes its own parts in order, then what
@@ -152,8 +147,9 @@ class Product {
     for (int64_t slot = 0; slot < s_.slots; ++slot) *slot_at(slot).next_part = first_part(slot);
     parallel_for(l_.parallel, 0, s_.slots, 1, [&](int64_t begin, int64_t end) {
       for (int64_t slot = begin; slot < end; ++slot) {
-        const Slot memory = slot_at(slot);
-        *memory.packed_panel = -1;
+        Slot memory = slot_at(slot);
+        memory.first_part = first_part(slot);
+        memory.last_part = first_part(slot + 1);
         std::memset(memory.state, 0, kStateBytes);
         for (int64_t i = 0; i < s_.slots; ++i) {
           const int64_t owner = (slot + i) % s_.slots, last = first_part(owner + 1);
@@ -169,17 +165,17 @@ class Product {
     Slot memory{};
     char* base = slots_ + slot * s_.slot_bytes;
     memory.next_part = reinterpret_cast<int64_t*>(base);
-    memory.packed_panel = reinterpret_cast<int64_t*>(base + kLineBytes);
-    memory.state = base + 2 * kLineBytes;
+    memory.state = base + kLineBytes;
     memory.bias = memory.state + kStateBytes;
     memory.tile = memory.bias + kSpanRows * 8;
     memory.values = memory.tile + round_up(s_.tile_bytes, 64);
     memory.copy = memory.values + round_up(s_.values_bytes, 64);
-    memory.packed = packed_ + slot * s_.panel_bytes;
+    memory.packed = packed_ + slot * s_.panel_bytes * (s_.ahead ? 2 : 1);
+    memory.spare = memory.packed + s_.panel_bytes;
     return memory;
   }
 
-  void run_span(const Slot& memory, const Panel& panel, int64_t row, int64_t span) const {
+  void run_span(Slot& memory, const Panel& panel, int64_t row, int64_t span) const {
     const int64_t r0 = span * s_.span_rows;
     const int64_t rows = std::min(s_.span_rows, p_.block_m - r0);
     load_bias(memory, row * p_.block_m + r0, rows);
@@ -211,7 +207,7 @@ class Product {
     return values_at(crow_[row + 1], 0, 0);
   }
 
-  void run_chunk(const Slot& memory, const Panel& panel, int64_t row, int64_t r0, int64_t rows,
+  void run_chunk(Slot& memory, const Panel& panel, int64_t row, int64_t r0, int64_t rows,
                  const Chunk& chunk) const {
     MultiplyTask task{};
     const int64_t block_elements = p_.block_m * p_.block_k;
@@ -233,20 +229,24 @@ class Product {
     const int64_t strip_tile = s_.span_rows * s_.strip * s_.acc_bytes;
     for (int64_t i = 0; i < panel.strips; ++i) {
       const Strip strip = s_.strip_at(panel, i);
+      task.fetch = {};
       task.b_row_stride = strip.width;
       task.b_block_stride = p_.block_k / kernels_.pair * strip.width;
       if (source_ == Source::kPanel || source_ == Source::kOwnPanel) {
-        task.b = packed_at(panel, strip, chunk.k0);
-      } else if (source_ == Source::kInPlace && columns_of(strip) == strip.width) {
-        task.b = b_at(panel, chunk.k0, strip.first_column);
+        task.b = packing_.packed_at(panel, strip, chunk.k0);
+      } else if (source_ == Source::kInPlace && packing_.columns_of(strip) == strip.width) {
+        task.b = packing_.b_at(panel, chunk.k0, strip.first_column);
         task.b_row_stride = p_.ldb;
         task.b_block_stride = p_.block_k * p_.ldb;
+        if (kernels_.fetches) {
+          packing_.fetch_in_place(panel, i + 1, chunk.k0, nnzb() - chunk.block - chunk.count, task);
+        }
       } else {
         char* copy = memory.copy + i * (s_.copy_bytes / s_.strips);
         const int64_t bytes = chunk.depth / kernels_.pair * strip.width * s_.acc_bytes;
         for (int64_t block = 0; block < chunk.count; ++block) {
-          pack(panel, strip, columns_[chunk.block + block] * p_.block_k + chunk.k0, chunk.depth,
-               copy + block * bytes);
+          packing_.pack(panel, strip, columns_[chunk.block + block] * p_.block_k + chunk.k0,
+                        chunk.depth, copy + block * bytes);
         }
         task.b = copy;
         task.columns = nullptr;
@@ -259,22 +259,24 @@ class Product {
                     (row * p_.block_m + r0) * (p_.c_layout == Layout::kRowMajor ? p_.ldc : 1) +
                     strip.first_column * (p_.c_layout == Layout::kRowMajor ? 1 : p_.ldc)) *
                        element_;
-      const bool direct = direct_ && chunk.last && columns_of(strip) == strip.width;
+      const bool direct = direct_ && chunk.last && packing_.columns_of(strip) == strip.width;
       task.output = !direct ? Output::kScratch : streamed_ ? Output::kStreamed : Output::kResult;
-      multiply_rows(task, values, i + 1 < panel.strips ? values : next_values, rows, chunk.first,
-                    memory.bias, tile, direct ? c_at : tile, direct ? p_.ldc : s_.strip);
-      if (chunk.last && !direct) finish(tile, rows, columns_of(strip), c_at);
+      multiply_rows(memory, task, values, i + 1 < panel.strips ? values : next_values, rows,
+                    chunk.first, memory.bias, tile, direct ? c_at : tile,
+                    direct ? p_.ldc : s_.strip);
+      if (chunk.last && !direct) finish(tile, rows, packing_.columns_of(strip), c_at);
     }
   }
 
   // The span's rows in tiles of nearly equal height: 17 rows are 6 + 6 + 5, not 8 + 8 + 1.
-  void multiply_rows(MultiplyTask& task, const char* values, const char* next_values, int64_t rows,
-                     bool first, const char* bias, const char* tile, char* out,
+  void multiply_rows(Slot& memory, MultiplyTask& task, const char* values, const char* next_values,
+                     int64_t rows, bool first, const char* bias, const char* tile, char* out,
                      int64_t out_stride) const {
     const int count = static_cast<int>(rows), highest = static_cast<int>(kernels_.rows);
     const int tiles = (count + highest - 1) / highest;
     task.init_stride = s_.strip;
     task.out_stride = out_stride;
+    const Fetch in_place = task.fetch;
     const int64_t a_row =
         task.row_stride * kernels_.pair * (kernels_.widen ? s_.acc_bytes : element_);
     for (int i = 0, r = 0; i < tiles; ++i, r += task.rows) {
@@ -285,12 +287,23 @@ class Product {
       task.bias = bias + r * s_.acc_bytes;
       task.init = first ? nullptr : tile + r * s_.strip * s_.acc_bytes;
       task.out = out + r * out_stride * s_.acc_bytes;
+      const int64_t arrived = memory.ahead.fetched;
+      if (in_place.count > 0) {
+        packing_.share_in_place(in_place.b, i, tiles, task);
+      } else if (arrived < memory.ahead.rows) {
+        packing_.fetch_ahead(memory.ahead, task);
+      } else {
+        task.fetch = {};
+      }
       kernels_.multiply(task);
+      const int64_t waiting = arrived - memory.ahead.packed;
+      if (waiting >= kAheadRows || (waiting > 0 && arrived == memory.ahead.rows)) {
+        packing_.pack_ahead(memory.ahead, arrived);
+      }
     }
   }
 
-  void widen_values(const Slot& memory, const char* values, int64_t rows,
-                    const Chunk& chunk) const {
+  void widen_values(Slot& memory, const char* values, int64_t rows, const Chunk& chunk) const {
     for (int64_t i = 0; i < chunk.count; ++i) {
       const char* from = values + i * p_.block_m * p_.block_k * element_;
       char* to = memory.values + i * rows * chunk.depth * s_.acc_bytes;
@@ -305,7 +318,7 @@ class Product {
     }
   }
 
-  void load_bias(const Slot& memory, int64_t row, int64_t rows) const {
+  void load_bias(Slot& memory, int64_t row, int64_t rows) const {
     for (int64_t r = 0; r < rows; ++r) {
       const int64_t i = row + r;
       switch (p_.dtype) {
@@ -361,6 +374,7 @@ class Product {
   const Microkernels& kernels_;
   Source source_;
   const Blocking s_;
+  const Packing packing_;
   Indices crow_, columns_;
   int64_t element_;
   char* slots_;
