@@ -28,7 +28,12 @@ struct PairLanes : Float16Lanes {
 SPARSE_AUTOTUNE_TARGET void pack_pairs_of_rows(const PackTask& t) {
   const uint16_t* from = static_cast<const uint16_t*>(t.b);
   uint32_t* to = static_cast<uint32_t*>(t.strip);
+  constexpr int64_t kRowsAhead = 8, kLine = 32;  // as in pack_rows()
   for (int64_t kk = 0; kk < t.depth; kk += 2, from += 2 * t.ldb, to += t.width) {
+    for (int64_t i = 0; i < t.columns; i += kLine) {
+      __builtin_prefetch(from + kRowsAhead * t.ldb + i);
+      __builtin_prefetch(from + (kRowsAhead + 1) * t.ldb + i);
+    }
     for (int64_t c = 0; c < t.width; c += 16) {
       const int64_t left = t.columns - c;
       const __mmask16 mask = left >= 16  ? static_cast<__mmask16>(0xffff)

@@ -241,7 +241,13 @@ template <class V, class S>
 SPARSE_AUTOTUNE_TARGET void store_rows(const StoreTask& t) {
   const typename V::Acc* from = static_cast<const typename V::Acc*>(t.tile);
   typename S::Type* to = static_cast<typename S::Type*>(t.c);
+  constexpr int64_t kRowsAhead = 8, kLine = 64 / static_cast<int64_t>(sizeof(*to));
   for (int64_t r = 0; r < t.rows; ++r, from += t.tile_stride, to += t.ldc) {
+    if (r + kRowsAhead < t.rows) {
+      for (int64_t i = 0; i < t.columns; i += kLine) {
+        __builtin_prefetch(to + kRowsAhead * t.ldc + i, 1);
+      }
+    }
     int64_t c = 0;
     for (; c + V::kLanes <= t.columns; c += V::kLanes) S::store(to + c, V::load(from + c));
     if (c < t.columns) {
