@@ -52,7 +52,7 @@ struct MultiplyTask {
   int vectors;  // 1 ... Microkernels::vectors
   void* state;  // kStateBytes of the thread's, zero before its first task: the level's own
   const void* next_values;  // the next task's, fetched while this one runs; a level may leave it
-  Fetch fetch;              // a level may leave it, unless it `fetches`
+  Fetch fetch;              // heeded where Microkernels::fetches
 };
 inline constexpr int64_t kStateBytes = 64;
 
