@@ -4,7 +4,7 @@ Like those of `problems.py`, of which they are a part, every variant must get th
 """
 
 import torch
-from problem import BF16, HALF, Problem, name_of
+from problem import BF16, FP32, FP64, HALF, Problem, name_of
 
 
 def large_blocks():
@@ -185,6 +185,15 @@ def few_columns():
     for op in ("linear", "matmul"):
         yield Problem(f"few-batch-{op}", 128, 512, 16, (32, 32), BF16, batch=(3,), op=op,
                       bias=True)  # fmt: skip
+
+
+def larger_than_a_core_cache():
+    """A b that no core's L2 holds, of panels that are packed while others are multiplied."""
+    for dtype, block in ((FP32, 16), (FP32, 64), (FP64, 32)):
+        for n, out_layout in ((1200, "row"), (1309, "padded")):
+            yield Problem(f"large_b-{name_of(dtype)}-{block}-{n}", 5 * block, 1024, n,
+                          (block, block), dtype, pattern="empty_rows", density=0.2,
+                          out_layout=out_layout)  # fmt: skip
 
 
 def large_transposed():

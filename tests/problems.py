@@ -1,7 +1,14 @@
 """The products that every variant must get right: blocks, sizes, patterns, layouts, epilogues."""
 
 import torch
-from kernel_problems import few_columns, large_blocks, large_transposed, long_rows, small_blocks
+from kernel_problems import (
+    few_columns,
+    large_blocks,
+    large_transposed,
+    larger_than_a_core_cache,
+    long_rows,
+    small_blocks,
+)
 from problem import BF16, DTYPES, FP32, HALF, Problem, name_of
 
 
@@ -203,6 +210,7 @@ CASES = tuple(
         small_blocks,
         long_rows,
         few_columns,
+        larger_than_a_core_cache,
         _batches,
         _epilogues,
         _linears,

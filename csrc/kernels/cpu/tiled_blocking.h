@@ -15,7 +15,7 @@ inline constexpr int64_t kSpanRows = 64;
 inline constexpr int64_t kPackedBytes = 24 << 20;
 inline constexpr int64_t kOwnPanelBytes = 1 << 20;  // of an L2
 inline constexpr int64_t kWholeRow = int64_t{1} << 40;
-inline constexpr int64_t kFewestRows = 64;          // in a chunk of rows read in place
+inline constexpr int64_t kFewestRows = 64, kMostRows = 256;  // in a chunk of rows read in place
 inline constexpr int64_t kWidenedBytes = 16 << 10;  // a chunk of B whose values are widened first
 inline constexpr int64_t kUnitsPerSlot = 4;  // at least, of block rows (or spans) times panels
 // Cores of one machine differ by a third and more (a sibling at work, two threads on one core): the
@@ -164,7 +164,7 @@ inline Blocking make_blocking(const Problem& p, const Device& d, const Microkern
     // Rows that lie a power of two apart share few sets of an L2: as many of them as fill half of
     // it from end to end find room there in every strip.
     const int64_t rows = core_cache_bytes() / 2 / std::max<int64_t>(p.ldb * s.acc_bytes, 1);
-    depth = std::min(depth, std::max(rows / 32 * 32, kFewestRows));
+    depth = std::min(depth, std::clamp(rows / 32 * 32, kFewestRows, kMostRows));
   }
   s.chunk_blocks = depth / p.block_k;
   s.depth = s.chunk_blocks > 0 ? s.chunk_blocks * p.block_k : depth;
@@ -173,9 +173,10 @@ inline Blocking make_blocking(const Problem& p, const Device& d, const Microkern
   s.panel_bytes = s.strips * s.strip_bytes;
   s.cuts = count_cuts(p, d, s.slots, s.panels, s.panel_bytes);
   s.group = std::clamp<int64_t>(kPackedBytes / s.panel_bytes, 1, s.panels * p.batch);
-  // Only where a panel is its thread's alone, and where an L2 holds two of them and as much again.
+  // Only where a panel is its thread's alone, and where an L2 holds two of them and as much again,
+  // but not all of B.
   s.ahead = cut.source == Source::kOwnPanel && kernels.fetches && p.b_layout == Layout::kRowMajor &&
-            s.cuts == 1 && s.panels * p.batch > s.slots &&
+            s.cuts == 1 && s.panels * p.batch > s.slots && b_bytes(p) > core_cache_bytes() &&
             2 * s.panel_bytes <= core_cache_bytes() / 2;
   s.packed_bytes = s.panel_bytes * (cut.source == Source::kPanel      ? s.group
                                     : cut.source == Source::kOwnPanel ? s.slots * (s.ahead ? 2 : 1)
