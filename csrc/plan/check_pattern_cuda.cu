@@ -1,4 +1,7 @@
-// The check of a pattern on the device: a thread a block row, one result for all.
+// The check of a pattern on the device: a warp a block row, one result for all, in one kernel.
+//
+// Host time is what it costs, so nothing is enqueued but the kernel: the last thread block to end
+// writes the result into the host's memory, and leaves the counts zero for the next check.
 #include <cuda_runtime.h>
 
 #include <map>
@@ -7,7 +10,7 @@
 #include "kernels/cuda/cuda_status.h"
 #include "plan/capture_mode.h"
 #include "plan/check_row.h"
-#include "plan/row_groups.h"
+#include "plan/group_window.cuh"
 
 namespace sparse_autotune {
 namespace {
@@ -17,7 +20,10 @@ struct Found {
   unsigned int faults;
   unsigned int cut_rows[kRowOrders], parts[kRowOrders];
   GroupCounts groups;
+  unsigned int blocks_done;
 };
+constexpr int kFoundWords = sizeof(Found) / sizeof(unsigned);
+static_assert(sizeof(Found) % sizeof(unsigned) == 0);
 
 // By a whole warp, each lane with the length of a row.
 __device__ void count_cuts(int64_t blocks, Found* found) {
@@ -34,26 +40,83 @@ __device__ void count_cuts(int64_t blocks, Found* found) {
   }
 }
 
+// check_row() by a warp.
 template <typename Index>
-__global__ void check_kernel(const Index* crow, const Index* col, int64_t block_rows,
-                             int64_t block_cols, int64_t nnzb, Found* found) {
-  const int64_t row = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
-  RowCheck r{0, 0};
-  if (row < block_rows) r = check_row(crow, col, row, block_rows, block_cols, nnzb);
-  if (r.faults != 0) atomicOr(&found->faults, r.faults);
-  if (row < block_rows) {
-    atomicMax(&found->longest_row, static_cast<unsigned long long>(r.blocks));
+__device__ RowCheck check_row_by_warp(const PatternArrays<Index>& p, int64_t row) {
+  RowCheck result = check_ends(p.crow, row, p.block_rows, p.nnzb);
+  const int64_t begin = p.crow[row], end = begin + result.blocks;
+  uint32_t faults = 0;
+  for (int64_t at = begin + threadIdx.x % 32; at < end; at += 32) {
+    faults |= check_column(p.col[at], at == begin ? -1 : int64_t{p.col[at - 1]}, p.block_cols);
   }
+  result.faults |= __reduce_or_sync(~0u, faults);
+  return result;
+}
+
+// By a warp of the last thread block.
+__device__ void publish(Found* found, Found* result) {
+  __threadfence();
+  auto* counts = reinterpret_cast<unsigned*>(found);
+  auto* words = reinterpret_cast<unsigned*>(result);
+  for (int i = threadIdx.x % 32; i < kFoundWords; i += 32) {
+    words[i] = __ldcg(counts + i);
+    counts[i] = 0;
+  }
+}
+
+// By thread blocks of kMaxGroupRows warps, each with that many rows.
+template <typename Index>
+__global__ void __launch_bounds__(32 * kMaxGroupRows)
+    check_kernel(const PatternArrays<Index> p, bool counts_groups, Found* found, Found* result) {
+  __shared__ uint32_t bits[kMaxGroupRows][kWindowWords];
+  __shared__ RowCheck rows[kMaxGroupRows];
+  // Numbered as a heap: the group of all rows is 1, the halves of group i are 2 i and 2 i + 1.
+  __shared__ int columns[kMaxGroupRows];
+  GroupWindow<Index> window(bits, kMaxGroupRows, blockIdx.x, p);
+  const int warp = window.warp(), lane = window.lane();
+  const int64_t row = int64_t{blockIdx.x} * kMaxGroupRows + warp;
+  RowCheck mine{0, 0};
+  if (row < p.block_rows) mine = check_row_by_warp(p, row);
+  if (lane == 0) {
+    rows[warp] = mine;
+    columns[warp] = 0;
+  }
+  for (int64_t first = 0; counts_groups && first < p.block_cols; first += kWindowColumns) {
+    window.load(p, first);
+    // A warp to each group but the first's number 0, which does not exist.
+    if (warp > 0) {
+      const int level = 31 - __clz(warp), count = kMaxGroupRows >> level;
+      const int sum = window.columns_of((warp - (1 << level)) * count, count);
+      if (lane == 0) columns[warp] += sum;
+    }
+    __syncthreads();
+  }
+  __syncthreads();
+  if (warp > 0) return;
+  const RowCheck r = rows[lane];
+  if (r.faults != 0) atomicOr(&found->faults, r.faults);
+  if (r.blocks > 0) atomicMax(&found->longest_row, static_cast<unsigned long long>(r.blocks));
   count_cuts(r.blocks, found);
+  if (lane > 0 && columns[lane] > 0) {
+    const int grouping = kGroupings - 1 - (31 - __clz(lane));
+    atomicAdd(&found->groups.columns[grouping], columns[lane]);
+    atomicMax(&found->groups.longest[grouping], columns[lane]);
+  }
+  __threadfence();
+  __syncwarp();
+  unsigned before = 0;
+  if (lane == 0) before = atomicAdd(&found->blocks_done, 1);
+  if (__shfl_sync(~0u, before, 0) == gridDim.x - 1) publish(found, result);
 }
 
 // Where a device counts and where the host reads it, kept: making memory for each check would take
 // longer than the check. One check at a time on a device; it ends with a synchronisation anyway.
 struct Counts {
   std::mutex mutex;
-  Found* found = nullptr;  // on the device
-  Found* host = nullptr;   // page-locked
-  bool zeros = false;      // `found` is ready for the next check
+  Found* found = nullptr;   // on the device
+  Found* host = nullptr;    // page-locked
+  Found* result = nullptr;  // the same memory as the device knows it
+  bool zeros = false;       // `found` is ready for the next check
 };
 
 Counts& counts_of(int ordinal) {
@@ -67,18 +130,21 @@ cudaError_t make(Counts* counts) {
   cudaError_t error = cudaSuccess;
   if (counts->found == nullptr) error = cudaMalloc(&counts->found, sizeof(Found));
   if (error == cudaSuccess && counts->host == nullptr) {
-    error = cudaHostAlloc(&counts->host, sizeof(Found), cudaHostAllocPortable);
+    error =
+        cudaHostAlloc(&counts->host, sizeof(Found), cudaHostAllocPortable | cudaHostAllocMapped);
+  }
+  if (error == cudaSuccess && counts->result == nullptr) {
+    error = cudaHostGetDevicePointer(reinterpret_cast<void**>(&counts->result), counts->host, 0);
   }
   return error;
 }
 
 template <typename Index>
-void launch_check(const PatternKey& key, cudaStream_t stream, Found* found) {
-  constexpr int kThreads = 128;
-  const auto blocks = static_cast<unsigned>(ceil_div(key.block_rows, kThreads));
-  check_kernel<<<blocks, kThreads, 0, stream>>>(static_cast<const Index*>(key.crow_indices),
-                                                static_cast<const Index*>(key.col_indices),
-                                                key.block_rows, key.block_cols, key.nnzb, found);
+void launch_check(const PatternKey& key, cudaStream_t stream, const Counts& counts) {
+  const auto blocks = static_cast<unsigned>(ceil_div(key.block_rows, kMaxGroupRows));
+  const bool counts_groups = key.nnzb <= INT32_MAX && key.block_cols <= kMaxGroupedColumns;
+  check_kernel<<<blocks, 32 * kMaxGroupRows, 0, stream>>>(arrays_of<Index>(key), counts_groups,
+                                                          counts.found, counts.result);
 }
 
 }  // namespace
@@ -95,23 +161,15 @@ Status check_pattern_cuda(const PatternKey& key, void* stream_handle, PatternFac
   counts.zeros = false;
   if (error == cudaSuccess) {
     if (key.index_type == IndexType::kInt64) {
-      launch_check<int64_t>(key, stream, counts.found);
+      launch_check<int64_t>(key, stream, counts);
     } else {
-      launch_check<int32_t>(key, stream, counts.found);
+      launch_check<int32_t>(key, stream, counts);
     }
     error = cudaGetLastError();
   }
-  Status status = Status::ok();
-  if (error == cudaSuccess) status = count_groups_cuda(key, stream_handle, &counts.found->groups);
-  if (error == cudaSuccess && status) {
-    error =
-        cudaMemcpyAsync(counts.host, counts.found, sizeof(Found), cudaMemcpyDeviceToHost, stream);
-  }
-  if (error == cudaSuccess) error = cudaMemsetAsync(counts.found, 0, sizeof(Found), stream);
   if (error == cudaSuccess) error = cudaStreamSynchronize(stream);
   if (error != cudaSuccess) return to_status(error, "checking the sparsity pattern");
   counts.zeros = true;
-  if (!status) return status;
   const Found& host = *counts.host;
   facts->faults = host.faults;
   facts->longest_row = static_cast<int64_t>(host.longest_row);

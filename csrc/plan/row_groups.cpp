@@ -16,9 +16,6 @@ RowGroups row_groups_at(const PatternKey& key, int grouping, const void* memory)
 }
 
 #ifndef SPARSE_AUTOTUNE_WITH_CUDA
-Status count_groups_cuda(const PatternKey&, void*, GroupCounts*) {
-  return Status::failed(StatusCode::kLaunchFailed, "this build has no CUDA");
-}
 Status build_row_groups_cuda(const PatternKey&, const PatternFacts&, int, void*, void*) {
   return Status::failed(StatusCode::kLaunchFailed, "this build has no CUDA");
 }

@@ -15,11 +15,6 @@ int64_t row_groups_bytes(const PatternKey& key, const PatternFacts& facts, int g
 // Where its arrays lie in that memory, which is aligned to 16 bytes.
 RowGroups row_groups_at(const PatternKey& key, int grouping, const void* memory);
 
-// Enqueues the counting of every grouping's columns into `counts`, zeroed device memory, which stay
-// zero where the pattern is too large. One that breaks rules may be counted wrong, but nothing
-// outside of it is read.
-Status count_groups_cuda(const PatternKey& key, void* stream, GroupCounts* counts);
-
 // Enqueues what fills the memory from a pattern that breaks no rule; a CUDA graph may hold it.
 Status build_row_groups_cuda(const PatternKey& key, const PatternFacts& facts, int grouping,
                              void* stream, void* memory);
