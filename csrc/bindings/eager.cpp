@@ -47,6 +47,12 @@ bool Eager::is_plain_parameter(py::handle tensor) const {
 
 bool Eager::is_inference(py::handle tensor) const { return is_true_of(tensor, is_inference_); }
 
+bool Eager::is_component(py::handle tensor) const {
+  const py::handle type = py::type::handle_of(tensor);
+  return (type.is(tensor_) || type.is(parameter_)) && !is_true_of(tensor, is_neg_) &&
+         !is_inference(tensor);
+}
+
 bool Eager::is_grad_enabled() const { return is_true(PyObject_CallNoArgs(is_grad_enabled_.ptr())); }
 
 bool Eager::requires_grad(py::handle tensor) const {
@@ -66,6 +72,7 @@ void bind_eager(py::module_& m) {
       .def(py::init<py::type, py::type, py::function, const py::tuple&, py::module_>(),
            py::kw_only(), py::arg("tensor"), py::arg("parameter"), py::arg("is_grad_enabled"),
            py::arg("listeners"), py::arg("forward_ad"))
+      .def("is_component", &Eager::is_component, py::arg("tensor"))
       .def("nobody_listens", &Eager::nobody_listens);
 }
 

@@ -24,6 +24,9 @@ class Eager {
   bool is_plain_parameter(pybind11::handle tensor) const;
   // Whether its version counter tells nothing.
   bool is_inference(pybind11::handle tensor) const;
+  // Whether a matrix may be known by its memory and its version counter: a torch.Tensor or a
+  // torch.nn.Parameter with both, without lazy negation.
+  bool is_component(pybind11::handle tensor) const;
   bool is_grad_enabled() const;
   bool requires_grad(pybind11::handle tensor) const;
   bool nobody_listens() const;

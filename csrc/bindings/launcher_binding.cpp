@@ -52,6 +52,33 @@ DType dtype_of(ElementType type) {
   throw py::type_error("values must be float16, bfloat16, float32 or float64");
 }
 
+bool is_contiguous(const TensorView& v) {
+  int64_t stride = 1;
+  for (int32_t d = v.dims - 1; d >= 0; --d) {
+    if (v.shape[d] == 0) return true;
+    if (v.shape[d] > 1 && v.strides[d] != stride) return false;
+    stride *= v.shape[d];
+  }
+  return true;
+}
+
+// The rules of `matrix_checks` that are about one matrix, but for its indices' content.
+bool make_up_a_matrix(const TensorView& crow, const TensorView& col, const TensorView& values,
+                      int64_t rows, int64_t cols) {
+  const auto is_index = [&](const TensorView& v) {
+    return v.type.code == exchange::kSigned && (v.type.bits == 32 || v.type.bits == 64) &&
+           v.type.lanes == 1 && v.type == crow.type;
+  };
+  const auto is_here = [&](const TensorView& v) {
+    return v.device == values.device && v.ordinal == values.ordinal && is_contiguous(v);
+  };
+  const int64_t block_m = values.shape[1], block_k = values.shape[2];
+  return is_index(crow) && is_index(col) && is_here(crow) && is_here(col) && is_here(values) &&
+         block_m > 0 && block_k > 0 && rows >= 0 && cols >= 0 && rows % block_m == 0 &&
+         cols % block_k == 0 && crow.shape[0] == rows / block_m + 1 &&
+         col.shape[0] == values.shape[0];
+}
+
 bool overlap(const TensorView& one, const TensorView& other) {
   const auto end = [](const TensorView& v) {
     return static_cast<const char*>(v.begin()) +
@@ -74,13 +101,20 @@ class TensorLauncher {
         cols_(cols),
         version_(interned("_version")),
         new_empty_(interned("new_empty")) {
-    const TensorView crow = component(crow_indices, 1), v = component(values, 3);
+    const TensorView crow = component(crow_indices, 1), col = component(col_indices, 1),
+                     v = component(values, 3);
+    if (v.device != exchange::kCpuDevice && v.device != exchange::kCudaDevice) {
+      throw py::value_error("another device than the library computes on");
+    }
+    if (!make_up_a_matrix(crow, col, v, rows, cols)) {
+      throw py::value_error("the components do not make up a matrix");
+    }
     type_ = v.type;
     device_ = v.device;
     ordinal_ = v.ordinal;
     PatternKey key{};
     key.crow_indices = crow.begin();
-    key.col_indices = component(col_indices, 1).begin();
+    key.col_indices = col.begin();
     key.nnzb = v.shape[0];
     key.block_rows = rows / v.shape[1];
     key.block_cols = cols / v.shape[2];

@@ -36,7 +36,7 @@ SPARSE_AUTOTUNE_HOST_DEVICE_INLINE RowCheck check_ends(const Index* crow, int64_
 SPARSE_AUTOTUNE_HOST_DEVICE_INLINE uint32_t check_column(int64_t column, int64_t previous,
                                                          int64_t block_cols) {
   if (column < 0 || column >= block_cols) return kColumnOutOfRange;
-  return column <= previous ? kColumnsUnsorted : 0;
+  return column <= previous ? uint32_t{kColumnsUnsorted} : 0u;
 }
 
 template <typename Index>

@@ -39,6 +39,21 @@ cudaGraph_t capturing_graph(cudaStream_t stream) {
   return error == cudaSuccess && status == cudaStreamCaptureStatusActive ? graph : nullptr;
 }
 
+// Where a device's copies are freed; kept, as making a stream takes longer than all else that a
+// copy's end does. Null: there is none to be had.
+cudaStream_t freeing_stream(int ordinal) {
+  static std::mutex mutex;
+  static auto* const streams =
+      new std::map<int, cudaStream_t>;  // used while the process winds down
+  const std::lock_guard<std::mutex> lock(mutex);
+  cudaStream_t& stream = (*streams)[ordinal];
+  if (stream == nullptr &&
+      cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking) != cudaSuccess) {
+    stream = nullptr;
+  }
+  return stream;
+}
+
 class DeviceCopy final : public FrozenCopy, public std::enable_shared_from_this<DeviceCopy> {
  public:
   DeviceCopy(int ordinal, void* data, int64_t bytes, std::shared_ptr<const void> owner,
@@ -54,11 +69,9 @@ class DeviceCopy final : public FrozenCopy, public std::enable_shared_from_this<
     int current = 0;
     cudaGetDevice(&current);
     cudaSetDevice(ordinal_);
-    cudaStream_t stream = nullptr;
-    if (cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking) == cudaSuccess) {
+    if (const cudaStream_t stream = freeing_stream(ordinal_)) {
       for (const auto& [used_on, event] : last_use_) cudaStreamWaitEvent(stream, event, 0);
       pool_free(data_, stream);
-      cudaStreamDestroy(stream);  // returns at once; the stream lives until its work is done
     }
     for (const auto& [used_on, event] : last_use_) cudaEventDestroy(event);
     cudaSetDevice(current);

@@ -6,7 +6,20 @@ namespace {
 // A loop over ever new shapes must not grow without bound; a signature is cheap to look up again.
 constexpr size_t kMaxDecisions = 4096;
 
+std::atomic<int64_t> all_derived{0};
+
 }  // namespace
+
+Plan::~Plan() { all_derived -= derived_bytes_; }
+
+int64_t Plan::all_derived_bytes() { return all_derived; }
+
+void Plan::after_fork() { all_derived = 0; }
+
+void Plan::derived(int64_t bytes) {
+  derived_bytes_ += bytes;
+  all_derived += bytes;
+}
 
 std::optional<Decision> Plan::find(const Problem& problem, uint64_t generation) {
   const std::lock_guard<std::mutex> lock(mutex_);
@@ -57,7 +70,7 @@ std::shared_ptr<FrozenCopy> Plan::piece(int number) {
 void Plan::remember_piece(int number, std::shared_ptr<FrozenCopy> built) {
   const std::lock_guard<std::mutex> lock(mutex_);
   if (pieces_[static_cast<size_t>(number)] != nullptr) return;
-  pieces_bytes_ += built->bytes();
+  derived(built->bytes());
   pieces_[static_cast<size_t>(number)] = std::move(built);
 }
 
@@ -68,16 +81,14 @@ Plan::Transposed Plan::transposed() {
 
 void Plan::remember_transposed(Transposed transposed) {
   const std::lock_guard<std::mutex> lock(mutex_);
-  if (transposed_.plan == nullptr) transposed_ = std::move(transposed);
+  if (transposed_.plan != nullptr) return;
+  derived(transposed.memory->bytes());  // where its indices lie
+  transposed_ = std::move(transposed);
 }
 
-int64_t Plan::bytes() {
-  const int64_t own = (key_.nnzb + key_.block_rows + 1) * size_of(key_.index_type) +
-                      indices_.bytes() + pieces_bytes_;
+int64_t Plan::derived_bytes() {
   const Transposed other = transposed();
-  if (other.plan == nullptr) return own;
-  // Its indices lie in its memory.
-  return own + other.memory->bytes() + other.plan->pieces_bytes_;
+  return derived_bytes_ + (other.plan == nullptr ? 0 : other.plan->derived_bytes_.load());
 }
 
 }  // namespace sparse_autotune

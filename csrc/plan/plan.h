@@ -83,6 +83,9 @@ class Plan {
         versions_(versions),
         owner_(std::move(owner)),
         indices_(std::move(indices)) {}
+  ~Plan();
+  Plan(const Plan&) = delete;
+  Plan& operator=(const Plan&) = delete;
 
   const PatternKey& key() const { return key_; }
   // Whether this is the plan of the pattern that lies there now, under these versions.
@@ -122,18 +125,28 @@ class Plan {
   // Of several threads that make one, the first is remembered.
   void remember_transposed(Transposed transposed);
 
-  // What the plan keeps alive for its pattern: index tensors and their copy, pieces, transposed
-  // pattern.
-  int64_t bytes();
+  // What the plan keeps alive for its pattern: index tensors and their copy; pieces and transposed
+  // pattern, which come later.
+  int64_t index_bytes() const {
+    return (key_.nnzb + key_.block_rows + 1) * size_of(key_.index_type) + indices_.bytes();
+  }
+  int64_t derived_bytes();
+  // The latter of every plan that is alive: a sum over a thousand plans would take longer than to
+  // make one.
+  static int64_t all_derived_bytes();
+  // In a forked child, where the plans of before are left alone.
+  static void after_fork();
 
  private:
+  void derived(int64_t bytes);
+
   const PatternKey key_;
   const PatternFacts facts_;
   const std::array<int64_t, 2> versions_;
   const std::shared_ptr<const void> owner_;
   const PatternCopy indices_;
 
-  std::atomic<int64_t> pieces_bytes_{0};
+  std::atomic<int64_t> derived_bytes_{0};  // but for those of the transposed pattern's plan
   std::mutex mutex_;
   uint64_t generation_ = 0;
   std::unordered_map<Problem, Decision, ProblemHash, ProblemEqual> decisions_;

@@ -22,29 +22,27 @@ struct PlanCache::State {
   std::unordered_map<PatternKey, Order::iterator, PatternKeyHash> plans;
   std::map<std::pair<const void*, const void*>, int64_t> owners;
   int64_t byte_bound = kDefaultByteBound;
+  int64_t index_bytes = 0;  // of all plans
 
-  int64_t bytes() const {
-    int64_t sum = 0;
-    for (const auto& plan : order) sum += plan->bytes();
-    return sum;
-  }
+  int64_t bytes() const { return index_bytes + Plan::all_derived_bytes(); }
 
   // What was removed, to be destroyed by the caller after the lock is given up.
   std::shared_ptr<Plan> remove(Order::iterator it) {
     std::shared_ptr<Plan> plan = *it;
     plans.erase(plan->key());
     order.erase(it);
+    index_bytes -= plan->index_bytes();
     return plan;
   }
 
-  std::vector<std::shared_ptr<Plan>> shrink() {
-    std::vector<std::shared_ptr<Plan>> removed;
+  // Adds to what was removed already, which counts until it is destroyed.
+  void shrink(std::vector<std::shared_ptr<Plan>>* removed) {
     int64_t left = bytes();
+    for (const auto& plan : *removed) left -= plan->derived_bytes();
     while (order.size() > 1 && (order.size() > kMaxPlans || left > byte_bound)) {
-      removed.push_back(remove(std::prev(order.end())));
-      left -= removed.back()->bytes();
+      removed->push_back(remove(std::prev(order.end())));
+      left -= removed->back()->index_bytes() + removed->back()->derived_bytes();
     }
-    return removed;
   }
 };
 
@@ -70,9 +68,10 @@ void PlanCache::insert(std::shared_ptr<Plan> plan) {
   const std::lock_guard<std::mutex> lock(state_->mutex);
   const auto there = state_->plans.find(plan->key());
   if (there != state_->plans.end()) removed.push_back(state_->remove(there->second));
+  state_->index_bytes += plan->index_bytes();
   state_->order.push_front(plan);
   state_->plans[plan->key()] = state_->order.begin();
-  for (auto& old : state_->shrink()) removed.push_back(std::move(old));
+  state_->shrink(&removed);
 }
 
 void PlanCache::drop(const PatternKey& key) {
@@ -130,6 +129,7 @@ void PlanCache::clear() {
   State::Order removed;
   const std::lock_guard<std::mutex> lock(state_->mutex);
   state_->plans.clear();
+  state_->index_bytes = 0;
   removed.swap(state_->order);
 }
 
@@ -142,7 +142,7 @@ void PlanCache::set_byte_bound(int64_t bytes) {
   std::vector<std::shared_ptr<Plan>> removed;
   const std::lock_guard<std::mutex> lock(state_->mutex);
   state_->byte_bound = bytes;
-  removed = state_->shrink();
+  state_->shrink(&removed);
 }
 
 void PlanCache::after_fork() {
@@ -151,6 +151,7 @@ void PlanCache::after_fork() {
   const int64_t byte_bound = state_->byte_bound;
   state_ = new State;
   state_->byte_bound = byte_bound;
+  Plan::after_fork();
 }
 
 }  // namespace sparse_autotune

@@ -13,7 +13,7 @@ from torch.autograd.graph import increment_version
 from ._tuner import Eager
 from ._tuner import Launcher as ShortWay
 from .lifetimes import own_plan
-from .matrix_checks import Components, check_components
+from .matrix_checks import Components
 from .precision import allow_tf32
 
 if TYPE_CHECKING:
@@ -48,10 +48,13 @@ def launched(
     """A product without gradients by its short way, where there is one; None: go the long one.
 
     It is for plain tensors in plain eager mode alone. What is wrong with others, and with those
-    that do not fit together, the operator says.
+    that do not fit together, the operator says. A pattern's first product has nothing to find: who
+    multiplies by each pattern once does not pay for the way.
     """
     way = a._short_way
     if way is None:
+        if a._plan_owner is not None and a._plan_owner.is_first_product():
+            return None
         way = short_way_of(a)
         if way is None:
             return None
@@ -96,19 +99,20 @@ def find_short_way(parts: Components) -> ShortWay | None:
 
     Tracers give those that they meet no memory, be they constants of the program.
     """
-    tensors = parts[:3]
     exchange_api = getattr(Tensor, "__dlpack_c_exchange_api__", None)
     if exchange_api is None:
         return None  # an older torch than those that this was tried with
-    if any(type(t) not in (Tensor, torch.nn.Parameter) for t in tensors):
-        return None
-    if parts.values.device.type not in ("cpu", "cuda") or not _EAGER.nobody_listens():
-        return None
-    if any(t.is_inference() or not t.is_contiguous() or t.is_neg() for t in tensors):
+    crow, col, values, rows, cols = parts[:5]
+    if not (
+        _EAGER.nobody_listens()
+        and _EAGER.is_component(crow)
+        and _EAGER.is_component(col)
+        and _EAGER.is_component(values)
+    ):
         return None
     try:
-        check_components(parts)
-    except (TypeError, ValueError, RuntimeError):
+        return ShortWay(
+            exchange_api, _EAGER, crow.detach(), col.detach(), values.detach(), rows, cols
+        )
+    except (TypeError, ValueError, RuntimeError, BufferError):
         return None  # the operator refuses them, and `checks` says why
-    crow, col, values = (t.detach() for t in tensors)
-    return ShortWay(exchange_api, _EAGER, crow, col, values, parts.rows, parts.cols)

@@ -19,7 +19,16 @@ _Self = TypeVar("_Self", bound="Kept")
 class PlanOwner:
     """Lives as long as any BsrTensor that shares one pair of index tensors; then its plan goes."""
 
-    __slots__ = ("__weakref__",)
+    __slots__ = ("__weakref__", "_has_products")
+
+    def __init__(self) -> None:
+        self._has_products = False
+
+    def is_first_product(self) -> bool:
+        """Whether nobody has asked before: there is no plan for that one to find."""
+        first = not self._has_products
+        self._has_products = True
+        return first
 
 
 def own_plan(crow_indices: Tensor, col_indices: Tensor) -> PlanOwner | None:

@@ -200,6 +200,8 @@ class SparseLinear(torch.nn.Module):
     def _find_short_way(self) -> ShortWay | None:
         way = self._short_way
         if way is None or way.lost:
+            if self._plan_owner is not None and self._plan_owner.is_first_product():
+                return None  # as `launched` says
             shape = self.out_features, self.in_features
             parts = Components(self.crow_indices, self.col_indices, self.values, *shape)
             way = self._short_way = find_short_way(parts)
