@@ -160,6 +160,35 @@ def test_indices_that_turn_bad_in_place(kind, device):
     assert torch.equal(matmul(a, b), before)
 
 
+@pytest.mark.parametrize("at", [0, 1, 31, 32, 33, 63, 64, 98])
+@pytest.mark.parametrize("row", [0, 31, 32, 69])
+def test_a_fault_anywhere(row, at, device):
+    """Rows and columns are checked many at a time; a check leaves nothing to the next one."""
+    a = random_bsr(70, 200, (1, 2), density=1, device=device)
+    col, b = a.col_indices, torch.ones(200, 3, device=device)
+    good, place = matmul(a, b), 100 * row + at
+    kept = col[place].clone()
+    for bad, words in (
+        (at + 1, f"block row {row} has {at + 1} twice at position {place}"),
+        (100, rf"\[0, 100\).*got 100 at position {place}"),
+        (-1, rf"\[0, 100\).*got -1 at position {place}"),
+    ):
+        col[place] = bad
+        check_refused(ValueError, words, a.prepare)
+        col[place] = kept
+        assert torch.equal(matmul(a, b), good)
+
+
+@pytest.mark.parametrize("row", [1, 31, 32, 33, 69])
+def test_a_fault_of_any_row_pointer(row, device):
+    a = random_bsr(70, 200, (1, 2), density=1, device=device)
+    a.prepare()
+    a.crow_indices[row] = 7001
+    check_refused(ValueError, f"got 7001 followed by .* at position {row}", a.prepare)
+    a.crow_indices[row] = 100 * row - 1  # the row before ends early: this one begins out of order
+    check_refused(ValueError, f"ascend.*block row {row} has 99 before 0", a.prepare)
+
+
 @pytest.mark.parametrize("crow", [[0, 1, 0], [1, 1, 1], [0, 0, 5], [0, -1, 0]], ids=str)
 def test_bad_crow_indices_of_an_empty_matrix(crow, device):
     """Nothing is stored, and crow_indices still must say so."""

@@ -11,6 +11,7 @@ from reference import assert_close, make
 from test_row_order import (
     captured,
     check_that_a_graph_keeps_what_it_reads,
+    check_that_others_wait_for_it,
     index_bytes,
     plan_bytes,
     reversed_rows,
@@ -115,6 +116,11 @@ def test_indices_edited_in_place(variant):
 @pytest.mark.parametrize("variant", GROUPED)
 def test_a_graph_keeps_what_it_reads(variant):
     check_that_a_graph_keeps_what_it_reads(operands_for, variant)
+
+
+@pytest.mark.parametrize("variant", GROUPED)
+def test_others_wait_for_it(variant):
+    check_that_others_wait_for_it(operands_for, variant)
 
 
 @pytest.mark.parametrize("rows", [1, 2, 7, 8, 9, 15, 16, 17, 31, 33])

@@ -222,6 +222,37 @@ def test_a_graph_keeps_what_it_reads(variant):
     check_that_a_graph_keeps_what_it_reads(operands_for, variant)
 
 
+def check_that_others_wait_for_it(operands_for, variant):
+    """A piece is enqueued behind work under way: no other stream, and no graph, may be earlier."""
+    for elsewhere in ("stream", "graph"):
+        operands = operands_for(variant)
+        operands.a.prepare()
+        builder, other = torch.cuda.Stream(), torch.cuda.Stream()
+        torch.cuda.synchronize()
+        with torch.cuda.stream(builder):
+            torch.cuda._sleep(200_000_000)
+            first = operands.call(variant)
+        assert not builder.query()
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.stream(other):
+            if elsewhere == "graph":
+                graph.capture_begin()  # torch.cuda.graph() would wait for all streams
+            result = operands.call(variant)
+            if elsewhere == "graph":
+                graph.capture_end()
+                graph.replay()
+        other.synchronize()
+        assert_close(result, operands)
+        torch.cuda.synchronize()
+        assert torch.equal(result, first)
+
+
+@gpu
+@pytest.mark.parametrize("variant", ORDERED)
+def test_others_wait_for_it(variant):
+    check_that_others_wait_for_it(operands_for, variant)
+
+
 @gpu
 @pytest.mark.parametrize("variant", ORDERED)
 def test_more_tiles_than_two_a_multiprocessor(variant):

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <utility>
 
 #include "plan/row_groups.h"
 #include "plan/row_order.h"
@@ -77,28 +76,26 @@ void add_pieces(Bound& bound, const std::vector<const Variant*>& variants) {
   if (bound.plan == nullptr || bound.product.problem.device != DeviceType::kCuda) return;
   if (!bound.plan->knows_pattern()) return;  // a piece would outlast the pattern
   const Wanted wanted = wanted_by(variants, bound);
-  std::vector<std::pair<int, std::shared_ptr<FrozenCopy>>> built;
+  void* const stream = bound.product.launch.stream;
   for (int piece = 0; piece < kPieces; ++piece) {
     if (!wanted[static_cast<size_t>(piece)]) continue;
     std::shared_ptr<FrozenCopy> found = bound.plan->piece(piece);
-    if (found == nullptr && bound.is_capturing) {
+    if (found != nullptr) {
+      found->ready_for(stream);
+    } else if (bound.is_capturing) {
       if (piece >= kRowOrders) build_in_graph(piece, bound);
       continue;
-    }
-    if (found == nullptr) {
+    } else {
       found = memory_for(piece, bound);
       if (found == nullptr) continue;
       const Status status = build(piece, bound, found->data());
       if (!status) refuse(status.message());
-      built.emplace_back(piece, found);
+      found->filled_by(stream);
+      bound.plan->remember_piece(piece, found);
     }
     put(piece, bound, found->data(), &bound.product.launch);
     bound.pieces[static_cast<size_t>(piece)] = std::move(found);
   }
-  if (built.empty()) return;
-  const Status status = wait_for_copy(*bound.device, bound.product.launch.stream);
-  if (!status) refuse(status.message());
-  for (auto& [piece, memory] : built) bound.plan->remember_piece(piece, std::move(memory));
 }
 
 Decision decision_for(const Bound& bound, const Variant& variant) {

@@ -38,7 +38,10 @@ class HostCopy final : public FrozenCopy {
     std::free(data_);
     if (count_ != nullptr) *count_ -= bytes_;
   }
-  void used_by(void*) override {}  // a launch on the host is over when it returns
+  // A launch on the host is over when it returns.
+  void filled_by(void*) override {}
+  void ready_for(void*) override {}
+  void used_by(void*) override {}
 
  private:
   const std::shared_ptr<const void> owner_;

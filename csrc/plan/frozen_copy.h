@@ -17,7 +17,10 @@ class FrozenCopy {
   virtual ~FrozenCopy() = default;
   void* data() const { return data_; }
   int64_t bytes() const { return bytes_; }
-  // To be called after each launch that reads the copy, with that launch's stream.
+  // To be called once what fills the copy has been enqueued, unless the caller waits for it.
+  virtual void filled_by(void* stream) = 0;
+  // To be called before each launch that reads the copy, and after it, with that launch's stream.
+  virtual void ready_for(void* stream) = 0;
   virtual void used_by(void* stream) = 0;
 
  protected:

@@ -70,12 +70,43 @@ class DeviceCopy final : public FrozenCopy, public std::enable_shared_from_this<
     cudaGetDevice(&current);
     cudaSetDevice(ordinal_);
     if (const cudaStream_t stream = freeing_stream(ordinal_)) {
+      if (!is_filled_) cudaStreamWaitEvent(stream, filled_, 0);
       for (const auto& [used_on, event] : last_use_) cudaStreamWaitEvent(stream, event, 0);
       pool_free(data_, stream);
     }
     for (const auto& [used_on, event] : last_use_) cudaEventDestroy(event);
+    if (filled_ != nullptr) cudaEventDestroy(filled_);
     cudaSetDevice(current);
     if (count_ != nullptr) *count_ -= bytes_;
+  }
+
+  void filled_by(void* stream_handle) override {
+    const RelaxedCapture relaxed;
+    const auto stream = static_cast<cudaStream_t>(stream_handle);
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (cudaEventCreateWithFlags(&filled_, cudaEventDisableTiming) == cudaSuccess &&
+        cudaEventRecord(filled_, stream) == cudaSuccess) {
+      is_filled_ = false;
+    } else {
+      cudaStreamSynchronize(stream);
+    }
+  }
+
+  void ready_for(void* stream_handle) override {
+    if (is_filled_) return;
+    const RelaxedCapture relaxed;
+    const auto stream = static_cast<cudaStream_t>(stream_handle);
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (cudaEventQuery(filled_) == cudaErrorNotReady) {
+      static_cast<void>(cudaGetLastError());
+      if (!is_capturing(stream)) {
+        cudaStreamWaitEvent(stream, filled_, 0);
+        return;
+      }
+      // A graph may be launched on any stream.
+      cudaEventSynchronize(filled_);
+    }
+    is_filled_ = true;
   }
 
   void used_by(void* stream_handle) override {
@@ -115,6 +146,8 @@ class DeviceCopy final : public FrozenCopy, public std::enable_shared_from_this<
   std::atomic<int64_t>* const count_;
   std::mutex mutex_;
   std::map<void*, cudaEvent_t> last_use_;
+  cudaEvent_t filled_ = nullptr;
+  std::atomic<bool> is_filled_{true};  // as far as is known
 };
 
 }  // namespace

@@ -35,8 +35,13 @@ struct Decision {
     return (row_order == kNoRowOrder || ordered != nullptr) &&
            (grouping == kNoGrouping || grouped != nullptr);
   }
+  // To be called before a launch.
   void complete(Launch* l) const {
-    if (ordered != nullptr) l->row_orders[row_order] = static_cast<OrderedRow*>(ordered->data());
+    if (ordered != nullptr) {
+      ordered->ready_for(l->stream);
+      l->row_orders[row_order] = static_cast<OrderedRow*>(ordered->data());
+    }
+    if (grouped != nullptr) grouped->ready_for(l->stream);
     if (grouping != kNoGrouping) l->row_groups[grouping] = row_groups;
   }
   // To be called after a launch.
