@@ -200,7 +200,14 @@ class SplitKSm90 final : public Variant {
     const int64_t limit = part_limit(order);
     const double parts = static_cast<double>(p.longest_row) / static_cast<double>(limit);
     const double bytes = 2 * static_cast<double>(sums_bytes(p, order));  // written and read
-    return wgmma_us(shape_, p, d, entries_of(p, order), std::min(p.longest_row, limit)) +
+    const int64_t entries = entries_of(p, order);
+    // Beside other tiles a long part takes longer than its steps alone: parts of 64 blocks that
+    // should have ended with the others, one dense row at 8192^2, kept them waiting for 12%.
+    constexpr double kBeside = 1.6;
+    const bool alone = shape_.tiles(p, entries) <= d.multiprocessors;
+    const auto longest = static_cast<double>(std::min(p.longest_row, limit));
+    return wgmma_us(shape_, p, d, entries,
+                    static_cast<int64_t>(alone ? longest : kBeside * longest)) +
            std::max(bytes / (kL2Gbps * 1e3), parts * kPartUs) + kLaunchUs;
   }
 
