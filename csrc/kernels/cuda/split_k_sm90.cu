@@ -175,7 +175,8 @@ class SplitKSm90 final : public Variant {
 
  private:
   static constexpr int64_t kMaxWorkspace = int64_t{256} << 20;
-  static constexpr int kShortestParts = 2;  // the order that cuts into parts of 4 blocks
+  static constexpr double kWholeBytes = 32 << 20;  // of B: up to there it is one panel
+  static constexpr int kShortestParts = 2;         // the order that cuts into parts of 4 blocks
   // Longest row over mean row from which on it is worth a race.
   static constexpr double kUneven = 4;
 
@@ -203,11 +204,13 @@ class SplitKSm90 final : public Variant {
     const int64_t entries = entries_of(p, order);
     // Beside other tiles a long part takes longer than its steps alone: parts of 64 blocks that
     // should have ended with the others, one dense row at 8192^2, kept them waiting for 12%.
+    // Charged where B is one panel, as there: each of several panels begins with long parts.
     constexpr double kBeside = 1.6;
-    const bool alone = shape_.tiles(p, entries) <= d.multiprocessors;
-    const auto longest = static_cast<double>(std::min(p.longest_row, limit));
-    return wgmma_us(shape_, p, d, entries,
-                    static_cast<int64_t>(alone ? longest : kBeside * longest)) +
+    const bool beside = shape_.tiles(p, entries) > d.multiprocessors && b_bytes(p) <= kWholeBytes;
+    const int64_t longest = std::min(p.longest_row, limit);
+    const auto charged =
+        static_cast<int64_t>((beside ? kBeside : 1) * static_cast<double>(longest));
+    return wgmma_us(shape_, p, d, entries, charged) +
            std::max(bytes / (kL2Gbps * 1e3), parts * kPartUs) + kLaunchUs;
   }
 
