@@ -15,7 +15,7 @@ from torch.autograd import forward_ad
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import sparse_autotune
-from sparse_autotune import BsrTensor, autograd, functional, launching, linear, matmul, random_bsr
+from sparse_autotune import BsrTensor, autograd, functional, linear, matmul, random_bsr
 
 
 class CountedCalls:
@@ -145,80 +145,6 @@ def test_out_over_an_input_is_refused_there_too(calls):
             assert all(
                 torch.equal(*pair) for pair in zip(kept, (b, bias, square.values), strict=True)
             )
-
-
-def test_it_is_looked_for_from_the_second_product_on(calls, device, monkeypatch):
-    """The first makes the plan; whoever shares that plan may look for a way at once."""
-    found = []
-    real = launching.ShortWay
-    monkeypatch.setattr(launching, "ShortWay", lambda *a: (found.append(1), real(*a))[1])
-    a = random_bsr(64, 64, 16, density=0.5, device=device)
-    b = torch.randn(64, 12, device=device)
-    for product, (ways, by_operator) in enumerate([(0, 1), (1, 0), (1, 0)]):
-        count, result = calls.during(lambda: matmul(a, b))
-        assert len(found) == ways, product
-        if device == "cpu":
-            assert count == by_operator, product
-        torch.testing.assert_close(result, a.to_dense() @ b, rtol=1e-4, atol=1e-4)
-    for other in (a.t(), a.detach(), 2 * a):
-        found.clear()
-        matmul(other, b)
-        assert len(found) == 1
-    layer = sparse_autotune.SparseLinear(64, 48, 16, 0.5, device=device).requires_grad_(False)
-    found.clear()
-    for ways in (0, 1, 1):
-        layer(b.T)
-        assert len(found) == ways
-    sparse_autotune.prune_(layer, 0.25)  # other indices
-    for ways in (1, 2, 2):
-        layer(b.T)
-        assert len(found) == ways
-
-
-def refused(crow, col, values, shape):
-    parts = launching.Components(crow, col, values, *shape)
-    return launching.find_short_way(parts) is None
-
-
-def test_what_makes_up_no_matrix_has_none(device):
-    """`BsrTensor` refuses these, but its tensors may change their shapes afterwards."""
-    crow, col = torch.tensor([0, 1, 2], device=device), torch.tensor([0, 1], device=device)
-    values = torch.randn(2, 16, 32, device=device)
-    assert not refused(crow, col, values, (32, 64))
-    assert not refused(crow.int(), col.int(), values.requires_grad_(), (32, 64))
-    values = values.detach()
-    wide = torch.randn(2, 16, 64, device=device)[..., ::2]
-    for parts in (
-        (crow, col, values, (48, 64)),
-        (crow, col, values, (32, 65)),
-        (crow, col, values, (-32, 64)),
-        (crow[:2], col, values, (32, 64)),
-        (crow, col[:1], values, (32, 64)),
-        (crow.int(), col, values, (32, 64)),
-        (crow.short(), col.short(), values, (32, 64)),
-        (crow.float(), col.float(), values, (32, 64)),
-        (crow[None], col, values, (32, 64)),
-        (crow, col, values[0], (32, 64)),
-        (crow, col, values[None], (32, 64)),
-        (crow, col, values[:, :0], (32, 64)),
-        (crow, col, values.int(), (32, 64)),
-        (crow, col, values.cfloat(), (32, 64)),
-        (crow, col, wide, (32, 64)),
-        (crow, torch.tensor([0, 9, 1], device=device)[::2], values, (32, 64)),
-        (crow, col, values.to("meta"), (32, 64)),
-        (crow, col.to_sparse(), values, (32, 64)),
-        (crow, col, values.as_subclass(Values), (32, 64)),
-        (crow, col, values.cfloat().conj().imag, (32, 64)),
-    ):
-        assert refused(*parts), parts
-    with torch.inference_mode():
-        assert refused(crow, col, values.clone(), (32, 64))
-    if device == "cuda":
-        assert refused(crow.cpu(), col.cpu(), values, (32, 64))
-
-
-class Values(torch.Tensor):
-    """Somebody's own kind of tensor."""
 
 
 def test_training_takes_it(calls):
