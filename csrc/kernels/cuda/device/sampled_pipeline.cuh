@@ -97,10 +97,15 @@ __device__ __forceinline__ RingPlace<kStages> further(RingPlace<kStages> at, int
 }
 
 // 64 terms of 64 or 128 lines, as many as the map's box has. `kTerms`: terms are contiguous.
-template <bool kTerms>
+// `kBriefly`: L2 may give them up first.
+template <bool kTerms, bool kBriefly = false>
 __device__ __forceinline__ void load_lines(uint32_t to, const CUtensorMap& map, uint32_t barrier,
                                            int line, int term, int matrix) {
-  if constexpr (kTerms) {
+  if constexpr (kBriefly && kTerms) {
+    tma_load_hinted(to, map, barrier, evict_first(), term, line, matrix);
+  } else if constexpr (kBriefly) {
+    tma_load_hinted(to, map, barrier, evict_first(), 0, term, line / 64, matrix);
+  } else if constexpr (kTerms) {
     tma_load(to, map, barrier, term, line, matrix);
   } else {
     tma_load(to, map, barrier, 0, term, line / 64, matrix);

@@ -12,9 +12,9 @@
 #include "kernels/cuda/device/sampled_early.cuh"
 #include "kernels/cuda/device/sampled_parts.cuh"
 #include "kernels/cuda/device/sampled_pipeline.cuh"
+#include "kernels/cuda/device/sampled_walk.cuh"
 #include "kernels/cuda/device/sampled_wave_tasks.cuh"
 #include "kernels/cuda/device/tma.cuh"
-#include "kernels/cuda/device/wgmma.cuh"
 
 namespace sparse_autotune {
 
@@ -33,6 +33,8 @@ struct WaveNotes {
 template <int kMostBlocks, int kDepth>
 struct WaveTile {
   static constexpr int kBlocks = kMostBlocks, kStages = kDepth;
+  // L2 may give operands up first, which gains nothing with pairs.
+  static constexpr bool kBriefly = kBlocks == 1;
   static constexpr int kStageBytes = (1 + kBlocks) * kSideBytes;
   static constexpr int kRingBytes = kStages * kStageBytes;
   static constexpr int kReaders = 4 * kConsumers;  // warps
@@ -116,12 +118,13 @@ __device__ __forceinline__ void produce_wave(const WaveArguments& args,
       const int term = step * kStepK;
       uint32_t to = shared.stage(at.stage);
       const auto load_c = [&](int row) {
-        load_lines<kTermsC>(to, args.c, full, row * kWaveSide, term, args.c_batched ? matrix : 0);
+        load_lines<kTermsC, Tile::kBriefly>(to, args.c, full, row * kWaveSide, term,
+                                            args.c_batched ? matrix : 0);
         to += kSideBytes;
       };
       const auto load_b = [&](int column) {
-        load_lines<kTermsB>(to, args.b, full, column * kWaveSide, term,
-                            args.b_batched ? matrix : 0);
+        load_lines<kTermsB, Tile::kBriefly>(to, args.b, full, column * kWaveSide, term,
+                                            args.b_batched ? matrix : 0);
         to += kSideBytes;
       };
       mbarrier_wait(shared.empty(at.stage), at.parity ^ 1);
@@ -150,42 +153,15 @@ __device__ __forceinline__ void produce_wave(const WaveArguments& args,
 // `columns`: where its own begin in a stage.
 template <typename T, typename Tile, bool kTermsC, bool kTermsB, int kStrips, int kWidth,
           typename Store>
-__device__ __forceinline__ void do_wave_task(const WaveShared<Tile>& shared, uint32_t rows,
-                                             uint32_t columns, int steps, bool confirmed,
-                                             RingPlace<Tile::kStages>& at, Store&& store) {
+__device__ __forceinline__ void do_wave_task(const WaveShared<Tile>& shared, int consumer,
+                                             uint32_t rows, uint32_t columns, int steps,
+                                             bool confirmed, RingPlace<Tile::kStages>& at,
+                                             Store&& store) {
   // Without a value to begin with they would hold registers from the kernel's start, and so for
   // each kind of task.
   float sum[kStrips * kWidth / 2] = {};
-  const int lane = threadIdx.x % 32;
-  uint32_t last = 0;
-  for (int step = 0; step < steps; ++step) {
-    mbarrier_wait(shared.full(at.stage), at.parity);
-    const uint32_t tile = shared.stage(at.stage);
-    const uint64_t b = kTermsB ? wgmma::k_contiguous(tile + columns)
-                               : wgmma::n_contiguous<kPieceBytes>(tile + columns);
-    constexpr uint64_t kStepC = kTermsC ? wgmma::kContiguousStep : wgmma::kMContiguousStep;
-    constexpr uint64_t kStepB = kTermsB ? wgmma::kContiguousStep : wgmma::kNContiguousStep;
-    wgmma::fence();
-#pragma unroll
-    for (int i = 0; i < kStrips; ++i) {
-      const uint32_t strip = tile + rows + i * kPieceBytes;
-      const uint64_t c = kTermsC ? wgmma::k_contiguous(strip) : wgmma::m_contiguous(strip);
-      auto& sums = reinterpret_cast<float(&)[kWidth / 2]>(sum[i * kWidth / 2]);
-#pragma unroll
-      for (int q = 0; q < kStepK / 16; ++q) {
-        wgmma::multiply<T, kWidth, !kTermsB, !kTermsC>(sums, c + q * kStepC, b + q * kStepB, 1);
-      }
-    }
-    wgmma::commit();
-    // Stages are given back a step later, while the next is multiplied.
-    wgmma::wait<1>();
-    if (step > 0 && lane == 0) mbarrier_arrive(shared.empty(last));
-    last = at.stage;
-    at.advance();
-  }
-  wgmma::wait<0>();
-  wgmma::pin(sum);
-  if (lane == 0) mbarrier_arrive(shared.empty(last));
+  walk_terms<T, Tile::kStages, kTermsC, kTermsB, kStrips, kWidth>(shared, consumer, rows, columns,
+                                                                  steps, at, sum);
   if (!confirmed && !shared.confirmed()) return;
 #pragma unroll
   for (int i = 0; i < kStrips * kWidth / 64; ++i) store(i, sum + 32 * i);
@@ -205,8 +181,8 @@ __device__ __forceinline__ void consume_wave(const WaveArguments& args,
     const auto run = [&]<int kStrips, int kWidth>(std::integral_constant<int, kStrips>,
                                                   std::integral_constant<int, kWidth>,
                                                   uint32_t rows, uint32_t columns, auto&& each) {
-      do_wave_task<T, Tile, kTermsC, kTermsB, kStrips, kWidth>(shared, rows, columns, args.steps,
-                                                               confirmed, at, each);
+      do_wave_task<T, Tile, kTermsC, kTermsB, kStrips, kWidth>(shared, consumer, rows, columns,
+                                                               args.steps, confirmed, at, each);
     };
     constexpr std::integral_constant<int, 1> kOne;
     constexpr std::integral_constant<int, 2> kTwo;
