@@ -32,13 +32,7 @@ __global__ void __launch_bounds__(kThreads, 1)
     asm volatile("setmaxnreg.dec.sync.aligned.u32 72;\n");
     if (warp == 0 && elect_one()) produce_c<Tile, kTermsC>(args, shared);
     if (warp == 2 && elect_one()) produce_b<Tile, kTermsB>(args, shared);
-    if (warp == 1) {
-      if (Tile::kTall && args.evenly) {
-        schedule_evenly<Tile>(args, shared.task_queue());
-      } else {
-        schedule<Tile>(args, shared.task_queue());
-      }
-    }
+    if (warp == 1) schedule<Tile>(args, shared.task_queue());
   } else {
     asm volatile("setmaxnreg.inc.sync.aligned.u32 216;\n");
     consume<T, Tile, kTermsC, kTermsB>(args, shared, warp / 4 - 1);

@@ -6,14 +6,12 @@
 // blocks in turn, wherever rows end. As a task of two rows costs a quarter more, pairs of blocks of
 // 128 take them from a row order instead. What is left for the last round is taken in halves, or is
 // cut along the sums: the last to come adds the parts up, in fp32 and in their order; or all tasks
-// of strip64 are smaller. `strip128_even` mixes pairs of blocks of 128 with tasks of one and a
-// half, so that every thread block gets equally much. Data path: global -> TMA -> shared (swizzled)
-// -> wgmma -> registers -> global, either layout of both operands. Requires: compute
-// capability 9.0, fp16 or bf16, 16-byte aligned C and B; strip128_even: blocks of 128x128, up to
-// 256 block rows. Wins: wherever it is legal and there is more to do than in one wave
-// (sampled_wave_sm90, sampled_quads_sm90). Bound by L2 -> shared memory (57 and 85 FLOP/B), which
-// takes that all walk the sums together, and with blocks of 128 by the tensor cores and the
-// device's power too.
+// of strip64 are smaller. Data path: global -> TMA -> shared (swizzled) -> wgmma -> registers ->
+// global, either layout of both operands. Requires: compute capability 9.0, fp16 or bf16, 16-byte
+// aligned C and B. Wins: wherever it is legal and there is more to do than in one wave
+// (sampled_wave_sm90, sampled_quads_sm90), but for blocks of 128x128 (sampled_even_sm90). Bound by
+// L2 -> shared memory (57 and 85 FLOP/B), which takes that all walk the sums together, and with
+// blocks of 128 by the tensor cores and the device's power too.
 #include <algorithm>
 #include <string>
 #include <string_view>
@@ -37,8 +35,8 @@ struct Share {
 
 class SampledSm90 final : public Variant {
  public:
-  SampledSm90(std::string_view name, const SampledShape& shape, bool evenly = false)
-      : Variant(DeviceType::kCuda, name, Op::kSampled), shape_(shape), evenly_(evenly) {}
+  SampledSm90(std::string_view name, const SampledShape& shape)
+      : Variant(DeviceType::kCuda, name, Op::kSampled), shape_(shape) {}
 
   Support supports(const Problem& p, const Device& d) const override {
     if (!is_half(p.dtype)) return Support::no("multiplies fp16 and bf16 only");
@@ -48,30 +46,23 @@ class SampledSm90 final : public Variant {
                          " and block_k of 64, got " + std::to_string(p.block_m) + "x" +
                          std::to_string(p.block_k));
     }
-    if (evenly_ && (p.block_m != 128 || p.block_k != 128 || p.nnzb > kShareBlocks ||
-                    block_rows(p) > kShareRows)) {
-      return Support::no("needs blocks of 128x128, at most " + std::to_string(kShareBlocks) +
-                         " in " + std::to_string(kShareRows) + " block rows, got " +
-                         std::to_string(p.nnzb) + " of " + std::to_string(p.block_m) + "x" +
-                         std::to_string(p.block_k) + " in " + std::to_string(block_rows(p)));
-    }
     const Support taken = sampled_by_tma(p, std::max(pieces(p), steps(p)));
     if (!taken) return taken;
     return code_of(p)->runs_on(d, shape_.shared_bytes);
   }
 
   double estimate_us(const Problem& p, const Device& d) const override {
-    return evenly_ ? even_us(p, d) : share(p, d, row_order(p, d) != kNoRowOrder).us;
+    return share(p, d, row_order(p, d) != kNoRowOrder).us;
   }
 
   // Whether or not there is a row order: without one there may be parts.
   int64_t workspace_bytes(const Problem& p, const Device& d) const override {
-    return evenly_ ? 0 : parts_bytes(share(p, d, false));
+    return parts_bytes(share(p, d, false));
   }
 
   // Where a task is two blocks, and some rows have more.
   int row_order(const Problem& p, const Device& d) const override {
-    const bool pairs = !evenly_ && shape_.rows == 128 && p.block_k / 64 * 2 == shape_.pieces;
+    const bool pairs = shape_.rows == 128 && p.block_k / 64 * 2 == shape_.pieces;
     if (!pairs || p.row_cuts.rows[kPairs] == 0) return kNoRowOrder;
     return share(p, d, true).us < share(p, d, false).us ? kPairs : kNoRowOrder;
   }
@@ -81,13 +72,11 @@ class SampledSm90 final : public Variant {
     const Device& d = *l.device;
     const int order = row_order(p, d);
     a.order = order == kNoRowOrder ? nullptr : l.row_orders[order];
-    Share found =
-        evenly_ ? Share{pieces(p), 0, false, 1, 0, shape_.pieces} : share(p, d, a.order != nullptr);
-    a.evenly = evenly_;
+    Share found = share(p, d, a.order != nullptr);
     a.c_batched = p.c_batch_stride != 0;
     a.b_batched = p.b_batch_stride != 0;
     a.most = found.most;
-    a.wide_boxes = !evenly_ && p.block_k % 128 == 0 && found.most % 2 == 0 &&
+    a.wide_boxes = p.block_k % 128 == 0 && found.most % 2 == 0 &&
                    shape_.each / (found.halved ? 2 : 1) % 2 == 0;
     Status status = sampled_tensor_map(p, l.c, p.c_layout, p.m, p.ldc, p.c_batch_stride,
                                        static_cast<uint32_t>(shape_.rows), &a.c);
@@ -128,7 +117,6 @@ class SampledSm90 final : public Variant {
   static constexpr int64_t kFewestSteps = 4;  // of a part
   // Fitted: a launch; adding parts up, and for each byte of theirs.
   static constexpr double kStartUs = 2.5, kAddUs = 10, kAddGbps = 3500;
-  static constexpr double kThreeSaves = 0.2;  // of a task's steps, one of three pieces
 
   int64_t pieces(const Problem& p) const {
     return p.nnzb * (p.block_m / shape_.rows) * (p.block_k / 64);
@@ -170,16 +158,6 @@ class SampledSm90 final : public Variant {
 
   bool can_add(const Share& s) const {
     return parts_bytes(s) <= kMaxWorkspace && 2 * s.rest <= int64_t{kPartCounters};
-  }
-
-  // As if there were enough rows to cut into tasks of three pieces.
-  double even_us(const Problem& p, const Device& d) const {
-    const int64_t share = ceil_div(pieces(p), std::max(d.multiprocessors, 1));
-    const int64_t tasks = ceil_div(share, shape_.pieces), threes = tasks * shape_.pieces - share;
-    const double step = step_us(d.multiprocessors, kOfOneRow, d);
-    return kStartUs + static_cast<double>(tasks) * shape_.pace.task_us +
-           static_cast<double>(steps(p)) * step *
-               (static_cast<double>(tasks) - kThreeSaves * static_cast<double>(threes));
   }
 
   // The fastest by the cost model.
@@ -250,12 +228,10 @@ class SampledSm90 final : public Variant {
   }
 
   SampledShape shape_;
-  bool evenly_;
   Registration registration_{*this};
 };
 
 const SampledSm90 kStrip128{"sampled_sm90/strip128", strip128_shape()};
-const SampledSm90 kStrip128Even{"sampled_sm90/strip128_even", strip128_shape(), true};
 const SampledSm90 kStrip64{"sampled_sm90/strip64", strip64_shape()};
 
 }  // namespace

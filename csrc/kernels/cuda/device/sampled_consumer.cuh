@@ -146,9 +146,7 @@ __device__ __forceinline__ void consume(const SampledArguments& args,
     const auto run = [&]<int... kSizes>(Groups<kSizes...>) {
       return do_task<T, Tile, kTermsC, kTermsB, Groups<kSizes...>>(args, shared, task, at);
     };
-    if (Tile::kTall && each == 3) {
-      if constexpr (Tile::kTall) adds = run(Groups<3>{});
-    } else if (each < kUnits) {
+    if (each < kUnits) {
       adds = strip[0] == strip[1] ? run(Groups<2>{}) : run(Groups<1, 1>{});
     } else if (strip[0] == strip[3]) {
       adds = run(Groups<4>{});

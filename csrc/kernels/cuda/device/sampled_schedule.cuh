@@ -1,17 +1,9 @@
 // The warp of a sampled product's kernel that finds tasks for the others.
 #pragma once
 
-#include "kernels/cuda/device/sampled_shares.cuh"
 #include "kernels/cuda/device/sampled_tasks.cuh"
 
 namespace sparse_autotune {
-
-template <typename Tile>
-__device__ __forceinline__ void end_tasks(const SampledQueue<Tile::kTaskReaders>& queue) {
-  mbarrier_wait(queue.empty(), queue.at.parity ^ 1);
-  if (threadIdx.x % 32 == 0) queue.tasks[queue.at.stage].valid = 0;
-  mbarrier_arrive(queue.full());
-}
 
 // One warp: finds this thread block's tasks, one ahead of those who work on them.
 template <typename Tile>
@@ -67,41 +59,9 @@ __device__ __forceinline__ void schedule(const SampledArguments& args,
   for (unsigned unit = me; unit < units; unit += gridDim.x) {
     push(args.whole + unit % args.rest, unit / args.rest, args.halved, args.parts);
   }
-  end_tasks<Tile>(queue);
-}
-
-// The same in equal shares, of blocks of 128.
-template <typename Tile>
-__device__ __forceinline__ void schedule_evenly(const SampledArguments& args,
-                                                SampledQueue<Tile::kTaskReaders> queue) {
-  const ShareFinder finder(args, gridDim.x);
-  const int lane = threadIdx.x % 32, all = finder.tasks();
-  for (auto number = static_cast<int>(blockIdx.x); number < all;
-       number += static_cast<int>(gridDim.x)) {
-    const ShareFinder::Found found = finder.find(number);
-    const int piece = found.piece + min(lane, found.pieces - 1);
-    const int block = found.begin + piece / 2, part = piece % 2 * 64;
-    const int column = load_narrow_index(args.col_indices, block, args.wide_indices);
-    mbarrier_wait(queue.empty(), queue.at.parity ^ 1);
-    SampledTask& task = queue.tasks[queue.at.stage];
-    if (lane < Tile::kPieces) {
-      task.column[lane] = column * args.block_k + part;
-      task.strip[lane] = 0;
-      task.place[lane] = static_cast<int64_t>(block) * args.block_m * args.block_k + part;
-    }
-    if (lane == 0) {
-      task.row[0] = found.row * args.block_m;
-      task.strips = 1;
-      task.pieces = task.each = found.pieces;
-      task.first = 0;
-      task.steps = args.steps;
-      task.part = -1;
-      task.valid = 1;
-    }
-    mbarrier_arrive(queue.full());
-    queue.at.advance();
-  }
-  end_tasks<Tile>(queue);
+  mbarrier_wait(queue.empty(), queue.at.parity ^ 1);
+  if (lane == 0) queue.tasks[queue.at.stage].valid = 0;
+  mbarrier_arrive(queue.full());
 }
 
 }  // namespace sparse_autotune

@@ -3,31 +3,58 @@
 // Where so many pieces as a thread block's share make no whole number of tasks of four, some of its
 // tasks are of three: rows of blocks are cut into triples, of two tasks each, and pairs. Rows of an
 // odd number of blocks get a triple first, so that hardly any block is left alone.
+//
+// Tasks of one size come first, then those of the next, each from row to row. All rows have about
+// the same share of both, so that those that are worked on at a time are of few columns.
 #pragma once
 
-#include <cstdint>
+#include <cuda.h>
 
-#include "kernels/cuda/device/load_index.cuh"
-#include "kernels/cuda/device/sampled_tasks.cuh"
+#include <cstdint>
 
 namespace sparse_autotune {
 
 constexpr int kShareRows = 256;      // block rows, at most
 constexpr int kShareBlocks = 32768;  // stored blocks, at most
 
-// By a whole warp.
+struct ShareArguments {
+  // By 64 terms, boxes of a block's lines and, of B, of half of these; with the batch as last
+  // dimension.
+  CUtensorMap c, b, b_half;
+  const void* crow_indices;
+  const void* col_indices;
+  void* values;
+  int blocks, block_rows;   // blocks: stored ones
+  int steps, matrix_steps;  // of 64 terms: of all matrices of the batch, of one
+  bool wide_indices, c_batched, b_batched;
+};
+
+// A task: so many pieces, none where there is no such task.
+struct ShareTask {
+  int pieces;
+  int row, piece;  // block row; the first piece, of all that there are
+  int column[2];   // block columns of the first and of the last piece
+
+  __device__ __forceinline__ bool operator==(const ShareTask& other) const {
+    return pieces == other.pieces && row == other.row && piece == other.piece &&
+           column[0] == other.column[0] && column[1] == other.column[1];
+  }
+};
+
+// An index, of a wide one the low word, as L2 has it: the launch before may still change it.
+__device__ __forceinline__ int load_late_index(const ShareArguments& args, const void* indices,
+                                               int i) {
+  return __ldcg(static_cast<const int*>(indices) + (i << (args.wide_indices ? 1 : 0)));
+}
+
+// By a whole warp. Of indices that are no pattern it makes any tasks.
 class ShareFinder {
  public:
-  // Pieces of a task, in order, and where they begin; none if there is no such task.
-  struct Found {
-    int row, begin, piece, pieces;  // begin: the row's first block; piece: the first, of the row's
-  };
-
   // For so many thread blocks.
-  __device__ __forceinline__ ShareFinder(const SampledArguments& args, unsigned places)
+  __device__ __forceinline__ ShareFinder(const ShareArguments& args, unsigned places)
       : args_(args) {
     const Rows rows(args);
-    const unsigned share = (args.pieces + places - 1) / places;
+    const unsigned share = (2 * static_cast<unsigned>(args.blocks) + places - 1) / places;
     const int wanted = static_cast<int>(((0u - share) % 4) * places / 2);  // triples
     int odd = 0;
 #pragma unroll
@@ -40,13 +67,16 @@ class ShareFinder {
       before += rows.is_odd(i);
       more += rows.room(i);
     }
-    int all_more, left = max(wanted - all_odd, 0) - sum_before(more, all_more);
+    int all_more, room = sum_before(more, all_more) / 2;
+    const int rooms = all_more / 2, given = min(max(wanted - all_odd, 0) / 2, rooms);
+    // As many of the rows before these; each row gets its share.
+    const auto given_up_to = [&](int room) { return room * given / max(rooms, 1); };
     int own[kKinds] = {};
 #pragma unroll
     for (int i = 0; i < kEach; ++i) {
-      const int possible = rows.room(i), given = max(0, min(left, possible)) & ~1;
-      left -= possible;
-      triples_ += static_cast<uint64_t>(given) << 8 * i;
+      const int next = room + rows.room(i) / 2;
+      triples_ += static_cast<uint64_t>(2 * (given_up_to(next) - given_up_to(room))) << 8 * i;
+      room = next;
 #pragma unroll
       for (int kind = 0; kind < kKinds; ++kind) own[kind] += tasks(rows, kind, i);
     }
@@ -54,16 +84,18 @@ class ShareFinder {
     for (int kind = 0; kind < kKinds; ++kind) before_[kind] = sum_before(own[kind], all_[kind]);
   }
 
-  __device__ __forceinline__ Found find(int number) const {
-    Found found{};
+  __device__ __forceinline__ ShareTask find(int number) const {
+    if (number >= all_[0] + all_[1] + all_[2]) return {};
+    int kind = 0;
 #pragma unroll
-    for (int kind = 0; kind < kKinds; ++kind) {
-      if (number >= 0 && number < all_[kind]) found = find(kind, number);
-      number -= all_[kind];
+    for (int i = 0; i < kKinds - 1; ++i) {
+      if (kind == i && number >= all_[i]) {
+        number -= all_[i];
+        ++kind;
+      }
     }
-    return found;
+    return find(kind, number);
   }
-  __device__ __forceinline__ int tasks() const { return all_[0] + all_[1] + all_[2]; }
 
  private:
   static constexpr int kEach = kShareRows / 32;  // rows of a lane
@@ -86,11 +118,11 @@ class ShareFinder {
   struct Rows {
     int start[kEach + 1];
 
-    __device__ __forceinline__ explicit Rows(const SampledArguments& args) {
+    __device__ __forceinline__ explicit Rows(const ShareArguments& args) {
 #pragma unroll
       for (int i = 0; i <= kEach; ++i) {
-        start[i] = load_narrow_index(args.crow_indices, min(lane() * kEach + i, args.block_rows),
-                                     args.wide_indices);
+        start[i] =
+            load_late_index(args, args.crow_indices, min(lane() * kEach + i, args.block_rows));
       }
     }
     __device__ __forceinline__ int blocks(int i) const { return start[i + 1] - start[i]; }
@@ -111,31 +143,37 @@ class ShareFinder {
     return kind == 0 ? paired / 2 : kind == 1 ? 2 * triples(i) : paired % 2;
   }
 
-  __device__ __forceinline__ Found find(int kind, int number) const {
-    Found found{};
+  // Of a kind that has so many.
+  __device__ __forceinline__ ShareTask find(int kind, int number) const {
     const Rows rows(args_);
-    int first = before_[kind];
+    int place = number - (kind == 0 ? before_[0] : kind == 1 ? before_[1] : before_[2]);
+    int row = 0, piece = 0;
     bool mine = false;
 #pragma unroll
     for (int i = 0; i < kEach; ++i) {
-      const int here = tasks(rows, kind, i), within = number - first;
-      if (within >= 0 && within < here) {
+      const int here = tasks(rows, kind, i);
+      if (place >= 0 && place < here) {
         const int behind = 6 * triples(i);
-        found = {lane() * kEach + i, rows.start[i],
-                 kind == 0   ? behind + 4 * within
-                 : kind == 1 ? 3 * within
-                             : 2 * (rows.blocks(i) - 1),
-                 4 - kind};
+        row = lane() * kEach + i;
+        piece = 2 * rows.start[i] + (kind == 0   ? behind + 4 * place
+                                     : kind == 1 ? 3 * place
+                                                 : 2 * (rows.blocks(i) - 1));
         mine = true;
       }
-      first += here;
+      place -= here;
     }
-    const int from = __ffs(static_cast<int>(__ballot_sync(~0u, mine))) - 1;
-    return {__shfl_sync(~0u, found.row, from), __shfl_sync(~0u, found.begin, from),
-            __shfl_sync(~0u, found.piece, from), __shfl_sync(~0u, found.pieces, from)};
+    const unsigned finders = __ballot_sync(~0u, mine);
+    if (finders == 0) return {};
+    const int from = __ffs(static_cast<int>(finders)) - 1, pieces = 4 - kind;
+    piece = __shfl_sync(~0u, piece, from);
+    const auto column = [&](int i) {
+      return load_late_index(args_, args_.col_indices, max(0, min(i / 2, args_.blocks - 1)));
+    };
+    return {
+        pieces, __shfl_sync(~0u, row, from), piece, {column(piece), column(piece + pieces - 1)}};
   }
 
-  const SampledArguments& args_;
+  const ShareArguments& args_;
   uint64_t triples_ = 0;              // of this lane's rows, 8 bits each
   int before_[kKinds], all_[kKinds];  // tasks of all rows before these, and of all rows
 };

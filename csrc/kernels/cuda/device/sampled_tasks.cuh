@@ -41,7 +41,6 @@ struct SampledArguments {
   int steps, matrix_steps;                   // of 64 terms: of all matrices of the batch, of one
   int block_rows, block_m, block_k, strips;  // strips: of one block row
   bool halved;                               // the tasks from `whole` on are
-  bool evenly;                               // instead: as sampled_shares.cuh has it
   bool wide_boxes;                           // of B: of two pieces
   bool wide_indices, c_batched, b_batched;
 };

@@ -1,0 +1,98 @@
+// Sampled products of more blocks of 128 than one wave of thread blocks takes, in equal shares.
+//
+// A persistent thread block works on two blocks of a row at a time (128 x 256 values), or on one
+// and a half, so that every thread block gets equally much; tasks are found from the indices. One
+// producer thread, a warp that finds tasks, two warpgroups that multiply. Data path: global -> TMA
+// -> shared (swizzled) -> wgmma -> registers -> global, either layout of both operands, through one
+// ring that they share. Requires: compute capability 9.0, fp16 or bf16, blocks of 128x128, at most
+// 32768 in up to 256 block rows, 16-byte aligned C and B. Wins: wherever it is legal and there is
+// more to do than in one wave (sampled_wave_sm90). Bound by the tensor cores at what clock the
+// device's power allows, and by L2 -> shared memory (85 FLOP/B).
+#include <algorithm>
+#include <string>
+#include <string_view>
+
+#include "kernels/cuda/sampled_even_launch.cuh"
+#include "kernels/cuda/sampled_operands.h"
+#include "kernels/cuda/sampled_wave_arguments.h"
+#include "variant.h"
+
+namespace sparse_autotune {
+namespace {
+
+class SampledEvenSm90 final : public Variant {
+ public:
+  SampledEvenSm90() : Variant(DeviceType::kCuda, "sampled_even_sm90/m128_n256", Op::kSampled) {}
+
+  Support supports(const Problem& p, const Device& d) const override {
+    if (!is_half(p.dtype)) return Support::no("multiplies fp16 and bf16 only");
+    if (d.compute_capability != 90) return Support::no("needs compute capability 9.0");
+    if (p.block_m != kSide || p.block_k != kSide || p.nnzb > kShareBlocks ||
+        block_rows(p) > kShareRows) {
+      return Support::no("needs blocks of 128x128, at most " + std::to_string(kShareBlocks) +
+                         " in " + std::to_string(kShareRows) + " block rows, got " +
+                         std::to_string(p.nnzb) + " of " + std::to_string(p.block_m) + "x" +
+                         std::to_string(p.block_k) + " in " + std::to_string(block_rows(p)));
+    }
+    const Support taken = sampled_by_tma(p, wave_steps(p));
+    if (!taken) return taken;
+    return code_of(p)->runs_on(d, EvenTile::kSharedBytes);
+  }
+
+  // As if there were enough rows to cut into tasks of three pieces.
+  double estimate_us(const Problem& p, const Device& d) const override {
+    const int64_t share = ceil_div(2 * p.nnzb, wave_places(d));
+    const int64_t tasks = ceil_div(share, kPieces), threes = tasks * kPieces - share;
+    return kStartUs + static_cast<double>(tasks) * kTaskUs +
+           static_cast<double>(wave_steps(p)) * kStepUs *
+               (static_cast<double>(tasks) - kThreeSaves * static_cast<double>(threes));
+  }
+
+  Status launch(const Problem& p, const Launch& l) const override {
+    ShareArguments a{};
+    Status status =
+        sampled_tensor_map(p, l.c, p.c_layout, p.m, p.ldc, p.c_batch_stride, kSide, &a.c);
+    if (status) {
+      status = sampled_tensor_map(p, l.b, p.b_layout, p.k, p.ldb, p.b_batch_stride, kSide, &a.b);
+    }
+    if (status) {
+      status = sampled_tensor_map(p, l.b, p.b_layout, p.k, p.ldb, p.b_batch_stride, kSide / 2,
+                                  &a.b_half);
+    }
+    if (!status) return status;
+    a.crow_indices = l.crow_indices;
+    a.col_indices = l.col_indices;
+    a.values = l.sampled;
+    a.blocks = static_cast<int>(p.nnzb);
+    a.block_rows = static_cast<int>(block_rows(p));
+    a.steps = static_cast<int>(wave_steps(p));
+    a.matrix_steps = static_cast<int>(ceil_div(p.n, kStepK));
+    a.wide_indices = p.index_type == IndexType::kInt64;
+    a.c_batched = p.c_batch_stride != 0;
+    a.b_batched = p.b_batch_stride != 0;
+    // Neighbours, which share a path to L2, have blocks of the same row for the most part.
+    const int64_t blocks =
+        std::min(wave_places(*l.device), ceil_div(p.nnzb, kWaveNeighbours) * kWaveNeighbours);
+    return code_of(p)->launch(a, static_cast<unsigned>(blocks), kThreads, EvenTile::kSharedBytes,
+                              l.stream, name(), kWaveNeighbours);
+  }
+
+ private:
+  static constexpr int64_t kSide = EvenTile::kSide, kPieces = EvenTile::kPieces;
+  // Microseconds, fitted to times on an H200: a launch, a task besides its steps, a step; and what
+  // of a step a task of three pieces saves.
+  static constexpr double kStartUs = 2.5, kTaskUs = 2.0, kStepUs = 0.74, kThreeSaves = 0.2;
+
+  KernelCode<ShareArguments>* code_of(const Problem& p) const {
+    return kernels_[static_cast<int>(p.dtype)]
+        .codes[static_cast<int>(p.c_layout)][static_cast<int>(p.b_layout)];
+  }
+
+  EvenCodes kernels_[2] = {even_codes<__half>(), even_bf16_codes()};  // by DType
+  Registration registration_{*this};
+};
+
+const SampledEvenSm90 kEven;
+
+}  // namespace
+}  // namespace sparse_autotune
