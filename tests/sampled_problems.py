@@ -209,7 +209,7 @@ def _one_wave():
     """As many blocks as one wave of thread blocks takes: rows of all numbers of blocks, which share
     columns or do not."""
     grids = ((20, 13, 0.9, 40), (6, 9, 0.4, 392), (37, 7, 1.0, 72), (125, 4, 0.52, 40),
-             (12, 20, 0.1, 72))  # fmt: skip
+             (12, 20, 0.1, 72), (14, 16, 0.9, 840))  # fmt: skip
     grids_64 = ((40, 40, 0.3, 72), (9, 50, 1.0, 392), (128, 4, 0.9, 40), (20, 13, 0.6, 200),
                 (64, 64, 0.02, 72), (101, 10, 0.25, 40))  # fmt: skip
     for side, of_side in ((128, grids), (64, grids_64)):
@@ -223,7 +223,8 @@ def _one_wave():
 
 def _shares():
     """More blocks than that, which equal shares cut into tasks of different sizes."""
-    grids = ((60, 16, 0.47, 72), (150, 6, 0.6, 40), (9, 70, 0.8, 136), (250, 4, 0.5, 40))
+    grids = ((60, 16, 0.47, 72), (150, 6, 0.6, 40), (9, 70, 0.8, 136), (250, 4, 0.5, 40),
+             (40, 13, 0.9, 840))  # fmt: skip
     for side in (128, 64):
         for i, (rows, cols, density, n) in enumerate(grids):
             x_layout, y_layout = PLAIN_LAYOUTS[i % 4]
@@ -231,6 +232,7 @@ def _shares():
             yield SampledProblem(f"shares_{side}-{rows}x{across}", side * rows, side * across, n,
                                  (side, side), (HALF, BF16)[i % 2],
                                  (torch.int32, torch.int64)[i % 2], density=density,
+                                 batch=(3,) if i == 2 else (),
                                  x_layout=x_layout, y_layout=y_layout)  # fmt: skip
 
 
