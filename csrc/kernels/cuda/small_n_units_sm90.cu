@@ -3,8 +3,7 @@
 //
 // small_n_sm90 takes any blocks and pays for it in instructions: some 780 a warp at 16 columns and
 // 12.5% of 14336x4096, where seven warps share a scheduler; this one about half of them.
-// Requires: fp16 or bf16; blocks of 64, or of 16 or 32 and 9 columns at least; values and B aligned
-// to 16 bytes. Any C.
+// Requires: fp16 or bf16; blocks of 16, 32 or 64; values and B aligned to 16 bytes. Any C.
 #include <algorithm>
 #include <string>
 
@@ -19,7 +18,7 @@ constinit KernelCode<UnitArguments> code{&small_n_units_kernel<T, Tile>, true,
                                          cudaSharedmemCarveoutDefault};
 
 struct Shape {
-  int side, n, strips, threads;
+  int side, n, rows, strips, threads, groups, ahead;
   KernelCode<UnitArguments>* codes[2];  // by DType
   SmallNShape like;                     // of small_n_sm90, for the estimate
 };
@@ -36,8 +35,11 @@ Shape shape_of() {
   like.overlaps = true;
   return {Tile::kBlockSide,
           Tile::kWidth,
+          Tile::kRows,
           Tile::kStrips,
           Tile::kThreads,
+          Tile::kGroups,
+          Tile::kAhead,
           {&code<__half, Tile>, &code<__nv_bfloat16, Tile>},
           like};
 }
@@ -87,11 +89,25 @@ class SmallNUnitsSm90 final : public Variant {
     const dim3 grid(static_cast<unsigned>(block_rows(p) * shape_.strips),
                     static_cast<unsigned>(p.batch));
     set_small_n_ahead(p, *l.device, BAccess::kAlongK, grid.x, &a);
+    set_values_ahead(p, grid.x, &a);
     return code_of(p).launch(a, grid, shape_.threads, 0, l.stream, name());
   }
 
  private:
   static constexpr int64_t kMaxGrid = 65535;  // along y
+
+  // What of the values goes into L2 in advance: a few KB for a thread block, which cost nothing
+  // where they are there already, and what a row has beyond the mean.
+  void set_values_ahead(const Problem& p, int64_t blocks, UnitArguments* a) const {
+    constexpr int64_t kLine = 128, kUnitK = 64, kRowBytes = 256;
+    a->value_lines = 0;
+    a->value_step =
+        static_cast<int64_t>(values_bytes(p)) / std::max<int64_t>(blocks, 1) / kLine * kLine;
+    a->value_bytes = static_cast<unsigned>(std::min(shape_.rows * kRowBytes, a->value_step));
+    const int64_t turn = shape_.groups * kUnitK / shape_.side;  // blocks
+    const int64_t turns = ceil_div(p.nnzb, std::max<int64_t>(block_rows(p), 1) * turn);
+    a->excess = static_cast<int>(std::max<int64_t>(shape_.ahead, turns));
+  }
 
   KernelCode<UnitArguments>& code_of(const Problem& p) const {
     return *shape_.codes[p.dtype == DType::kFloat16 ? 0 : 1];
@@ -101,18 +117,24 @@ class SmallNUnitsSm90 final : public Variant {
   Registration registration_{*this};
 };
 
-// Side, eights of columns, warps, units of values and of B ahead, thread blocks a multiprocessor.
-// Up to 8 columns of blocks of 16 and 32 small_n_sm90 is as fast.
-const SmallNUnitsSm90 kB16N16{"small_n_units_sm90/b16_n16_a2",
-                              shape_of<UnitTile<16, 2, 4, 2, 1, 7>>()};
-const SmallNUnitsSm90 kB32N16{"small_n_units_sm90/b32_n16_a2",
-                              shape_of<UnitTile<32, 2, 4, 2, 1, 7>>()};
-const SmallNUnitsSm90 kB64N8{"small_n_units_sm90/b64_n8_a2",
-                             shape_of<UnitTile<64, 1, 4, 2, 2, 7>>()};
-const SmallNUnitsSm90 kB64N16A1{"small_n_units_sm90/b64_n16_a1",
-                                shape_of<UnitTile<64, 2, 4, 1, 1, 7>>()};
-const SmallNUnitsSm90 kB64N16A2{"small_n_units_sm90/b64_n16_a2",
-                                shape_of<UnitTile<64, 2, 4, 2, 1, 7>>()};
+// Side, eights of columns, sixteens of rows, warps, units of values and of B ahead, thread blocks a
+// multiprocessor, whether the next launch begins late. Eight warps are for few block rows.
+const SmallNUnitsSm90 kB16N8{"small_n_units_sm90/b16_n8",
+                             shape_of<UnitTile<16, 1, 1, 4, 2, 2, 7, false>>()};
+const SmallNUnitsSm90 kB32N8{"small_n_units_sm90/b32_n8",
+                             shape_of<UnitTile<32, 1, 1, 4, 2, 2, 7, false>>()};
+const SmallNUnitsSm90 kB64N8{"small_n_units_sm90/b64_n8",
+                             shape_of<UnitTile<64, 1, 1, 4, 2, 2, 7, false>>()};
+const SmallNUnitsSm90 kB64N8W8{"small_n_units_sm90/b64_n8_w8",
+                               shape_of<UnitTile<64, 1, 1, 8, 1, 1, 3, false>>()};
+const SmallNUnitsSm90 kB16N16{"small_n_units_sm90/b16_n16",
+                              shape_of<UnitTile<16, 2, 1, 4, 2, 1, 7, false>>()};
+const SmallNUnitsSm90 kB32N16{"small_n_units_sm90/b32_n16",
+                              shape_of<UnitTile<32, 2, 2, 4, 2, 1, 4, true>>()};
+const SmallNUnitsSm90 kB64N16{"small_n_units_sm90/b64_n16",
+                              shape_of<UnitTile<64, 2, 2, 5, 1, 1, 4, true>>()};
+const SmallNUnitsSm90 kB64N16W8{"small_n_units_sm90/b64_n16_w8",
+                                shape_of<UnitTile<64, 2, 1, 8, 1, 1, 3, false>>()};
 
 }  // namespace
 }  // namespace sparse_autotune

@@ -1,12 +1,13 @@
 // The kernel of small_n_units_sm90: few columns, in as few instructions as can be.
 //
-// A thread block owns 16 rows of one block row by up to 16 columns of C. Its warps take the block
-// row's units in turn: 64 k, which is one block of 64, two of 32 or four of 16.
+// A thread block owns 16 or 32 rows of one block row by up to 16 columns of C. Its warps take the
+// block row's units in turn: 64 k, which is one block of 64, two of 32 or four of 16.
 // Data path: values and B straight from global memory to the registers of mma.sync -> fp32 sums,
 // one for each warp, in shared memory -> added up in the order of the warps -> C.
 // As many units of values are on their way as registers hold, their columns and B's pieces with
 // them. That a block's side is known to the compiler is what spares the instructions: all places in
 // a unit are constants.
+// The last to end are long rows. What they have beyond the others is asked into L2 at the start.
 #pragma once
 
 #include <cstdint>
@@ -18,15 +19,18 @@
 
 namespace sparse_autotune {
 
-// Blocks of kSide x kSide; columns of C, by eights; warps; how many units of values, and of B, are
-// on their way; thread blocks a multiprocessor.
-template <int kSide, int kColumnEights, int kWarpCount, int kValuesAhead, int kColumnsAhead,
-          int kBlocksAtOnce>
+// Blocks of kSide x kSide; columns of C, by eights; its rows, by sixteens; warps; how many units of
+// values, and of B, are on their way; thread blocks a multiprocessor; whether the next launch may
+// begin only when the sums are done. Where a multiprocessor has room for more thread blocks than
+// its share, those that came early would not be spread evenly.
+template <int kSide, int kColumnEights, int kRowSixteens, int kWarpCount, int kValuesAhead,
+          int kColumnsAhead, int kBlocksAtOnce, bool kNextLate>
 struct UnitTile {
-  static constexpr int kBlockSide = kSide, kColumnTiles = kColumnEights;
+  static constexpr int kBlockSide = kSide, kColumnTiles = kColumnEights, kRowTiles = kRowSixteens;
   static constexpr int kGroups = kWarpCount, kThreads = 32 * kGroups, kResident = kBlocksAtOnce;
   static constexpr int kAhead = kValuesAhead, kAheadB = kColumnsAhead;
-  static constexpr int kRows = 16, kWidth = 8 * kColumnTiles;
+  static constexpr int kRows = 16 * kRowTiles, kWidth = 8 * kColumnTiles;
+  static constexpr bool kReleasesLate = kNextLate;
   static constexpr int kStrips = kSide / kRows;  // of a block row
   static constexpr int kBlocks = 64 / kSide;     // of a unit
   static constexpr int kBlockBytes = kSide * kSide * 2, kLine = kSide * 2;
@@ -36,18 +40,42 @@ struct UnitTile {
   // Sums are gathered column by column, 16-byte aligned.
   static constexpr int kPitch = kRows + 4, kSumBytes = kWidth * kPitch * 4;
   static_assert(kSide == 16 || kSide == 32 || kSide == 64);
-  static_assert(kAhead % kAheadB == 0);
+  static constexpr int kFinishers = kRows / 4 * kWidth / 32;  // warps
+  static_assert(kSide % kRows == 0 && kAhead % kAheadB == 0 && kFinishers <= kGroups);
 };
 
 struct UnitArguments : SmallNArguments {
   int index_bytes;
   bool stores_quads;  // 8 bytes of a column of C at a time
+  // Asked into L2: before the kernel may read, so many bytes of the values for a thread block, so
+  // many bytes apart; of a warp's units those from `excess` on.
+  unsigned value_bytes;
+  int excess;
 };
 
-// 16 bytes, which are read without a condition.
-template <bool kOnce>
+// ld.global.nc is faster, but of words that should stay the same from the kernel's start on, and
+// ptxas may move it in front of griddepcontrol.wait, where the launch before still writes them. It
+// did where launch_dependents does not stand right behind: there loads are plain (kPlain).
+template <bool kPlain>
+__device__ __forceinline__ int load_index_word(const char* from) {
+  if constexpr (!kPlain) return __ldg(reinterpret_cast<const int*>(from));
+  int word;
+  asm volatile("ld.global.s32 %0, [%1];\n" : "=r"(word) : "l"(from));
+  return word;
+}
+
+// 16 bytes. Values are read once (kOnce) and should not push B out of L1.
+template <bool kPlain, bool kOnce>
 __device__ __forceinline__ void load_piece(uint32_t (&to)[4], const char* from) {
-  if constexpr (kOnce) {
+  if constexpr (kPlain && kOnce) {
+    asm volatile("ld.global.L1::no_allocate.L2::256B.v4.u32 {%0, %1, %2, %3}, [%4];\n"
+                 : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
+                 : "l"(from));
+  } else if constexpr (kPlain) {
+    asm volatile("ld.global.v4.u32 {%0, %1, %2, %3}, [%4];\n"
+                 : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
+                 : "l"(from));
+  } else if constexpr (kOnce) {
     asm volatile("ld.global.nc.L1::no_allocate.L2::256B.v4.u32 {%0, %1, %2, %3}, [%4];\n"
                  : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
                  : "l"(from));
@@ -58,15 +86,45 @@ __device__ __forceinline__ void load_piece(uint32_t (&to)[4], const char* from) 
   }
 }
 
+// The same, or zeros.
+template <bool kPlain, bool kOnce>
+__device__ __forceinline__ void load_piece_if(bool present, uint32_t (&to)[4], const char* from) {
+#pragma unroll
+  for (int word = 0; word < 4; ++word) to[word] = 0;
+  if constexpr (!kPlain) {
+    load_words<kOnce, 4>(to, from, present);
+  } else if constexpr (kOnce) {
+    asm volatile(
+        "{\n.reg .pred p;\nsetp.ne.u32 p, %5, 0;\n"
+        "@p ld.global.L1::no_allocate.L2::256B.v4.u32 {%0, %1, %2, %3}, [%4];\n}\n"
+        : "+r"(to[0]), "+r"(to[1]), "+r"(to[2]), "+r"(to[3])
+        : "l"(from), "r"(static_cast<int>(present)));
+  } else {
+    asm volatile(
+        "{\n.reg .pred p;\nsetp.ne.u32 p, %5, 0;\n"
+        "@p ld.global.v4.u32 {%0, %1, %2, %3}, [%4];\n}\n"
+        : "+r"(to[0]), "+r"(to[1]), "+r"(to[2]), "+r"(to[3])
+        : "l"(from), "r"(static_cast<int>(present)));
+  }
+}
+
+__device__ __forceinline__ void ask_bulk(const char* from, unsigned bytes) {
+  asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;\n" ::"l"(from), "r"(bytes) : "memory");
+}
+
 template <typename T, typename Tile>
 __global__ void __launch_bounds__(Tile::kThreads, Tile::kResident)
     small_n_units_kernel(const __grid_constant__ UnitArguments args) {
   constexpr int kSide = Tile::kBlockSide, kBlocks = Tile::kBlocks, kLookUps = Tile::kLookUps;
   constexpr int kColumnTiles = Tile::kColumnTiles, kStep = Tile::kGroups;
-  constexpr int kAhead = Tile::kAhead, kAheadB = Tile::kAheadB;
+  constexpr int kAhead = Tile::kAhead, kAheadB = Tile::kAheadB, kRowTiles = Tile::kRowTiles;
   __shared__ __align__(16) float sums[Tile::kGroups * Tile::kSumBytes / 4];
   const int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
-  const int part = static_cast<int>(threadIdx.x) / 32;
+  // Of one lane, so that the compiler knows it to be the same in all: fewer instructions, for one
+  // register more, which the fullest tile does not have.
+  constexpr bool kFullest = kSide == 16 && kColumnTiles == 2;
+  const int warp = static_cast<int>(threadIdx.x) / 32;
+  const int part = kFullest ? warp : __shfl_sync(~0u, warp, 0);
   const unsigned block_row = blockIdx.x / Tile::kStrips;
   const int m0 = static_cast<int>(blockIdx.x % Tile::kStrips) * Tile::kRows;
   const auto batch = static_cast<int>(blockIdx.y);
@@ -87,16 +145,23 @@ __global__ void __launch_bounds__(Tile::kThreads, Tile::kResident)
     own_b[j] = static_cast<uint32_t>(min(j * 8 + g, args.n - 1) * args.b_column) * 2 + own_bytes;
   }
   ask_ahead<T>(args);
-  asm volatile("griddepcontrol.wait;\ngriddepcontrol.launch_dependents;\n" ::: "memory");
+  if (threadIdx.x == 0 && blockIdx.y == 0 && args.value_bytes > 0) {
+    ask_bulk(static_cast<const char*>(args.values) + blockIdx.x * args.value_step,
+             args.value_bytes);
+  }
+  constexpr bool kPlain = Tile::kReleasesLate;
+  if constexpr (Tile::kReleasesLate) {
+    asm volatile("griddepcontrol.wait;\n" ::: "memory");
+  } else {
+    asm volatile("griddepcontrol.wait;\ngriddepcontrol.launch_dependents;\n" ::: "memory");
+  }
 
   // Of an index below 2^31, the low word.
-  const int begin = __ldg(reinterpret_cast<const int*>(crow));
-  const int length = __ldg(reinterpret_cast<const int*>(crow + args.index_bytes)) - begin;
+  const int begin = load_index_word<kPlain>(crow);
+  const int length = load_index_word<kPlain>(crow + args.index_bytes) - begin;
   const int units = (length + kBlocks - 1) / kBlocks;
-  const int64_t first = begin + part * kBlocks;
-  const char* values = own_values + first * Tile::kBlockBytes;
-  const char* columns =
-      static_cast<const char*>(args.col_indices) + (first + own_block) * args.index_bytes;
+  const char* values =
+      own_values + static_cast<int64_t>(begin + part * kBlocks) * Tile::kBlockBytes;
 
   // The last unit may lack blocks. These are zeros: loads under a condition, not branches, which
   // would keep the loads behind them waiting.
@@ -105,28 +170,27 @@ __global__ void __launch_bounds__(Tile::kThreads, Tile::kResident)
   };
   const auto load = [&]<bool kOnce>(uint32_t(&to)[4], const char* from, bool present) {
     if constexpr (kSide == 64) {
-      load_piece<kOnce>(to, from);
+      load_piece<kPlain, kOnce>(to, from);
     } else {
-#pragma unroll
-      for (int word = 0; word < 4; ++word) to[word] = 0;
-      load_words<kOnce, 4>(to, from, present);
+      load_piece_if<kPlain, kOnce>(present, to, from);
     }
   };
-  uint32_t a[kAhead][2][2][4], b[kAheadB][2][kColumnTiles][4];
+  uint32_t a[kAhead][2][2 * kRowTiles][4], b[kAheadB][2][kColumnTiles][4];
   const auto look_up = [&](int unit, int(&to)[kLookUps]) {
 #pragma unroll
     for (int i = 0; i < kLookUps; ++i) {
       if (kSide == 64 || has_block(unit, i)) {
-        to[i] = __ldg(reinterpret_cast<const int*>(columns + i * (kBlocks / 2) * args.index_bytes));
+        const int64_t block = begin + unit * kBlocks + i * (kBlocks / 2) + own_block;
+        to[i] = load_index_word<kPlain>(static_cast<const char*>(args.col_indices) +
+                                        block * args.index_bytes);
       }
     }
-    columns += static_cast<int64_t>(kStep * kBlocks) * args.index_bytes;
   };
-  const auto load_a = [&](int unit, uint32_t(&to)[2][2][4]) {
+  const auto load_a = [&](int unit, uint32_t(&to)[2][2 * kRowTiles][4]) {
 #pragma unroll
     for (int slice = 0; slice < 2; ++slice) {
 #pragma unroll
-      for (int i = 0; i < 2; ++i) {
+      for (int i = 0; i < 2 * kRowTiles; ++i) {
         load.template operator()<true>(to[slice][i],
                                        values + slice * Tile::kSliceBytes + i * 8 * Tile::kLine,
                                        has_block(unit, slice));
@@ -162,8 +226,24 @@ __global__ void __launch_bounds__(Tile::kThreads, Tile::kResident)
   for (int i = 1; i < kAhead; ++i) {
     if (part + i * kStep < units) load_a(part + i * kStep, a[i]);
   }
+  // A lane a unit, whose rows lie together within a block, and of 16 within four.
+  if (const int unit = part + (args.excess + lane) * kStep; unit < units) {
+    const char* from = static_cast<const char*>(args.values) +
+                       static_cast<int64_t>(begin + unit * kBlocks) * Tile::kBlockBytes +
+                       m0 * Tile::kLine;
+    if constexpr (kSide == 16) {
+      ask_bulk(from, min(kBlocks, length - unit * kBlocks) * Tile::kBlockBytes);
+    } else {
+#pragma unroll
+      for (int i = 0; i < kBlocks; ++i) {
+        if (unit * kBlocks + i < length) {
+          ask_bulk(from + i * Tile::kBlockBytes, Tile::kRows * Tile::kLine);
+        }
+      }
+    }
+  }
   int(&next_column)[kLookUps] = column[kAheadB];
-  float sum[kColumnTiles][4] = {};
+  float sum[kRowTiles][kColumnTiles][4] = {};
 #pragma unroll 1
   for (int turn = part; turn < units; turn += kAhead * kStep) {
 #pragma unroll
@@ -174,11 +254,15 @@ __global__ void __launch_bounds__(Tile::kThreads, Tile::kResident)
       for (int slice = 0; slice < 2; ++slice) {
 #pragma unroll
         for (int word = 0; word < 4; word += 2) {
-          const uint32_t rows[4] = {a[i][slice][0][word], a[i][slice][1][word],
-                                    a[i][slice][0][word + 1], a[i][slice][1][word + 1]};
 #pragma unroll
-          for (int j = 0; j < kColumnTiles; ++j) {
-            mma<T>(sum[j], rows, b[i % kAheadB][slice][j] + word);
+          for (int r = 0; r < kRowTiles; ++r) {
+            const auto& low = a[i][slice][2 * r];
+            const auto& high = a[i][slice][2 * r + 1];
+            const uint32_t rows[4] = {low[word], high[word], low[word + 1], high[word + 1]};
+#pragma unroll
+            for (int j = 0; j < kColumnTiles; ++j) {
+              mma<T>(sum[r][j], rows, b[i % kAheadB][slice][j] + word);
+            }
           }
         }
       }
@@ -189,16 +273,24 @@ __global__ void __launch_bounds__(Tile::kThreads, Tile::kResident)
     }
   }
 
+  if constexpr (Tile::kReleasesLate) {
+    asm volatile("griddepcontrol.launch_dependents;\n" ::: "memory");
+  }
 #pragma unroll
   for (int j = 0; j < kColumnTiles; ++j) {
 #pragma unroll
-    for (int s = 0; s < 4; ++s) {
+    for (int s = 0; s < 4 * kRowTiles; ++s) {
       sums[part * (Tile::kSumBytes / 4) + (j * 8 + t * 2 + s % 2) * Tile::kPitch + g + s / 2 * 8] =
-          sum[j][s];
+          sum[s / 4][j][s % 4];
     }
   }
-  __syncthreads();
-  finish_gathered<T, Tile>(args, sums, static_cast<int64_t>(block_row) * kSide + m0, 0, batch);
+  // The warps that do not finish the tile need not wait.
+  if (part >= Tile::kFinishers) {
+    asm volatile("barrier.cta.arrive 1, %0;\n" ::"n"(Tile::kThreads) : "memory");
+    return;
+  }
+  asm volatile("barrier.cta.sync 1, %0;\n" ::"n"(Tile::kThreads) : "memory");
+  finish_gathered<T, Tile>(args, sums, static_cast<int64_t>(blockIdx.x) * Tile::kRows, 0, batch);
 }
 
 }  // namespace sparse_autotune
