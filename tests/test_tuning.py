@@ -4,6 +4,7 @@ import re
 
 import pytest
 import torch
+from machine import lacks_this_machine
 
 from sparse_autotune import (
     _tuner,
@@ -216,3 +217,17 @@ def test_empty_products_tune_nothing():
     matmul(empty, problem()[1])
     assert tuning_count() == before
     assert cache.entries() == []
+
+
+@pytest.mark.skipif(lacks_this_machine("AVX2"), reason="the CPU's own kernels need AVX2")
+@pytest.mark.parametrize("kind", ["matmul", "linear", "sampled"])
+def test_the_widest_vectors_come_first(kind):
+    """A race that has time for one entrant, as for a large product, runs what is likely to win."""
+    a, x = random_bsr(512, 512, 32, density=0.5), torch.randn(512, 512)
+    operands = (x, x, a) if kind == "sampled" else (a, x)
+    keywords = {"pattern": operands[2]} if kind == "sampled" else {"linear": kind == "linear"}
+    with settings.override(budget_s=1e-6):
+        report = tune(*operands[:2], **keywords)
+    ran = [record.name for record in report.records if record.status == "ok"]
+    level = "avx2" if lacks_this_machine("AVX-512") else "avx512"
+    assert len(ran) == 1 and f"/{level}" in ran[0], ran

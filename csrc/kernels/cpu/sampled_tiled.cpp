@@ -273,8 +273,9 @@ class SampledTiled final : public Variant {
     const auto m = static_cast<double>(p.block_m), k = static_cast<double>(p.block_k);
     const double used = k / static_cast<double>(round_up(p.block_k, kernels.lanes));
     const double packing = 4.0 / k + (cut_.panel ? 0 : 8.0 / m);
-    return roofline_us(nnz_flops(p) / used * (1 + packing), 0.7 * fma_tflops(p, d),
-                       2 * compulsory_bytes(p), d.memory_gbps, 5.0);
+    return roofline_us(nnz_flops(p) / used * (1 + packing),
+                       0.7 * fma_tflops(p, d) * level_.width(d), 2 * compulsory_bytes(p),
+                       d.memory_gbps, 5.0);
   }
 
   int64_t workspace_bytes(const Problem& p, const Device& d) const override {

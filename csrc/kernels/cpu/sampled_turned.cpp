@@ -241,8 +241,8 @@ class SampledTurned final : public Variant {
 
   double estimate_us(const Problem& p, const Device& d) const override {
     const double packing = 1 + 4.0 / static_cast<double>(p.block_k);
-    return roofline_us(nnz_flops(p) * packing, 0.75 * peak_tflops(p, d), 2 * compulsory_bytes(p),
-                       d.memory_gbps, 5.0);
+    return roofline_us(nnz_flops(p) * packing, 0.75 * peak_tflops(p, d) * level_.width(d),
+                       2 * compulsory_bytes(p), d.memory_gbps, 5.0);
   }
 
   int64_t workspace_bytes(const Problem& p, const Device& d) const override {

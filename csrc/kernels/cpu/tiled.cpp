@@ -55,8 +55,8 @@ class Tiled final : public Variant {
 
   double estimate_us(const Problem& p, const Device& d) const override {
     const double turned = p.frozen ? 0 : 2.0 * static_cast<double>(prepared_bytes(p, d));
-    return roofline_us(nnz_flops(p), fma_tflops(p, d) * level_.share, compulsory_bytes(p) + turned,
-                       d.memory_gbps, 5.0);
+    return roofline_us(nnz_flops(p), fma_tflops(p, d) * level_.share * level_.width(d),
+                       compulsory_bytes(p) + turned, d.memory_gbps, 5.0);
   }
 
   int64_t prepared_bytes(const Problem& p, const Device&) const override {

@@ -12,7 +12,12 @@ struct Level {
   CpuIsa needed;
   const char* needed_name;
   const Microkernels* (*kernels)(DType);
-  double share;  // of fma_tflops() that cpu_tiled reaches
+  double share;  // of fma_tflops() that cpu_tiled reaches with the processor's widest vectors
+
+  // What the level's vectors are of those.
+  double width(const Device& d) const {
+    return needed == CpuIsa::kAvx2 && d.isa > CpuIsa::kAvx2 ? 0.5 : 1;
+  }
 
   Support runs_on(const Device& d) const {
     if (d.isa >= needed) return Support::yes();

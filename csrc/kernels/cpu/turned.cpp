@@ -220,8 +220,8 @@ class Turned final : public Variant {
 
   double estimate_us(const Problem& p, const Device& d) const override {
     const double copied = p.frozen ? 0 : 2.0 * static_cast<double>(prepared_bytes(p, d));
-    return roofline_us(nnz_flops(p), 0.8 * peak_tflops(p, d), compulsory_bytes(p) + copied,
-                       d.memory_gbps, 5.0);
+    return roofline_us(nnz_flops(p), 0.8 * peak_tflops(p, d) * level_.width(d),
+                       compulsory_bytes(p) + copied, d.memory_gbps, 5.0);
   }
 
   int64_t prepared_bytes(const Problem& p, const Device&) const override {
