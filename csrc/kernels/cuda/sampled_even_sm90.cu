@@ -50,26 +50,12 @@ class SampledEvenSm90 final : public Variant {
 
   Status launch(const Problem& p, const Launch& l) const override {
     ShareArguments a{};
-    Status status =
-        sampled_tensor_map(p, l.c, p.c_layout, p.m, p.ldc, p.c_batch_stride, kSide, &a.c);
-    if (status) {
-      status = sampled_tensor_map(p, l.b, p.b_layout, p.k, p.ldb, p.b_batch_stride, kSide, &a.b);
-    }
+    Status status = fill_arguments(p, l, kSide, &a);
     if (status) {
       status = sampled_tensor_map(p, l.b, p.b_layout, p.k, p.ldb, p.b_batch_stride, kSide / 2,
                                   &a.b_half);
     }
     if (!status) return status;
-    a.crow_indices = l.crow_indices;
-    a.col_indices = l.col_indices;
-    a.values = l.sampled;
-    a.blocks = static_cast<int>(p.nnzb);
-    a.block_rows = static_cast<int>(block_rows(p));
-    a.steps = static_cast<int>(wave_steps(p));
-    a.matrix_steps = static_cast<int>(ceil_div(p.n, kStepK));
-    a.wide_indices = p.index_type == IndexType::kInt64;
-    a.c_batched = p.c_batch_stride != 0;
-    a.b_batched = p.b_batch_stride != 0;
     // Neighbours, which share a path to L2, have blocks of the same row for the most part.
     const int64_t blocks =
         std::min(wave_places(*l.device), ceil_div(p.nnzb, kWaveNeighbours) * kWaveNeighbours);

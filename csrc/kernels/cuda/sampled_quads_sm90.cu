@@ -47,7 +47,7 @@ class SampledQuadsSm90 final : public Variant {
   }
 
   Status launch(const Problem& p, const Launch& l) const override {
-    WaveArguments a;
+    WaveArguments a{};
     const Status status = wave_arguments(p, l, kQuadSide, &a);
     if (!status) return status;
     const int64_t blocks = ceil_div(ceil_div(p.nnzb, kQuad), kWaveNeighbours) * kWaveNeighbours;

@@ -61,7 +61,7 @@ class SampledWaveSm90 final : public Variant {
   }
 
   Status launch(const Problem& p, const Launch& l) const override {
-    WaveArguments a;
+    WaveArguments a{};
     const Status status = wave_arguments(p, l, kWaveSide, &a);
     if (!status) return status;
     // All that have room, as some pairs may have to be taken apart: nobody counts these here.
