@@ -19,7 +19,6 @@ struct QuadCodes {
 
 template <typename T>
 constexpr QuadCodes quad_codes() {
-  static_assert(kQuadSharedBytes <= 227 * 1024);  // a Hopper multiprocessor's
   return {{{&quads_code<T, true, true>, &quads_code<T, true, false>},
            {&quads_code<T, false, true>, &quads_code<T, false, false>}}};
 }

@@ -27,7 +27,7 @@ class SampledQuadsSm90 final : public Variant {
   Support supports(const Problem& p, const Device& d) const override {
     if (!is_half(p.dtype)) return Support::no("multiplies fp16 and bf16 only");
     if (d.compute_capability != 90) return Support::no("needs compute capability 9.0");
-    if (p.block_m != kQuadSide || p.block_k != kQuadSide) {
+    if (p.block_m != QuadTile::kSide || p.block_k != QuadTile::kSide) {
       return Support::no("needs blocks of 64x64, got " + std::to_string(p.block_m) + "x" +
                          std::to_string(p.block_k));
     }
@@ -39,7 +39,7 @@ class SampledQuadsSm90 final : public Variant {
     }
     const Support taken = sampled_by_tma(p, wave_steps(p));
     if (!taken) return taken;
-    return code_of(p)->runs_on(d, kQuadSharedBytes);
+    return code_of(p)->runs_on(d, QuadShared::kBytes);
   }
 
   double estimate_us(const Problem& p, const Device&) const override {
@@ -48,10 +48,10 @@ class SampledQuadsSm90 final : public Variant {
 
   Status launch(const Problem& p, const Launch& l) const override {
     WaveArguments a{};
-    const Status status = wave_arguments(p, l, kQuadSide, &a);
+    const Status status = wave_arguments(p, l, QuadTile::kSide, &a);
     if (!status) return status;
     const int64_t blocks = ceil_div(ceil_div(p.nnzb, kQuad), kWaveNeighbours) * kWaveNeighbours;
-    return code_of(p)->launch(a, static_cast<unsigned>(blocks), kThreads, kQuadSharedBytes,
+    return code_of(p)->launch(a, static_cast<unsigned>(blocks), kThreads, QuadShared::kBytes,
                               l.stream, name(), kWaveNeighbours);
   }
 

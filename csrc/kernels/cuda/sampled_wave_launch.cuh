@@ -20,7 +20,6 @@ struct WaveCodes {
 
 template <typename T, typename Tile>
 constexpr WaveCodes wave_codes() {
-  static_assert(Tile::kSharedBytes <= 227 * 1024);  // a Hopper multiprocessor's
   return {{{&wave_code<T, Tile, true, true>, &wave_code<T, Tile, true, false>},
            {&wave_code<T, Tile, false, true>, &wave_code<T, Tile, false, false>}}};
 }

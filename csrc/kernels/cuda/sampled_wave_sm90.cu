@@ -30,7 +30,11 @@ struct WaveShape {
 
 template <typename Tile>
 constexpr WaveShape wave_shape(double step_us, double start_us, const WaveCodes& bf16) {
-  return {Tile::kBlocks, Tile::kSharedBytes, step_us, start_us, {wave_codes<__half, Tile>(), bf16}};
+  return {Tile::kBlocks,
+          EarlyShared<Tile>::kBytes,
+          step_us,
+          start_us,
+          {wave_codes<__half, Tile>(), bf16}};
 }
 
 class SampledWaveSm90 final : public Variant {

@@ -12,6 +12,50 @@ namespace sparse_autotune {
 // By so many steps the first consumer is through with its task before the second.
 constexpr int kApart = 3, kApartBarrier = 1;
 
+// 64 rows of C by kWidth columns of B over a step's terms. `rows` and `columns`: where they begin.
+template <typename T, bool kTermsC, bool kTermsB, int kWidth>
+__device__ __forceinline__ void multiply_step(uint32_t rows, uint32_t columns,
+                                              float (&sum)[kWidth / 2]) {
+  constexpr uint64_t kStepC = kTermsC ? wgmma::kContiguousStep : wgmma::kMContiguousStep;
+  constexpr uint64_t kStepB = kTermsB ? wgmma::kContiguousStep : wgmma::kNContiguousStep;
+  const uint64_t b =
+      kTermsB ? wgmma::k_contiguous(columns) : wgmma::n_contiguous<kPieceBytes>(columns);
+  const uint64_t c = kTermsC ? wgmma::k_contiguous(rows) : wgmma::m_contiguous(rows);
+#pragma unroll
+  for (int q = 0; q < kStepK / 16; ++q) {
+    wgmma::multiply<T, kWidth, !kTermsB, !kTermsC>(sum, c + q * kStepC, b + q * kStepB, 1);
+  }
+}
+
+// Calls `before` with each step's number, then `multiply` with where its stage begins. Returns the
+// last stage, which end_walk() gives back.
+template <int kStages, typename Shared, typename Before, typename Multiply>
+__device__ __forceinline__ uint32_t walk_stages(const Shared& shared, int steps,
+                                                RingPlace<kStages>& at, Before&& before,
+                                                Multiply&& multiply) {
+  uint32_t last = 0;
+  for (int step = 0; step < steps; ++step) {
+    before(step);
+    mbarrier_wait(shared.full(at.stage), at.parity);
+    wgmma::fence();
+    multiply(shared.stage(at.stage));
+    wgmma::commit();
+    // Stages are given back a step later, while the next is multiplied.
+    wgmma::wait<1>();
+    if (step > 0 && threadIdx.x % 32 == 0) mbarrier_arrive(shared.empty(last));
+    last = at.stage;
+    at.advance();
+  }
+  return last;
+}
+
+template <typename Shared, int kSums>
+__device__ __forceinline__ void end_walk(const Shared& shared, uint32_t last, float (&sum)[kSums]) {
+  wgmma::wait<0>();
+  wgmma::pin(sum);
+  if (threadIdx.x % 32 == 0) mbarrier_arrive(shared.empty(last));
+}
+
 // Adds up 64 rows of C, or of each of two strips, by kWidth columns of B. `rows` and `columns`:
 // where its own begin in a stage.
 //
@@ -27,44 +71,25 @@ __device__ __forceinline__ void walk_terms(const Shared& shared, int consumer, u
   static_assert(kApart < kStages);
   const bool apart = steps >= 2 * kStages;
   const int pause = apart && consumer == 1 ? steps - kApart : -1;
-  const int lane = threadIdx.x % 32;
-  uint32_t last = 0;
-  for (int step = 0; step < steps; ++step) {
+  const auto let_pass = [&](int step) {
     if (step == pause) {
       asm volatile("bar.sync %0, %1;\n" ::"n"(kApartBarrier), "n"(kConsumers * kWarpgroup)
                    : "memory");
     }
-    mbarrier_wait(shared.full(at.stage), at.parity);
-    const uint32_t tile = shared.stage(at.stage);
-    const uint64_t b = kTermsB ? wgmma::k_contiguous(tile + columns)
-                               : wgmma::n_contiguous<kPieceBytes>(tile + columns);
-    constexpr uint64_t kStepC = kTermsC ? wgmma::kContiguousStep : wgmma::kMContiguousStep;
-    constexpr uint64_t kStepB = kTermsB ? wgmma::kContiguousStep : wgmma::kNContiguousStep;
-    wgmma::fence();
+  };
+  const uint32_t last = walk_stages(shared, steps, at, let_pass, [&](uint32_t stage) {
 #pragma unroll
     for (int i = 0; i < kStrips; ++i) {
-      const uint32_t strip = tile + rows + i * kPieceBytes;
-      const uint64_t c = kTermsC ? wgmma::k_contiguous(strip) : wgmma::m_contiguous(strip);
-      auto& sums = reinterpret_cast<float(&)[kWidth / 2]>(sum[i * kWidth / 2]);
-#pragma unroll
-      for (int q = 0; q < kStepK / 16; ++q) {
-        wgmma::multiply<T, kWidth, !kTermsB, !kTermsC>(sums, c + q * kStepC, b + q * kStepB, 1);
-      }
+      multiply_step<T, kTermsC, kTermsB, kWidth>(
+          stage + rows + i * kPieceBytes, stage + columns,
+          reinterpret_cast<float(&)[kWidth / 2]>(sum[i * kWidth / 2]));
     }
-    wgmma::commit();
-    // Stages are given back a step later, while the next is multiplied.
-    wgmma::wait<1>();
-    if (step > 0 && lane == 0) mbarrier_arrive(shared.empty(last));
-    last = at.stage;
-    at.advance();
-  }
+  });
   if (apart && consumer == 0) {
     asm volatile("bar.arrive %0, %1;\n" ::"n"(kApartBarrier), "n"(kConsumers * kWarpgroup)
                  : "memory");
   }
-  wgmma::wait<0>();
-  wgmma::pin(sum);
-  if (lane == 0) mbarrier_arrive(shared.empty(last));
+  end_walk(shared, last, sum);
 }
 
 }  // namespace sparse_autotune
