@@ -76,6 +76,21 @@ def test_no_columns_but_stored_blocks(dense, device):
     assert matmul(a, torch.ones(dense, device=device)).shape == (*dense[:-2], 4, dense[-1])
 
 
+def test_no_matrices_of_strides_that_do_not_fold(device):
+    a = random_bsr(4, 6, (2, 3), density=1, device=device)
+    turned = torch.empty(3, 0, 6, 5, device=device).transpose(0, 1)
+    assert matmul(a, turned).shape == (0, 3, 4, 5)
+    assert linear(turned.mT, a).shape == (0, 3, 5, 4)
+    assert matmul(a, turned, out=torch.empty(0, 3, 4, 5, device=device)).shape == (0, 3, 4, 5)
+
+
+@pytest.mark.parametrize("dense", [(6, 0), (0, 6, 5), (2, 0, 6, 5)], ids=str)
+def test_nothing_to_race_without_columns_or_matrices(dense, device):
+    a, b = random_bsr(4, 6, (2, 3), density=1, device=device), torch.ones(dense, device=device)
+    assert sparse_autotune.variants(a, b)
+    assert sparse_autotune.benchmark(a, b).failure.startswith("nothing to race")
+
+
 # NaN and infinity
 
 

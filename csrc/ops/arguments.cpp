@@ -109,10 +109,16 @@ std::optional<Product> bind_product(const MatmulArguments& a, const Tensor& resu
   Step n{1, 0, 0};
   if (axes.n >= 0) n = {a.dense.size(axes.n), a.dense.stride(axes.n), result.stride(axes.result_n)};
   std::vector<Step> lead;  // innermost first
+  bool matrices = true;
   for (int64_t d = axes.lead - 1; d >= 0; --d) {
     const Step step{a.dense.size(d), a.dense.stride(d), result.stride(d)};
+    matrices = matrices && step.size > 0;
     Step& inner = lead.empty() ? n : lead.back();
     if (!fold(inner, step)) lead.push_back(step);
+  }
+  if (!matrices) {  // as one without columns
+    n.size = 0;
+    lead.clear();
   }
   Step batch{1, 0, 0};
   if (!lead.empty()) {

@@ -46,7 +46,7 @@ std::shared_ptr<Plan> find_plan(const PatternKey& key, const Tensor& crow, const
   return plan;
 }
 
-bool is_empty(const Problem& p) { return p.m == 0 || p.n == 0 || p.batch == 0; }
+bool is_empty(const Problem& p) { return p.m == 0 || p.n == 0; }
 
 void add_device(Bound& bound) {
   Launch& l = bound.product.launch;

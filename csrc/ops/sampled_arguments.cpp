@@ -38,7 +38,7 @@ void check_operands(const SampledArguments& a) {
   expect(a.x.size(dims - 1) == a.y.size(dims - 2), "the inner dimensions of x and y must agree");
 }
 
-bool is_empty(const Problem& p) { return p.n == 0 || p.batch == 0; }
+bool is_empty(const Problem& p) { return p.n == 0; }
 
 // x is C and y is B^T of the product whose gradient this is.
 Product bind_operands(const SampledArguments& a, const Tensor& result) {
