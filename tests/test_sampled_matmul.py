@@ -90,6 +90,9 @@ def test_empty_patterns(grid, device):
     result = sampled_matmul(x, y, pattern)
     assert result.values.shape == (0, 8, 16)
     assert result.shape == (rows, cols)
+    # Leading dimensions that fold into nothing, and that a copy of nothing would not arrange.
+    x, y = (torch.ones(2, 3, *t.shape, device=device).transpose(0, 1) for t in (x, y))
+    assert sampled_matmul(x, y, pattern).values.shape == (0, 8, 16)
     assert tuning_count() == before
 
 

@@ -62,7 +62,7 @@ Product bind_operands(const SampledArguments& a, const Tensor& result) {
   // All leading dimensions are summed over, as n is: what steps alike in both operands is one.
   Step n{a.x.size(last), a.y.stride(before), a.x.stride(last)};
   std::vector<Step> lead;  // innermost first
-  bool elements = n.size > 0;
+  bool elements = p.m > 0 && p.k > 0 && n.size > 0;
   for (int64_t d = before - 1; d >= 0; --d) {
     const Step step{a.x.size(d), a.y.stride(d), a.x.stride(d)};
     elements = elements && step.size > 0;
@@ -119,7 +119,6 @@ Tensor make_sampled_result(const SampledArguments& a) {
 
 std::optional<Bound> bind_sampled(const SampledArguments& a, const Tensor& result) {
   Product product = bind_operands(a, result);
-  if (product.problem.m == 0 || product.problem.k == 0) return std::nullopt;
   if (is_empty(product.problem)) {
     Tensor zeros = result;
     torch::stable::zero_(zeros);
