@@ -283,6 +283,33 @@ def test_transforms():
         torch.testing.assert_close(transform(loss), transform(dense_loss))
 
 
+@pytest.mark.parametrize("activation", ACTIVATIONS)
+def test_tangents_of_tangents(activation):
+    case = Case("linear", (5, "k"))
+    values, x = case.values.detach(), case.dense.detach()
+    along = torch.randn_like(values), torch.randn_like(x)
+
+    def second(function):
+        first = lambda *at: torch.func.jvp(function, at, along)[1]  # noqa: E731
+        return torch.func.jvp(first, (values, x), along)
+
+    got, expected = (
+        second(lambda v, x, f=f: f(v, x, activation=activation)) for f in (case, case.dense_result)
+    )
+    torch.testing.assert_close(got, expected)
+
+
+def test_tangents_of_tangents_of_sampled_products():
+    pattern = random_bsr(4, 6, (2, 3), density=1, dtype=torch.float64)
+    at = torch.randn(4, 5, dtype=torch.float64), torch.randn(5, 6, dtype=torch.float64)
+
+    def second(function):
+        return torch.func.jvp(lambda *at: torch.func.jvp(function, at, at)[1], at, at)
+
+    got = second(lambda x, y: sampled_matmul(x, y, pattern).to_dense())
+    torch.testing.assert_close(got, second(torch.matmul))
+
+
 def test_gradients_of_each_sample():
     case = Case("left", ("k", 2))
     values, batch = case.values.detach(), torch.randn(3, 6, 2, dtype=torch.float64)
@@ -311,6 +338,20 @@ def test_vmap(form, batched):
         ]
         results = [torch.vmap(f, in_dims=tuple(dims))(*tensors) for f in (case, case.dense_result)]
         torch.testing.assert_close(*results)
+
+
+@pytest.mark.parametrize("batched", ["dense", "values"])
+def test_vmap_over_nothing(batched):
+    case = Case("linear", (5, "k"))
+    dims = (None, 1) if batched == "dense" else (0, None)
+    values, x = (
+        t.detach() if dim is None else t.detach().unsqueeze(dim).narrow(dim, 0, 0)
+        for t, dim in zip((case.values, case.dense), dims, strict=True)
+    )
+    assert torch.vmap(case, in_dims=dims)(values, x).shape == (0, 5, 4)
+    pattern = random_bsr(4, 4, 2, density=1)
+    product = torch.vmap(lambda x: sampled_matmul(x, x.mT, pattern).values)
+    assert product(torch.empty(0, 4, 3)).shape == (0, 4, 2, 2)
 
 
 # Sampled products

@@ -8,6 +8,7 @@ would be missing and a tangent silently zero.
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -49,17 +50,20 @@ def _single_level(function: type[torch.autograd.Function]) -> Any:
     ``Function.apply`` itself would start again from the outermost level, as it must for a user.
     """
 
-    def forward(ctx: Any, *arguments: Any) -> Any:
-        # Off inside of a Function's forward, and wanted by the levels below.
-        with torch.enable_grad(), forward_ad._set_fwd_grad_enabled(True):
-            return function.forward(ctx, *arguments)
+    def for_levels_below(method: Callable[..., Any]) -> Any:
+        def wrapped(ctx: Any, *arguments: Any) -> Any:
+            # Off inside of a Function's methods, and wanted by the levels below; not by this one.
+            with torch.enable_grad(), forward_ad._set_fwd_grad_enabled(True), _BelowAutograd():
+                return method(ctx, *arguments)
 
-    methods = {name: staticmethod(getattr(function, name)) for name in ("backward", "jvp")}
-    return type(
-        function.__name__,
-        (torch.autograd.function._SingleLevelFunction,),
-        {"forward": staticmethod(forward), **methods},
-    )
+        return staticmethod(wrapped)
+
+    methods = {
+        "forward": for_levels_below(function.forward),
+        "jvp": for_levels_below(function.jvp),
+        "backward": staticmethod(function.backward),
+    }
+    return type(function.__name__, (torch.autograd.function._SingleLevelFunction,), methods)
 
 
 def _at_this_level(function: type[torch.autograd.Function], *arguments: Any) -> Any:
