@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -10,11 +11,31 @@ from torch import Tensor
 from .ops import bsr_matmul, bsr_sampled_matmul
 
 
-def _at(arguments: tuple[Any, ...], in_dims: tuple[int | None, ...], i: int) -> list[Any]:
-    return [
-        argument if dim is None else argument.select(dim, i)
-        for argument, dim in zip(arguments, in_dims, strict=True)
+def _one_by_one(
+    operator: Callable[..., Tensor],
+    info: Any,
+    in_dims: tuple[int | None, ...],
+    arguments: tuple[Any, ...],
+    keywords: dict[str, Any],
+) -> tuple[Tensor, int]:
+    # Of an empty batch one of zeros tells what the results would be like.
+    results = [
+        operator(
+            *(
+                argument if dim is None else _at(argument, dim, i)
+                for argument, dim in zip(arguments, in_dims, strict=True)
+            ),
+            **keywords,
+        )
+        for i in range(max(info.batch_size, 1))
     ]
+    return torch.stack(results)[: info.batch_size], 0
+
+
+def _at(argument: Tensor, dim: int, i: int) -> Tensor:
+    if argument.shape[dim] > 0:
+        return argument.select(dim, i)
+    return argument.new_zeros(argument.shape[:dim] + argument.shape[dim + 1 :])
 
 
 @torch.library.register_vmap("sparse_autotune::bsr_matmul")
@@ -34,15 +55,11 @@ def _vmap_matmul(
             keywords["sparse_right"] = True
             keywords["transpose"] = not keywords.get("transpose", False)
         return bsr_matmul(*arguments[:5], rows, *arguments[6:], **keywords), 0
-    results = [bsr_matmul(*_at(arguments, in_dims, i), **keywords) for i in range(info.batch_size)]
-    return torch.stack(results), 0
+    return _one_by_one(bsr_matmul, info, in_dims, arguments, keywords)
 
 
 @torch.library.register_vmap("sparse_autotune::bsr_sampled_matmul")
 def _vmap_sampled_matmul(
     info: Any, in_dims: tuple[int | None, ...], *arguments: Any, **keywords: Any
 ) -> tuple[Tensor, int]:
-    results = [
-        bsr_sampled_matmul(*_at(arguments, in_dims, i), **keywords) for i in range(info.batch_size)
-    ]
-    return torch.stack(results), 0
+    return _one_by_one(bsr_sampled_matmul, info, in_dims, arguments, keywords)
