@@ -85,3 +85,17 @@ def test_what_makes_up_no_matrix_has_none(device):
         assert refused(crow, col, values.clone(), (32, 64))
     if device == "cuda":
         assert refused(crow.cpu(), col.cpu(), values, (32, 64))
+
+
+def test_zeros_without_memory(calls):
+    """The dispatcher gives torch's unstored zeros, which forward-mode derivatives make, memory."""
+    a, b = random_bsr(64, 64, 16, density=0.5), torch.randn(64, 12)
+    for _ in range(2):
+        expected = matmul(a, b)
+    zeros, no_bias = torch._efficientzerotensor((64, 12)), torch._efficientzerotensor((64,))
+    assert torch.equal(matmul(a, zeros), torch.zeros(64, 12))
+    assert torch.equal(matmul(a, b, bias=no_bias), expected)
+    no_values = torch._efficientzerotensor(tuple(a.values.shape))
+    nothing = sparse_autotune.BsrTensor(a.crow_indices, a.col_indices, no_values, a.shape)
+    for _ in range(2):
+        assert torch.equal(matmul(nothing, b), torch.zeros(64, 12))

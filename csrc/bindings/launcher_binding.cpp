@@ -149,8 +149,8 @@ class TensorLauncher {
     if (overlap(out, crow) || overlap(out, col) || overlap(out, v) || overlap(out, in)) {
       return py::none();
     }
-    if (!set_dense(in, out, a.sparse_right, &call) || !set_bias(a.bias, out, &call) ||
-        !read_version(a.crow_indices, &call.crow_version) ||
+    if (!is_operand(v) || !set_dense(in, out, a.sparse_right, &call) ||
+        !set_bias(a.bias, out, &call) || !read_version(a.crow_indices, &call.crow_version) ||
         !read_version(a.col_indices, &call.col_version)) {
       return py::none();
     }
@@ -218,8 +218,10 @@ class TensorLauncher {
     return v;
   }
 
+  // torch's tensors of zeros that are not stored have no memory, and the dispatcher gives them
+  // some.
   bool is_operand(const TensorView& v) const {
-    return v.type == type_ && v.device == device_ && v.ordinal == ordinal_;
+    return v.type == type_ && v.device == device_ && v.ordinal == ordinal_ && v.data != nullptr;
   }
 
   // The product's two dense matrices, as the operator reads `in` and the result: one of them on the
