@@ -6,7 +6,7 @@ from refusals import K, M, N, check_refused, matrix, poisoned
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 import sparse_autotune
-from sparse_autotune import BsrTensor, checks, linear, matmul
+from sparse_autotune import BsrTensor, checks, linear, matmul, sampled_matmul
 
 pytestmark = pytest.mark.usefixtures("no_races")
 
@@ -67,6 +67,29 @@ def test_native_matrix_of_unsupported_dtype(device):
     ):
         a = dense.to(dtype).to_sparse_bsr((2, 2))
         check_refused(TypeError, words, matmul, a, dense.to(dtype))
+
+
+def test_none_is_refused_without_a_word_from_torch(device, capfd):
+    """It reaches the operators as a tensor that is not there, which torch's own code tells of."""
+    a, y = matrix(device), torch.ones(N, K, device=device)
+    with torch.no_grad():
+        check_refused(TypeError, "b must be a dense.*NoneType", matmul, a, None)
+        check_refused(TypeError, "x must be a dense.*NoneType", linear, None, a)
+        check_refused(TypeError, "y must be.*NoneType", sampled_matmul, y.mT[:M], None, a)
+    for ask in (sparse_autotune.benchmark, sparse_autotune.tune):
+        check_refused(TypeError, "b must be a dense.*NoneType", ask, a, None)
+        check_refused(TypeError, "x must be a dense.*NoneType", ask, a, None, linear=True)
+        check_refused(TypeError, "y must be a dense.*NoneType", ask, y.mT[:M], None, pattern=a)
+    assert capfd.readouterr().err == ""
+
+
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+@pytest.mark.parametrize("layout", [torch.strided, torch.jagged])
+def test_nested_tensors(layout):
+    x = torch.nested.nested_tensor([torch.ones(2, K), torch.ones(3, K)], layout=layout)
+    for call in (lambda: linear(x, matrix()), lambda: sparse_autotune.SparseLinear(K, M, 2, 1)(x)):
+        with pytest.raises(TypeError, match=r"x must be one dense tensor.*nested.*unbind"):
+            call()
 
 
 # Devices

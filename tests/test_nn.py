@@ -94,6 +94,9 @@ def test_bad_input_is_explained():
     layer = SparseLinear(24, 32, 4, 0.5)
     with pytest.raises(ValueError, match=r"in_features.*\(3, 25\), weight \(32, 24\)"):
         layer(torch.randn(3, 25))
+    for no_tensor in (None, torch.ones(3, 24).numpy()):
+        with pytest.raises(TypeError, match=r"x must be a dense torch\.Tensor"):
+            layer(no_tensor)
     with pytest.raises(TypeError, match="x must have the dtype of weight"):
         layer(torch.randn(3, 24).double())
 

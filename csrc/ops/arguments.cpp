@@ -34,6 +34,7 @@ Axes axes_of(const MatmulArguments& a) {
 }
 
 void check_operands(const MatmulArguments& a) {
+  expect(a.dense.defined(), "dense must be a tensor");  // Python's None comes as one undefined
   expect(a.values.dim() == 3, "values must have shape (nnzb, block_m, block_k)");
   expect(a.crow_indices.dim() == 1 && a.col_indices.dim() == 1, "indices must be vectors");
   const int64_t block_m = a.values.size(1), block_k = a.values.size(2);

@@ -14,6 +14,7 @@ namespace sparse_autotune {
 namespace {
 
 void check_operands(const SampledArguments& a) {
+  expect(a.x.defined() && a.y.defined(), "x and y must be tensors");
   expect(a.block_m > 0 && a.block_k > 0, "a block must have at least one row and one column");
   expect(a.rows >= 0 && a.rows % a.block_m == 0, "block_m must divide the rows of the pattern");
   expect(a.cols >= 0 && a.cols % a.block_k == 0, "block_k must divide the columns of the pattern");

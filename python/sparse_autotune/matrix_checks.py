@@ -233,6 +233,11 @@ def check_dense(value: Any, name: str) -> None:
     """Raises TypeError unless ``value`` is a dense (strided) tensor."""
     if not isinstance(value, Tensor):
         raise TypeError(f"{name} must be a dense torch.Tensor, got {kind(value)}")
+    if value.is_nested:
+        raise TypeError(
+            f"{name} must be one dense tensor, got a nested one: multiply the tensors of "
+            f"{name}.unbind(), or {name}.to_padded_tensor(0.0)"
+        )
     if value.layout != torch.strided:
         raise TypeError(
             f"{name} must be dense (strided), got layout {value.layout}: convert it with "

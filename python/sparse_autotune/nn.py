@@ -16,7 +16,14 @@ from .conversions import compress
 from .functional import linear_form
 from .launching import ShortWay, find_short_way
 from .lifetimes import own_plan
-from .matrix_checks import Components, block_shape, check_divides, check_value_dtype, size
+from .matrix_checks import (
+    Components,
+    block_shape,
+    check_dense,
+    check_divides,
+    check_value_dtype,
+    size,
+)
 from .selection import Criterion, blocks_to_keep, stored_count
 
 _INDICES = ("crow_indices", "col_indices")
@@ -249,6 +256,8 @@ class SparseLinear(torch.nn.Module):
         frozen = self._frozen_weight is not None
         if frozen and not torch.compiler.is_compiling():
             frozen = self._values_are_frozen(values)
+        if not isinstance(x, Tensor):
+            check_dense(x, "x")
         kind = x.device.type
         if kind != "meta" and torch.is_autocast_enabled(kind):  # which refuses to speak of meta
             dtype = torch.get_autocast_dtype(kind)
