@@ -320,6 +320,29 @@ def test_export(strict, tmp_path):
         close(loaded(x), model(x))
 
 
+@pytest.mark.parametrize("strict", [True, False])
+def test_a_decomposed_export_has_derivatives(strict):
+    layer = SparseLinear(32, 24, 8, 0.5)
+    pattern = random_bsr(24, 24, 8, density=0.5)
+
+    class Model(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = layer
+
+        def forward(self, x):
+            y = self.layer(x)
+            return sampled_matmul(y.mT, y, pattern).values
+
+    x = torch.randn(5, 32)
+    program = torch.export.export(Model(), (x,), strict=strict).run_decompositions()
+    module = program.module()
+    expected = torch.autograd.grad(Model()(x).sum(), layer.parameters())
+    got = torch.autograd.grad(module(x).sum(), module.parameters())
+    for one, other in zip(got, expected, strict=True):
+        close(one, other)
+
+
 def test_export_of_a_matrix_argument():
     class Product(torch.nn.Module):
         def forward(self, a, x):

@@ -168,10 +168,14 @@ def sampled_below_autograd(
 def _is_for_compiled_code() -> bool:
     """Whether AOTAutograd traces what it will run below autograd, and perhaps thousands of times.
 
-    Graphs of other tracers may be differentiated, and ``torch.func`` has rules for operators with
-    derivatives alone.
+    Graphs of other tracers, ``torch.export`` among them, may be differentiated, and ``torch.func``
+    has rules for operators with derivatives alone.
     """
-    return TracingContext.try_get() is not None and not _transforms_active()
+    return (
+        TracingContext.try_get() is not None
+        and not torch.compiler.is_exporting()
+        and not _transforms_active()
+    )
 
 
 def differentiable(values: Tensor, dense: Tensor, bias: Tensor | None) -> bool:
