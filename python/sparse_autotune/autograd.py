@@ -178,6 +178,14 @@ def _is_for_compiled_code() -> bool:
     )
 
 
+def may_carry_tangents() -> bool:
+    """Whether tensors may have forward-mode derivatives.
+
+    Compiled code enters a level of these, and ``torch.func.jvp``, without telling `forward_ad`.
+    """
+    return forward_ad._current_level >= 0 or _transforms_active() or _is_compiling()
+
+
 def differentiable(values: Tensor, dense: Tensor, bias: Tensor | None) -> bool:
     """Whether a gradient of the product may be asked for."""
     return _is_grad_enabled() and (
@@ -339,7 +347,7 @@ class Product(torch.autograd.Function):
             bias if again else None,
             result if form.activation == RELU else None,
         )
-        if forward_ad._current_level >= 0:
+        if may_carry_tangents():
             ctx.save_for_forward(crow, col, values, dense, result)
         return result
 
@@ -389,7 +397,7 @@ class Sampled(torch.autograd.Function):
         _, _, needs_x, needs_y, _ = ctx.needs_input_grad
         ctx.form = form
         ctx.save_for_backward(crow, col, x if needs_y else None, y if needs_x else None)
-        if forward_ad._current_level >= 0:
+        if may_carry_tangents():
             ctx.save_for_forward(crow, col, x, y)
         return values
 

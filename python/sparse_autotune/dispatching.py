@@ -26,6 +26,7 @@ from .autograd import (
     Sampled,
     SampleForm,
     differentiable,
+    may_carry_tangents,
     product,
     product_below_autograd,
     sampled_below_autograd,
@@ -37,8 +38,8 @@ _is_grad_enabled = torch.is_grad_enabled
 
 def _has_tangent(*tensors: Tensor | None) -> bool:
     """Whether a tensor carries a forward-mode derivative, which only a Function passes on."""
-    return forward_ad._current_level >= 0 and any(
-        tensor is not None and forward_ad.unpack_dual(tensor).tangent is not None
+    return may_carry_tangents() and any(
+        tensor is not None and forward_ad.unpack_dual(tensor, level=0).tangent is not None
         for tensor in tensors
     )
 
