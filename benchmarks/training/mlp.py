@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import functools
 import time
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 
 import torch
@@ -93,9 +94,18 @@ def _forget(model: torch.nn.Module, x: torch.Tensor) -> None:
     model.zero_grad(set_to_none=True)
 
 
-def _step(model: torch.nn.Module, x: torch.Tensor, upstream: torch.Tensor) -> torch.Tensor:
+def _step(
+    model: torch.nn.Module,
+    forward: Callable[[torch.Tensor], torch.Tensor],
+    x: torch.Tensor,
+    upstream: torch.Tensor,
+) -> torch.Tensor:
+    """``forward`` is the model, eager or compiled; its gradients are cleared as optimizers do it.
+
+    A compiled module's own ``zero_grad`` would look its parameters up through two modules.
+    """
     _forget(model, x)
-    y = model(x)
+    y = forward(x)
     y.backward(upstream)
     return y
 
@@ -180,7 +190,7 @@ def measure(
     for name in (DENSE, OURS):
         before = _allocated(device)
         model = copy.deepcopy(template).to(device)
-        step = functools.partial(_step, model, x, upstream)
+        step = functools.partial(_step, model, model, x, upstream)
         if name == OURS:
             sparse_autotune.sparsify_(model, block, density)
             with sparse_autotune.settings.override(budget_s=budget_s):
@@ -200,7 +210,7 @@ def measure(
     for way, mode in COMPILED.items():
         if mode == "default" or device == "cuda":
             compiled = torch.compile(model, fullgraph=True, mode=mode)
-            steps[way] = functools.partial(_step, compiled, x, upstream)
+            steps[way] = functools.partial(_step, model, compiled, x, upstream)
             differences.append(_compiled_difference(steps[OURS], steps[way], leaves))
     difference = torch.tensor(differences).max().item()  # which passes NaN on
     samplers = {name: _step_sampler(step, device) for name, step in steps.items()}
