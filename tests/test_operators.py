@@ -48,6 +48,10 @@ def test_opcheck_of_what_is_below_autograd(transpose):
     torch.library.opcheck(OPS.bsr_product.default, (*arguments, form, None))
     sample = (*arguments[:2], 8, 12, 2, 3, torch.randn(8, 5), torch.randn(5, 12))
     torch.library.opcheck(OPS.bsr_sampled_product.default, (*sample, DETERMINISTIC, None))
+    grad = torch.randn(12 if transpose else 8, 5)
+    torch.library.opcheck(
+        OPS.bsr_product_gradients.default, (*arguments[:6], grad, TRANSPOSE * transpose)
+    )
 
 
 SWITCHES = {"sparse_right", "transpose", "frozen", "allow_tf32", "deterministic"}
@@ -99,5 +103,5 @@ def test_opcheck_covers_every_operator():
     assert names == {
         "bsr_matmul", "bsr_matmul_out", "bsr_matmul_race", "bsr_matmul_legality", "bsr_prepare",
         "bsr_sampled_matmul", "bsr_sampled_matmul_race", "bsr_sampled_matmul_legality",
-        "bsr_product", "bsr_sampled_product",
+        "bsr_product", "bsr_sampled_product", "bsr_product_gradients",
     }  # fmt: skip

@@ -2,6 +2,7 @@
 #include <torch/csrc/stable/library.h>
 
 #include "ops/bound.h"
+#include "ops/gradients.h"
 #include "ops/matmul.h"
 #include "ops/race.h"
 #include "ops/sampled_matmul.h"
@@ -87,6 +88,17 @@ Tensor bsr_sampled_product(Tensor crow_indices, Tensor col_indices, int64_t rows
                          (form & kAllowTf32) != 0, (form & kDeterministic) != 0, variant});
 }
 
+// Of a bsr_product without bias and activation; in this order because a backward goes on with the
+// first. One operator where a graph needs both: each call from Python is dear.
+std::tuple<Tensor, Tensor> bsr_product_gradients(Tensor crow_indices, Tensor col_indices,
+                                                 Tensor values, int64_t rows, int64_t cols,
+                                                 Tensor dense, Tensor grad, int64_t form) {
+  return gradients({crow_indices, col_indices, values, rows, cols, dense, std::nullopt,
+                    (form & kSparseRight) != 0, (form & kTranspose) != 0, 0, (form & kFrozen) != 0,
+                    (form & kAllowTf32) != 0, (form & kDeterministic) != 0, std::nullopt},
+                   grad);
+}
+
 void bsr_prepare(Tensor crow_indices, Tensor col_indices, int64_t rows, int64_t cols,
                  int64_t block_m, int64_t block_k) {
   if (block_m <= 0 || block_k <= 0 || rows % block_m != 0 || cols % block_k != 0) {
@@ -125,6 +137,9 @@ STABLE_TORCH_LIBRARY(sparse_autotune, library) {
       "bsr_sampled_product(Tensor crow_indices, Tensor col_indices, SymInt rows, SymInt cols, "
       "int block_m, int block_k, Tensor x, Tensor y, int form, str? variant) -> Tensor");
   library.def(
+      "bsr_product_gradients(Tensor crow_indices, Tensor col_indices, Tensor values, SymInt rows, "
+      "SymInt cols, Tensor dense, Tensor grad, int form) -> (Tensor, Tensor)");
+  library.def(
       "bsr_prepare(Tensor crow_indices, Tensor col_indices, SymInt rows, SymInt cols, "
       "int block_m, int block_k) -> ()");
 }
@@ -140,6 +155,7 @@ void register_all(torch::stable::detail::StableLibrary& library) {
   library.impl("bsr_sampled_matmul_legality", TORCH_BOX(&bsr_sampled_matmul_legality));
   library.impl("bsr_product", TORCH_BOX(&bsr_product));
   library.impl("bsr_sampled_product", TORCH_BOX(&bsr_sampled_product));
+  library.impl("bsr_product_gradients", TORCH_BOX(&bsr_product_gradients));
   library.impl("bsr_prepare", TORCH_BOX(&bsr_prepare));
 }
 

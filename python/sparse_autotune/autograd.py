@@ -32,6 +32,7 @@ from .ops import (
     TRANSPOSE,
     bsr_matmul,
     bsr_product,
+    bsr_product_gradients,
     bsr_sampled_matmul,
     bsr_sampled_product,
 )
@@ -131,17 +132,21 @@ def product_below_autograd(
     with _BelowAutograd():
         if not _is_for_compiled_code():
             return call_operator(crow, col, values, dense, bias, form)
-        switches = (
-            form.sparse_right * SPARSE_RIGHT
-            | form.transpose * TRANSPOSE
-            | form.frozen * FROZEN
-            | form.allow_tf32 * ALLOW_TF32
-            | form.deterministic * DETERMINISTIC
-            | form.activation << ACTIVATION_SHIFT
-        )
+        packed = _packed(form)
         return bsr_product(
-            crow, col, values, form.rows, form.cols, dense, bias, switches, form.variant
+            crow, col, values, form.rows, form.cols, dense, bias, packed, form.variant
         )
+
+
+def _packed(form: Form) -> int:
+    return (
+        form.sparse_right * SPARSE_RIGHT
+        | form.transpose * TRANSPOSE
+        | form.frozen * FROZEN
+        | form.allow_tf32 * ALLOW_TF32
+        | form.deterministic * DETERMINISTIC
+        | form.activation << ACTIVATION_SHIFT
+    )
 
 
 def sampled(crow: Tensor, col: Tensor, x: Tensor, y: Tensor, form: SampleForm) -> Tensor:
@@ -285,6 +290,10 @@ def _product_backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor | N
         z = product(crow, col, values, dense, bias, plain)
         grad = _ACTIVATION_BACKWARDS[form.activation](grad, z)
     grad_values = grad_dense = grad_bias = None
+    both = needs_values and needs_dense and _is_for_compiled_code()
+    if both and not differentiable(values, dense, grad):
+        grad_dense, grad_values = _gradients_below_autograd(crow, col, values, dense, grad, plain)
+        needs_dense = needs_values = False
     if needs_dense:
         turned = plain._replace(transpose=not form.transpose)
         grad_dense = product(crow, col, values, grad, None, turned, ctx.way)
@@ -299,6 +308,15 @@ def _product_backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor | N
         over = [d for d in range(grad.dim()) if d - grad.dim() != (-1 if along_rows else -2)]
         grad_bias = grad.sum(over) if over else grad
     return grad_values, grad_dense, grad_bias
+
+
+def _gradients_below_autograd(
+    crow: Tensor, col: Tensor, values: Tensor, dense: Tensor, grad: Tensor, form: Form
+) -> tuple[Tensor, Tensor]:
+    """What two operators would compute, by one: the graph calls it from Python at every step."""
+    with _BelowAutograd():
+        sizes = form.rows, form.cols
+        return bsr_product_gradients(crow, col, values, *sizes, dense, grad, _packed(form))
 
 
 def _sampled_operands(dense: Tensor, grad: Tensor, form: Form) -> tuple[Tensor, Tensor]:

@@ -27,10 +27,11 @@ bsr_sampled_matmul_legality = torch.ops.sparse_autotune.bsr_sampled_matmul_legal
 # Without derivatives: what the others are below autograd, and in compiled graphs.
 bsr_product = torch.ops.sparse_autotune.bsr_product.default
 bsr_sampled_product = torch.ops.sparse_autotune.bsr_sampled_product.default
+bsr_product_gradients = torch.ops.sparse_autotune.bsr_product_gradients.default
 bsr_prepare = torch.ops.sparse_autotune.bsr_prepare.default
 
-# `form` of bsr_product and bsr_sampled_product: the sum of what holds, and the activation's number
-# so far to the left. As csrc/ops/library.cpp has it.
+# `form` of those three: the sum of what holds, and the activation's number so far to the left. As
+# csrc/ops/library.cpp has it.
 SPARSE_RIGHT, TRANSPOSE, FROZEN, ALLOW_TF32, DETERMINISTIC = 1, 2, 4, 8, 16
 ACTIVATION_SHIFT = 5
 
@@ -100,6 +101,27 @@ def _fake_product(
 ) -> Tensor:
     sparse_right, transpose = bool(form & SPARSE_RIGHT), bool(form & TRANSPOSE)
     return dense.new_empty(_product_shape(values, rows, cols, dense, bias, sparse_right, transpose))
+
+
+@torch.library.register_fake("sparse_autotune::bsr_product_gradients")
+def _fake_product_gradients(
+    crow_indices: Tensor,
+    col_indices: Tensor,
+    values: Tensor,
+    rows: int,
+    cols: int,
+    dense: Tensor,
+    grad: Tensor,
+    form: int,
+) -> tuple[Tensor, Tensor]:
+    sparse_right, transpose = bool(form & SPARSE_RIGHT), bool(form & TRANSPOSE)
+    shape = _product_shape(values, rows, cols, dense, None, sparse_right, transpose)
+    _check_alike(values, grad)
+    torch._check(
+        list(grad.shape) == shape,
+        lambda: f"the gradient must have the product's shape, {shape}, got {list(grad.shape)}",
+    )
+    return dense.new_empty(dense.shape), values.new_empty(values.shape)
 
 
 @torch.library.register_fake("sparse_autotune::bsr_matmul_out")
