@@ -15,7 +15,7 @@ from torch.autograd import forward_ad
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import sparse_autotune
-from sparse_autotune import BsrTensor, autograd, functional, linear, matmul, random_bsr
+from sparse_autotune import BsrTensor, forms, functional, linear, matmul, random_bsr
 
 
 class CountedCalls:
@@ -23,13 +23,13 @@ class CountedCalls:
 
     def __init__(self, monkeypatch):
         self.count = 0
-        real = autograd.bsr_matmul
+        real = forms.bsr_matmul
 
         def counted(*arguments, **keywords):
             self.count += 1
             return real(*arguments, **keywords)
 
-        monkeypatch.setattr(autograd, "bsr_matmul", counted)
+        monkeypatch.setattr(forms, "bsr_matmul", counted)
 
     def during(self, call):
         before = self.count

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch._guards import TracingContext, tracing
 
-from sparse_autotune import autograd, random_bsr
+from sparse_autotune import forms, random_bsr
 from sparse_autotune.checks import ACTIVATIONS as NUMBERS
 from sparse_autotune.ops import ACTIVATION_SHIFT, DETERMINISTIC, TRANSPOSE
 
@@ -61,22 +61,22 @@ SWITCHES = {"sparse_right", "transpose", "frozen", "allow_tf32", "deterministic"
 @pytest.mark.parametrize("activation", [None, "relu", "gelu", "gelu_tanh", "silu"])
 def test_a_form_means_the_same_in_both_languages(on, activation, monkeypatch):
     """What Python packs, C++ unpacks: the two operators describe the same problem."""
-    forms, real = [], autograd.bsr_product
+    packed_forms, real = [], forms.bsr_product
     monkeypatch.setattr(
-        autograd, "bsr_product", lambda *given: forms.append(given[-2]) or real(*given)
+        forms, "bsr_product", lambda *given: packed_forms.append(given[-2]) or real(*given)
     )
     a = random_bsr(24, 24, 4, density=0.5)
     parts = (a.crow_indices, a.col_indices, a.values)
     x, bias = torch.randn(24, 24), torch.randn(24)
     switches = {name: name in on for name in SWITCHES}
     number = 0 if activation is None else NUMBERS[activation]
-    form = autograd.Form(24, 24, **switches, activation=number)
+    form = forms.Form(24, 24, **switches, activation=number)
     with torch.no_grad():
         with tracing(TracingContext(None)):  # as AOTAutograd does
-            packed = autograd.product_below_autograd(*parts, x, bias, form)
+            packed = forms.product_below_autograd(*parts, x, bias, form)
         named = OPS.bsr_matmul(*parts, 24, 24, x, bias, activation=number, **switches)
     assert torch.equal(packed, named)
-    assert len(forms) == 1
+    assert len(packed_forms) == 1
 
 
 def test_opcheck_of_the_others():

@@ -11,62 +11,33 @@ The backward is written in `product` and `sampled`, so derivatives of any order 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch._C import _are_functorch_transforms_active as _transforms_active
-from torch._C import _AutoDispatchBelowAutograd as _BelowAutograd
-from torch._guards import TracingContext
 from torch.autograd import forward_ad
 
-from .checks import ACTIVATIONS as NUMBERS
 from .checks import check_freezable
-from .launching import ShortWay
-from .ops import (
-    ACTIVATION_SHIFT,
-    ALLOW_TF32,
-    DETERMINISTIC,
-    FROZEN,
-    SPARSE_RIGHT,
-    TRANSPOSE,
-    bsr_matmul,
-    bsr_product,
-    bsr_product_gradients,
-    bsr_sampled_matmul,
-    bsr_sampled_product,
+from .forms import (
+    GELU,
+    GELU_TANH,
+    NONE,
+    RELU,
+    SILU,
+    Form,
+    SampleForm,
+    call_operator,
+    call_sampled_operator,
+    gradients_below_autograd,
+    is_for_compiled_code,
+    product_below_autograd,
+    sampled_below_autograd,
 )
+from .launching import ShortWay
 
 _is_compiling = torch.compiler.is_compiling
 _is_grad_enabled = torch.is_grad_enabled
-
-NONE, RELU, GELU, GELU_TANH, SILU = NUMBERS.values()
-
-
-class Form(NamedTuple):
-    """What a product is besides its tensors: op(A) on the left of ``dense``, or on its right."""
-
-    rows: int  # of A as stored
-    cols: int
-    sparse_right: bool = False
-    transpose: bool = False
-    frozen: bool = False
-    allow_tf32: bool = False
-    deterministic: bool = False
-    activation: int = NONE
-    variant: str | None = None
-
-
-class SampleForm(NamedTuple):
-    """What a sampled product is besides its tensors."""
-
-    rows: int
-    cols: int
-    block_m: int
-    block_k: int
-    allow_tf32: bool = False
-    deterministic: bool = False
-    variant: str | None = None
 
 
 def product(
@@ -125,30 +96,6 @@ def _below_autograd(
     return product_below_autograd(crow, col, values, dense, bias, form)
 
 
-def product_below_autograd(
-    crow: Tensor, col: Tensor, values: Tensor, dense: Tensor, bias: Tensor | None, form: Form
-) -> Tensor:
-    """The operator, whose derivatives are the caller's affair."""
-    with _BelowAutograd():
-        if not _is_for_compiled_code():
-            return call_operator(crow, col, values, dense, bias, form)
-        packed = _packed(form)
-        return bsr_product(
-            crow, col, values, form.rows, form.cols, dense, bias, packed, form.variant
-        )
-
-
-def _packed(form: Form) -> int:
-    return (
-        form.sparse_right * SPARSE_RIGHT
-        | form.transpose * TRANSPOSE
-        | form.frozen * FROZEN
-        | form.allow_tf32 * ALLOW_TF32
-        | form.deterministic * DETERMINISTIC
-        | form.activation << ACTIVATION_SHIFT
-    )
-
-
 def sampled(crow: Tensor, col: Tensor, x: Tensor, y: Tensor, form: SampleForm) -> Tensor:
     """The blocks of ``x @ y``, summed over leading dimensions, that a pattern stores."""
     if _is_compiling() or _transforms_active() or forward_ad._current_level >= 0:
@@ -156,31 +103,6 @@ def sampled(crow: Tensor, col: Tensor, x: Tensor, y: Tensor, form: SampleForm) -
     if _is_grad_enabled() and (x.requires_grad or y.requires_grad):
         return Sampled.apply(crow, col, x, y, form)
     return sampled_below_autograd(crow, col, x, y, form)
-
-
-def sampled_below_autograd(
-    crow: Tensor, col: Tensor, x: Tensor, y: Tensor, form: SampleForm
-) -> Tensor:
-    """The operator, whose derivatives are the caller's affair."""
-    with _BelowAutograd():
-        if not _is_for_compiled_code():
-            return call_sampled_operator(crow, col, x, y, form)
-        switches = form.allow_tf32 * ALLOW_TF32 | form.deterministic * DETERMINISTIC
-        sizes = form.rows, form.cols, form.block_m, form.block_k
-        return bsr_sampled_product(crow, col, *sizes, x, y, switches, form.variant)
-
-
-def _is_for_compiled_code() -> bool:
-    """Whether AOTAutograd traces what it will run below autograd, and perhaps thousands of times.
-
-    Graphs of other tracers, ``torch.export`` among them, may be differentiated, and ``torch.func``
-    has rules for operators with derivatives alone.
-    """
-    return (
-        TracingContext.try_get() is not None
-        and not torch.compiler.is_exporting()
-        and not _transforms_active()
-    )
 
 
 def may_carry_tangents() -> bool:
@@ -195,62 +117,6 @@ def differentiable(values: Tensor, dense: Tensor, bias: Tensor | None) -> bool:
     """Whether a gradient of the product may be asked for."""
     return _is_grad_enabled() and (
         values.requires_grad or dense.requires_grad or (bias is not None and bias.requires_grad)
-    )
-
-
-def call_operator(
-    crow: Tensor, col: Tensor, values: Tensor, dense: Tensor, bias: Tensor | None, form: Form
-) -> Tensor:
-    """The operator, by whatever the dispatcher has in store."""
-    return call_with_form(bsr_matmul, crow, col, values, dense, bias, form)
-
-
-def call_with_form(
-    operator: Callable[..., Any],
-    crow: Tensor,
-    col: Tensor,
-    values: Tensor,
-    dense: Tensor,
-    bias: Tensor | None,
-    form: Form,
-    **more: Any,
-) -> Any:
-    """An operator with the parameters of ``bsr_matmul``, and perhaps more."""
-    return operator(
-        crow,
-        col,
-        values,
-        form.rows,
-        form.cols,
-        dense,
-        bias,
-        sparse_right=form.sparse_right,
-        transpose=form.transpose,
-        activation=form.activation,
-        frozen=form.frozen,
-        allow_tf32=form.allow_tf32,
-        deterministic=form.deterministic,
-        variant=form.variant,
-        **more,
-    )
-
-
-def call_sampled_operator(
-    crow: Tensor, col: Tensor, x: Tensor, y: Tensor, form: SampleForm
-) -> Tensor:
-    """The operator of sampled products, likewise."""
-    return bsr_sampled_matmul(
-        crow,
-        col,
-        form.rows,
-        form.cols,
-        form.block_m,
-        form.block_k,
-        x,
-        y,
-        allow_tf32=form.allow_tf32,
-        deterministic=form.deterministic,
-        variant=form.variant,
     )
 
 
@@ -290,9 +156,9 @@ def _product_backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor | N
         z = product(crow, col, values, dense, bias, plain)
         grad = _ACTIVATION_BACKWARDS[form.activation](grad, z)
     grad_values = grad_dense = grad_bias = None
-    both = needs_values and needs_dense and _is_for_compiled_code()
+    both = needs_values and needs_dense and is_for_compiled_code()
     if both and not differentiable(values, dense, grad):
-        grad_dense, grad_values = _gradients_below_autograd(crow, col, values, dense, grad, plain)
+        grad_dense, grad_values = gradients_below_autograd(crow, col, values, dense, grad, plain)
         needs_dense = needs_values = False
     if needs_dense:
         turned = plain._replace(transpose=not form.transpose)
@@ -308,15 +174,6 @@ def _product_backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor | N
         over = [d for d in range(grad.dim()) if d - grad.dim() != (-1 if along_rows else -2)]
         grad_bias = grad.sum(over) if over else grad
     return grad_values, grad_dense, grad_bias
-
-
-def _gradients_below_autograd(
-    crow: Tensor, col: Tensor, values: Tensor, dense: Tensor, grad: Tensor, form: Form
-) -> tuple[Tensor, Tensor]:
-    """What two operators would compute, by one: the graph calls it from Python at every step."""
-    with _BelowAutograd():
-        sizes = form.rows, form.cols
-        return bsr_product_gradients(crow, col, values, *sizes, dense, grad, _packed(form))
 
 
 def _sampled_operands(dense: Tensor, grad: Tensor, form: Form) -> tuple[Tensor, Tensor]:

@@ -19,15 +19,17 @@ from torch.autograd import forward_ad
 
 from .autograd import (
     ACTIVATIONS,
-    NONE,
-    RELU,
-    Form,
     Product,
     Sampled,
-    SampleForm,
     differentiable,
     may_carry_tangents,
     product,
+)
+from .forms import (
+    NONE,
+    RELU,
+    Form,
+    SampleForm,
     product_below_autograd,
     sampled_below_autograd,
 )

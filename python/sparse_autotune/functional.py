@@ -12,9 +12,10 @@ import torch
 from torch import Tensor
 
 from . import bsr_tensor, checks
-from .autograd import NONE, Form, SampleForm, call_with_form, product, sampled
+from .autograd import product, sampled
 from .bsr_tensor import BsrTensor
 from .compiling import unwatched, watched_native
+from .forms import NONE, Form, SampleForm, call_with_form
 from .launching import ShortWay, launched
 from .matrix_checks import bsr_components, is_sparse_operand
 from .ops import bsr_matmul_out
