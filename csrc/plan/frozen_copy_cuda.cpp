@@ -2,6 +2,7 @@
 // them.
 #include <cuda_runtime_api.h>
 
+#include <atomic>
 #include <map>
 #include <mutex>
 #include <utility>
@@ -54,6 +55,38 @@ cudaStream_t freeing_stream(int ordinal) {
   return stream;
 }
 
+// Makes `stream` wait for all that the current device's default stream was given. False where that
+// stream must not be asked: while one that waits for it is being captured.
+bool follow_default_stream(cudaStream_t stream) {
+  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+  if (cudaStreamIsCapturing(nullptr, &status) != cudaSuccess) {
+    static_cast<void>(cudaGetLastError());
+    return false;
+  }
+  cudaEvent_t event = nullptr;
+  if (cudaEventCreateWithFlags(&event, cudaEventDisableTiming) != cudaSuccess) return false;
+  const bool follows = cudaEventRecord(event, nullptr) == cudaSuccess &&
+                       cudaStreamWaitEvent(stream, event, 0) == cudaSuccess;
+  cudaEventDestroy(event);
+  return follows;
+}
+
+// Frees memory of that device, the current one, once its default stream is done with it; what that
+// stream cannot be asked about now is freed by a later call.
+void free_behind_default_stream(int ordinal, void* data) {
+  static std::mutex mutex;
+  static auto* const unfreed = new std::vector<std::pair<int, void*>>;
+  const std::lock_guard<std::mutex> lock(mutex);
+  unfreed->emplace_back(ordinal, data);
+  std::erase_if(*unfreed, [ordinal](const auto& memory) {
+    if (memory.first != ordinal) return false;
+    const cudaStream_t stream = freeing_stream(ordinal);
+    if (stream == nullptr || !follow_default_stream(stream)) return false;
+    pool_free(memory.second, stream);
+    return true;
+  });
+}
+
 class DeviceCopy final : public FrozenCopy, public std::enable_shared_from_this<DeviceCopy> {
  public:
   DeviceCopy(int ordinal, void* data, int64_t bytes, std::shared_ptr<const void> owner,
@@ -72,7 +105,11 @@ class DeviceCopy final : public FrozenCopy, public std::enable_shared_from_this<
     if (const cudaStream_t stream = freeing_stream(ordinal_)) {
       if (!is_filled_) cudaStreamWaitEvent(stream, filled_, 0);
       for (const auto& [used_on, event] : last_use_) cudaStreamWaitEvent(stream, event, 0);
-      pool_free(data_, stream);
+      if (used_on_default_stream_) {
+        free_behind_default_stream(ordinal_, data_);
+      } else {
+        pool_free(data_, stream);
+      }
     }
     for (const auto& [used_on, event] : last_use_) cudaEventDestroy(event);
     if (filled_ != nullptr) cudaEventDestroy(filled_);
@@ -111,6 +148,12 @@ class DeviceCopy final : public FrozenCopy, public std::enable_shared_from_this<
 
   void used_by(void* stream_handle) override {
     release_waiting();
+    // That stream cannot be captured and will never be gone: asked at this copy's end, it spares
+    // every launch an event, which costs the host as much as half a launch.
+    if (stream_handle == nullptr) {
+      used_on_default_stream_.store(true, std::memory_order_relaxed);
+      return;
+    }
     const RelaxedCapture relaxed;
     const auto stream = static_cast<cudaStream_t>(stream_handle);
     if (const cudaGraph_t graph = capturing_graph(stream)) {
@@ -145,7 +188,8 @@ class DeviceCopy final : public FrozenCopy, public std::enable_shared_from_this<
   const std::shared_ptr<const void> owner_;
   std::atomic<int64_t>* const count_;
   std::mutex mutex_;
-  std::map<void*, cudaEvent_t> last_use_;
+  std::map<void*, cudaEvent_t> last_use_;  // of streams but the default one
+  std::atomic<bool> used_on_default_stream_{false};
   cudaEvent_t filled_ = nullptr;
   std::atomic<bool> is_filled_{true};  // as far as is known
 };
