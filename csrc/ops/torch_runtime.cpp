@@ -17,12 +17,18 @@
 namespace sparse_autotune {
 namespace {
 
-int64_t version_of(const Tensor& tensor) {
+bool is_inference(const Tensor& tensor) {
   StableIValue stack[1] = {torch::stable::detail::from(tensor)};
   TORCH_ERROR_CODE_CHECK(torch_call_dispatcher("aten::is_inference", "", stack, TORCH_ABI_VERSION));
-  if (torch::stable::detail::to<bool>(stack[0])) return -1;
-  stack[0] = torch::stable::detail::from(tensor);
-  TORCH_ERROR_CODE_CHECK(torch_call_dispatcher("aten::_version", "", stack, TORCH_ABI_VERSION));
+  return torch::stable::detail::to<bool>(stack[0]);
+}
+
+int64_t version_of(const Tensor& tensor, int64_t likely) {
+  if (likely < 0 && is_inference(tensor)) return -1;
+  StableIValue stack[1] = {torch::stable::detail::from(tensor)};
+  const auto error = torch_call_dispatcher("aten::_version", "", stack, TORCH_ABI_VERSION);
+  if (error != AOTI_TORCH_SUCCESS && likely >= 0 && is_inference(tensor)) return -1;
+  TORCH_ERROR_CODE_CHECK(error);
   return torch::stable::detail::to<int64_t>(stack[0]);
 }
 
@@ -94,8 +100,9 @@ Tensor alias_of(const Tensor& tensor) {
   return torch::stable::detail::to<Tensor>(stack[0]);
 }
 
-std::array<int64_t, 2> versions_of(const Tensor& first, const Tensor& second) {
-  return {version_of(first), version_of(second)};
+std::array<int64_t, 2> versions_of(const Tensor& first, const Tensor& second,
+                                   const std::array<int64_t, 2>& likely) {
+  return {version_of(first, likely[0]), version_of(second, likely[1])};
 }
 
 Tensor empty_strided(const Tensor& like, const int64_t* sizes, const int64_t* strides,

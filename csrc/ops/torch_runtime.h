@@ -41,8 +41,9 @@ class DeviceScope {
 };
 
 // Version counters of two tensors; -1 for a tensor made under inference mode, which has none and
-// counts as immutable.
-std::array<int64_t, 2> versions_of(const Tensor& first, const Tensor& second);
+// counts as immutable. Where those that are `likely` are versions, this takes half as long.
+std::array<int64_t, 2> versions_of(const Tensor& first, const Tensor& second,
+                                   const std::array<int64_t, 2>& likely);
 
 // A second tensor over the same storage. Who keeps it keeps that memory, even when
 // `tensor.data = other` in Python gives the first one other memory.
