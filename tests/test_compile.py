@@ -325,6 +325,22 @@ def test_a_backward_is_one_operator(form, activation, of, operators):
         close(one, two)
 
 
+@pytest.mark.parametrize("products_before", [0, 2])
+def test_compiled_autograd(products_before):
+    """Dynamo traces the backward of what ran eagerly, by the operator or by the short way."""
+    model, x = Network(), torch.randn(5, 24, requires_grad=True)
+    inputs = (x, *model.parameters())
+    for _ in range(products_before):
+        model(x)
+    loss = model(x).square().sum()
+    expected = torch.autograd.grad(loss, inputs, retain_graph=True)
+    compiler = torch.compile(backend="aot_eager", fullgraph=True)
+    with torch._dynamo.compiled_autograd._enable(compiler):
+        got = torch.autograd.grad(loss, inputs)
+    for ours, theirs in zip(got, expected, strict=True):
+        close(ours, theirs)
+
+
 def test_inductor():
     """Generated code round the operator, forward and backward."""
     model, x = Network(), torch.randn(5, 24)

@@ -37,6 +37,7 @@ from .forms import (
 from .launching import ShortWay
 
 _is_compiling = torch.compiler.is_compiling
+_is_dynamo_compiling = torch.compiler.is_dynamo_compiling
 _is_grad_enabled = torch.is_grad_enabled
 
 
@@ -156,8 +157,8 @@ def _product_backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor | N
         z = product(crow, col, values, dense, bias, plain)
         grad = _ACTIVATION_BACKWARDS[form.activation](grad, z)
     grad_values = grad_dense = grad_bias = None
-    both = needs_values and needs_dense and is_for_compiled_code()
-    if both and not differentiable(values, dense, grad):
+    both = needs_values and needs_dense and ctx.way is None
+    if both and _are_for_compiled_code(values, dense, grad):
         grad_dense, grad_values = gradients_below_autograd(crow, col, values, dense, grad, plain)
         needs_dense = needs_values = False
     if needs_dense:
@@ -174,6 +175,19 @@ def _product_backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor | N
         over = [d for d in range(grad.dim()) if d - grad.dim() != (-1 if along_rows else -2)]
         grad_bias = grad.sum(over) if over else grad
     return grad_values, grad_dense, grad_bias
+
+
+def _are_for_compiled_code(values: Tensor, dense: Tensor, grad: Tensor) -> bool:
+    """Whether gradients are a graph's, which takes no derivative of them.
+
+    What Dynamo traces of a backward, AOTAutograd meets once more, as operators.
+    """
+    return (
+        not _is_dynamo_compiling()
+        and is_for_compiled_code()
+        and forward_ad._current_level < 0
+        and not differentiable(values, dense, grad)
+    )
 
 
 def _sampled_operands(dense: Tensor, grad: Tensor, form: Form) -> tuple[Tensor, Tensor]:
