@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import functools
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 
 import torch
@@ -89,23 +89,20 @@ class MlpResult:
         return {**asdict(self), **extra}
 
 
-def _forget(model: torch.nn.Module, x: torch.Tensor) -> None:
-    x.grad = None
-    model.zero_grad(set_to_none=True)
+def _forget(leaves: Sequence[torch.Tensor]) -> None:
+    """One by one: what ``zero_grad`` takes to find them is no part of a forward and backward."""
+    for leaf in leaves:
+        leaf.grad = None
 
 
 def _step(
-    model: torch.nn.Module,
     forward: Callable[[torch.Tensor], torch.Tensor],
-    x: torch.Tensor,
+    leaves: Sequence[torch.Tensor],
     upstream: torch.Tensor,
 ) -> torch.Tensor:
-    """``forward`` is the model, eager or compiled; its gradients are cleared as optimizers do it.
-
-    A compiled module's own ``zero_grad`` would look its parameters up through two modules.
-    """
-    _forget(model, x)
-    y = forward(x)
+    """``leaves``: the input, then the model's parameters."""
+    _forget(leaves)
+    y = forward(leaves[0])
     y.backward(upstream)
     return y
 
@@ -190,27 +187,29 @@ def measure(
     for name in (DENSE, OURS):
         before = _allocated(device)
         model = copy.deepcopy(template).to(device)
-        step = functools.partial(_step, model, model, x, upstream)
         if name == OURS:
             sparse_autotune.sparsify_(model, block, density)
+        leaves = [x, *model.parameters()]
+        step = functools.partial(_step, model, leaves, upstream)
+        if name == OURS:
             with sparse_autotune.settings.override(budget_s=budget_s):
                 step()  # races on its first products
-            _forget(model, x)
+            _forget(leaves)
             layer.poison(device, 2 * tokens * (hidden + width))
             error = _error(model, x, upstream)
         step()
-        _forget(model, x)
+        _forget(leaves)
         layer.release(device)
         if device == "cuda":
             resident[name] = _allocated(device) - before
             step_bytes[name] = _peak(step)
-            _forget(model, x)
+            _forget(leaves)
         steps[name] = step
-    leaves, differences = [x, *model.parameters()], []
+    differences = []
     for way, mode in COMPILED.items():
         if mode == "default" or device == "cuda":
             compiled = torch.compile(model, fullgraph=True, mode=mode)
-            steps[way] = functools.partial(_step, model, compiled, x, upstream)
+            steps[way] = functools.partial(_step, compiled, leaves, upstream)
             differences.append(_compiled_difference(steps[OURS], steps[way], leaves))
     difference = torch.tensor(differences).max().item()  # which passes NaN on
     samplers = {name: _step_sampler(step, device) for name, step in steps.items()}
