@@ -19,6 +19,7 @@ class RelaxedCapture {
 };
 
 inline bool is_capturing(cudaStream_t stream) {
+  if (stream == nullptr) return false;  // the default stream never is
   cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
   return cudaStreamIsCapturing(stream, &status) == cudaSuccess &&
          status != cudaStreamCaptureStatusNone;
