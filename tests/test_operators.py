@@ -54,6 +54,26 @@ def test_opcheck_of_what_is_below_autograd(transpose):
     )
 
 
+@pytest.mark.parametrize(
+    ("dense", "grad"),
+    [
+        ((12, 5), (8, 6)), ((12, 5), (9, 5)), ((13, 5), (8, 5)), ((12, 5), (8,)), ((), ()),
+        ((2, 12, 5), (3, 8, 5)), ((12,), (9,)),
+    ],
+)  # fmt: skip
+def test_gradients_of_tensors_that_do_not_fit_raise(dense, grad):
+    """Called by itself the operator reads no memory that is not there."""
+    crow, col, values, rows, cols = product_arguments(requires_grad=False)[:5]
+    with pytest.raises(RuntimeError):
+        OPS.bsr_product_gradients(
+            crow, col, values, rows, cols, torch.randn(dense), torch.randn(grad), 0
+        )
+    with pytest.raises(RuntimeError):
+        OPS.bsr_product_gradients(
+            crow, col, values, rows, cols, torch.randn(12, 5), torch.randn(8, 5).double(), 0
+        )
+
+
 SWITCHES = {"sparse_right", "transpose", "frozen", "allow_tf32", "deterministic"}
 
 
