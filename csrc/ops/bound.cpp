@@ -123,10 +123,14 @@ void add_transposed(Bound& bound) {
   set_pattern(bound.product.launch, transposed_at(bound.product.pattern, found.memory->data()));
 }
 
-void add_plan(Bound& bound) {
+void add_plan(Bound& bound, std::shared_ptr<Plan> known) {
   const Launch& l = bound.product.launch;
-  bound.plan = find_plan(bound.product.pattern, bound.product.kept_alive[1],
-                         bound.product.kept_alive[2], l.stream, l.parallel, bound.is_capturing);
+  const PatternKey& key = bound.product.pattern;
+  bound.plan = known != nullptr && known->key() == key
+                   ? std::move(known)
+                   : find_plan(key, bound.product.kept_alive[1], bound.product.kept_alive[2],
+                               l.stream, l.parallel, bound.is_capturing);
+  bound.plan_of_pattern = bound.plan;
   const Problem& p = bound.product.problem;
   if (p.transpose && p.nnzb > 0) add_transposed(bound);
   if (bound.plan != nullptr) add_facts(bound.plan->facts(), &bound.product.problem);
@@ -191,10 +195,10 @@ Tensor make_result(const MatmulArguments& a, const std::vector<int64_t>& sizes) 
   return empty_strided(a.values, sizes.data(), strides.data(), static_cast<int64_t>(sizes.size()));
 }
 
-Bound bind_to_plan(Product product, bool wants_plan) {
+Bound bind_to_plan(Product product, bool wants_plan, std::shared_ptr<Plan> known) {
   Bound bound{.product = std::move(product)};
   add_device(bound);
-  if (wants_plan) add_plan(bound);
+  if (wants_plan) add_plan(bound, std::move(known));
   return bound;
 }
 

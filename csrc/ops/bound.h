@@ -15,6 +15,7 @@ struct Bound {
   Product product;
   const Device* device = nullptr;
   std::shared_ptr<Plan> plan;  // null while capturing a graph with a pattern never seen before
+  std::shared_ptr<Plan> plan_of_pattern;  // the same, but where the problem is transposed
   bool is_capturing = false;
   uint64_t generation = 0;
   std::shared_ptr<FrozenCopy> transposed;  // the plan's, where the problem is transposed
@@ -22,8 +23,9 @@ struct Bound {
   std::array<std::shared_ptr<FrozenCopy>, kPieces> pieces;
 };
 
-// Adds device, stream and, if it is wanted, the plan, whose first look at a pattern checks it.
-Bound bind_to_plan(Product product, bool wants_plan);
+// Adds device, stream and, if it is wanted, the plan, whose first look at a pattern checks it;
+// `known`, if it is one: the plan that the same call has just found.
+Bound bind_to_plan(Product product, bool wants_plan, std::shared_ptr<Plan> known = nullptr);
 
 // nullopt: nothing to launch, `result` is written already (or has no elements).
 std::optional<Bound> bind(const MatmulArguments& arguments, const Tensor& result);

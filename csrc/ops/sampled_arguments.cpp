@@ -118,14 +118,15 @@ Tensor make_sampled_result(const SampledArguments& a) {
   return empty_strided(a.x, sizes.data(), strides.data(), 3);
 }
 
-std::optional<Bound> bind_sampled(const SampledArguments& a, const Tensor& result) {
+std::optional<Bound> bind_sampled(const SampledArguments& a, const Tensor& result,
+                                  std::shared_ptr<Plan> known) {
   Product product = bind_operands(a, result);
   if (is_empty(product.problem)) {
     Tensor zeros = result;
     torch::stable::zero_(zeros);
     return std::nullopt;
   }
-  Bound bound = bind_to_plan(std::move(product), true);
+  Bound bound = bind_to_plan(std::move(product), true, std::move(known));
   if (bound.product.problem.nnzb == 0) return std::nullopt;
   return bound;
 }

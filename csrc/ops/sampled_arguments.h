@@ -21,8 +21,10 @@ struct SampledArguments {
 // touch memory it must not.
 Tensor make_sampled_result(const SampledArguments& arguments);
 
-// nullopt: nothing to launch, `result` is written already (or has no elements).
-std::optional<Bound> bind_sampled(const SampledArguments& arguments, const Tensor& result);
+// nullopt: nothing to launch, `result` is written already (or has no elements). `known`: as
+// bind_to_plan() has it.
+std::optional<Bound> bind_sampled(const SampledArguments& arguments, const Tensor& result,
+                                  std::shared_ptr<Plan> known = nullptr);
 
 // The same without writing anything: for questions about variants, also of empty products.
 Bound bind_sampled_for_questions(const SampledArguments& arguments, const Tensor& result);
