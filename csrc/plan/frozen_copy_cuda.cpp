@@ -149,7 +149,7 @@ class DeviceCopy final : public FrozenCopy, public std::enable_shared_from_this<
   void used_by(void* stream_handle) override {
     release_waiting();
     // That stream cannot be captured and will never be gone: asked at this copy's end, it spares
-    // every launch an event, which costs the host as much as half a launch.
+    // every launch an event.
     if (stream_handle == nullptr) {
       used_on_default_stream_.store(true, std::memory_order_relaxed);
       return;
