@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import importlib
 import pkgutil
+import time
 from collections.abc import Callable
 from types import ModuleType
 
@@ -54,23 +55,28 @@ def _tune(operands: Operands, budget_s: float) -> sparse_autotune.BenchmarkRepor
         return sparse_autotune.tune(operands.a, operands.b, linear=operands.linear)
 
 
-def _prepare(row: Row, prepare: _Prepare, copies: list[Operands]) -> list[Call]:
-    """Calls of a contestant, one for each copy of the operands; none where `row` now says why."""
+def _prepare(row: Row, prepare: _Prepare, copies: list[Operands]) -> tuple[list[Call], float]:
+    """Calls of a contestant, one for each copy of the operands; none where `row` now says why.
+
+    And what the first of them took, in microseconds: on a GPU, to be queued.
+    """
     try:
         calls = [prepare(operands) for operands in copies]
+        begin = time.perf_counter()
         result = calls[0]()
+        first_us = (time.perf_counter() - begin) * 1e6
         row.detail = getattr(calls[0], "detail", row.detail)
         if row.kind != "rate":  # what it computes is not this product
             row.error = copies[0].error(result)
     except UnsupportedError as reason:
         row.status, row.reason = "unsupported", str(reason)
-        return []
+        return [], 0.0
     except Exception as failure:  # a peer's failure is a result, not the end of the benchmark
         row.status, row.reason = "failed", f"{type(failure).__name__}: {failure}".split("\n")[0]
-        return []
+        return [], 0.0
     if row.error is not None and row.error > 1:
         row.status, row.reason = "wrong", f"off by {row.error:.3g} tolerances"
-    return calls
+    return calls, first_us
 
 
 def _contestants(
@@ -126,11 +132,13 @@ def _measure(cell: Cell, suite: Suite) -> Result:
     chosen, contestants = _contestants(cell, suite, copies)
     samplers: dict[str, dict[str, timing.Sampler]] = {}
     for row, prepare, theirs in contestants:
-        calls = _prepare(row, prepare, theirs) if prepare is not None else []
+        if prepare is None:
+            continue
+        calls, first_us = _prepare(row, prepare, theirs)
         if not calls:
             continue
         if device == "cpu":
-            samplers.setdefault("wall", {})[row.name] = timing.cpu_sampler(calls[0])
+            samplers.setdefault("wall", {})[row.name] = timing.cpu_sampler(calls[0], first_us)
             continue
         samplers.setdefault("warm", {})[row.name], row.method = timing.kernel_sampler(calls[:1])
         if "cold" in suite.modes:

@@ -26,7 +26,8 @@ def renewed(page: str, table: str, begin: str = _BEGIN, end: str = _END) -> str:
 def table(saved: dict) -> str:
     """A line a cell: what ran, its rate in each mode, the best peer of each and the speed over it.
 
-    Rates are nnz TFLOP/s, except cuBLAS's on a full random matrix, where it was measured.
+    Rates are nnz TFLOP/s, except cuBLAS's on a full random matrix, where it was measured. Beside
+    that of a peer that left the rounds before the choice did stands how many it took part in.
     """
     lines: list[list[str]] = []
     for result in saved["cells"]:
@@ -49,7 +50,13 @@ def table(saved: dict) -> str:
                 if row["kind"] == "peer" and row["status"] == "ok" and mode in row["timings"]
             }
             best = max(peers) if peers else None
-            line[f"{mode}: best peer"] = "" if best is None else f"`{peers[best]}` {best:.3g}"
+            text = ""
+            if best is not None:
+                text = f"`{peers[best]}` {best:.3g}"
+                rounds = rows[peers[best]]["timings"][mode]["rounds"]
+                if rounds < rows["choice"]["timings"][mode]["rounds"]:
+                    text += f" (rounds: {rounds})"
+            line[f"{mode}: best peer"] = text
             line[f"{mode}: ×"] = "" if best is None else f"**{rate / best:.2f}**"
         if "dense_random" in rows and rows["dense_random"]["timings"]:
             rate = rows["dense_random"]["tflops_dense"]["warm"]

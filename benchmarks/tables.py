@@ -42,10 +42,13 @@ def geometric_mean(values: Sequence[float]) -> float:
 
 
 def of_results(results: list[Result]) -> str:
-    """A line per cell with choice, best peer (warm, on a CPU wall time) and ratios; a summary."""
+    """A line per cell with choice, best peer (warm, on a CPU wall time) and ratios; a summary.
+
+    Beside a peer that left the rounds before the choice did stands how many it took part in.
+    """
     labels = list(dict.fromkeys(label for result in results for label in result.ratios()))
     width = max(len(str(result.cell)) for result in results) + 2
-    header = f"{'cell':{width}}{'choice':30}{'µs':>9}{'TFLOP/s':>9}  {'best peer':18}{'µs':>9}"
+    header = f"{'cell':{width}}{'choice':30}{'µs':>9}{'TFLOP/s':>9}  {'best peer':31}{'µs':>9}"
     lines = [header + "".join(f"{f'[{i}]':>8}" for i in range(1, len(labels) + 1))]
     for result in results:
         mode = "wall" if result.device == "cpu" else "warm"
@@ -56,7 +59,7 @@ def of_results(results: list[Result]) -> str:
         cells = "".join(f"{ratios[at]:8.3f}" if at in ratios else " " * 8 for at in labels)
         lines.append(
             f"{result.cell!s:{width}}{result.chosen:30}{_us(us)}{rate}  "
-            f"{peer or '':18}{_us(peer_us)}{cells}"
+            f"{_named(result, peer, mode):31}{_us(peer_us)}{cells}"
         )
     lines.append(
         f"{'':5}{'ratio':45}{'cells':>6}{'geo. mean':>10}{'least':>8}{'most':>8}  worst in"
@@ -87,6 +90,14 @@ def headline(results: list[Result]) -> str:
                 f"{min(known):.3f}, of {len(found)} cells{without}"
             )
     return f"speed choice / best peer: {'; '.join(said)}" if said else "no peer was measured"
+
+
+def _named(result: Result, peer: str | None, mode: str) -> str:
+    row, choice = result.row(peer) if peer is not None else None, result.row(CHOICE)
+    if row is None or choice is None or mode not in choice.timings:
+        return peer or ""
+    rounds = row.timings[mode].rounds
+    return f"{peer}, rounds: {rounds}" if rounds < choice.timings[mode].rounds else f"{peer}"
 
 
 def _us(value: float | None) -> str:

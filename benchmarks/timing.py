@@ -18,9 +18,12 @@ from .cell import Call
 
 Sampler = Callable[[], float]
 
-# A contestant this far behind the fastest after three rounds is not going to win.
+# A contestant this far behind the fastest in three rounds is not going to win.
 _HOPELESS = 3.0
 _HOPELESS_AFTER = 3
+# One round is enough where calls are so long that no hiccup explains it, and the distance greater.
+_LONG_US = 1e5
+_LONG_HOPELESS = 10.0
 # One sample lasts at least this long, so that clocks and timers resolve it.
 _SAMPLE_US = 2000.0
 # torch.cuda._sleep counts cycles; no clock of these GPUs is faster than this.
@@ -50,8 +53,10 @@ def interleave(
 ) -> dict[str, Timing]:
     """Runs every sampler once a round, in an order shuffled each round.
 
-    Those more than three times behind after three rounds leave, except those to `keep`; their
-    `rounds` shows it. A pause before each sample lets a GPU that is at its power limit cool down.
+    Who took more than three times the fastest's median in each of three rounds leaves, and so does
+    after the first who took more than ten times as long and 0.1 s a call; except those to `keep`.
+    Their `rounds` shows it. A pause before each sample lets a GPU that is at its power limit cool
+    down.
     """
     order = random.Random(0)
     samples: dict[str, list[float]] = {name: [] for name in samplers}
@@ -61,18 +66,24 @@ def interleave(
         for name in racing:
             time.sleep(pause_s)
             samples[name].append(samplers[name]())
-        if done == _HOPELESS_AFTER:
-            medians = {name: statistics.median(samples[name]) for name in racing}
-            limit = _HOPELESS * min(medians.values())
-            racing = [name for name in racing if medians[name] <= limit or name in keep]
+        if done in (1, _HOPELESS_AFTER):
+            best = min(statistics.median(samples[name]) for name in racing)
+            limit = max(_LONG_HOPELESS * best, _LONG_US) if done == 1 else _HOPELESS * best
+            racing = [name for name in racing if min(samples[name]) <= limit or name in keep]
     return {name: Timing.of(taken) for name, taken in samples.items()}
 
 
-def cpu_sampler(call: Call) -> Sampler:
-    """Wall time of a call on the CPU, with operands as warm as its own previous call left them."""
-    begin = time.perf_counter()
-    call()
-    once = (time.perf_counter() - begin) * 1e6
+def cpu_sampler(call: Call, first_us: float = 0.0) -> Sampler:
+    """Wall time of a call on the CPU, with operands as warm as its own previous call left them.
+
+    How many calls make a sample is learnt from one, unless the first, which took `first_us`, was
+    long already.
+    """
+    once = first_us
+    if once < _LONG_US:
+        begin = time.perf_counter()
+        call()
+        once = (time.perf_counter() - begin) * 1e6
     calls = max(1, round(_SAMPLE_US / max(once, 0.1)))
 
     def sample() -> float:

@@ -139,6 +139,44 @@ def test_the_small_twin_compiles_the_same_kernel(nnzb):
     assert twin.m == twin.k == 512
 
 
+# Rounds
+
+
+def rounds_of(times, rounds=5, keep=()):
+    """How many rounds each contestant was in, from what each of its calls takes."""
+
+    def sampler(name, us):
+        taken = iter([us] * rounds if isinstance(us, (int, float)) else us)
+        return lambda: float(next(taken))
+
+    samplers = {name: sampler(name, us) for name, us in times.items()}
+    return {n: t.rounds for n, t in timing.interleave(samplers, rounds, keep).items()}
+
+
+def test_who_is_far_behind_leaves_the_rounds():
+    times = {"best": 100, "near": 250, "behind": 350, "kept": 1000}
+    assert rounds_of(times, keep={"kept"}) == {"best": 5, "near": 5, "behind": 3, "kept": 5}
+    # In reach once is enough to stay, and of one round no short call is judged.
+    assert rounds_of({"best": 100, "hiccups": [9000, 9000, 290, 9000, 9000]})["hiccups"] == 5
+    assert rounds_of({"best": [9000, 100, 100, 100, 100], "hopeless": 9000})["hopeless"] == 3
+
+
+def test_long_calls_leave_after_one_round():
+    times = {"best": 3e4, "hopeless": 3.1e5, "behind": 2.9e5, "kept": 4e6}
+    assert rounds_of(times, keep={"kept"}) == {"best": 5, "hopeless": 1, "behind": 3, "kept": 5}
+    assert rounds_of({"best": 900, "behind": 9.9e4}) == {"best": 5, "behind": 3}
+
+
+def test_a_long_first_call_is_not_repeated():
+    calls = []
+    sample = timing.cpu_sampler(lambda: calls.append(0), first_us=2e5)
+    assert not calls
+    sample()
+    assert len(calls) == 1
+    timing.cpu_sampler(lambda: calls.append(0), first_us=100.0)
+    assert len(calls) == 2
+
+
 # Ratios and tables
 
 
@@ -189,6 +227,17 @@ def test_tables():
     cell = tables.of_cell(first)
     assert "a (peer)" in cell and str(CELL) in cell
     json.dumps(first.to_dict())
+
+
+def test_tables_say_where_a_peer_left_the_rounds():
+    found = result(CELL, {"warm": 20.0}, {"a": {"warm": 90.0}})
+    assert "rounds:" not in tables.of_results([found])
+    found.row("a").timings["warm"] = timing.Timing.of([90.0])
+    assert "a, rounds: 1 " in tables.of_results([found])
+    saved = {"cells": [found.to_dict()], "environment": {"cpu": "x", "torch": "2", "revision": "r"},
+             "suite": "gpu", "started": "now"}  # fmt: skip
+    assert saved["cells"][0]["rows"][1]["timings"]["warm"]["rounds"] == 1
+    assert "(rounds: 1)" in markdown.table(saved)
 
 
 def test_markdown():
