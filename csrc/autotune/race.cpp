@@ -20,10 +20,12 @@ using Clock = std::chrono::steady_clock;
 constexpr int kRoundsBeforeElimination = 3;
 constexpr double kFarBehind = 1.5;     // times the leader's median: out after three rounds
 constexpr double kBehind = 1.15;       // out after twice as many
+constexpr double kFarAtOnce = 2;       // out after one, once the budget is spent
 constexpr double kHopeless = 10;       // a first launch so much slower is not repeated
 constexpr double kWithinNoise = 1.02;  // medians that close count as equal
 constexpr int kMinRounds = 7;
 constexpr int kMaxRounds = 25;
+constexpr double kOverrun = 0.1;  // of the budget: what the least rounds may cost beyond it
 constexpr double kBurstUs = 300;  // of one sample, so that the clock's own error is small
 constexpr int64_t kMaxBurst = 64;
 
@@ -31,6 +33,7 @@ struct Runner {
   const Variant* variant;
   double estimate_us;
   Entrant entrant;
+  double first_us = 0;  // a launch before the rounds
   int64_t burst = 1;
   std::vector<double> samples;
   bool racing = false;
@@ -86,16 +89,22 @@ class Race {
     }
     const int most = options_.rounds > 0 ? options_.rounds : kMaxRounds;
     const int least = std::min(most, kMinRounds);
+    double spent = seconds() / options_.budget_s, last_round = 0;
     for (int round = 0; round < most && !bench_.is_broken(); ++round) {
-      const double spent = seconds() / options_.budget_s;
-      if (options_.rounds == 0 && round >= least && spent > 1) break;
+      // Medians of long launches need fewer samples than there is time for.
+      const bool enough = round >= least || (round >= kRoundsBeforeElimination &&
+                                             (least - round) * last_round > kOverrun);
+      if (options_.rounds == 0 && enough && spent > 1) break;
       for (Runner& runner : runners_) {
         if (!runner.racing) continue;
         progress(0.3 + 0.7 * std::max(static_cast<double>(round) / most, std::min(spent, 1.0)),
                  runner);
         sample(runner);
       }
-      if (options_.eliminate) eliminate(round + 1);
+      const double now = seconds() / options_.budget_s;
+      last_round = now - spent;
+      spent = now;
+      if (options_.eliminate) eliminate(round + 1, spent > 1);
       if (racing() == 0 || (options_.rounds == 0 && racing() == 1 && round + 1 >= least)) break;
     }
     if (!bench_.is_broken()) return;
@@ -166,6 +175,7 @@ class Race {
       runner.samples.push_back(us);
       return;
     }
+    runner.first_us = us;
     best_first_us_ = have_one ? std::min(best_first_us_, us) : us;
     runner.burst =
         std::clamp<int64_t>(static_cast<int64_t>(kBurstUs / std::max(us, 0.1)), 1, kMaxBurst);
@@ -179,18 +189,24 @@ class Race {
     runner.samples.push_back(us);
   }
 
-  void eliminate(int rounds) {
-    if (rounds < kRoundsBeforeElimination) return;
+  // `late`: the budget is spent. Then a round and the launch before it serve for three rounds.
+  void eliminate(int rounds, bool late) {
+    const bool early = rounds < kRoundsBeforeElimination;
+    if (early && !late) return;
     double best = INFINITY;
     for (const Runner& r : runners_) {
       if (r.racing) best = std::min(best, median(r.samples));
     }
-    const double bound = rounds < 2 * kRoundsBeforeElimination ? kFarBehind : kBehind;
+    const double bound = early                                   ? kFarAtOnce
+                         : rounds < 2 * kRoundsBeforeElimination ? kFarBehind
+                                                                 : kBehind;
     for (Runner& r : runners_) {
       if (!r.racing || median(r.samples) <= bound * best) continue;
+      if (early && r.first_us <= bound * best_first_us_) continue;
       r.racing = false;
       r.entrant.outcome = Outcome::kEliminated;
-      r.entrant.reason = "far behind after " + std::to_string(rounds) + " rounds";
+      r.entrant.reason =
+          "far behind after " + std::to_string(rounds) + (rounds == 1 ? " round" : " rounds");
     }
   }
 

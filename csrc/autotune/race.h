@@ -14,7 +14,7 @@
 namespace sparse_autotune {
 
 struct RaceOptions {
-  double budget_s = 1.0;
+  double budget_s = 1.0;  // of launches; the race's operands and their reference come before
   int rounds = 0;         // timed rounds for each entrant; 0: as many as pay within the budget
   bool eliminate = true;  // drop who is far behind; false times all of them to the end
   Timing timing = Timing::kCold;
@@ -28,9 +28,10 @@ struct RaceOptions {
 // `user` points to, on the user's stream and threads. The user's values, B and C are not touched.
 //
 // Each entrant is verified, then all are timed in turn, in rounds; the winner is the fastest, or
-// the one with less memory and the smaller estimate among those within 2% of it. A failure of any
-// kind disqualifies one entrant, unless it breaks the CUDA context. Returns a record without a
-// winner, and why, when operands do not fit into `tuning_bytes` or nothing raced.
+// the one with less memory and the smaller estimate among those within 2% of it. Once the budget is
+// spent, those who may still win are brought to three samples each, to seven where that is cheap.
+// A failure of any kind disqualifies one entrant, unless it breaks the CUDA context. Returns a
+// record without a winner, and why, when operands do not fit into `tuning_bytes` or nothing raced.
 //
 // The device of `problem` must be current, its stream must not be capturing, and the caller keeps
 // other races off the device.

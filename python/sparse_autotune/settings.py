@@ -135,7 +135,8 @@ class Settings:
                                                              and logs the signatures it missed
     verbosity       SPARSE_AUTOTUNE_VERBOSE         1        0 silences what a tuning prints and
                                                              "record" logs
-    budget_s        SPARSE_AUTOTUNE_BUDGET_S        1.0      seconds that one race may take
+    budget_s        SPARSE_AUTOTUNE_BUDGET_S        1.0      seconds that one race has for its
+                                                             launches
     timing          SPARSE_AUTOTUNE_TIMING          "cold"   "cold" rotates operands that fit the
                                                              GPU's cache, "warm" does not
     cache_dir       SPARSE_AUTOTUNE_CACHE_DIR       None     where winners are kept; None:

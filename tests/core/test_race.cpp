@@ -215,6 +215,19 @@ void configurations_do_not_crowd_out_a_family() {
   CHECK(r.winner == "b/only");
 }
 
+void a_spent_budget_ends_a_race_of_long_launches() {
+  const Example e;
+  const Fake fast("a/fast", 1, 40e3), far("b/far", 2, 250e3);
+  RaceOptions options;
+  options.budget_s = 0.3;  // less than two launches of each take
+  const Record r = run(e, {&fast, &far}, options);
+  CHECK(r.winner == "a/fast");
+  CHECK(r.find("a/fast")->samples == 3);
+  CHECK(r.find("b/far")->outcome == Outcome::kEliminated);
+  CHECK(r.find("b/far")->samples == 1);
+  CHECK(r.find("b/far")->reason == "far behind after 1 round");
+}
+
 void the_text_form_keeps_everything() {
   const Example e;
   const Fake fast("a/fast", 1, 20), slow("b/slow", 2, 500);
@@ -238,6 +251,7 @@ int main() {
   memory_is_bounded();
   hopeless_estimates_are_skipped();
   configurations_do_not_crowd_out_a_family();
+  a_spent_budget_ends_a_race_of_long_launches();
   the_text_form_keeps_everything();
   std::puts("all passed");
 }
