@@ -229,6 +229,18 @@ def test_tables():
     json.dumps(first.to_dict())
 
 
+def test_the_choice_stands_for_its_family():
+    def ratios(chosen):
+        times = {"choice": 20.0, "cpu_tiled": 30.0, "torch_dense": 90.0, "torch_bsr": 120.0}
+        rows = [Row(name, "peer", timings={"wall": taken(us)}) for name, us in times.items()]
+        return Result(CELL, "cpu", "wall", chosen, 8, 0.25 * CELL.dense_flops, rows).ratios()
+
+    named, chosen = ratios("cpu_turned/x"), ratios("cpu_tiled/x")
+    assert named["speed cpu_tiled / torch_bsr"] == 4 and chosen["speed cpu_tiled / torch_bsr"] == 6
+    label = "rate cpu_tiled (nnz) / torch_dense"
+    assert named[label] == pytest.approx(0.75) and chosen[label] == pytest.approx(1.125)
+
+
 def test_tables_say_where_a_peer_left_the_rounds():
     found = result(CELL, {"warm": 20.0}, {"a": {"warm": 90.0}})
     assert "rounds:" not in tables.of_results([found])
