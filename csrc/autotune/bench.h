@@ -26,7 +26,8 @@ class Bench {
   virtual Status check(const Variant& variant, double* error, double* us) = 0;
 
   // Time of one launch in microseconds, the mean over a burst of `launches`. Includes prepare()
-  // unless the problem is frozen.
+  // unless the problem is frozen. On a CPU, short launches find the caches as a launch of the same
+  // variant left them.
   virtual Status time(const Variant& variant, int64_t launches, double* us) = 0;
 
   // Whether operands really rotate: small enough for the cache, and asked for.

@@ -1,4 +1,5 @@
 // The race: who wins, who is disqualified and why, and that nothing of the user's is touched.
+#include <chrono>
 #include <cmath>
 #include <limits>
 
@@ -228,6 +229,23 @@ void a_spent_budget_ends_a_race_of_long_launches() {
   CHECK(r.find("b/far")->reason == "far behind after 1 round");
 }
 
+void short_launches_are_warm() {
+  const Example e;
+  bool mine = false;  // what the caches hold
+  const Fake shared("a/shared", 1, 200, [&](const Problem&, const Launch&) {
+    const auto until = std::chrono::steady_clock::now() + std::chrono::milliseconds(mine ? 0 : 1);
+    while (std::chrono::steady_clock::now() < until) {
+    }
+    mine = true;
+    return Status::ok();
+  });
+  const Fake other("b/other", 2, 400, [&](const Problem&, const Launch&) {
+    mine = false;
+    return Status::ok();
+  });
+  CHECK(run(e, {&shared, &other}).winner == "a/shared");
+}
+
 void the_text_form_keeps_everything() {
   const Example e;
   const Fake fast("a/fast", 1, 20), slow("b/slow", 2, 500);
@@ -252,6 +270,7 @@ int main() {
   hopeless_estimates_are_skipped();
   configurations_do_not_crowd_out_a_family();
   a_spent_budget_ends_a_race_of_long_launches();
+  short_launches_are_warm();
   the_text_form_keeps_everything();
   std::puts("all passed");
 }
