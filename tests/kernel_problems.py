@@ -161,6 +161,28 @@ def few_columns():
                       density=0.9, op="linear", bias=True)  # fmt: skip
         yield Problem(f"few-batch-{block}", block * 4, block * 40, 80, (block, block), BF16,
                       batch=(3,), op="linear", bias=True)  # fmt: skip
+    # The same of a row-major b, some with lines longer than it is wide: columns in whole units of 16
+    # bytes that fill one or two boxes, or not.
+    for i, block in enumerate((16, 32)):
+        for j, n in enumerate((24, 40, 64, 72, 96, 120, 128)):
+            yield Problem(
+                f"few_{block}-row_major-{n}",
+                m=block * 11,
+                k=block * (22 + 8 * j),
+                n=n,
+                block=(block, block),
+                dtype=(HALF, BF16)[j % 2],
+                index_dtype=(torch.int32, torch.int64)[(i + j) % 2],
+                pattern=("empty_rows", "skewed", "uniform", "one_dense_row")[(i + j) % 4],
+                b_layout=("row", "padded")[(i + j) % 2],
+                out_layout=("row", "column", "offset")[(i + j) % 3],
+                bias=j % 3 == 1,
+                activation=(None, "gelu", "relu")[(i + j) % 3],
+            )
+        yield Problem(f"few_long_rows-{block}-row_major", block * 3, block * 200, 120,
+                      (block, block), BF16, density=0.9, bias=True)  # fmt: skip
+        yield Problem(f"few-batch-{block}-row_major", block * 4, block * 40, 80, (block, block),
+                      BF16, batch=(3,), bias=True)  # fmt: skip
     # Square blocks and a column-major b of at most 16 columns: rows of more than warps fetch at one
     # time, and of any number of blocks behind the last whole 64 k.
     for i, block in enumerate((16, 32, 64)):

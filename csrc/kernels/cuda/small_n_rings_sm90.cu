@@ -1,11 +1,12 @@
-// Products with 33 to 128 columns on Hopper, blocks of 16 and 32, of a column-major B: linear
-// layers.
+// Products with 17 to 128 columns on Hopper, blocks of 16 and 32. See device/small_n_rings.cuh.
 //
-// A tile of such a B, as wide as a block, lies in lines of 32 or 64 bytes. Those of 64 are copied
-// as they are. Of those of 32 the number would be what bounds the kernel, so a first kernel writes
-// B anew, in the order in which fragments need it: a tile is one piece of memory then. Meanwhile
-// the second one's thread blocks look up their rows and fetch A. See device/small_n_rings.cuh.
-// Requires: fp16 or bf16; blocks of 16x16 or 32x32; values and B aligned to 16 bytes. Any C.
+// A tile of a column-major B (linear layers), as wide as a block, lies in lines of 32 or 64 bytes.
+// Those of 64 are copied as they are. Of those of 32 the number would be what bounds the kernel, so
+// a first kernel writes B anew, in the order in which fragments need it, while the second one's
+// thread blocks look up their rows and fetch A. A row-major B comes in boxes of 64 columns; where
+// its rows are no multiple of a line of 128 bytes, but without gaps, a tile is one piece of memory.
+// Requires: fp16 or bf16; blocks of 16x16 or 32x32; values and B aligned to 16 bytes; more than 32
+// columns of a column-major B. Any C.
 // Wins: rows of similar length. Bound by the way from L2 into a multiprocessor; with few blocks by
 // the latencies of a row's place, its columns and their tiles.
 #include <cuda_bf16.h>
@@ -26,6 +27,7 @@ namespace {
 constexpr int kArrangeThreads = 256;
 
 struct ArrangeArguments {
+  AheadLines ahead;
   const void* b;
   uint4* arranged;
   int64_t b_column, b_batch, arranged_batch;  // elements; the last in units of 16 bytes
@@ -40,6 +42,7 @@ __global__ void __launch_bounds__(kArrangeThreads)
   const int octet = unit % args.octets, column_unit = unit / args.octets;
   const int g = column_unit % 8, pair = column_unit / 8;
   const int column = pair * kPairColumns + g;
+  ask_ahead(args.ahead);
   asm volatile("griddepcontrol.wait;\ngriddepcontrol.launch_dependents;\n" ::: "memory");
   if (pair >= args.pairs) return;
   const auto* from = static_cast<const uint16_t*>(args.b) + blockIdx.y * args.b_batch +
@@ -60,8 +63,8 @@ constinit KernelCode<RingArguments> code{&small_n_rings_kernel<T, Tile>, true};
 
 // A tile as the host sees it.
 struct Shape {
-  int block, n, resident, stage_bytes, threads, shared_bytes;
-  bool arranged;
+  int block, n, resident, stage_bytes, ring_bytes, threads, shared_bytes;
+  RingCopies copies;
   KernelCode<RingArguments>* codes[2];  // by DType
 };
 
@@ -71,16 +74,21 @@ constexpr Shape shape_of() {
           Tile::kWidth,
           Tile::kResident,
           Tile::kStageBytes,
+          Tile::kGroups * Tile::kStages * Tile::kStageBytes,
           Tile::kThreads,
           Tile::kSharedBytes,
-          Tile::kCopies == RingCopies::kArranged,
+          Tile::kCopies,
           {&code<__half, Tile>, &code<__nv_bfloat16, Tile>}};
 }
 
 class SmallNRingsSm90 final : public Variant {
  public:
   SmallNRingsSm90(std::string_view name, const Shape& shape)
-      : Variant(DeviceType::kCuda, name), shape_(shape) {}
+      : Variant(DeviceType::kCuda, name),
+        shape_(shape),
+        arranged_(shape.copies == RingCopies::kArranged),
+        splits_(shape.copies == RingCopies::kBoxes || shape.copies == RingCopies::kLines),
+        layout_(is_row_major(shape.copies) ? Layout::kRowMajor : Layout::kColMajor) {}
 
   Support supports(const Problem& p, const Device& d) const override {
     if (!is_half(p.dtype)) return Support::no("multiplies fp16 and bf16 only");
@@ -91,11 +99,18 @@ class SmallNRingsSm90 final : public Variant {
       return Support::no("needs blocks of " + side + "x" + side + ", got " +
                          std::to_string(p.block_m) + "x" + std::to_string(p.block_k));
     }
-    if (p.n > shape_.n || 2 * p.n <= shape_.n) {
+    const int64_t most = splits_ ? kMaxColumns : shape_.n;
+    if (p.n > most || 2 * p.n <= shape_.n) {
       return Support::no("is for " + std::to_string(shape_.n / 2 + 1) + " to " +
-                         std::to_string(shape_.n) + " columns, got " + std::to_string(p.n));
+                         std::to_string(most) + " columns, got " + std::to_string(p.n));
     }
-    if (p.b_layout != Layout::kColMajor) return Support::no("needs column-major B");
+    if (p.b_layout != layout_) {
+      return Support::no(layout_ == Layout::kRowMajor ? "needs row-major B"
+                                                      : "needs column-major B");
+    }
+    if (shape_.copies == RingCopies::kPieces && p.ldb != p.n) {
+      return Support::no("needs a B without gaps between its rows");
+    }
     if (p.nnzb == 0) return Support::no("there is no stored block");
     if (std::min(p.values_alignment, p.b_alignment) < 16) {
       return Support::no(
@@ -116,34 +131,35 @@ class SmallNRingsSm90 final : public Variant {
 
   double estimate_us(const Problem& p, const Device& d) const override {
     // Fitted to times on an H200: setting up and the first latencies, a megabyte of B to arrange;
-    // blocks and their tiles from L2, bytes a nanosecond, to one multiprocessor of all and alone;
-    // thread blocks that follow one that is done.
-    const double megabytes = 1e-6 * static_cast<double>(workspace_bytes(p, d));
-    const double start_us = shape_.arranged ? 3.4 + megabytes : 3.3;
-    const double together = shape_.arranged ? 104 : 56;
-    const double alone = shape_.arranged ? 75 : 85;
+    // thread blocks that follow one that is done; blocks and their tiles from L2, bytes a
+    // nanosecond, to one multiprocessor of all and alone.
+    const double start_us =
+        arranged_ ? 3.4 + 1e-6 * static_cast<double>(workspace_bytes(p, d)) : 3.3;
     constexpr double kFollowUs = 2.6;
+    const Rates rate = rates(p);
     const double rows = static_cast<double>(std::max<int64_t>(block_rows(p), 1));
-    const double each = rows * static_cast<double>(p.batch) / std::max(d.multiprocessors, 1);
+    const double tiles = rows * static_cast<double>(p.batch * ceil_div(p.n, shape_.n));
+    const double each = tiles / std::max(d.multiprocessors, 1);
     const double row_bytes = static_cast<double>(p.nnzb) * shape_.stage_bytes / rows;
     const double longest_us =
-        static_cast<double>(p.longest_row) * shape_.stage_bytes / (alone * 1e3);
-    const double even_us = std::max(each, 1.0) * row_bytes / (together * 1e3) +
+        static_cast<double>(p.longest_row) * shape_.stage_bytes / (rate.alone * 1e3);
+    const double even_us = std::max(each, 1.0) * row_bytes / (rate.together * 1e3) +
                            (std::max(each / shape_.resident, 1.0) - 1) * kFollowUs;
     const double memory = compulsory_bytes(p) - static_cast<double>(d.l2_bytes);
     return start_us + std::max({even_us, longest_us, memory / (d.memory_gbps * 850)});
   }
 
   int64_t workspace_bytes(const Problem& p, const Device&) const override {
-    return shape_.arranged ? arranged_bytes(p) * p.batch : 0;
+    return arranged_ ? arranged_bytes(p) * p.batch : 0;
   }
 
   Status launch(const Problem& p, const Launch& l) const override {
     const bool c_rows = p.c_layout == Layout::kRowMajor;
     RingArguments a{};
     a.b_batched = p.b_batch_stride != 0;
-    const Status status = shape_.arranged ? arrange(p, l) : map_lines(p, l, &a);
+    const Status status = arranged_ ? arrange(p, l) : map_b(p, l, &a);
     if (!status) return status;
+    if (layout_ == Layout::kRowMajor) a.ahead = lines_ahead(p, l);
     a.arranged = l.workspace;
     a.crow_indices = l.crow_indices;
     a.col_indices = l.col_indices;
@@ -158,12 +174,30 @@ class SmallNRingsSm90 final : public Variant {
     a.activation = p.activation;
     a.wide_indices = p.index_type == IndexType::kInt64;
     a.stores_quads = !c_rows && p.c_alignment >= 8;
-    const dim3 grid(static_cast<unsigned>(block_rows(p)), static_cast<unsigned>(p.batch));
+    const dim3 grid(static_cast<unsigned>(block_rows(p)), static_cast<unsigned>(p.batch),
+                    static_cast<unsigned>(ceil_div(p.n, shape_.n)));
     return code_of(p).launch(a, grid, shape_.threads, shape_.shared_bytes, l.stream, name());
   }
 
  private:
-  static constexpr int64_t kMaxGrid = 65535, kStrideLimit = int64_t{1} << 40;
+  static constexpr int64_t kMaxColumns = 128, kMaxGrid = 65535, kStrideLimit = int64_t{1} << 40;
+
+  struct Rates {
+    double together, alone;
+  };
+
+  Rates rates(const Problem& p) const {
+    if (arranged_) return {104, 75};
+    if (layout_ == Layout::kColMajor) return {56, 85};
+    // A copy under way takes so many nanoseconds.
+    constexpr double kLatency = 550;
+    const double alone = shape_.ring_bytes / kLatency;
+    const double together = shape_.block == 16 ? 105 : 80;
+    if (shape_.copies == RingCopies::kPieces) return {together * 0.85, alone};
+    // Boxes whose lines are not those of memory.
+    const int64_t pitch = p.ldb * size_of(p.dtype);
+    return {together * (pitch % 128 == 0 ? 1 : pitch % 64 == 0 ? 0.75 : 0.5), alone};
+  }
 
   KernelCode<RingArguments>& code_of(const Problem& p) const {
     return *shape_.codes[p.dtype == DType::kFloat16 ? 0 : 1];
@@ -173,6 +207,7 @@ class SmallNRingsSm90 final : public Variant {
 
   Status arrange(const Problem& p, const Launch& l) const {
     ArrangeArguments a{};
+    a.ahead = lines_ahead(p, l);
     a.b = l.b;
     a.arranged = static_cast<uint4*>(l.workspace);
     a.b_column = p.ldb;
@@ -187,24 +222,44 @@ class SmallNRingsSm90 final : public Variant {
     return arrange_code.launch(a, grid, kArrangeThreads, 0, l.stream, name());
   }
 
-  Status map_lines(const Problem& p, const Launch& l, RingArguments* a) const {
+  Status map_b(const Problem& p, const Launch& l, RingArguments* a) const {
+    const auto block = static_cast<uint32_t>(shape_.block), n = static_cast<uint32_t>(shape_.n);
+    const int64_t batch = a->b_batched ? p.batch : 1;
     // The stride of a dimension of one element is never used, but must be one that TMA takes.
-    const BoxedTensor b = {
-        l.b,
-        p.dtype,
-        3,
-        {p.k, p.n, a->b_batched ? p.batch : 1},
-        {p.ldb, a->b_batched ? p.b_batch_stride : p.ldb},
-        {static_cast<uint32_t>(shape_.block), static_cast<uint32_t>(shape_.n), 1},
-        true};
+    const int64_t batch_stride = a->b_batched ? p.b_batch_stride : p.ldb;
+    BoxedTensor b{l.b, p.dtype, 3, {}, {}, {}};
+    if (shape_.copies == RingCopies::kLines) {
+      b = {l.b, p.dtype, 3, {p.k, p.n, batch}, {p.ldb, batch_stride}, {block, n, 1}, true};
+    } else if (shape_.copies == RingCopies::kBoxes) {
+      b = {l.b,
+           p.dtype,
+           3,
+           {p.n, p.k, batch},
+           {p.ldb, batch_stride},
+           {uint32_t{kBoxColumns}, block, 1}};
+    } else {
+      const auto lines = static_cast<uint32_t>(block * p.n / kBoxColumns);
+      a->pieces_swizzled = p.n % 32 == 0;
+      b = {l.b,
+           p.dtype,
+           3,
+           {kBoxColumns, p.k * p.n / kBoxColumns, batch},
+           {kBoxColumns, a->b_batched ? p.b_batch_stride : kBoxColumns},
+           {uint32_t{kBoxColumns}, lines, 1},
+           !a->pieces_swizzled};
+    }
     return make_tensor_map(b, &a->b);
   }
 
   Shape shape_;
+  bool arranged_;
+  bool splits_;    // more columns than a tile's are several tiles
+  Layout layout_;  // of B
   Registration registration_{*this};
 };
 
-constexpr RingCopies kLines = RingCopies::kLines, kArranged = RingCopies::kArranged;
+constexpr RingCopies kLines = RingCopies::kLines, kArranged = RingCopies::kArranged,
+                     kBoxes = RingCopies::kBoxes, kPieces = RingCopies::kPieces;
 const SmallNRingsSm90 kB16D5{"small_n_rings_sm90/b16_d5",
                              shape_of<RingTile<16, 128, 4, 1, 5, 2, kArranged>>()};
 const SmallNRingsSm90 kB16X2D4{"small_n_rings_sm90/b16_x2_d4",
@@ -217,6 +272,38 @@ const SmallNRingsSm90 kB32D5{"small_n_rings_sm90/b32_d5",
                              shape_of<RingTile<32, 128, 4, 2, 5, 1, kLines>>()};
 const SmallNRingsSm90 kB32N64D4{"small_n_rings_sm90/b32_n64_d4",
                                 shape_of<RingTile<32, 64, 4, 2, 4, 2, kLines>>()};
+const SmallNRingsSm90 kB16Rows{"small_n_rings_sm90/b16_rows_g6",
+                               shape_of<RingTile<16, 128, 6, 1, 3, 2, kBoxes>>()};
+const SmallNRingsSm90 kB16RowsG4{"small_n_rings_sm90/b16_rows_g4",
+                                 shape_of<RingTile<16, 128, 4, 1, 2, 4, kBoxes>>()};
+const SmallNRingsSm90 kB16N64RowsG8{"small_n_rings_sm90/b16_n64_rows_g8",
+                                    shape_of<RingTile<16, 64, 8, 1, 2, 4, kBoxes>>()};
+const SmallNRingsSm90 kB16N64RowsG4{"small_n_rings_sm90/b16_n64_rows_g4",
+                                    shape_of<RingTile<16, 64, 4, 1, 2, 8, kBoxes>>()};
+const SmallNRingsSm90 kB32RowsG8{"small_n_rings_sm90/b32_rows_g8_x2",
+                                 shape_of<RingTile<32, 128, 8, 2, 2, 1, kBoxes>>()};
+const SmallNRingsSm90 kB32RowsG4{"small_n_rings_sm90/b32_rows_g4_x2",
+                                 shape_of<RingTile<32, 128, 4, 2, 2, 2, kBoxes>>()};
+const SmallNRingsSm90 kB32N64RowsG8{"small_n_rings_sm90/b32_n64_rows_g8",
+                                    shape_of<RingTile<32, 64, 8, 1, 2, 2, kBoxes>>()};
+const SmallNRingsSm90 kB32N64RowsG4{"small_n_rings_sm90/b32_n64_rows_g4",
+                                    shape_of<RingTile<32, 64, 4, 1, 2, 4, kBoxes>>()};
+const SmallNRingsSm90 kB32N64RowsX2{"small_n_rings_sm90/b32_n64_rows_g4_x2",
+                                    shape_of<RingTile<32, 64, 4, 2, 4, 2, kBoxes>>()};
+const SmallNRingsSm90 kB16Pieces{"small_n_rings_sm90/b16_pieces",
+                                 shape_of<RingTile<16, 128, 8, 1, 2, 2, kPieces>>()};
+const SmallNRingsSm90 kB16N64Pieces{"small_n_rings_sm90/b16_n64_pieces",
+                                    shape_of<RingTile<16, 64, 8, 1, 2, 4, kPieces>>()};
+const SmallNRingsSm90 kB16N32PiecesG8{"small_n_rings_sm90/b16_n32_pieces_g8",
+                                      shape_of<RingTile<16, 32, 8, 1, 2, 6, kPieces>>()};
+const SmallNRingsSm90 kB16N32PiecesG4{"small_n_rings_sm90/b16_n32_pieces_g4",
+                                      shape_of<RingTile<16, 32, 4, 1, 5, 4, kPieces>>()};
+const SmallNRingsSm90 kB32Pieces{"small_n_rings_sm90/b32_pieces",
+                                 shape_of<RingTile<32, 128, 4, 2, 2, 2, kPieces>>()};
+const SmallNRingsSm90 kB32N64Pieces{"small_n_rings_sm90/b32_n64_pieces",
+                                    shape_of<RingTile<32, 64, 4, 2, 4, 2, kPieces>>()};
+const SmallNRingsSm90 kB32N32Pieces{"small_n_rings_sm90/b32_n32_pieces",
+                                    shape_of<RingTile<32, 32, 8, 1, 2, 3, kPieces>>()};
 
 }  // namespace
 }  // namespace sparse_autotune

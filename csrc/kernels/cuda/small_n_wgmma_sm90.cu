@@ -15,6 +15,7 @@
 #include <algorithm>
 #include <string>
 
+#include "kernels/cuda/device/ask_ahead.cuh"
 #include "kernels/cuda/device/gathered_sums.cuh"
 #include "kernels/cuda/device/load_index.cuh"
 #include "kernels/cuda/device/mbarrier.cuh"
@@ -51,6 +52,7 @@ struct Arguments {
   // Values as nnzb * block_m rows or, transposed, as nnzb * block_k rows with each 64 columns of a
   // block as third dimension; B with the batch as third dimension.
   CUtensorMap a, b;
+  AheadLines ahead;
   const void* crow_indices;
   const void* col_indices;
   const void* positions;  // Launch::positions
@@ -90,6 +92,7 @@ __global__ void __launch_bounds__(Tile::kThreads, Tile::kResident)
     }
     mbarrier_init_fence();
   }
+  ask_ahead(args.ahead);
   // The launch before this one may not be over yet, and the next one may get ready from here on.
   asm volatile("griddepcontrol.wait;\ngriddepcontrol.launch_dependents;\n" ::: "memory");
   __syncthreads();
@@ -289,6 +292,7 @@ class SmallNWgmmaSm90 final : public Variant {
     Status status = make_tensor_map(values, &a.a);
     if (status) status = make_tensor_map(b, &a.b);
     if (!status) return status;
+    a.ahead = lines_ahead(p, l);
     a.crow_indices = l.crow_indices;
     a.col_indices = l.col_indices;
     a.positions = l.positions;

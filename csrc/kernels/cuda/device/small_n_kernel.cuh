@@ -18,6 +18,7 @@
 #include <cstdint>
 
 #include "kernels/activation.h"
+#include "kernels/cuda/device/ask_ahead.cuh"
 #include "kernels/cuda/device/load_index.cuh"
 #include "kernels/cuda/device/small_n_fragments.cuh"
 #include "variant.h"
@@ -75,10 +76,6 @@ struct PiecePlace {
   int column, position;  // of the block, fetched ahead
   bool present;
 };
-
-__device__ __forceinline__ void prefetch_line(const void* from, int64_t line) {
-  asm volatile("prefetch.global.L2 [%0];\n" ::"l"(static_cast<const char*>(from) + line * 128));
-}
 
 // While the kernel before this one ends, asks what is waited for first into L2. That is no read:
 // what that kernel still writes, L2 has, too.

@@ -11,12 +11,14 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "kernels/cuda/device/ask_ahead.cuh"
 #include "kernels/cuda/device/cp_async.cuh"
 #include "kernels/cuda/device/gathered_sums.cuh"
 #include "kernels/cuda/device/load_index.cuh"
 #include "kernels/cuda/device/mbarrier.cuh"
 #include "kernels/cuda/device/mma.cuh"
 #include "kernels/cuda/device/small_n_fragments.cuh"
+#include "kernels/cuda/device/swizzle.cuh"
 #include "kernels/cuda/device/tma.cuh"
 #include "variant.h"
 
@@ -24,13 +26,18 @@ namespace sparse_autotune {
 
 // How a tile of B comes to shared memory.
 enum class RingCopies : uint8_t {
-  kLines,     // by TMA out of B, in lines as short as a block is wide
-  kArranged,  // in one piece, of a copy of B that another kernel has arranged for it
+  kLines,     // by TMA out of a column-major B, in lines as short as a block is wide
+  kArranged,  // in one piece, of a copy of it that another kernel has arranged
+  kBoxes,     // by TMA out of a row-major B, in boxes of 64 columns
+  kPieces,    // by TMA out of a row-major B without gaps between its rows, in one piece
 };
+constexpr bool is_row_major(RingCopies copies) { return copies >= RingCopies::kBoxes; }
 
 // The arranged copy: slices of 16 k; of each, 16 columns at a time; of these, 16 bytes a lane:
 // k = 4t ... 4t + 3 of column g, and of column 8 + g.
 constexpr int kSliceK = 16, kPairColumns = 16, kPairBytes = kSliceK * kPairColumns * 2;
+
+constexpr int kBoxColumns = 64, kBoxLine = kBoxColumns * 2;
 
 // Blocks of kSide x kSide, columns; of a thread block the groups, of each the warps and stages;
 // thread blocks a multiprocessor.
@@ -46,19 +53,25 @@ struct RingTile {
   static constexpr int kStageBytes = kBytesA + kBytesB;
   // Floats from one column of gathered sums to the next: 16-byte aligned, no bank conflicts.
   static constexpr int kPitch = kRows + 4;
+  // What TMA swizzles begins at a multiple of 1024 bytes.
+  static constexpr int kAlignment = is_row_major(kCopies) ? 1024 : 128;
   // The sums take the place of the rings, and begin as far from each other.
-  static constexpr int kSumBytes = std::max(kStages * kStageBytes, kWidth* kPitch * 4);
+  static constexpr int kNeeded = std::max(kStages * kStageBytes, kWidth* kPitch * 4);
+  static constexpr int kSumBytes = (kNeeded + kAlignment - 1) / kAlignment * kAlignment;
   static constexpr int kBarriers = kGroups * kSumBytes;
-  static constexpr int kAlignment = 128;
   static constexpr int kSharedBytes = kAlignment + kBarriers + kGroups * kStages * 8;
   static_assert(kSide == 16 || kSide == 32);
-  static_assert(kCopies == RingCopies::kArranged || kSide == kChunkK);
-  static_assert(kSumBytes % kAlignment == 0 && kStageBytes % kAlignment == 0);
+  static_assert(kCopies != RingCopies::kLines || kSide == kChunkK);
+  static_assert(kCopies != RingCopies::kBoxes || kWidth % kBoxColumns == 0);
+  static_assert(kSumBytes % kAlignment == 0 && kBytesB % kAlignment == 0);
   static_assert(kResident * (kSharedBytes + 1024) <= 228 * 1024);
 };
 
 struct RingArguments {
-  CUtensorMap b;  // for kLines: k, columns, batch; a box is a tile
+  // For kLines: k, columns, batch; a box is a tile. For kBoxes: columns, k, batch. For kPieces:
+  // lines of 64 elements, whatever rows they are of, and batch; a box is a tile, too.
+  CUtensorMap b;
+  AheadLines ahead;
   const void* arranged;
   const void* crow_indices;
   const void* col_indices;
@@ -69,6 +82,7 @@ struct RingArguments {
   int n;
   Activation activation;
   bool wide_indices, b_batched, stores_quads;  // stores_quads: 8 bytes of a column at a time
+  bool pieces_swizzled;
 };
 
 // Without a tensor map. Bytes arrive at `barrier`.
@@ -146,11 +160,49 @@ __device__ __forceinline__ void multiply_arranged(
   }
 }
 
+// The same from a row-major tile. TMA exchanges the 16-byte chunks of lines of 128 bytes, as
+// fetch_a does those of the block's rows. Of a piece whose rows are an odd number of chunks long,
+// or twice one, the chunks that ldmatrix reads at once lie as well or better in their own order.
+template <typename T, typename Tile>
+__device__ __forceinline__ void multiply_row_major(
+    float (&sum)[Tile::kRowTiles][Tile::kColumnTiles][4], uint32_t a_block, uint32_t b_tile,
+    int part, int n, bool pieces_swizzled) {
+  constexpr bool kBoxes = Tile::kCopies == RingCopies::kBoxes;
+  const uint32_t lane = threadIdx.x % 32, row = lane % 16, half = lane / 16;
+  const uint32_t b_pitch = kBoxes ? kBoxLine : n * 2, mask = kBoxes || pieces_swizzled ? 7 : 0;
+#pragma unroll
+  for (int slice = 0; slice < Tile::kRows / kSliceK; ++slice) {
+    uint32_t a[Tile::kRowTiles][4];
+#pragma unroll
+    for (int i = 0; i < Tile::kRowTiles; ++i) {
+      ldmatrix(a[i], a_block + chunk_offset<Tile::kRows * 2>(row + i * 16, slice * 2 + half));
+    }
+#pragma unroll
+    for (int j = 0; j < Tile::kColumnTiles; j += 2) {
+      const uint32_t chunk = part * Tile::kColumnTiles + j + half;
+      uint32_t offset = (slice * kSliceK + row) * b_pitch;
+      if constexpr (kBoxes) {
+        offset += chunk / 8 * (Tile::kRows * kBoxLine) + chunk % 8 * 16;
+      } else {
+        offset += chunk * 16;
+      }
+      uint32_t b[4];
+      ldmatrix_transposed(b, b_tile + (offset ^ (offset / kBoxLine & mask) * 16));
+#pragma unroll
+      for (int i = 0; i < Tile::kRowTiles; ++i) {
+        mma<T>(sum[i][j], a[i], b);
+        mma<T>(sum[i][j + 1], a[i], b + 2);
+      }
+    }
+  }
+}
+
 template <typename T, typename Tile>
 __global__ void __launch_bounds__(Tile::kThreads, Tile::kResident)
     small_n_rings_kernel(const __grid_constant__ RingArguments args) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
   constexpr bool kArranged = Tile::kCopies == RingCopies::kArranged;
+  constexpr bool kRowMajor = is_row_major(Tile::kCopies);
   extern __shared__ char memory[];
   const auto unaligned = static_cast<uint32_t>(__cvta_generic_to_shared(memory));
   const uint32_t shared = (unaligned + Tile::kAlignment - 1) & ~(Tile::kAlignment - 1u);
@@ -158,6 +210,7 @@ __global__ void __launch_bounds__(Tile::kThreads, Tile::kResident)
   const int warp = __shfl_sync(~0u, static_cast<int>(threadIdx.x) / 32, 0);
   const int group = warp / Tile::kWarpsN, part = warp % Tile::kWarpsN;
   const uint32_t ring = shared + group * Tile::kSumBytes;
+  const uint32_t a_ring = ring + Tile::kStages * Tile::kBytesB;
   const uint32_t barriers = shared + Tile::kBarriers + group * Tile::kStages * 8;
   const auto group_sync = [&]() {
     if constexpr (Tile::kWarpsN == 1) {
@@ -178,12 +231,14 @@ __global__ void __launch_bounds__(Tile::kThreads, Tile::kResident)
   group_sync();
   // The launch before this one may not be over yet. If that is the kernel that arranges B, it began
   // when all before it were over, so that A can be read at once.
+  if constexpr (kRowMajor) ask_ahead(args.ahead);
   if constexpr (!kArranged) wait_for_launch();
 
   const int begin = load_narrow_index(args.crow_indices, blockIdx.x, args.wide_indices);
   const int end = load_narrow_index(args.crow_indices, blockIdx.x + 1, args.wide_indices);
   const int turns = (end - begin - group + Tile::kGroups - 1) / Tile::kGroups;
   const auto batch = static_cast<int>(blockIdx.y);
+  const int n0 = static_cast<int>(blockIdx.z) * Tile::kWidth;
   int column = 0;  // each lane looks up one of 32 turns
   const auto look_up = [&](int turn) {
     if (turn + lane < turns) {
@@ -194,7 +249,10 @@ __global__ void __launch_bounds__(Tile::kThreads, Tile::kResident)
   const auto fetch_a = [&](int turn, int stage) {
     const int64_t block = begin + group + turn * Tile::kGroups;
     const char* from = static_cast<const char*>(args.values) + block * Tile::kBytesA + lane * 16;
-    const uint32_t to = ring + stage * Tile::kStageBytes + Tile::kBytesB + lane * 16;
+    const uint32_t chunk = kRowMajor ? chunk_offset<Tile::kRows * 2>(lane / (Tile::kRows / 8),
+                                                                     lane % (Tile::kRows / 8))
+                                     : lane * 16;
+    const uint32_t to = a_ring + stage * Tile::kBytesA + chunk;
 #pragma unroll
     for (int i = 0; i < Tile::kBytesA; i += 512) cp_async_16(to + i, from + i, 16);
     mbarrier_arrive_copied(barriers + stage * 8);
@@ -202,15 +260,26 @@ __global__ void __launch_bounds__(Tile::kThreads, Tile::kResident)
   const auto fetch_b = [&](int turn, int stage) {
     const int block_column = __shfl_sync(~0u, column, turn % 32);
     if (elect_one()) {
-      const uint32_t to = ring + stage * Tile::kStageBytes, barrier = barriers + stage * 8;
-      mbarrier_arrive_expect(barrier, Tile::kBytesB);
+      const uint32_t to = ring + stage * Tile::kBytesB, barrier = barriers + stage * 8;
+      const int b_batch = args.b_batched ? batch : 0;
+      constexpr bool kPieces = Tile::kCopies == RingCopies::kPieces;
+      mbarrier_arrive_expect(barrier, kPieces ? Tile::kRows * 2 * args.n : Tile::kBytesB);
       if constexpr (kArranged) {
         bulk_load(to,
                   static_cast<const char*>(args.arranged) + batch * args.arranged_batch +
                       static_cast<int64_t>(block_column) * Tile::kBytesB,
                   Tile::kBytesB, barrier);
+      } else if constexpr (kPieces) {
+        const int lines = Tile::kRows * args.n / kBoxColumns;
+        tma_load(to, args.b, barrier, 0, block_column * lines, b_batch);
+      } else if constexpr (kRowMajor) {
+#pragma unroll
+        for (int i = 0; i < Tile::kWidth / kBoxColumns; ++i) {
+          tma_load(to + i * (Tile::kRows * kBoxLine), args.b, barrier, n0 + i * kBoxColumns,
+                   block_column * Tile::kRows, b_batch);
+        }
       } else {
-        tma_load(to, args.b, barrier, block_column * Tile::kRows, 0, args.b_batched ? batch : 0);
+        tma_load(to, args.b, barrier, block_column * Tile::kRows, n0, b_batch);
       }
     }
     __syncwarp();
@@ -232,11 +301,14 @@ __global__ void __launch_bounds__(Tile::kThreads, Tile::kResident)
   RingPlace<Tile::kStages> at;
 #pragma unroll 1
   for (int turn = 0; turn < turns; ++turn) {
-    const uint32_t b_tile = ring + at.stage * Tile::kStageBytes, a_block = b_tile + Tile::kBytesB;
+    const uint32_t b_tile = ring + at.stage * Tile::kBytesB;
+    const uint32_t a_block = a_ring + at.stage * Tile::kBytesA;
     mbarrier_wait(barriers + at.stage * 8, at.parity);
     if constexpr (kArranged) {
       multiply_arranged<T, Tile>(sum, a_block,
                                  b_tile + part * (Tile::kColumnTiles / 2 * kPairBytes));
+    } else if constexpr (kRowMajor) {
+      multiply_row_major<T, Tile>(sum, a_block, b_tile, part, args.n, args.pieces_swizzled);
     } else {
       multiply_lines<T, Tile>(sum, a_block, b_tile + part * (Tile::kColumnTiles * 512));
     }
@@ -269,7 +341,7 @@ __global__ void __launch_bounds__(Tile::kThreads, Tile::kResident)
     }
   }
   __syncthreads();
-  finish_gathered<T, Tile>(args, sums, static_cast<int64_t>(blockIdx.x) * Tile::kRows, 0, batch);
+  finish_gathered<T, Tile>(args, sums, static_cast<int64_t>(blockIdx.x) * Tile::kRows, n0, batch);
 #else
   __trap();
 #endif
