@@ -161,10 +161,10 @@ def few_columns():
                       density=0.9, op="linear", bias=True)  # fmt: skip
         yield Problem(f"few-batch-{block}", block * 4, block * 40, 80, (block, block), BF16,
                       batch=(3,), op="linear", bias=True)  # fmt: skip
-    # The same of a row-major b, some with lines longer than it is wide: columns in whole units of 16
-    # bytes that fill one or two boxes, or not.
+    # The same of a row-major b, with gaps between its rows and without: columns in whole units of
+    # 16 bytes that fill a tile, or not.
     for i, block in enumerate((16, 32)):
-        for j, n in enumerate((24, 40, 64, 72, 96, 120, 128)):
+        for j, n in enumerate((24, 32, 40, 64, 72, 96, 120, 128)):
             yield Problem(
                 f"few_{block}-row_major-{n}",
                 m=block * 11,
@@ -181,7 +181,7 @@ def few_columns():
             )
         yield Problem(f"few_long_rows-{block}-row_major", block * 3, block * 200, 120,
                       (block, block), BF16, density=0.9, bias=True)  # fmt: skip
-        yield Problem(f"few-batch-{block}-row_major", block * 4, block * 40, 80, (block, block),
+        yield Problem(f"few-batch-{block}-row_major", block * 4, block * 40, 96, (block, block),
                       BF16, batch=(3,), bias=True)  # fmt: skip
     # Square blocks and a column-major b of at most 16 columns: rows of more than warps fetch at one
     # time, and of any number of blocks behind the last whole 64 k.
