@@ -63,7 +63,7 @@ constinit KernelCode<RingArguments> code{&small_n_rings_kernel<T, Tile>, true};
 
 // A tile as the host sees it.
 struct Shape {
-  int block, n, resident, stage_bytes, ring_bytes, threads, shared_bytes;
+  int block, n, resident, together, block_bytes, ring_bytes, threads, shared_bytes;
   RingCopies copies;
   KernelCode<RingArguments>* codes[2];  // by DType
 };
@@ -73,7 +73,8 @@ constexpr Shape shape_of() {
   return {Tile::kRows,
           Tile::kWidth,
           Tile::kResident,
-          Tile::kStageBytes,
+          Tile::kTogether,
+          Tile::kBytesA + Tile::kBytesB,
           Tile::kGroups * Tile::kStages * Tile::kStageBytes,
           Tile::kThreads,
           Tile::kSharedBytes,
@@ -137,14 +138,18 @@ class SmallNRingsSm90 final : public Variant {
         arranged_ ? 3.4 + 1e-6 * static_cast<double>(workspace_bytes(p, d)) : 3.3;
     constexpr double kFollowUs = 2.6;
     const Rates rate = rates(p);
+    // With narrow tiles, block by block, more than half of the thread blocks that fit gain nothing.
+    const bool narrow =
+        is_row_major(shape_.copies) && shape_.block == 16 && shape_.n < 128 && shape_.together == 1;
+    const double resident = narrow ? shape_.resident / 2 : shape_.resident;
     const double rows = static_cast<double>(std::max<int64_t>(block_rows(p), 1));
     const double tiles = rows * static_cast<double>(p.batch * ceil_div(p.n, shape_.n));
     const double each = tiles / std::max(d.multiprocessors, 1);
-    const double row_bytes = static_cast<double>(p.nnzb) * shape_.stage_bytes / rows;
+    const double row_bytes = static_cast<double>(p.nnzb) * shape_.block_bytes / rows;
     const double longest_us =
-        static_cast<double>(p.longest_row) * shape_.stage_bytes / (rate.alone * 1e3);
+        static_cast<double>(p.longest_row) * shape_.block_bytes / (rate.alone * 1e3);
     const double even_us = std::max(each, 1.0) * row_bytes / (rate.together * 1e3) +
-                           (std::max(each / shape_.resident, 1.0) - 1) * kFollowUs;
+                           (std::max(each / resident, 1.0) - 1) * kFollowUs;
     const double memory = compulsory_bytes(p) - static_cast<double>(d.l2_bytes);
     return start_us + std::max({even_us, longest_us, memory / (d.memory_gbps * 850)});
   }
@@ -272,14 +277,14 @@ const SmallNRingsSm90 kB32D5{"small_n_rings_sm90/b32_d5",
                              shape_of<RingTile<32, 128, 4, 2, 5, 1, kLines>>()};
 const SmallNRingsSm90 kB32N64D4{"small_n_rings_sm90/b32_n64_d4",
                                 shape_of<RingTile<32, 64, 4, 2, 4, 2, kLines>>()};
-const SmallNRingsSm90 kB16Rows{"small_n_rings_sm90/b16_rows_g6",
-                               shape_of<RingTile<16, 128, 6, 1, 3, 2, kBoxes>>()};
+const SmallNRingsSm90 kB16RowsG3{"small_n_rings_sm90/b16_rows_g3_x2",
+                                 shape_of<RingTile<16, 128, 3, 2, 3, 2, kBoxes, 2>>()};
 const SmallNRingsSm90 kB16RowsG4{"small_n_rings_sm90/b16_rows_g4",
                                  shape_of<RingTile<16, 128, 4, 1, 2, 4, kBoxes>>()};
 const SmallNRingsSm90 kB16N64RowsG8{"small_n_rings_sm90/b16_n64_rows_g8",
                                     shape_of<RingTile<16, 64, 8, 1, 2, 4, kBoxes>>()};
-const SmallNRingsSm90 kB16N64RowsG4{"small_n_rings_sm90/b16_n64_rows_g4",
-                                    shape_of<RingTile<16, 64, 4, 1, 2, 8, kBoxes>>()};
+const SmallNRingsSm90 kB16N64RowsG2{"small_n_rings_sm90/b16_n64_rows_g2_x2",
+                                    shape_of<RingTile<16, 64, 2, 2, 2, 4, kBoxes, 4>>()};
 const SmallNRingsSm90 kB32RowsG8{"small_n_rings_sm90/b32_rows_g8_x2",
                                  shape_of<RingTile<32, 128, 8, 2, 2, 1, kBoxes>>()};
 const SmallNRingsSm90 kB32RowsG4{"small_n_rings_sm90/b32_rows_g4_x2",
@@ -290,18 +295,22 @@ const SmallNRingsSm90 kB32N64RowsG4{"small_n_rings_sm90/b32_n64_rows_g4",
                                     shape_of<RingTile<32, 64, 4, 1, 2, 4, kBoxes>>()};
 const SmallNRingsSm90 kB32N64RowsX2{"small_n_rings_sm90/b32_n64_rows_g4_x2",
                                     shape_of<RingTile<32, 64, 4, 2, 4, 2, kBoxes>>()};
-const SmallNRingsSm90 kB16Pieces{"small_n_rings_sm90/b16_pieces",
-                                 shape_of<RingTile<16, 128, 8, 1, 2, 2, kPieces>>()};
+const SmallNRingsSm90 kB16PiecesG3{"small_n_rings_sm90/b16_pieces_g3_x2",
+                                   shape_of<RingTile<16, 128, 3, 2, 3, 2, kPieces, 2>>()};
+const SmallNRingsSm90 kB16PiecesG4{"small_n_rings_sm90/b16_pieces_g4",
+                                   shape_of<RingTile<16, 128, 4, 1, 2, 4, kPieces>>()};
 const SmallNRingsSm90 kB16N64Pieces{"small_n_rings_sm90/b16_n64_pieces",
-                                    shape_of<RingTile<16, 64, 8, 1, 2, 4, kPieces>>()};
-const SmallNRingsSm90 kB16N32PiecesG8{"small_n_rings_sm90/b16_n32_pieces_g8",
-                                      shape_of<RingTile<16, 32, 8, 1, 2, 6, kPieces>>()};
+                                    shape_of<RingTile<16, 64, 4, 1, 2, 4, kPieces, 2>>()};
 const SmallNRingsSm90 kB16N32PiecesG4{"small_n_rings_sm90/b16_n32_pieces_g4",
-                                      shape_of<RingTile<16, 32, 4, 1, 5, 4, kPieces>>()};
+                                      shape_of<RingTile<16, 32, 4, 1, 2, 4, kPieces, 4>>()};
+const SmallNRingsSm90 kB16N32PiecesG2{"small_n_rings_sm90/b16_n32_pieces_g2",
+                                      shape_of<RingTile<16, 32, 2, 1, 2, 8, kPieces, 4>>()};
 const SmallNRingsSm90 kB32Pieces{"small_n_rings_sm90/b32_pieces",
                                  shape_of<RingTile<32, 128, 4, 2, 2, 2, kPieces>>()};
-const SmallNRingsSm90 kB32N64Pieces{"small_n_rings_sm90/b32_n64_pieces",
-                                    shape_of<RingTile<32, 64, 4, 2, 4, 2, kPieces>>()};
+const SmallNRingsSm90 kB32N64PiecesX2{"small_n_rings_sm90/b32_n64_pieces_g4_x2",
+                                      shape_of<RingTile<32, 64, 4, 2, 4, 2, kPieces>>()};
+const SmallNRingsSm90 kB32N64PiecesG4{"small_n_rings_sm90/b32_n64_pieces_g4",
+                                      shape_of<RingTile<32, 64, 4, 1, 2, 4, kPieces>>()};
 const SmallNRingsSm90 kB32N32Pieces{"small_n_rings_sm90/b32_n32_pieces",
                                     shape_of<RingTile<32, 32, 8, 1, 2, 3, kPieces>>()};
 

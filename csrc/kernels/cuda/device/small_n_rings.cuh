@@ -1,7 +1,8 @@
 // The kernel of small_n_rings_sm90: a thread block for each block row, tiles of B by bulk copies.
 //
-// Groups of warps share out the block row's stored blocks, in turn; each group has a ring of blocks
-// and their tiles of B, which its first warp fills, and its warps have a part of the columns each.
+// Groups of warps share out the block row's stored blocks, in turn, one or some neighbours at a
+// time; each group has a ring of blocks and their tiles of B, which its first warp fills, and its
+// warps have a part of the columns each.
 // Data path: bulk copies or TMA (B), cp.async (A) -> rings in shared memory -> mma.sync -> fp32
 // sums, one for each group, in shared memory -> added up in the order of the groups -> C.
 #pragma once
@@ -40,17 +41,17 @@ constexpr int kSliceK = 16, kPairColumns = 16, kPairBytes = kSliceK * kPairColum
 constexpr int kBoxColumns = 64, kBoxLine = kBoxColumns * 2;
 
 // Blocks of kSide x kSide, columns; of a thread block the groups, of each the warps and stages;
-// thread blocks a multiprocessor.
+// thread blocks a multiprocessor; blocks of a stage.
 template <int kSide, int kColumns, int kGroupCount, int kAcross, int kDepth, int kBlocks,
-          RingCopies kWay>
+          RingCopies kWay, int kBlocksTogether = 1>
 struct RingTile {
   static constexpr int kRows = kSide, kWidth = kColumns, kGroups = kGroupCount, kWarpsN = kAcross;
-  static constexpr int kStages = kDepth, kResident = kBlocks;
+  static constexpr int kStages = kDepth, kResident = kBlocks, kTogether = kBlocksTogether;
   static constexpr RingCopies kCopies = kWay;
   static constexpr int kThreads = 32 * kGroups * kWarpsN;
   static constexpr int kRowTiles = kRows / 16, kColumnTiles = kWidth / kWarpsN / 8;  // of a warp
   static constexpr int kBytesA = kSide * kSide * 2, kBytesB = kSide * kWidth * 2;
-  static constexpr int kStageBytes = kBytesA + kBytesB;
+  static constexpr int kStageBytes = kTogether * (kBytesA + kBytesB);
   // Floats from one column of gathered sums to the next: 16-byte aligned, no bank conflicts.
   static constexpr int kPitch = kRows + 4;
   // What TMA swizzles begins at a multiple of 1024 bytes.
@@ -60,7 +61,7 @@ struct RingTile {
   static constexpr int kSumBytes = (kNeeded + kAlignment - 1) / kAlignment * kAlignment;
   static constexpr int kBarriers = kGroups * kSumBytes;
   static constexpr int kSharedBytes = kAlignment + kBarriers + kGroups * kStages * 8;
-  static_assert(kSide == 16 || kSide == 32);
+  static_assert((kSide == 16 || kSide == 32) && 32 % kTogether == 0);
   static_assert(kCopies != RingCopies::kLines || kSide == kChunkK);
   static_assert(kCopies != RingCopies::kBoxes || kWidth % kBoxColumns == 0);
   static_assert(kSumBytes % kAlignment == 0 && kBytesB % kAlignment == 0);
@@ -203,6 +204,7 @@ __global__ void __launch_bounds__(Tile::kThreads, Tile::kResident)
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
   constexpr bool kArranged = Tile::kCopies == RingCopies::kArranged;
   constexpr bool kRowMajor = is_row_major(Tile::kCopies);
+  constexpr bool kPieces = Tile::kCopies == RingCopies::kPieces;
   extern __shared__ char memory[];
   const auto unaligned = static_cast<uint32_t>(__cvta_generic_to_shared(memory));
   const uint32_t shared = (unaligned + Tile::kAlignment - 1) & ~(Tile::kAlignment - 1u);
@@ -210,7 +212,8 @@ __global__ void __launch_bounds__(Tile::kThreads, Tile::kResident)
   const int warp = __shfl_sync(~0u, static_cast<int>(threadIdx.x) / 32, 0);
   const int group = warp / Tile::kWarpsN, part = warp % Tile::kWarpsN;
   const uint32_t ring = shared + group * Tile::kSumBytes;
-  const uint32_t a_ring = ring + Tile::kStages * Tile::kBytesB;
+  constexpr int kTogether = Tile::kTogether;
+  const uint32_t a_ring = ring + Tile::kStages * kTogether * Tile::kBytesB;
   const uint32_t barriers = shared + Tile::kBarriers + group * Tile::kStages * 8;
   const auto group_sync = [&]() {
     if constexpr (Tile::kWarpsN == 1) {
@@ -236,50 +239,70 @@ __global__ void __launch_bounds__(Tile::kThreads, Tile::kResident)
 
   const int begin = load_narrow_index(args.crow_indices, blockIdx.x, args.wide_indices);
   const int end = load_narrow_index(args.crow_indices, blockIdx.x + 1, args.wide_indices);
-  const int turns = (end - begin - group + Tile::kGroups - 1) / Tile::kGroups;
+  constexpr int kStep = Tile::kGroups * kTogether;  // from the blocks of a turn to the next one's
+  const int first = begin + group * kTogether, left = end - first;
+  const int turns = (left + kStep - 1) / kStep;
+  const auto blocks_of = [&](int turn) {
+    return kTogether == 1 ? 1 : min(kTogether, left - turn * kStep);
+  };
   const auto batch = static_cast<int>(blockIdx.y);
   const int n0 = static_cast<int>(blockIdx.z) * Tile::kWidth;
-  int column = 0;  // each lane looks up one of 32 turns
+  int column = 0;  // each lane looks up one of 32 blocks
   const auto look_up = [&](int turn) {
-    if (turn + lane < turns) {
-      column = load_narrow_index(args.col_indices, begin + group + (turn + lane) * Tile::kGroups,
-                                 args.wide_indices);
+    const int block = (turn + lane / kTogether) * kStep + lane % kTogether;
+    if (block < left) {
+      column = load_narrow_index(args.col_indices, first + block, args.wide_indices);
     }
   };
   const auto fetch_a = [&](int turn, int stage) {
-    const int64_t block = begin + group + turn * Tile::kGroups;
+    const int64_t block = first + turn * kStep;
     const char* from = static_cast<const char*>(args.values) + block * Tile::kBytesA + lane * 16;
     const uint32_t chunk = kRowMajor ? chunk_offset<Tile::kRows * 2>(lane / (Tile::kRows / 8),
                                                                      lane % (Tile::kRows / 8))
                                      : lane * 16;
-    const uint32_t to = a_ring + stage * Tile::kBytesA + chunk;
+    const uint32_t to = a_ring + stage * (kTogether * Tile::kBytesA) + chunk;
+    const int blocks = blocks_of(turn);
 #pragma unroll
-    for (int i = 0; i < Tile::kBytesA; i += 512) cp_async_16(to + i, from + i, 16);
+    for (int i = 0; i < kTogether * Tile::kBytesA; i += 512) {
+      if (i < blocks * Tile::kBytesA) cp_async_16(to + i, from + i, 16);
+    }
     mbarrier_arrive_copied(barriers + stage * 8);
   };
-  const auto fetch_b = [&](int turn, int stage) {
-    const int block_column = __shfl_sync(~0u, column, turn % 32);
-    if (elect_one()) {
-      const uint32_t to = ring + stage * Tile::kBytesB, barrier = barriers + stage * 8;
-      const int b_batch = args.b_batched ? batch : 0;
-      constexpr bool kPieces = Tile::kCopies == RingCopies::kPieces;
-      mbarrier_arrive_expect(barrier, kPieces ? Tile::kRows * 2 * args.n : Tile::kBytesB);
-      if constexpr (kArranged) {
-        bulk_load(to,
-                  static_cast<const char*>(args.arranged) + batch * args.arranged_batch +
-                      static_cast<int64_t>(block_column) * Tile::kBytesB,
-                  Tile::kBytesB, barrier);
-      } else if constexpr (kPieces) {
-        const int lines = Tile::kRows * args.n / kBoxColumns;
-        tma_load(to, args.b, barrier, 0, block_column * lines, b_batch);
-      } else if constexpr (kRowMajor) {
+  const auto fetch_tile = [&](uint32_t to, uint32_t barrier, int block_column) {
+    const int b_batch = args.b_batched ? batch : 0;
+    if constexpr (kArranged) {
+      bulk_load(to,
+                static_cast<const char*>(args.arranged) + batch * args.arranged_batch +
+                    static_cast<int64_t>(block_column) * Tile::kBytesB,
+                Tile::kBytesB, barrier);
+    } else if constexpr (kPieces) {
+      const int lines = Tile::kRows * args.n / kBoxColumns;
+      tma_load(to, args.b, barrier, 0, block_column * lines, b_batch);
+    } else if constexpr (kRowMajor) {
 #pragma unroll
-        for (int i = 0; i < Tile::kWidth / kBoxColumns; ++i) {
-          tma_load(to + i * (Tile::kRows * kBoxLine), args.b, barrier, n0 + i * kBoxColumns,
-                   block_column * Tile::kRows, b_batch);
-        }
-      } else {
-        tma_load(to, args.b, barrier, block_column * Tile::kRows, n0, b_batch);
+      for (int i = 0; i < Tile::kWidth / kBoxColumns; ++i) {
+        tma_load(to + i * (Tile::kRows * kBoxLine), args.b, barrier, n0 + i * kBoxColumns,
+                 block_column * Tile::kRows, b_batch);
+      }
+    } else {
+      tma_load(to, args.b, barrier, block_column * Tile::kRows, n0, b_batch);
+    }
+  };
+  const auto fetch_b = [&](int turn, int stage) {
+    int block_columns[kTogether];
+#pragma unroll
+    for (int i = 0; i < kTogether; ++i) {
+      block_columns[i] = __shfl_sync(~0u, column, (turn * kTogether + i) % 32);
+    }
+    if (elect_one()) {
+      const uint32_t barrier = barriers + stage * 8;
+      const int blocks = blocks_of(turn);
+      mbarrier_arrive_expect(barrier,
+                             blocks * (kPieces ? Tile::kRows * 2 * args.n : Tile::kBytesB));
+#pragma unroll
+      for (int i = 0; i < kTogether; ++i) {
+        if (i == blocks) break;
+        fetch_tile(ring + (stage * kTogether + i) * Tile::kBytesB, barrier, block_columns[i]);
       }
     }
     __syncwarp();
@@ -301,22 +324,32 @@ __global__ void __launch_bounds__(Tile::kThreads, Tile::kResident)
   RingPlace<Tile::kStages> at;
 #pragma unroll 1
   for (int turn = 0; turn < turns; ++turn) {
-    const uint32_t b_tile = ring + at.stage * Tile::kBytesB;
-    const uint32_t a_block = a_ring + at.stage * Tile::kBytesA;
     mbarrier_wait(barriers + at.stage * 8, at.parity);
-    if constexpr (kArranged) {
-      multiply_arranged<T, Tile>(sum, a_block,
-                                 b_tile + part * (Tile::kColumnTiles / 2 * kPairBytes));
-    } else if constexpr (kRowMajor) {
-      multiply_row_major<T, Tile>(sum, a_block, b_tile, part, args.n, args.pieces_swizzled);
+    const auto multiply = [&](int i) {
+      const uint32_t b_tile = ring + (at.stage * kTogether + i) * Tile::kBytesB;
+      const uint32_t a_block = a_ring + (at.stage * kTogether + i) * Tile::kBytesA;
+      if constexpr (kArranged) {
+        multiply_arranged<T, Tile>(sum, a_block,
+                                   b_tile + part * (Tile::kColumnTiles / 2 * kPairBytes));
+      } else if constexpr (kRowMajor) {
+        multiply_row_major<T, Tile>(sum, a_block, b_tile, part, args.n, args.pieces_swizzled);
+      } else {
+        multiply_lines<T, Tile>(sum, a_block, b_tile + part * (Tile::kColumnTiles * 512));
+      }
+    };
+    const int blocks = blocks_of(turn);
+    if (kTogether == 1 || blocks == kTogether) {
+#pragma unroll
+      for (int i = 0; i < kTogether; ++i) multiply(i);
     } else {
-      multiply_lines<T, Tile>(sum, a_block, b_tile + part * (Tile::kColumnTiles * 512));
+#pragma unroll 1
+      for (int i = 0; i < blocks; ++i) multiply(i);
     }
     const int next = turn + Tile::kStages;
     if (next < turns) {
       group_sync();  // all have read the stage
       if (part == 0) {
-        if (next % 32 == 0) look_up(next);
+        if (next % (32 / kTogether) == 0) look_up(next);
         fetch_a(next, at.stage);
         fetch_b(next, at.stage);
       }
@@ -324,7 +357,7 @@ __global__ void __launch_bounds__(Tile::kThreads, Tile::kResident)
     at.advance();
   }
   // A group with a turn less has met once less, too: racecheck loses track of such groups.
-  const int most_turns = (end - begin + Tile::kGroups - 1) / Tile::kGroups;
+  const int most_turns = (end - begin + kStep - 1) / kStep;
   if (turns < most_turns && most_turns > Tile::kStages) group_sync();
   group_sync();  // all are done with the ring
   float* const sums = reinterpret_cast<float*>(memory + (shared - unaligned));
