@@ -273,8 +273,6 @@ const SmallNRingsSm90 kB16N64D5{"small_n_rings_sm90/b16_n64_d5",
                                 shape_of<RingTile<16, 64, 4, 1, 5, 4, kArranged>>()};
 const SmallNRingsSm90 kB32D2{"small_n_rings_sm90/b32_d2",
                              shape_of<RingTile<32, 128, 4, 2, 2, 2, kLines>>()};
-const SmallNRingsSm90 kB32D5{"small_n_rings_sm90/b32_d5",
-                             shape_of<RingTile<32, 128, 4, 2, 5, 1, kLines>>()};
 const SmallNRingsSm90 kB32N64D4{"small_n_rings_sm90/b32_n64_d4",
                                 shape_of<RingTile<32, 64, 4, 2, 4, 2, kLines>>()};
 const SmallNRingsSm90 kB16RowsG3{"small_n_rings_sm90/b16_rows_g3_x2",
