@@ -204,6 +204,13 @@ def few_columns():
                 activation=(None, "gelu", "relu")[(i + j) % 3],
                 op=op,
             )
+    # Rows of which each half has more blocks than two warps look up at once; more strips of 16 rows
+    # than are multiplied at one time.
+    for block in (16, 32):
+        yield Problem(f"few_long_halves-{block}", block * 3, block * 300, 16, (block, block), BF16,
+                      density=0.9, op="linear", bias=True)  # fmt: skip
+    yield Problem("few_many_strips", 15360, 336, 11, (16, 16), HALF, pattern="skewed",
+                  density=0.3, op="linear")  # fmt: skip
     for op in ("linear", "matmul"):
         yield Problem(f"few-batch-{op}", 128, 512, 16, (32, 32), BF16, batch=(3,), op=op,
                       bias=True)  # fmt: skip

@@ -1,0 +1,301 @@
+// The kernel of small_n_halves_sm90: few columns, B in shared memory, by halves.
+//
+// Two thread blocks on two multiprocessors (a cluster) own up to 14 strips of 16 rows by up to 16
+// columns of C; each has one half of k, and of B that half alone. Of both, two warps share out a
+// strip's stored blocks within the half, in turn: the first from the row's beginning on, the second
+// from its end, so that neither has to look for its first block.
+// Data path: B, a column at a time by bulk copies -> shared memory; values straight from global
+// memory to registers, 112 KB of them on their way -> mma.sync, whose M are the columns of C ->
+// fp32 sums in registers -> to one warp of the four (st.async), which adds them up in a fixed order
+// -> C.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/cuda/device/gathered_sums.cuh"
+#include "kernels/cuda/device/mbarrier.cuh"
+#include "kernels/cuda/device/mma.cuh"
+#include "kernels/cuda/device/small_n_kernel.cuh"
+#include "kernels/cuda/device/small_n_rings.cuh"
+#include "kernels/cuda/device/small_n_units.cuh"
+#include "variant.h"
+
+namespace sparse_autotune {
+
+// Blocks of kSide x kSide. A unit is 16 rows of a stored block.
+template <int kSide>
+struct HalvesTile {
+  static constexpr int kBlockSide = kSide, kLine = kSide * 2, kBlockBytes = kSide * kLine;
+  static constexpr int kRows = 16, kWidth = 16, kStrips = kSide / kRows, kUnitBytes = kRows * kLine;
+  static constexpr int kStripsMost = 14, kShare = 2;  // kShare: warps of a thread block for a strip
+  static constexpr int kThreads = 32 * kStripsMost * kShare;
+  static constexpr int kFinished = kStripsMost / 2;  // strips that a thread block finishes
+  static constexpr int kOthers = 2 * kShare - 1;     // warps whose sums one warp adds to its own
+  // 32-bit words of a lane's piece of a row: four pieces are a slice of 16 or 32 k.
+  static constexpr int kWords = kSide == 16 ? 2 : 4, kPiece = 4 * kWords;
+  static constexpr int kSlices = kSide == 64 ? 2 : 1;
+  static constexpr int kUnitWords = 2 * kSlices * kWords;  // of a lane
+  static constexpr int kAhead = 32 / kUnitWords;           // units on their way, 4 KB a warp
+  // Columns of B lie so far apart, modulo 128 bytes, that those of a load meet no bank conflicts.
+  static constexpr int kSpread = kSide == 16 ? 32 : 64;
+  static constexpr int kSumBytes = kRows * kWidth * 4;
+  // Of shared memory, beside B: received sums, barriers.
+  static constexpr int kFixedBytes = kFinished * kOthers * kSumBytes + (1 + kFinished) * 8;
+  static_assert(kSide == 16 || kSide == 32 || kSide == 64);
+};
+
+struct HalvesArguments : SmallNArguments {
+  int index_bytes;
+  bool stores_quads;        // 8 bytes of a column of C at a time
+  int strips_each, more;    // strips of a pair; so many pairs have one more
+  int half, block_columns;  // block columns in the first half, and in all
+  int line_bytes;           // from one column of B to the next in shared memory
+};
+
+// Where a warp works. `thread` is volatile so that what follows from it need not be kept in
+// registers over the loop but is found again behind it.
+struct HalvesPlace {
+  int lane, local, part;  // local: of the pair's strips; part: of the warps that share it out
+  int rank, strip, strips;
+
+  template <typename Tile>
+  static __device__ __forceinline__ HalvesPlace find(const HalvesArguments& args) {
+    int thread;
+    asm volatile("mov.u32 %0, %%tid.x;\n" : "=r"(thread));
+    const int warp = __shfl_sync(~0u, thread / 32, 0);  // the same in all lanes
+    const int pair = static_cast<int>(blockIdx.x / 2), local = warp / Tile::kShare;
+    return {thread % 32,
+            local,
+            warp % Tile::kShare,
+            static_cast<int>(blockIdx.x % 2),
+            pair * args.strips_each + min(pair, args.more) + local,
+            args.strips_each + (pair < args.more ? 1 : 0)};
+  }
+};
+
+// kWords words of a row of values, if they are present. Not ld.global.nc: see load_index_word.
+template <int kWords>
+__device__ __forceinline__ void load_values(bool present, uint32_t* to, const char* from) {
+  if constexpr (kWords == 4) {
+    asm volatile(
+        "{\n.reg .pred p;\nsetp.ne.u32 p, %5, 0;\n"
+        "@p ld.global.L1::no_allocate.L2::256B.v4.u32 {%0, %1, %2, %3}, [%4];\n}\n"
+        : "+r"(to[0]), "+r"(to[1]), "+r"(to[2]), "+r"(to[3])
+        : "l"(from), "r"(static_cast<int>(present)));
+  } else {
+    asm volatile(
+        "{\n.reg .pred p;\nsetp.ne.u32 p, %3, 0;\n"
+        "@p ld.global.L1::no_allocate.L2::256B.v2.u32 {%0, %1}, [%2];\n}\n"
+        : "+r"(to[0]), "+r"(to[1])
+        : "l"(from), "r"(static_cast<int>(present)));
+  }
+}
+
+// Of a place in this thread block's shared memory, the same in another of the cluster.
+__device__ __forceinline__ uint32_t shared_of(uint32_t address, uint32_t rank) {
+  uint32_t there;
+  asm("mapa.shared::cluster.u32 %0, %1, %2;\n" : "=r"(there) : "r"(address), "r"(rank));
+  return there;
+}
+
+// 16 bytes into a shared memory of the cluster; they arrive at `barrier`, which lies there too.
+__device__ __forceinline__ void send(uint32_t to, const float (&x)[4], uint32_t barrier) {
+  asm volatile(
+      "st.async.shared::cluster.mbarrier::complete_tx::bytes.v4.f32 [%0], {%1, %2, %3, %4}, "
+      "[%5];\n" ::"r"(to),
+      "f"(x[0]), "f"(x[1]), "f"(x[2]), "f"(x[3]), "r"(barrier)
+      : "memory");
+}
+
+// Bias, activation, C. Lane 4g + t has columns g and 8 + g of rows 2t, 2t + 1, 8 + 2t and 9 + 2t:
+// sum[rows below or from 8][two of a column, two of the other].
+template <typename T>
+__device__ __forceinline__ void finish_strip(const HalvesArguments& args, float (&sum)[2][4],
+                                             int64_t row, int lane) {
+  const int g = lane / 4, t = lane % 4;
+#pragma unroll
+  for (int i = 0; i < 8; ++i) {
+    float& x = sum[i / 4][i % 4];
+    if (args.bias != nullptr) {
+      x += static_cast<float>(static_cast<const T*>(args.bias)[row + i / 4 * 8 + 2 * t + i % 2]);
+    }
+    if (args.activation != Activation::kNone) x = activate_apart(x, args.activation);
+  }
+  T* const c = static_cast<T*>(args.c) + blockIdx.y * args.c_batch + row * args.c_row;
+#pragma unroll
+  for (int high = 0; high < 2; ++high) {
+    const int column = g + 8 * high;
+    alignas(4) const T low_rows[2] = {static_cast<T>(sum[0][2 * high]),
+                                      static_cast<T>(sum[0][2 * high + 1])};
+    alignas(4) const T high_rows[2] = {static_cast<T>(sum[1][2 * high]),
+                                       static_cast<T>(sum[1][2 * high + 1])};
+    if (args.stores_quads) {
+      // Neighbours exchange a pair, so that each has four rows that lie together.
+      const uint32_t pairs[2] = {*reinterpret_cast<const uint32_t*>(low_rows),
+                                 *reinterpret_cast<const uint32_t*>(high_rows)};
+      const bool odd = t % 2 != 0;
+      const uint32_t other = __shfl_xor_sync(~0u, odd ? pairs[0] : pairs[1], 1);
+      if (column < args.n) {
+        *reinterpret_cast<uint2*>(c + column * args.c_column + 2 * t + (odd ? 6 : 0)) =
+            odd ? make_uint2(other, pairs[1]) : make_uint2(pairs[0], other);
+      }
+    } else if (column < args.n) {
+#pragma unroll
+      for (int i = 0; i < 2; ++i) {
+        c[(2 * t + i) * args.c_row + column * args.c_column] = low_rows[i];
+        c[(8 + 2 * t + i) * args.c_row + column * args.c_column] = high_rows[i];
+      }
+    }
+  }
+}
+
+template <typename T, typename Tile>
+__global__ void __launch_bounds__(Tile::kThreads, 1)
+    small_n_halves_kernel(const __grid_constant__ HalvesArguments args) {
+  constexpr int kAhead = Tile::kAhead, kWords = Tile::kWords, kSlices = Tile::kSlices;
+  constexpr int kUnitWords = Tile::kUnitWords, kShare = Tile::kShare;
+  extern __shared__ __align__(128) char b_half[];
+  __shared__ __align__(16) float received[Tile::kFinished][Tile::kOthers][2][32][4];
+  __shared__ __align__(8) uint64_t barriers[1 + Tile::kFinished];
+  const HalvesPlace place = HalvesPlace::find<Tile>(args);
+  const int lane = place.lane, g = lane / 4, t = lane % 4, part = place.part, rank = place.rank;
+  const int strip = place.strip, warp = place.local * kShare + part;
+  const int pair = static_cast<int>(blockIdx.x / 2), batch = static_cast<int>(blockIdx.y);
+  const auto b_base = static_cast<uint32_t>(__cvta_generic_to_shared(b_half));
+  const auto b_barrier = static_cast<uint32_t>(__cvta_generic_to_shared(barriers));
+  const int first_column = rank == 0 ? 0 : args.half;
+  const int own_columns = rank == 0 ? args.half : args.block_columns - args.half;
+  const int own_bytes = own_columns * Tile::kLine;  // of a column of B
+
+  if (threadIdx.x == 0) {
+#pragma unroll 1
+    for (int i = 0; i <= Tile::kFinished; ++i) mbarrier_init(b_barrier + i * 8, 1);
+    mbarrier_init_fence();
+    mbarrier_arrive_expect(b_barrier, own_bytes * args.n);
+#pragma unroll 1
+    for (int i = 1; i <= Tile::kFinished; ++i) {
+      mbarrier_arrive_expect(b_barrier + i * 8, Tile::kOthers * Tile::kSumBytes);
+    }
+  }
+  ask_ahead<T>(args);
+  __syncwarp();
+  // Both thread blocks' barriers are ready.
+  asm volatile("barrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;\n" ::
+                   : "memory");
+  asm volatile("griddepcontrol.wait;\ngriddepcontrol.launch_dependents;\n" ::: "memory");
+
+  // Pairs begin with different columns, so that they do not all want the same lines of L2 at once.
+  if (lane == 0 && warp < args.n) {
+    const int j = (warp + pair) % args.n;
+    const T* const from = static_cast<const T*>(args.b) + batch * args.b_batch +
+                          static_cast<int64_t>(j) * args.b_column + first_column * Tile::kBlockSide;
+    bulk_load(b_base + j * args.line_bytes, from, own_bytes, b_barrier);
+  }
+  __syncwarp();
+  if (place.local >= place.strips) return;
+
+  const char* const crow =
+      static_cast<const char*>(args.crow_indices) +
+      static_cast<int64_t>(static_cast<unsigned>(strip) / Tile::kStrips) * args.index_bytes;
+  const char* const values =
+      static_cast<const char*>(args.values) + strip % Tile::kStrips * Tile::kUnitBytes;
+  const int begin = load_index_word<true>(crow);
+  const int length = load_index_word<true>(crow + args.index_bytes) - begin;
+  // The half's units in their order: the second has the row's last block first.
+  const auto block_of = [&](int unit) {
+    return static_cast<int64_t>(begin + (rank == 0 ? unit : length - 1 - unit));
+  };
+  // A lane a unit of the warp's: its block column within the half, if it is in there.
+  const auto look_up = [&](int from) {
+    const int unit = (from + lane) * kShare + part;
+    if (unit >= length) return -1;
+    return load_index_word<true>(static_cast<const char*>(args.col_indices) +
+                                 block_of(unit) * args.index_bytes) -
+           first_column;
+  };
+  uint32_t a[kAhead][kUnitWords] = {};
+  const char* next = values + block_of(part) * Tile::kBlockBytes + g * Tile::kLine +
+                     t * Tile::kPiece;  // of the next unit, this lane's piece
+  const auto load_unit = [&](bool present, uint32_t(&to)[kUnitWords]) {
+#pragma unroll
+    for (int i = 0; i < 2 * kSlices; ++i) {
+      load_values<kWords>(present, to + i * kWords, next + i % 2 * 8 * Tile::kLine + i / 2 * 64);
+    }
+    next += kShare * (rank == 0 ? Tile::kBlockBytes : -Tile::kBlockBytes);
+  };
+  int column = look_up(0);
+#pragma unroll
+  for (int i = 0; i < kAhead; ++i) load_unit(i * kShare + part < length, a[i]);
+  int later_column = look_up(32);
+
+  // Columns ascend: the half's units are the first ones.
+  const auto count_own = [&](int of) {
+    const bool own = static_cast<unsigned>(of) < static_cast<unsigned>(own_columns);
+    return __popc(__ballot_sync(~0u, own));
+  };
+  const uint32_t own_b = b_base + g * args.line_bytes + t * Tile::kPiece;
+  float sum[2][4] = {};  // see finish_strip
+  int count = count_own(column);
+  mbarrier_wait(b_barrier, 0);
+#pragma unroll 1
+  for (int base = 0;; base += 32) {
+    int more = 0;
+#pragma unroll 1
+    for (int at = 0; at < count; at += kAhead) {
+      int present = count;
+      if (at == 32 - kAhead) {
+        if (count == 32) more = count_own(later_column);
+        present = 32 + more;
+      }
+#pragma unroll
+      for (int i = 0; i < kAhead; ++i) {
+        if (at + i >= count) break;
+        const uint32_t from = own_b + __shfl_sync(~0u, column, at + i) * Tile::kLine;
+#pragma unroll
+        for (int slice = 0; slice < kSlices; ++slice) {
+          uint32_t low[kWords], high[kWords];
+          load_shared<kWords>(low, from + slice * 64);
+          load_shared<kWords>(high, from + slice * 64 + 8 * args.line_bytes);
+#pragma unroll
+          for (int word = 0; word < kWords; word += 2) {
+            const uint32_t columns[4] = {low[word], high[word], low[word + 1], high[word + 1]};
+            mma<T>(sum[0], columns, a[i] + 2 * slice * kWords + word);
+            mma<T>(sum[1], columns, a[i] + (2 * slice + 1) * kWords + word);
+          }
+        }
+        load_unit(at + i + kAhead < present, a[i]);
+      }
+    }
+    if (more == 0) break;
+    column = later_column;
+    count = more;
+    later_column = look_up(base + 64);
+  }
+
+  // The thread blocks finish every other strip, by the first of its warps there.
+  const HalvesPlace end = HalvesPlace::find<Tile>(args);
+  const int finisher = end.local % 2 * kShare, own = end.rank * kShare + end.part;
+  auto& others = received[end.local / 2];
+  const uint32_t sum_barrier = b_barrier + 8 + end.local / 2 * 8;
+  if (own != finisher) {
+    const auto to = static_cast<uint32_t>(
+        __cvta_generic_to_shared(others[own < finisher ? own : own - 1][0][end.lane]));
+    const uint32_t there = shared_of(to, end.local % 2);
+    const uint32_t barrier = shared_of(sum_barrier, end.local % 2);
+    send(there, sum[0], barrier);
+    send(there + Tile::kSumBytes / 2, sum[1], barrier);
+    return;
+  }
+  mbarrier_wait(sum_barrier, 0);
+#pragma unroll
+  for (int i = 0; i < Tile::kOthers * 2; ++i) {
+    const float4 other = *reinterpret_cast<const float4*>(others[i / 2][i % 2][end.lane]);
+    sum[i % 2][0] += other.x;
+    sum[i % 2][1] += other.y;
+    sum[i % 2][2] += other.z;
+    sum[i % 2][3] += other.w;
+  }
+  finish_strip<T>(args, sum, static_cast<int64_t>(end.strip) * Tile::kRows, end.lane);
+}
+
+}  // namespace sparse_autotune
