@@ -1,4 +1,4 @@
-// Products with up to 16 columns on Hopper, of square blocks and a column-major B, as
+// Products with 9 to 16 columns on Hopper, of square blocks and a column-major B, as
 // small_n_units_sm90 computes them, with B in shared memory. See device/small_n_halves.cuh.
 //
 // Blocks of 16 have B in lines of 32 bytes, 16 for each block: more of them than L1 misses are
@@ -48,7 +48,9 @@ class SmallNHalvesSm90 final : public Variant {
       return Support::no("needs blocks of " + side + "x" + side + ", got " +
                          std::to_string(p.block_m) + "x" + std::to_string(p.block_k));
     }
-    if (p.n > kWidth) return Support::no("is for at most 16 columns, got " + std::to_string(p.n));
+    if (p.n <= kWidth / 2 || p.n > kWidth) {
+      return Support::no("is for 9 to 16 columns, got " + std::to_string(p.n));
+    }
     if (block_cols(p) < 2) return Support::no("has no second half of one block column");
     if (p.b_layout != Layout::kColMajor) return Support::no("needs column-major B");
     if (std::min(p.values_alignment, p.b_alignment) < 16) {
@@ -126,7 +128,7 @@ class SmallNHalvesSm90 final : public Variant {
   Registration registration_{*this};
 };
 
-const SmallNHalvesSm90 kB16{"small_n_halves_sm90/b16", shape_of<HalvesTile<16>>()};
+const SmallNHalvesSm90 kB16{"small_n_halves_sm90/b16_n16", shape_of<HalvesTile<16>>()};
 
 }  // namespace
 }  // namespace sparse_autotune
