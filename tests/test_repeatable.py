@@ -5,6 +5,7 @@ import contextlib
 import pytest
 import torch
 from problem import BF16, FP32, Problem
+from problems import CASES
 from reference import assert_close, make
 
 from sparse_autotune import _tuner, linear
@@ -19,8 +20,8 @@ VARIANTS = (
 DETERMINISTIC = {v["name"]: v["deterministic"] for v in _tuner.variants()}
 
 
-def uneven(variant):
-    """Skewed rows and a ragged n, of the first kind that the variant takes."""
+def uneven_problems():
+    """Skewed rows and a ragged n; then, for variants that take none of them, all there are."""
     for changes in (
         {"m": 1536, "k": 3072, "n": 264, "block": (128, 128), "dtype": BF16},
         {"m": 1536, "k": 3072, "n": 261, "block": (128, 128), "dtype": BF16},
@@ -34,9 +35,10 @@ def uneven(variant):
             for n in (104, 56, 101, 7)
         ),
         *(
-            {"m": 960, "k": 1024, "n": n, "block": block, "dtype": BF16, "b_layout": "column"}
+            {"m": 960, "k": 1024, "n": n, "block": block, "dtype": BF16, "b_layout": b_layout}
+            for b_layout in ("row", "column")
             for block in ((16, 16), (32, 32))
-            for n in (104, 40)
+            for n in (104, 40, 24)
         ),
         *(
             {"m": 960, "k": 1024, "n": n, "block": block, "dtype": BF16, "b_layout": "column"}
@@ -46,7 +48,13 @@ def uneven(variant):
         {"m": 480, "k": 512, "n": 133, "block": (16, 16), "dtype": BF16, "pattern": "even"},
         {"m": 480, "k": 512, "n": 133, "block": (16, 16), "dtype": FP32},
     ):
-        problem = Problem(**{"name": f"uneven-{changes}", "pattern": "skewed", **changes})
+        yield Problem(**{"name": f"uneven-{changes}", "pattern": "skewed", **changes})
+    yield from (case for case in CASES if case.op == "matmul" and not case.batch)
+
+
+def uneven(variant):
+    """The first of them that the variant takes."""
+    for problem in uneven_problems():
         operands = make(problem, "cuda")
         if variant == "auto" or legality(operands.a, operands.b)[variant] is None:
             return operands
