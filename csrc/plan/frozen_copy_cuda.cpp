@@ -71,20 +71,17 @@ bool follow_default_stream(cudaStream_t stream) {
   return follows;
 }
 
-// Frees memory of that device, the current one, once its default stream is done with it; what that
-// stream cannot be asked about now is freed by a later call.
-void free_behind_default_stream(int ordinal, void* data) {
+// Frees memory of that device, the current one, on `stream` once the default stream is done with
+// it; what that stream cannot be asked about now is freed by a later call.
+void free_behind_default_stream(int ordinal, void* data, cudaStream_t stream) {
   static std::mutex mutex;
-  static auto* const unfreed = new std::vector<std::pair<int, void*>>;
+  static auto* const unfreed = new std::map<int, std::vector<void*>>;
   const std::lock_guard<std::mutex> lock(mutex);
-  unfreed->emplace_back(ordinal, data);
-  std::erase_if(*unfreed, [ordinal](const auto& memory) {
-    if (memory.first != ordinal) return false;
-    const cudaStream_t stream = freeing_stream(ordinal);
-    if (stream == nullptr || !follow_default_stream(stream)) return false;
-    pool_free(memory.second, stream);
-    return true;
-  });
+  std::vector<void*>& memory = (*unfreed)[ordinal];
+  memory.push_back(data);
+  if (!follow_default_stream(stream)) return;
+  for (void* const piece : memory) pool_free(piece, stream);
+  memory.clear();
 }
 
 class DeviceCopy final : public FrozenCopy, public std::enable_shared_from_this<DeviceCopy> {
@@ -106,7 +103,7 @@ class DeviceCopy final : public FrozenCopy, public std::enable_shared_from_this<
       if (!is_filled_) cudaStreamWaitEvent(stream, filled_, 0);
       for (const auto& [used_on, event] : last_use_) cudaStreamWaitEvent(stream, event, 0);
       if (used_on_default_stream_) {
-        free_behind_default_stream(ordinal_, data_);
+        free_behind_default_stream(ordinal_, data_, stream);
       } else {
         pool_free(data_, stream);
       }

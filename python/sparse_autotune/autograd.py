@@ -41,6 +41,14 @@ _is_dynamo_compiling = torch.compiler.is_dynamo_compiling
 _is_grad_enabled = torch.is_grad_enabled
 
 
+def is_transformed() -> bool:
+    """Whether what runs is compiled, under a transform of torch.func or in a level of forward AD.
+
+    Compiled code enters such a level, and ``torch.func.jvp``, without telling `forward_ad`.
+    """
+    return _is_compiling() or _transforms_active() or forward_ad._current_level >= 0
+
+
 def product(
     crow: Tensor,
     col: Tensor,
@@ -61,7 +69,7 @@ def product(
     if trained and form.activation > RELU:
         plain = form._replace(activation=NONE)
         return ACTIVATIONS[form.activation](product(crow, col, values, dense, bias, plain, way))
-    if _is_compiling() or _transforms_active() or forward_ad._current_level >= 0:
+    if is_transformed():
         return call_operator(crow, col, values, dense, bias, form)
     if trained:
         return Product.apply(crow, col, values, dense, bias, form, way)
@@ -99,19 +107,11 @@ def _below_autograd(
 
 def sampled(crow: Tensor, col: Tensor, x: Tensor, y: Tensor, form: SampleForm) -> Tensor:
     """The blocks of ``x @ y``, summed over leading dimensions, that a pattern stores."""
-    if _is_compiling() or _transforms_active() or forward_ad._current_level >= 0:
+    if is_transformed():
         return call_sampled_operator(crow, col, x, y, form)
     if _is_grad_enabled() and (x.requires_grad or y.requires_grad):
         return Sampled.apply(crow, col, x, y, form)
     return sampled_below_autograd(crow, col, x, y, form)
-
-
-def may_carry_tangents() -> bool:
-    """Whether tensors may have forward-mode derivatives.
-
-    Compiled code enters a level of these, and ``torch.func.jvp``, without telling `forward_ad`.
-    """
-    return forward_ad._current_level >= 0 or _transforms_active() or _is_compiling()
 
 
 def differentiable(values: Tensor, dense: Tensor, bias: Tensor | None) -> bool:
@@ -236,7 +236,7 @@ class Product(torch.autograd.Function):
             bias if again else None,
             result if form.activation == RELU else None,
         )
-        if may_carry_tangents():
+        if is_transformed():
             ctx.save_for_forward(crow, col, values, dense, result)
         return result
 
@@ -286,7 +286,7 @@ class Sampled(torch.autograd.Function):
         _, _, needs_x, needs_y, _ = ctx.needs_input_grad
         ctx.form = form
         ctx.save_for_backward(crow, col, x if needs_y else None, y if needs_x else None)
-        if may_carry_tangents():
+        if is_transformed():
             ctx.save_for_forward(crow, col, x, y)
         return values
 

@@ -22,7 +22,7 @@ from .autograd import (
     Product,
     Sampled,
     differentiable,
-    may_carry_tangents,
+    is_transformed,
     product,
 )
 from .forms import (
@@ -40,7 +40,7 @@ _is_grad_enabled = torch.is_grad_enabled
 
 def _has_tangent(*tensors: Tensor | None) -> bool:
     """Whether a tensor carries a forward-mode derivative, which only a Function passes on."""
-    return may_carry_tangents() and any(
+    return is_transformed() and any(
         tensor is not None and forward_ad.unpack_dual(tensor, level=0).tangent is not None
         for tensor in tensors
     )

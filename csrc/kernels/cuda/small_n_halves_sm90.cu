@@ -14,61 +14,30 @@
 namespace sparse_autotune {
 namespace {
 
-template <typename T, typename Tile>
-constinit KernelCode<HalvesArguments> code{&small_n_halves_kernel<T, Tile>, true,
+using Tile = HalvesTile;
+
+template <typename T>
+constinit KernelCode<HalvesArguments> code{&small_n_halves_kernel<T>, true,
                                            cudaSharedmemCarveoutMaxL1};
-
-struct Shape {
-  int side, strips, threads, turn_k, spread, fixed_bytes;  // fixed_bytes: of shared memory
-  KernelCode<HalvesArguments>* codes[2];                   // by DType
-};
-
-template <typename Tile>
-Shape shape_of() {
-  return {Tile::kBlockSide,
-          Tile::kStripsMost,
-          Tile::kThreads,
-          Tile::kAhead * Tile::kShare * Tile::kBlockSide,
-          Tile::kSpread,
-          Tile::kFixedBytes,
-          {&code<__half, Tile>, &code<__nv_bfloat16, Tile>}};
-}
 
 class SmallNHalvesSm90 final : public Variant {
  public:
-  SmallNHalvesSm90(std::string_view name, const Shape& shape)
-      : Variant(DeviceType::kCuda, name), shape_(shape) {}
+  SmallNHalvesSm90() : Variant(DeviceType::kCuda, "small_n_halves_sm90/b16_n16") {}
 
   Support supports(const Problem& p, const Device& d) const override {
-    if (!is_half(p.dtype)) return Support::no("multiplies fp16 and bf16 only");
-    if (d.compute_capability != 90) return Support::no("needs compute capability 9.0");
-    if (p.transpose) return Support::no("does not multiply by A^T");
-    if (p.block_m != shape_.side || p.block_k != shape_.side) {
-      const std::string side = std::to_string(shape_.side);
-      return Support::no("needs blocks of " + side + "x" + side + ", got " +
-                         std::to_string(p.block_m) + "x" + std::to_string(p.block_k));
-    }
-    if (p.n <= kWidth / 2 || p.n > kWidth) {
-      return Support::no("is for 9 to 16 columns, got " + std::to_string(p.n));
-    }
+    const Support common = small_n_square_supports(
+        {Tile::kBlockSide, Tile::kWidth / 2 + 1, Tile::kWidth, Layout::kColMajor}, p, d);
+    if (!common) return common;
     if (block_cols(p) < 2) return Support::no("has no second half of one block column");
-    if (p.b_layout != Layout::kColMajor) return Support::no("needs column-major B");
-    if (std::min(p.values_alignment, p.b_alignment) < 16) {
-      return Support::no(
-          "needs addresses, leading dimensions and batch strides of values and B that are "
-          "multiples of 16 bytes, one is a multiple of " +
-          std::to_string(std::min(p.values_alignment, p.b_alignment)));
-    }
-    if (std::max({p.nnzb, p.m, p.k, p.n * p.ldb}) > INT32_MAX || p.batch > kMaxGrid) {
-      return Support::no("a size is beyond a grid's coordinates or 2^31");
-    }
-    return code_of(p).runs_on(d, shape_.fixed_bytes + shared_bytes(p));
+    if (p.n * p.ldb > INT32_MAX) return Support::no("B has 2^31 elements or more");
+    return code_of(p).runs_on(d, Tile::kFixedBytes + shared_bytes(p));
   }
 
   double estimate_us(const Problem& p, const Device& d) const override {
     // Fitted to times on an H200: setting up; L2 to one multiprocessor, bytes a microsecond; what a
     // strip's warps have on their way, once.
     constexpr double kStartUs = 2.7, kRate = 50e3, kTurnUs = 0.38;
+    constexpr int kTurnK = Tile::kAhead * Tile::kShare * Tile::kBlockSide;
     const double rows = static_cast<double>(std::max<int64_t>(block_rows(p), 1));
     const double row_k = static_cast<double>(p.nnzb) * p.block_k / rows;
     const double longest_k = std::max(row_k, static_cast<double>(p.longest_row) * p.block_k);
@@ -76,9 +45,9 @@ class SmallNHalvesSm90 final : public Variant {
     const auto strips = static_cast<double>(ceil_div(strips_of(p), pairs));
     const auto waves =
         static_cast<double>(ceil_div(2 * pairs * p.batch, std::max(d.multiprocessors, 1)));
-    const double bytes = (strips * kStripRows * row_k + static_cast<double>(p.k * p.n)) *
+    const double bytes = (strips * Tile::kBlockSide * row_k + static_cast<double>(p.k * p.n)) *
                          static_cast<double>(size_of(p.dtype)) / 2;
-    const double turns_us = std::ceil(longest_k / 2 / shape_.turn_k) * kTurnUs;
+    const double turns_us = std::ceil(longest_k / 2 / kTurnK) * kTurnUs;
     const double memory = compulsory_bytes(p) - static_cast<double>(d.l2_bytes);
     return kStartUs +
            std::max(waves * std::max(bytes / kRate, turns_us), memory / (d.memory_gbps * 850));
@@ -97,38 +66,35 @@ class SmallNHalvesSm90 final : public Variant {
     const dim3 grid(static_cast<unsigned>(2 * pairs), static_cast<unsigned>(p.batch));
     set_small_n_ahead(p, *l.device, BAccess::kAlongK, grid.x, &a);
     a.value_lines = 0;
-    return code_of(p).launch(a, grid, shape_.threads, shared_bytes(p), l.stream, name(), 2);
+    return code_of(p).launch(a, grid, Tile::kThreads, shared_bytes(p), l.stream, name(), 2);
   }
 
  private:
-  static constexpr int64_t kMaxGrid = 65535;  // along y
-  static constexpr int kWidth = 16, kStripRows = 16;
-
-  static int64_t strips_of(const Problem& p) { return p.m / kStripRows; }
+  static int64_t strips_of(const Problem& p) { return block_rows(p); }
 
   // One on two multiprocessors, or more where these have more strips than warps.
-  int64_t pairs_of(const Problem& p, const Device& d) const {
+  static int64_t pairs_of(const Problem& p, const Device& d) {
     const int64_t most = std::max(d.multiprocessors / 2, 1);
-    return std::min(strips_of(p), std::max<int64_t>(most, ceil_div(strips_of(p), shape_.strips)));
+    return std::min(strips_of(p),
+                    std::max<int64_t>(most, ceil_div(strips_of(p), Tile::kStripsMost)));
   }
 
   // Of a column of B in shared memory.
-  int line_bytes(const Problem& p) const {
+  static int line_bytes(const Problem& p) {
     constexpr int64_t kBanks = 128;
-    const int64_t bytes = ceil_div(block_cols(p), 2) * shape_.side * 2;
-    return static_cast<int>(ceil_div(bytes - shape_.spread, kBanks) * kBanks + shape_.spread);
+    const int64_t bytes = ceil_div(block_cols(p), 2) * Tile::kLine;
+    return static_cast<int>(ceil_div(bytes - Tile::kSpread, kBanks) * kBanks + Tile::kSpread);
   }
-  int64_t shared_bytes(const Problem& p) const { return int64_t{kWidth} * line_bytes(p); }
+  static int64_t shared_bytes(const Problem& p) { return int64_t{Tile::kWidth} * line_bytes(p); }
 
-  KernelCode<HalvesArguments>& code_of(const Problem& p) const {
-    return *shape_.codes[p.dtype == DType::kFloat16 ? 0 : 1];
+  static KernelCode<HalvesArguments>& code_of(const Problem& p) {
+    return p.dtype == DType::kFloat16 ? code<__half> : code<__nv_bfloat16>;
   }
 
-  Shape shape_;
   Registration registration_{*this};
 };
 
-const SmallNHalvesSm90 kB16{"small_n_halves_sm90/b16_n16", shape_of<HalvesTile<16>>()};
+const SmallNHalvesSm90 kVariant;
 
 }  // namespace
 }  // namespace sparse_autotune

@@ -4,6 +4,8 @@
 #include <cmath>
 #include <string>
 
+#include "kernels/cuda/alignment.h"
+
 namespace sparse_autotune {
 namespace {
 
@@ -35,6 +37,29 @@ int64_t strips_of(const SmallNShape& shape, const Problem& p) {
 int64_t columns_of(const SmallNShape& shape, const Problem& p) { return ceil_div(p.n, shape.n); }
 
 }  // namespace
+
+Support small_n_square_supports(const SmallNSquares& squares, const Problem& p, const Device& d) {
+  if (!is_half(p.dtype)) return Support::no("multiplies fp16 and bf16 only");
+  if (d.compute_capability != 90) return Support::no("needs compute capability 9.0");
+  if (p.transpose) return Support::no("does not multiply by A^T");
+  if (p.block_m != squares.side || p.block_k != squares.side) {
+    const std::string side = std::to_string(squares.side);
+    return Support::no("needs blocks of " + side + "x" + side + ", got " +
+                       std::to_string(p.block_m) + "x" + std::to_string(p.block_k));
+  }
+  if (p.n < squares.least || p.n > squares.most) {
+    return Support::no("is for " + std::to_string(squares.least) + " to " +
+                       std::to_string(squares.most) + " columns, got " + std::to_string(p.n));
+  }
+  if (p.b_layout != squares.b_layout) {
+    return Support::no(squares.b_layout == Layout::kRowMajor ? "needs row-major B"
+                                                             : "needs column-major B");
+  }
+  if (std::max({p.nnzb, p.m, p.k}) > INT32_MAX || p.batch > kMaxGrid) {
+    return Support::no("a size is beyond a grid's coordinates or 2^31");
+  }
+  return aligned_to_16("values and B", std::min(p.values_alignment, p.b_alignment));
+}
 
 Support small_n_supports(const SmallNShape& shape, const Problem& p, const Device& d) {
   if (!is_half(p.dtype)) return Support::no("multiplies fp16 and bf16 only");

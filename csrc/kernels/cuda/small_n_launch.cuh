@@ -1,4 +1,4 @@
-// What the families small_n_sm80, small_n_sm90 and small_n_units_sm90 share on the host's side.
+// What the families of few columns share on the host's side.
 #pragma once
 
 #include <algorithm>
@@ -58,6 +58,16 @@ SmallNShape small_n_shape() {
           kOverlaps,
           {small_n_codes<Tile, false, kOverlaps>(), transposed_small_n_codes<Tile, kOverlaps>()}};
 }
+
+// What the families that take square blocks on Hopper alone multiply: small_n_units_sm90,
+// small_n_halves_sm90 and small_n_rings_sm90.
+struct SmallNSquares {
+  int side, least, most;  // of a block; numbers of columns
+  Layout b_layout;
+};
+
+Support small_n_square_supports(const SmallNSquares& squares, const Problem& problem,
+                                const Device& device);
 
 Support small_n_supports(const SmallNShape& shape, const Problem& problem, const Device& device);
 

@@ -18,6 +18,7 @@
 
 #include "kernels/cuda/device/small_n_rings.cuh"
 #include "kernels/cuda/kernel_code.h"
+#include "kernels/cuda/small_n_launch.cuh"
 #include "kernels/cuda/tensor_map.h"
 #include "variant.h"
 
@@ -92,36 +93,15 @@ class SmallNRingsSm90 final : public Variant {
         layout_(is_row_major(shape.copies) ? Layout::kRowMajor : Layout::kColMajor) {}
 
   Support supports(const Problem& p, const Device& d) const override {
-    if (!is_half(p.dtype)) return Support::no("multiplies fp16 and bf16 only");
-    if (d.compute_capability != 90) return Support::no("needs compute capability 9.0");
-    if (p.transpose) return Support::no("does not multiply by A^T");
-    if (p.block_m != shape_.block || p.block_k != shape_.block) {
-      const std::string side = std::to_string(shape_.block);
-      return Support::no("needs blocks of " + side + "x" + side + ", got " +
-                         std::to_string(p.block_m) + "x" + std::to_string(p.block_k));
-    }
-    const int64_t most = splits_ ? kMaxColumns : shape_.n;
-    if (p.n > most || 2 * p.n <= shape_.n) {
-      return Support::no("is for " + std::to_string(shape_.n / 2 + 1) + " to " +
-                         std::to_string(most) + " columns, got " + std::to_string(p.n));
-    }
-    if (p.b_layout != layout_) {
-      return Support::no(layout_ == Layout::kRowMajor ? "needs row-major B"
-                                                      : "needs column-major B");
-    }
+    const int most = splits_ ? kMaxColumns : shape_.n;
+    const Support common =
+        small_n_square_supports({shape_.block, shape_.n / 2 + 1, most, layout_}, p, d);
+    if (!common) return common;
     if (shape_.copies == RingCopies::kPieces && p.ldb != p.n) {
       return Support::no("needs a B without gaps between its rows");
     }
     if (p.nnzb == 0) return Support::no("there is no stored block");
-    if (std::min(p.values_alignment, p.b_alignment) < 16) {
-      return Support::no(
-          "needs addresses, leading dimensions and batch strides of values and B that are "
-          "multiples of 16 bytes, one is a multiple of " +
-          std::to_string(std::min(p.values_alignment, p.b_alignment)));
-    }
-    if (std::max({p.nnzb, p.m, p.k * shape_.n}) > INT32_MAX || p.batch > kMaxGrid) {
-      return Support::no("a size is beyond a grid's coordinates or 2^31");
-    }
+    if (p.k * shape_.n > INT32_MAX) return Support::no("B has 2^31 elements or more");
     if (p.b_batch_stride * size_of(p.dtype) >= kStrideLimit ||
         p.ldb * size_of(p.dtype) >= kStrideLimit) {
       return Support::no("a stride is beyond TMA's 40 bits");
@@ -185,7 +165,8 @@ class SmallNRingsSm90 final : public Variant {
   }
 
  private:
-  static constexpr int64_t kMaxColumns = 128, kMaxGrid = 65535, kStrideLimit = int64_t{1} << 40;
+  static constexpr int kMaxColumns = 128;
+  static constexpr int64_t kStrideLimit = int64_t{1} << 40;
 
   struct Rates {
     double together, alone;

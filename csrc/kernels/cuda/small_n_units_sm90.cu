@@ -50,29 +50,11 @@ class SmallNUnitsSm90 final : public Variant {
       : Variant(DeviceType::kCuda, name), shape_(shape) {}
 
   Support supports(const Problem& p, const Device& d) const override {
-    if (!is_half(p.dtype)) return Support::no("multiplies fp16 and bf16 only");
-    if (d.compute_capability != 90) return Support::no("needs compute capability 9.0");
-    if (p.transpose) return Support::no("does not multiply by A^T");
-    if (p.block_m != shape_.side || p.block_k != shape_.side) {
-      const std::string side = std::to_string(shape_.side);
-      return Support::no("needs blocks of " + side + "x" + side + ", got " +
-                         std::to_string(p.block_m) + "x" + std::to_string(p.block_k));
-    }
     const int least = shape_.n > 8 ? shape_.n / 2 + 1 : 1;
-    if (p.n < least || p.n > shape_.n) {
-      return Support::no("is for " + std::to_string(least) + " to " + std::to_string(shape_.n) +
-                         " columns, got " + std::to_string(p.n));
-    }
-    if (p.b_layout != Layout::kColMajor) return Support::no("needs column-major B");
-    if (std::min(p.values_alignment, p.b_alignment) < 16) {
-      return Support::no(
-          "needs addresses, leading dimensions and batch strides of values and B that are "
-          "multiples of 16 bytes, one is a multiple of " +
-          std::to_string(std::min(p.values_alignment, p.b_alignment)));
-    }
-    if (std::max({p.nnzb, p.m, p.k, p.n * p.ldb}) > INT32_MAX || p.batch > kMaxGrid) {
-      return Support::no("a size is beyond a grid's coordinates or 2^31");
-    }
+    const Support common =
+        small_n_square_supports({shape_.side, least, shape_.n, Layout::kColMajor}, p, d);
+    if (!common) return common;
+    if (p.n * p.ldb > INT32_MAX) return Support::no("B has 2^31 elements or more");
     return code_of(p).runs_on(d, 0);
   }
 
@@ -94,8 +76,6 @@ class SmallNUnitsSm90 final : public Variant {
   }
 
  private:
-  static constexpr int64_t kMaxGrid = 65535;  // along y
-
   // What of the values goes into L2 in advance: a few KB for a thread block, which cost nothing
   // where they are there already, and what a row has beyond the mean.
   void set_values_ahead(const Problem& p, int64_t blocks, UnitArguments* a) const {

@@ -15,6 +15,7 @@
 #include <algorithm>
 #include <string>
 
+#include "kernels/cuda/alignment.h"
 #include "kernels/cuda/device/ask_ahead.cuh"
 #include "kernels/cuda/device/gathered_sums.cuh"
 #include "kernels/cuda/device/load_index.cuh"
@@ -235,12 +236,9 @@ class SmallNWgmmaSm90 final : public Variant {
                          std::to_string(p.block_m) + "x" + std::to_string(p.block_k));
     }
     if (p.nnzb == 0) return Support::no("there is no stored block");
-    if (std::min(p.values_alignment, p.b_alignment) < 16) {
-      return Support::no(
-          "TMA needs addresses, leading dimensions and batch strides of values and B that are "
-          "multiples of 16 bytes, one is a multiple of " +
-          std::to_string(std::min(p.values_alignment, p.b_alignment)));
-    }
+    const Support aligned =
+        aligned_to_16("values and B", std::min(p.values_alignment, p.b_alignment));
+    if (!aligned) return aligned;
     const int64_t longest = std::max(p.ldb, p.b_batch_stride) * size_of(p.dtype);
     if (p.nnzb * std::max(p.block_m, p.block_k) > INT32_MAX || std::max(p.m, p.k) > INT32_MAX ||
         longest >= int64_t{1} << 40 || p.block_m / kTileRows > kMaxGrid ||

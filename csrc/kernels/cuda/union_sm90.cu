@@ -16,6 +16,7 @@
 #include <cmath>
 #include <string>
 
+#include "kernels/cuda/alignment.h"
 #include "kernels/cuda/tensor_map.h"
 #include "kernels/cuda/tile_counters.h"
 #include "kernels/cuda/union_launch.cuh"
@@ -107,13 +108,9 @@ class UnionSm90 final : public Variant {
       return Support::no("at least half of the " + std::to_string(shape_.n) +
                          "-column tiles would be idle on " + std::to_string(p.n) + " columns");
     }
-    const int alignment = std::min({p.values_alignment, p.b_alignment, p.c_alignment});
-    if (alignment < 16) {
-      return Support::no(
-          "TMA needs addresses, leading dimensions and batch strides of values, B and C that are "
-          "multiples of 16 bytes, one is a multiple of " +
-          std::to_string(alignment));
-    }
+    const Support aligned = aligned_to_16(
+        "values, B and C", std::min({p.values_alignment, p.b_alignment, p.c_alignment}));
+    if (!aligned) return aligned;
     if (p.c_layout == Layout::kRowMajor && p.n % 8 != 0) {
       return Support::no("TMA writes rows of C in units of 8 elements, " + std::to_string(p.n) +
                          " columns leave a part of one");

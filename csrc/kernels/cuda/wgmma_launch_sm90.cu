@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <string>
 
+#include "kernels/cuda/alignment.h"
 #include "kernels/cuda/tensor_map.h"
 #include "kernels/cuda/tile_counters.h"
 #include "kernels/cuda/wgmma_launch.cuh"
@@ -41,13 +42,9 @@ Support wgmma_supports(const WgmmaShape& shape, const Problem& p, const Device& 
                        "-column tiles would be idle on " + std::to_string(p.n) + " columns");
   }
   const auto c_alignment = shape.direct ? uint8_t{16} : p.c_alignment;
-  const int alignment = std::min({p.values_alignment, p.b_alignment, c_alignment});
-  if (alignment < 16) {
-    return Support::no(
-        "TMA needs addresses, leading dimensions and batch strides of values, B and C that are "
-        "multiples of 16 bytes, one is a multiple of " +
-        std::to_string(alignment));
-  }
+  const Support aligned =
+      aligned_to_16("values, B and C", std::min({p.values_alignment, p.b_alignment, c_alignment}));
+  if (!aligned) return aligned;
   if (!shape.direct && p.c_layout == Layout::kRowMajor && p.n % 8 != 0) {
     return Support::no("TMA writes rows of C in units of 8 elements, " + std::to_string(p.n) +
                        " columns leave a part of one");

@@ -22,26 +22,21 @@
 
 namespace sparse_autotune {
 
-// Blocks of kSide x kSide. A unit is 16 rows of a stored block.
-template <int kSide>
+// A unit is a stored block.
 struct HalvesTile {
-  static constexpr int kBlockSide = kSide, kLine = kSide * 2, kBlockBytes = kSide * kLine;
-  static constexpr int kRows = 16, kWidth = 16, kStrips = kSide / kRows, kUnitBytes = kRows * kLine;
+  static constexpr int kBlockSide = 16, kLine = kBlockSide * 2, kBlockBytes = kBlockSide * kLine;
+  static constexpr int kWidth = 16;                   // columns of C
   static constexpr int kStripsMost = 14, kShare = 2;  // kShare: warps of a thread block for a strip
   static constexpr int kThreads = 32 * kStripsMost * kShare;
   static constexpr int kFinished = kStripsMost / 2;  // strips that a thread block finishes
   static constexpr int kOthers = 2 * kShare - 1;     // warps whose sums one warp adds to its own
-  // 32-bit words of a lane's piece of a row: four pieces are a slice of 16 or 32 k.
-  static constexpr int kWords = kSide == 16 ? 2 : 4, kPiece = 4 * kWords;
-  static constexpr int kSlices = kSide == 64 ? 2 : 1;
-  static constexpr int kUnitWords = 2 * kSlices * kWords;  // of a lane
-  static constexpr int kAhead = 32 / kUnitWords;           // units on their way, 4 KB a warp
+  static constexpr int kPiece = 8;                   // bytes of a row that a lane multiplies
+  static constexpr int kAhead = 8;                   // units on their way, 4 KB a warp
   // Columns of B lie so far apart, modulo 128 bytes, that those of a load meet no bank conflicts.
-  static constexpr int kSpread = kSide == 16 ? 32 : 64;
-  static constexpr int kSumBytes = kRows * kWidth * 4;
+  static constexpr int kSpread = 32;
+  static constexpr int kSumBytes = kBlockSide * kWidth * 4;
   // Of shared memory, beside B: received sums, barriers.
   static constexpr int kFixedBytes = kFinished * kOthers * kSumBytes + (1 + kFinished) * 8;
-  static_assert(kSide == 16 || kSide == 32 || kSide == 64);
 };
 
 struct HalvesArguments : SmallNArguments {
@@ -58,37 +53,27 @@ struct HalvesPlace {
   int lane, local, part;  // local: of the pair's strips; part: of the warps that share it out
   int rank, strip, strips;
 
-  template <typename Tile>
   static __device__ __forceinline__ HalvesPlace find(const HalvesArguments& args) {
     int thread;
     asm volatile("mov.u32 %0, %%tid.x;\n" : "=r"(thread));
     const int warp = __shfl_sync(~0u, thread / 32, 0);  // the same in all lanes
-    const int pair = static_cast<int>(blockIdx.x / 2), local = warp / Tile::kShare;
+    const int pair = static_cast<int>(blockIdx.x / 2), local = warp / HalvesTile::kShare;
     return {thread % 32,
             local,
-            warp % Tile::kShare,
+            warp % HalvesTile::kShare,
             static_cast<int>(blockIdx.x % 2),
             pair * args.strips_each + min(pair, args.more) + local,
             args.strips_each + (pair < args.more ? 1 : 0)};
   }
 };
 
-// kWords words of a row of values, if they are present. Not ld.global.nc: see load_index_word.
-template <int kWords>
+// A lane's piece of a row of values, if it is present. Not ld.global.nc: see load_index_word.
 __device__ __forceinline__ void load_values(bool present, uint32_t* to, const char* from) {
-  if constexpr (kWords == 4) {
-    asm volatile(
-        "{\n.reg .pred p;\nsetp.ne.u32 p, %5, 0;\n"
-        "@p ld.global.L1::no_allocate.L2::256B.v4.u32 {%0, %1, %2, %3}, [%4];\n}\n"
-        : "+r"(to[0]), "+r"(to[1]), "+r"(to[2]), "+r"(to[3])
-        : "l"(from), "r"(static_cast<int>(present)));
-  } else {
-    asm volatile(
-        "{\n.reg .pred p;\nsetp.ne.u32 p, %3, 0;\n"
-        "@p ld.global.L1::no_allocate.L2::256B.v2.u32 {%0, %1}, [%2];\n}\n"
-        : "+r"(to[0]), "+r"(to[1])
-        : "l"(from), "r"(static_cast<int>(present)));
-  }
+  asm volatile(
+      "{\n.reg .pred p;\nsetp.ne.u32 p, %3, 0;\n"
+      "@p ld.global.L1::no_allocate.L2::256B.v2.u32 {%0, %1}, [%2];\n}\n"
+      : "+r"(to[0]), "+r"(to[1])
+      : "l"(from), "r"(static_cast<int>(present)));
 }
 
 // Of a place in this thread block's shared memory, the same in another of the cluster.
@@ -149,15 +134,15 @@ __device__ __forceinline__ void finish_strip(const HalvesArguments& args, float 
   }
 }
 
-template <typename T, typename Tile>
-__global__ void __launch_bounds__(Tile::kThreads, 1)
+template <typename T>
+__global__ void __launch_bounds__(HalvesTile::kThreads, 1)
     small_n_halves_kernel(const __grid_constant__ HalvesArguments args) {
-  constexpr int kAhead = Tile::kAhead, kWords = Tile::kWords, kSlices = Tile::kSlices;
-  constexpr int kUnitWords = Tile::kUnitWords, kShare = Tile::kShare;
+  using Tile = HalvesTile;
+  constexpr int kAhead = Tile::kAhead, kShare = Tile::kShare;
   extern __shared__ __align__(128) char b_half[];
   __shared__ __align__(16) float received[Tile::kFinished][Tile::kOthers][2][32][4];
   __shared__ __align__(8) uint64_t barriers[1 + Tile::kFinished];
-  const HalvesPlace place = HalvesPlace::find<Tile>(args);
+  const HalvesPlace place = HalvesPlace::find(args);
   const int lane = place.lane, g = lane / 4, t = lane % 4, part = place.part, rank = place.rank;
   const int strip = place.strip, warp = place.local * kShare + part;
   const int pair = static_cast<int>(blockIdx.x / 2), batch = static_cast<int>(blockIdx.y);
@@ -195,10 +180,7 @@ __global__ void __launch_bounds__(Tile::kThreads, 1)
   if (place.local >= place.strips) return;
 
   const char* const crow =
-      static_cast<const char*>(args.crow_indices) +
-      static_cast<int64_t>(static_cast<unsigned>(strip) / Tile::kStrips) * args.index_bytes;
-  const char* const values =
-      static_cast<const char*>(args.values) + strip % Tile::kStrips * Tile::kUnitBytes;
+      static_cast<const char*>(args.crow_indices) + static_cast<int64_t>(strip) * args.index_bytes;
   const int begin = load_index_word<true>(crow);
   const int length = load_index_word<true>(crow + args.index_bytes) - begin;
   // The half's units in their order: the second has the row's last block first.
@@ -213,14 +195,12 @@ __global__ void __launch_bounds__(Tile::kThreads, 1)
                                  block_of(unit) * args.index_bytes) -
            first_column;
   };
-  uint32_t a[kAhead][kUnitWords] = {};
-  const char* next = values + block_of(part) * Tile::kBlockBytes + g * Tile::kLine +
-                     t * Tile::kPiece;  // of the next unit, this lane's piece
-  const auto load_unit = [&](bool present, uint32_t(&to)[kUnitWords]) {
-#pragma unroll
-    for (int i = 0; i < 2 * kSlices; ++i) {
-      load_values<kWords>(present, to + i * kWords, next + i % 2 * 8 * Tile::kLine + i / 2 * 64);
-    }
+  uint32_t a[kAhead][4] = {};
+  const char* next = static_cast<const char*>(args.values) + block_of(part) * Tile::kBlockBytes +
+                     g * Tile::kLine + t * Tile::kPiece;  // of the next unit, this lane's piece
+  const auto load_unit = [&](bool present, uint32_t(&to)[4]) {
+    load_values(present, to, next);
+    load_values(present, to + 2, next + 8 * Tile::kLine);
     next += kShare * (rank == 0 ? Tile::kBlockBytes : -Tile::kBlockBytes);
   };
   int column = look_up(0);
@@ -251,18 +231,12 @@ __global__ void __launch_bounds__(Tile::kThreads, 1)
       for (int i = 0; i < kAhead; ++i) {
         if (at + i >= count) break;
         const uint32_t from = own_b + __shfl_sync(~0u, column, at + i) * Tile::kLine;
-#pragma unroll
-        for (int slice = 0; slice < kSlices; ++slice) {
-          uint32_t low[kWords], high[kWords];
-          load_shared<kWords>(low, from + slice * 64);
-          load_shared<kWords>(high, from + slice * 64 + 8 * args.line_bytes);
-#pragma unroll
-          for (int word = 0; word < kWords; word += 2) {
-            const uint32_t columns[4] = {low[word], high[word], low[word + 1], high[word + 1]};
-            mma<T>(sum[0], columns, a[i] + 2 * slice * kWords + word);
-            mma<T>(sum[1], columns, a[i] + (2 * slice + 1) * kWords + word);
-          }
-        }
+        uint32_t low[2], high[2];
+        load_shared<2>(low, from);
+        load_shared<2>(high, from + 8 * args.line_bytes);
+        const uint32_t columns[4] = {low[0], high[0], low[1], high[1]};
+        mma<T>(sum[0], columns, a[i]);
+        mma<T>(sum[1], columns, a[i] + 2);
         load_unit(at + i + kAhead < present, a[i]);
       }
     }
@@ -273,7 +247,7 @@ __global__ void __launch_bounds__(Tile::kThreads, 1)
   }
 
   // The thread blocks finish every other strip, by the first of its warps there.
-  const HalvesPlace end = HalvesPlace::find<Tile>(args);
+  const HalvesPlace end = HalvesPlace::find(args);
   const int finisher = end.local % 2 * kShare, own = end.rank * kShare + end.part;
   auto& others = received[end.local / 2];
   const uint32_t sum_barrier = b_barrier + 8 + end.local / 2 * 8;
@@ -295,7 +269,7 @@ __global__ void __launch_bounds__(Tile::kThreads, 1)
     sum[i % 2][2] += other.z;
     sum[i % 2][3] += other.w;
   }
-  finish_strip<T>(args, sum, static_cast<int64_t>(end.strip) * Tile::kRows, end.lane);
+  finish_strip<T>(args, sum, static_cast<int64_t>(end.strip) * Tile::kBlockSide, end.lane);
 }
 
 }  // namespace sparse_autotune
