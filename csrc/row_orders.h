@@ -6,11 +6,7 @@
 
 #include <cstdint>
 
-#ifdef __CUDACC__
-#define SPARSE_AUTOTUNE_ON_BOTH __host__ __device__
-#else
-#define SPARSE_AUTOTUNE_ON_BOTH
-#endif
+#include "host_device.h"
 
 namespace sparse_autotune {
 
@@ -37,10 +33,11 @@ struct RowCuts {
 };
 
 // Parts of a row that is cut differ in length by at most one block, the longer ones first.
-SPARSE_AUTOTUNE_ON_BOTH constexpr int32_t parts_of(int32_t blocks, int32_t limit) {
+SPARSE_AUTOTUNE_HOST_DEVICE constexpr int32_t parts_of(int32_t blocks, int32_t limit) {
   return blocks / limit + (blocks % limit != 0 ? 1 : 0);
 }
-SPARSE_AUTOTUNE_ON_BOTH constexpr int32_t part_begin(int32_t blocks, int32_t parts, int32_t part) {
+SPARSE_AUTOTUNE_HOST_DEVICE constexpr int32_t part_begin(int32_t blocks, int32_t parts,
+                                                         int32_t part) {
   const int32_t longer = blocks % parts;
   return blocks / parts * part + (part < longer ? part : longer);
 }

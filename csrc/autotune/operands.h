@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "kernels/activation.h"
+#include "host_device.h"
 #include "variant.h"
 
 namespace sparse_autotune {

@@ -3,13 +3,8 @@
 
 #include <cmath>
 
+#include "host_device.h"
 #include "variant.h"
-
-#ifdef __CUDACC__
-#define SPARSE_AUTOTUNE_HOST_DEVICE __host__ __device__
-#else
-#define SPARSE_AUTOTUNE_HOST_DEVICE
-#endif
 
 namespace sparse_autotune {
 

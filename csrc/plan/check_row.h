@@ -1,13 +1,8 @@
 // The rules of one block row, shared by the check on the host and the one on the device.
 #pragma once
 
+#include "host_device.h"
 #include "plan/pattern.h"
-
-#ifdef __CUDACC__
-#define SPARSE_AUTOTUNE_HOST_DEVICE_INLINE __host__ __device__ inline
-#else
-#define SPARSE_AUTOTUNE_HOST_DEVICE_INLINE inline
-#endif
 
 namespace sparse_autotune {
 
@@ -18,7 +13,7 @@ struct RowCheck {
 
 // What the row pointers tell.
 template <typename Index>
-SPARSE_AUTOTUNE_HOST_DEVICE_INLINE RowCheck check_ends(const Index* crow, int64_t row,
+SPARSE_AUTOTUNE_HOST_DEVICE inline RowCheck check_ends(const Index* crow, int64_t row,
                                                        int64_t block_rows, int64_t nnzb) {
   RowCheck result{0, 0};
   const int64_t begin = crow[row], end = crow[row + 1];
@@ -33,7 +28,7 @@ SPARSE_AUTOTUNE_HOST_DEVICE_INLINE RowCheck check_ends(const Index* crow, int64_
 }
 
 // `previous`: the column before in the row; -1: there is none.
-SPARSE_AUTOTUNE_HOST_DEVICE_INLINE uint32_t check_column(int64_t column, int64_t previous,
+SPARSE_AUTOTUNE_HOST_DEVICE inline uint32_t check_column(int64_t column, int64_t previous,
                                                          int64_t block_cols) {
   if (column < 0 || column >= block_cols) return kColumnOutOfRange;
   return column <= previous ? uint32_t{kColumnsUnsorted} : 0u;
