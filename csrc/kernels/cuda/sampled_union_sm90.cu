@@ -18,10 +18,12 @@
 #include <string>
 #include <string_view>
 
+#include "kernels/cuda/device/launch_overlap.cuh"
 #include "kernels/cuda/device/sampled_union_consumer.cuh"
 #include "kernels/cuda/device/sampled_union_region.cuh"
 #include "kernels/cuda/device/tma.cuh"
-#include "kernels/cuda/kernel_code.h"
+#include "kernels/cuda/device/warpgroup_registers.cuh"
+#include "kernels/cuda/sampled_codes.h"
 #include "kernels/cuda/sampled_operands.h"
 #include "kernels/cuda/tensor_map.h"
 #include "kernels/cuda/tile_counters.h"
@@ -94,13 +96,12 @@ __global__ void __launch_bounds__(Tile::kThreads, 1)
     shared.init_barriers(false);
     shared.notes->tile = static_cast<int>(blockIdx.x % (gridDim.x / args.parts));
   }
-  // The launch before this one may not be over yet, and the next one may get ready from here on.
-  asm volatile("griddepcontrol.wait;\ngriddepcontrol.launch_dependents;\n" ::: "memory");
+  follow_launch_before();
   __syncthreads();
   const int tiles = gridDim.x / args.parts, tile = blockIdx.x % tiles, part = blockIdx.x / tiles;
   const int group = tile / args.pieces, first = tile % args.pieces;
   if (warp >= Tile::kWarps) {
-    asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;\n" ::"n"(Tile::kProducerRegisters));
+    give_up_registers<Tile::kProducerRegisters>();
     if (warp > Tile::kWarps) return;
     for (int round = 0;; ++round) {
       mbarrier_wait(shared.found(), round % 2);
@@ -114,7 +115,7 @@ __global__ void __launch_bounds__(Tile::kThreads, 1)
       mbarrier_arrive(shared.copied());
     }
   } else {
-    asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;\n" ::"n"(Tile::kConsumerRegisters));
+    take_registers<Tile::kConsumerRegisters>();
     SampledUnionConsumer<T, Tile, kTermsC, kTermsB> consumer(args, shared);
     for (int round = 0;; ++round) {
       const int wanted = first + round * args.pieces;

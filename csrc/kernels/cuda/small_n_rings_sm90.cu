@@ -16,6 +16,7 @@
 #include <algorithm>
 #include <string>
 
+#include "kernels/cuda/device/launch_overlap.cuh"
 #include "kernels/cuda/device/small_n_rings.cuh"
 #include "kernels/cuda/kernel_code.h"
 #include "kernels/cuda/small_n_launch.cuh"
@@ -44,7 +45,7 @@ __global__ void __launch_bounds__(kArrangeThreads)
   const int g = column_unit % 8, pair = column_unit / 8;
   const int column = pair * kPairColumns + g;
   ask_ahead(args.ahead);
-  asm volatile("griddepcontrol.wait;\ngriddepcontrol.launch_dependents;\n" ::: "memory");
+  follow_launch_before();
   if (pair >= args.pairs) return;
   const auto* from = static_cast<const uint16_t*>(args.b) + blockIdx.y * args.b_batch +
                      column * args.b_column + octet * 8;

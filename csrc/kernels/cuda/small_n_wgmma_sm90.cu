@@ -18,6 +18,7 @@
 #include "kernels/cuda/alignment.h"
 #include "kernels/cuda/device/ask_ahead.cuh"
 #include "kernels/cuda/device/gathered_sums.cuh"
+#include "kernels/cuda/device/launch_overlap.cuh"
 #include "kernels/cuda/device/load_index.cuh"
 #include "kernels/cuda/device/mbarrier.cuh"
 #include "kernels/cuda/device/tma.cuh"
@@ -30,7 +31,6 @@ namespace sparse_autotune {
 namespace {
 
 constexpr int kStepK = kLineHalves, kTileRows = 64, kGroupThreads = 128;
-constexpr int kTileAlignment = 1024;
 
 // Columns; of a thread block the warpgroups, of each the stages; thread blocks a multiprocessor.
 template <int kColumns, int kWarpgroups, int kDepth, int kBlocks>
@@ -45,7 +45,7 @@ struct Tile {
   static constexpr int kSumBytes = kWidth * kPitch * 4;
   // The sums take the place of the rings.
   static constexpr int kBarriers = kGroups * std::max(kRingBytes, kSumBytes);
-  static constexpr int kSharedBytes = kTileAlignment + kBarriers + kGroups * kStages * 8;
+  static constexpr int kSharedBytes = kSwizzleAlignment + kBarriers + kGroups * kStages * 8;
   static_assert(kSharedBytes <= 227 * 1024);
 };
 
@@ -71,7 +71,7 @@ __global__ void __launch_bounds__(Tile::kThreads, Tile::kResident)
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   extern __shared__ char memory[];
   const auto unaligned = static_cast<uint32_t>(__cvta_generic_to_shared(memory));
-  const uint32_t shared = (unaligned + kTileAlignment - 1) & ~(kTileAlignment - 1u);
+  const uint32_t shared = align_swizzled(unaligned);
   const int lane = threadIdx.x % 32;
   const int warp = __shfl_sync(~0u, static_cast<int>(threadIdx.x) / 32 % 4, 0);  // of the group
   const int group = __shfl_sync(~0u, static_cast<int>(threadIdx.x) / kGroupThreads, 0);
@@ -94,8 +94,7 @@ __global__ void __launch_bounds__(Tile::kThreads, Tile::kResident)
     mbarrier_init_fence();
   }
   ask_ahead(args.ahead);
-  // The launch before this one may not be over yet, and the next one may get ready from here on.
-  asm volatile("griddepcontrol.wait;\ngriddepcontrol.launch_dependents;\n" ::: "memory");
+  follow_launch_before();
   __syncthreads();
 
   const int batch = static_cast<int>(blockIdx.z) / args.columns;

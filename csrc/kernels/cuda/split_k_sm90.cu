@@ -14,7 +14,7 @@
 #include <cmath>
 #include <string>
 
-#include "kernels/cuda/tensor_map.h"
+#include "kernels/cuda/device/launch_overlap.cuh"
 #include "kernels/cuda/wgmma_launch.cuh"
 #include "variant.h"
 
@@ -40,8 +40,7 @@ __global__ void __launch_bounds__(kWarpgroup)
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   extern __shared__ char memory[];
   const auto begin = static_cast<uint32_t>(__cvta_generic_to_shared(memory));
-  DeferredStore<T, 64> store(TmaSink(args.c), (begin + kTileAlignment - 1) & ~(kTileAlignment - 1u),
-                             1, args.n, args.c_rows);
+  DeferredStore<T, 64> store(TmaSink(args.c), align_swizzled(begin), 1, args.n, args.c_rows);
   if (threadIdx.x == 0) tma_prefetch_map(args.c);
   unsigned unit = blockIdx.x;
   const auto column = static_cast<int>(unit % args.columns);
@@ -53,8 +52,7 @@ __global__ void __launch_bounds__(kWarpgroup)
   const int strip = row_unit / args.tile_rows, tile_column = column / args.tile_columns;
   const int in_tile = row_unit % args.tile_rows * args.tile_columns + column % args.tile_columns;
   const int m0 = cut.x * args.block_m + row_unit * 64;
-  // The kernel that multiplies is over, and all before it.
-  asm volatile("griddepcontrol.wait;\ngriddepcontrol.launch_dependents;\n" ::: "memory");
+  follow_launch_before();  // which multiplies
 
   float sum[32] = {};
   constexpr int kAtOnce = 4;  // parts on their way
@@ -86,7 +84,7 @@ __global__ void __launch_bounds__(kWarpgroup)
 #endif
 }
 
-constexpr int kSumShared = kTileAlignment + DeferredStore<__half, 64>::kBytes;
+constexpr int kSumShared = kSwizzleAlignment + DeferredStore<__half, 64>::kBytes;
 
 constinit KernelCode<SumArguments> sum_half{&sum_parts_kernel<__half>, true};
 constinit KernelCode<SumArguments> sum_bfloat16{&sum_parts_kernel<__nv_bfloat16>, true};

@@ -5,8 +5,10 @@
 #include <cuda_fp16.h>
 #include <cuda_runtime.h>
 
+#include "kernels/cuda/device/launch_overlap.cuh"
 #include "kernels/cuda/device/union_consumers.cuh"
 #include "kernels/cuda/device/union_producers.cuh"
+#include "kernels/cuda/device/warpgroup_registers.cuh"
 #include "kernels/cuda/kernel_code.h"
 #include "variant.h"
 
@@ -24,15 +26,14 @@ __global__ void __launch_bounds__(Tile::kThreads, 1)
     tma_prefetch_map(args.c);
     shared.init_barriers();
   }
-  // The launch before this one may not be over yet, and the next one may get ready from here on.
-  asm volatile("griddepcontrol.wait;\ngriddepcontrol.launch_dependents;\n" ::: "memory");
+  follow_launch_before();
   __syncthreads();
   if (warp < 4) {
-    asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;\n" ::"n"(Tile::kProducerRegisters));
+    give_up_registers<Tile::kProducerRegisters>();
     if (warp < Tile::kProducers) produce<Tile>(args, shared, warp);
     if (warp == Tile::kProducers) schedule<Tile>(args, shared);
   } else {
-    asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;\n" ::"n"(Tile::kConsumerRegisters));
+    take_registers<Tile::kConsumerRegisters>();
     consume<T, Tile, kTransposedA>(args, shared, warp - 4);
   }
 #else

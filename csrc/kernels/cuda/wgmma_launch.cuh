@@ -7,6 +7,8 @@
 
 #include <string_view>
 
+#include "kernels/cuda/device/launch_overlap.cuh"
+#include "kernels/cuda/device/warpgroup_registers.cuh"
 #include "kernels/cuda/device/wgmma_pipeline.cuh"
 #include "kernels/cuda/kernel_code.h"
 #include "variant.h"
@@ -26,16 +28,15 @@ __global__ void __launch_bounds__(kThreads, 1)
     if constexpr (!Tile::kDirect) tma_prefetch_map(args.c);
     shared.init_barriers();
   }
-  // The launch before this one may not be over yet, and the next one may get ready from here on.
-  asm volatile("griddepcontrol.wait;\ngriddepcontrol.launch_dependents;\n" ::: "memory");
+  follow_launch_before();
   __syncthreads();
   // 40 + 2 * 232 registers for a thread of each warpgroup: the 3 * 168 that were launched.
   if (warp < 4) {
-    asm volatile("setmaxnreg.dec.sync.aligned.u32 40;\n");
+    give_up_registers<40>();
     if (warp == 0) produce<Tile, kTransposedA, kRowMajorB>(args, shared);
     if (warp == 1) schedule<Tile, kTransposedA>(args, shared);
   } else {
-    asm volatile("setmaxnreg.inc.sync.aligned.u32 232;\n");
+    take_registers<232>();
     consume<T, Tile, kTransposedA, kRowMajorB, kSplits>(args, shared, warp / 4 - 1);
   }
 #else

@@ -13,6 +13,7 @@
 
 #include "kernels/cuda/convert/chunk.cuh"
 #include "kernels/cuda/cuda_status.h"
+#include "kernels/cuda/device/launch_overlap.cuh"
 #include "kernels/cuda/wgmma_launch.cuh"
 #include "variant.h"
 
@@ -28,7 +29,7 @@ __global__ void __launch_bounds__(kConvertThreads)
                       unsigned units, int64_t k, int n) {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   // The kernel that multiplies may get ready; it waits for this one's end before it reads.
-  asm volatile("griddepcontrol.launch_dependents;\n" ::: "memory");
+  let_next_launch_begin();
   const unsigned unit = (blockIdx.x * kConvertThreads + threadIdx.x) % units;
   const int64_t row = (int64_t{blockIdx.x} * kConvertThreads + threadIdx.x) / units;
   if (row >= k) return;

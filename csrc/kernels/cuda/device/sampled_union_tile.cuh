@@ -55,10 +55,9 @@ struct SampledUnionTile {
   static constexpr int kUnitCost = 7 * (kTilesM + kTilesK);
   static constexpr int kUnitSums = 8 * kTilesM * kTilesK;  // of a lane
   static constexpr int kPartFloats = kConsumers * kSlots * kUnitSums;
-  static constexpr int kAlignment = 1024;
   static constexpr int kBarrierBytes = (2 * kMaxStages + 2) * 8;
   static constexpr int kSharedBytes =
-      kAlignment + kRingBoxes * kBoxBytes + kUnits * static_cast<int>(sizeof(SampledUnit)) +
+      kSwizzleAlignment + kRingBoxes * kBoxBytes + kUnits * static_cast<int>(sizeof(SampledUnit)) +
       (static_cast<int>(sizeof(SampledUnionNotes)) + 7) / 8 * 8 + kBarrierBytes;
   static_assert(kSharedBytes <= 227 * 1024);  // a Hopper multiprocessor's
   static_assert(kWarps % 4 == 0);
@@ -92,12 +91,12 @@ struct SampledUnionShared {
 
   __device__ __forceinline__ explicit SampledUnionShared(char* memory) {
     const auto begin = static_cast<uint32_t>(__cvta_generic_to_shared(memory));
-    ring = (begin + Tile::kAlignment - 1) & ~static_cast<uint32_t>(Tile::kAlignment - 1);
+    ring = align_swizzled(begin);
     ring_memory = memory + (ring - begin);
     char* at = ring_memory + kRingBoxes * kBoxBytes;
     units = reinterpret_cast<SampledUnit*>(at);
     notes = reinterpret_cast<SampledUnionNotes*>(at + Tile::kUnits * sizeof(SampledUnit));
-    barriers = ring + Tile::kSharedBytes - Tile::kAlignment - Tile::kBarrierBytes;
+    barriers = ring + Tile::kSharedBytes - kSwizzleAlignment - Tile::kBarrierBytes;
   }
   __device__ __forceinline__ uint32_t full(uint32_t i) const { return barriers + i * 8; }
   __device__ __forceinline__ uint32_t empty(uint32_t i) const { return full(kMaxStages + i); }

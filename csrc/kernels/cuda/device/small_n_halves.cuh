@@ -13,6 +13,7 @@
 #include <cstdint>
 
 #include "kernels/cuda/device/gathered_sums.cuh"
+#include "kernels/cuda/device/launch_overlap.cuh"
 #include "kernels/cuda/device/mbarrier.cuh"
 #include "kernels/cuda/device/mma.cuh"
 #include "kernels/cuda/device/small_n_kernel.cuh"
@@ -167,7 +168,7 @@ __global__ void __launch_bounds__(HalvesTile::kThreads, 1)
   // Both thread blocks' barriers are ready.
   asm volatile("barrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;\n" ::
                    : "memory");
-  asm volatile("griddepcontrol.wait;\ngriddepcontrol.launch_dependents;\n" ::: "memory");
+  follow_launch_before();
 
   // Pairs begin with different columns, so that they do not all want the same lines of L2 at once.
   if (lane == 0 && warp < args.n) {

@@ -19,6 +19,7 @@
 
 #include "kernels/activation.h"
 #include "kernels/cuda/device/ask_ahead.cuh"
+#include "kernels/cuda/device/launch_overlap.cuh"
 #include "kernels/cuda/device/load_index.cuh"
 #include "kernels/cuda/device/small_n_fragments.cuh"
 #include "variant.h"
@@ -119,7 +120,7 @@ __global__ void __launch_bounds__(Tile::kThreads, Tile::kResident)
   const int m0 = static_cast<int>(blockIdx.x - block_row * args.strips) * Tile::kM;
   if constexpr (kOverlaps) {
     ask_ahead<T>(args);
-    asm volatile("griddepcontrol.wait;\ngriddepcontrol.launch_dependents;\n" ::: "memory");
+    follow_launch_before();
   }
   int n0 = blockIdx.y;
   int64_t batch = 0;

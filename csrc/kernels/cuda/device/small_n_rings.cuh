@@ -15,6 +15,7 @@
 #include "kernels/cuda/device/ask_ahead.cuh"
 #include "kernels/cuda/device/cp_async.cuh"
 #include "kernels/cuda/device/gathered_sums.cuh"
+#include "kernels/cuda/device/launch_overlap.cuh"
 #include "kernels/cuda/device/load_index.cuh"
 #include "kernels/cuda/device/mbarrier.cuh"
 #include "kernels/cuda/device/mma.cuh"
@@ -222,9 +223,6 @@ __global__ void __launch_bounds__(Tile::kThreads, Tile::kResident)
       asm volatile("bar.sync %0, %1;\n" ::"r"(1 + group), "n"(32 * Tile::kWarpsN) : "memory");
     }
   };
-  const auto wait_for_launch = [&]() {
-    asm volatile("griddepcontrol.wait;\ngriddepcontrol.launch_dependents;\n" ::: "memory");
-  };
   if (part == 0) {
     // One arrival announces B's bytes, each lane's that its copies of A have landed.
     if (lane < Tile::kStages) mbarrier_init(barriers + lane * 8, 1 + 32);
@@ -235,7 +233,7 @@ __global__ void __launch_bounds__(Tile::kThreads, Tile::kResident)
   // The launch before this one may not be over yet. If that is the kernel that arranges B, it began
   // when all before it were over, so that A can be read at once.
   if constexpr (kRowMajor) ask_ahead(args.ahead);
-  if constexpr (!kArranged) wait_for_launch();
+  if constexpr (!kArranged) follow_launch_before();
 
   const int begin = load_narrow_index(args.crow_indices, blockIdx.x, args.wide_indices);
   const int end = load_narrow_index(args.crow_indices, blockIdx.x + 1, args.wide_indices);
@@ -313,7 +311,7 @@ __global__ void __launch_bounds__(Tile::kThreads, Tile::kResident)
       if (i < turns) fetch_a(i, i);
     }
     look_up(0);
-    if constexpr (kArranged) wait_for_launch();
+    if constexpr (kArranged) follow_launch_before();
 #pragma unroll
     for (int i = 0; i < Tile::kStages; ++i) {
       if (i < turns) fetch_b(i, i);

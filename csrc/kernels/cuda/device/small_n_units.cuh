@@ -13,6 +13,7 @@
 #include <cstdint>
 
 #include "kernels/cuda/device/gathered_sums.cuh"
+#include "kernels/cuda/device/launch_overlap.cuh"
 #include "kernels/cuda/device/mma.cuh"
 #include "kernels/cuda/device/small_n_kernel.cuh"
 #include "variant.h"
@@ -151,9 +152,9 @@ __global__ void __launch_bounds__(Tile::kThreads, Tile::kResident)
   }
   constexpr bool kPlain = Tile::kReleasesLate;
   if constexpr (Tile::kReleasesLate) {
-    asm volatile("griddepcontrol.wait;\n" ::: "memory");
+    wait_for_launch_before();
   } else {
-    asm volatile("griddepcontrol.wait;\ngriddepcontrol.launch_dependents;\n" ::: "memory");
+    follow_launch_before();
   }
 
   // Of an index below 2^31, the low word.
@@ -274,7 +275,7 @@ __global__ void __launch_bounds__(Tile::kThreads, Tile::kResident)
   }
 
   if constexpr (Tile::kReleasesLate) {
-    asm volatile("griddepcontrol.launch_dependents;\n" ::: "memory");
+    let_next_launch_begin();
   }
 #pragma unroll
   for (int j = 0; j < kColumnTiles; ++j) {

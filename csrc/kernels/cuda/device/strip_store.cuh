@@ -12,8 +12,6 @@
 
 namespace sparse_autotune {
 
-constexpr int kSwizzleAlignment = 1024;
-
 template <typename T, typename Tile>
 class StripStore {
  public:

@@ -10,6 +10,12 @@
 
 namespace sparse_autotune {
 
+// Of what TMA swizzles, in shared memory.
+constexpr int kSwizzleAlignment = 1024;
+__device__ __forceinline__ uint32_t align_swizzled(uint32_t address) {
+  return (address + kSwizzleAlignment - 1) & ~(kSwizzleAlignment - 1u);
+}
+
 // True for one thread of a warp whose threads all call it; unlike a comparison of lane numbers it
 // tells the compiler that only one is active, which spares copies a loop over active threads.
 __device__ __forceinline__ bool elect_one() {

@@ -89,7 +89,7 @@ struct UnionShared {
   uint32_t b, store, streams, queue, barriers;
 
   __device__ __forceinline__ explicit UnionShared(uint32_t begin) {
-    b = (begin + kSwizzleAlignment - 1) & ~static_cast<uint32_t>(kSwizzleAlignment - 1);
+    b = align_swizzled(begin);
     store = b + Tile::kStages * Tile::kStageBytes;
     streams = store + Tile::kStoreBytes;
     queue = streams + Tile::kStreamBytes;

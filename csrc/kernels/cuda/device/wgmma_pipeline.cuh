@@ -39,7 +39,7 @@ struct WgmmaTile {
   // Steps before the end of a tile at which the next is asked for: 2 to 4 us, what an answer takes.
   static constexpr int kAskAhead = 4 * 128 * 256 / (kM * kN);
   static constexpr int kSharedBytes =
-      kTileAlignment + kRingBytes + kConsumers * kStoreBytes + Queue::kBytes + kBarriers * 8;
+      kSwizzleAlignment + kRingBytes + kConsumers * kStoreBytes + Queue::kBytes + kBarriers * 8;
   static constexpr bool kDirect = false;  // to C by DirectSink
   static_assert((kM == 64 || kM == 128) && kWidth % 64 == 0 && kWidth <= 256);
 };
@@ -66,7 +66,7 @@ struct Shared {
   uint32_t a, b, store, queue, barriers;
 
   __device__ __forceinline__ explicit Shared(uint32_t begin) {
-    a = (begin + kTileAlignment - 1) & ~static_cast<uint32_t>(kTileAlignment - 1);
+    a = align_swizzled(begin);
     b = a + Tile::kStagesA * Tile::kBytesA;
     store = b + Tile::kStagesB * Tile::kBytesB;
     queue = store + kConsumers * Tile::kStoreBytes;
