@@ -149,17 +149,8 @@ __global__ void __launch_bounds__(Tile::kThreads, Tile::kResident)
   for (int turn = 0; turn < turns; ++turn) {
     mbarrier_wait(barrier_of(turn), turn / Tile::kStages % 2);
     const uint32_t a_tile = stage_of(turn), b_tile = a_tile + Tile::kBytesA;
-    const uint64_t a = kTransposedA ? wgmma::m_contiguous(a_tile) : wgmma::k_contiguous(a_tile);
-    const uint64_t b =
-        kRowMajorB ? wgmma::n_contiguous<kStepK * kLineBytes>(b_tile) : wgmma::k_contiguous(b_tile);
-    constexpr uint64_t kStepA = kTransposedA ? wgmma::kMContiguousStep : wgmma::kContiguousStep;
-    constexpr uint64_t kStepB = kRowMajorB ? wgmma::kNContiguousStep : wgmma::kContiguousStep;
     wgmma::fence();
-#pragma unroll
-    for (int i = 0; i < kStepK / 16; ++i) {
-      wgmma::multiply<T, Tile::kWidth, kRowMajorB, kTransposedA>(sum, a + i * kStepA,
-                                                                 b + i * kStepB, turn > 0 || i > 0);
-    }
+    wgmma::multiply_lines<T, Tile::kWidth, kRowMajorB, kTransposedA>(sum, a_tile, b_tile, turn > 0);
     wgmma::commit();
     wgmma::wait<1>();
     if (turn > 0 && turn - 1 + Tile::kStages < turns) {

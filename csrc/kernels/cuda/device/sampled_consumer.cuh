@@ -72,19 +72,13 @@ __device__ __forceinline__ void multiply_task(const SampledShared<Tile>& shared,
       c[group] = kTermsC ? wgmma::k_contiguous(tile) : wgmma::m_contiguous(tile);
     });
     mbarrier_wait(shared.b_full(part, at.turn.stage), at.turn.parity);
-    const uint32_t tile = shared.b_stage(stage_of(at.turn.stage));
-    const uint64_t b = kTermsB ? wgmma::k_contiguous(tile) : wgmma::n_contiguous<kPieceBytes>(tile);
+    const uint32_t b = shared.b_stage(stage_of(at.turn.stage));
     wgmma::fence();
     for_groups(Group{}, [&](auto group, auto first, auto size) {
-      constexpr uint64_t kStepC = kTermsC ? wgmma::kContiguousStep : wgmma::kMContiguousStep;
-      constexpr uint64_t kStepB = kTermsB ? wgmma::kContiguousStep : wgmma::kNContiguousStep;
       constexpr int kFirst = decltype(first)::value, kWidth = decltype(size)::value * 64;
       auto& sums = reinterpret_cast<float(&)[kWidth / 2]>(sum[kFirst * 32]);
-#pragma unroll
-      for (int q = 0; q < kStepK / 16; ++q) {
-        wgmma::multiply<T, kWidth, !kTermsB, !kTermsC>(
-            sums, c[group] + q * kStepC, b + kFirst * (kPieceBytes / 16) + q * kStepB, 1);
-      }
+      wgmma::multiply_lines<T, kWidth, !kTermsB, !kTermsC>(sums, c[group],
+                                                           b + kFirst * kPieceBytes);
     });
     wgmma::commit();
     if (later) {

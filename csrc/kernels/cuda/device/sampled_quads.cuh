@@ -76,9 +76,9 @@ __device__ __forceinline__ void do_quad(const QuadShared& shared, const int (&ro
   const auto multiply = [&](uint32_t stage) {
 #pragma unroll
     for (int i = 0; i < 2; i += kPieces) {
-      multiply_step<T, kTermsC, kTermsB, kWidth>(
-          stage + row[i] * kPieceBytes, stage + column[i] * kPieceBytes,
-          reinterpret_cast<float(&)[kWidth / 2]>(sum[i * 32]));
+      wgmma::multiply_lines<T, kWidth, !kTermsB, !kTermsC>(
+          reinterpret_cast<float(&)[kWidth / 2]>(sum[i * 32]), stage + row[i] * kPieceBytes,
+          stage + column[i] * kPieceBytes);
     }
   };
   const uint32_t last = walk_stages(

@@ -12,21 +12,6 @@ namespace sparse_autotune {
 // By so many steps the first consumer is through with its task before the second.
 constexpr int kApart = 3, kApartBarrier = 1;
 
-// 64 rows of C by kWidth columns of B over a step's terms. `rows` and `columns`: where they begin.
-template <typename T, bool kTermsC, bool kTermsB, int kWidth>
-__device__ __forceinline__ void multiply_step(uint32_t rows, uint32_t columns,
-                                              float (&sum)[kWidth / 2]) {
-  constexpr uint64_t kStepC = kTermsC ? wgmma::kContiguousStep : wgmma::kMContiguousStep;
-  constexpr uint64_t kStepB = kTermsB ? wgmma::kContiguousStep : wgmma::kNContiguousStep;
-  const uint64_t b =
-      kTermsB ? wgmma::k_contiguous(columns) : wgmma::n_contiguous<kPieceBytes>(columns);
-  const uint64_t c = kTermsC ? wgmma::k_contiguous(rows) : wgmma::m_contiguous(rows);
-#pragma unroll
-  for (int q = 0; q < kStepK / 16; ++q) {
-    wgmma::multiply<T, kWidth, !kTermsB, !kTermsC>(sum, c + q * kStepC, b + q * kStepB, 1);
-  }
-}
-
 // Calls `before` with each step's number, then `multiply` with where its stage begins. Returns the
 // last stage, which end_walk() gives back.
 template <int kStages, typename Shared, typename Before, typename Multiply>
@@ -80,9 +65,9 @@ __device__ __forceinline__ void walk_terms(const Shared& shared, int consumer, u
   const uint32_t last = walk_stages(shared, steps, at, let_pass, [&](uint32_t stage) {
 #pragma unroll
     for (int i = 0; i < kStrips; ++i) {
-      multiply_step<T, kTermsC, kTermsB, kWidth>(
-          stage + rows + i * kPieceBytes, stage + columns,
-          reinterpret_cast<float(&)[kWidth / 2]>(sum[i * kWidth / 2]));
+      wgmma::multiply_lines<T, kWidth, !kTermsB, !kTermsC>(
+          reinterpret_cast<float(&)[kWidth / 2]>(sum[i * kWidth / 2]),
+          stage + rows + i * kPieceBytes, stage + columns);
     }
   });
   if (apart && consumer == 0) {

@@ -5,8 +5,8 @@
 //   sum[4 j], sum[4 j + 1]: row 16 w + g       sum[4 j + 2], sum[4 j + 3]: row 16 w + g + 8.
 // Tiles are lines of 128 bytes as TMA's 128-byte swizzle leaves them, aligned to 1024 bytes:
 //   k contiguous (A, and B column-major): a line holds 64 k of one row of A or column of B.
-//   n contiguous (B row-major): a line holds 64 columns of one k; `stride` bytes lie between
-//   one group of 64 columns and the next.
+//   n contiguous (B row-major): a line holds 64 columns of one k; the lines of all 64 k come before
+//   those of the next 64 columns.
 //   m contiguous (A transposed): a line holds the 64 rows of one k.
 #pragma once
 
@@ -33,16 +33,13 @@ __device__ __forceinline__ uint64_t k_contiguous(uint32_t address) {
 }
 constexpr uint64_t kContiguousStep = 16 * 2 / 16;
 
-template <int kStride>
-__device__ __forceinline__ uint64_t n_contiguous(uint32_t address) {
-  return kSwizzle128 | kEightLines | uint64_t{kStride / 16} << 16 | (address & 0x3FFFF) >> 4;
-}
-constexpr uint64_t kNContiguousStep = 16 * kLineBytes / 16;
-
 __device__ __forceinline__ uint64_t m_contiguous(uint32_t address) {
-  return n_contiguous<0>(address);  // there is no second group
+  return kSwizzle128 | kEightLines | (address & 0x3FFFF) >> 4;
 }
-constexpr uint64_t kMContiguousStep = kNContiguousStep;
+__device__ __forceinline__ uint64_t n_contiguous(uint32_t address) {
+  return m_contiguous(address) | uint64_t{64 * kLineBytes / 16} << 16;
+}
+constexpr uint64_t kLineStep = 16 * kLineBytes / 16;  // of both
 
 // Before the first multiply after the warpgroup's threads touched the sums.
 __device__ __forceinline__ void fence() {
@@ -72,16 +69,14 @@ __device__ __forceinline__ void pin(float (&sum)[kCount]) {
   "+f"(d[i + 10]), "+f"(d[i + 11]), "+f"(d[i + 12]), "+f"(d[i + 13]), "+f"(d[i + 14]),  \
   "+f"(d[i + 15])
 #define SUMS_32 SUMS_16(0), SUMS_16(16)
-#define SUMS_48 SUMS_32, SUMS_16(32)
-#define SUMS_64 SUMS_48, SUMS_16(48)
+#define SUMS_64 SUMS_32, SUMS_16(32), SUMS_16(48)
 #define SUMS_96 SUMS_64, SUMS_16(64), SUMS_16(80)
 #define SUMS_128 SUMS_96, SUMS_16(96), SUMS_16(112)
 #define NAMES_32 \
   "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15" \
   ", %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
-#define NAMES_48 NAMES_32 \
-  ", %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47"
-#define NAMES_64 NAMES_48 \
+#define NAMES_64 NAMES_32 \
+  ", %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47" \
   ", %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
 #define NAMES_96 NAMES_64 \
   ", %64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79" \
@@ -108,27 +103,39 @@ template <typename T, int kN, bool kNContiguous, bool kMContiguous = false>
 __device__ __forceinline__ void multiply(float (&d)[kN / 2], uint64_t a_tile, uint64_t b_tile,
                                          int accumulate) {
   static_assert(std::is_same_v<T, __half> || std::is_same_v<T, __nv_bfloat16>);
-  static_assert(kN == 256 || kN == 192 || kN == 128 || kN == 96 || kN == 64);
+  static_assert(kN == 256 || kN == 192 || kN == 128 || kN == 64);
   WIDTH(256, NAMES_128, "%128", "%129", "%130", "%131", "%132", SUMS_128)
   WIDTH(192, NAMES_96, "%96", "%97", "%98", "%99", "%100", SUMS_96)
   WIDTH(128, NAMES_64, "%64", "%65", "%66", "%67", "%68", SUMS_64)
-  WIDTH(96, NAMES_48, "%48", "%49", "%50", "%51", "%52", SUMS_48)
   WIDTH(64, NAMES_32, "%32", "%33", "%34", "%35", "%36", SUMS_32)
 }
 #undef WIDTH
 #undef WGMMA
 #undef NAMES_32
-#undef NAMES_48
 #undef NAMES_64
 #undef NAMES_96
 #undef NAMES_128
 #undef SUMS_16
 #undef SUMS_32
-#undef SUMS_48
 #undef SUMS_64
 #undef SUMS_96
 #undef SUMS_128
 // clang-format on
+
+// d += A * B over 64 k, or d = A * B unless `accumulates`, of the tiles at those addresses.
+template <typename T, int kN, bool kNContiguous, bool kMContiguous>
+__device__ __forceinline__ void multiply_lines(float (&d)[kN / 2], uint32_t a_tile, uint32_t b_tile,
+                                               bool accumulates = true) {
+  constexpr uint64_t kStepA = kMContiguous ? kLineStep : kContiguousStep;
+  constexpr uint64_t kStepB = kNContiguous ? kLineStep : kContiguousStep;
+  const uint64_t a = kMContiguous ? m_contiguous(a_tile) : k_contiguous(a_tile);
+  const uint64_t b = kNContiguous ? n_contiguous(b_tile) : k_contiguous(b_tile);
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    multiply<T, kN, kNContiguous, kMContiguous>(d, a + i * kStepA, b + i * kStepB,
+                                                accumulates || i > 0);
+  }
+}
 
 }  // namespace wgmma
 }  // namespace sparse_autotune

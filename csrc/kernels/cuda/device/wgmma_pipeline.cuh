@@ -278,18 +278,9 @@ __device__ __forceinline__ void consume(const WgmmaArguments& args, const Shared
       const uint32_t b_stage = stage_b();
       const uint32_t a_tile =
           shared.a_tile(at_a.stage) + (Tile::kTall ? consumer * 64 : 0) * kLineBytes;
-      const uint64_t a = kTransposedA ? wgmma::m_contiguous(a_tile) : wgmma::k_contiguous(a_tile);
-      const uint64_t b = kRowMajorB
-                             ? wgmma::n_contiguous<kStepK * kLineBytes>(shared.b_tile(b_stage))
-                             : wgmma::k_contiguous(shared.b_tile(b_stage));
-      constexpr uint64_t kStepA = kTransposedA ? wgmma::kMContiguousStep : wgmma::kContiguousStep;
-      constexpr uint64_t kStepB = kRowMajorB ? wgmma::kNContiguousStep : wgmma::kContiguousStep;
       wgmma::fence();
-#pragma unroll
-      for (int i = 0; i < kStepK / 16; ++i) {
-        wgmma::multiply<T, kWidth, kRowMajorB, kTransposedA>(sum, a + i * kStepA, b + i * kStepB,
-                                                             step > 0 || i > 0);
-      }
+      wgmma::multiply_lines<T, kWidth, kRowMajorB, kTransposedA>(sum, a_tile,
+                                                                 shared.b_tile(b_stage), step > 0);
       wgmma::commit();
       wgmma::wait<1>();
       if (step > 0 && lane == 0) {
