@@ -210,23 +210,18 @@ class SampledUnionSm90 final : public Variant {
     SampledUnionArguments a{};
     const Device& d = *l.device;
     Share found = share(p, d);
-    const auto map = [&](const void* data, Layout layout, int64_t lines, int64_t ld, int64_t stride,
-                         bool batched, CUtensorMap* to) {
-      const int64_t matrices = batched ? p.batch : 1;
-      // The stride of a dimension of one element is never used, but must be one that TMA takes.
-      const int64_t apart = batched ? stride : ld;
-      if (layout == Layout::kRowMajor) {  // terms are contiguous
-        return make_tensor_map(
-            {data, p.dtype, 3, {p.n, lines, matrices}, {ld, apart}, {kBoxTerms, kStripWidth, 1}},
-            to);
-      }
-      return make_tensor_map(
-          {data, p.dtype, 3, {lines, p.n, matrices}, {ld, apart}, {kStripWidth, kBoxTerms, 1}}, to);
+    // 32 terms of 64 lines, or of each of 32 terms 64 lines.
+    const auto along = [](Layout layout) -> uint32_t {
+      return layout == Layout::kRowMajor ? kBoxTerms : kStripWidth;
     };
+    constexpr uint32_t kBoxElements = kBoxTerms * kStripWidth;
+    const uint32_t c_along = along(p.c_layout), b_along = along(p.b_layout);
     a.c_batched = p.c_batch_stride != 0;
     a.b_batched = p.b_batch_stride != 0;
-    Status status = map(l.c, p.c_layout, p.m, p.ldc, p.c_batch_stride, a.c_batched, &a.c);
-    if (status) status = map(l.b, p.b_layout, p.k, p.ldb, p.b_batch_stride, a.b_batched, &a.b);
+    Status status = make_tensor_map(tensor_of_c(p, l.c, c_along, kBoxElements / c_along), &a.c);
+    if (status) {
+      status = make_tensor_map(tensor_of_b(p, l.b, b_along, kBoxElements / b_along), &a.b);
+    }
     if (!status) return status;
     if (found.parts > 1) {
       a.counters = part_counters(d.ordinal, static_cast<cudaStream_t>(l.stream));

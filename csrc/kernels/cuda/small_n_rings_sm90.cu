@@ -211,31 +211,24 @@ class SmallNRingsSm90 final : public Variant {
 
   Status map_b(const Problem& p, const Launch& l, RingArguments* a) const {
     const auto block = static_cast<uint32_t>(shape_.block), n = static_cast<uint32_t>(shape_.n);
-    const int64_t batch = a->b_batched ? p.batch : 1;
-    // The stride of a dimension of one element is never used, but must be one that TMA takes.
-    const int64_t batch_stride = a->b_batched ? p.b_batch_stride : p.ldb;
-    BoxedTensor b{l.b, p.dtype, 3, {}, {}, {}};
-    if (shape_.copies == RingCopies::kLines) {
-      b = {l.b, p.dtype, 3, {p.k, p.n, batch}, {p.ldb, batch_stride}, {block, n, 1}, true};
-    } else if (shape_.copies == RingCopies::kBoxes) {
-      b = {l.b,
-           p.dtype,
-           3,
-           {p.n, p.k, batch},
-           {p.ldb, batch_stride},
-           {uint32_t{kBoxColumns}, block, 1}};
-    } else {
-      const auto lines = static_cast<uint32_t>(block * p.n / kBoxColumns);
-      a->pieces_swizzled = p.n % 32 == 0;
-      b = {l.b,
-           p.dtype,
-           3,
-           {kBoxColumns, p.k * p.n / kBoxColumns, batch},
-           {kBoxColumns, a->b_batched ? p.b_batch_stride : kBoxColumns},
-           {uint32_t{kBoxColumns}, lines, 1},
-           !a->pieces_swizzled};
+    if (shape_.copies == RingCopies::kBoxes) {
+      return make_tensor_map(tensor_of_b(p, l.b, kBoxColumns, block), &a->b);
     }
-    return make_tensor_map(b, &a->b);
+    if (shape_.copies == RingCopies::kLines) {
+      BoxedTensor b = tensor_of_b(p, l.b, block, n);
+      b.plain = true;
+      return make_tensor_map(b, &a->b);
+    }
+    const auto lines = static_cast<uint32_t>(block * p.n / kBoxColumns);
+    a->pieces_swizzled = p.n % 32 == 0;
+    return make_tensor_map({l.b,
+                            p.dtype,
+                            3,
+                            {kBoxColumns, p.k * p.n / kBoxColumns, a->b_batched ? p.batch : 1},
+                            {kBoxColumns, p.b_batch_stride},
+                            {uint32_t{kBoxColumns}, lines, 1},
+                            !a->pieces_swizzled},
+                           &a->b);
   }
 
   Shape shape_;

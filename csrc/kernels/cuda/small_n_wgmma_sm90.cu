@@ -257,28 +257,11 @@ class SmallNWgmmaSm90 final : public Variant {
   }
 
   Status launch(const Problem& p, const Launch& l) const override {
-    const bool b_rows = p.b_layout == Layout::kRowMajor, c_rows = p.c_layout == Layout::kRowMajor;
+    const bool c_rows = p.c_layout == Layout::kRowMajor;
+    const uint32_t b_lines = p.b_layout == Layout::kRowMajor ? kStepK : shape_.width;
     Arguments a{};
-    BoxedTensor values{l.values,           p.dtype, 2, {p.block_k, p.nnzb * p.block_m}, {p.block_k},
-                       {kStepK, kTileRows}};
-    if (p.transpose) {
-      values = {l.values,
-                p.dtype,
-                3,
-                {kLineHalves, p.nnzb * p.block_k, p.block_m / kLineHalves},
-                {p.block_m, kLineHalves},
-                {kLineHalves, kStepK, 1}};
-    }
-    // The stride of a dimension of one element is never used, but must be one that TMA takes.
-    a.b_batched = p.b_batch_stride != 0;
-    const BoxedTensor b = {l.b,
-                           p.dtype,
-                           3,
-                           {b_rows ? p.n : p.k, b_rows ? p.k : p.n, a.b_batched ? p.batch : 1},
-                           {p.ldb, a.b_batched ? p.b_batch_stride : p.ldb},
-                           {64, b_rows ? kStepK : static_cast<uint32_t>(shape_.width), 1}};
-    Status status = make_tensor_map(values, &a.a);
-    if (status) status = make_tensor_map(b, &a.b);
+    Status status = make_tensor_map(tensor_of_values(p, l.values, kTileRows), &a.a);
+    if (status) status = make_tensor_map(tensor_of_b(p, l.b, 64, b_lines), &a.b);
     if (!status) return status;
     a.ahead = lines_ahead(p, l);
     a.crow_indices = l.crow_indices;
@@ -295,6 +278,7 @@ class SmallNWgmmaSm90 final : public Variant {
     a.columns = static_cast<int>(columns(p));
     a.activation = p.activation;
     a.wide_indices = p.index_type == IndexType::kInt64;
+    a.b_batched = p.b_batch_stride != 0;
     a.stores_quads = !c_rows && p.c_alignment >= 8;
     const dim3 grid(static_cast<unsigned>(block_rows(p)),
                     static_cast<unsigned>(p.block_m / kTileRows),

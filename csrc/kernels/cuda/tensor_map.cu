@@ -36,7 +36,45 @@ struct Found {
   Status status = find_encode(&encode);
 };
 
+// Lines `ld` apart, in as many matrices as the batch has different ones.
+BoxedTensor matrices(const Problem& p, const void* data, int64_t length, int64_t lines, int64_t ld,
+                     int64_t stride, uint32_t along, uint32_t across) {
+  return {data,         p.dtype,           3, {length, lines, stride != 0 ? p.batch : 1},
+          {ld, stride}, {along, across, 1}};
+}
+
 }  // namespace
+
+BoxedTensor tensor_of_b(const Problem& p, const void* b, uint32_t along, uint32_t across) {
+  const bool rows = p.b_layout == Layout::kRowMajor;
+  return matrices(p, b, rows ? p.n : p.k, rows ? p.k : p.n, p.ldb, p.b_batch_stride, along, across);
+}
+
+BoxedTensor tensor_of_c(const Problem& p, const void* c, uint32_t along, uint32_t across) {
+  const bool rows = p.c_layout == Layout::kRowMajor;
+  return matrices(p, c, rows ? p.n : p.m, rows ? p.m : p.n, p.ldc, p.c_batch_stride, along, across);
+}
+
+BoxedTensor in_columns_of_64(const BoxedTensor& t, uint32_t along) {
+  return {t.data,
+          t.dtype,
+          4,
+          {64, t.sizes[1], t.sizes[0] / 64, t.sizes[2]},
+          {t.strides[0], 64, t.strides[1]},
+          {64, t.box[1], along / 64, 1}};
+}
+
+BoxedTensor tensor_of_values(const Problem& p, const void* values, uint32_t rows) {
+  if (!p.transpose) {
+    return {values, p.dtype, 2, {p.block_k, p.nnzb * p.block_m}, {p.block_k}, {64, rows}};
+  }
+  return {values,
+          p.dtype,
+          3,
+          {64, p.nnzb * p.block_k, p.block_m / 64},
+          {p.block_m, 64},
+          {64, 64, rows / 64}};
+}
 
 Status make_tensor_map(const BoxedTensor& t, CUtensorMap* map) {
   static const Found found;
@@ -46,7 +84,10 @@ Status make_tensor_map(const BoxedTensor& t, CUtensorMap* map) {
   for (uint32_t i = 0; i < t.rank; ++i) {
     sizes[i] = static_cast<cuuint64_t>(t.sizes[i]);
     box[i] = t.box[i];
-    if (i > 0) strides[i - 1] = static_cast<cuuint64_t>(t.strides[i - 1] * size_of(t.dtype));
+    if (i == 0) continue;
+    // One that is never used must be one that TMA takes, too.
+    const int64_t stride = t.sizes[i] > 1 ? t.strides[i - 1] : t.strides[0];
+    strides[i - 1] = static_cast<cuuint64_t>(stride * size_of(t.dtype));
   }
   const auto type = t.dtype == DType::kFloat16 ? CU_TENSOR_MAP_DATA_TYPE_FLOAT16
                                                : CU_TENSOR_MAP_DATA_TYPE_BFLOAT16;

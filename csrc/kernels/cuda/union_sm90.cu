@@ -151,35 +151,13 @@ class UnionSm90 final : public Variant {
     UnionArguments a{};
     a.b_batched = p.b_batch_stride != 0;
     a.b_whole = p.n % 64 == 0;
-    // The stride of a dimension of one element is never used, but must be one that TMA takes.
-    const int64_t b_stride = a.b_batched ? p.b_batch_stride : p.ldb;
-    const int64_t c_stride = p.c_batch_stride != 0 ? p.c_batch_stride : p.ldc;
-    const int64_t b_batch = a.b_batched ? p.batch : 1;
     const auto block_k = static_cast<uint32_t>(p.block_k), n = static_cast<uint32_t>(shape_.n);
-    BoxedTensor b{l.b,
-                  p.dtype,
-                  3,
-                  {p.k, p.n, b_batch},
-                  {p.ldb, b_stride},
-                  {static_cast<uint32_t>(shape_.line_k), n, 1}};
-    if (b_rows && a.b_whole) {
-      b = {l.b,
-           p.dtype,
-           4,
-           {64, p.k, p.n / 64, b_batch},
-           {p.ldb, 64, b_stride},
-           {64, block_k, n / 64, 1}};
-    } else if (b_rows) {
-      b = {l.b, p.dtype, 3, {p.n, p.k, b_batch}, {p.ldb, b_stride}, {64, block_k, 1}};
-    }
-    const BoxedTensor c = {l.c,
-                           p.dtype,
-                           3,
-                           {c_rows ? p.n : p.m, c_rows ? p.m : p.n, p.batch},
-                           {p.ldc, c_stride},
-                           {64, c_rows ? static_cast<uint32_t>(shape_.strip) : 64, 1}};
+    const auto line_k = static_cast<uint32_t>(shape_.line_k);
+    BoxedTensor b = tensor_of_b(p, l.b, b_rows ? 64 : line_k, b_rows ? block_k : n);
+    if (b_rows && a.b_whole) b = in_columns_of_64(b, n);
+    const uint32_t c_lines = c_rows ? static_cast<uint32_t>(shape_.strip) : 64;
     Status status = make_tensor_map(b, &a.b);
-    if (status) status = make_tensor_map(c, &a.c);
+    if (status) status = make_tensor_map(tensor_of_c(p, l.c, 64, c_lines), &a.c);
     if (!status) return status;
 
     a.b_data = l.b;

@@ -88,35 +88,10 @@ double wgmma_us(const WgmmaShape& shape, const Problem& p, const Device& d, int6
 Status wgmma_arguments(const WgmmaShape& shape, const Problem& p, const Launch& l,
                        const OrderedRow* order, int64_t entries, WgmmaArguments* a) {
   const auto m = static_cast<uint32_t>(shape.m), width = static_cast<uint32_t>(shape.width);
-  const bool b_rows = p.b_layout == Layout::kRowMajor, c_rows = p.c_layout == Layout::kRowMajor;
-  a->b_batched = p.b_batch_stride != 0;
-  // The stride of a dimension of one element is never used, but must be one that TMA takes.
-  const int64_t b_stride = a->b_batched ? p.b_batch_stride : p.ldb;
-  const int64_t c_stride = p.c_batch_stride != 0 ? p.c_batch_stride : p.ldc;
-  const int64_t b_batch = a->b_batched ? p.batch : 1;
-
-  BoxedTensor values{l.values,    p.dtype,    2, {p.block_k, p.nnzb * p.block_m},
-                     {p.block_k}, {kStepK, m}};
-  if (p.transpose) {
-    values = {l.values,
-              p.dtype,
-              3,
-              {kLineHalves, p.nnzb * p.block_k, p.block_m / kLineHalves},
-              {p.block_m, kLineHalves},
-              {kLineHalves, kStepK, m / kLineHalves}};
-  }
-  const BoxedTensor b = {l.b,
-                         p.dtype,
-                         3,
-                         {b_rows ? p.n : p.k, b_rows ? p.k : p.n, b_batch},
-                         {p.ldb, b_stride},
-                         {64, b_rows ? kStepK : width, 1}};
-  const BoxedTensor c = {
-      l.c,        p.dtype, 3, {c_rows ? p.n : p.m, c_rows ? p.m : p.n, p.batch}, {p.ldc, c_stride},
-      {64, 64, 1}};
-  Status status = make_tensor_map(values, &a->a);
-  if (status) status = make_tensor_map(b, &a->b);
-  if (status && !shape.direct) status = make_tensor_map(c, &a->c);
+  const uint32_t b_lines = p.b_layout == Layout::kRowMajor ? kStepK : width;
+  Status status = make_tensor_map(tensor_of_values(p, l.values, m), &a->a);
+  if (status) status = make_tensor_map(tensor_of_b(p, l.b, 64, b_lines), &a->b);
+  if (status && !shape.direct) status = make_tensor_map(tensor_of_c(p, l.c, 64, 64), &a->c);
   if (!status) return status;
 
   a->crow_indices = l.crow_indices;
@@ -134,7 +109,8 @@ Status wgmma_arguments(const WgmmaShape& shape, const Problem& p, const Launch& 
   a->strips = static_cast<int>(shape.strips(p));
   a->activation = p.activation;
   a->wide_indices = p.index_type == IndexType::kInt64;
-  a->c_rows = c_rows;
+  a->c_rows = p.c_layout == Layout::kRowMajor;
+  a->b_batched = p.b_batch_stride != 0;
   return Status::ok();
 }
 
