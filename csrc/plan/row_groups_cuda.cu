@@ -3,6 +3,7 @@
 #include <cuda_runtime.h>
 
 #include "kernels/cuda/cuda_status.h"
+#include "kernels/cuda/device/warp_sum.cuh"
 #include "plan/group_window.cuh"
 #include "plan/row_groups.h"
 #include "plan/row_order.h"
@@ -29,23 +30,13 @@ __global__ void count_one_kernel(const PatternArrays<Index> p, int rows, int32_t
   if (threadIdx.x == 0) ends[blockIdx.x + 1] = columns;
 }
 
-// Of a warp's lanes up to this one.
-__device__ int inclusive_sum(int sum) {
-  const int lane = static_cast<int>(threadIdx.x) % 32;
-  for (int step = 1; step < 32; step *= 2) {
-    const int other = __shfl_up_sync(~0u, sum, step);
-    if (lane >= step) sum += other;
-  }
-  return sum;
-}
-
 // An inclusive sum of ends[1 ... count], in place; ends[0] becomes 0. By one warp.
 __global__ void sum_kernel(int32_t* ends, int64_t count) {
   const int lane = static_cast<int>(threadIdx.x);
   if (lane == 0) ends[0] = 0;
   int before = 0;
   for (int64_t i = 1; i <= count; i += 32) {
-    const int sum = before + inclusive_sum(i + lane <= count ? ends[i + lane] : 0);
+    const int sum = before + sum_up_to(i + lane <= count ? ends[i + lane] : 0);
     if (i + lane <= count) ends[i + lane] = sum;
     before = __shfl_sync(~0u, sum, 31);
   }
@@ -66,7 +57,7 @@ __global__ void fill_kernel(const PatternArrays<Index> p, int rows, const int32_
       int before = 0;
       for (int from = 0; from < window.words; from += 32) {
         const int mine = from + lane < window.words ? __popc(window.any(from + lane)) : 0;
-        const int sum = inclusive_sum(mine);
+        const int sum = sum_up_to(mine);
         if (from + lane < window.words) columns_before[from + lane] = before + sum - mine;
         before += __shfl_sync(~0u, sum, 31);
       }

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "kernels/cuda/cuda_status.h"
+#include "kernels/cuda/device/warp_sum.cuh"
 #include "plan/row_order.h"
 
 namespace sparse_autotune {
@@ -55,11 +56,7 @@ __global__ void __launch_bounds__(kThreads)
     mine[i] = total;
     total += places[me * kBinsEach + i];
   }
-  int before = total;
-  for (int step = 1; step < 32; step *= 2) {
-    const int other = __shfl_up_sync(~0u, before, step);
-    if (lane >= step) before += other;
-  }
+  int before = sum_up_to(total);
   if (lane == 31) sums[warp] = before;
   __syncthreads();
   before -= total;

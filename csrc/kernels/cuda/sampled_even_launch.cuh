@@ -5,21 +5,17 @@
 #include <cuda_fp16.h>
 
 #include "kernels/cuda/device/sampled_even.cuh"
-#include "kernels/cuda/kernel_code.h"
+#include "kernels/cuda/sampled_codes.h"
 
 namespace sparse_autotune {
 
 template <typename T, bool kTermsC, bool kTermsB>
 constinit KernelCode<ShareArguments> even_code{&sampled_even_kernel<T, kTermsC, kTermsB>, true};
 
-// By Layouts of C and B.
-struct EvenCodes {
-  KernelCode<ShareArguments>* codes[2][2];
-};
+using EvenCodes = SampledCodes<ShareArguments>;
 
 template <typename T>
 constexpr EvenCodes even_codes() {
-  static_assert(EvenTile::kSharedBytes <= 227 * 1024);  // a Hopper multiprocessor's
   return {{{&even_code<T, true, true>, &even_code<T, true, false>},
            {&even_code<T, false, true>, &even_code<T, false, false>}}};
 }

@@ -10,7 +10,6 @@
 // device's power allows, and by L2 -> shared memory (85 FLOP/B).
 #include <algorithm>
 #include <string>
-#include <string_view>
 
 #include "kernels/cuda/sampled_even_launch.cuh"
 #include "kernels/cuda/sampled_operands.h"
@@ -36,7 +35,7 @@ class SampledEvenSm90 final : public Variant {
     }
     const Support taken = sampled_by_tma(p, wave_steps(p));
     if (!taken) return taken;
-    return code_of(p)->runs_on(d, EvenTile::kSharedBytes);
+    return kernels_.of(p).runs_on(d, EvenShared::kBytes);
   }
 
   // As if there were enough rows to cut into tasks of three pieces.
@@ -50,17 +49,14 @@ class SampledEvenSm90 final : public Variant {
 
   Status launch(const Problem& p, const Launch& l) const override {
     ShareArguments a{};
-    Status status = fill_arguments(p, l, kSide, &a);
-    if (status) {
-      status = sampled_tensor_map(p, l.b, p.b_layout, p.k, p.ldb, p.b_batch_stride, kSide / 2,
-                                  &a.b_half);
-    }
+    Status status = set_wave_arguments(p, l, kSide, &a);
+    if (status) status = map_sampled_b(p, l, kSide / 2, &a.b_half);
     if (!status) return status;
     // Neighbours, which share a path to L2, have blocks of the same row for the most part.
     const int64_t blocks =
         std::min(wave_places(*l.device), ceil_div(p.nnzb, kWaveNeighbours) * kWaveNeighbours);
-    return code_of(p)->launch(a, static_cast<unsigned>(blocks), kThreads, EvenTile::kSharedBytes,
-                              l.stream, name(), kWaveNeighbours);
+    return kernels_.of(p).launch(a, static_cast<unsigned>(blocks), kThreads, EvenShared::kBytes,
+                                 l.stream, name(), kWaveNeighbours);
   }
 
  private:
@@ -69,12 +65,7 @@ class SampledEvenSm90 final : public Variant {
   // of a step a task of three pieces saves.
   static constexpr double kStartUs = 2.5, kTaskUs = 2.0, kStepUs = 0.74, kThreeSaves = 0.2;
 
-  KernelCode<ShareArguments>* code_of(const Problem& p) const {
-    return kernels_[static_cast<int>(p.dtype)]
-        .codes[static_cast<int>(p.c_layout)][static_cast<int>(p.b_layout)];
-  }
-
-  EvenCodes kernels_[2] = {even_codes<__half>(), even_bf16_codes()};  // by DType
+  SampledKernels<ShareArguments> kernels_{even_codes<__half>(), even_bf16_codes()};
   Registration registration_{*this};
 };
 

@@ -5,9 +5,11 @@
 #include <cuda_fp16.h>
 #include <cuda_runtime.h>
 
+#include "kernels/cuda/device/launch_overlap.cuh"
 #include "kernels/cuda/device/sampled_consumer.cuh"
 #include "kernels/cuda/device/sampled_schedule.cuh"
-#include "kernels/cuda/kernel_code.h"
+#include "kernels/cuda/device/warpgroup_registers.cuh"
+#include "kernels/cuda/sampled_codes.h"
 #include "variant.h"
 
 namespace sparse_autotune {
@@ -24,17 +26,16 @@ __global__ void __launch_bounds__(kThreads, 1)
     tma_prefetch_map(args.b);
     shared.init_barriers();
   }
-  // The launch before this one may not be over yet, and the next one may get ready from here on.
-  asm volatile("griddepcontrol.wait;\ngriddepcontrol.launch_dependents;\n" ::: "memory");
+  follow_launch_before();
   __syncthreads();
   // 72 + 2 * 216 registers for a thread of each warpgroup: the 3 * 168 that were launched.
   if (warp < 4) {
-    asm volatile("setmaxnreg.dec.sync.aligned.u32 72;\n");
+    give_up_registers<72>();
     if (warp == 0 && elect_one()) produce_c<Tile, kTermsC>(args, shared);
     if (warp == 2 && elect_one()) produce_b<Tile, kTermsB>(args, shared);
     if (warp == 1) schedule<Tile>(args, shared.task_queue());
   } else {
-    asm volatile("setmaxnreg.inc.sync.aligned.u32 216;\n");
+    take_registers<216>();
     consume<T, Tile, kTermsC, kTermsB>(args, shared, warp / 4 - 1);
   }
 #else
@@ -54,44 +55,39 @@ struct SampledPace {
   double busy_us[3], alone_us[3], task_us;
 };
 
-// Kernels of one tile and dtype, by Layouts of C and B.
-struct SampledCodes {
-  KernelCode<SampledArguments>* codes[2][2];
-};
-
 template <typename T, typename Tile>
-constexpr SampledCodes sampled_codes() {
+constexpr SampledCodes<SampledArguments> sampled_codes() {
   static_assert(Tile::kSharedBytes <= 227 * 1024);  // a Hopper multiprocessor's
   return {{{&sampled_code<T, Tile, true, true>, &sampled_code<T, Tile, true, false>},
            {&sampled_code<T, Tile, false, true>, &sampled_code<T, Tile, false, false>}}};
 }
 
-// A tile as the host sees it, with its kernels by DType.
+// A tile as the host sees it.
 struct SampledShape {
   int rows, pieces, each, shared_bytes;  // each: pieces of a consumer
   int64_t tile_bytes;                    // of its sums
   SampledPace pace;
-  SampledCodes kernels[2];
+  SampledKernels<SampledArguments> kernels;
 };
 
 template <typename Tile>
-constexpr SampledShape sampled_shape(const SampledPace& pace, const SampledCodes& fp16,
-                                     const SampledCodes& bf16) {
+constexpr SampledShape sampled_shape(const SampledPace& pace,
+                                     const SampledKernels<SampledArguments>& kernels) {
   return {Tile::kRows,
           Tile::kPieces,
           Tile::kUnits,
           Tile::kSharedBytes,
           Tile::kTileFloats * static_cast<int64_t>(sizeof(float)),
           pace,
-          {fp16, bf16}};
+          kernels};
 }
 
 struct Strip128 : SampledTile<128, 4, 6, 4> {};
 struct Strip64 : SampledTile<64, 4, 8, 5> {};
 
 // In files of their own, so that none compiles for long.
-SampledCodes strip128_bf16_codes();
-SampledCodes strip64_bf16_codes();
+SampledCodes<SampledArguments> strip128_bf16_codes();
+SampledCodes<SampledArguments> strip64_bf16_codes();
 SampledShape strip128_shape();
 SampledShape strip64_shape();
 

@@ -25,20 +25,14 @@ inline Support sampled_by_tma(const Problem& p, int64_t most) {
   return Support::yes();
 }
 
-// C's rows or B's columns, `lines` of p.n terms in each matrix of a batch that are `stride` apart
-// (0: one matrix for all), as boxes of `box` lines, a multiple of 64, by 64 terms.
-inline Status sampled_tensor_map(const Problem& p, const void* data, Layout layout, int64_t lines,
-                                 int64_t ld, int64_t stride, uint32_t box, CUtensorMap* to) {
-  const int64_t matrices = stride != 0 ? p.batch : 1;
-  // The stride of a dimension of one element is never used, but must be one that TMA takes.
-  const int64_t apart = stride != 0 ? stride : ld;
-  if (layout == Layout::kRowMajor) {  // terms are contiguous
-    return make_tensor_map({data, p.dtype, 3, {p.n, lines, matrices}, {ld, apart}, {64, box, 1}},
-                           to);
-  }
-  return make_tensor_map(
-      {data, p.dtype, 4, {64, p.n, lines / 64, matrices}, {ld, 64, apart}, {64, 64, box / 64, 1}},
-      to);
+// C's rows or B's columns, as boxes of `box` lines, a multiple of 64, by 64 terms.
+inline Status map_sampled_c(const Problem& p, const Launch& l, uint32_t box, CUtensorMap* to) {
+  if (p.c_layout == Layout::kRowMajor) return make_tensor_map(tensor_of_c(p, l.c, 64, box), to);
+  return make_tensor_map(in_columns_of_64(tensor_of_c(p, l.c, 64, 64), box), to);
+}
+inline Status map_sampled_b(const Problem& p, const Launch& l, uint32_t box, CUtensorMap* to) {
+  if (p.b_layout == Layout::kRowMajor) return make_tensor_map(tensor_of_b(p, l.b, 64, box), to);
+  return make_tensor_map(in_columns_of_64(tensor_of_b(p, l.b, 64, 64), box), to);
 }
 
 }  // namespace sparse_autotune

@@ -5,17 +5,14 @@
 #include <cuda_fp16.h>
 
 #include "kernels/cuda/device/sampled_quads.cuh"
-#include "kernels/cuda/kernel_code.h"
+#include "kernels/cuda/sampled_codes.h"
 
 namespace sparse_autotune {
 
 template <typename T, bool kTermsC, bool kTermsB>
 constinit KernelCode<WaveArguments> quads_code{&sampled_quads_kernel<T, kTermsC, kTermsB>, true};
 
-// By Layouts of C and B.
-struct QuadCodes {
-  KernelCode<WaveArguments>* codes[2][2];
-};
+using QuadCodes = SampledCodes<WaveArguments>;
 
 template <typename T>
 constexpr QuadCodes quad_codes() {

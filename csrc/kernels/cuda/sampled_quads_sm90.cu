@@ -39,7 +39,7 @@ class SampledQuadsSm90 final : public Variant {
     }
     const Support taken = sampled_by_tma(p, wave_steps(p));
     if (!taken) return taken;
-    return code_of(p)->runs_on(d, QuadShared::kBytes);
+    return kernels_.of(p).runs_on(d, QuadShared::kBytes);
   }
 
   double estimate_us(const Problem& p, const Device&) const override {
@@ -48,23 +48,18 @@ class SampledQuadsSm90 final : public Variant {
 
   Status launch(const Problem& p, const Launch& l) const override {
     WaveArguments a{};
-    const Status status = wave_arguments(p, l, QuadTile::kSide, &a);
+    const Status status = set_wave_arguments(p, l, QuadTile::kSide, &a);
     if (!status) return status;
     const int64_t blocks = ceil_div(ceil_div(p.nnzb, kQuad), kWaveNeighbours) * kWaveNeighbours;
-    return code_of(p)->launch(a, static_cast<unsigned>(blocks), kThreads, QuadShared::kBytes,
-                              l.stream, name(), kWaveNeighbours);
+    return kernels_.of(p).launch(a, static_cast<unsigned>(blocks), kThreads, QuadShared::kBytes,
+                                 l.stream, name(), kWaveNeighbours);
   }
 
  private:
   // Fitted to times on an H200: of a step, and of all that comes before and after.
   static constexpr double kStepUs = 0.55, kStartUs = 4;
 
-  KernelCode<WaveArguments>* code_of(const Problem& p) const {
-    return kernels_[static_cast<int>(p.dtype)]
-        .codes[static_cast<int>(p.c_layout)][static_cast<int>(p.b_layout)];
-  }
-
-  QuadCodes kernels_[2] = {quad_codes<__half>(), quad_bf16_codes()};  // by DType
+  SampledKernels<WaveArguments> kernels_{quad_codes<__half>(), quad_bf16_codes()};
   Registration registration_{*this};
 };
 

@@ -48,7 +48,7 @@ class SampledSm90 final : public Variant {
     }
     const Support taken = sampled_by_tma(p, std::max(pieces(p), steps(p)));
     if (!taken) return taken;
-    return code_of(p)->runs_on(d, shape_.shared_bytes);
+    return shape_.kernels.of(p).runs_on(d, shape_.shared_bytes);
   }
 
   double estimate_us(const Problem& p, const Device& d) const override {
@@ -78,12 +78,8 @@ class SampledSm90 final : public Variant {
     a.most = found.most;
     a.wide_boxes = p.block_k % 128 == 0 && found.most % 2 == 0 &&
                    shape_.each / (found.halved ? 2 : 1) % 2 == 0;
-    Status status = sampled_tensor_map(p, l.c, p.c_layout, p.m, p.ldc, p.c_batch_stride,
-                                       static_cast<uint32_t>(shape_.rows), &a.c);
-    if (status) {
-      status = sampled_tensor_map(p, l.b, p.b_layout, p.k, p.ldb, p.b_batch_stride,
-                                  a.wide_boxes ? 128 : 64, &a.b);
-    }
+    Status status = map_sampled_c(p, l, static_cast<uint32_t>(shape_.rows), &a.c);
+    if (status) status = map_sampled_b(p, l, a.wide_boxes ? 128 : 64, &a.b);
     if (!status) return status;
     if (found.parts > 1) {
       a.counters = part_counters(d.ordinal, static_cast<cudaStream_t>(l.stream));
@@ -108,7 +104,7 @@ class SampledSm90 final : public Variant {
     // Halves by an order may be absent: nobody counts them here.
     const unsigned units = a.whole + a.rest * std::max(a.parts, a.halved ? 2u : 1u);
     const unsigned blocks = std::min(units, static_cast<unsigned>(d.multiprocessors));
-    return code_of(p)->launch(a, blocks, kThreads, shape_.shared_bytes, l.stream, name());
+    return shape_.kernels.of(p).launch(a, blocks, kThreads, shape_.shared_bytes, l.stream, name());
   }
 
  private:
@@ -123,11 +119,6 @@ class SampledSm90 final : public Variant {
   }
   int64_t tasks(const Problem& p) const { return ceil_div(pieces(p), shape_.pieces); }
   static int64_t steps(const Problem& p) { return ceil_div(p.n, kStepK) * p.batch; }
-
-  KernelCode<SampledArguments>* code_of(const Problem& p) const {
-    return shape_.kernels[static_cast<int>(p.dtype)]
-        .codes[static_cast<int>(p.c_layout)][static_cast<int>(p.b_layout)];
-  }
 
   int64_t parts_bytes(const Share& share) const {
     return share.parts > 1 ? share.rest * share.parts * shape_.tile_bytes : 0;

@@ -3,6 +3,8 @@
 
 namespace sparse_autotune {
 
-SampledCodes strip128_bf16_codes() { return sampled_codes<__nv_bfloat16, Strip128>(); }
+SampledCodes<SampledArguments> strip128_bf16_codes() {
+  return sampled_codes<__nv_bfloat16, Strip128>();
+}
 
 }  // namespace sparse_autotune

@@ -3,6 +3,8 @@
 
 namespace sparse_autotune {
 
-SampledCodes strip64_bf16_codes() { return sampled_codes<__nv_bfloat16, Strip64>(); }
+SampledCodes<SampledArguments> strip64_bf16_codes() {
+  return sampled_codes<__nv_bfloat16, Strip64>();
+}
 
 }  // namespace sparse_autotune

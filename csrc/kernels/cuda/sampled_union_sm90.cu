@@ -142,30 +142,31 @@ template <typename T, typename Tile, bool kTermsC, bool kTermsB>
 constinit KernelCode<SampledUnionArguments> sampled_union_code{
     &sampled_union_kernel<T, Tile, kTermsC, kTermsB>, true};
 
-// A tile as the host sees it, with its kernels by DType and Layouts of C and B.
+// A tile as the host sees it.
 struct Shape {
   int unit_m, unit_k, units, threads, shared_bytes;
   int64_t part_bytes;
   double unit_us;  // of a step, fitted
-  KernelCode<SampledUnionArguments>* codes[2][2][2];
+  SampledKernels<SampledUnionArguments> kernels;
 };
+
+template <typename T, typename Tile>
+constexpr SampledCodes<SampledUnionArguments> codes_of() {
+  return {
+      {{&sampled_union_code<T, Tile, true, true>, &sampled_union_code<T, Tile, true, false>},
+       {&sampled_union_code<T, Tile, false, true>, &sampled_union_code<T, Tile, false, false>}}};
+}
 
 template <typename Tile>
 constexpr Shape shape_of(double unit_us) {
-  using H = __half;
-  using B = __nv_bfloat16;
-  return {
-      Tile::kUnitM,
-      Tile::kUnitK,
-      Tile::kUnits,
-      Tile::kThreads,
-      Tile::kSharedBytes,
-      Tile::kPartFloats * int64_t{4},
-      unit_us,
-      {{{&sampled_union_code<H, Tile, true, true>, &sampled_union_code<H, Tile, true, false>},
-        {&sampled_union_code<H, Tile, false, true>, &sampled_union_code<H, Tile, false, false>}},
-       {{&sampled_union_code<B, Tile, true, true>, &sampled_union_code<B, Tile, true, false>},
-        {&sampled_union_code<B, Tile, false, true>, &sampled_union_code<B, Tile, false, false>}}}};
+  return {Tile::kUnitM,
+          Tile::kUnitK,
+          Tile::kUnits,
+          Tile::kThreads,
+          Tile::kSharedBytes,
+          Tile::kPartFloats * int64_t{4},
+          unit_us,
+          {codes_of<__half, Tile>(), codes_of<__nv_bfloat16, Tile>()}};
 }
 
 // How values are cut into regions: block rows of a group, regions of a group, parts of a sum.
@@ -197,7 +198,7 @@ class SampledUnionSm90 final : public Variant {
       return Support::no("more than " + std::to_string(kRingBoxes * kBoxBytes / 16) +
                          " block columns, got " + std::to_string(block_cols(p)));
     }
-    return code_of(p)->runs_on(d, shape_.shared_bytes);
+    return shape_.kernels.of(p).runs_on(d, shape_.shared_bytes);
   }
 
   double estimate_us(const Problem& p, const Device& d) const override { return share(p, d).us; }
@@ -242,7 +243,8 @@ class SampledUnionSm90 final : public Variant {
     a.matrix_steps = static_cast<int>(ceil_div(p.n, kBoxTerms));
     a.wide_indices = p.index_type == IndexType::kInt64;
     const auto blocks = static_cast<unsigned>(tiles(p, found) * found.parts);
-    return code_of(p)->launch(a, blocks, shape_.threads, shape_.shared_bytes, l.stream, name());
+    return shape_.kernels.of(p).launch(a, blocks, shape_.threads, shape_.shared_bytes, l.stream,
+                                       name());
   }
 
  private:
@@ -260,11 +262,6 @@ class SampledUnionSm90 final : public Variant {
   }
   int64_t parts_bytes(const Problem& p, const Share& s) const {
     return s.parts > 1 ? tiles(p, s) * s.parts * shape_.part_bytes : 0;
-  }
-
-  KernelCode<SampledUnionArguments>* code_of(const Problem& p) const {
-    return shape_.codes[static_cast<int>(p.dtype)][static_cast<int>(p.c_layout)]
-                       [static_cast<int>(p.b_layout)];
   }
 
   // The fastest by the cost model.

@@ -21,30 +21,24 @@ inline int64_t wave_places(const Device& d) {
 // Of 64 terms, in all matrices of a batch.
 inline int64_t wave_steps(const Problem& p) { return ceil_div(p.n, kStepK) * p.batch; }
 
-// What WaveArguments and ShareArguments have in common. `side`: of the stored blocks.
-template <typename Arguments>
-Status fill_arguments(const Problem& p, const Launch& l, uint32_t side, Arguments* a) {
-  Status status = sampled_tensor_map(p, l.c, p.c_layout, p.m, p.ldc, p.c_batch_stride, side, &a->c);
-  if (status) {
-    status = sampled_tensor_map(p, l.b, p.b_layout, p.k, p.ldb, p.b_batch_stride, side, &a->b);
-  }
+// `side`: of the stored blocks.
+inline Status set_wave_arguments(const Problem& p, const Launch& l, uint32_t side,
+                                 WaveArguments* a) {
+  Status status = map_sampled_c(p, l, side, &a->c);
+  if (status) status = map_sampled_b(p, l, side, &a->b);
   if (!status) return status;
   a->crow_indices = l.crow_indices;
   a->col_indices = l.col_indices;
   a->values = l.sampled;
   a->blocks = static_cast<int>(p.nnzb);
   a->block_rows = static_cast<int>(block_rows(p));
+  a->block_columns = static_cast<int>(block_cols(p));
   a->steps = static_cast<int>(wave_steps(p));
   a->matrix_steps = static_cast<int>(ceil_div(p.n, kStepK));
   a->wide_indices = p.index_type == IndexType::kInt64;
   a->c_batched = p.c_batch_stride != 0;
   a->b_batched = p.b_batch_stride != 0;
   return Status::ok();
-}
-
-inline Status wave_arguments(const Problem& p, const Launch& l, uint32_t side, WaveArguments* to) {
-  to->block_columns = static_cast<int>(block_cols(p));
-  return fill_arguments(p, l, side, to);
 }
 
 }  // namespace sparse_autotune

@@ -5,7 +5,7 @@
 #include <cuda_fp16.h>
 
 #include "kernels/cuda/device/sampled_wave.cuh"
-#include "kernels/cuda/kernel_code.h"
+#include "kernels/cuda/sampled_codes.h"
 
 namespace sparse_autotune {
 
@@ -13,10 +13,7 @@ template <typename T, typename Tile, bool kTermsC, bool kTermsB>
 constinit KernelCode<WaveArguments> wave_code{&sampled_wave_kernel<T, Tile, kTermsC, kTermsB>,
                                               true};
 
-// By Layouts of C and B.
-struct WaveCodes {
-  KernelCode<WaveArguments>* codes[2][2];
-};
+using WaveCodes = SampledCodes<WaveArguments>;
 
 template <typename T, typename Tile>
 constexpr WaveCodes wave_codes() {

@@ -25,7 +25,7 @@ namespace {
 struct WaveShape {
   int blocks, shared_bytes;
   double step_us, start_us;
-  WaveCodes kernels[2];  // by DType
+  SampledKernels<WaveArguments> kernels;
 };
 
 template <typename Tile>
@@ -57,7 +57,7 @@ class SampledWaveSm90 final : public Variant {
     }
     const Support taken = sampled_by_tma(p, wave_steps(p));
     if (!taken) return taken;
-    return code_of(p)->runs_on(d, shape_.shared_bytes);
+    return shape_.kernels.of(p).runs_on(d, shape_.shared_bytes);
   }
 
   double estimate_us(const Problem& p, const Device&) const override {
@@ -66,21 +66,16 @@ class SampledWaveSm90 final : public Variant {
 
   Status launch(const Problem& p, const Launch& l) const override {
     WaveArguments a{};
-    const Status status = wave_arguments(p, l, kWaveSide, &a);
+    const Status status = set_wave_arguments(p, l, kWaveSide, &a);
     if (!status) return status;
     // All that have room, as some pairs may have to be taken apart: nobody counts these here.
     const int64_t blocks =
         std::min(wave_places(*l.device), ceil_div(p.nnzb, kWaveNeighbours) * kWaveNeighbours);
-    return code_of(p)->launch(a, static_cast<unsigned>(blocks), kThreads, shape_.shared_bytes,
-                              l.stream, name(), kWaveNeighbours);
+    return shape_.kernels.of(p).launch(a, static_cast<unsigned>(blocks), kThreads,
+                                       shape_.shared_bytes, l.stream, name(), kWaveNeighbours);
   }
 
  private:
-  KernelCode<WaveArguments>* code_of(const Problem& p) const {
-    return shape_.kernels[static_cast<int>(p.dtype)]
-        .codes[static_cast<int>(p.c_layout)][static_cast<int>(p.b_layout)];
-  }
-
   WaveShape shape_;
   Registration registration_{*this};
 };

@@ -15,4 +15,14 @@ __device__ __forceinline__ int load_narrow_index(const void* indices, int64_t i,
   return __ldg(static_cast<const int*>(indices) + (i << (wide ? 1 : 0)));
 }
 
+// The same as L2 has it: the launch before may still change it.
+__device__ __forceinline__ int load_late_index(const void* indices, int i, bool wide) {
+  return __ldcg(static_cast<const int*>(indices) + (i << (wide ? 1 : 0)));
+}
+
+// A block column and the group's rows with a block in it; of no row behind the last.
+__device__ __forceinline__ int2 load_group_column(const GroupColumn* columns, int i, int end) {
+  return i < end ? __ldg(reinterpret_cast<const int2*>(columns + i)) : int2{};
+}
+
 }  // namespace sparse_autotune

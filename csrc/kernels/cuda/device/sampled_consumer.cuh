@@ -64,12 +64,11 @@ __device__ __forceinline__ void multiply_task(const SampledShared<Tile>& shared,
   const bool later = 2 * task.strips <= Tile::kStagesC;
   SampledPlace<Tile> last = at;
   for (int step = 0; step < task.steps; ++step) {
-    uint64_t c[Group::kCount];
+    uint32_t c[Group::kCount];
     for_groups(Group{}, [&](auto group, auto first, auto) {
       const auto strip = further(at.c, task.strip[first]);
       mbarrier_wait(shared.c_full(strip.stage), strip.parity);
-      const uint32_t tile = shared.c_strip(strip.stage) + own;
-      c[group] = kTermsC ? wgmma::k_contiguous(tile) : wgmma::m_contiguous(tile);
+      c[group] = shared.c_strip(strip.stage) + own;
     });
     mbarrier_wait(shared.b_full(part, at.turn.stage), at.turn.parity);
     const uint32_t b = shared.b_stage(stage_of(at.turn.stage));

@@ -6,12 +6,14 @@
 
 #include <cstdint>
 
+#include "kernels/cuda/device/load_index.cuh"
 #include "kernels/cuda/device/sampled_pipeline.cuh"
 
 namespace sparse_autotune {
 
 struct WaveArguments {
-  CUtensorMap c, b;  // boxes of a block's lines by 64 terms; with the batch as last dimension
+  // Boxes of a block's lines by 64 terms; with the batch as last dimension.
+  CUtensorMap c, b;
   const void* crow_indices;
   const void* col_indices;
   void* values;
@@ -37,17 +39,16 @@ struct PatternIndices {
   int starts[kStarts], columns[kColumns];
 
   __device__ __forceinline__ explicit PatternIndices(const WaveArguments& args) {
-    const int lane = threadIdx.x % 32, wide = args.wide_indices ? 1 : 0;
-    const auto load = [&](const void* indices, int i) {
-      return __ldcg(static_cast<const int*>(indices) + (i << wide));  // of a wide one the low word
-    };
+    const int lane = threadIdx.x % 32;
 #pragma unroll
     for (int i = 0; i < kStarts; ++i) {
-      starts[i] = load(args.crow_indices, min(i * 32 + lane, args.block_rows));
+      starts[i] = load_late_index(args.crow_indices, min(i * 32 + lane, args.block_rows),
+                                  args.wide_indices);
     }
 #pragma unroll
     for (int i = 0; i < kColumns; ++i) {
-      columns[i] = load(args.col_indices, min(i * 32 + lane, args.blocks - 1));
+      columns[i] =
+          load_late_index(args.col_indices, min(i * 32 + lane, args.blocks - 1), args.wide_indices);
     }
 #pragma unroll
     for (int& start : starts) start = max(0, min(start, args.blocks));

@@ -7,10 +7,13 @@
 
 #include <cstdint>
 
+#include "kernels/cuda/device/launch_overlap.cuh"
 #include "kernels/cuda/device/mbarrier.cuh"
 #include "kernels/cuda/device/sampled_early.cuh"
 #include "kernels/cuda/device/sampled_pipeline.cuh"
+#include "kernels/cuda/device/sampled_walk.cuh"
 #include "kernels/cuda/device/tma.cuh"
+#include "kernels/cuda/device/warpgroup_registers.cuh"
 
 namespace sparse_autotune {
 
@@ -24,49 +27,19 @@ struct EarlyNotes {
 };
 
 template <typename Tile>
-struct EarlyShared {
-  static constexpr int kStages = Tile::kStages, kRingBytes = kStages * Tile::kStageBytes;
-  static constexpr int kBytes = kTileAlignment + kRingBytes + (2 * kStages + 2) * 8 +
-                                static_cast<int>(sizeof(EarlyNotes<Tile>));
-  static_assert(kBytes <= 227 * 1024);  // a Hopper multiprocessor's
+struct EarlyShared : WalkShared<Tile, EarlyNotes<Tile>, 0> {
+  using WalkShared<Tile, EarlyNotes<Tile>, 0>::WalkShared;
 
-  uint32_t ring, barriers;
-  EarlyNotes<Tile>* notes;
-
-  __device__ __forceinline__ explicit EarlyShared(char* memory) {
-    const auto begin = static_cast<uint32_t>(__cvta_generic_to_shared(memory));
-    ring = (begin + kTileAlignment - 1) & ~static_cast<uint32_t>(kTileAlignment - 1);
-    barriers = ring + kRingBytes;
-    notes = reinterpret_cast<EarlyNotes<Tile>*>(memory + (checked() + 8 - begin));
-  }
-  __device__ __forceinline__ uint32_t stage(uint32_t i) const {
-    return ring + i * Tile::kStageBytes;
-  }
-  __device__ __forceinline__ uint32_t full(uint32_t i) const { return barriers + i * 8; }
-  __device__ __forceinline__ uint32_t empty(uint32_t i) const { return full(kStages + i); }
-  __device__ __forceinline__ uint32_t checked() const { return full(2 * kStages); }
-  __device__ __forceinline__ bool confirmed() const {
-    mbarrier_wait(checked(), 0);
-    return notes->confirmed;
-  }
-  __device__ __forceinline__ void init_barriers() const {
-    for (int i = 0; i < kStages; ++i) {
-      mbarrier_init(full(i), 1);
-      mbarrier_init(empty(i), 4 * kConsumers);
-    }
-    mbarrier_init(checked(), 32);
-    mbarrier_init_fence();
-  }
   // Calls f with each task and whether it is one to rely on. Tasks that were found early and turn
   // out wrong are done, too, and followed by the right ones: nothing of theirs may be stored.
   template <typename F>
   __device__ __forceinline__ void for_tasks(F&& f) const {
 #pragma unroll 1
     for (int round = 0; round < 2; ++round) {
-      const typename Tile::Tasks& tasks = notes->tasks[round];
+      const typename Tile::Tasks& tasks = this->notes->tasks[round];
 #pragma unroll 1
       for (int i = 0; i < tasks.count; ++i) f(tasks.task[i], round > 0);
-      if (confirmed()) return;
+      if (this->confirmed()) return;
     }
   }
 };
@@ -97,7 +70,7 @@ __device__ __forceinline__ void run_early(const WaveArguments& args, Produce&& p
   if (threadIdx.x == 0) {
     tma_prefetch_map(args.c);
     tma_prefetch_map(args.b);
-    shared.init_barriers();
+    shared.init_barriers(32);
   }
   // The launch before this one may not be over yet. L2 may fetch what that has still to write, and
   // tasks are found by indices that it may still change: check_early sees to that.
@@ -106,16 +79,15 @@ __device__ __forceinline__ void run_early(const WaveArguments& args, Produce&& p
     typename Tile::Indices(args).put(shared.notes->scratch);
     Tile::find(args, shared.notes->scratch, shared.notes->tasks[0]);
   }
-  // The next one may get ready from here on.
-  asm volatile("griddepcontrol.wait;\ngriddepcontrol.launch_dependents;\n" ::: "memory");
+  follow_launch_before();
   __syncthreads();
   // 72 + 2 * 216 registers for a thread of each warpgroup: the 3 * 168 that were launched.
   if (warp < 4) {
-    asm volatile("setmaxnreg.dec.sync.aligned.u32 72;\n");
+    give_up_registers<72>();
     if (warp == 0 && elect_one()) produce(shared);
     if (warp == 1) check_early(args, shared);
   } else {
-    asm volatile("setmaxnreg.inc.sync.aligned.u32 216;\n");
+    take_registers<216>();
     consume(shared, warp / 4 - 1);
   }
 }

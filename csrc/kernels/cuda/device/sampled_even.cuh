@@ -10,12 +10,14 @@
 #include <cstdint>
 #include <type_traits>
 
+#include "kernels/cuda/device/launch_overlap.cuh"
 #include "kernels/cuda/device/mbarrier.cuh"
 #include "kernels/cuda/device/sampled_parts.cuh"
 #include "kernels/cuda/device/sampled_pipeline.cuh"
 #include "kernels/cuda/device/sampled_shares.cuh"
 #include "kernels/cuda/device/sampled_walk.cuh"
 #include "kernels/cuda/device/tma.cuh"
+#include "kernels/cuda/device/warpgroup_registers.cuh"
 
 namespace sparse_autotune {
 
@@ -36,53 +38,23 @@ struct EvenTile {
   static constexpr int kSide = 128, kPieces = 4;
   static constexpr int kStages = 4;
   static constexpr int kBytesC = kSide * kLineBytes, kStageBytes = kBytesC + kPieces * kPieceBytes;
-  static constexpr int kReaders = 4 * kConsumers;  // warps
   // Threads: compute-sanitizer follows no __syncwarp to the arrival of another lane.
   static constexpr int kTaskReaders = 1 + kConsumers * kWarpgroup;
-  static constexpr int kBarriers = 2 * kStages + 2 * EvenNotes::kSlots + 1;
-  static constexpr int kSharedBytes =
-      kTileAlignment + kStages * kStageBytes + kBarriers * 8 + static_cast<int>(sizeof(EvenNotes));
 };
 
-struct EvenShared {
-  uint32_t ring, barriers;
-  EvenNotes* notes;
+struct EvenShared : WalkShared<EvenTile, EvenNotes, 2 * EvenNotes::kSlots> {
+  using WalkShared::WalkShared;
 
-  __device__ __forceinline__ explicit EvenShared(char* memory) {
-    const auto begin = static_cast<uint32_t>(__cvta_generic_to_shared(memory));
-    ring = (begin + kTileAlignment - 1) & ~static_cast<uint32_t>(kTileAlignment - 1);
-    barriers = ring + EvenTile::kStages * EvenTile::kStageBytes;
-    notes = reinterpret_cast<EvenNotes*>(memory + (barriers + EvenTile::kBarriers * 8 - begin));
-  }
-  __device__ __forceinline__ uint32_t stage(uint32_t i) const {
-    return ring + i * EvenTile::kStageBytes;
-  }
-  __device__ __forceinline__ uint32_t full(uint32_t i) const { return barriers + i * 8; }
-  __device__ __forceinline__ uint32_t empty(uint32_t i) const {
-    return full(EvenTile::kStages + i);
-  }
-  __device__ __forceinline__ uint32_t found(uint32_t i) const {
-    return full(2 * EvenTile::kStages + i);
-  }
+  __device__ __forceinline__ uint32_t found(uint32_t i) const { return more(i); }
   __device__ __forceinline__ uint32_t taken(uint32_t i) const {
-    return found(EvenNotes::kSlots + i);
-  }
-  __device__ __forceinline__ uint32_t checked() const { return taken(EvenNotes::kSlots); }
-  __device__ __forceinline__ bool confirmed() const {
-    mbarrier_wait(checked(), 0);
-    return notes->confirmed;
+    return more(EvenNotes::kSlots + i);
   }
   __device__ __forceinline__ void init_barriers() const {
-    for (int i = 0; i < EvenTile::kStages; ++i) {
-      mbarrier_init(full(i), 1);
-      mbarrier_init(empty(i), EvenTile::kReaders);
-    }
     for (int i = 0; i < EvenNotes::kSlots; ++i) {
       mbarrier_init(found(i), 1);
       mbarrier_init(taken(i), EvenTile::kTaskReaders);
     }
-    mbarrier_init(checked(), 1);
-    mbarrier_init_fence();
+    WalkShared::init_barriers(1);
   }
   // Calls f with each task, until it has none.
   template <typename F>
@@ -252,16 +224,15 @@ __global__ void __launch_bounds__(kThreads, 1)
     shared.init_barriers();
   }
   if (warp == 1) find_early<kTermsC, kTermsB>(args, shared);
-  // The launch before this one is over from here on, and the next one may get ready.
-  asm volatile("griddepcontrol.wait;\ngriddepcontrol.launch_dependents;\n" ::: "memory");
+  follow_launch_before();
   __syncthreads();
   // 88 + 2 * 208 registers for a thread of each warpgroup: the 3 * 168 that were launched.
   if (warp < 4) {
-    asm volatile("setmaxnreg.dec.sync.aligned.u32 88;\n");
+    give_up_registers<88>();
     if (warp == 0 && elect_one()) produce_even<kTermsC, kTermsB>(args, shared);
     if (warp == 1) find_even_tasks(args, shared);
   } else {
-    asm volatile("setmaxnreg.inc.sync.aligned.u32 208;\n");
+    take_registers<208>();
     consume_even<T, kTermsC, kTermsB>(args, shared, warp / 4 - 1);
   }
 #else

@@ -34,7 +34,7 @@ struct SampledTile {
   static constexpr int kRingBytes = kStagesC * kBytesC + kStagesB * kBytesB;
   static constexpr int kBarriers = 2 * kStagesC + (1 + kPartsB) * kStagesB;
   static constexpr int kSharedBytes =
-      kTileAlignment + kRingBytes + SampledQueue<kTaskReaders>::kBytes + kBarriers * 8;
+      kSwizzleAlignment + kRingBytes + SampledQueue<kTaskReaders>::kBytes + kBarriers * 8;
   // A consumer's sums, and the tile of both.
   static constexpr int kConsumerFloats = kUnits * kUnitFloats;
   static constexpr int kTileFloats = kConsumers * kConsumerFloats;
@@ -49,7 +49,7 @@ struct SampledShared {
 
   __device__ __forceinline__ explicit SampledShared(char* memory) {
     const auto begin = static_cast<uint32_t>(__cvta_generic_to_shared(memory));
-    c = (begin + kTileAlignment - 1) & ~static_cast<uint32_t>(kTileAlignment - 1);
+    c = align_swizzled(begin);
     b = c + Tile::kStagesC * Tile::kBytesC;
     queue = b + Tile::kStagesB * Tile::kBytesB;
     barriers = queue + SampledQueue<Tile::kTaskReaders>::kBytes;
@@ -123,12 +123,11 @@ __device__ __forceinline__ void fetch_lines(const CUtensorMap& map, int line, in
 }
 
 // Calls f(term, matrix) for each step of a task.
-template <typename F>
-__device__ __forceinline__ void for_steps(const SampledArguments& args, int first, int steps,
-                                          bool batched, F&& f) {
+template <typename Arguments, typename F>
+__device__ __forceinline__ void for_steps(const Arguments& args, int first, int steps, F&& f) {
   int matrix = first / args.matrix_steps, step = first - matrix * args.matrix_steps;
   for (int left = steps; left > 0; --left) {
-    f(step * kStepK, batched ? matrix : 0);
+    f(step * kStepK, matrix);
     if (++step == args.matrix_steps) {
       step = 0;
       ++matrix;
@@ -151,14 +150,15 @@ __device__ __forceinline__ void produce_c(const SampledArguments& args,
     for (int i = 0; i < Tile::kPieces; ++i) row[i] = task.row[i];
     const int strips = task.strips, first = task.first, steps = task.steps;
     mbarrier_arrive(queue.empty());
-    for_steps(args, first, steps, args.c_batched, [&](int term, int matrix) {
+    for_steps(args, first, steps, [&](int term, int matrix) {
 #pragma unroll
       for (int i = 0; i < Tile::kPieces; ++i) {
         if (i >= strips) break;
         const uint32_t full = shared.c_full(at.stage);
         mbarrier_wait(shared.c_empty(at.stage), at.parity ^ 1);
         mbarrier_arrive_expect(full, Tile::kBytesC);
-        load_lines<kTermsC>(shared.c_strip(at.stage), args.c, full, row[i], term, matrix);
+        load_lines<kTermsC>(shared.c_strip(at.stage), args.c, full, row[i], term,
+                            args.c_batched ? matrix : 0);
         at.advance();
       }
     });
@@ -183,7 +183,7 @@ __device__ __forceinline__ void produce_b(const SampledArguments& args,
       column[i] = task.column[i / Tile::kUnits * each + i % Tile::kUnits];
     }
     mbarrier_arrive(queue.empty());
-    for_steps(args, first, steps, args.b_batched, [&](int term, int matrix) {
+    for_steps(args, first, steps, [&](int term, int matrix) {
 #pragma unroll
       for (int part = 0; part < Tile::kPartsB; ++part) {
         const uint32_t full = shared.b_full(part, turn.stage);
@@ -195,7 +195,7 @@ __device__ __forceinline__ void produce_b(const SampledArguments& args,
           if (i >= present) break;
           if (i % 2 != 0 && wide) continue;
           load_lines<kTermsB>(shared.b_stage(at.stage) + i * kPieceBytes, args.b, full,
-                              column[part * Tile::kUnits + i], term, matrix);
+                              column[part * Tile::kUnits + i], term, args.b_batched ? matrix : 0);
         }
         at.advance();
       }

@@ -38,10 +38,8 @@ __device__ __forceinline__ void produce_quads(const WaveArguments& args, const Q
     int line[kQuadLines];
 #pragma unroll
     for (int i = 0; i < kQuadLines; ++i) line[i] = i < lines ? task.line[i] * QuadTile::kSide : 0;
-    int step = 0, matrix = 0;
-    for (int left = args.steps; left > 0; --left) {
+    for_steps(args, 0, args.steps, [&](int term, int matrix) {
       const uint32_t full = shared.full(at.stage), to = shared.stage(at.stage);
-      const int term = step * kStepK;
       mbarrier_wait(shared.empty(at.stage), at.parity ^ 1);
       mbarrier_arrive_expect(full, lines * kPieceBytes);
 #pragma unroll
@@ -55,11 +53,7 @@ __device__ __forceinline__ void produce_quads(const WaveArguments& args, const Q
         }
       }
       at.advance();
-      if (++step == args.matrix_steps) {
-        step = 0;
-        ++matrix;
-      }
-    }
+    });
   });
 }
 

@@ -12,21 +12,17 @@
 
 #include <cstdint>
 
+#include "kernels/cuda/device/load_index.cuh"
+#include "kernels/cuda/device/sampled_early.cuh"
+#include "kernels/cuda/device/warp_sum.cuh"
+
 namespace sparse_autotune {
 
 constexpr int kShareRows = 256;      // block rows, at most
 constexpr int kShareBlocks = 32768;  // stored blocks, at most
 
-struct ShareArguments {
-  // By 64 terms, boxes of a block's lines and, of B, of half of these; with the batch as last
-  // dimension.
-  CUtensorMap c, b, b_half;
-  const void* crow_indices;
-  const void* col_indices;
-  void* values;
-  int blocks, block_rows;   // blocks: stored ones
-  int steps, matrix_steps;  // of 64 terms: of all matrices of the batch, of one
-  bool wide_indices, c_batched, b_batched;
+struct ShareArguments : WaveArguments {
+  CUtensorMap b_half;  // as b, of half of a block's lines
 };
 
 // A task: so many pieces, none where there is no such task.
@@ -40,12 +36,6 @@ struct ShareTask {
            column[0] == other.column[0] && column[1] == other.column[1];
   }
 };
-
-// An index, of a wide one the low word, as L2 has it: the launch before may still change it.
-__device__ __forceinline__ int load_late_index(const ShareArguments& args, const void* indices,
-                                               int i) {
-  return __ldcg(static_cast<const int*>(indices) + (i << (args.wide_indices ? 1 : 0)));
-}
 
 // By a whole warp. Of indices that are no pattern it makes any tasks.
 class ShareFinder {
@@ -104,12 +94,7 @@ class ShareFinder {
 
   static __device__ __forceinline__ int lane() { return static_cast<int>(threadIdx.x % 32); }
   static __device__ __forceinline__ int sum_before(int own, int& all) {
-    int sum = own;
-#pragma unroll
-    for (int step = 1; step < 32; step *= 2) {
-      const int other = __shfl_up_sync(~0u, sum, step);
-      if (lane() >= step) sum += other;
-    }
+    const int sum = sum_up_to(own);
     all = __shfl_sync(~0u, sum, 31);
     return sum - own;
   }
@@ -121,8 +106,8 @@ class ShareFinder {
     __device__ __forceinline__ explicit Rows(const ShareArguments& args) {
 #pragma unroll
       for (int i = 0; i <= kEach; ++i) {
-        start[i] =
-            load_late_index(args, args.crow_indices, min(lane() * kEach + i, args.block_rows));
+        start[i] = load_late_index(args.crow_indices, min(lane() * kEach + i, args.block_rows),
+                                   args.wide_indices);
       }
     }
     __device__ __forceinline__ int blocks(int i) const { return start[i + 1] - start[i]; }
@@ -167,7 +152,8 @@ class ShareFinder {
     const int from = __ffs(static_cast<int>(finders)) - 1, pieces = 4 - kind;
     piece = __shfl_sync(~0u, piece, from);
     const auto column = [&](int i) {
-      return load_late_index(args_, args_.col_indices, max(0, min(i / 2, args_.blocks - 1)));
+      return load_late_index(args_.col_indices, max(0, min(i / 2, args_.blocks - 1)),
+                             args_.wide_indices);
     };
     return {
         pieces, __shfl_sync(~0u, row, from), piece, {column(piece), column(piece + pieces - 1)}};

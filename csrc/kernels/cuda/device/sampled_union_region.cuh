@@ -6,6 +6,7 @@
 #include "kernels/cuda/device/load_index.cuh"
 #include "kernels/cuda/device/sampled_union_tile.cuh"
 #include "kernels/cuda/device/tma.cuh"
+#include "kernels/cuda/device/warp_sum.cuh"
 
 namespace sparse_autotune {
 
@@ -59,12 +60,7 @@ __device__ __forceinline__ bool cut_evenly(const SampledUnionArguments& args,
     const int column = first + lane;
     const int here = column < args.columns ? counts.blocks[column] : 0;
     const int own = cost_of(here);
-    int up_to = own;
-#pragma unroll
-    for (int i = 1; i < 32; i *= 2) {
-      const int other = __shfl_up_sync(~0u, up_to, i);
-      if (lane >= i) up_to += other;
-    }
+    const int up_to = sum_up_to(own);
     const float twice_the_middle = static_cast<float>(2 * (before + up_to) - own);
     const int region =
         here > 0 ? min(static_cast<int>(twice_the_middle * pieces_each), args.pieces - 1) : -1;

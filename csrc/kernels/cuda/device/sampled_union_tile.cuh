@@ -9,6 +9,7 @@
 #include <cstdint>
 
 #include "kernels/cuda/device/mbarrier.cuh"
+#include "kernels/cuda/device/tma.cuh"
 
 namespace sparse_autotune {
 

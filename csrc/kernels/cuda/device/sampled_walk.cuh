@@ -9,6 +9,49 @@
 
 namespace sparse_autotune {
 
+// That ring in shared memory, its barriers, and notes of tasks. A Tile has kStages of kStageBytes;
+// the kernel may have `kMore` barriers of its own, behind the ring's. The last one is for the tasks
+// that were found before the launch ahead was over: NotesOf::confirmed tells whether they are
+// right.
+template <typename Tile, typename NotesOf, int kMore>
+struct WalkShared {
+  using Notes = NotesOf;
+  static constexpr int kStages = Tile::kStages, kBarriers = 2 * kStages + kMore + 1;
+  static constexpr int kBytes = kSwizzleAlignment + kStages * Tile::kStageBytes + kBarriers * 8 +
+                                static_cast<int>(sizeof(Notes));
+  static_assert(kBytes <= 227 * 1024);  // a Hopper multiprocessor's
+
+  uint32_t ring, barriers;
+  Notes* notes;
+
+  __device__ __forceinline__ explicit WalkShared(char* memory) {
+    const auto begin = static_cast<uint32_t>(__cvta_generic_to_shared(memory));
+    ring = align_swizzled(begin);
+    barriers = ring + kStages * Tile::kStageBytes;
+    notes = reinterpret_cast<Notes*>(memory + (barriers + kBarriers * 8 - begin));
+  }
+  __device__ __forceinline__ uint32_t stage(uint32_t i) const {
+    return ring + i * Tile::kStageBytes;
+  }
+  __device__ __forceinline__ uint32_t full(uint32_t i) const { return barriers + i * 8; }
+  __device__ __forceinline__ uint32_t empty(uint32_t i) const { return full(kStages + i); }
+  __device__ __forceinline__ uint32_t more(uint32_t i) const { return full(2 * kStages + i); }
+  __device__ __forceinline__ uint32_t checked() const { return full(kBarriers - 1); }
+  __device__ __forceinline__ bool confirmed() const {
+    mbarrier_wait(checked(), 0);
+    return notes->confirmed;
+  }
+  // All but those of the kernel's own. `checkers`: threads that confirm.
+  __device__ __forceinline__ void init_barriers(int checkers) const {
+    for (int i = 0; i < kStages; ++i) {
+      mbarrier_init(full(i), 1);
+      mbarrier_init(empty(i), 4 * kConsumers);
+    }
+    mbarrier_init(checked(), checkers);
+    mbarrier_init_fence();
+  }
+};
+
 // By so many steps the first consumer is through with its task before the second.
 constexpr int kApart = 3, kApartBarrier = 1;
 

@@ -55,10 +55,8 @@ __device__ __forceinline__ void produce_wave(const WaveArguments& args,
     const WaveTask task = found;
     const bool of_row = task.kind == kOfARow, of_column = task.kind == kOfAColumn;
     const int bytes = (task.kind == kOneBlock ? 2 : 3) * kSideBytes;
-    int step = 0, matrix = 0;
-    for (int left = args.steps; left > 0; --left) {
+    for_steps(args, 0, args.steps, [&](int term, int matrix) {
       const uint32_t full = shared.full(at.stage);
-      const int term = step * kStepK;
       uint32_t to = shared.stage(at.stage);
       const auto load_c = [&](int row) {
         load_lines<kTermsC, Tile::kBriefly>(to, args.c, full, row * kWaveSide, term,
@@ -77,11 +75,7 @@ __device__ __forceinline__ void produce_wave(const WaveArguments& args,
       load_b(task.column[0]);
       if (Tile::kBlocks == 2 && of_row) load_b(task.column[1]);
       at.advance();
-      if (++step == args.matrix_steps) {
-        step = 0;
-        ++matrix;
-      }
-    }
+    });
   });
 }
 

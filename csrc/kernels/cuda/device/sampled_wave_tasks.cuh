@@ -7,6 +7,7 @@
 #pragma once
 
 #include "kernels/cuda/device/sampled_early.cuh"
+#include "kernels/cuda/device/warp_sum.cuh"
 
 namespace sparse_autotune {
 
@@ -40,15 +41,9 @@ class WaveFinder {
     int own = 0;  // pairs, and odd rows in the upper half
 #pragma unroll
     for (int i = 0; i < kEach; ++i) own += counted(i);
-    int sum = own;
-#pragma unroll
-    for (int step = 1; step < 32; step *= 2) {
-      const int other = __shfl_up_sync(~0u, sum, step);
-      if (lane() >= step) sum += other;
-    }
-    before_ = sum - own;
-    up_to_ = sum;
-    const int all = __shfl_sync(~0u, sum, 31);
+    up_to_ = sum_up_to(own);
+    before_ = up_to_ - own;
+    const int all = __shfl_sync(~0u, up_to_, 31);
     pairs_ = all & 0xffff;
     odd_ = all >> 16;
     int place = before_ >> 16;

@@ -20,7 +20,6 @@ namespace sparse_autotune {
 
 constexpr int kStepK = kLineHalves;  // k of one step: a swizzled line
 constexpr int kConsumers = 2, kThreads = (1 + kConsumers) * kWarpgroup;
-constexpr int kTileAlignment = 1024;
 
 using Queue = TileQueue<1 + 4 * kConsumers>;
 
