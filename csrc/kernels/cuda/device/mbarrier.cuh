@@ -78,8 +78,8 @@ template <int kStages>
 struct RingPlace {
   uint32_t stage = 0, parity = 0;
 
-  __device__ __forceinline__ void advance() {
-    if (++stage == kStages) {
+  __device__ __forceinline__ void advance(uint32_t stages = kStages) {
+    if (++stage == stages) {
       stage = 0;
       parity ^= 1;
     }

@@ -83,6 +83,8 @@ struct SampledUnionArguments {
   bool wide_indices, c_batched, b_batched;
 };
 
+using SampledUnionPlace = RingPlace<kMaxStages>;
+
 template <typename Tile>
 struct SampledUnionShared {
   char* ring_memory;
@@ -119,18 +121,6 @@ struct SampledUnionShared {
       mbarrier_init(empty(i), Tile::kWarps);
     }
     mbarrier_init_fence();
-  }
-};
-
-// A place in a ring of `stages`, as RingPlace.
-struct SampledUnionPlace {
-  uint32_t stage = 0, parity = 0;
-
-  __device__ __forceinline__ void advance(int stages) {
-    if (++stage == static_cast<uint32_t>(stages)) {
-      stage = 0;
-      parity ^= 1;
-    }
   }
 };
 
