@@ -306,4 +306,10 @@ inline double roofline_us(double flops, double tflops, double bytes, double gbps
   return std::max(compute, memory) + overhead_us;
 }
 
+// The same of what a launch must move beyond what the last-level cache may hold of it still, at the
+// share of the memory's rate that streams reach.
+inline double uncached_us(const Problem& p, const Device& d) {
+  return (compulsory_bytes(p) - static_cast<double>(d.l2_bytes)) / (d.memory_gbps * 850);
+}
+
 }  // namespace sparse_autotune

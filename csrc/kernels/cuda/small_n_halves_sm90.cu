@@ -48,9 +48,7 @@ class SmallNHalvesSm90 final : public Variant {
     const double bytes = (strips * Tile::kBlockSide * row_k + static_cast<double>(p.k * p.n)) *
                          static_cast<double>(size_of(p.dtype)) / 2;
     const double turns_us = std::ceil(longest_k / 2 / kTurnK) * kTurnUs;
-    const double memory = compulsory_bytes(p) - static_cast<double>(d.l2_bytes);
-    return kStartUs +
-           std::max(waves * std::max(bytes / kRate, turns_us), memory / (d.memory_gbps * 850));
+    return kStartUs + std::max(waves * std::max(bytes / kRate, turns_us), uncached_us(p, d));
   }
 
   Status launch(const Problem& p, const Launch& l) const override {

@@ -125,7 +125,7 @@ double small_n_us(const SmallNShape& shape, const Problem& p, const Device& d) {
   const double turns_us = waves * std::ceil(longest_k / turn_k) * kTurnUs;
   const double memory = compulsory_bytes(p) - static_cast<double>(d.l2_bytes);
   return start_us + (p.transpose ? 0.7 : 0.0) + std::min(waves - 1, kWaves) * kWaveUs +
-         std::max({work_us, turns_us, memory / (d.memory_gbps * 850)});
+         std::max({work_us, turns_us, uncached_us(p, d)});
 }
 
 SmallNArguments small_n_operands(const Problem& p, const Launch& l) {

@@ -251,9 +251,7 @@ class SmallNWgmmaSm90 final : public Variant {
     const double longest = static_cast<double>(p.longest_row) * p.block_k / kStepK;
     const double even_us =
         tiles / std::max(d.multiprocessors, 1) * (steps * busy_us + kTileUs / shape_.resident);
-    const double memory = compulsory_bytes(p) - static_cast<double>(d.l2_bytes);
-    return kStartUs +
-           std::max({even_us, std::max(longest, steps) * alone_us, memory / (d.memory_gbps * 850)});
+    return kStartUs + std::max({even_us, std::max(longest, steps) * alone_us, uncached_us(p, d)});
   }
 
   Status launch(const Problem& p, const Launch& l) const override {

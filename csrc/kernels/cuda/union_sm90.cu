@@ -139,8 +139,7 @@ class UnionSm90 final : public Variant {
     // Whoever is free takes the next tile: at the end of many half a tile's time is lost.
     const double rounds = each > 8 ? each + 0.5 : std::ceil(each);
     const double work_us = std::max(rounds * (tile_us + kTileUs), longest_us + kTileUs);
-    const double memory_bytes = compulsory_bytes(p) - static_cast<double>(d.l2_bytes);
-    return std::max(work_us, memory_bytes / (d.memory_gbps * 850)) + kStartUs;
+    return std::max(work_us, uncached_us(p, d)) + kStartUs;
   }
 
   int grouping(const Problem&, const Device&) const override { return shape_.grouping; }

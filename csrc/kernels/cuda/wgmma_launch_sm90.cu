@@ -81,8 +81,7 @@ double wgmma_us(const WgmmaShape& shape, const Problem& p, const Device& d, int6
   // A long row meets every panel: that of the last starts when the others are over.
   const double last_us = even_us / static_cast<double>(panels);
   const double work_us = even_us - last_us + std::max(last_us, longest_us);
-  const double memory_bytes = compulsory_bytes(p) - static_cast<double>(d.l2_bytes);
-  return std::max(work_us, memory_bytes / (d.memory_gbps * 850)) + kStartUs;
+  return std::max(work_us, uncached_us(p, d)) + kStartUs;
 }
 
 Status wgmma_arguments(const WgmmaShape& shape, const Problem& p, const Launch& l,
