@@ -61,11 +61,11 @@ Support small_n_square_supports(const SmallNSquares& squares, const Problem& p, 
   return aligned_to_16("values and B", std::min(p.values_alignment, p.b_alignment));
 }
 
-Support small_n_supports(const SmallNShape& shape, const Problem& p, const Device& d) {
+Support SmallN::supports(const Problem& p, const Device& d) const {
   if (!is_half(p.dtype)) return Support::no("multiplies fp16 and bf16 only");
-  if (shape.overlaps ? d.compute_capability != 90 : d.compute_capability < 80) {
-    return Support::no(shape.overlaps ? "needs compute capability 9.0"
-                                      : "needs compute capability 8.0 or newer");
+  if (shape_.overlaps ? d.compute_capability != 90 : d.compute_capability < 80) {
+    return Support::no(shape_.overlaps ? "needs compute capability 9.0"
+                                       : "needs compute capability 8.0 or newer");
   }
   if (p.n > kMaxColumns) {
     return Support::no("is for at most " + std::to_string(kMaxColumns) + " columns, got " +
@@ -76,12 +76,12 @@ Support small_n_supports(const SmallNShape& shape, const Problem& p, const Devic
                        std::to_string(p.block_m) + "x" + std::to_string(p.block_k));
   }
   if (p.values_alignment < 16) return Support::no("needs values aligned to 16 bytes");
-  if (shape.n > 8 && columns_of(shape, p) * shape.n >= 2 * p.n) {
-    return Support::no("at least half of the " + std::to_string(shape.n) +
+  if (shape_.n > 8 && columns_of(shape_, p) * shape_.n >= 2 * p.n) {
+    return Support::no("at least half of the " + std::to_string(shape_.n) +
                        "-column tiles would be idle on " + std::to_string(p.n) + " columns");
   }
-  if (shape.m > 16 && strips_of(shape, p) * shape.m >= 2 * p.block_m) {
-    return Support::no("at least half of each " + std::to_string(shape.m) +
+  if (shape_.m > 16 && strips_of(shape_, p) * shape_.m >= 2 * p.block_m) {
+    return Support::no("at least half of each " + std::to_string(shape_.m) +
                        "-row tile would be idle on blocks of " + std::to_string(p.block_m) +
                        " rows");
   }
@@ -89,15 +89,19 @@ Support small_n_supports(const SmallNShape& shape, const Problem& p, const Devic
   if (std::max({p.block_m * p.k, b_elements, p.nnzb}) > INT32_MAX) {
     return Support::no("a block row's or B's elements or the number of blocks are 2^31 or more");
   }
-  if (block_rows(p) * strips_of(shape, p) > INT32_MAX ||
-      columns_of(shape, p) * p.batch > kMaxGrid) {
+  if (block_rows(p) * strips_of(shape_, p) > INT32_MAX ||
+      columns_of(shape_, p) * p.batch > kMaxGrid) {
     return Support::no("needs more thread blocks than a grid has");
   }
   for (const BAccess access : {BAccess::kAlongK, BAccess::kAlongColumns, BAccess::kElements}) {
-    const Support runs = code_of(shape, p, access).runs_on(d, shape.shared_bytes);
+    const Support runs = code_of(shape_, p, access).runs_on(d, shape_.shared_bytes);
     if (!runs) return runs;
   }
   return Support::yes();
+}
+
+double SmallN::estimate_us(const Problem& p, const Device& d) const {
+  return small_n_us(shape_, p, d);
 }
 
 double small_n_us(const SmallNShape& shape, const Problem& p, const Device& d) {
@@ -123,7 +127,6 @@ double small_n_us(const SmallNShape& shape, const Problem& p, const Device& d) {
   const double turn_k = shape.warps_k * shape.unroll * kChunkK;
   const double waves = std::ceil(each / shape.resident);
   const double turns_us = waves * std::ceil(longest_k / turn_k) * kTurnUs;
-  const double memory = compulsory_bytes(p) - static_cast<double>(d.l2_bytes);
   return start_us + (p.transpose ? 0.7 : 0.0) + std::min(waves - 1, kWaves) * kWaveUs +
          std::max({work_us, turns_us, uncached_us(p, d)});
 }
@@ -174,21 +177,20 @@ void set_small_n_ahead(const Problem& p, const Device& d, BAccess access, int64_
   }
 }
 
-Status small_n_launch(const SmallNShape& shape, const Problem& p, const Launch& l,
-                      std::string_view name) {
+Status SmallN::launch(const Problem& p, const Launch& l) const {
   SmallNArguments a = small_n_operands(p, l);
-  a.columns = static_cast<int>(columns_of(shape, p));
-  a.strips = static_cast<unsigned>(strips_of(shape, p));
+  a.columns = static_cast<int>(columns_of(shape_, p));
+  a.strips = static_cast<unsigned>(strips_of(shape_, p));
   a.pieces = a.block_k / kPiece;
   a.blocks_of_pieces = static_cast<unsigned>(ceil_div(1 << 20, a.pieces));
-  a.step_blocks = shape.warps_k * kChunkPieces / a.pieces;
-  a.step_k = shape.warps_k * kChunkPieces % a.pieces * kPiece;
+  a.step_blocks = shape_.warps_k * kChunkPieces / a.pieces;
+  a.step_k = shape_.warps_k * kChunkPieces % a.pieces * kPiece;
   const dim3 grid(static_cast<unsigned>(block_rows(p)) * a.strips,
                   static_cast<unsigned>(a.columns * p.batch));
-  const BAccess access = access_of(shape, p, l.b);
-  if (shape.overlaps) set_small_n_ahead(p, *l.device, access, grid.x, &a);
-  return code_of(shape, p, access)
-      .launch(a, grid, shape.threads, shape.shared_bytes, l.stream, name);
+  const BAccess access = access_of(shape_, p, l.b);
+  if (shape_.overlaps) set_small_n_ahead(p, *l.device, access, grid.x, &a);
+  return code_of(shape_, p, access)
+      .launch(a, grid, shape_.threads, shape_.shared_bytes, l.stream, name());
 }
 
 }  // namespace sparse_autotune

@@ -69,8 +69,22 @@ struct SmallNSquares {
 Support small_n_square_supports(const SmallNSquares& squares, const Problem& problem,
                                 const Device& device);
 
-Support small_n_supports(const SmallNShape& shape, const Problem& problem, const Device& device);
+// small_n_sm80 and small_n_sm90.
+class SmallN final : public Variant {
+ public:
+  SmallN(std::string_view name, const SmallNShape& shape)
+      : Variant(DeviceType::kCuda, name), shape_(shape) {}
 
+  Support supports(const Problem& problem, const Device& device) const override;
+  double estimate_us(const Problem& problem, const Device& device) const override;
+  Status launch(const Problem& problem, const Launch& launch) const override;
+
+ private:
+  SmallNShape shape_;
+  Registration registration_{*this};
+};
+
+// Expected time with tiles of this shape.
 double small_n_us(const SmallNShape& shape, const Problem& problem, const Device& device);
 
 // Arguments that any kernel of few columns takes: where the operands lie.
@@ -80,9 +94,6 @@ SmallNArguments small_n_operands(const Problem& problem, const Launch& launch);
 // are many: to ask for a line and read it soon after costs more than the moments that it saves.
 void set_small_n_ahead(const Problem& problem, const Device& device, BAccess access, int64_t blocks,
                        SmallNArguments* arguments);
-
-Status small_n_launch(const SmallNShape& shape, const Problem& problem, const Launch& launch,
-                      std::string_view name);
 
 // Row tiles and column tiles of a warp, warps along n and along k, chunks in a turn, thread blocks
 // on a multiprocessor, whether values are fetched ahead. Seven thread blocks of 16 rows hold all of

@@ -7,40 +7,20 @@
 namespace sparse_autotune {
 namespace {
 
-class SmallNSm90 final : public Variant {
- public:
-  SmallNSm90(std::string_view name, const SmallNShape& shape)
-      : Variant(DeviceType::kCuda, name), shape_(shape) {}
-
-  Support supports(const Problem& p, const Device& d) const override {
-    return small_n_supports(shape_, p, d);
-  }
-  double estimate_us(const Problem& p, const Device& d) const override {
-    return small_n_us(shape_, p, d);
-  }
-  Status launch(const Problem& p, const Launch& l) const override {
-    return small_n_launch(shape_, p, l, name());
-  }
-
- private:
-  SmallNShape shape_;
-  Registration registration_{*this};
-};
-
-const SmallNSm90 kM16N8K4{"small_n_sm90/m16_n8_k4", small_n_shape<SmallN16x8K4, true>()};
-const SmallNSm90 kM16N8K8{"small_n_sm90/m16_n8_k8", small_n_shape<SmallN16x8K8, true>()};
-const SmallNSm90 kM16N8K16{"small_n_sm90/m16_n8_k16", small_n_shape<SmallN16x8K16, true>()};
-const SmallNSm90 kM32N8K4{"small_n_sm90/m32_n8_k4", small_n_shape<SmallN32x8K4, true>()};
-const SmallNSm90 kM32N8K8{"small_n_sm90/m32_n8_k8", small_n_shape<SmallN32x8K8, true>()};
-const SmallNSm90 kM16N16K4{"small_n_sm90/m16_n16_k4", small_n_shape<SmallN16x16K4, true>()};
-const SmallNSm90 kM16N16K8{"small_n_sm90/m16_n16_k8", small_n_shape<SmallN16x16K8, true>()};
-const SmallNSm90 kM16N16K16{"small_n_sm90/m16_n16_k16", small_n_shape<SmallN16x16K16, true>()};
-const SmallNSm90 kM32N16K4{"small_n_sm90/m32_n16_k4", small_n_shape<SmallN32x16K4, true>()};
-const SmallNSm90 kM32N16K8{"small_n_sm90/m32_n16_k8", small_n_shape<SmallN32x16K8, true>()};
-const SmallNSm90 kM16N32K8{"small_n_sm90/m16_n32_k8", small_n_shape<SmallN16x32K8, true>()};
-const SmallNSm90 kM32N32K8{"small_n_sm90/m32_n32_k8", small_n_shape<SmallN32x32K8, true>()};
-const SmallNSm90 kM16N64K4{"small_n_sm90/m16_n64_k4", small_n_shape<SmallN16x64K4, true>()};
-const SmallNSm90 kM32N64K4{"small_n_sm90/m32_n64_k4", small_n_shape<SmallN32x64K4, true>()};
+const SmallN kM16N8K4{"small_n_sm90/m16_n8_k4", small_n_shape<SmallN16x8K4, true>()};
+const SmallN kM16N8K8{"small_n_sm90/m16_n8_k8", small_n_shape<SmallN16x8K8, true>()};
+const SmallN kM16N8K16{"small_n_sm90/m16_n8_k16", small_n_shape<SmallN16x8K16, true>()};
+const SmallN kM32N8K4{"small_n_sm90/m32_n8_k4", small_n_shape<SmallN32x8K4, true>()};
+const SmallN kM32N8K8{"small_n_sm90/m32_n8_k8", small_n_shape<SmallN32x8K8, true>()};
+const SmallN kM16N16K4{"small_n_sm90/m16_n16_k4", small_n_shape<SmallN16x16K4, true>()};
+const SmallN kM16N16K8{"small_n_sm90/m16_n16_k8", small_n_shape<SmallN16x16K8, true>()};
+const SmallN kM16N16K16{"small_n_sm90/m16_n16_k16", small_n_shape<SmallN16x16K16, true>()};
+const SmallN kM32N16K4{"small_n_sm90/m32_n16_k4", small_n_shape<SmallN32x16K4, true>()};
+const SmallN kM32N16K8{"small_n_sm90/m32_n16_k8", small_n_shape<SmallN32x16K8, true>()};
+const SmallN kM16N32K8{"small_n_sm90/m16_n32_k8", small_n_shape<SmallN16x32K8, true>()};
+const SmallN kM32N32K8{"small_n_sm90/m32_n32_k8", small_n_shape<SmallN32x32K8, true>()};
+const SmallN kM16N64K4{"small_n_sm90/m16_n64_k4", small_n_shape<SmallN16x64K4, true>()};
+const SmallN kM32N64K4{"small_n_sm90/m32_n64_k4", small_n_shape<SmallN32x64K4, true>()};
 
 }  // namespace
 }  // namespace sparse_autotune
