@@ -111,13 +111,14 @@ struct B32x16R8 : UnionConfig<8, 32, 16, 128, 1, 8, 5, 4, 1, UnionCopies::kChunk
 struct B32R8 : UnionConfig<8, 32, 32, 128, 1, 4, 4, 4, 1, UnionCopies::kChunks> {
   static constexpr UnionPace kPace{0.088, 0.38, 62e3};
 };
-// B32R8 and B32x16R8 with other copies, for where blocks are many.
-struct B32R8Lines : UnionConfig<8, 32, 32, 128, 1, 4, 4, 4, 1, UnionCopies::kLines> {
+// Those with other copies, for where blocks are many.
+template <typename Config, UnionCopies kWay>
+struct CopiedOtherwise : Config {
+  static constexpr UnionCopies kColumnMajor = kWay;
   static constexpr bool kColumnMajorOnly = true;
-  static constexpr UnionPace kPace{0.088, 0.38, 62e3};
 };
-struct B32x16R8Spans : UnionConfig<8, 32, 16, 128, 1, 8, 5, 4, 1, UnionCopies::kSpans> {
-  static constexpr bool kColumnMajorOnly = true;
+struct B32R8Lines : CopiedOtherwise<B32R8, UnionCopies::kLines> {};
+struct B32x16R8Spans : CopiedOtherwise<B32x16R8, UnionCopies::kSpans> {
   static constexpr UnionPace kPace{0.048, 0.25, 68e3};
 };
 struct B32R4 : UnionConfig<4, 32, 32, 128, 2, 4, 4, 4, 1, UnionCopies::kChunks> {

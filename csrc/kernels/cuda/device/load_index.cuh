@@ -1,7 +1,9 @@
-// One index of a pattern, of either index type.
+// One index of a pattern, of either index type, or one column of a group of its rows.
 #pragma once
 
 #include <cstdint>
+
+#include "row_groups.h"
 
 namespace sparse_autotune {
 

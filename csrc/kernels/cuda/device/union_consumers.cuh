@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "kernels/cuda/device/block_stream.cuh"
+#include "kernels/cuda/device/load_index.cuh"
 #include "kernels/cuda/device/union_tile.cuh"
 #include "variant.h"
 
@@ -117,7 +118,7 @@ __device__ __forceinline__ void consume(const UnionArguments& args, const UnionS
     BlockPlace place;
     const TileTask task = queue.pop(&place);
     if (task.valid) {
-      column = load_column(args, task.begin + lane, task.end);
+      column = load_group_column(args.columns, task.begin + lane, task.end);
 #pragma unroll
       for (int own = 0; own < kOwn; ++own) {
         const int own_row = own * Tile::kRows + row;
@@ -152,7 +153,7 @@ __device__ __forceinline__ void consume(const UnionArguments& args, const UnionS
         present[own] = __ballot_sync(~0u, column.y >> (own * Tile::kRows + row) & 1);
       }
       if constexpr (Tile::kSpan > 1) map.next_batch(column.x, many);
-      column = load_column(args, begin + 32 + lane, task.end);
+      column = load_group_column(args.columns, begin + 32 + lane, task.end);
       for (int first = 0; first < many;) {
         uint32_t here;  // of the batch, what the stage holds
         if constexpr (Tile::kSpan > 1) {

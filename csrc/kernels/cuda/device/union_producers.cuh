@@ -38,7 +38,7 @@ __device__ __forceinline__ void schedule(const UnionArguments& args,
       task.end = group.z;
       task.column = static_cast<int>(at.column) * Tile::kN;
       task.batch = static_cast<int>(at.batch);
-      place.column = load_column(args, task.begin + lane, task.end).x;
+      place.column = load_group_column(args.columns, task.begin + lane, task.end).x;
       place.position =
           load_narrow_index(args.crow_indices, min(row + lane, args.block_rows), args.wide_indices);
       if constexpr (Tile::kGroup == 32) {
@@ -267,7 +267,7 @@ __device__ __forceinline__ void produce(const UnionArguments& args, const UnionS
     copies.begin(task);
     int columns = place.column;
     for (int begin = task.begin; begin < task.end; begin += 32) {
-      const int following = load_column(args, begin + 32 + lane, task.end).x;
+      const int following = load_group_column(args.columns, begin + 32 + lane, task.end).x;
       copies.copy(columns, min(task.end - begin, 32), [&](int i) { ask(task.end - begin - i); });
       columns = following;
     }

@@ -111,9 +111,4 @@ struct UnionShared {
   }
 };
 
-// A block column and the group's rows with a block in it; of no row behind the last.
-__device__ __forceinline__ int2 load_column(const UnionArguments& args, int i, int end) {
-  return i < end ? __ldg(reinterpret_cast<const int2*>(args.columns + i)) : int2{};
-}
-
 }  // namespace sparse_autotune

@@ -118,11 +118,6 @@ class CopiesOfTiles {
   int columns_, bytes_;
 };
 
-// A block column and the group's rows with a block in it; of no row behind the last.
-__device__ __forceinline__ int2 load_group_column(const GroupColumn* columns, int i, int end) {
-  return i < end ? __ldg(reinterpret_cast<const int2*>(columns + i)) : int2{};
-}
-
 // Warp `which` of Tile::kProducers keeps its share of each stage's columns coming: block columns
 // `begin` to `end` of the grouping.
 template <typename T, typename Tile>
