@@ -1,8 +1,12 @@
-// Half-precision numbers on the host: fp16 and bf16 as bits, converted with round-to-nearest-even.
+// Half-precision numbers on the host: fp16 and bf16 as bits, converted with round-to-nearest-even;
+// and from a DType to its type there.
 #pragma once
 
 #include <bit>
 #include <cstdint>
+#include <type_traits>
+
+#include "variant.h"
 
 namespace sparse_autotune {
 
@@ -44,6 +48,38 @@ inline Half to_half(float x) {
   }
   const uint32_t rounded = magnitude + 0xfffu + ((magnitude >> 13) & 1u);
   return {static_cast<uint16_t>(sign | ((rounded - 0x38000000u) >> 13))};
+}
+
+// An element as it is computed with, and back.
+inline float widened(Half x) { return to_float(x); }
+inline float widened(BFloat16 x) { return to_float(x); }
+inline float widened(float x) { return x; }
+inline double widened(double x) { return x; }
+template <typename T>
+T narrowed(double x) {
+  if constexpr (std::is_same_v<T, Half>) {
+    return to_half(static_cast<float>(x));
+  } else if constexpr (std::is_same_v<T, BFloat16>) {
+    return to_bfloat16(static_cast<float>(x));
+  } else {
+    return static_cast<T>(x);
+  }
+}
+
+// Calls f with a null pointer to the type: [&]<typename T>(T*) { ... }.
+template <typename F>
+auto with_type(DType dtype, F&& f) {
+  switch (dtype) {
+    case DType::kFloat16:
+      return f(static_cast<Half*>(nullptr));
+    case DType::kBFloat16:
+      return f(static_cast<BFloat16*>(nullptr));
+    case DType::kFloat32:
+      return f(static_cast<float*>(nullptr));
+    case DType::kFloat64:
+      break;
+  }
+  return f(static_cast<double*>(nullptr));
 }
 
 }  // namespace sparse_autotune

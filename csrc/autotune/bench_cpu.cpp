@@ -13,6 +13,7 @@
 #include "autotune/operands.h"
 #include "autotune/verify.h"
 #include "half.h"
+#include "kernels/cpu/elements.h"
 
 namespace sparse_autotune {
 namespace {
@@ -26,34 +27,6 @@ Memory allocate(int64_t bytes) {
   const int64_t rounded = ceil_div(std::max<int64_t>(bytes, 1), kOperandAlignment);
   return Memory(static_cast<char*>(
       std::aligned_alloc(kOperandAlignment, static_cast<size_t>(rounded * kOperandAlignment))));
-}
-
-// f(element pointer of the dtype's type), so that each loop below is written once.
-template <typename F>
-void with_type(DType dtype, F&& f) {
-  switch (dtype) {
-    case DType::kFloat16:
-      return f(static_cast<Half*>(nullptr));
-    case DType::kBFloat16:
-      return f(static_cast<BFloat16*>(nullptr));
-    case DType::kFloat32:
-      return f(static_cast<float*>(nullptr));
-    case DType::kFloat64:
-      return f(static_cast<double*>(nullptr));
-  }
-}
-double to_double(Half x) { return to_float(x); }
-double to_double(BFloat16 x) { return to_float(x); }
-double to_double(float x) { return x; }
-double to_double(double x) { return x; }
-void assign(Half* x, float value) { *x = to_half(value); }
-void assign(BFloat16* x, float value) { *x = to_bfloat16(value); }
-void assign(float* x, float value) { *x = value; }
-void assign(double* x, float value) { *x = value; }
-
-int64_t index_at(const void* indices, IndexType type, int64_t i) {
-  return type == IndexType::kInt64 ? static_cast<const int64_t*>(indices)[i]
-                                   : static_cast<const int32_t*>(indices)[i];
 }
 
 // A step along k of the sums of a tile, and of those of the magnitudes. The reference of a large
@@ -102,7 +75,7 @@ class CpuBench final : public Bench {
     launch_.prepared = prepared_.get();
     std::vector<int64_t> crow(static_cast<size_t>(block_rows(p_) + 1));
     for (size_t i = 0; i < crow.size(); ++i) {
-      crow[i] = index_at(user_.crow_indices, p_.index_type, static_cast<int64_t>(i));
+      crow[i] = index(user_.crow_indices, static_cast<int64_t>(i));
     }
     tiles_ = choose_tiles(p_, crow, 1e8 * user_.parallel.threads);
     with_type(p_.dtype, [&](auto* type) { compute_expected(type); });
@@ -114,10 +87,8 @@ class CpuBench final : public Bench {
                 static_cast<size_t>(layout_.output_bytes));
     const Status status = run(variant, 1, true, us);
     if (!status) return status;
-    Status compared = Status::ok();
-    with_type(p_.dtype, [&](auto* type) { compared = compare(type, error); });
     prepared_for_ = nullptr;
-    return compared;
+    return with_type(p_.dtype, [&](auto* type) { return compare(type, error); });
   }
 
   // Short launches depend on whose data the caches of all cores hold: their own last launch's.
@@ -132,23 +103,27 @@ class CpuBench final : public Bench {
   bool is_cold() const override { return false; }
 
  private:
+  int64_t index(const void* indices, int64_t i) const {
+    return load_index(indices, i, p_.index_type);
+  }
+
   template <typename T>
   void fill_run(T* out, int64_t count, int64_t stride, uint64_t number) const {
-    for (int64_t i = 0; i < count; ++i) assign(out + i * stride, operand_value(number + i));
+    for (int64_t i = 0; i < count; ++i) out[i * stride] = narrowed<T>(operand_value(number + i));
   }
 
   void fill() {
     char* base = operands_.get();
-    const int64_t index = size_of(p_.index_type);
+    const int64_t entry = size_of(p_.index_type);
     // What lies between the rows of an operand is NaN: a variant that lets it into a result is
     // found out.
     std::memset(base, 0xFF, static_cast<size_t>(layout_.bytes));
     std::memcpy(base + layout_.crow_indices, user_.crow_indices,
-                static_cast<size_t>((block_rows(p_) + 1) * index));
+                static_cast<size_t>((block_rows(p_) + 1) * entry));
     std::memcpy(base + layout_.col_indices, user_.col_indices,
-                static_cast<size_t>(p_.nnzb * index));
+                static_cast<size_t>(p_.nnzb * entry));
     if (p_.transpose) {
-      std::memcpy(base + layout_.positions, user_.positions, static_cast<size_t>(p_.nnzb * index));
+      std::memcpy(base + layout_.positions, user_.positions, static_cast<size_t>(p_.nnzb * entry));
     }
     with_type(p_.dtype, [&]<typename T>(T*) {
       for (const Input& input : inputs_of(layout_, p_)) {
@@ -187,29 +162,28 @@ class CpuBench final : public Bench {
     const Strides s = strides_of_b(p_);
     const T* values = static_cast<const T*>(launch_.values);
     const T* b = static_cast<const T*>(launch_.b) + tile.batch * s.batch_stride;
-    const int64_t begin = index_at(launch_.crow_indices, p_.index_type, tile.block_row);
-    const int64_t end = index_at(launch_.crow_indices, p_.index_type, tile.block_row + 1);
+    const int64_t begin = index(launch_.crow_indices, tile.block_row);
+    const int64_t end = index(launch_.crow_indices, tile.block_row + 1);
     const int rows = tile_rows(tile, p_), cols = tile_cols(tile, p_);
     double sum[kTileElements] = {}, magnitude[kTileElements] = {};
     for (int64_t block = begin; block < end; ++block) {
-      const int64_t first = index_at(launch_.col_indices, p_.index_type, block) * p_.block_k;
-      const int64_t position =
-          p_.transpose ? index_at(launch_.positions, p_.index_type, block) : block;
+      const int64_t first = index(launch_.col_indices, block) * p_.block_k;
+      const int64_t position = p_.transpose ? index(launch_.positions, block) : block;
       const T* a = values + position * p_.block_m * p_.block_k +
                    tile.row % p_.block_m * row_stride_in_block(p_);
       for (int64_t k = 0; k < p_.block_k; ++k) {
         const T* line = b + (first + k) * s.row_stride + tile.col * s.col_stride;
         double left[kTileRows], right[kTileCols];
         for (int64_t i = 0; i < rows; ++i) {
-          left[i] = to_double(a[i * row_stride_in_block(p_) + k * k_stride_in_block(p_)]);
+          left[i] = widened(a[i * row_stride_in_block(p_) + k * k_stride_in_block(p_)]);
         }
-        for (int64_t j = 0; j < cols; ++j) right[j] = to_double(line[j * s.col_stride]);
+        for (int64_t j = 0; j < cols; ++j) right[j] = widened(line[j * s.col_stride]);
         add_products(left, right, rows, cols, sum, magnitude);
       }
     }
     for (int64_t i = 0; i < rows; ++i) {
       const double bias =
-          p_.has_bias ? to_double(static_cast<const T*>(launch_.bias)[tile.row + i]) : 0;
+          p_.has_bias ? widened(static_cast<const T*>(launch_.bias)[tile.row + i]) : 0;
       for (int64_t j = 0; j < cols; ++j) {
         const int64_t at = i * kTileCols + j;
         expected[at] = expected_element(sum[at], bias, magnitude[at] + std::abs(bias),
@@ -222,8 +196,7 @@ class CpuBench final : public Bench {
   void compute_sampled_tile(const Tile& tile, Expected* expected) const {
     const Strides s = strides_of_b(p_), t = strides_of_c(p_);
     const int64_t first_row = tile.block_row * p_.block_m + tile.row;
-    const int64_t first_col =
-        index_at(launch_.col_indices, p_.index_type, tile.batch) * p_.block_k + tile.col;
+    const int64_t first_col = index(launch_.col_indices, tile.batch) * p_.block_k + tile.col;
     const T* b = static_cast<const T*>(launch_.b) + first_col * s.row_stride;
     const T* c = static_cast<const T*>(launch_.c) + first_row * t.row_stride;
     for (int i = 0; i < tile_rows(tile, p_); ++i) {
@@ -234,7 +207,7 @@ class CpuBench final : public Bench {
           const T* right = b + matrix * s.batch_stride + j * s.row_stride;
           for (int64_t q = 0; q < p_.n; ++q) {
             const double product =
-                to_double(left[q * t.col_stride]) * to_double(right[q * s.col_stride]);
+                double{widened(left[q * t.col_stride])} * widened(right[q * s.col_stride]);
             sum += product;
             magnitude += std::abs(product);
           }
@@ -256,7 +229,7 @@ class CpuBench final : public Bench {
     for (int64_t line = 0; line < s.batch * s.rows; ++line) {
       const T* row = output + line / s.rows * s.batch_stride + line % s.rows * s.row_stride;
       for (int64_t j = 0; j < s.cols; ++j) {
-        const double x = to_double(row[j * s.col_stride]);
+        const double x = widened(row[j * s.col_stride]);
         missing += x != x;
       }
     }
@@ -281,7 +254,7 @@ class CpuBench final : public Bench {
       for (int i = 0; i < tile_rows(tile, p_); ++i) {
         for (int j = 0; j < tile_cols(tile, p_); ++j) {
           const Expected& e = expected_[t * kTileElements + static_cast<size_t>(i * kTileCols + j)];
-          const double off = to_double(corner[i * s.row_stride + j * s.col_stride]) - e.value;
+          const double off = widened(corner[i * s.row_stride + j * s.col_stride]) - e.value;
           worst = std::max(worst, std::abs(off) / e.allowed);
         }
       }

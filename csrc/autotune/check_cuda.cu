@@ -1,10 +1,10 @@
 #include "autotune/check_cuda.h"
 
-#include <cuda_bf16.h>
-#include <cuda_fp16.h>
 #include <cuda_runtime.h>
 
 #include <algorithm>
+
+#include "kernels/cuda/element_types.h"
 
 namespace sparse_autotune {
 namespace {
@@ -13,20 +13,6 @@ constexpr int kThreads = 256;
 
 unsigned grid_for(int64_t count) {
   return static_cast<unsigned>(std::clamp<int64_t>(ceil_div(count, kThreads), 1, 1 << 16));
-}
-
-template <typename F>
-void with_type(DType dtype, F&& f) {
-  switch (dtype) {
-    case DType::kFloat16:
-      return f(static_cast<__half*>(nullptr));
-    case DType::kBFloat16:
-      return f(static_cast<__nv_bfloat16*>(nullptr));
-    case DType::kFloat32:
-      return f(static_cast<float*>(nullptr));
-    case DType::kFloat64:
-      return f(static_cast<double*>(nullptr));
-  }
 }
 
 template <typename F>

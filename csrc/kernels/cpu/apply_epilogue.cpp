@@ -6,16 +6,6 @@
 namespace sparse_autotune {
 namespace {
 
-// The type to compute in, and the way there and back.
-float load(const float* p) { return *p; }
-double load(const double* p) { return *p; }
-float load(const Half* p) { return to_float(*p); }
-float load(const BFloat16* p) { return to_float(*p); }
-void store(float* p, float x) { *p = x; }
-void store(double* p, double x) { *p = x; }
-void store(Half* p, float x) { *p = to_half(x); }
-void store(BFloat16* p, float x) { *p = to_bfloat16(x); }
-
 template <typename T>
 void apply(const Problem& p, const Launch& l) {
   const bool rows = p.c_layout == Layout::kRowMajor;
@@ -27,9 +17,9 @@ void apply(const Problem& p, const Launch& l) {
           T* c = static_cast<T*>(l.c) + (line / lines) * p.c_batch_stride + (line % lines) * p.ldc;
           const T* bias = static_cast<const T*>(l.bias);
           for (int64_t j = 0; j < length; ++j) {
-            auto x = load(c + j);
-            if (p.has_bias) x += load(bias + (rows ? line % lines : j));
-            store(c + j, activate(x, p.activation));
+            auto x = widened(c[j]);
+            if (p.has_bias) x += widened(bias[rows ? line % lines : j]);
+            c[j] = narrowed<T>(activate(x, p.activation));
           }
         }
       });
@@ -39,16 +29,7 @@ void apply(const Problem& p, const Launch& l) {
 
 void apply_epilogue_cpu(const Problem& p, const Launch& l) {
   if (!p.has_bias && p.activation == Activation::kNone) return;
-  switch (p.dtype) {
-    case DType::kFloat16:
-      return apply<Half>(p, l);
-    case DType::kBFloat16:
-      return apply<BFloat16>(p, l);
-    case DType::kFloat32:
-      return apply<float>(p, l);
-    case DType::kFloat64:
-      return apply<double>(p, l);
-  }
+  with_type(p.dtype, [&]<typename T>(T*) { apply<T>(p, l); });
 }
 
 }  // namespace sparse_autotune

@@ -4,8 +4,8 @@
 #include <atomic>
 #include <cstring>
 
-#include "half.h"
 #include "kernels/activation.h"
+#include "kernels/cpu/elements.h"
 #include "kernels/cpu/tiled_packing.h"
 #include "kernels/cpu/tiled_partition.h"
 
@@ -320,25 +320,8 @@ class Product {
 
   void load_bias(Slot& memory, int64_t row, int64_t rows) const {
     for (int64_t r = 0; r < rows; ++r) {
-      const int64_t i = row + r;
-      switch (p_.dtype) {
-        case DType::kFloat16:
-          reinterpret_cast<float*>(memory.bias)[r] =
-              p_.has_bias ? to_float(static_cast<const Half*>(l_.bias)[i]) : 0;
-          break;
-        case DType::kBFloat16:
-          reinterpret_cast<float*>(memory.bias)[r] =
-              p_.has_bias ? to_float(static_cast<const BFloat16*>(l_.bias)[i]) : 0;
-          break;
-        case DType::kFloat32:
-          reinterpret_cast<float*>(memory.bias)[r] =
-              p_.has_bias ? static_cast<const float*>(l_.bias)[i] : 0;
-          break;
-        case DType::kFloat64:
-          reinterpret_cast<double*>(memory.bias)[r] =
-              p_.has_bias ? static_cast<const double*>(l_.bias)[i] : 0;
-          break;
-      }
+      const double x = p_.has_bias ? load(l_.bias, row + r, p_.dtype) : 0;
+      store(memory.bias, r, p_.dtype == DType::kFloat64 ? DType::kFloat64 : DType::kFloat32, x);
     }
   }
 

@@ -5,15 +5,14 @@
 // Data path: global -> registers -> global. Computes in fp32 (fp64 for fp64).
 #include "kernels/cuda/apply_epilogue.h"
 
-#include <cuda_bf16.h>
-#include <cuda_fp16.h>
 #include <cuda_runtime.h>
 
 #include <algorithm>
-#include <type_traits>
 
 #include "kernels/activation.h"
 #include "kernels/cuda/cuda_status.h"
+#include "kernels/cuda/device/accumulator.cuh"
+#include "kernels/cuda/element_types.h"
 
 namespace sparse_autotune {
 namespace {
@@ -38,7 +37,7 @@ struct alignas(sizeof(T) * kElements) Chunk {
 // Count is 32 bits wide where all chunks of a matrix can be counted so.
 template <typename T, int kElements, typename Count>
 __global__ void __launch_bounds__(kThreads) epilogue_kernel(const Arguments<T> a) {
-  using Acc = std::conditional_t<std::is_same_v<T, double>, double, float>;
+  using Acc = typename Accumulator<T>::Type;
   const Count line_chunks = static_cast<Count>((a.length + kElements - 1) / kElements);
   const Count count = line_chunks * static_cast<Count>(a.lines);
   const Count step = static_cast<Count>(gridDim.x) * kThreads;
@@ -108,17 +107,7 @@ Status apply(const Problem& p, const Launch& l) {
 
 Status apply_epilogue(const Problem& p, const Launch& l) {
   if (!p.has_bias && p.activation == Activation::kNone) return Status::ok();
-  switch (p.dtype) {
-    case DType::kFloat16:
-      return apply<__half>(p, l);
-    case DType::kBFloat16:
-      return apply<__nv_bfloat16>(p, l);
-    case DType::kFloat32:
-      return apply<float>(p, l);
-    case DType::kFloat64:
-      return apply<double>(p, l);
-  }
-  return Status::failed(StatusCode::kLaunchFailed, "epilogue: unknown dtype");
+  return with_type(p.dtype, [&]<typename T>(T*) { return apply<T>(p, l); });
 }
 
 }  // namespace sparse_autotune

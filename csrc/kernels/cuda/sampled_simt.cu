@@ -4,12 +4,11 @@
 // elements each. It walks the terms of the sums in steps of 16: a step's rows of C and of B go
 // through shared memory, loaded along whatever is contiguous. Data path: global -> shared ->
 // registers -> global. Accumulates in fp32 (fp64 for fp64). Requires: nothing.
-#include <cuda_bf16.h>
-#include <cuda_fp16.h>
 #include <cuda_runtime.h>
 
 #include "kernels/cuda/cuda_status.h"
 #include "kernels/cuda/device/accumulator.cuh"
+#include "kernels/cuda/element_types.h"
 #include "variant.h"
 
 namespace sparse_autotune {
@@ -144,17 +143,7 @@ class SampledSimt final : public Variant {
     a.tiles_k = tiles(p.block_k);
     a.n = p.n;
     a.batch = p.batch;
-    switch (p.dtype) {
-      case DType::kFloat16:
-        return launch_typed<__half>(p, a, l.stream);
-      case DType::kBFloat16:
-        return launch_typed<__nv_bfloat16>(p, a, l.stream);
-      case DType::kFloat32:
-        return launch_typed<float>(p, a, l.stream);
-      case DType::kFloat64:
-        return launch_typed<double>(p, a, l.stream);
-    }
-    return Status::failed(StatusCode::kLaunchFailed, "sampled_simt: unknown dtype");
+    return with_type(p.dtype, [&]<typename T>(T*) { return launch_typed<T>(p, a, l.stream); });
   }
 
  private:

@@ -5,8 +5,6 @@
 // the element of A (a broadcast from cache) and read neighbouring elements of B. Data path: global
 // memory -> registers. Accumulates in fp32 (fp64 for fp64). Requires: nothing. Wins: odd block
 // sizes, and fp64 on small problems.
-#include <cuda_bf16.h>
-#include <cuda_fp16.h>
 #include <cuda_runtime.h>
 
 #include <algorithm>
@@ -14,6 +12,7 @@
 #include "kernels/activation.h"
 #include "kernels/cuda/cuda_status.h"
 #include "kernels/cuda/device/accumulator.cuh"
+#include "kernels/cuda/element_types.h"
 #include "variant.h"
 
 namespace sparse_autotune {
@@ -138,18 +137,9 @@ class Simt final : public Variant {
     a.c_col = c_rows ? 1 : p.ldc;
     a.c_batch = p.c_batch_stride;
     a.activation = p.activation;
-    const auto stream = static_cast<cudaStream_t>(l.stream);
-    switch (p.dtype) {
-      case DType::kFloat16:
-        return launch_typed<__half, kRowsPerThread>(p, a, stream);
-      case DType::kBFloat16:
-        return launch_typed<__nv_bfloat16, kRowsPerThread>(p, a, stream);
-      case DType::kFloat32:
-        return launch_typed<float, kRowsPerThread>(p, a, stream);
-      case DType::kFloat64:
-        return launch_typed<double, kRowsPerThread>(p, a, stream);
-    }
-    return Status::failed(StatusCode::kLaunchFailed, "simt: unknown dtype");
+    return with_type(p.dtype, [&]<typename T>(T*) {
+      return launch_typed<T, kRowsPerThread>(p, a, static_cast<cudaStream_t>(l.stream));
+    });
   }
 
  private:
