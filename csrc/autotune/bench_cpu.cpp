@@ -4,7 +4,6 @@
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
-#include <limits>
 #include <new>
 #include <string>
 #include <vector>
@@ -219,13 +218,9 @@ class CpuBench final : public Bench {
 
   template <typename T>
   Status compare(T*, double* error) const {
-    const auto wrong = [&](std::string what) {
-      *error = std::numeric_limits<double>::infinity();
-      return Status::failed(StatusCode::kWrongResult, std::move(what));
-    };
     const Strides s = strides_of_output(p_);
     const T* output = reinterpret_cast<const T*>(operands_.get() + layout_.output);
-    int64_t missing = 0;
+    uint64_t missing = 0, written = 0;
     for (int64_t line = 0; line < s.batch * s.rows; ++line) {
       const T* row = output + line / s.rows * s.batch_stride + line % s.rows * s.row_stride;
       for (int64_t j = 0; j < s.cols; ++j) {
@@ -233,10 +228,6 @@ class CpuBench final : public Bench {
         missing += x != x;
       }
     }
-    if (missing > 0)
-      return wrong(std::to_string(missing) + " elements are NaN or were not written");
-    // No element is poison by now, so what is not poison must be as many as the output has.
-    int64_t written = 0;
     const char* guarded = operands_.get() + layout_.output_begin;
     char poison[sizeof(T)];
     std::memset(poison, 0xFF, sizeof(poison));
@@ -245,7 +236,6 @@ class CpuBench final : public Bench {
          at += static_cast<int64_t>(sizeof(T))) {
       written += std::memcmp(guarded + at, poison, sizeof(T)) != 0;
     }
-    if (written != s.batch * s.rows * s.cols) return wrong("it wrote outside its output");
     double worst = 0;
     for (size_t t = 0; t < tiles_.size(); ++t) {
       const Tile& tile = tiles_[t];
@@ -259,10 +249,7 @@ class CpuBench final : public Bench {
         }
       }
     }
-    *error = worst;
-    if (worst <= 1) return Status::ok();
-    return Status::failed(StatusCode::kWrongResult,
-                          "off by " + std::to_string(worst) + " times what rounding explains");
+    return judge(p_, missing, written, worst, error);
   }
 
   Status run(const Variant& variant, int64_t launches, bool prepare_anew, double* us) {

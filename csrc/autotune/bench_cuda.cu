@@ -176,20 +176,7 @@ class CudaBench final : public Bench {
     }
     if (e == cudaSuccess) e = cudaStreamSynchronize(stream_);
     if (e != cudaSuccess) return broken(e, "comparing");
-    const auto wrong = [](std::string what) {
-      return Status::failed(StatusCode::kWrongResult, std::move(what));
-    };
-    if (found.missing > 0) {
-      return wrong(std::to_string(found.missing) + " elements are NaN or were not written");
-    }
-    // No element is poison by now, so what is not poison must be as many as the output has.
-    const Strides s = strides_of_output(p_);
-    if (found.written != static_cast<unsigned long long>(s.batch * s.rows * s.cols)) {
-      return wrong("it wrote outside its output");
-    }
-    *error = found.worst;
-    if (found.worst <= 1) return Status::ok();
-    return wrong("off by " + std::to_string(found.worst) + " times what rounding explains");
+    return judge(p_, found.missing, found.written, found.worst, error);
   }
 
   Launch next_launch() {

@@ -1,9 +1,12 @@
 #include "autotune/verify.h"
 
 #include <algorithm>
+#include <limits>
 #include <random>
 #include <set>
+#include <string>
 #include <tuple>
+#include <utility>
 
 namespace sparse_autotune {
 namespace {
@@ -124,6 +127,22 @@ std::vector<Tile> choose(const Tiles& of, const Problem& p, double flop_limit) {
 }
 
 }  // namespace
+
+Status judge(const Problem& p, uint64_t missing, uint64_t written, double worst, double* error) {
+  const auto wrong = [](std::string what) {
+    return Status::failed(StatusCode::kWrongResult, std::move(what));
+  };
+  *error = std::numeric_limits<double>::infinity();
+  if (missing > 0) return wrong(std::to_string(missing) + " elements are NaN or were not written");
+  // No element is poison by now, so what is not poison must be as many as the output has.
+  const Strides s = strides_of_output(p);
+  if (written != static_cast<uint64_t>(s.batch * s.rows * s.cols)) {
+    return wrong("it wrote outside its output");
+  }
+  *error = worst;
+  if (worst <= 1) return Status::ok();
+  return wrong("off by " + std::to_string(worst) + " times what rounding explains");
+}
 
 std::vector<Tile> choose_tiles(const Problem& p, const std::vector<int64_t>& crow,
                                double flop_limit) {

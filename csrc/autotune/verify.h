@@ -5,6 +5,8 @@
 #include <cstdint>
 #include <vector>
 
+#include "autotune/operands.h"
+#include "host_device.h"
 #include "kernels/activation.h"
 #include "variant.h"
 
@@ -41,6 +43,13 @@ struct Expected {
   double value;
   double allowed;
 };
+
+// Whether the output is right, and why not. `missing`: how many of its elements are NaN; `written`:
+// how many elements in it and around it are not poison; `worst`: the largest |result - expected| as
+// a share of what is allowed. `error` becomes that, infinity where an element is missing or too
+// many are written.
+Status judge(const Problem& problem, uint64_t missing, uint64_t written, double worst,
+             double* error);
 
 // Unit roundoff: half the distance from 1 to the next number.
 SPARSE_AUTOTUNE_HOST_DEVICE inline double unit_roundoff(DType dtype) {
