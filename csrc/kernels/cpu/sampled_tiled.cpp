@@ -15,6 +15,7 @@
 #include <string>
 
 #include "kernels/cpu/tiled_levels.h"
+#include "kernels/cpu/tiled_partition.h"
 
 namespace sparse_autotune::cpu_sampled {
 namespace {
@@ -101,8 +102,8 @@ class Sampling {
         const Slot slot = slot_at(i);
         for (int64_t part = next_part++; part < parts; part = next_part++) {
           const int64_t units = p_.nnzb * s_.spans;
-          run_units(slot, columns, all_columns, units / parts * part + units % parts * part / parts,
-                    units / parts * (part + 1) + units % parts * (part + 1) / parts);
+          run_units(slot, columns, all_columns, cpu_tiled::part_begin(units, parts, part),
+                    cpu_tiled::part_begin(units, parts, part + 1));
         }
       }
     });
@@ -135,12 +136,7 @@ class Sampling {
     }
   }
   int64_t row_of(int64_t block) const {
-    int64_t low = 0, high = p_.m / p_.block_m;  // the last row that begins at or before `block`
-    while (high - low > 1) {
-      const int64_t middle = low + (high - low) / 2;
-      (crow_[middle] <= block ? low : high) = middle;
-    }
-    return low;
+    return cpu_tiled::row_at(p_.m / p_.block_m, block, [&](int64_t row) { return crow_[row]; });
   }
   char* left_of(const Slot& slot, const Chunk& chunk) const {
     return slot.left + (s_.keeps_left ? chunk.index * s_.span_rows * s_.depth * s_.acc_bytes : 0);

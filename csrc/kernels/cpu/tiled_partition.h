@@ -10,6 +10,22 @@
 
 namespace sparse_autotune::cpu_tiled {
 
+// Where part `part` of `parts` begins, in two steps, so that no product of large numbers overflows.
+inline int64_t part_begin(int64_t total, int64_t parts, int64_t part) {
+  return total / parts * part + total % parts * part / parts;
+}
+
+// The last of `rows` that starts at or before `at`; start(row) does not descend, start(0) is 0.
+template <typename Start>
+int64_t row_at(int64_t rows, int64_t at, Start&& start) {
+  int64_t low = 0, high = rows;
+  while (high - low > 1) {
+    const int64_t middle = low + (high - low) / 2;
+    (start(middle) <= at ? low : high) = middle;
+  }
+  return low;
+}
+
 class Partition {
  public:
   // `spans` units per block row; the line is repeated `copies` times (column panels, batches).
@@ -33,21 +49,13 @@ class Partition {
   }
 
  private:
-  // In two steps, so that no product of large numbers overflows.
-  int64_t boundary(int64_t part) const {
-    const int64_t total = length_ * copies_;
-    return total / parts_ * part + total % parts_ * part / parts_;
-  }
+  int64_t boundary(int64_t part) const { return part_begin(length_ * copies_, parts_, part); }
   int64_t start(int64_t row) const { return (crow_[row] + row) * spans_; }
 
   template <typename Visit>
   void visit_part(int64_t copy, int64_t begin, int64_t end, Visit& visit) const {
-    int64_t low = 0, high = rows_;  // the last row that starts at or before `begin`
-    while (high - low > 1) {
-      const int64_t middle = low + (high - low) / 2;
-      (start(middle) <= begin ? low : high) = middle;
-    }
-    for (int64_t row = low; row < rows_; ++row) {
+    const int64_t first = row_at(rows_, begin, [&](int64_t row) { return start(row); });
+    for (int64_t row = first; row < rows_; ++row) {
       const int64_t length = crow_[row + 1] - crow_[row] + 1;
       int64_t at = start(row);
       if (at >= end) return;
