@@ -268,6 +268,11 @@ py::dict record_of(const std::string& text) {
 
 const void* pointer(uintptr_t address) { return reinterpret_cast<const void*>(address); }
 
+template <void (*kCall)(const void*, const void*)>
+void of_indices(uintptr_t crow_indices, uintptr_t col_indices) {
+  kCall(pointer(crow_indices), pointer(col_indices));
+}
+
 }  // namespace
 
 PYBIND11_MODULE(_tuner, m) {
@@ -290,24 +295,12 @@ PYBIND11_MODULE(_tuner, m) {
   bind_eager(m);
   bind_launcher(m);
   m.def("memory", &memory, py::arg("ordinal") = -1);
-  m.def(
-      "drop_plan",
-      [](uintptr_t crow_indices, uintptr_t col_indices) {
-        api::drop_plan(pointer(crow_indices), pointer(col_indices));
-      },
-      py::arg("crow_indices"), py::arg("col_indices"), NoGil());
-  m.def(
-      "own_indices",
-      [](uintptr_t crow_indices, uintptr_t col_indices) {
-        api::own_indices(pointer(crow_indices), pointer(col_indices));
-      },
-      py::arg("crow_indices"), py::arg("col_indices"), NoGil());
-  m.def(
-      "disown_indices",
-      [](uintptr_t crow_indices, uintptr_t col_indices) {
-        api::disown_indices(pointer(crow_indices), pointer(col_indices));
-      },
-      py::arg("crow_indices"), py::arg("col_indices"), NoGil());
+  m.def("drop_plan", &of_indices<api::drop_plan>, py::arg("crow_indices"), py::arg("col_indices"),
+        NoGil());
+  m.def("own_indices", &of_indices<api::own_indices>, py::arg("crow_indices"),
+        py::arg("col_indices"), NoGil());
+  m.def("disown_indices", &of_indices<api::disown_indices>, py::arg("crow_indices"),
+        py::arg("col_indices"), NoGil());
   m.def(
       "drop_frozen", [](uintptr_t values) { api::drop_frozen(pointer(values)); }, py::arg("values"),
       NoGil());
