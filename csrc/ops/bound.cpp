@@ -64,12 +64,6 @@ void add_device(Bound& bound) {
   }
 }
 
-void set_pattern(Launch& l, const TransposedPattern& pattern) {
-  l.crow_indices = pattern.crow_indices;
-  l.col_indices = pattern.col_indices;
-  l.positions = pattern.positions;
-}
-
 // The plan of A^T, made on first use; empty while capturing, where it cannot be made, and where it
 // would outlast the pattern.
 Plan::Transposed find_transposed(Bound& bound) {
@@ -110,7 +104,7 @@ void transpose_each_time(Bound& bound) {
   const Status status = transpose_pattern_cuda(key, bound.product.launch.stream, pattern,
                                                static_cast<char*>(memory.data_ptr()) + bytes);
   if (!status) refuse(status.message());
-  set_pattern(bound.product.launch, pattern);
+  set_pattern(pattern, &bound.product.launch);
 }
 
 // From here on the plan is that of op(A)'s pattern, or of one not known.
@@ -120,7 +114,7 @@ void add_transposed(Bound& bound) {
   if (bound.plan != nullptr && bound.plan->knows_pattern()) bound.plan = found.plan;
   bound.transposed = found.memory;
   if (found.plan == nullptr) return transpose_each_time(bound);
-  set_pattern(bound.product.launch, transposed_at(bound.product.pattern, found.memory->data()));
+  set_pattern(transposed_at(bound.product.pattern, found.memory->data()), &bound.product.launch);
 }
 
 void add_plan(Bound& bound, std::shared_ptr<Plan> known) {

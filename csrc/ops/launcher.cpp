@@ -77,10 +77,7 @@ bool Launcher::launch(const Call& call) const {
     transposed = plan->transposed();
     if (transposed.plan == nullptr) return false;
     plan = transposed.plan;
-    const TransposedPattern pattern = transposed_at(pattern_, transposed.memory->data());
-    l.crow_indices = pattern.crow_indices;
-    l.col_indices = pattern.col_indices;
-    l.positions = pattern.positions;
+    set_pattern(transposed_at(pattern_, transposed.memory->data()), &l);
   }
   add_facts(plan->facts(), &p);
   const std::optional<Decision> decision = plan->find(p, generation);

@@ -1,6 +1,5 @@
 #include "ops/pattern_pieces.h"
 
-#include <algorithm>
 #include <array>
 
 #include "plan/row_groups.h"

@@ -18,6 +18,12 @@ struct TransposedPattern {
   void* positions;     // nnzb, see Launch::positions
 };
 TransposedPattern transposed_at(const PatternKey& key, void* memory);
+// In place of the pattern that it is of.
+inline void set_pattern(const TransposedPattern& pattern, Launch* launch) {
+  launch->crow_indices = pattern.crow_indices;
+  launch->col_indices = pattern.col_indices;
+  launch->positions = pattern.positions;
+}
 PatternKey key_of_transposed(const PatternKey& key, const TransposedPattern& transposed);
 
 // Fills the arrays from a pattern that breaks no rule.

@@ -8,7 +8,6 @@
 // Wins: large blocks where n is ragged. Bound by the copy when there is little to multiply.
 #include <cuda_runtime.h>
 
-#include <algorithm>
 #include <string>
 
 #include "kernels/cuda/convert/chunk.cuh"

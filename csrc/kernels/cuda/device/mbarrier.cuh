@@ -73,7 +73,7 @@ __device__ __forceinline__ void mbarrier_wait(uint32_t barrier, uint32_t parity)
 #endif
 }
 
-// A place in a ring of `kStages` and the parity that its barrier has there.
+// A place in a ring of `kStages`, or of fewer, and the parity that its barrier has there.
 template <int kStages>
 struct RingPlace {
   uint32_t stage = 0, parity = 0;

@@ -11,8 +11,6 @@
 // bulk copies) nor touching all values before the row's place is known was faster on an H200.
 #pragma once
 
-#include <cuda_bf16.h>
-#include <cuda_fp16.h>
 #include <cuda_runtime.h>
 
 #include <cstdint>
