@@ -24,3 +24,13 @@ def lacks_this_machine(reason):
         re.search(pattern, reason, re.IGNORECASE) and is_missing()
         for pattern, is_missing in MISSING.items()
     )
+
+
+def assert_legal_somewhere(reasons):
+    """Of each variant why it is not legal, case by case (None: it is): for one, or never here."""
+    for variant, seen in reasons.items():
+        if None in seen:
+            continue
+        lacking = [reason for reason in seen if lacks_this_machine(reason)]
+        assert lacking, f"{variant} is legal for no case: {sorted(seen)}"
+        print(f"{variant} cannot run on this machine: {lacking[0]}")

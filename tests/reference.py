@@ -266,8 +266,16 @@ def assert_close(result: torch.Tensor, operands: Operands) -> None:
     )
 
 
+def poisoned(*shape, device="cpu", dtype=torch.float32) -> torch.Tensor:
+    """Memory whose every byte is 0xFF: NaN in every float type."""
+    memory = torch.empty(*shape, dtype=dtype, device=device)
+    if memory.numel() > 0:
+        memory.view(torch.uint8).fill_(0xFF)
+    return memory
+
+
 class PoisonedOut:
-    """An `out` whose every byte, and every byte around it, is 0xFF: NaN in every float type."""
+    """A poisoned `out`, with poisoned memory around it."""
 
     GUARD = 128  # elements on either side
 
@@ -284,10 +292,7 @@ class PoisonedOut:
         width = (cols + pad) * step
         start = self.GUARD + (1 if pad == 3 else 0)
         size = math.prod(lead) * rows * width
-        self._memory = torch.empty(
-            size + 2 * self.GUARD + 1, dtype=p.dtype, device=operands.b.device
-        )
-        self._memory.view(torch.uint8).fill_(0xFF)
+        self._memory = poisoned(size + 2 * self.GUARD + 1, dtype=p.dtype, device=operands.b.device)
         strides = [width * rows * math.prod(lead[i + 1 :]) for i in range(len(lead))]
         view = self._memory.as_strided((*lead, rows, cols), (*strides, width, step), start)
         view = view.mT if turned else view

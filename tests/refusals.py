@@ -1,4 +1,4 @@
-"""What tests of bad input share: a matrix, a poisoned output, and what a refusal must be like."""
+"""What tests of bad input share: a matrix, and what a refusal must be like."""
 
 import pytest
 import torch
@@ -11,12 +11,6 @@ M, K, N = 8, 12, 5
 def matrix(device="cpu", dtype=torch.float32):
     """M x K in 2 x 3 blocks, several in each row."""
     return random_bsr(M, K, (2, 3), density=0.75, device=device, dtype=dtype)
-
-
-def poisoned(*shape, device="cpu", dtype=torch.float32):
-    out = torch.empty(*shape, dtype=dtype, device=device)
-    out.view(torch.uint8).fill_(0xFF)
-    return out
 
 
 def bits(tensor):

@@ -6,7 +6,7 @@ import zlib
 
 import numpy as np
 import torch
-from problem import BF16, DTYPES, FP32, FP64, HALF
+from problem import BF16, DTYPES, FP32, FP64, HALF, name_of
 from reference import (
     ACCUMULATE_ROUNDOFF,
     ACCUMULATE_SLACK,
@@ -58,10 +58,6 @@ class SampledOperands:
         return sparse_autotune.sampled_matmul(self.x, self.b, self.pattern, variant=variant)
 
 
-def _name(dtype):
-    return str(dtype).removeprefix("torch.")
-
-
 def _blocks():
     """Block shapes in every dtype and both index dtypes, with ragged sums, in each pair of layouts
     in turn."""
@@ -74,7 +70,7 @@ def _blocks():
         for j, dtype in enumerate(DTYPES):
             for x_layout, y_layout in (layouts[(i + j) % 4], layouts[(i + j + 1) % 4]):
                 yield SampledProblem(
-                    f"block_{block_m}x{block_k}-{_name(dtype)}-{x_layout}-{y_layout}",
+                    f"block_{block_m}x{block_k}-{name_of(dtype)}-{x_layout}-{y_layout}",
                     m=block_m * max(3, 48 // block_m),
                     k=block_k * max(4, 60 // block_k),
                     n=(37, 136)[j % 2],
@@ -113,10 +109,10 @@ def _lengths():
     ):
         for dtype in (BF16, FP32):
             layout = ("row", "column")[n % 2]
-            yield SampledProblem(f"n_{n}-{_name(dtype)}", n=n, block=(32, 32), dtype=dtype,
+            yield SampledProblem(f"n_{n}-{name_of(dtype)}", n=n, block=(32, 32), dtype=dtype,
                                  x_layout=layout, y_layout="column")  # fmt: skip
     for dtype in DTYPES:
-        yield SampledProblem(f"one_term-{_name(dtype)}", n=1, block=(8, 24), m=64, k=96,
+        yield SampledProblem(f"one_term-{name_of(dtype)}", n=1, block=(8, 24), m=64, k=96,
                              dtype=dtype)  # fmt: skip
 
 
@@ -127,7 +123,7 @@ def _multiples():
         for j, dtype in enumerate(DTYPES):
             x_layout, y_layout = layouts[(i + j) % 4]
             yield SampledProblem(
-                f"multiple_{side}-{_name(dtype)}",
+                f"multiple_{side}-{name_of(dtype)}",
                 m=side * 5,
                 k=side * 3,
                 n=side * (3, 8)[j % 2],
@@ -148,7 +144,7 @@ def _patterns():
     for pattern in patterns:
         for block, dtype in ((8, HALF), (16, BF16), (64, FP32), (16, FP64)):
             yield SampledProblem(
-                f"{pattern}-block_{block}-{_name(dtype)}",
+                f"{pattern}-block_{block}-{name_of(dtype)}",
                 m=block * 9,
                 k=block * 7,
                 n=72,
@@ -159,9 +155,9 @@ def _patterns():
             )
     # Longer sums and larger grids than elsewhere.
     for dtype in DTYPES:
-        yield SampledProblem(f"large-{_name(dtype)}", 768, 1024, 264, (64, 64), dtype,
+        yield SampledProblem(f"large-{name_of(dtype)}", 768, 1024, 264, (64, 64), dtype,
                              pattern="skewed", x_layout="column")  # fmt: skip
-        yield SampledProblem(f"tall-{_name(dtype)}", 384, 128, 2100, (192, 32), dtype)
+        yield SampledProblem(f"tall-{name_of(dtype)}", 384, 128, 2100, (192, 32), dtype)
 
 
 PLAIN_LAYOUTS = [(x, y) for x in ("row", "column") for y in ("row", "column")]
@@ -260,8 +256,8 @@ def _layouts():
     layouts = ("column", "padded", "padded_column", "offset", "offset_column", "scattered")
     for layout in layouts:
         for dtype in DTYPES:
-            yield SampledProblem(f"x_{layout}-{_name(dtype)}", n=40, dtype=dtype, x_layout=layout)
-            yield SampledProblem(f"y_{layout}-{_name(dtype)}", n=40, dtype=dtype, y_layout=layout)
+            yield SampledProblem(f"x_{layout}-{name_of(dtype)}", n=40, dtype=dtype, x_layout=layout)
+            yield SampledProblem(f"y_{layout}-{name_of(dtype)}", n=40, dtype=dtype, y_layout=layout)
         yield SampledProblem(f"both_{layout}-block_64", 128, 192, 136, (64, 64), BF16,
                              x_layout=layout, y_layout=layout)  # fmt: skip
     yield SampledProblem("one_term-padded", n=1, x_layout="padded", y_layout="padded")
@@ -274,24 +270,24 @@ def _layouts():
 def _batches():
     for dtype in DTYPES:
         for batch in ((1,), (3,), (2, 3), (2, 1, 2)):
-            yield SampledProblem(f"batch_{'x'.join(map(str, batch))}-{_name(dtype)}", dtype=dtype,
+            yield SampledProblem(f"batch_{'x'.join(map(str, batch))}-{name_of(dtype)}", dtype=dtype,
                                  batch=batch)  # fmt: skip
         for x_layout, y_layout in (
             ("column", "column"), ("column", "row"), ("row", "offset"), ("expanded", "row"),
             ("row", "expanded"), ("batch_inside", "row"), ("row", "batch_inside"),
             ("scattered", "column"),
         ):  # fmt: skip
-            yield SampledProblem(f"batch-x_{x_layout}-y_{y_layout}-{_name(dtype)}", n=40,
+            yield SampledProblem(f"batch-x_{x_layout}-y_{y_layout}-{name_of(dtype)}", n=40,
                                  dtype=dtype, batch=(2, 3), x_layout=x_layout,
                                  y_layout=y_layout)  # fmt: skip
         # What a linear layer's backward gives: leading dimensions that fold into the sum.
-        yield SampledProblem(f"tokens-{_name(dtype)}", n=21, dtype=dtype, batch=(4,),
+        yield SampledProblem(f"tokens-{name_of(dtype)}", n=21, dtype=dtype, batch=(4,),
                              x_layout="column", y_layout="row")  # fmt: skip
 
 
 def _native():
     for dtype in DTYPES:
-        yield SampledProblem(f"native-{_name(dtype)}", dtype=dtype, native=True)
+        yield SampledProblem(f"native-{name_of(dtype)}", dtype=dtype, native=True)
     yield SampledProblem("native-int32", index_dtype=torch.int32, native=True)
 
 

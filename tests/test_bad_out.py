@@ -2,7 +2,8 @@
 
 import pytest
 import torch
-from refusals import K, M, N, check_refused, matrix, poisoned
+from reference import poisoned
+from refusals import K, M, N, check_refused, matrix
 
 from sparse_autotune import matmul, random_bsr
 

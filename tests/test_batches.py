@@ -117,11 +117,11 @@ def test_what_a_batch_is(device):
     assert torch.equal(sampled.values, sampled_matmul(x, y, a.unbind()[0]).values)
 
 
+@pytest.mark.usefixtures("fresh_dynamo")
 def test_compiled(device):
     a, dense = make(device)
     a.requires_grad_()
     x = tensor(a, COUNT, K, N)
-    torch._dynamo.reset()
     for product in (matmul, lambda a, x: linear(x.mT, a).mT):
         function = torch.compile(product, backend="aot_eager", fullgraph=True)
         got = function(a, x)

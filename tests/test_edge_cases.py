@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 from problem import Problem
-from reference import block_product, make
+from reference import block_product, make, poisoned
 
 import sparse_autotune
 from sparse_autotune import BsrTensor, _tuner, linear, matmul, random_bsr
@@ -225,8 +225,7 @@ def test_more_than_2_to_the_31_elements(device, variant, large):
     assert max(rows * n, b.numel(), values.numel()) > 2**31
     if variant != "auto" and (why := legality(a, b)[variant]) is not None:
         pytest.skip(f"{variant} is not legal: {why}")
-    out = torch.empty(rows, n, dtype=torch.float16, device=device)
-    out.view(torch.uint8).fill_(0xFF)
+    out = poisoned(rows, n, dtype=torch.float16, device=device)
     matmul(a, b, out=out, variant=variant)
     first = int(crow[-2])
     expected = torch.zeros(block, n, dtype=torch.float32, device=device)

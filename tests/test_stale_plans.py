@@ -110,6 +110,7 @@ def mask(a):
     return BsrTensor(*a._parts()[:2], torch.ones_like(a.values), a.shape).to_dense()
 
 
+@pytest.mark.usefixtures("fresh_dynamo")
 @pytest.mark.parametrize("entries", ["few", "many"])
 def test_indices_computed_by_compiled_code(entries):
     """Inductor reuses the memory of one computed pattern for the next."""
@@ -130,7 +131,6 @@ def test_indices_computed_by_compiled_code(entries):
     expected = x.double()
     for a in matrices:
         expected = expected @ a.to_dense().double()
-    torch._dynamo.reset()
     got = torch.compile(chain, fullgraph=True)(x, *parts)
     scale = expected.abs().max().item()
     torch.testing.assert_close(got.double(), expected, rtol=1e-4, atol=1e-4 * scale)
