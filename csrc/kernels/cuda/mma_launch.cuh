@@ -220,19 +220,10 @@ class CopiesOfB {
 template <typename T, typename Tile, int kCount>
 __device__ __forceinline__ void finish_part(float (&sum)[kCount], char* shared,
                                             const MmaArguments& args, const MmaPart& part) {
-  const int64_t row = int64_t{part.block_row} * args.block_m + part.m0,
-                n0 = part.template n0<Tile>();
-  Output<T> out;
-  out.c = static_cast<T*>(args.c) + part.batch * args.c_batch_stride +
-          (args.c_rows ? row * args.ldc + n0 : n0 * args.ldc + row);
-  out.ldc = args.ldc;
-  out.bias = args.bias == nullptr ? nullptr : static_cast<const T*>(args.bias) + row;
-  out.rows = part.rows;
-  out.columns = part.columns;
-  out.alignment = args.c_alignment;
-  out.row_major = args.c_rows;
-  out.activation = args.activation;
-  write_tile<T, Tile>(sum, shared, out);
+  const int64_t row = int64_t{part.block_row} * args.block_m + part.m0;
+  write_tile<T, Tile>(
+      sum, shared,
+      output_at<T>(args, part.batch, row, part.template n0<Tile>(), part.rows, part.columns));
 }
 
 template <typename T, typename Tile, bool kTransposedA, bool kRowMajorB>

@@ -53,17 +53,8 @@ __global__ void __launch_bounds__(Tile::kLaunched, Tile::kResident)
   __syncthreads();
 
   const int64_t row = int64_t{group.x} * Tile::kM;
-  Output<T> out;
-  out.c = static_cast<T*>(args.c) + at.batch * args.c_batch_stride +
-          (args.c_rows ? row * args.ldc + n0 : n0 * args.ldc + row);
-  out.ldc = args.ldc;
-  out.bias = args.bias == nullptr ? nullptr : static_cast<const T*>(args.bias) + row;
-  out.rows = static_cast<int>(min(args.m - row, static_cast<int64_t>(Tile::kM)));
-  out.columns = columns;
-  out.alignment = args.c_alignment;
-  out.row_major = args.c_rows;
-  out.activation = args.activation;
-  write_tile<T, Tile>(sum, memory, out);
+  const auto rows = static_cast<int>(min(args.m - row, static_cast<int64_t>(Tile::kM)));
+  write_tile<T, Tile>(sum, memory, output_at<T>(args, at.batch, row, n0, rows, columns));
 }
 
 template <typename T, typename Tile, bool kTransposedA>

@@ -12,6 +12,7 @@
 #include <type_traits>
 
 #include "kernels/activation.h"
+#include "kernels/cuda/device/activate_sums.cuh"
 #include "kernels/cuda/device/tma.cuh"
 #include "kernels/cuda/device/wgmma.cuh"
 #include "variant.h"
@@ -200,7 +201,10 @@ class DeferredStore {
 #pragma unroll
       for (int i = 0; i < kN / 2; ++i) sum[i] = activate(sum[i], Activation::kRelu);
     } else if (activation != Activation::kNone) {
-      activate_all(sum, activation);
+      sink_.drain();
+      warpgroup_sync(barrier_);
+      activate_sums<kN / 2, kBytes / (kWarpgroup * 4), kWarpgroup * 4>(
+          sum, first_ + threadIdx.x % kWarpgroup * 4, activation);
     }
 #pragma unroll
     for (int i = 0; i < kN / 4; ++i) word_[i] = pack<T>(sum[2 * i], sum[2 * i + 1]);
@@ -252,36 +256,6 @@ class DeferredStore {
     warpgroup_sync(barrier_);
     sink_.send(buffer_, row_, column_ + part * 64, batch_, row_major_);
     buffer_ = buffer_ == first_ ? first_ + kBufferBytes : first_;
-  }
-
-  // Costly activations: a rolled loop cannot index registers, and unrolled it would be a hundred
-  // copies of erf and tanh, so the sums go through the thread's own words of the buffers.
-  __device__ __forceinline__ void activate_all(float (&sum)[kN / 2], Activation activation) {
-    constexpr int kRun = kBytes / kWarpgroup / static_cast<int>(sizeof(float));
-    sink_.drain();
-    warpgroup_sync(barrier_);
-    const uint32_t own = first_ + threadIdx.x % kWarpgroup * 4;
-#pragma unroll
-    for (int first = 0; first < kN / 2; first += kRun) {
-#pragma unroll
-      for (int i = 0; i < kRun; ++i) store(own + i * kWarpgroup * 4, sum[first + i]);
-#pragma unroll 1
-      for (int i = 0; i < kRun; ++i) {
-        const uint32_t at = own + i * kWarpgroup * 4;
-        store(at, activate(load(at), activation));
-      }
-#pragma unroll
-      for (int i = 0; i < kRun; ++i) sum[first + i] = load(own + i * kWarpgroup * 4);
-    }
-  }
-
-  static __device__ __forceinline__ float load(uint32_t address) {
-    float x;
-    asm volatile("ld.shared.f32 %0, [%1];\n" : "=f"(x) : "r"(address) : "memory");
-    return x;
-  }
-  static __device__ __forceinline__ void store(uint32_t address, float x) {
-    asm volatile("st.shared.f32 [%0], %1;\n" ::"r"(address), "f"(x) : "memory");
   }
 
   const Sink sink_;

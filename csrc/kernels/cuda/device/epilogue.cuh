@@ -28,6 +28,23 @@ struct Output {
   Activation activation;
 };
 
+// Of matrix `batch`, from C's `row` and column `n0` on.
+template <typename T, typename Arguments>
+__device__ __forceinline__ Output<T> output_at(const Arguments& args, unsigned batch, int64_t row,
+                                               int64_t n0, int rows, int columns) {
+  Output<T> out;
+  out.c = static_cast<T*>(args.c) + batch * args.c_batch_stride +
+          (args.c_rows ? row * args.ldc + n0 : n0 * args.ldc + row);
+  out.ldc = args.ldc;
+  out.bias = args.bias == nullptr ? nullptr : static_cast<const T*>(args.bias) + row;
+  out.rows = rows;
+  out.columns = columns;
+  out.alignment = args.c_alignment;
+  out.row_major = args.c_rows;
+  out.activation = args.activation;
+  return out;
+}
+
 __host__ __device__ constexpr int log2_of(int power) {
   return power == 1 ? 0 : 1 + log2_of(power / 2);
 }

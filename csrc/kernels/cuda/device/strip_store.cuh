@@ -7,6 +7,7 @@
 
 #include <cstdint>
 
+#include "kernels/cuda/device/activate_sums.cuh"
 #include "kernels/cuda/device/deferred_store.cuh"
 #include "kernels/cuda/device/tma.cuh"
 
@@ -46,7 +47,8 @@ class StripStore {
       }
     } else if (args.activation != Activation::kNone) {
       reuse(args.c_rows);
-      activate_all(&sum[0][0][0], args.activation);
+      activate_sums<kTall * Tile::kWarpN / 2, kStripBytes / 128, 128>(
+          &sum[0][0][0], boxes_ + strip_ * kStripBytes + lane * 4, args.activation);
       team_sync(args.c_rows);
     }
 #pragma unroll
@@ -132,35 +134,6 @@ class StripStore {
 #pragma unroll
     for (int i = 0; i < 4; ++i) word[i] = pack<T>(sum[2 * i], sum[2 * i + 1]);
     stmatrix(to, word, transposed);
-  }
-
-  // Costly activations: a rolled loop cannot index registers, and unrolled it would be a hundred
-  // copies of erf and tanh, so the sums go through the thread's own words of the buffers.
-  __device__ __forceinline__ void activate_all(float* sum, Activation activation) const {
-    constexpr int kRun = kStripBytes / 32 / static_cast<int>(sizeof(float));
-    const uint32_t own = boxes_ + strip_ * kStripBytes + threadIdx.x % 32 * 4;
-#pragma unroll
-    for (int first = 0; first < kTall * Tile::kWarpN / 2; first += kRun) {
-#pragma unroll
-      for (int i = 0; i < kRun; ++i) {
-        asm volatile("st.shared.f32 [%0], %1;\n" ::"r"(own + i * 128), "f"(sum[first + i])
-                     : "memory");
-      }
-#pragma unroll 1
-      for (int i = 0; i < kRun; ++i) {
-        float x;
-        asm volatile("ld.shared.f32 %0, [%1];\n" : "=f"(x) : "r"(own + i * 128) : "memory");
-        asm volatile("st.shared.f32 [%0], %1;\n" ::"r"(own + i * 128), "f"(activate(x, activation))
-                     : "memory");
-      }
-#pragma unroll
-      for (int i = 0; i < kRun; ++i) {
-        asm volatile("ld.shared.f32 %0, [%1];\n"
-                     : "=f"(sum[first + i])
-                     : "r"(own + i * 128)
-                     : "memory");
-      }
-    }
   }
 
   uint32_t boxes_;

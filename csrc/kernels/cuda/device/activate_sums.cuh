@@ -1,0 +1,38 @@
+// Costly activations of sums that a thread holds in registers: a rolled loop cannot index these,
+// and unrolled it would be a hundred copies of erf and tanh.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/activation.h"
+#include "variant.h"
+
+namespace sparse_autotune {
+
+// By way of the thread's own words of shared memory: kRun of them, kApart bytes apart, from the
+// address `own` on.
+template <int kCount, int kRun, int kApart>
+__device__ __forceinline__ void activate_sums(float* sum, uint32_t own, Activation activation) {
+  const auto store = [](uint32_t address, float x) {
+    asm volatile("st.shared.f32 [%0], %1;\n" ::"r"(address), "f"(x) : "memory");
+  };
+  const auto load = [](uint32_t address) {
+    float x;
+    asm volatile("ld.shared.f32 %0, [%1];\n" : "=f"(x) : "r"(address) : "memory");
+    return x;
+  };
+#pragma unroll
+  for (int first = 0; first < kCount; first += kRun) {
+#pragma unroll
+    for (int i = 0; i < kRun; ++i) store(own + i * kApart, sum[first + i]);
+#pragma unroll 1
+    for (int i = 0; i < kRun; ++i) {
+      const uint32_t at = own + i * kApart;
+      store(at, activate(load(at), activation));
+    }
+#pragma unroll
+    for (int i = 0; i < kRun; ++i) sum[first + i] = load(own + i * kApart);
+  }
+}
+
+}  // namespace sparse_autotune
