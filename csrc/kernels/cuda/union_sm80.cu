@@ -159,11 +159,9 @@ class UnionSm80 final : public Variant {
     a.bias = l.bias;
     a.c = l.c;
     a.columns = groups_of.columns;
-    a.panels.tiles = static_cast<unsigned>(tiles(p));
-    a.panels.rows = static_cast<unsigned>(groups(p));
-    a.panels.columns = static_cast<unsigned>(columns(p));
-    a.panels.width = static_cast<unsigned>(panel_width(p, *l.device));
-    a.panels.order = groups_of.groups;
+    const int64_t l2 = l.device->l2_bytes;
+    a.panels = panels_of(groups(p), columns(p), p.batch, panel_width(p, shape_.n, l2 / 4, l2 / 8),
+                         groups_of.groups);
     a.n = p.n;
     a.ldb = p.ldb;
     a.ldc = p.ldc;
@@ -187,13 +185,6 @@ class UnionSm80 final : public Variant {
   int64_t groups(const Problem& p) const { return ceil_div(block_rows(p), shape_.group); }
   int64_t columns(const Problem& p) const { return ceil_div(p.n, shape_.n); }
   int64_t tiles(const Problem& p) const { return groups(p) * columns(p) * p.batch; }
-  // Of B, what stays in L2 beside what streams by; a panel of less than all reads A once more.
-  int64_t panel_width(const Problem& p, const Device& d) const {
-    const int64_t all = columns(p), bytes = p.k * size_of(p.dtype);  // of one column
-    if (bytes * p.n <= d.l2_bytes / 4) return all;
-    const int64_t fit = std::max<int64_t>(d.l2_bytes / 8 / (bytes * shape_.n), 1);
-    return ceil_div(all, ceil_div(all, fit));
-  }
   int64_t shared_bytes(const Problem& p) const {
     return std::max(shape_.shared_bytes,
                     staged_bytes(shape_.m, shape_.n, size_of(p.dtype), p.activation));

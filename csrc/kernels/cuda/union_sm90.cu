@@ -24,10 +24,7 @@
 namespace sparse_autotune {
 namespace {
 
-// Of B, on an H200 with its 60 MB of L2: what stays there beside what streams by, and what is not
-// worth dividing, as each panel reads all of A.
-constexpr int64_t kPanelBytes = 8 << 20;
-constexpr int64_t kWholeBytes = 16 << 20;
+constexpr int64_t kPanelBytes = 8 << 20, kWholeBytes = 16 << 20;  // on an H200: 60 MB of L2
 
 // Fitted together with UnionPace: a launch; a tile besides its blocks; what one multiprocessor of
 // all fetches from L2 in a microsecond where B is row-major.
@@ -63,13 +60,6 @@ UnionShape union_shape() {
           UnionTile<Config, false>::kSpan * Config::kBlockK,
           Config::kPace,
           {union_codes<Config, false>(), transposed_union_codes<Config>()}};
-}
-
-int64_t panel_width(const UnionShape& shape, const Problem& p) {
-  const int64_t columns = shape.columns(p), bytes = p.k * size_of(p.dtype);  // of one
-  if (bytes * p.n <= kWholeBytes) return columns;
-  const int64_t fit = std::max<int64_t>(kPanelBytes / (bytes * shape.n), 1);
-  return ceil_div(columns, ceil_div(columns, fit));
 }
 
 // From L2, for a tile of a group with so many block columns and blocks.
@@ -167,11 +157,8 @@ class UnionSm90 final : public Variant {
     a.positions = l.positions;
     a.bias = l.bias;
     a.columns = groups.columns;
-    a.panels.tiles = static_cast<unsigned>(shape_.tiles(p));
-    a.panels.rows = static_cast<unsigned>(shape_.groups(p));
-    a.panels.columns = static_cast<unsigned>(shape_.columns(p));
-    a.panels.width = static_cast<unsigned>(panel_width(shape_, p));
-    a.panels.order = groups.groups;
+    a.panels = panels_of(shape_.groups(p), shape_.columns(p), p.batch,
+                         panel_width(p, shape_.n, kWholeBytes, kPanelBytes), groups.groups);
     a.m = static_cast<int>(p.m);
     a.n = static_cast<int>(p.n);
     a.block_rows = static_cast<int>(block_rows(p));

@@ -10,6 +10,7 @@
 // it.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 
 #include "variant.h"
@@ -24,6 +25,28 @@ struct Panels {
   unsigned* counter;        // 0 between launches; null: tiles are dealt out in turn
   const OrderedRow* order;  // null: rows as they come
 };
+
+// `rows` and `columns` of tiles in each of `batch` matrices.
+inline Panels panels_of(int64_t rows, int64_t columns, int64_t batch, int64_t width,
+                        const OrderedRow* order) {
+  return {static_cast<unsigned>(rows * columns * batch),
+          static_cast<unsigned>(rows),
+          static_cast<unsigned>(columns),
+          static_cast<unsigned>(width),
+          nullptr,
+          order};
+}
+
+// The width of panels, in tiles of `tile_columns`, whose part of B is no more than `panel_bytes`:
+// they stay in L2 beside what streams by. Each panel reads all of A, so a B of up to `whole_bytes`
+// is one.
+inline int64_t panel_width(const Problem& p, int tile_columns, int64_t whole_bytes,
+                           int64_t panel_bytes) {
+  const int64_t columns = ceil_div(p.n, tile_columns), bytes = p.k * size_of(p.dtype);  // of one
+  if (bytes * p.n <= whole_bytes) return columns;
+  const int64_t fit = std::max<int64_t>(panel_bytes / (bytes * tile_columns), 1);
+  return ceil_div(columns, ceil_div(columns, fit));
+}
 
 struct TilePlace {
   unsigned row, column, batch;  // `row` counts in the row order
