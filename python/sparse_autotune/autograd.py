@@ -19,6 +19,7 @@ from torch._C import _are_functorch_transforms_active as _transforms_active
 from torch.autograd import forward_ad
 
 from .checks import check_freezable
+from .compiling import surrounding_level, unwatched
 from .forms import (
     GELU,
     GELU_TANH,
@@ -63,6 +64,8 @@ def product(
     Where a gradient will need the pre-activation, it is computed by the operator and the activation
     by torch, which keeps it; relu's gradient needs only the result. ``way`` is that of the matrix.
     """
+    if _is_dynamo_compiling() and _is_within_a_level():
+        return unwatched(product, crow, col, values, dense, bias, form)
     trained = differentiable(values, dense, bias)
     if trained and form.frozen:
         check_freezable(values)
@@ -107,11 +110,21 @@ def _below_autograd(
 
 def sampled(crow: Tensor, col: Tensor, x: Tensor, y: Tensor, form: SampleForm) -> Tensor:
     """The blocks of ``x @ y``, summed over leading dimensions, that a pattern stores."""
+    if _is_dynamo_compiling() and _is_within_a_level():
+        return unwatched(sampled, crow, col, x, y, form)
     if is_transformed():
         return call_sampled_operator(crow, col, x, y, form)
     if _is_grad_enabled() and (x.requires_grad or y.requires_grad):
         return Sampled.apply(crow, col, x, y, form)
     return sampled_below_autograd(crow, col, x, y, form)
+
+
+def _is_within_a_level() -> bool:
+    """Whether a forward-mode level surrounds what Dynamo compiles: the graph would drop tangents.
+
+    Dynamo guards the level that it reads here. Levels that the graph itself enters do no harm.
+    """
+    return forward_ad._current_level >= 0 and surrounding_level() >= 0
 
 
 def differentiable(values: Tensor, dense: Tensor, bias: Tensor | None) -> bool:
@@ -236,7 +249,7 @@ class Product(torch.autograd.Function):
             bias if again else None,
             result if form.activation == RELU else None,
         )
-        if is_transformed():
+        if way is None:  # who comes with a tangent comes through the dispatcher
             ctx.save_for_forward(crow, col, values, dense, result)
         return result
 
@@ -286,8 +299,7 @@ class Sampled(torch.autograd.Function):
         _, _, needs_x, needs_y, _ = ctx.needs_input_grad
         ctx.form = form
         ctx.save_for_backward(crow, col, x if needs_y else None, y if needs_x else None)
-        if is_transformed():
-            ctx.save_for_forward(crow, col, x, y)
+        ctx.save_for_forward(crow, col, x, y)
         return values
 
     @staticmethod

@@ -18,6 +18,15 @@ def constant_when_compiled(function: _Function) -> _Function:
     return function
 
 
+@constant_when_compiled
+def surrounding_level() -> int:
+    """The level of forward-mode derivatives that Dynamo found when it began to trace."""
+    from torch._dynamo.symbolic_convert import InstructionTranslator
+
+    level: int = InstructionTranslator.current_tx().output.dual_level
+    return level
+
+
 def watched_native(*operands: Any) -> bool:
     """Whether Dynamo watches an eager call whose operands are torch's own sparse tensors.
 

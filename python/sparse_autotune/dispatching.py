@@ -15,6 +15,8 @@ import torch
 from torch import Tensor
 from torch._C import _are_functorch_transforms_active as _transforms_active
 from torch._C import _AutoDispatchBelowAutograd as _BelowAutograd
+from torch._C import _len_torch_dispatch_stack
+from torch._guards import TracingContext
 from torch.autograd import forward_ad
 
 from .autograd import (
@@ -23,13 +25,13 @@ from .autograd import (
     Sampled,
     differentiable,
     is_transformed,
-    product,
 )
 from .forms import (
     NONE,
     RELU,
     Form,
     SampleForm,
+    call_operator,
     product_below_autograd,
     sampled_below_autograd,
 )
@@ -39,8 +41,13 @@ _is_grad_enabled = torch.is_grad_enabled
 
 
 def _has_tangent(*tensors: Tensor | None) -> bool:
-    """Whether a tensor carries a forward-mode derivative, which only a Function passes on."""
-    return is_transformed() and any(
+    """Whether a tensor carries a forward-mode derivative, which only a Function passes on.
+
+    A graph enters a level of these without telling `forward_ad`, so all are asked, but for what a
+    tracer meets that is no compiler's: it would record the question.
+    """
+    askable = TracingContext.try_get() is not None or _len_torch_dispatch_stack() == 0
+    return (askable or is_transformed()) and any(
         tensor is not None and forward_ad.unpack_dual(tensor, level=0).tangent is not None
         for tensor in tensors
     )
@@ -110,7 +117,7 @@ def _product_through_dispatcher(
     carries = _has_tangent(values, dense, bias)
     if carries and activation > RELU:
         plain = form._replace(activation=NONE)
-        return ACTIVATIONS[activation](product(crow, col, values, dense, bias, plain))
+        return ACTIVATIONS[activation](call_operator(crow, col, values, dense, bias, plain))
     if carries or differentiable(values, dense, bias):
         return _at_this_level(Product, crow, col, values, dense, bias, form, None)
     return product_below_autograd(crow, col, values, dense, bias, form)
