@@ -89,7 +89,9 @@ def draw(seed: int, index: int) -> RandomProblem:
         side * _log_uniform(rng, min(LARGEST // side, _MOST_BLOCKS)) for side in block
     )  # fmt: skip
     n, op = _columns(rng), _OPS[rng.choice(len(_OPS), p=_CHANCES)]
-    batch = (((2,), (3,), (2, 3), (1, 2, 2))[rng.integers(4)]) if rng.random() < 0.15 else ()
+    batches = ((2,), (3,), (2, 3), (1, 2, 2), (0,), (2, 0))
+    chance = (0.24, 0.24, 0.24, 0.24, 0.02, 0.02)
+    batch = batches[rng.choice(len(batches), p=chance)] if rng.random() < 0.15 else ()
     if n is None:
         batch = ()
     else:
@@ -181,7 +183,7 @@ class Case:
         values = draw_values(len(stored), block_m, block_k)
         b = draw_values(*p.batch, p.k, 1 if p.n is None else p.n)
         if p.b_layout == "expanded":
-            b = b[(0,) * len(p.batch)].expand(b.shape).clone()
+            b = strided(b, "expanded").clone()
         self.bias = draw_values(p.m) if p.bias else None
 
         dense = torch.zeros((rows * cols, block_m, block_k), device=device, dtype=torch.float64)

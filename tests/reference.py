@@ -139,7 +139,7 @@ def strided(data: torch.Tensor, layout: str) -> torch.Tensor:
         steps = (slice(0, 2 * rows, 2), slice(0, 3 * cols, 3))
         return inside(*lead, 2 * rows, 3 * cols, at=(*everything, *steps))
     if layout == "expanded":  # one matrix, seen many times
-        return data[(0,) * len(lead)].contiguous().expand(data.shape)
+        return data.flatten(0, -3)[:1].sum(0).expand(data.shape)
     if layout == "batch_inside":  # the batch lies between rows and columns
         moved = data.movedim(-2, 0).contiguous()
         return moved.movedim(0, -2)

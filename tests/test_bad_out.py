@@ -56,6 +56,12 @@ def test_out_overlaps_itself(device):
     assert bool(memory.isnan().all())
 
 
+def test_an_empty_out_overlaps_nothing(device):
+    a, b = matrix(device), torch.ones(3, 0, K, N, device=device)
+    out = torch.empty(1, device=device).as_strided((3, 0, M, N), (0, 0, 0, 0))
+    assert matmul(a, b, out=out) is out
+
+
 def test_out_overlaps_an_input(device):
     a, size = random_bsr(4, 4, 2, density=1, device=device), 4
     b = torch.eye(4, device=device)

@@ -71,6 +71,7 @@ def test_problems_are_of_every_kind():
     for flag in flags:
         assert seen(lambda p, flag=flag: getattr(p, flag)) == {False, True}, flag
     assert {0, 1, 2, 3} == seen(lambda p: len(p.batch))
+    assert {True, False} == seen(lambda p: 0 in p.batch)
     assert {True, False} == seen(lambda p: p.infinity is None) == seen(lambda p: p.n is None)
     assert {True, False} == seen(lambda p: p.block[0] == p.block[1])
     # What kernels for large blocks take: some in whole units of 16 bytes, some not.

@@ -185,6 +185,7 @@ void check_out(const MatmulArguments& a, const Tensor& out, const std::vector<in
       (!out.is_cpu() && out.get_device_index() != a.values.get_device_index())) {
     refuse("out must be on the device of values");
   }
+  if (out.numel() == 0) return;  // nothing is written
   // Elements of `out` must be apart: sorted by stride, each dimension steps over the one below.
   std::vector<std::pair<int64_t, int64_t>> steps;
   for (int64_t d = 0; d < out.dim(); ++d) {
