@@ -94,12 +94,15 @@ class Architectures:
     text: str
     portable: list[str]
     hopper: list[str]
+    left_out: list[str]  # entries of the list that are too old
 
 
 def parse_architectures(text: str) -> Architectures:
-    """Reads what TORCH_CUDA_ARCH_LIST may hold."""
+    """Reads what TORCH_CUDA_ARCH_LIST may hold; some images list all that torch knows."""
     found: dict[int, bool] = {}  # the code's number, and whether its PTX is wanted
-    for item in re.split(r"[;,\s]+", text.strip()):
+    items = re.split(r"[;,\s]+", text.strip())
+    left_out = []
+    for item in items:
         match = re.fullmatch(r"(\d+)\.(\d)[af]?(\+PTX)?", item)
         if match is None:
             raise CompileError(
@@ -107,8 +110,13 @@ def parse_architectures(text: str) -> Architectures:
             )
         number = int(match.group(1) + match.group(2))
         if number < 80:
-            raise CompileError(f"TORCH_CUDA_ARCH_LIST: the kernels need 8.0 or newer, got {item!r}")
+            left_out.append(item)
+            continue
         found[number] = found.get(number, False) or bool(match.group(3))
+    if not found:
+        raise CompileError(f"TORCH_CUDA_ARCH_LIST: the kernels need 8.0 or newer, got {text!r}")
+    if left_out:
+        text = ";".join(item for item in items if item not in left_out)
     # The front end takes most of a kernel's compile time, so it runs once, for the oldest: portable
     # files use nothing newer, and nothing that an "a" or "f" stands for.
     oldest = min(found)
@@ -117,7 +125,7 @@ def parse_architectures(text: str) -> Architectures:
         if with_ptx:
             portable.append(f"-gencode=arch=compute_{number},code=compute_{number}")
     hopper = ["-gencode=arch=compute_90a,code=sm_90a"] if 90 in found else []
-    return Architectures(text, portable, hopper)
+    return Architectures(text, portable, hopper, left_out)
 
 
 def first_error(made: subprocess.CompletedProcess[str]) -> str:

@@ -105,6 +105,9 @@ class BuildNative(build_ext):
         else:
             listed = os.environ.get("TORCH_CUDA_ARCH_LIST") or DEFAULT_ARCHITECTURES
             architectures = parse_architectures(listed)
+            if architectures.left_out:
+                old = ", ".join(architectures.left_out)
+                print(f"sparse_autotune: the kernels need 8.0 or newer: {old} is left out")
             print(f"sparse_autotune: building with CUDA {cuda.version} for {architectures.text}")
         inplace = self.inplace or getattr(self, "editable_mode", False)
         target = (ROOT / "python" if inplace else Path(self.build_lib).resolve()) / PACKAGE

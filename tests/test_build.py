@@ -1,5 +1,6 @@
 """The build: what it refuses, in which words, and when it runs a step again."""
 
+import dataclasses
 import importlib.util
 import os
 import pathlib
@@ -115,7 +116,16 @@ def test_architectures(text, portable, hopper):
     assert found.hopper == (["-gencode=arch=compute_90a,code=sm_90a"] if hopper else [])
 
 
-@pytest.mark.parametrize("text", ["7.5;8.0", "8.0;Ampere", "90", "sm_90", "native", "8.0;;", ";"])
+def test_architectures_too_old_are_left_out():
+    found = parse_architectures("5.2 7.5+PTX 8.0 9.0+PTX")
+    assert found == dataclasses.replace(
+        parse_architectures("8.0;9.0+PTX"), left_out=["5.2", "7.5+PTX"]
+    )
+
+
+@pytest.mark.parametrize(
+    "text", ["7.5", "7.0 7.5+PTX", "8.0;Ampere", "90", "sm_90", "native", "8.0;;", ";"]
+)
 def test_architectures_refused(text):
     with pytest.raises(Exception, match=r"^TORCH_CUDA_ARCH_LIST: .*, got '"):
         parse_architectures(text)
