@@ -72,6 +72,10 @@ def test_to():
     c = a.to("cpu", torch.float32, False, True)
     assert c is not a and c.values.data_ptr() != a.values.data_ptr()
     assert c.crow_indices.data_ptr() != a.crow_indices.data_ptr()
+    copied = a.to(torch.float32, False, True)  # both may follow a dtype or a tensor, too
+    assert copied is not a and copied.values.data_ptr() != a.values.data_ptr()
+    assert a.to(torch.float64, True).dtype == torch.float64
+    assert a.to(a, True) is a and a.to(a, True, True) is not a
     assert a.to("meta").device.type == "meta"
     with pytest.raises(TypeError, match=r"values must be float16.*got torch\.int32"):
         a.to(torch.int32)

@@ -234,15 +234,21 @@ class BsrTensor(Described):
     def to(
         self,
         device: torch.device | str | int | torch.dtype | Tensor | BsrTensor | None = None,
-        dtype: torch.dtype | None = None,
+        dtype: torch.dtype | bool | None = None,
         non_blocking: bool = False,
         copy: bool = False,
     ) -> BsrTensor:
         """To a device, a dtype, both, or those of another tensor; self if it is there.
 
+        As with ``torch.Tensor.to``, ``non_blocking`` and ``copy`` may follow a dtype or a tensor.
+
         Raises:
             TypeError: the library does not compute with that dtype.
         """
+        if isinstance(dtype, bool):
+            if not isinstance(device, torch.dtype | Tensor | BsrTensor):
+                raise TypeError(f"to() takes a dtype after a device, got {dtype}")
+            non_blocking, copy, dtype = dtype, non_blocking or copy, None
         if isinstance(device, torch.dtype | Tensor | BsrTensor) and dtype is not None:
             raise TypeError(f"to() takes one dtype, got {device!r} and {dtype}")
         if isinstance(device, torch.dtype):
