@@ -128,6 +128,12 @@ def test_bad_environment_variable(name, text, monkeypatch):
     assert _tuner.get_settings() == core
 
 
+def test_a_setting_cannot_be_deleted():
+    with pytest.raises(AttributeError, match=r"settings\.mode cannot be deleted"):
+        del settings.mode
+    assert "mode=" in repr(settings)
+
+
 def test_unknown_setting():
     with pytest.raises(AttributeError, match=r"settings has no 'budget'; it has mode, .*budget_s"):
         settings.budget = 1

@@ -191,6 +191,10 @@ class Settings:
             _tuner.forget()  # what another directory remembered
         self._apply()
 
+    def __delattr__(self, name: str) -> None:
+        """Raises AttributeError: there is no process without settings."""
+        raise AttributeError(f"settings.{name} cannot be deleted: assign another value")
+
     def _apply(self) -> None:
         core: _Core = {name: self.__dict__[name] for name in _Core.__annotations__}  # type: ignore[assignment]
         _tuner.set_settings(**core)
