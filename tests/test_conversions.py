@@ -142,6 +142,16 @@ def test_scipy_conversions_copy():
     assert torch.equal(b.to_dense(), SMALL_DENSE)
 
 
+@pytest.mark.parametrize("dtype", ["<f4", ">f4", "<f8", ">f8"])
+def test_from_scipy_of_any_byte_order(dtype):
+    matrix = small().to_scipy()
+    matrix.data = matrix.data.astype(dtype)
+    matrix.indices, matrix.indptr = matrix.indices.astype(">i4"), matrix.indptr.astype(">i8")
+    a = BsrTensor.from_scipy(matrix)
+    assert a.dtype == (torch.float32 if dtype.endswith("4") else torch.float64)
+    assert torch.equal(a.to_dense(), SMALL_DENSE.to(a.dtype))
+
+
 def test_from_scipy_with_room_behind_the_last_block():
     matrix = small().to_scipy()
     matrix.data = np.concatenate([matrix.data, np.full((2, 2, 3), np.nan, np.float32)])

@@ -82,7 +82,8 @@ def from_scipy(matrix: Any) -> Components:
             f"matrix must be in SciPy's BSR format, got {matrix.format.upper()}: convert it with "
             ".tobsr(blocksize=(block_m, block_k))"
         )
-    if matrix.dtype not in (np.float32, np.float64):
+    dtype = matrix.dtype.newbyteorder("=")  # torch has none but the machine's own order
+    if dtype not in (np.float32, np.float64):
         raise TypeError(
             f"matrix must be float32 or float64, got {matrix.dtype}: convert it, e.g. with "
             ".astype(numpy.float32)"
@@ -102,7 +103,7 @@ def from_scipy(matrix: Any) -> Components:
     return Components(
         compress(torch.from_numpy(per_row)),
         torch.from_numpy(unique % max(block_cols, 1)),
-        torch.from_numpy(np.ascontiguousarray(data)),
+        torch.from_numpy(np.ascontiguousarray(data, dtype=dtype)),
         rows,
         cols,
     )
