@@ -8,6 +8,7 @@
 
 #include <memory>
 #include <stdexcept>
+#include <utility>
 
 #include "autotune/api.h"
 #include "bindings/eager.h"
@@ -131,14 +132,46 @@ std::shared_ptr<Callbacks> keep(py::function load, py::function save, py::functi
   });
 }
 
+// What Python's handlers of signals raise in a callback to end a computation, as for Ctrl-C. It is
+// raised again, in the main thread as it was, when the race is over.
+PyObject* interruption = nullptr;
+unsigned long main_thread = 0;
+thread_local bool in_callback = false;
+
+int raise_interruption(void*) {
+  if (in_callback) return Py_AddPendingCall(raise_interruption, nullptr);
+  const auto raised = py::reinterpret_steal<py::object>(std::exchange(interruption, nullptr));
+  if (!raised) return 0;
+  PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(raised.ptr())), raised.ptr());
+  return -1;
+}
+
+void raise_after_the_race(const py::object& raised) {
+  if (interruption != nullptr) return;
+  interruption = raised.inc_ref().ptr();
+  Py_AddPendingCall(raise_interruption, nullptr);
+}
+
+// Callbacks do not nest.
+struct Within {
+  explicit Within(bool& flag) : flag(flag) { flag = true; }
+  ~Within() { flag = false; }
+  bool& flag;
+};
+
 // A callback that raises must not end a product: it is reported as Python reports such things.
 template <typename Call>
 auto shielded(Call call) -> decltype(call()) {
   const py::gil_scoped_acquire gil;
+  const Within within(in_callback);
   try {
     return call();
   } catch (py::error_already_set& error) {
-    error.discard_as_unraisable("sparse_autotune host");
+    if (!error.matches(PyExc_Exception) && PyThread_get_thread_ident() == main_thread) {
+      raise_after_the_race(error.value());
+    } else {
+      error.discard_as_unraisable("sparse_autotune host");
+    }
   } catch (const py::cast_error&) {
     PyErr_SetString(PyExc_TypeError, "the sparse_autotune host returned something else than text");
     PyErr_WriteUnraisable(nullptr);
@@ -147,6 +180,8 @@ auto shielded(Call call) -> decltype(call()) {
 }
 
 void install_host(py::function load, py::function save, py::function report) {
+  main_thread =
+      py::module_::import("threading").attr("main_thread")().attr("ident").cast<unsigned long>();
   const auto callbacks = keep(std::move(load), std::move(save), std::move(report));
   api::HostFunctions functions;
   functions.load = [callbacks](const std::string& device_class, const std::string& signature) {

@@ -1,0 +1,84 @@
+"""What a signal's handler raises during a race: it reaches the user, and nothing is half done."""
+
+import os
+import signal
+
+import pytest
+import torch
+
+from sparse_autotune import announcements, cache, matmul, random_bsr, settings, tuning_count
+
+
+class Stop(BaseException):
+    """Not an Exception: to be caught by nobody but who waits for it."""
+
+
+@pytest.fixture
+def problem(fresh_cache, monkeypatch):
+    monkeypatch.setattr(settings, "budget_s", 0.1)
+    a = random_bsr(64, 48, 16, density=0.5)
+    return a, torch.randn(48, 24)
+
+
+def _race_and_after(a, b):
+    count = tuning_count()
+    matmul(a, b)
+    for _ in range(100):  # the interpreter raises between two of its steps
+        pass
+    raise AssertionError(f"not interrupted in {tuning_count() - count} races")
+
+
+def _still_works(a, b):
+    torch.testing.assert_close(matmul(a, b), a.to_dense() @ b, rtol=1e-4, atol=1e-4)
+    temporary = [file for file in cache.path().rglob("*") if file.name.startswith(".")]
+    assert temporary == []
+
+
+@pytest.fixture
+def reports_to(monkeypatch):
+    """Has the core report to another function."""
+
+    def install(report):
+        monkeypatch.setattr(announcements, "report", report)
+        announcements.install()
+
+    yield install
+    monkeypatch.undo()
+    announcements.install()
+
+
+@pytest.mark.parametrize("raised", [KeyboardInterrupt, SystemExit, Stop])
+@pytest.mark.parametrize("kind", ["start", "progress", "finish"])
+def test_it_is_raised_when_the_race_is_over(kind, raised, problem, reports_to, capfd):
+    def report(event):
+        if event["kind"] == kind:
+            raise raised("now")
+
+    reports_to(report)
+    with pytest.raises(raised, match="now"):
+        _race_and_after(*problem)
+    assert "Exception ignored" not in capfd.readouterr().err
+    _still_works(*problem)
+
+
+def test_ctrl_c(problem, reports_to):
+    def report(event):
+        if event["kind"] == "start":
+            os.kill(os.getpid(), signal.SIGINT)
+
+    reports_to(report)
+    with pytest.raises(KeyboardInterrupt):
+        _race_and_after(*problem)
+    _still_works(*problem)
+
+
+def test_other_errors_stay_ignored(problem, reports_to, monkeypatch):
+    seen = []
+    monkeypatch.setattr("sys.unraisablehook", lambda raised: seen.append(raised.exc_value))
+
+    def report(event):
+        raise ValueError("a mistake of the host's")
+
+    reports_to(report)
+    _still_works(*problem)
+    assert seen and all(isinstance(error, ValueError) for error in seen)
