@@ -220,6 +220,16 @@ def test_meta_device():
     assert torch.equal(layer(torch.eye(24)), source(torch.eye(24)))
 
 
+def test_fake_tensors():
+    """A model made to look at its shapes and its memory alone."""
+    with torch._subclasses.fake_tensor.FakeTensorMode():
+        layer = SparseLinear(24, 32, 4, 0.5)
+        matrix = sparse_autotune.random_bsr(16, 32, 4, density=0.2)
+        y = sparse_autotune.linear(layer(torch.randn(3, 24)), matrix)
+        y.sum().backward()
+    assert layer.values.grad.shape == (24, 4, 4) and y.shape == (3, 16)
+
+
 def test_conversion(device):
     layer = SparseLinear(24, 32, 4, 0.5).to(device)
     x = torch.randn(3, 24, device=device)

@@ -49,6 +49,17 @@ def compress(blocks_per_row: Tensor) -> Tensor:
     return torch.cat([total.new_zeros(1), total])
 
 
+def indices_of(positions: Tensor, grid: tuple[int, int]) -> tuple[Tensor, Tensor]:
+    """crow_indices and col_indices of blocks numbered row by row, ascending.
+
+    By operators whose results have shapes that do not depend on data: fake tensors take them.
+    """
+    rows, cols = grid
+    row_indices = positions // max(cols, 1)
+    starts = torch.arange(rows + 1, device=positions.device)
+    return torch.searchsorted(row_indices, starts), positions % max(cols, 1)
+
+
 def to_dense(matrix: Components) -> Tensor:
     """The dense tensor; reads the indices and raises ValueError if they are not BSR's."""
     check_indices(matrix)

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from . import checks
 from .bsr_tensor import BsrTensor
-from .conversions import compress
+from .conversions import indices_of
 from .matrix_checks import block_shape, check_divides, check_value_dtype, kind, share, size
 
 # A power-law matrix has a longest block row of this many times the mean, where it fits.
@@ -80,15 +80,14 @@ def random_bsr(
         positions = _SIZED[pattern](grid, count, generator)
     else:
         raise checks.unknown("pattern", pattern, [*_SIZED, *_FIXED])
-    positions = positions.sort().values
-    per_row = torch.bincount(positions // max(grid[1], 1), minlength=grid[0])
+    crow_indices, col_indices = indices_of(positions.sort().values, grid)
     values = torch.randn(
         (positions.numel(), block_m, block_k),
         dtype=torch.float64 if dtype == torch.float64 else torch.float32,
         device="cpu",
         generator=generator,
     ).to(dtype)
-    a = BsrTensor(compress(per_row), positions % max(grid[1], 1), values, (m, k))
+    a = BsrTensor(crow_indices, col_indices, values, (m, k))
     return a.to(torch.get_default_device() if device is None else torch.device(device))
 
 

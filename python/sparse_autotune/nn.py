@@ -12,7 +12,7 @@ from torch import Tensor
 from .autograd import product
 from .bsr_tensor import BsrTensor
 from .checks import REFUSALS, explain_linear
-from .conversions import compress
+from .conversions import indices_of
 from .functional import linear_form
 from .launching import ShortWay, find_short_way
 from .lifetimes import own_plan
@@ -129,9 +129,9 @@ class SparseLinear(torch.nn.Module):
         if not self.crow_indices.is_meta:
             rows, cols = self._grid()
             chosen = torch.randperm(rows * cols, device="cpu")[: self.nnzb].sort().values
-            per_row = torch.bincount(chosen // max(cols, 1), minlength=rows)
-            self.crow_indices.copy_(compress(per_row))
-            self.col_indices.copy_(chosen % max(cols, 1))
+            crow_indices, col_indices = indices_of(chosen, (rows, cols))
+            self.crow_indices.copy_(crow_indices)
+            self.col_indices.copy_(col_indices)
         fan_in = self.density * self.in_features
         bound = 1 / math.sqrt(fan_in) if fan_in else 0.0
         torch.nn.init.uniform_(self.values, -bound, bound)
