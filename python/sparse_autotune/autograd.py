@@ -16,6 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch._C import _are_functorch_transforms_active as _transforms_active
+from torch._C import _is_tracing
 from torch.autograd import forward_ad
 
 from .checks import check_freezable
@@ -69,6 +70,8 @@ def product(
     trained = differentiable(values, dense, bias)
     if trained and form.frozen:
         check_freezable(values)
+    if trained and _is_tracing():  # which wants one graph, with gradients or without
+        return call_operator(crow, col, values, dense, bias, form)
     if trained and form.activation > RELU:
         plain = form._replace(activation=NONE)
         return ACTIVATIONS[form.activation](product(crow, col, values, dense, bias, plain, way))
@@ -112,9 +115,10 @@ def sampled(crow: Tensor, col: Tensor, x: Tensor, y: Tensor, form: SampleForm) -
     """The blocks of ``x @ y``, summed over leading dimensions, that a pattern stores."""
     if _is_dynamo_compiling() and _is_within_a_level():
         return unwatched(sampled, crow, col, x, y, form)
-    if is_transformed():
+    trained = _is_grad_enabled() and (x.requires_grad or y.requires_grad)
+    if is_transformed() or (trained and _is_tracing()):
         return call_sampled_operator(crow, col, x, y, form)
-    if _is_grad_enabled() and (x.requires_grad or y.requires_grad):
+    if trained:
         return Sampled.apply(crow, col, x, y, form)
     return sampled_below_autograd(crow, col, x, y, form)
 

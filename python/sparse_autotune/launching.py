@@ -89,7 +89,8 @@ def short_way_of(a: BsrTensor) -> ShortWay | None:
     if way is None:
         if a._plan_owner is None:  # made by compiled code
             a._plan_owner = own_plan(a._crow_indices, a._col_indices)
-        fits = tuple(a._values.shape[1:]) == a._block_size
+        # In this order: torch.jit.trace would record the look at the shape.
+        fits = _EAGER.nobody_listens() and tuple(a._values.shape[1:]) == a._block_size
         way = a._short_way = find_short_way(a._parts()) if fits else None
     return way
 

@@ -1,0 +1,44 @@
+"""torch.jit.trace and torch.fx: programs that hold the operators, or the module."""
+
+import io
+
+import pytest
+import torch
+
+from sparse_autotune import SparseLinear, linear, matmul, random_bsr, sampled_matmul
+
+pytestmark = [
+    pytest.mark.usefixtures("no_races"),
+    pytest.mark.filterwarnings("ignore:`torch.jit:FutureWarning"),
+    pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning"),
+]
+
+
+class Model(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first = SparseLinear(24, 24, 8, 0.5)
+        self.last = SparseLinear(24, 32, 8, 0.5)
+        self.pattern = random_bsr(24, 24, 8, density=0.5)
+
+    def forward(self, x):
+        x = self.first(x)
+        y = linear(x, self.pattern, activation="gelu") + matmul(x, self.pattern)
+        return self.last(y), sampled_matmul(y.mT, x, self.pattern).values
+
+
+@pytest.mark.parametrize("trained", [True, False])
+def test_jit_trace(trained):
+    model, x = Model().requires_grad_(trained), torch.randn(5, 24)
+    traced = torch.jit.trace(model, x)
+    file = io.BytesIO()
+    torch.jit.save(traced, file)
+    file.seek(0)
+    loaded, x = torch.jit.load(file), torch.randn(9, 24)
+    torch.testing.assert_close(loaded(x), model(x), rtol=1e-4, atol=1e-4)
+    if trained:
+        parameters = dict(loaded.named_parameters())
+        sum(y.square().sum() for y in loaded(x)).backward()
+        sum(y.square().sum() for y in model(x)).backward()
+        for name, expected in model.named_parameters():
+            torch.testing.assert_close(parameters[name].grad, expected.grad, rtol=1e-3, atol=1e-3)
