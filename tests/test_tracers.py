@@ -42,3 +42,15 @@ def test_jit_trace(trained):
         sum(y.square().sum() for y in model(x)).backward()
         for name, expected in model.named_parameters():
             torch.testing.assert_close(parameters[name].grad, expected.grad, rtol=1e-3, atol=1e-3)
+
+
+def test_fx_keeps_the_layer_whole():
+    """As it keeps torch.nn.Linear."""
+    model = torch.nn.Sequential(SparseLinear(24, 32, 8, 0.5), torch.nn.ReLU())
+    traced, x = torch.fx.symbolic_trace(model), torch.randn(5, 24)
+    assert [node.op for node in traced.graph.nodes] == [
+        "placeholder", "call_module", "call_module", "output",
+    ]  # fmt: skip
+    torch.testing.assert_close(traced(x), model(x))
+    with pytest.raises(TypeError, match=r"x must be a dense torch.Tensor, got torch\.fx"):
+        torch.fx.symbolic_trace(model[0])

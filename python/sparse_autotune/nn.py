@@ -250,14 +250,16 @@ class SparseLinear(torch.nn.Module):
             TypeError, ValueError, RuntimeError: as `linear`; RuntimeError also for values that
                 changed, or require grad, while frozen.
         """
+        if not isinstance(x, Tensor):
+            if isinstance(x, torch.fx.Proxy) and (name := x.tracer.path_of_module(self)):
+                return x.tracer.create_proxy("call_module", name, (x,), {})  # as torch's layers
+            check_dense(x, "x")
         values: Tensor = self.values
         stored = values
         bias: Tensor | None = self.bias
         frozen = self._frozen_weight is not None
         if frozen and not torch.compiler.is_compiling():
             frozen = self._values_are_frozen(values)
-        if not isinstance(x, Tensor):
-            check_dense(x, "x")
         kind = x.device.type
         if kind != "meta" and torch.is_autocast_enabled(kind):  # which refuses to speak of meta
             dtype = torch.get_autocast_dtype(kind)
