@@ -220,6 +220,14 @@ def test_meta_device():
     assert torch.equal(layer(torch.eye(24)), source(torch.eye(24)))
 
 
+def test_type_leaves_the_indices_alone():
+    layer, x = SparseLinear(24, 32, 4, 0.5), torch.randn(3, 24)
+    expected = layer(x).double()
+    layer.type(torch.float64)
+    assert layer.values.dtype == torch.float64 and layer.crow_indices.dtype == torch.int64
+    torch.testing.assert_close(layer(x.double()), expected, rtol=1e-5, atol=1e-5)
+
+
 def test_fake_tensors():
     """A model made to look at its shapes and its memory alone."""
     with torch._subclasses.fake_tensor.FakeTensorMode():

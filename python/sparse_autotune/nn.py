@@ -328,7 +328,12 @@ class SparseLinear(torch.nn.Module):
         check_value_dtype(fn(tried).dtype, "values")
         frozen = self._frozen_weight is not None
         self.thaw()
+        indices = {name: getattr(self, name) for name in _INDICES}
         super()._apply(fn, recurse)
+        for name, before in indices.items():
+            after = getattr(self, name)
+            if after.dtype != before.dtype:  # by Module.type(), which converts buffers, too
+                setattr(self, name, before.to(after.device))
         self._own_plan()
         return self.freeze() if frozen else self
 
