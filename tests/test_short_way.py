@@ -2,10 +2,10 @@
 
 import pytest
 import torch
-from test_dispatch import CountedCalls
+from test_dispatch import FORMS, CountedCalls, Listener
 
 import sparse_autotune
-from sparse_autotune import launching, matmul, random_bsr
+from sparse_autotune import autograd, launching, matmul, random_bsr
 
 
 @pytest.fixture
@@ -99,3 +99,59 @@ def test_zeros_without_memory(calls):
     nothing = sparse_autotune.BsrTensor(a.crow_indices, a.col_indices, no_values, a.shape)
     for _ in range(2):
         assert torch.equal(matmul(nothing, b), torch.zeros(64, 12))
+
+
+@pytest.fixture
+def together(no_races, monkeypatch):
+    """One entry for each time that one operator computed both gradients."""
+    calls, real = [], autograd.gradients_below_autograd
+    monkeypatch.setattr(
+        autograd, "gradients_below_autograd", lambda *given: (calls.append(1), real(*given))[1]
+    )
+    return calls
+
+
+@pytest.mark.parametrize("activation", [None, "relu", "gelu"])
+@pytest.mark.parametrize("form", FORMS)
+def test_gradients_come_together_where_there_is_a_way(together, device, form, activation):
+    """What two operators compute, which the first backward and whoever listens meet."""
+    a = random_bsr(64, 64, 16, density=0.5, device=device).requires_grad_()
+    x, bias = (torch.randn(*s, 64, device=device, requires_grad=True) for s in ((12,), ()))
+
+    def gradients():
+        y = FORMS[form](a, x, bias=bias, activation=activation)
+        return torch.autograd.grad(y, (a.values, x, bias), torch.ones_like(y))
+
+    first = gradients()
+    assert not together
+    second = gradients()
+    assert len(together) == 1
+    with Listener() as listener:
+        listened = gradients()
+    assert len(together) == 1
+    assert "sparse_autotune.bsr_sampled_matmul.default" in listener.heard
+    for one, two, heard in zip(first, second, listened, strict=True):
+        torch.testing.assert_close(two, one, rtol=1e-5, atol=1e-5)
+        torch.testing.assert_close(heard, one, rtol=1e-5, atol=1e-5)
+
+
+def test_gradients_that_must_come_apart_do(together):
+    """One alone, those that are differentiated again, and those of other kinds of tensors."""
+    a = random_bsr(64, 64, 16, density=0.5).requires_grad_()
+    b = torch.randn(64, 12, requires_grad=True)
+    matmul(a, b)
+    y = matmul(a, b)
+    upstream = torch.randn(64, 12)
+    both = torch.autograd.grad(y, (a.values, b), upstream, retain_graph=True)
+    assert len(together) == 1
+    together.clear()
+    for matrix, operand, leaf in ((a.detach(), b, 1), (a, b.detach(), 0)):
+        (alone,) = torch.autograd.grad(matmul(matrix, operand), (a.values, b)[leaf], upstream)
+        assert torch.equal(alone, both[leaf])
+    again = torch.autograd.grad(y, (a.values, b), upstream, retain_graph=True, create_graph=True)
+    (of_values,) = torch.autograd.grad(again[1].sum(), a.values)
+    assert of_values.abs().sum() > 0
+    other = torch.autograd.grad(matmul(a, b), (a.values, b), upstream.as_subclass(Values))
+    for ours in (again, other):
+        assert all(map(torch.equal, ours, both))
+    assert not together

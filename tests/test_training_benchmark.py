@@ -84,9 +84,9 @@ def test_an_mlp(monkeypatch):
     for difference in (1e-3, math.nan):
         wrong = dataclasses.replace(result, compiled_difference=difference)
         assert len(text.broken([], [wrong])) == 1
-    real = autograd._sampled_operands
+    real = autograd.gradients_below_autograd
     monkeypatch.setattr(
-        autograd, "_sampled_operands", lambda *given: tuple(1.001 * t for t in real(*given))
+        autograd, "gradients_below_autograd", lambda *given: tuple(1.001 * t for t in real(*given))
     )
     wrong = mlp.measure(*shape)
     assert wrong.error > 1

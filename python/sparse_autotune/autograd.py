@@ -36,7 +36,7 @@ from .forms import (
     product_below_autograd,
     sampled_below_autograd,
 )
-from .launching import ShortWay
+from .launching import ShortWay, is_plain_eager
 
 _is_compiling = torch.compiler.is_compiling
 _is_dynamo_compiling = torch.compiler.is_dynamo_compiling
@@ -174,8 +174,7 @@ def _product_backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor | N
         z = product(crow, col, values, dense, bias, plain)
         grad = _ACTIVATION_BACKWARDS[form.activation](grad, z)
     grad_values = grad_dense = grad_bias = None
-    both = needs_values and needs_dense and ctx.way is None
-    if both and _are_for_compiled_code(values, dense, grad):
+    if needs_values and needs_dense and _come_together(ctx.way, values, dense, grad):
         grad_dense, grad_values = gradients_below_autograd(crow, col, values, dense, grad, plain)
         needs_dense = needs_values = False
     if needs_dense:
@@ -194,17 +193,17 @@ def _product_backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor | N
     return grad_values, grad_dense, grad_bias
 
 
-def _are_for_compiled_code(values: Tensor, dense: Tensor, grad: Tensor) -> bool:
-    """Whether gradients are a graph's, which takes no derivative of them.
+def _come_together(way: ShortWay | None, values: Tensor, dense: Tensor, grad: Tensor) -> bool:
+    """Whether one operator may compute both gradients: nobody takes a derivative of them.
 
+    It saves a graph a call from Python, and plain eager mode, where there is a way, much of one.
     What Dynamo traces of a backward, AOTAutograd meets once more, as operators.
     """
-    return (
-        not _is_dynamo_compiling()
-        and is_for_compiled_code()
-        and forward_ad._current_level < 0
-        and not differentiable(values, dense, grad)
-    )
+    if _is_dynamo_compiling() or differentiable(values, dense, grad):
+        return False
+    if way is None:
+        return is_for_compiled_code() and forward_ad._current_level < 0
+    return is_plain_eager(dense, grad)
 
 
 def _sampled_operands(dense: Tensor, grad: Tensor, form: Form) -> tuple[Tensor, Tensor]:

@@ -36,6 +36,11 @@ _EAGER = Eager(
 )
 
 
+def is_plain_eager(*tensors: Tensor) -> bool:
+    """Whether these are plain tensors and nobody but the caller sees what becomes of them."""
+    return _EAGER.nobody_listens() and all(_EAGER.is_component(tensor) for tensor in tensors)
+
+
 def launched(
     a: BsrTensor,
     dense: Any,
