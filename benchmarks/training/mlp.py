@@ -19,8 +19,13 @@ from .layer import DENSE, OURS
 
 # Steps of one sample last this long together, so that what the first waits for does not show.
 _SAMPLE_S = 0.1
-# The ways to compile that are measured, as torch.compile's modes; the second on a GPU alone.
-COMPILED = {"compiled": "default", "compiled, CUDA graphs": "reduce-overhead"}
+# The ways to run compiled steps that are measured: torch.compile's mode, and whether autograd hands
+# a GPU's backward to a thread of its own, as it does unless told otherwise. On a CPU, the first.
+COMPILED = {
+    "compiled": ("default", True),
+    "compiled, backward in the calling thread": ("default", False),
+    "compiled, CUDA graphs": ("reduce-overhead", True),
+}
 # Steps until a CUDA graph of one is replayed.
 _WARM_STEPS = 3
 # What torch.compile may change: it fuses the activation and so rounds elsewhere.
@@ -139,8 +144,11 @@ def _compiled_difference(eager: Call, compiled: Call, leaves: list[torch.Tensor]
     return torch.stack(parts).max().item()
 
 
-def _step_sampler(step: Call, device: str) -> timing.Sampler:
-    """Time of one of several steps that are issued one after the other, as training does."""
+def _step_sampler(step: Call, device: str, threads: bool = True) -> timing.Sampler:
+    """Time of one of several steps that are issued one after the other, as training does.
+
+    Without `threads` autograd runs the backward in the thread that asks for it.
+    """
     wait = torch.cuda.synchronize if device == "cuda" else lambda: None
     step()
     wait()
@@ -151,11 +159,12 @@ def _step_sampler(step: Call, device: str) -> timing.Sampler:
 
     def sample() -> float:
         wait()
-        begin = time.perf_counter()
-        for _ in range(steps):
-            step()
-        wait()
-        return (time.perf_counter() - begin) * 1e6 / steps
+        with torch.autograd.set_multithreading_enabled(threads):
+            begin = time.perf_counter()
+            for _ in range(steps):
+                step()
+            wait()
+            return (time.perf_counter() - begin) * 1e6 / steps
 
     return sample
 
@@ -205,14 +214,18 @@ def measure(
             step_bytes[name] = _peak(step)
             _forget(leaves)
         steps[name] = step
-    differences = []
-    for way, mode in COMPILED.items():
-        if mode == "default" or device == "cuda":
-            compiled = torch.compile(model, fullgraph=True, mode=mode)
-            steps[way] = functools.partial(_step, compiled, leaves, upstream)
-            differences.append(_compiled_difference(steps[OURS], steps[way], leaves))
-    difference = torch.tensor(differences).max().item()  # which passes NaN on
     samplers = {name: _step_sampler(step, device) for name, step in steps.items()}
+    compiled: dict[str, Call] = {}
+    differences = []
+    for way, (mode, threads) in COMPILED.items():
+        if device != "cuda" and way != "compiled":
+            continue
+        if mode not in compiled:
+            forward = torch.compile(model, fullgraph=True, mode=mode)
+            compiled[mode] = functools.partial(_step, forward, leaves, upstream)
+            differences.append(_compiled_difference(steps[OURS], compiled[mode], leaves))
+        samplers[way] = _step_sampler(compiled[mode], device, threads)
+    difference = torch.tensor(differences).max().item()  # which passes NaN on
     taken = timing.interleave(samplers, rounds, keep=samplers)
     shape = (width, hidden, tokens, dtype, block, density)
     return MlpResult(*shape, taken, error, difference, resident, step_bytes)
