@@ -7,6 +7,10 @@ from torch import Tensor
 
 from .compiling import constant_when_compiled
 
+# By names of its own: were `torch` looked up here as well as in the modules that ask, each call of
+# compiled code would be guarded by a Python function that compares the two.
+_FLOAT32 = torch.float32
+
 # Dynamo recompiles what it compiled when either switch changes: what it takes for constant is.
 
 
@@ -24,7 +28,7 @@ def allow_tf32(values: Tensor) -> bool:
     ``torch.backends.cuda.matmul.allow_tf32`` raises once the newer ``fp32_precision`` was set to
     something that it cannot express; then that setting answers.
     """
-    return values.dtype is torch.float32 and values.is_cuda and _tf32()
+    return values.dtype is _FLOAT32 and values.is_cuda and _tf32()
 
 
 @constant_when_compiled
