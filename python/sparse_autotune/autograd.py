@@ -51,6 +51,12 @@ def is_transformed() -> bool:
     return _is_compiling() or _transforms_active() or forward_ad._current_level >= 0
 
 
+def _apply(function: type[torch.autograd.Function], *arguments: Any) -> Any:
+    """``Function.apply`` but for its own look for transforms, 5 us of Python."""
+    base: Any = super(torch.autograd.Function, function)
+    return base.apply(*arguments)
+
+
 def product(
     crow: Tensor,
     col: Tensor,
@@ -78,7 +84,7 @@ def product(
     if is_transformed():
         return call_operator(crow, col, values, dense, bias, form)
     if trained:
-        return Product.apply(crow, col, values, dense, bias, form, way)
+        return _apply(Product, crow, col, values, dense, bias, form, way)
     return _below_autograd(crow, col, values, dense, bias, form, way)
 
 
@@ -119,7 +125,7 @@ def sampled(crow: Tensor, col: Tensor, x: Tensor, y: Tensor, form: SampleForm) -
     if is_transformed() or (trained and _is_tracing()):
         return call_sampled_operator(crow, col, x, y, form)
     if trained:
-        return Sampled.apply(crow, col, x, y, form)
+        return _apply(Sampled, crow, col, x, y, form)
     return sampled_below_autograd(crow, col, x, y, form)
 
 
