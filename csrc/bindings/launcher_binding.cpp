@@ -219,9 +219,11 @@ class TensorLauncher {
   }
 
   // torch's tensors of zeros that are not stored have no memory, and the dispatcher gives them
-  // some.
+  // some. Views of memory that was given back lie at their offset, which the operator recognizes;
+  // where programs are loaded begins at 4 MiB.
   bool is_operand(const TensorView& v) const {
-    return v.type == type_ && v.device == device_ && v.ordinal == ordinal_ && v.data != nullptr;
+    return v.type == type_ && v.device == device_ && v.ordinal == ordinal_ &&
+           reinterpret_cast<uintptr_t>(v.data) >= (uintptr_t{4} << 20);
   }
 
   // The product's two dense matrices, as the operator reads `in` and the result: one of them on the

@@ -40,6 +40,13 @@ inline void expect(bool holds, const char* rule) {
   if (!holds) refuse(rule);
 }
 
+// Sharding takes a tensor's memory away while it is not needed; torch's operators refuse it then.
+inline void expect_memory(const Tensor& tensor, const char* rule) {
+  const auto begin = reinterpret_cast<uintptr_t>(tensor.data_ptr());
+  const auto offset = static_cast<uintptr_t>(tensor.storage_offset()) * tensor.element_size();
+  expect(begin != offset || tensor.numel() == 0, rule);
+}
+
 inline Tensor in_one_piece(const Tensor& tensor) {
   return tensor.is_contiguous() ? tensor : torch::stable::contiguous(tensor);
 }

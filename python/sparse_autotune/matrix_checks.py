@@ -184,6 +184,7 @@ def check_indices(parts: Components, name: str = "") -> None:
     """The content of the indices: reads them, and so synchronises on a GPU.
 
     Raises:
+        RuntimeError: their memory was given back.
         ValueError: crow_indices does not start at 0, decreases or does not end at nnzb; a column
             is out of range; the columns of a block row are not strictly ascending.
     """
@@ -194,6 +195,9 @@ def check_indices(parts: Components, name: str = "") -> None:
         return
     if crow.is_cuda and torch.cuda.is_current_stream_capturing():
         return  # a look would break the capture
+    for argument, tensor in (("crow_indices", crow), ("col_indices", col)):
+        if tensor.numel() > 0 and tensor.untyped_storage().nbytes() == 0:
+            raise RuntimeError(f"the memory of {prefix}{argument} is not allocated")
     first, last = int(crow[0]), int(crow[-1])
     if first != 0:
         raise ValueError(f"{prefix}crow_indices must start at 0, got {first}")
