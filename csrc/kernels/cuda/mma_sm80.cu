@@ -7,7 +7,8 @@
 // Data path: cp.async keeps `stages` - 1 steps of A and B on their way to a ring in shared memory
 // -> ldmatrix -> mma.sync, fp32 accumulators -> shared memory -> C. Whole tiles of aligned operands
 // are copied by straight code, which the compiler spreads among the mma.
-// Longest rows first, in panels of columns that stay in L2.
+// Longest rows first, in panels of columns that stay in L2. Where steps and tiles divide the blocks
+// (`_whole`, mma_whole_sm80.cu) the loop over steps is shorter.
 // A^T: tiles of A are copied with m contiguous, from where Launch::positions says, and transposed
 // on the way to registers: halves by ldmatrix, fp32 by loads of single words.
 // Requires: fp16, bf16, or fp32 with TF32 allowed; block sides that are multiples of 16. Any n, any
@@ -77,7 +78,8 @@ class MmaSm80 final : public Variant {
     }
     if (shape_.whole && !takes_whole_steps(p)) {
       return Support::no("needs whole blocks of " + std::to_string(shape_.m) + " rows and " +
-                         std::to_string(shape_.step_bytes) + " bytes of k, aligned to 16 bytes");
+                         std::to_string(shape_.step_bytes) + " bytes of k, at least " +
+                         std::to_string(shape_.n) + " columns, all aligned to 16 bytes");
     }
     if (std::max({p.block_m * p.block_k, p.k, p.nnzb}) > INT32_MAX) {
       return Support::no("a block, k or the number of blocks is beyond 2^31 - 1");
@@ -179,10 +181,11 @@ class MmaSm80 final : public Variant {
   }
   bool takes_whole_steps(const Problem& p) const {
     const int64_t size = size_of(p.dtype);
+    const bool rows = p.b_layout == Layout::kRowMajor || p.c_layout == Layout::kRowMajor;
     return p.block_m % shape_.m == 0 && p.block_k * size % shape_.step_bytes == 0 &&
-           std::min(p.values_alignment, p.b_alignment) >= kChunkBytes &&
-           p.ldb * size <= UINT32_MAX &&
-           (p.b_layout == Layout::kColMajor || p.n * size % kChunkBytes == 0);
+           std::min({p.values_alignment, p.b_alignment, p.c_alignment}) >= kChunkBytes &&
+           p.ldb * size <= UINT32_MAX && p.n >= shape_.n &&
+           (!rows || p.n * size % kChunkBytes == 0);
   }
   // Of B, what stays in L2 beside what streams by; a panel of less than all reads A once more.
   int64_t panel_width(const Problem& p, const Device& d) const {
@@ -193,6 +196,7 @@ class MmaSm80 final : public Variant {
   }
   int64_t shared_bytes(const Problem& p) const {
     const int64_t ring = int64_t{shape_.stages} * (shape_.m + shape_.n) * shape_.step_bytes;
+    if (shape_.whole) return ring;
     return std::max(ring, staged_bytes(shape_.m, shape_.n, size_of(p.dtype), p.activation));
   }
   KernelCode<MmaArguments>* code_of(const Problem& p) const {

@@ -17,6 +17,12 @@ __device__ __forceinline__ void cp_async_16(uint32_t to, const void* from, int b
                : "memory");
 }
 
+// Copies all of 16 bytes, aligned likewise.
+__device__ __forceinline__ void cp_async_16(uint32_t to, const void* from) {
+  asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16;\n" ::"r"(to), "l"(from)
+               : "memory");
+}
+
 // Copies 16 bytes if `wanted`, without a branch, which would keep what follows from overlapping.
 __device__ __forceinline__ void cp_async_16_if(bool wanted, uint32_t to, const void* from) {
   asm volatile(

@@ -13,6 +13,7 @@
 
 #include "kernels/activation.h"
 #include "kernels/cuda/device/activate_sums.cuh"
+#include "kernels/cuda/device/pack.cuh"
 #include "kernels/cuda/device/tma.cuh"
 #include "kernels/cuda/device/wgmma.cuh"
 #include "variant.h"
@@ -40,17 +41,6 @@ __device__ __forceinline__ void stmatrix(uint32_t address, const uint32_t* word,
         "r"(word[0]), "r"(word[1]), "r"(word[2]), "r"(word[3])
         : "memory");
   }
-}
-
-template <typename T>
-__device__ __forceinline__ uint32_t pack(float low, float high) {
-  uint32_t word;
-  if constexpr (std::is_same_v<T, __half>) {
-    asm("cvt.rn.f16x2.f32 %0, %1, %2;\n" : "=r"(word) : "f"(high), "f"(low));
-  } else {
-    asm("cvt.rn.bf16x2.f32 %0, %1, %2;\n" : "=r"(word) : "f"(high), "f"(low));
-  }
-  return word;
 }
 
 // To C through TMA, by one thread: C's tensor map must be one that TMA takes.

@@ -5,8 +5,8 @@
 // step wherever the slices come from.
 //
 // start() is for whole chunks that are aligned to 16 bytes: straight code, for the compiler to mix
-// with what the tensor cores do, or some of a thread's kCopies copies, from `first` up to `end`.
-// load() takes anything, in a rolled loop.
+// with what the tensor cores do; start_whole() for whole tiles of them. load() takes anything, in a
+// rolled loop.
 #pragma once
 
 #include <cstdint>
@@ -48,10 +48,19 @@ struct LineLoader {
   // `to`: the tile's address plus offset(). `from`: the thread's chunk of its first line. Lines
   // from `lines` on stay as they are.
   static __device__ __forceinline__ void start(uint32_t to, const T* from, uint32_t stride_bytes,
-                                               int lines, int first = 0, int end = kCopies) {
+                                               int lines) {
+#pragma unroll
+    for (int i = 0; i < kCopies * kApart; i += kApart) {
+      cp_async_16_if(i + line() < lines, to + i * Tile::kStepBytes, ahead(from, stride_bytes, i));
+    }
+  }
+
+  // The same for all lines, and of a thread's kCopies those from `first` up to `end`.
+  static __device__ __forceinline__ void start_whole(uint32_t to, const T* from,
+                                                     uint32_t stride_bytes, int first, int end) {
 #pragma unroll
     for (int i = first * kApart; i < end * kApart; i += kApart) {
-      cp_async_16_if(i + line() < lines, to + i * Tile::kStepBytes, ahead(from, stride_bytes, i));
+      cp_async_16(to + i * Tile::kStepBytes, ahead(from, stride_bytes, i));
     }
   }
 
@@ -93,10 +102,19 @@ struct RowLoader {
 
   // `to`: the tile's address plus offset(). `from`: the thread's chunk of its first row.
   static __device__ __forceinline__ void start(uint32_t to, const T* from, uint32_t stride_bytes,
-                                               bool wanted, int first = 0, int end = kCopies) {
+                                               bool wanted) {
+#pragma unroll
+    for (int i = 0; i < kRows; i += kApart) {
+      cp_async_16_if(wanted, chunk_of_row(to, i), ahead(from, stride_bytes, i));
+    }
+  }
+
+  // The same where it is, and of a thread's kCopies those from `first` up to `end`.
+  static __device__ __forceinline__ void start_whole(uint32_t to, const T* from,
+                                                     uint32_t stride_bytes, int first, int end) {
 #pragma unroll
     for (int i = first * kApart; i < end * kApart; i += kApart) {
-      cp_async_16_if(wanted, chunk_of_row(to, i), ahead(from, stride_bytes, i));
+      cp_async_16(chunk_of_row(to, i), ahead(from, stride_bytes, i));
     }
   }
 
