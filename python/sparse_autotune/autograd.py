@@ -51,6 +51,11 @@ def is_transformed() -> bool:
     return _is_compiling() or _transforms_active() or forward_ad._current_level >= 0
 
 
+def _is_jit_tracing() -> bool:
+    """Whether ``torch.jit.trace`` runs; Dynamo of torch 2.11 cannot trace the question."""
+    return not _is_dynamo_compiling() and _is_tracing()
+
+
 def _apply(function: type[torch.autograd.Function], *arguments: Any) -> Any:
     """``Function.apply`` but for its own look for transforms, 5 us of Python."""
     base: Any = super(torch.autograd.Function, function)
@@ -76,7 +81,7 @@ def product(
     trained = differentiable(values, dense, bias)
     if trained and form.frozen:
         check_freezable(values)
-    if trained and _is_tracing():  # which wants one graph, with gradients or without
+    if trained and _is_jit_tracing():  # which wants one graph, with gradients or without
         return call_operator(crow, col, values, dense, bias, form)
     if trained and form.activation > RELU:
         plain = form._replace(activation=NONE)
@@ -122,7 +127,7 @@ def sampled(crow: Tensor, col: Tensor, x: Tensor, y: Tensor, form: SampleForm) -
     if _is_dynamo_compiling() and _is_within_a_level():
         return unwatched(sampled, crow, col, x, y, form)
     trained = _is_grad_enabled() and (x.requires_grad or y.requires_grad)
-    if is_transformed() or (trained and _is_tracing()):
+    if is_transformed() or (trained and _is_jit_tracing()):
         return call_sampled_operator(crow, col, x, y, form)
     if trained:
         return _apply(Sampled, crow, col, x, y, form)
