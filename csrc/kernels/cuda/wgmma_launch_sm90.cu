@@ -14,16 +14,47 @@ constexpr int kNarrowest = 64;
 // worth dividing, as each panel reads all of A.
 constexpr int64_t kPanelBytes = 16 << 20;
 constexpr int64_t kWholeBytes = 32 << 20;
+// Tiles of 64 rows wait for L2, which answers faster the less of B is in use, down to this much;
+// narrower ones would read A too often. A panel of fewer tiles for each multiprocessor, or for each
+// mean row that the longest is long, ends with long rows that have nothing beside them.
+constexpr int64_t kNarrowBytes = 4 << 20, kNarrowColumns = 512;
+constexpr double kRounds = 1.6, kRoundsOfLongest = 0.5;
+// What two tiles for each multiprocessor may have, for the longest to go with the shortest.
+constexpr int64_t kPairedBytes = 64 << 20;
 // Fitted together with WgmmaPace: a launch, and how much slower steps get where L2 overflows.
 constexpr double kStartUs = 2.2, kOverflow = 0.25;
 
-int64_t panel_width(const WgmmaShape& shape, const Problem& p) {
-  const int64_t columns = shape.columns(p), bytes = p.k * size_of(p.dtype);  // of one
+// In tiles.
+int64_t panel_width(const WgmmaShape& shape, const Problem& p, const Device& d, int64_t entries) {
+  const int64_t columns = shape.columns(p), rows = entries * shape.strips(p);
+  const int64_t bytes = p.k * p.n * size_of(p.dtype), tile_bytes = p.k * shape.n * size_of(p.dtype);
+  const int64_t multiprocessors = std::max(d.multiprocessors, 1);
   // What is fetched once need not stay: memory likes whole rows of B and C better than parts.
   const bool fetched_once = p.nnzb <= block_cols(p);
-  if (bytes * p.n <= kWholeBytes || fetched_once) return columns;
-  const int64_t fit = std::max<int64_t>(kPanelBytes / (bytes * shape.n), 1);
-  return ceil_div(columns, ceil_div(columns, fit));
+  const bool paired = rows * columns * p.batch <= 2 * multiprocessors && bytes <= kPairedBytes;
+  if (fetched_once || paired) return columns;
+
+  const bool waits = shape.m == 64 && p.longest_row >= 0;
+  const bool streams = c_bytes(p) > static_cast<double>(d.l2_bytes);  // C does, past B
+  const bool scattered = waits && p.b_layout == Layout::kColMajor;
+  if (bytes <= (streams || scattered ? kPanelBytes : kWholeBytes)) return columns;
+  int64_t most = std::max<int64_t>(kPanelBytes / tile_bytes, 1), least = most;
+  if (waits) {
+    const double means = static_cast<double>(p.longest_row) * static_cast<double>(block_rows(p)) /
+                         static_cast<double>(p.nnzb);
+    const double tiles =
+        std::max(kRounds, kRoundsOfLongest * means) * static_cast<double>(multiprocessors);
+    least = std::max({ceil_div(static_cast<int64_t>(tiles), rows),
+                      ceil_div(kNarrowColumns, shape.n), kNarrowBytes / tile_bytes});
+    if (least > most && bytes <= kWholeBytes && !streams) return columns;
+    least = std::min(least, most);
+  }
+  // A tile for nearly every multiprocessor, even if it takes more: they would be at two panels.
+  const int64_t each = multiprocessors / rows;
+  if (each > most && each * rows * 16 >= multiprocessors * 15 && each * tile_bytes <= kWholeBytes) {
+    least = most = each;
+  }
+  return ceil_div(columns, std::max(columns / least, ceil_div(columns, most)));
 }
 
 }  // namespace
@@ -65,13 +96,14 @@ double wgmma_us(const WgmmaShape& shape, const Problem& p, const Device& d, int6
   const double slices = static_cast<double>(p.block_k) / kStepK;
   const double steps = static_cast<double>(p.nnzb) * slices / static_cast<double>(entries);
   const double each = static_cast<double>(shape.tiles(p, entries)) / std::max(d.multiprocessors, 1);
-  const int64_t width = panel_width(shape, p), panels = ceil_div(shape.columns(p), width) * p.batch;
+  const int64_t width = panel_width(shape, p, d, entries);
+  const int64_t panels = ceil_div(shape.columns(p), width) * p.batch;
   // The fewer multiprocessors are at work, the less each waits for L2.
   const auto layout = static_cast<size_t>(p.b_layout);
   double step_us = std::max(pace.alone_us[layout], pace.busy_us[layout] * std::min(each, 1.0));
   if (width < shape.columns(p)) {
     // A panel that does not stay in L2: k is so large that one tile's width is too much.
-    const double bytes = static_cast<double>(width * shape.n * p.k * size_of(p.dtype));
+    const double bytes = static_cast<double>(shape.n * p.k * size_of(p.dtype));
     step_us *= 1 + kOverflow * std::max(bytes / kPanelBytes - 1, 0.0);
   }
   const double longest_us = static_cast<double>(longest) * slices * step_us + pace.tile_us;
@@ -100,7 +132,7 @@ Status wgmma_arguments(const WgmmaShape& shape, const Problem& p, const Launch& 
   a->panels.tiles = static_cast<unsigned>(shape.tiles(p, entries));
   a->panels.rows = static_cast<unsigned>(entries * shape.strips(p));
   a->panels.columns = static_cast<unsigned>(shape.columns(p));
-  a->panels.width = static_cast<unsigned>(panel_width(shape, p));
+  a->panels.width = static_cast<unsigned>(panel_width(shape, p, *l.device, entries));
   a->panels.order = order;
   a->n = static_cast<int>(p.n);
   a->block_m = static_cast<int>(p.block_m);

@@ -1,0 +1,46 @@
+"""Products with so many columns that kernels for large blocks take them panel by panel."""
+
+import pytest
+import torch
+
+from sparse_autotune import _tuner, matmul, random_bsr
+from sparse_autotune.checks import legality
+
+pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("no_races")]
+
+PREFIXES = ("wgmma_sm90/", "wgmma_ragged_sm90/")
+NAMES = [v["name"] for v in _tuner.variants() if v["name"].startswith(PREFIXES)]
+
+# A B and a C that L2 does not keep; a last panel that is narrower than the others, and whose last
+# tile of C is cut off.
+M, K, N = 12288, 2560, 3576
+
+
+@pytest.fixture(scope="module")
+def product():
+    """A sparse and a dense matrix, what their product must be, and how far from it."""
+    generator = torch.Generator("cuda").manual_seed(0)
+    a = random_bsr(M, K, 128, density=0.2, dtype=torch.bfloat16, device="cuda", generator=generator)
+    b = torch.randn((K, N), generator=generator, device="cuda", dtype=torch.bfloat16)
+    dense = a.to_dense().double()
+    expected, magnitude = dense @ b.double(), dense.abs() @ b.abs().double()
+    tolerance = expected.abs() / 128 + magnitude * (K * 2.0**-23)
+    return a, b, expected, tolerance
+
+
+@pytest.mark.parametrize("column_major", [False, True])
+@pytest.mark.parametrize("variant", NAMES)
+def test_every_tile_of_every_panel(product, variant, column_major):
+    a, b, expected, tolerance = product
+    # The ragged ones serve what TMA refuses.
+    n = N - 3 if variant.startswith("wgmma_ragged") else N
+    b = b[:, :n].mT.contiguous().mT if column_major else b[:, :n].contiguous()
+    why = legality(a, b)[variant]
+    if why is not None:
+        assert variant.startswith("wgmma_ragged") and column_major, why
+        pytest.skip(f"{variant} is not legal: {why}")
+    out = torch.full((M, n), torch.nan, device="cuda", dtype=b.dtype)
+    out = out.mT.contiguous().mT if column_major else out
+    matmul(a, b, out=out, variant=variant)
+    error = (out.double() - expected[:, :n]).abs()
+    assert bool((error <= tolerance[:, :n]).all()), float((error - tolerance[:, :n]).max())
