@@ -11,9 +11,9 @@ namespace {
 
 constexpr int kNarrowest = 64;
 // Of B, on an H200 with its 60 MB of L2: what stays there beside what streams by, and what is not
-// worth dividing, as each panel reads all of A.
+// worth dividing, as each panel reads all of A; less of it where lines lie apart or C streams, too.
 constexpr int64_t kPanelBytes = 16 << 20;
-constexpr int64_t kWholeBytes = 32 << 20;
+constexpr int64_t kWholeBytes = 32 << 20, kStreamedBytes = 24 << 20;
 // Tiles of 64 rows wait for L2, which answers faster the less of B is in use, down to this much;
 // narrower ones would read A too often. A panel of fewer tiles for each multiprocessor, or for each
 // mean row that the longest is long, ends with long rows that have nothing beside them.
@@ -36,8 +36,10 @@ int64_t panel_width(const WgmmaShape& shape, const Problem& p, const Device& d, 
 
   const bool waits = shape.m == 64 && p.longest_row >= 0;
   const bool streams = c_bytes(p) > static_cast<double>(d.l2_bytes);  // C does, past B
-  const bool scattered = waits && p.b_layout == Layout::kColMajor;
-  if (bytes <= (streams || scattered ? kPanelBytes : kWholeBytes)) return columns;
+  const bool scattered = p.b_layout == Layout::kColMajor && (waits || streams);
+  if (bytes <= (scattered ? kPanelBytes : waits && streams ? kStreamedBytes : kWholeBytes)) {
+    return columns;
+  }
   int64_t most = std::max<int64_t>(kPanelBytes / tile_bytes, 1), least = most;
   if (waits) {
     const double means = static_cast<double>(p.longest_row) * static_cast<double>(block_rows(p)) /
