@@ -118,19 +118,22 @@ class SmallNRingsSm90 final : public Variant {
     const double start_us =
         arranged_ ? 3.4 + 1e-6 * static_cast<double>(workspace_bytes(p, d)) : 3.3;
     constexpr double kFollowUs = 2.6;
+    // What is left of the rate with narrow tiles, block by block, where more than half of the
+    // thread blocks that fit are there at once; whatever B's lines are.
+    constexpr double kCrowded = 34;
     const Rates rate = rates(p);
-    // With narrow tiles, block by block, more than half of the thread blocks that fit gain nothing.
     const bool narrow =
         is_row_major(shape_.copies) && shape_.block == 16 && shape_.n < 128 && shape_.together == 1;
-    const double resident = narrow ? shape_.resident / 2 : shape_.resident;
     const double rows = static_cast<double>(std::max<int64_t>(block_rows(p), 1));
     const double tiles = rows * static_cast<double>(p.batch * ceil_div(p.n, shape_.n));
     const double each = tiles / std::max(d.multiprocessors, 1);
     const double row_bytes = static_cast<double>(p.nnzb) * shape_.block_bytes / rows;
     const double longest_us =
         static_cast<double>(p.longest_row) * shape_.block_bytes / (rate.alone * 1e3);
-    const double even_us = std::max(each, 1.0) * row_bytes / (rate.together * 1e3) +
-                           (std::max(each / resident, 1.0) - 1) * kFollowUs;
+    const bool crowded = narrow && 2 * each > shape_.resident;
+    const double follow_us = crowded ? 0 : (std::max(each / shape_.resident, 1.0) - 1) * kFollowUs;
+    const double even_us =
+        std::max(each, 1.0) * row_bytes / ((crowded ? kCrowded : rate.together) * 1e3) + follow_us;
     const double memory = compulsory_bytes(p) - static_cast<double>(d.l2_bytes);
     return start_us + std::max({even_us, longest_us, memory / (d.memory_gbps * 850)});
   }
