@@ -4,8 +4,8 @@
 // A thread block owns 64 rows of one block row by kWidth columns of C. Steps of 64 k walk the block
 // row's stored blocks; its warpgroups take turns at them, each with a ring of tiles of its own,
 // which its first warp fills, so that as much of a row is under way as shared memory holds.
-// Data path: TMA -> rings in shared memory -> wgmma -> fp32 sums, one for each warpgroup, in shared
-// memory -> added up in the order of the warpgroups -> C.
+// Data path: TMA -> rings in shared memory -> wgmma -> fp32 sums, one for each warpgroup, which
+// hand each other parts of them through shared memory and add them up in a fixed order -> C.
 // Requires: fp16 or bf16; block sides that are multiples of 64; values and B that TMA takes. Any C.
 // Wins: 33 to 128 columns. Bound by the longest block row's way from L2 into one multiprocessor.
 #include <cuda_bf16.h>
@@ -17,7 +17,7 @@
 
 #include "kernels/cuda/alignment.h"
 #include "kernels/cuda/device/ask_ahead.cuh"
-#include "kernels/cuda/device/gathered_sums.cuh"
+#include "kernels/cuda/device/exchanged_sums.cuh"
 #include "kernels/cuda/device/launch_overlap.cuh"
 #include "kernels/cuda/device/load_index.cuh"
 #include "kernels/cuda/device/mbarrier.cuh"
@@ -40,11 +40,13 @@ struct Tile {
   static constexpr int kRows = kTileRows, kBytesA = kRows * kLineBytes,
                        kBytesB = kWidth * kLineBytes;
   static constexpr int kRingBytes = kStages * (kBytesA + kBytesB);
-  // Floats from one column of gathered sums to the next: 16-byte aligned, no bank conflicts.
-  static constexpr int kPitch = kRows + 4;
-  static constexpr int kSumBytes = kWidth * kPitch * 4;
-  // The sums take the place of the rings.
-  static constexpr int kBarriers = kGroups * std::max(kRingBytes, kSumBytes);
+  // The exchanged sums stand behind the rings, or take their place where that is too much.
+  using Share = ExchangedShare<kWidth / 2, kGroups>;
+  static constexpr int kRings = kGroups * kRingBytes;
+  static constexpr bool kSumsApart =
+      kResident * (kSwizzleAlignment + kRings + Share::kBytes + 2048) <= 227 * 1024;
+  static constexpr int kSums = kSumsApart ? kRings : 0;
+  static constexpr int kBarriers = std::max(kRings, kSums + Share::kBytes);
   static constexpr int kSharedBytes = kSwizzleAlignment + kBarriers + kGroups * kStages * 8;
   static_assert(kSharedBytes <= 227 * 1024);
 };
@@ -62,7 +64,8 @@ struct Arguments {
   int64_t c_row, c_column, c_batch;
   int n, block_m, block_k, columns;  // columns: tiles along n
   Activation activation;
-  bool wide_indices, b_batched, stores_quads;  // stores_quads: 8 bytes of a column at a time
+  // Stored at a time: 8 bytes of a column, 4 of a row.
+  bool wide_indices, b_batched, stores_quads, stores_pairs;
 };
 
 template <typename T, typename Tile, bool kTransposedA, bool kRowMajorB>
@@ -167,16 +170,12 @@ __global__ void __launch_bounds__(Tile::kThreads, Tile::kResident)
 #pragma unroll
     for (int i = 0; i < Tile::kWidth / 2; ++i) sum[i] = 0;
   }
-  __syncthreads();  // everyone is done with the rings
-  float* const sums = reinterpret_cast<float*>(memory + (shared - unaligned));
-  float* const own = sums + group * (Tile::kSumBytes / 4) + warp * 16 + lane / 4;
-#pragma unroll
-  for (int i = 0; i < Tile::kWidth / 2; ++i) {
-    own[(i / 4 * 8 + lane % 4 * 2 + i % 2) * Tile::kPitch + i / 2 % 2 * 8] = sum[i];
-  }
-  __syncthreads();
-  finish_gathered<T, Tile>(args, sums, static_cast<int64_t>(blockIdx.x) * args.block_m + m0, n0,
-                           batch);
+  if constexpr (!Tile::kSumsApart) __syncthreads();  // everyone is done with the rings
+  float own[Tile::Share::kFloats];
+  exchange_sums<Tile::kWidth / 2, Tile::kGroups>(
+      sum, reinterpret_cast<float4*>(memory + (shared - unaligned) + Tile::kSums), group, own);
+  finish_exchanged<T>(args, own, static_cast<int64_t>(blockIdx.x) * args.block_m + m0 + warp * 16,
+                      n0 + group * (Tile::kWidth / Tile::kGroups), batch);
 #else
   __trap();
 #endif
@@ -278,6 +277,7 @@ class SmallNWgmmaSm90 final : public Variant {
     a.wide_indices = p.index_type == IndexType::kInt64;
     a.b_batched = p.b_batch_stride != 0;
     a.stores_quads = !c_rows && p.c_alignment >= 8;
+    a.stores_pairs = c_rows && p.c_alignment >= 4;
     const dim3 grid(static_cast<unsigned>(block_rows(p)),
                     static_cast<unsigned>(p.block_m / kTileRows),
                     static_cast<unsigned>(columns(p) * p.batch));

@@ -72,7 +72,7 @@ struct HalvesPlace {
 __device__ __forceinline__ void load_values(bool present, uint32_t* to, const char* from) {
   asm volatile(
       "{\n.reg .pred p;\nsetp.ne.u32 p, %3, 0;\n"
-      "@p ld.global.L1::no_allocate.L2::256B.v2.u32 {%0, %1}, [%2];\n}\n"
+      "@p ld.global.L1::no_allocate.v2.u32 {%0, %1}, [%2];\n}\n"
       : "+r"(to[0]), "+r"(to[1])
       : "l"(from), "r"(static_cast<int>(present)));
 }

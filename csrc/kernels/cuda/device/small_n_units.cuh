@@ -7,7 +7,10 @@
 // As many units of values are on their way as registers hold, their columns and B's pieces with
 // them. That a block's side is known to the compiler is what spares the instructions: all places in
 // a unit are constants.
-// The last to end are long rows. What they have beyond the others is asked into L2 at the start.
+// A row of a block of 64 is a line of 128 bytes, of which a lane of mma.sync needs two pieces of
+// 16: loads take four whole lines (kLines), and lanes exchange what they hold for each other. In
+// halves of lines the same loads take twice as long to issue. The last to end are long rows. What
+// they have beyond the others is asked into L2 at the start.
 #pragma once
 
 #include <cstdint>
@@ -20,18 +23,24 @@
 
 namespace sparse_autotune {
 
+// When the next launch may begin: at once, when the first loads are on their way, when the sums are
+// done.
+enum class Release { kAtOnce, kLoading, kSummed };
+
 // Blocks of kSide x kSide; columns of C, by eights; its rows, by sixteens; warps; how many units of
-// values, and of B, are on their way; thread blocks a multiprocessor; whether the next launch may
-// begin only when the sums are done. Where a multiprocessor has room for more thread blocks than
-// its share, those that came early would not be spread evenly.
+// values, and of B, are on their way; thread blocks a multiprocessor; from when on the next launch
+// may begin. Where a multiprocessor has room for more thread blocks than
+// its share, those that came early would not be spread evenly. Whether values are loaded in whole
+// lines of 128 bytes, of blocks of 64.
 template <int kSide, int kColumnEights, int kRowSixteens, int kWarpCount, int kValuesAhead,
-          int kColumnsAhead, int kBlocksAtOnce, bool kNextLate>
+          int kColumnsAhead, int kBlocksAtOnce, Release kNextFrom, bool kWholeLines = false>
 struct UnitTile {
   static constexpr int kBlockSide = kSide, kColumnTiles = kColumnEights, kRowTiles = kRowSixteens;
   static constexpr int kGroups = kWarpCount, kThreads = 32 * kGroups, kResident = kBlocksAtOnce;
   static constexpr int kAhead = kValuesAhead, kAheadB = kColumnsAhead;
   static constexpr int kRows = 16 * kRowTiles, kWidth = 8 * kColumnTiles;
-  static constexpr bool kReleasesLate = kNextLate;
+  static constexpr Release kRelease = kNextFrom;
+  static constexpr bool kLines = kWholeLines;
   static constexpr int kStrips = kSide / kRows;  // of a block row
   static constexpr int kBlocks = 64 / kSide;     // of a unit
   static constexpr int kBlockBytes = kSide * kSide * 2, kLine = kSide * 2;
@@ -41,6 +50,7 @@ struct UnitTile {
   // Sums are gathered column by column, 16-byte aligned.
   static constexpr int kPitch = kRows + 4, kSumBytes = kWidth * kPitch * 4;
   static_assert(kSide == 16 || kSide == 32 || kSide == 64);
+  static_assert(!kLines || kLine == 128);
   static constexpr int kFinishers = kRows / 4 * kWidth / 32;  // warps
   static_assert(kSide % kRows == 0 && kAhead % kAheadB == 0 && kFinishers <= kGroups);
 };
@@ -65,47 +75,52 @@ __device__ __forceinline__ int load_index_word(const char* from) {
   return word;
 }
 
-// 16 bytes. Values are read once (kOnce) and should not push B out of L1.
-template <bool kPlain, bool kOnce>
-__device__ __forceinline__ void load_piece(uint32_t (&to)[4], const char* from) {
-  if constexpr (kPlain && kOnce) {
-    asm volatile("ld.global.L1::no_allocate.L2::256B.v4.u32 {%0, %1, %2, %3}, [%4];\n"
-                 : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
-                 : "l"(from));
-  } else if constexpr (kPlain) {
-    asm volatile("ld.global.v4.u32 {%0, %1, %2, %3}, [%4];\n"
-                 : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
-                 : "l"(from));
-  } else if constexpr (kOnce) {
-    asm volatile("ld.global.nc.L1::no_allocate.L2::256B.v4.u32 {%0, %1, %2, %3}, [%4];\n"
-                 : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
-                 : "l"(from));
-  } else {
-    asm volatile("ld.global.nc.v4.u32 {%0, %1, %2, %3}, [%4];\n"
-                 : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
-                 : "l"(from));
-  }
-}
+// How 16 bytes are loaded: B; values, which are read once and should not push B out of L1; values
+// in halves of lines, whose neighbours L2 should fetch as well. That costs where loads take whole
+// lines.
+enum class Piece { kB, kValues, kHalfLines };
 
-// The same, or zeros.
-template <bool kPlain, bool kOnce>
+// 16 bytes, or zeros.
+template <bool kPlain, Piece kPiece>
 __device__ __forceinline__ void load_piece_if(bool present, uint32_t (&to)[4], const char* from) {
 #pragma unroll
   for (int word = 0; word < 4; ++word) to[word] = 0;
-  if constexpr (!kPlain) {
-    load_words<kOnce, 4>(to, from, present);
-  } else if constexpr (kOnce) {
-    asm volatile(
-        "{\n.reg .pred p;\nsetp.ne.u32 p, %5, 0;\n"
-        "@p ld.global.L1::no_allocate.L2::256B.v4.u32 {%0, %1, %2, %3}, [%4];\n}\n"
-        : "+r"(to[0]), "+r"(to[1]), "+r"(to[2]), "+r"(to[3])
-        : "l"(from), "r"(static_cast<int>(present)));
+#define LOAD(how)                                               \
+  asm volatile(                                                 \
+      "{\n.reg .pred p;\nsetp.ne.u32 p, %5, 0;\n"               \
+      "@p ld.global" how ".v4.u32 {%0, %1, %2, %3}, [%4];\n}\n" \
+      : "+r"(to[0]), "+r"(to[1]), "+r"(to[2]), "+r"(to[3])      \
+      : "l"(from), "r"(static_cast<int>(present)))
+  if constexpr (kPiece == Piece::kB) {
+    if constexpr (kPlain)
+      LOAD("");
+    else
+      LOAD(".nc");
+  } else if constexpr (kPiece == Piece::kValues) {
+    if constexpr (kPlain)
+      LOAD(".L1::no_allocate");
+    else
+      LOAD(".nc.L1::no_allocate");
   } else {
-    asm volatile(
-        "{\n.reg .pred p;\nsetp.ne.u32 p, %5, 0;\n"
-        "@p ld.global.v4.u32 {%0, %1, %2, %3}, [%4];\n}\n"
-        : "+r"(to[0]), "+r"(to[1]), "+r"(to[2]), "+r"(to[3])
-        : "l"(from), "r"(static_cast<int>(present)));
+    if constexpr (kPlain)
+      LOAD(".L1::no_allocate.L2::256B");
+    else
+      LOAD(".nc.L1::no_allocate.L2::256B");
+  }
+#undef LOAD
+}
+
+// Of two loads that took four lines each, so that lane 8r + p has piece p of the r-th, lanes of an
+// even g = lane / 4 get both halves of line g / 2 of the first load, those of an odd one of the
+// second: of each half of a line the piece lane % 4.
+__device__ __forceinline__ void share_lines(const uint32_t (&first)[4], const uint32_t (&second)[4],
+                                            uint32_t (&left)[4], uint32_t (&right)[4]) {
+  const bool odd = threadIdx.x / 4 % 2 != 0;
+#pragma unroll
+  for (int word = 0; word < 4; ++word) {
+    const uint32_t other = __shfl_xor_sync(~0u, odd ? first[word] : second[word], 4);
+    left[word] = odd ? other : first[word];
+    right[word] = odd ? second[word] : other;
   }
 }
 
@@ -136,8 +151,11 @@ __global__ void __launch_bounds__(Tile::kThreads, Tile::kResident)
   const int own_block = kSide == 16 ? t / 2 : 0, own_bytes = (kSide == 16 ? t % 2 : t) * 16;
   const char* const crow = static_cast<const char*>(args.crow_indices) +
                            static_cast<int64_t>(block_row) * args.index_bytes;
+  // In whole lines: the piece lane % 8 of every fourth row from row lane / 8 on.
+  constexpr bool kLines = Tile::kLines;
   const char* const own_values = static_cast<const char*>(args.values) +
-                                 own_block * Tile::kBlockBytes + (m0 + g) * Tile::kLine + own_bytes;
+                                 own_block * Tile::kBlockBytes + m0 * Tile::kLine +
+                                 (kLines ? lane * 16 : g * Tile::kLine + own_bytes);
   const char* const b_matrix =
       reinterpret_cast<const char*>(static_cast<const T*>(args.b) + batch * args.b_batch);
   uint32_t own_b[kColumnTiles];
@@ -150,12 +168,15 @@ __global__ void __launch_bounds__(Tile::kThreads, Tile::kResident)
     ask_bulk(static_cast<const char*>(args.values) + blockIdx.x * args.value_step,
              args.value_bytes);
   }
-  constexpr bool kPlain = Tile::kReleasesLate;
-  if constexpr (Tile::kReleasesLate) {
+  constexpr bool kPlain = Tile::kRelease != Release::kAtOnce;
+  if constexpr (kPlain) {
     wait_for_launch_before();
   } else {
     follow_launch_before();
   }
+  const auto release = [](Release from) {
+    if (kPlain && from == Tile::kRelease) let_next_launch_begin();
+  };
 
   // Of an index below 2^31, the low word.
   const int begin = load_index_word<kPlain>(crow);
@@ -169,12 +190,9 @@ __global__ void __launch_bounds__(Tile::kThreads, Tile::kResident)
   const auto has_block = [&](int unit, int slice) {
     return unit * kBlocks + slice * (kBlocks / 2) + own_block < length;
   };
-  const auto load = [&]<bool kOnce>(uint32_t(&to)[4], const char* from, bool present) {
-    if constexpr (kSide == 64) {
-      load_piece<kPlain, kOnce>(to, from);
-    } else {
-      load_piece_if<kPlain, kOnce>(present, to, from);
-    }
+  constexpr Piece kValues = kSide == 64 && !kLines ? Piece::kHalfLines : Piece::kValues;
+  const auto load = [&]<Piece kPiece>(uint32_t(&to)[4], const char* from, bool present) {
+    load_piece_if<kPlain, kPiece>(kSide == 64 || present, to, from);
   };
   uint32_t a[kAhead][2][2 * kRowTiles][4], b[kAheadB][2][kColumnTiles][4];
   const auto look_up = [&](int unit, int(&to)[kLookUps]) {
@@ -192,9 +210,9 @@ __global__ void __launch_bounds__(Tile::kThreads, Tile::kResident)
     for (int slice = 0; slice < 2; ++slice) {
 #pragma unroll
       for (int i = 0; i < 2 * kRowTiles; ++i) {
-        load.template operator()<true>(to[slice][i],
-                                       values + slice * Tile::kSliceBytes + i * 8 * Tile::kLine,
-                                       has_block(unit, slice));
+        const int from = kLines ? (slice * 2 * kRowTiles + i) * 4 * Tile::kLine
+                                : slice * Tile::kSliceBytes + i * 8 * Tile::kLine;
+        load.template operator()<kValues>(to[slice][i], values + from, has_block(unit, slice));
       }
     }
     values += kStep * kBlocks * Tile::kBlockBytes;
@@ -205,9 +223,9 @@ __global__ void __launch_bounds__(Tile::kThreads, Tile::kResident)
       const uint32_t at = static_cast<uint32_t>(of[kSide == 64 ? 0 : slice]) * Tile::kLine;
 #pragma unroll
       for (int j = 0; j < kColumnTiles; ++j) {
-        load.template operator()<false>(to[slice][j],
-                                        b_matrix + (own_b[j] + at) + (kSide == 64 ? slice * 64 : 0),
-                                        has_block(unit, slice));
+        load.template operator()<Piece::kB>(
+            to[slice][j], b_matrix + (own_b[j] + at) + (kSide == 64 ? slice * 64 : 0),
+            has_block(unit, slice));
       }
     }
   };
@@ -218,6 +236,25 @@ __global__ void __launch_bounds__(Tile::kThreads, Tile::kResident)
   for (int i = 0; i <= kAheadB; ++i) {
     if (part + i * kStep < units) look_up(part + i * kStep, column[i]);
   }
+  // A lane a unit, whose rows lie together within a block, and of 16 within four.
+  const auto ask_excess = [&]() {
+    if (const int unit = part + (args.excess + lane) * kStep; unit < units) {
+      const char* from = static_cast<const char*>(args.values) +
+                         static_cast<int64_t>(begin + unit * kBlocks) * Tile::kBlockBytes +
+                         m0 * Tile::kLine;
+      if constexpr (kSide == 16) {
+        ask_bulk(from, min(kBlocks, length - unit * kBlocks) * Tile::kBlockBytes);
+      } else {
+#pragma unroll
+        for (int i = 0; i < kBlocks; ++i) {
+          if (unit * kBlocks + i < length) {
+            ask_bulk(from + i * Tile::kBlockBytes, Tile::kRows * Tile::kLine);
+          }
+        }
+      }
+    }
+  };
+  if constexpr (kLines) ask_excess();
   if (part < units) load_a(part, a[0]);
 #pragma unroll
   for (int i = 0; i < kAheadB; ++i) {
@@ -227,22 +264,8 @@ __global__ void __launch_bounds__(Tile::kThreads, Tile::kResident)
   for (int i = 1; i < kAhead; ++i) {
     if (part + i * kStep < units) load_a(part + i * kStep, a[i]);
   }
-  // A lane a unit, whose rows lie together within a block, and of 16 within four.
-  if (const int unit = part + (args.excess + lane) * kStep; unit < units) {
-    const char* from = static_cast<const char*>(args.values) +
-                       static_cast<int64_t>(begin + unit * kBlocks) * Tile::kBlockBytes +
-                       m0 * Tile::kLine;
-    if constexpr (kSide == 16) {
-      ask_bulk(from, min(kBlocks, length - unit * kBlocks) * Tile::kBlockBytes);
-    } else {
-#pragma unroll
-      for (int i = 0; i < kBlocks; ++i) {
-        if (unit * kBlocks + i < length) {
-          ask_bulk(from + i * Tile::kBlockBytes, Tile::kRows * Tile::kLine);
-        }
-      }
-    }
-  }
+  if constexpr (!kLines) ask_excess();
+  release(Release::kLoading);
   int(&next_column)[kLookUps] = column[kAheadB];
   float sum[kRowTiles][kColumnTiles][4] = {};
 #pragma unroll 1
@@ -252,14 +275,25 @@ __global__ void __launch_bounds__(Tile::kThreads, Tile::kResident)
       const int unit = turn + i * kStep;
       if (unit >= units) break;
 #pragma unroll
-      for (int slice = 0; slice < 2; ++slice) {
+      for (int r = 0; r < kRowTiles; ++r) {
+        uint32_t low[2][4], high[2][4];  // by slice
+        if constexpr (kLines) {
+          const auto& loads = *reinterpret_cast<const uint32_t(*)[4 * kRowTiles][4]>(a[i]);
+          share_lines(loads[4 * r], loads[4 * r + 1], low[0], low[1]);
+          share_lines(loads[4 * r + 2], loads[4 * r + 3], high[0], high[1]);
+        } else {
 #pragma unroll
-        for (int word = 0; word < 4; word += 2) {
+          for (int word = 0; word < 8; ++word) {
+            low[word / 4][word % 4] = a[i][word / 4][2 * r][word % 4];
+            high[word / 4][word % 4] = a[i][word / 4][2 * r + 1][word % 4];
+          }
+        }
 #pragma unroll
-          for (int r = 0; r < kRowTiles; ++r) {
-            const auto& low = a[i][slice][2 * r];
-            const auto& high = a[i][slice][2 * r + 1];
-            const uint32_t rows[4] = {low[word], high[word], low[word + 1], high[word + 1]};
+        for (int slice = 0; slice < 2; ++slice) {
+#pragma unroll
+          for (int word = 0; word < 4; word += 2) {
+            const uint32_t rows[4] = {low[slice][word], high[slice][word], low[slice][word + 1],
+                                      high[slice][word + 1]};
 #pragma unroll
             for (int j = 0; j < kColumnTiles; ++j) {
               mma<T>(sum[r][j], rows, b[i % kAheadB][slice][j] + word);
@@ -274,15 +308,14 @@ __global__ void __launch_bounds__(Tile::kThreads, Tile::kResident)
     }
   }
 
-  if constexpr (Tile::kReleasesLate) {
-    let_next_launch_begin();
-  }
+  release(Release::kSummed);
+  const int row = kLines ? g % 2 * 4 + g / 2 : g;  // see share_lines
 #pragma unroll
   for (int j = 0; j < kColumnTiles; ++j) {
 #pragma unroll
     for (int s = 0; s < 4 * kRowTiles; ++s) {
-      sums[part * (Tile::kSumBytes / 4) + (j * 8 + t * 2 + s % 2) * Tile::kPitch + g + s / 2 * 8] =
-          sum[s / 4][j][s % 4];
+      sums[part * (Tile::kSumBytes / 4) + (j * 8 + t * 2 + s % 2) * Tile::kPitch + row +
+           s / 2 * 8] = sum[s / 4][j][s % 4];
     }
   }
   // The warps that do not finish the tile need not wait.
