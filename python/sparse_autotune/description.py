@@ -64,7 +64,9 @@ class Described(Kept):
     def shape(self) -> torch.Size:
         """``(rows, cols)`` in elements; of a transpose, the transposed ones; of a batch three."""
         # Of a pytree that was mapped to something else, values have no shape.
-        return torch.Size((*getattr(self._values, "shape", ())[:-3], *self._parts().shape))
+        batch = getattr(self._values, "shape", ())[:-3]
+        stored = (self._rows, self._cols)
+        return torch.Size((*batch, *(stored[::-1] if self._transposed else stored)))
 
     @property
     def block_size(self) -> tuple[int, int]:
