@@ -9,7 +9,7 @@
 #include <cstdint>
 
 #include "kernels/cuda/device/gathered_sums.cuh"
-#include "kernels/cuda/device/small_n_fragments.cuh"
+#include "kernels/cuda/device/transpose_word.cuh"
 #include "variant.h"
 
 namespace sparse_autotune {

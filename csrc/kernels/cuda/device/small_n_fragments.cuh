@@ -32,14 +32,6 @@ __device__ __forceinline__ constexpr int spread(int word, int c) {
 // In place of the piece's word `slice` * 2 + `half`, what this lane loads for others: its k.
 __device__ __forceinline__ int lent_k(int word) { return word * 2 + threadIdx.x / 4 % 2; }
 
-// Of an 8 x 8 matrix of halves, lane 4 * g + t gives columns 2t and 2t + 1 of row g and gets rows
-// 2t and 2t + 1 of column g.
-__device__ __forceinline__ uint32_t transpose_word(uint32_t word) {
-  uint32_t turned;
-  asm volatile("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;\n" : "=r"(turned) : "r"(word));
-  return turned;
-}
-
 // Loads words if `present`, else leaves them. Values are read once (kOnce): they should not push B
 // out of L1.
 template <bool kOnce, int kWords>

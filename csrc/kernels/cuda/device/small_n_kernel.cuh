@@ -20,6 +20,7 @@
 #include "kernels/cuda/device/launch_overlap.cuh"
 #include "kernels/cuda/device/load_index.cuh"
 #include "kernels/cuda/device/small_n_fragments.cuh"
+#include "kernels/cuda/device/transpose_word.cuh"
 #include "variant.h"
 
 namespace sparse_autotune {

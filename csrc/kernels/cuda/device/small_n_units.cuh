@@ -29,9 +29,9 @@ enum class Release { kAtOnce, kLoading, kSummed };
 
 // Blocks of kSide x kSide; columns of C, by eights; its rows, by sixteens; warps; how many units of
 // values, and of B, are on their way; thread blocks a multiprocessor; from when on the next launch
-// may begin. Where a multiprocessor has room for more thread blocks than
-// its share, those that came early would not be spread evenly. Whether values are loaded in whole
-// lines of 128 bytes, of blocks of 64.
+// may begin; whether values are loaded in whole lines of 128 bytes, of blocks of 64. Where a
+// multiprocessor has room for more thread blocks than its share, those that came early would not be
+// spread evenly.
 template <int kSide, int kColumnEights, int kRowSixteens, int kWarpCount, int kValuesAhead,
           int kColumnsAhead, int kBlocksAtOnce, Release kNextFrom, bool kWholeLines = false>
 struct UnitTile {

@@ -10,6 +10,7 @@
 #include "kernels/activation.h"
 #include "kernels/cuda/device/activate_sums.cuh"
 #include "kernels/cuda/device/pack.cuh"
+#include "kernels/cuda/device/transpose_word.cuh"
 #include "variant.h"
 
 namespace sparse_autotune {
@@ -21,13 +22,6 @@ struct TilePosition {
   int64_t row, column;
   unsigned batch;
 };
-
-// Each 8 x 8 matrix of halves, of which a thread has columns 2t and 2t + 1 of row g, transposed.
-__device__ __forceinline__ uint32_t transposed_in_registers(uint32_t word) {
-  uint32_t moved;
-  asm volatile("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;\n" : "=r"(moved) : "r"(word));
-  return moved;
-}
 
 // `sum` is laid out as Fragments::multiply leaves it. `staged`: kWarpStoreBytes for each warp.
 // `args`: MmaArguments, C's lines aligned to 16 bytes.
@@ -86,7 +80,7 @@ __device__ __forceinline__ void store_warp(float (&sum)[128], char* staged, cons
 #pragma unroll
         for (int i = 0; i < 8; ++i) {
           const float* pair = sum + at(i, half * 4 + j);
-          put(j, i, transposed_in_registers(pack<T>(pair[0], pair[1])));
+          put(j, i, transpose_word(pack<T>(pair[0], pair[1])));
         }
       }
     }
