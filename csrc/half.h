@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <type_traits>
 
-#include "variant.h"
+#include "with_type.h"
 
 namespace sparse_autotune {
 
@@ -66,20 +66,9 @@ T narrowed(double x) {
   }
 }
 
-// Calls f with a null pointer to the type: [&]<typename T>(T*) { ... }.
 template <typename F>
 auto with_type(DType dtype, F&& f) {
-  switch (dtype) {
-    case DType::kFloat16:
-      return f(static_cast<Half*>(nullptr));
-    case DType::kBFloat16:
-      return f(static_cast<BFloat16*>(nullptr));
-    case DType::kFloat32:
-      return f(static_cast<float*>(nullptr));
-    case DType::kFloat64:
-      break;
-  }
-  return f(static_cast<double*>(nullptr));
+  return with_type_of<Half, BFloat16>(dtype, f);
 }
 
 }  // namespace sparse_autotune

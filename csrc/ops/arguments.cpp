@@ -52,10 +52,10 @@ void check_operands(const MatmulArguments& a) {
   expect(dtype_of(a.values) == dtype_of(a.dense), "values and dense must share one dtype");
   expect(a.activation >= 0 && a.activation <= static_cast<int64_t>(Activation::kSilu),
          "activation must be one of 0 to 4");
-  expect_memory(a.crow_indices, "the memory of crow_indices is not allocated");
-  expect_memory(a.col_indices, "the memory of col_indices is not allocated");
-  expect_memory(a.values, "the memory of values is not allocated");
-  expect_memory(a.dense, "the memory of dense is not allocated");
+  expect_memory(a.crow_indices, "crow_indices");
+  expect_memory(a.col_indices, "col_indices");
+  expect_memory(a.values, "values");
+  expect_memory(a.dense, "dense");
   // A product on the right with A is one on the left with A^T, and the other way round.
   const bool transposed = a.transpose != a.sparse_right;
   const int64_t inner = transposed ? a.rows : a.cols;
@@ -65,7 +65,7 @@ void check_operands(const MatmulArguments& a) {
            "bias must have one value per row of the product");
     expect(same_device(a.values, *a.bias) && dtype_of(*a.bias) == dtype_of(a.values),
            "bias must have the device and dtype of values");
-    expect_memory(*a.bias, "the memory of bias is not allocated");
+    expect_memory(*a.bias, "bias");
   }
 }
 
@@ -191,7 +191,7 @@ void check_out(const MatmulArguments& a, const Tensor& out, const std::vector<in
     refuse("out must be on the device of values");
   }
   if (out.numel() == 0) return;  // nothing is written
-  expect_memory(out, "the memory of out is not allocated");
+  expect_memory(out, "out");
   // Elements of `out` must be apart: sorted by stride, each dimension steps over the one below.
   std::vector<std::pair<int64_t, int64_t>> steps;
   for (int64_t d = 0; d < out.dim(); ++d) {

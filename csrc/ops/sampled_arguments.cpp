@@ -34,10 +34,10 @@ void check_operands(const SampledArguments& a) {
   for (int64_t d = 0; d < dims - 2; ++d) {
     expect(a.x.size(d) == a.y.size(d), "the leading dimensions of x and y must be equal");
   }
-  expect_memory(a.crow_indices, "the memory of crow_indices is not allocated");
-  expect_memory(a.col_indices, "the memory of col_indices is not allocated");
-  expect_memory(a.x, "the memory of x is not allocated");
-  expect_memory(a.y, "the memory of y is not allocated");
+  expect_memory(a.crow_indices, "crow_indices");
+  expect_memory(a.col_indices, "col_indices");
+  expect_memory(a.x, "x");
+  expect_memory(a.y, "y");
   expect(a.x.size(dims - 2) == a.rows, "x must have the rows of the pattern");
   expect(a.y.size(dims - 1) == a.cols, "y must have the columns of the pattern");
   expect(a.x.size(dims - 1) == a.y.size(dims - 2), "the inner dimensions of x and y must agree");

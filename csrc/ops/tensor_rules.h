@@ -4,6 +4,8 @@
 #include <torch/csrc/inductor/aoti_torch/c/shim.h>
 #include <torch/csrc/stable/ops.h>
 
+#include <string>
+
 #include "ops/arguments.h"
 #include "ops/dense_layout.h"
 #include "ops/torch_runtime.h"
@@ -41,10 +43,12 @@ inline void expect(bool holds, const char* rule) {
 }
 
 // Sharding takes a tensor's memory away while it is not needed; torch's operators refuse it then.
-inline void expect_memory(const Tensor& tensor, const char* rule) {
+inline void expect_memory(const Tensor& tensor, const char* name) {
   const auto begin = reinterpret_cast<uintptr_t>(tensor.data_ptr());
   const auto offset = static_cast<uintptr_t>(tensor.storage_offset()) * tensor.element_size();
-  expect(begin != offset || tensor.numel() == 0, rule);
+  if (begin == offset && tensor.numel() > 0) {
+    refuse("the memory of " + std::string(name) + " is not allocated");
+  }
 }
 
 inline Tensor in_one_piece(const Tensor& tensor) {

@@ -145,11 +145,10 @@ class MmaSm80 final : public Variant {
     a.block_m = static_cast<int>(p.block_m);
     a.block_k = static_cast<int>(p.block_k);
     a.strips = static_cast<int>(strips(p));
-    a.panels.tiles = static_cast<unsigned>(thread_blocks(p));
-    a.panels.rows = static_cast<unsigned>(block_rows(p) * strips(p));
-    a.panels.columns = static_cast<unsigned>(ceil_div(p.n, shape_.n));
-    a.panels.width = static_cast<unsigned>(panel_width(p, *l.device));
-    a.panels.order = l.row_orders[kWholeRows];
+    const Device& d = *l.device;
+    a.panels = panels_of(block_rows(p) * strips(p), ceil_div(p.n, shape_.n), p.batch,
+                         panel_width(p, shape_.n, d.l2_bytes / 2, panel_bytes(d)),
+                         l.row_orders[kWholeRows]);
     a.slices = static_cast<int>(p.block_k * size_of(p.dtype) / kSliceBytes);
     const int step_slices = shape_.step_bytes / kSliceBytes;
     a.step_blocks = step_slices / a.slices;
@@ -187,15 +186,9 @@ class MmaSm80 final : public Variant {
            p.ldb * size <= UINT32_MAX && p.n >= shape_.n &&
            (!rows || p.n * size % kChunkBytes == 0);
   }
-  // Of B, what stays in L2 beside what streams by; a panel of less than all reads A once more.
-  int64_t panel_width(const Problem& p, const Device& d) const {
-    const int64_t columns = ceil_div(p.n, shape_.n), bytes = p.k * size_of(p.dtype);  // of one
-    if (bytes * p.n <= d.l2_bytes / 2) return columns;
-    // Measured on an H200, for blocks of 128 in whole steps; a quarter serves the others.
-    const int64_t share = d.l2_bytes / 20 * (shape_.whole ? 11 : 5);
-    const int64_t fit = std::max<int64_t>(share / (bytes * shape_.n), 1);
-    return ceil_div(columns, ceil_div(columns, fit));
-  }
+  // Of L2, for a panel's part of B. Measured on an H200, for blocks of 128 in whole steps; a
+  // quarter serves the others.
+  int64_t panel_bytes(const Device& d) const { return d.l2_bytes / 20 * (shape_.whole ? 11 : 5); }
   int64_t shared_bytes(const Problem& p) const {
     const int64_t ring = int64_t{shape_.stages} * (shape_.m + shape_.n) * shape_.step_bytes;
     if (shape_.whole) return ring;
