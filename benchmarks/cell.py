@@ -19,6 +19,8 @@ _SHARES: dict[str, Callable[[int], float]] = {
 }
 # Elements of A in fp64 at a time, while the expected product is computed.
 _CHUNK = 1 << 28
+# Elements of A with its zeros, at most: beyond, contestants that need them all are left out.
+_MOST_DENSE = 1 << 32
 
 
 class UnsupportedError(Exception):
@@ -153,15 +155,43 @@ class Operands:
         elements = self.a.values.numel() + self.b.numel() + self.cell.m * self.cell.n
         return elements * self.b.element_size()
 
+    @property
+    def fits_dense(self) -> bool:
+        """Whether `a` with its zeros is of a size that anybody would make."""
+        return self.cell.m * self.cell.k <= _MOST_DENSE
+
     @cached_property
     def dense(self) -> torch.Tensor:
-        """`a` with its zeros."""
+        """`a` with its zeros; raises UnsupportedError where they are too many."""
+        if not self.fits_dense:
+            raise UnsupportedError(f"{self.cell.m} x {self.cell.k} is too large with its zeros")
         return self.a.to_dense()
 
     @cached_property
     def torch_bsr(self) -> torch.Tensor:
         """`a` as a torch.sparse_bsr tensor."""
         return self.a.to_torch()
+
+    @cached_property
+    def torch_csr(self) -> torch.Tensor:
+        """`a` as a torch.sparse_csr tensor of single elements, which torch has no conversion to."""
+        a, (block_m, block_k) = self.a, self.a.block_size
+        crow, device = a.crow_indices.long(), a.device
+        lengths = crow.diff()
+        before = crow[:-1].repeat_interleave(lengths)  # blocks of the rows above a block's
+        ordinal = torch.arange(a.nnzb, device=device) - before
+        stride = (lengths * block_k).repeat_interleave(lengths)
+        first = before * block_m * block_k + ordinal * block_k
+        row = first[:, None] + stride[:, None] * torch.arange(block_m, device=device)
+        place = (row[:, :, None] + torch.arange(block_k, device=device)).flatten()
+        col = a.col_indices[:, None] * block_k + torch.arange(block_k, device=device)
+        cols = torch.empty(place.numel(), dtype=a.col_indices.dtype, device=device)
+        cols[place] = col[:, None, :].expand(-1, block_m, -1).flatten().to(cols.dtype)
+        values = torch.empty_like(a.values.flatten())
+        values[place] = a.values.flatten()
+        rows = torch.zeros(self.cell.m + 1, dtype=cols.dtype, device=device)
+        rows[1:] = (lengths * block_k).repeat_interleave(block_m).cumsum(0)
+        return torch.sparse_csr_tensor(rows, cols, values, tuple(a.shape))
 
     @cached_property
     def frozen(self) -> sparse_autotune.BsrTensor:
@@ -173,10 +203,14 @@ class Operands:
         """The product in fp64 and the product of the magnitudes, which scales its rounding."""
         right = (self.b.mT if self.linear else self.b).double()
         magnitude = right.abs()
-        parts = [
-            (rows.double() @ right, rows.double().abs() @ magnitude)
-            for rows in self.dense.split(max(_CHUNK // self.cell.k, 1))
-        ]
+        if self.fits_dense:
+            parts = [
+                (rows.double() @ right, rows.double().abs() @ magnitude)
+                for rows in self.dense.split(max(_CHUNK // self.cell.k, 1))
+            ]
+        else:
+            a = self.torch_csr.double()
+            parts = [(a @ right, a.abs() @ magnitude)]
         first, second = (torch.cat(part) for part in zip(*parts, strict=True))
         return (first.mT, second.mT) if self.linear else (first, second)
 

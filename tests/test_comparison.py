@@ -15,8 +15,8 @@ import sparse_autotune
 sys.path.append(str(pathlib.Path(__file__).parent.parent))
 
 from benchmarks import comparison, markdown, profile_cells, suites, tables, timing, triton_bsr
-from benchmarks.cell import Cell, Operands
-from benchmarks.peers import triton_tuned
+from benchmarks.cell import Cell, Operands, UnsupportedError
+from benchmarks.peers import torch_dense, triton_tuned
 from benchmarks.result import Result, Row
 from benchmarks.suite import Suite
 
@@ -110,9 +110,26 @@ def test_peers_of_the_cpu_compute_the_cell(peer, op):
     assert operands.error(call()) <= 1
 
 
+@pytest.mark.parametrize("op", ["matmul", "linear"])
+def test_a_matrix_too_large_with_its_zeros(op):
+    cell = Cell(90_000, 2, 90_000, 3, 5 / 30_000, "float64", op=op)
+    operands = Operands(cell, "cpu")
+    with pytest.raises(UnsupportedError, match="90000 x 90000 is too large"):
+        torch_dense.prepare(operands)
+    good = operands.product(operands.a, "reference")()
+    assert operands.error(good) <= 1
+    good.view(-1)[7] += 1
+    assert operands.error(good) > 1
+
+
+def test_single_elements_are_the_matrix():
+    operands = Operands(Cell(96, 20, 64, 16, 0.4), "cpu")
+    assert torch.equal(operands.torch_csr.to_dense(), operands.a.to_dense())
+
+
 def test_peers_of_the_gpu():
     assert {
-        *("torch_dense", "torch_bsr", "triton_default", "triton_tuned", "stk"),
+        *("torch_dense", "torch_bsr", "torch_csr", "triton_default", "triton_tuned", "stk"),
         *("cusparse_bsr", "cusparse_blocked_ell"),
     } == comparison.find_peers("cuda").keys()
 

@@ -207,15 +207,26 @@ def _power_law(grid: tuple[int, int], count: int, generator: torch.Generator | N
         room = by_loss[length[by_loss] < cols][:left]
         length[room] += 1
     length = length[torch.randperm(rows, device="cpu", generator=generator)]
-    step = max(1, _MOST_KEYS // cols)
-    chunks = []
-    for start in range(0, rows, step):
-        part = length[start : start + step]
-        keys = torch.rand((part.numel(), cols), device="cpu", generator=generator)
-        shuffled = keys.argsort(dim=1)
-        row, place = (torch.arange(cols, device="cpu") < part[:, None]).nonzero(as_tuple=True)
-        chunks.append((row + start) * cols + shuffled[row, place])
-    return torch.cat(chunks)
+    return _distinct(length, cols, generator)
+
+
+def _distinct(length: Tensor, cols: int, generator: torch.Generator | None) -> Tensor:
+    """For each row as many different columns as ``length`` says, all choices equally likely."""
+    rows = length.numel()
+    # Of more than half of the columns those left out are drawn: a draw is then seldom in vain.
+    inverted = 2 * length > cols
+    wanted = torch.where(inverted, cols - length, length)
+    drawn = torch.empty(0, dtype=torch.int64, device="cpu")
+    while (left := wanted - torch.bincount(drawn // cols, minlength=rows)).any():
+        row = torch.arange(rows, device="cpu").repeat_interleave(left)
+        col = torch.randint(cols, row.shape, device="cpu", generator=generator)
+        drawn = torch.cat([drawn, row * cols + col]).unique()
+    left_out = inverted[drawn // cols]
+    long_rows = inverted.nonzero().squeeze(1)
+    stored = torch.ones(long_rows.numel(), cols, dtype=torch.bool, device="cpu")
+    stored[inverted.cumsum(0)[drawn[left_out] // cols] - 1, drawn[left_out] % cols] = False
+    row, col = stored.nonzero(as_tuple=True)
+    return torch.cat([drawn[~left_out], long_rows[row] * cols + col])
 
 
 def _block_diagonal(grid: tuple[int, int], block: tuple[int, int]) -> Tensor:
