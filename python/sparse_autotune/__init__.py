@@ -6,6 +6,7 @@ from . import announcements as _announcements
 from . import batching as _batching  # noqa: F401  registers
 from . import cache
 from . import dispatching as _dispatching  # noqa: F401  registers
+from . import flops as _flops
 from . import pytrees as _pytrees
 from ._tuner import build_info as _build_info
 from .bsr_tensor import BsrTensor
@@ -23,6 +24,7 @@ from .tuning import benchmark, tune, tuning_count, variants
 __version__: str = _build_info()["version"]
 
 _announcements.install()
+_flops.install()
 _pytrees.register()
 
 __all__ = [

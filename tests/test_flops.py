@@ -1,0 +1,98 @@
+"""FlopCounterMode counts what the stored blocks need, forward and backward, eager and compiled."""
+
+import pytest
+import torch
+from interpreters import run_python
+
+from sparse_autotune import BsrTensor, SparseLinear, linear, matmul, random_bsr, sampled_matmul
+
+flop_counter = pytest.importorskip("torch.utils.flop_counter")
+pytestmark = pytest.mark.usefixtures("no_races")
+
+
+def counted(call):
+    with flop_counter.FlopCounterMode(display=False) as mode:
+        call()
+    return mode.get_total_flops()
+
+
+@pytest.fixture
+def a(device):
+    return random_bsr(48, 64, (16, 8), density=0.3, device=device)
+
+
+def stored(a):
+    return 2 * a.values.numel()
+
+
+def test_products(a, device):
+    b = torch.randn(64, 5, device=device)
+    out = torch.empty(48, 5, device=device)
+    many = torch.randn(3, 64, 5, device=device)
+    assert counted(lambda: matmul(a, b)) == 5 * stored(a)
+    assert counted(lambda: matmul(a, b, out=out, activation="relu")) == 5 * stored(a)
+    assert counted(lambda: matmul(a, b[:, 0])) == stored(a)
+    assert counted(lambda: matmul(a, many)) == 15 * stored(a)
+    assert counted(lambda: matmul(a.t(), torch.randn(48, 7, device=device))) == 7 * stored(a)
+    assert counted(lambda: matmul(torch.randn(7, 48, device=device), a)) == 7 * stored(a)
+    assert counted(lambda: linear(torch.randn(2, 3, 64, device=device), a)) == 6 * stored(a)
+    batch = BsrTensor(a.crow_indices, a.col_indices, torch.stack([a.values] * 3), a.shape)
+    assert counted(lambda: matmul(batch, many)) == 15 * stored(a)
+
+
+def test_sampled_products(a, device):
+    x, y = torch.randn(2, 48, 5, device=device), torch.randn(2, 5, 64, device=device)
+    assert counted(lambda: sampled_matmul(x[0], y[0], a)) == 5 * stored(a)
+    assert counted(lambda: sampled_matmul(x, y, a)) == 10 * stored(a)
+    assert counted(lambda: sampled_matmul(y[0].T, x[0].T, a.t())) == 5 * stored(a)
+
+
+def test_training(device):
+    layer = SparseLinear(64, 48, (16, 8), density=0.3, device=device)
+    x = torch.randn(6, 64, device=device, requires_grad=True)
+    each = 6 * 2 * layer.values.numel()
+    assert counted(lambda: layer(x).sum().backward()) == 3 * each
+    assert counted(lambda: layer(x.detach()).sum().backward()) == 2 * each
+
+
+def test_compiled(fresh_dynamo):
+    """A graph's operators are others."""
+    layer = SparseLinear(64, 48, (16, 8), density=0.3)
+    x = torch.randn(6, 64, requires_grad=True)
+    each = 6 * 2 * layer.values.numel()
+    counts = []
+
+    def backend(graph, inputs):
+        counts.append(counted(lambda: graph(*inputs)))
+        return graph
+
+    def aot(graph, inputs):
+        from functorch.compile import make_boxed_func
+        from torch._functorch.aot_autograd import aot_module_simplified
+
+        return aot_module_simplified(
+            graph, inputs, lambda graph, inputs: make_boxed_func(backend(graph, inputs))
+        )
+
+    torch.compile(layer, backend=aot, fullgraph=True)(x).sum().backward()
+    assert counts == [each, 2 * each]
+
+
+ORDER = """
+import sys
+if sys.argv[1] == "before":
+    from torch.utils.flop_counter import FlopCounterMode
+import torch, sparse_autotune as sa
+assert sys.argv[1] == "before" or "torch.utils.flop_counter" not in sys.modules
+from torch.utils.flop_counter import FlopCounterMode
+a = sa.random_bsr(32, 32, 16, density=1)
+with FlopCounterMode(display=False) as mode:
+    sa.matmul(a, torch.randn(32, 4))
+print(mode.get_total_flops(), sum(type(f).__module__.startswith("sparse_autotune")
+                                  for f in sys.meta_path))
+"""
+
+
+@pytest.mark.parametrize("imported", ["before", "after"])
+def test_whoever_is_imported_first(imported, tmp_path):
+    assert run_python(ORDER, tmp_path, imported, mode="off").split() == ["8192", "0"]
