@@ -91,6 +91,18 @@ def test_nothing_to_race_without_columns_or_matrices(dense, device):
     assert sparse_autotune.benchmark(a, b).failure.startswith("nothing to race")
 
 
+@pytest.mark.parametrize(("rows", "cols"), [(0, 6), (4, 0), (0, 0)], ids=str)
+def test_transposes_without_rows_or_columns(rows, cols, device):
+    a = empty_matrix(rows, cols, device).prepare()
+    b = torch.ones(rows, 5, device=device, requires_grad=True)
+    for result in (matmul(a.t(), b), matmul(b.T, a).T):
+        assert torch.equal(result, torch.zeros(cols, 5, device=device))
+        (grad,) = torch.autograd.grad(result.sum(), b)
+        assert torch.equal(grad, torch.zeros(rows, 5, device=device))
+    sampled = sparse_autotune.sampled_matmul(b, torch.ones(5, cols, device=device), a)
+    assert sampled.values.shape == (0, 2, 3)
+
+
 # NaN and infinity
 
 
