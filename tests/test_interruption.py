@@ -1,12 +1,22 @@
-"""What a signal's handler raises during a race: it reaches the user, and nothing is half done."""
+"""What a signal's handler raises during a race: it stops the race, and nothing is half done."""
 
 import os
 import signal
+import threading
 
 import pytest
 import torch
 
-from sparse_autotune import announcements, cache, matmul, random_bsr, settings, tuning_count
+from sparse_autotune import (
+    announcements,
+    benchmark,
+    cache,
+    matmul,
+    random_bsr,
+    settings,
+    tune,
+    tuning_count,
+)
 
 
 class Stop(BaseException):
@@ -26,6 +36,10 @@ def _race_and_after(a, b):
     for _ in range(100):  # the interpreter raises between two of its steps
         pass
     raise AssertionError(f"not interrupted in {tuning_count() - count} races")
+
+
+def _silent(event):
+    return None
 
 
 def _still_works(a, b):
@@ -49,7 +63,7 @@ def reports_to(monkeypatch):
 
 @pytest.mark.parametrize("raised", [KeyboardInterrupt, SystemExit, Stop])
 @pytest.mark.parametrize("kind", ["start", "progress", "finish"])
-def test_it_is_raised_when_the_race_is_over(kind, raised, problem, reports_to, capfd):
+def test_it_is_raised_after_the_product(kind, raised, problem, reports_to, capfd):
     def report(event):
         if event["kind"] == kind:
             raise raised("now")
@@ -58,7 +72,60 @@ def test_it_is_raised_when_the_race_is_over(kind, raised, problem, reports_to, c
     with pytest.raises(raised, match="now"):
         _race_and_after(*problem)
     assert "Exception ignored" not in capfd.readouterr().err
+    reports_to(_silent)
     _still_works(*problem)
+
+
+@pytest.mark.parametrize("progress", [1, 4])
+@pytest.mark.parametrize("call", [matmul, tune, benchmark], ids=lambda call: call.__name__)
+def test_the_race_stops(call, progress, problem, reports_to):
+    """Nothing more is launched, remembered or saved; the next product races."""
+    kinds = []
+
+    def report(event):
+        kinds.append(event["kind"])
+        if kinds.count("progress") == progress:
+            raise KeyboardInterrupt
+
+    reports_to(report)
+    with pytest.raises(KeyboardInterrupt):
+        call(*problem)
+        for _ in range(100):
+            pass
+    assert kinds == ["start", *["progress"] * progress, "finish"]
+    assert cache.entries() == []
+    reports_to(_silent)
+    races = tuning_count()
+    _still_works(*problem)
+    assert tuning_count() == races + 1
+    assert len(cache.entries()) == 1
+
+
+def test_another_thread_s_race_goes_on(problem, reports_to):
+    """The main thread, which is interrupted, does not run it."""
+    raced = []
+
+    def report(event):
+        if event["kind"] == "start":
+            os.kill(os.getpid(), signal.SIGINT)
+        if event["kind"] == "finish":
+            raced.append(event)
+
+    reports_to(report)
+    ended = threading.Event()  # join() takes a thread whose first join() was interrupted for ended
+
+    def race():
+        matmul(*problem)
+        ended.set()
+
+    with pytest.raises(KeyboardInterrupt):
+        threading.Thread(target=race).start()
+        ended.wait(timeout=60)
+        for _ in range(100):
+            pass
+    assert ended.wait(timeout=60)
+    assert len(raced) == 1
+    assert len(cache.entries()) == 1
 
 
 def test_ctrl_c(problem, reports_to):
@@ -69,6 +136,7 @@ def test_ctrl_c(problem, reports_to):
     reports_to(report)
     with pytest.raises(KeyboardInterrupt):
         _race_and_after(*problem)
+    reports_to(_silent)
     _still_works(*problem)
 
 

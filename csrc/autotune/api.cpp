@@ -30,7 +30,7 @@ class FunctionHost final : public Host {
             const std::string& text) override {
     functions_.save(device_class, signature, text);
   }
-  void report(const Event& event) override { functions_.report(event); }
+  bool report(const Event& event) override { return functions_.report(event); }
 
  private:
   HostFunctions functions_;

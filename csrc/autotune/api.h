@@ -36,7 +36,7 @@ SPARSE_AUTOTUNE_API std::string environment(int ordinal);
 struct HostFunctions {
   std::function<std::optional<std::string>(const std::string&, const std::string&)> load;
   std::function<void(const std::string&, const std::string&, const std::string&)> save;
-  std::function<void(const Event&)> report;
+  std::function<bool(const Event&)> report;
 };
 SPARSE_AUTOTUNE_API void install_host(HostFunctions functions);
 // Back to memory and stderr.

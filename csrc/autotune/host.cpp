@@ -37,7 +37,7 @@ class MemoryHost final : public Host {
     records_[{device_class, signature}] = text;
   }
 
-  void report(const Event& event) override {
+  bool report(const Event& event) override {
     switch (event.kind) {
       case Event::Kind::kStart:
         say("tuning " + event.description + " on " + event.device);
@@ -55,6 +55,7 @@ class MemoryHost final : public Host {
         say(event.text);
         break;
     }
+    return true;
   }
 
   void after_fork() { new (&mutex_) std::mutex; }

@@ -38,7 +38,8 @@ class Host {
                                           const std::string& signature) = 0;
   virtual void save(const std::string& device_class, const std::string& signature,
                     const std::string& text) = 0;
-  virtual void report(const Event& event) = 0;
+  // False, told of progress: the race is to stop.
+  virtual bool report(const Event& event) = 0;
 };
 
 // The host in use; never null. Without set_host() it keeps records in memory, knows those of the

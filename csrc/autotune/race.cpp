@@ -84,7 +84,9 @@ class Race {
   void run() {
     const std::vector<Runner*> order = one_of_each_family_first();
     for (size_t i = 0; i < order.size() && !bench_.is_broken(); ++i) {
-      progress(0.3 * static_cast<double>(i) / static_cast<double>(order.size()), *order[i]);
+      if (!goes_on(0.3 * static_cast<double>(i) / static_cast<double>(order.size()), *order[i])) {
+        return stop("the race was stopped");
+      }
       qualify(*order[i]);
     }
     const int most = options_.rounds > 0 ? options_.rounds : kMaxRounds;
@@ -97,8 +99,8 @@ class Race {
       if (options_.rounds == 0 && enough && spent > 1) break;
       for (Runner& runner : runners_) {
         if (!runner.racing) continue;
-        progress(0.3 + 0.7 * std::max(static_cast<double>(round) / most, std::min(spent, 1.0)),
-                 runner);
+        const double part = std::max(static_cast<double>(round) / most, std::min(spent, 1.0));
+        if (!goes_on(0.3 + 0.7 * part, runner)) return stop("the race was stopped");
         sample(runner);
       }
       const double now = seconds() / options_.budget_s;
@@ -107,14 +109,11 @@ class Race {
       if (options_.eliminate) eliminate(round + 1, spent > 1);
       if (racing() == 0 || (options_.rounds == 0 && racing() == 1 && round + 1 >= least)) break;
     }
-    if (!bench_.is_broken()) return;
-    for (Runner& runner : runners_) {
-      if (runner.entrant.failed()) continue;
-      runner.entrant.outcome = Outcome::kSkipped;
-      runner.entrant.reason = "another variant broke the CUDA context";
-      runner.racing = false;
-    }
+    if (bench_.is_broken()) stop("another variant broke the CUDA context");
   }
+
+  // By the host: what was measured decides nothing.
+  bool was_stopped() const { return was_stopped_; }
 
  private:
   double seconds() const { return std::chrono::duration<double>(Clock::now() - start_).count(); }
@@ -133,8 +132,18 @@ class Race {
     return order;
   }
 
-  void progress(double fraction, const Runner& runner) const {
-    if (options_.progress) options_.progress(fraction, runner.variant->name());
+  bool goes_on(double fraction, const Runner& runner) {
+    if (options_.progress) was_stopped_ = !options_.progress(fraction, runner.variant->name());
+    return !was_stopped_;
+  }
+
+  void stop(const char* why) {
+    for (Runner& runner : runners_) {
+      if (runner.entrant.failed()) continue;
+      runner.entrant.outcome = Outcome::kSkipped;
+      runner.entrant.reason = why;
+      runner.racing = false;
+    }
   }
 
   int64_t racing() const {
@@ -215,6 +224,7 @@ class Race {
   const RaceOptions& options_;
   const Clock::time_point start_;
   double best_first_us_ = 0;
+  bool was_stopped_ = false;
 };
 
 // Among those within the noise of the fastest: less memory, then the smaller estimate, so that two
@@ -278,9 +288,12 @@ Record race(const Problem& problem, const Device& device, const Launch& user,
     std::vector<Runner> able;
     std::vector<Runner> unable;
     for (Runner& r : runners) (r.entrant.failed() ? unable : able).push_back(std::move(r));
-    Race(able, *bench, options).run();
+    Race contest(able, *bench, options);
+    contest.run();
+    record.stopped = contest.was_stopped();
     record.timing = bench->is_cold() ? Timing::kCold : Timing::kWarm;
     if (bench->is_broken()) record.failure = "a variant broke the CUDA context";
+    if (record.stopped) record.failure = "the race was stopped";
     runners = std::move(able);
     runners.insert(runners.end(), std::make_move_iterator(unable.begin()),
                    std::make_move_iterator(unable.end()));

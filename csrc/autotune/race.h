@@ -20,8 +20,9 @@ struct RaceOptions {
   Timing timing = Timing::kCold;
   int64_t tuning_bytes = int64_t{4} << 30;
   std::string family;  // for the signature, when only one family races
-  // Called now and then with the share of the race that is done, and who is under test.
-  std::function<void(double fraction, std::string_view variant)> progress;
+  // Called before launches with the share of the race that is done, and who is under test. False
+  // stops the race, which then has no winner.
+  std::function<bool(double fraction, std::string_view variant)> progress;
 };
 
 // Runs `entrants` (legal ones) on operands of its own, made like `problem` and on the pattern that

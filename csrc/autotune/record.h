@@ -49,7 +49,7 @@ struct Record {
   std::string device;             // its name, for people
   std::string description;        // describe(problem)
   std::string winner;             // empty when nothing could be chosen
-  std::string failure;            // why there was no race at all; empty otherwise
+  std::string failure;            // why there was no race to its end; empty otherwise
   Timing timing = Timing::kCold;  // as it was measured; a CPU's is always warm
   std::string when;               // UTC, 2026-01-31T12:34:56Z
   double seconds = 0;             // that the race took
@@ -58,6 +58,7 @@ struct Record {
   double bytes = 0;               // that any variant must move
   double limit_us = 0;            // what the device's data sheet allows; 0: unknown
   std::vector<Entrant> entrants;  // fastest first, then those without a time
+  bool stopped = false;           // by the host; not part of the text
 
   const Entrant* find(std::string_view name) const;
 };

@@ -167,7 +167,7 @@ Record announced_race(const Key& key, const Problem& problem, const Device& devi
               .description = describe(problem),
               .device = device.name});
   options.progress = [&](double fraction, std::string_view variant) {
-    to->report(
+    return to->report(
         {.kind = Event::Kind::kProgress, .fraction = fraction, .variant = std::string(variant)});
   };
   Record record = race(problem, device, data, entrants, options);
@@ -233,6 +233,7 @@ Choice choose_among(const std::vector<const Variant*>& entrants, std::string_vie
   before_race(entrants);
   const Record record = announced_race(key, problem, device, data, entrants, options, true);
   if (const Variant* winner = find_variant(record.winner)) return chosen(winner, true);
+  if (record.stopped) return chosen(cheapest(entrants, problem, device), false);
   // Nothing could be measured (no memory for a race, say): the guess stands, the reasons are told.
   const bool wrong = std::all_of(record.entrants.begin(), record.entrants.end(),
                                  [](const Entrant& e) { return e.failed(); });

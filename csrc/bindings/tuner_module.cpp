@@ -132,8 +132,8 @@ std::shared_ptr<Callbacks> keep(py::function load, py::function save, py::functi
   });
 }
 
-// What Python's handlers of signals raise in a callback to end a computation, as for Ctrl-C. It is
-// raised again, in the main thread as it was, when the race is over.
+// What Python's handlers of signals raise in a callback to end a computation, as for Ctrl-C. It stops
+// the race and is raised again, in the main thread as it was, when the product has returned.
 PyObject* interruption = nullptr;
 unsigned long main_thread = 0;
 thread_local bool in_callback = false;
@@ -194,7 +194,9 @@ void install_host(py::function load, py::function save, py::function report) {
     shielded([&] { callbacks->save(device_class, signature, text); });
   };
   functions.report = [callbacks](const Event& event) {
+    const py::gil_scoped_acquire gil;
     shielded([&] { callbacks->report(to_dict(event)); });
+    return interruption == nullptr || PyThread_get_thread_ident() != main_thread;
   };
   without_gil([&] { api::install_host(std::move(functions)); });
 }

@@ -259,6 +259,27 @@ void the_text_form_keeps_everything() {
 
 }  // namespace
 
+void a_host_may_stop_it() {
+  const Example e;
+  const Fake first("a/first", 1, 20), second("b/second", 2, 20);
+  for (const int calls : {0, 1, 2, 5}) {  // before the first launch, between, in the rounds
+    const int before = first.launches + second.launches;
+    int left = calls, launches = before;
+    RaceOptions options;
+    options.progress = [&](double, std::string_view) {
+      launches = first.launches + second.launches;
+      return left-- > 0;
+    };
+    const Record r = run(e, {&first, &second}, options);
+    CHECK(left == -1);  // it does not ask again
+    CHECK(r.stopped && r.winner.empty() && !r.failure.empty());
+    CHECK(first.launches + second.launches == launches);
+    CHECK((launches == before) == (calls == 0));
+    for (const Entrant& entrant : r.entrants) CHECK(entrant.outcome == Outcome::kSkipped);
+  }
+  CHECK(!run(e, {&first, &second}).stopped);
+}
+
 int main() {
   fastest_right_one_wins();
   nobody_is_dropped_without_elimination();
@@ -272,5 +293,6 @@ int main() {
   a_spent_budget_ends_a_race_of_long_launches();
   short_launches_are_warm();
   the_text_form_keeps_everything();
+  a_host_may_stop_it();
   std::puts("all passed");
 }
