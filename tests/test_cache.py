@@ -178,7 +178,9 @@ for _ in range(10):
     child = os.fork()
     if child == 0:
         os.close(go)
-        _tuner.install_host(announcements.load, save_together, announcements.report)
+        _tuner.install_host(
+            announcements.load, save_together, announcements.report, announcements.reclaim
+        )
         multiply()
         sys.stdout.write(f"{sparse_autotune.tuning_count()}\\n")
         sys.stdout.flush()

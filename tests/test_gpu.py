@@ -12,7 +12,7 @@ from problem import BF16, FP32, Problem
 from reference import assert_close, make
 
 import sparse_autotune
-from sparse_autotune import BsrTensor, _tuner, matmul, random_bsr
+from sparse_autotune import BsrTensor, _tuner, announcements, matmul, random_bsr
 from sparse_autotune.checks import legality
 
 pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("no_races")]
@@ -227,6 +227,27 @@ def test_a_race_gives_its_memory_back(fresh_cache):
     assert after["pool_used"] == before["pool_used"]
     assert after["pool_reserved"] <= before["pool_reserved"]
     assert torch.cuda.memory_allocated() == torchs
+
+
+def test_who_finds_no_memory_asks_torch_for_some(fresh_cache, monkeypatch):
+    """A race, here, that wants a dense copy of two terabytes; the product needs no race."""
+    asked = []
+    monkeypatch.setattr(announcements, "reclaim", asked.append)
+    announcements.install()
+    try:
+        crow = torch.zeros((1 << 14) + 1, dtype=torch.int64, device="cuda")
+        crow[-1] = 1
+        a = BsrTensor(crow, crow[:1].clone(), torch.randn(1, 64, 64, device="cuda", dtype=BF16),
+                      (1 << 20, 1 << 20))  # fmt: skip
+        b = torch.randn(1 << 20, 8, device="cuda", dtype=BF16)
+        with sparse_autotune.settings.override(mode="on", tuning_bytes=1 << 43):
+            result = matmul(a, b)
+    finally:
+        monkeypatch.undo()
+        announcements.install()
+    assert set(asked) == {0}
+    close(result[-64:], (a.values[0].double() @ b[:64].double()).to(BF16))
+    assert not result[:-64].any()
 
 
 def test_every_variant_wins_or_says_why(fresh_cache):

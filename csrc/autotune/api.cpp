@@ -31,6 +31,7 @@ class FunctionHost final : public Host {
     functions_.save(device_class, signature, text);
   }
   bool report(const Event& event) override { return functions_.report(event); }
+  void reclaim(int ordinal) override { functions_.reclaim(ordinal); }
 
  private:
   HostFunctions functions_;
@@ -81,6 +82,7 @@ std::vector<LibraryInfo> libraries() {
 std::string environment(int ordinal) { return sparse_autotune::environment(device(ordinal, 1)); }
 
 void install_host(HostFunctions functions) {
+  set_reclaim([](int ordinal) { host()->reclaim(ordinal); });
   set_host(std::make_shared<FunctionHost>(std::move(functions)));
 }
 void remove_host() { set_host(nullptr); }

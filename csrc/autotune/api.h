@@ -32,11 +32,12 @@ SPARSE_AUTOTUNE_API Device device(int ordinal, int threads);
 SPARSE_AUTOTUNE_API std::string isa_name(CpuIsa isa);
 SPARSE_AUTOTUNE_API std::string environment(int ordinal);
 
-// The three calls of a Host; `load` and `save` get device class and signature first.
+// The four calls of a Host; `load` and `save` get device class and signature first.
 struct HostFunctions {
   std::function<std::optional<std::string>(const std::string&, const std::string&)> load;
   std::function<void(const std::string&, const std::string&, const std::string&)> save;
   std::function<bool(const Event&)> report;
+  std::function<void(int)> reclaim;
 };
 SPARSE_AUTOTUNE_API void install_host(HostFunctions functions);
 // Back to memory and stderr.

@@ -39,7 +39,7 @@ class Memory {
   Memory(const Memory&) = delete;
   Memory& operator=(const Memory&) = delete;
   Status allocate(int64_t bytes) {
-    return pool_allocate(ordinal_, std::max<int64_t>(bytes, kOperandAlignment), stream_, &data_);
+    return pool_require(ordinal_, std::max<int64_t>(bytes, kOperandAlignment), stream_, &data_);
   }
   char* data() const { return static_cast<char*>(data_); }
 

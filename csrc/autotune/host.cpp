@@ -58,6 +58,8 @@ class MemoryHost final : public Host {
     return true;
   }
 
+  void reclaim(int) override {}
+
   void after_fork() { new (&mutex_) std::mutex; }
 
  private:

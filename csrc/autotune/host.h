@@ -1,4 +1,4 @@
-// What the tuner asks of the world around it: a place for records, and somebody to tell.
+// What the tuner asks of the world around it: a place for records, somebody to tell, and memory.
 #pragma once
 
 #include <cstdint>
@@ -28,8 +28,8 @@ struct Event {
   std::string text = {};
 };
 
-// Called on a miss only, from any thread, and never with a lock of the tuner held. Implementations
-// do not throw.
+// Called on a miss or in need only, from any thread, and never with a lock of the tuner held.
+// Implementations do not throw.
 class Host {
  public:
   virtual ~Host() = default;
@@ -40,6 +40,8 @@ class Host {
                     const std::string& text) = 0;
   // False, told of progress: the race is to stop.
   virtual bool report(const Event& event) = 0;
+  // A device is out of memory: what is kept there without use may be given back. Also for plans.
+  virtual void reclaim(int ordinal) = 0;
 };
 
 // The host in use; never null. Without set_host() it keeps records in memory, knows those of the

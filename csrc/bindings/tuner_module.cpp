@@ -122,18 +122,17 @@ py::dict to_dict(const Event& e) {
 
 // Python callables held by C++ threads: the last reference must be dropped with the GIL.
 struct Callbacks {
-  py::function load, save, report;
+  py::function load, save, report, reclaim;
 };
-std::shared_ptr<Callbacks> keep(py::function load, py::function save, py::function report) {
-  auto* callbacks = new Callbacks{std::move(load), std::move(save), std::move(report)};
-  return std::shared_ptr<Callbacks>(callbacks, [](Callbacks* last) {
+std::shared_ptr<Callbacks> keep(Callbacks callbacks) {
+  return std::shared_ptr<Callbacks>(new Callbacks(std::move(callbacks)), [](Callbacks* last) {
     const py::gil_scoped_acquire gil;
     delete last;
   });
 }
 
-// What Python's handlers of signals raise in a callback to end a computation, as for Ctrl-C. It stops
-// the race and is raised again, in the main thread as it was, when the product has returned.
+// What Python's handlers of signals raise in a callback to end a computation, as for Ctrl-C. It
+// stops the race and is raised again, in the main thread as it was, when the product has returned.
 PyObject* interruption = nullptr;
 unsigned long main_thread = 0;
 thread_local bool in_callback = false;
@@ -179,10 +178,11 @@ auto shielded(Call call) -> decltype(call()) {
   return decltype(call())();
 }
 
-void install_host(py::function load, py::function save, py::function report) {
+void install_host(py::function load, py::function save, py::function report, py::function reclaim) {
   main_thread =
       py::module_::import("threading").attr("main_thread")().attr("ident").cast<unsigned long>();
-  const auto callbacks = keep(std::move(load), std::move(save), std::move(report));
+  const auto callbacks =
+      keep({std::move(load), std::move(save), std::move(report), std::move(reclaim)});
   api::HostFunctions functions;
   functions.load = [callbacks](const std::string& device_class, const std::string& signature) {
     return shielded([&]() -> std::optional<std::string> {
@@ -198,6 +198,7 @@ void install_host(py::function load, py::function save, py::function report) {
     shielded([&] { callbacks->report(to_dict(event)); });
     return interruption == nullptr || PyThread_get_thread_ident() != main_thread;
   };
+  functions.reclaim = [callbacks](int ordinal) { shielded([&] { callbacks->reclaim(ordinal); }); };
   without_gil([&] { api::install_host(std::move(functions)); });
 }
 
@@ -314,7 +315,8 @@ void of_indices(uintptr_t crow_indices, uintptr_t col_indices) {
 
 PYBIND11_MODULE(_tuner, m) {
   m.doc() = "The torch-free autotuner of sparse_autotune.";
-  m.def("install_host", &install_host, py::arg("load"), py::arg("save"), py::arg("report"));
+  m.def("install_host", &install_host, py::arg("load"), py::arg("save"), py::arg("report"),
+        py::arg("reclaim"));
   m.def("remove_host", &api::remove_host, NoGil());
   m.def("set_settings", &apply_settings, py::kw_only(), py::arg("mode"), py::arg("budget_s"),
         py::arg("timing"), py::arg("plan_bytes"), py::arg("frozen_bytes"), py::arg("tuning_bytes"),

@@ -200,7 +200,9 @@ std::shared_ptr<FrozenCopy> make_frozen_copy_cuda(const Device& device, int64_t 
                                                   std::atomic<int64_t>* count, Status* status) {
   release_waiting();
   void* data = nullptr;
-  *status = pool_allocate(device.ordinal, bytes, stream, &data);
+  // Frozen values can be converted with every launch instead; a pattern's copy is needed.
+  const auto allocate = count == nullptr ? pool_require : pool_allocate;
+  *status = allocate(device.ordinal, bytes, stream, &data);
   if (!*status) return nullptr;
   return std::make_shared<DeviceCopy>(device.ordinal, data, bytes, std::move(values_owner), count);
 }

@@ -10,7 +10,13 @@ namespace sparse_autotune {
 
 // From one private cudaMemPool a device, in stream order. Not while `stream` is capturing.
 Status pool_allocate(int ordinal, int64_t bytes, void* stream, void** memory);
+// Likewise; where the device has no memory left, the process is first asked to give some back.
+Status pool_require(int ordinal, int64_t bytes, void* stream, void** memory);
 void pool_free(void* memory, void* stream);
+
+// How to ask: torch's allocator keeps what nobody uses. Called without any lock of the pool's.
+using Reclaim = void (*)(int ordinal);
+void set_reclaim(Reclaim reclaim);
 
 // Gives back what the pool holds beyond what is in use.
 void pool_trim(int ordinal);

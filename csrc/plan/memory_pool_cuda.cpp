@@ -1,5 +1,6 @@
 #include <cuda_runtime_api.h>
 
+#include <atomic>
 #include <map>
 #include <mutex>
 
@@ -11,6 +12,7 @@ namespace sparse_autotune {
 namespace {
 
 std::mutex pools_mutex;
+std::atomic<Reclaim> reclaim_elsewhere{nullptr};
 
 // The device's pool, or null when the driver has none to give.
 cudaMemPool_t pool_of(int ordinal) {
@@ -47,6 +49,17 @@ Status pool_allocate(int ordinal, int64_t bytes, void* stream, void** memory) {
                                            static_cast<cudaStream_t>(stream)),
                    "allocating " + std::to_string(bytes) + " bytes");
 }
+
+Status pool_require(int ordinal, int64_t bytes, void* stream, void** memory) {
+  const Status status = pool_allocate(ordinal, bytes, stream, memory);
+  const Reclaim reclaim = reclaim_elsewhere;
+  if (status.code() != StatusCode::kOutOfMemory || reclaim == nullptr) return status;
+  const RelaxedCapture relaxed;
+  reclaim(ordinal);
+  return pool_allocate(ordinal, bytes, stream, memory);
+}
+
+void set_reclaim(Reclaim reclaim) { reclaim_elsewhere = reclaim; }
 
 void pool_free(void* memory, void* stream) {
   if (memory == nullptr) return;

@@ -10,6 +10,7 @@ def install_host(
     load: Callable[[str, str], str | None],
     save: Callable[[str, str, str], None],
     report: Callable[[dict[str, Any]], None],
+    reclaim: Callable[[int], None],
 ) -> None: ...
 def remove_host() -> None: ...
 def set_settings(

@@ -1,6 +1,7 @@
 """What a tuning tells its user: log lines, a progress bar, and the cache it saves to.
 
-The compiled core calls `load`, `save` and `report`, from any thread, holding none of its locks.
+The compiled core calls `load`, `save`, `report` and `reclaim`, from any thread, holding none of the
+locks that these might wait for.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import threading
 import time
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, TextIO
 
 import torch
@@ -174,6 +175,12 @@ def report(event: dict[str, Any]) -> None:
         cache.warn_once(event["text"].partition(" of ")[0], event["text"])
 
 
+def reclaim(ordinal: int) -> None:
+    """The core finds no memory on a GPU, of which torch keeps what was used and may be again."""
+    with suppress(RuntimeError):  # of a torch that does not while another thread captures a graph
+        torch.cuda.empty_cache()
+
+
 def _hear_out_torch() -> None:
     """Lets torch's beta warning, given once a process, pass unseen: a race uses sparse BSR tensors.
 
@@ -193,5 +200,5 @@ def install() -> None:
         logger.setLevel(logging.INFO)
     if not logger.handlers:
         logger.addHandler(_Stderr())
-    _tuner.install_host(load, save, report)
+    _tuner.install_host(load, save, report, reclaim)
     atexit.register(_tuner.remove_host)
