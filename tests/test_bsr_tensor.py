@@ -83,6 +83,8 @@ def test_to():
         a.to(torch.float16, torch.float32)
     with pytest.raises(TypeError, match="takes one dtype"):
         a.to(b, torch.float32)
+    with pytest.raises(TypeError, match=r"takes a dtype after a device, got True"):
+        a.to("cpu", True)
 
 
 @pytest.mark.gpu

@@ -1,6 +1,7 @@
 """The winners on disk: where, whole or not at all, shared by processes, and never in the way."""
 
 import os
+import shutil
 import signal
 import stat
 import subprocess
@@ -150,6 +151,78 @@ def test_kill_in_the_middle_of_a_write():
         assert file.read_text() in (short, long)
     assert cache.clear() == 1
     assert list(file.parent.iterdir()) == [], "what killed processes left behind"
+
+
+def test_a_write_beside_a_clear(fresh_cache, monkeypatch):
+    """The directory that goes while an entry is being written is made again."""
+    real = os.replace
+
+    def too_late(source, target):
+        monkeypatch.setattr(os, "replace", real)
+        shutil.rmtree(fresh_cache)
+        real(source, target)
+
+    monkeypatch.setattr(os, "replace", too_late)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert check() == 1
+    assert [path.name for path in entry_file().parent.iterdir()] == [entry_file().name]
+    _tuner.forget()
+    assert check() == 0
+
+
+def test_an_interrupted_write_leaves_nothing(fresh_cache, monkeypatch):
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(os, "replace", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        cache.write("device", "signature", "text")
+    assert [path for path in fresh_cache.rglob("*") if path.is_file()] == []
+
+
+def test_a_write_that_works_again_ends_the_copy_in_memory(monkeypatch):
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "replace", lambda *_: os.stat("/not/there"))
+        with pytest.warns(RuntimeWarning, match="cannot be written"):
+            assert cache.write("device", "signature", "old") is None
+    assert cache.read("device", "signature") == "old"
+    file = cache.write("device", "signature", "new")
+    assert cache.read("device", "signature") == "new"
+    file.unlink()
+    assert cache.read("device", "signature") is None
+
+
+def test_what_a_killed_process_left_behind_goes_with_clear():
+    check()
+    left = entry_file().with_name(".1.2.3.abcd.tmp")
+    left.write_text("half")
+    assert cache.clear() == 1
+    assert not left.exists()
+
+
+def test_files_that_are_no_entries_are_not_listed(tmp_path):
+    check()
+    file = entry_file()
+    file.with_name("binary.txt").write_bytes(b"\xff")
+    file.with_name("prose.txt").write_text("hello")
+    file.with_name("directory.txt").mkdir()
+    assert [entry.path for entry in cache.entries()] == [file]
+    assert cache.export(tmp_path / "bundle") == 1
+    assert (tmp_path / "bundle").read_text() == file.read_text()
+
+
+def test_export_refuses_what_load_would(monkeypatch, tmp_path):
+    check()
+    size = len(entry_file().read_text())
+    monkeypatch.setattr(cache, "_MAX_BUNDLE_BYTES", size)
+    assert cache.export(tmp_path / "bundle") == cache.load(tmp_path / "bundle") == 1
+    monkeypatch.setattr(cache, "_MAX_BUNDLE_BYTES", size - 1)
+    with pytest.raises(ValueError, match=f"may have {size - 1} bytes; the entries have {size}"):
+        cache.export(tmp_path / "more")
+    assert not (tmp_path / "more").exists()
+    with pytest.raises(ValueError, match=f"it has more than {size - 1} bytes"):
+        cache.load(tmp_path / "bundle")
 
 
 TEN_PROCESSES = """

@@ -7,7 +7,17 @@ from refusals import K, M, N, check_refused, matrix
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 import sparse_autotune
-from sparse_autotune import BsrTensor, checks, linear, matmul, sampled_matmul
+from sparse_autotune import (
+    BsrTensor,
+    checks,
+    functional,
+    lifetimes,
+    linear,
+    matmul,
+    nn,
+    sampled_matmul,
+    tuning,
+)
 
 pytestmark = pytest.mark.usefixtures("no_races")
 
@@ -28,6 +38,7 @@ def test_inner_dimensions(device):
 def test_scalar(device):
     b = torch.ones((), device=device)
     check_refused(ValueError, "b must have at least 1 dimension", matmul, matrix(device), b)
+    check_refused(ValueError, "a must have at least 1 dimension", matmul, b, matrix(device))
     check_refused(ValueError, "x must have at least 1 dimension", linear, b, matrix(device))
 
 
@@ -161,6 +172,15 @@ def test_grad_with_out(where, device):
         assert torch.allclose(out, expected, atol=1e-5)
 
 
+@pytest.mark.parametrize("where", ["a", "b", "bias", "out"])
+def test_grad_with_out_of_a_product_from_the_left(where):
+    a, b = torch.ones(N, M), matrix()
+    bias, out = torch.ones(K), poisoned(N, K)
+    {"a": a, "b": b.values, "bias": bias, "out": out}[where].requires_grad_()
+    words = f"out has no backward, but {where} requires grad"
+    check_refused(RuntimeError, words, matmul, a, b, bias=bias, out=out)
+
+
 # Names
 
 
@@ -227,10 +247,45 @@ def test_refusal_comes_before_index_content_is_read():
     check_refused(ValueError, "columns of a must match", matmul, a, torch.ones(3, 2))
 
 
+def test_what_nobody_can_explain_is_not_swallowed(monkeypatch):
+    """Errors of the operators for arguments in which nothing is wrong."""
+
+    def broken(*_, **__):
+        raise RuntimeError("broken on purpose")
+
+    a, b = matrix(), torch.ones(K, N)
+    layer = sparse_autotune.SparseLinear(K, M, 2, 1)
+    batch = BsrTensor(a.crow_indices, a.col_indices, a.values.expand(2, -1, -1, -1).clone(), (M, K))
+    for module, name in (
+        (functional, "product"), (functional, "sampled"), (nn, "product"),
+        (lifetimes, "bsr_prepare"), (tuning, "bsr_matmul_race"), (checks, "legality"),
+    ):  # fmt: skip
+        monkeypatch.setattr(module, name, broken)
+    for call in (
+        lambda: matmul(a, b),
+        lambda: linear(b.T, a),
+        lambda: matmul(batch, b),
+        lambda: linear(b.T, batch),
+        lambda: sampled_matmul(torch.ones(M, N), b.T, a),
+        lambda: layer(b.T),
+        lambda: a.prepare(),
+        lambda: sparse_autotune.variants(a, b),
+    ):
+        with pytest.raises(RuntimeError, match="broken on purpose"):
+            call()
+    monkeypatch.setattr(checks, "legality", lambda *_, **__: {"reference/fp64": None})
+    with pytest.raises(RuntimeError, match="broken on purpose"):
+        sparse_autotune.tune(a, b)
+
+
 def test_explanations_return_when_nothing_is_wrong(device):
     a, b = matrix(device), torch.ones(K, N, device=device)
     bias, out = torch.ones(M, device=device), poisoned(M, N, device=device)
     assert checks.explain_matmul(a, b, bias, "relu", out) is None
     assert checks.explain_matmul(a.to_torch(), b[:, 0]) is None
+    assert checks.explain_matmul(b.T, a.t(), bias, "silu", out.new_empty(N, M)) is None
+    assert checks.explain_matmul(b[:, 0], a.t(), bias) is None
+    assert checks.explain_matmul(a, b[:, :0], out=out[:, :0]) is None
+    assert checks.explain_sampled_matmul(out, b.T, a) is None
     assert checks.explain_linear(b.T, a, bias, "gelu") is None
     assert bool(out.isnan().all())

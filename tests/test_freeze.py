@@ -103,6 +103,15 @@ def test_freezing_again_promises_the_new_values(device, variant):
 
 
 @pytest.mark.parametrize(("device", "variant"), COPYING)
+def test_freezing_again_keeps_the_copy_of_unchanged_values(device, variant, drops):
+    a = random_bsr(64, 96, 32, density=0.7, device=device).freeze()
+    matmul(a, torch.randn(96, 16, device=device), variant=variant)
+    before = frozen_bytes()
+    a.freeze()
+    assert frozen_bytes() == before and not drops
+
+
+@pytest.mark.parametrize(("device", "variant"), COPYING)
 def test_freezing_again_under_inference_mode(device, variant):
     """Those values have no version that would show the change."""
     with torch.inference_mode():
@@ -182,8 +191,11 @@ def test_changed_frozen_values_raise_at_every_call_until_thawed(product):
 def test_values_that_start_to_require_grad_while_frozen():
     a = random_bsr(64, 64, 16, density=0.5).freeze()
     a.values.requires_grad_()
+    b = torch.randn(64, 8)
     with pytest.raises(RuntimeError, match="they require grad"):
-        matmul(a, torch.randn(64, 8))
+        matmul(a, b)
+    with torch.no_grad():
+        close(matmul(a, b), expected(a, b))
 
 
 # Plans
@@ -208,6 +220,32 @@ def test_prepare_without_blocks():
     for shape in ((64, 64), (0, 64), (64, 0)):
         a = random_bsr(*shape, 16, density=0)
         assert a.prepare() is a
+
+
+def test_the_plan_used_least_recently_goes_first():
+    matrices = [random_bsr(64, 64, 16, density=0.5) for _ in range(4)]
+    b = torch.randn(64, 8)
+    before = _tuner.memory()["plan_bytes"]
+    matmul(matrices[0], b)
+    size = _tuner.memory()["plan_bytes"] - before
+    with sparse_autotune.settings.override(plan_bytes=3 * size):
+        for i in (1, 2, 0, 0, 3):
+            matmul(matrices[i], b)
+        assert _tuner.memory()["plans"] == 3
+        matrices[1] = None  # whose plan has gone
+        assert _tuner.memory()["plans"] == 3
+        matrices[0] = None
+        assert _tuner.memory()["plans"] == 2
+
+
+def test_bound_on_the_number_of_plans():
+    b = torch.randn(1, 1)
+    matrices = [random_bsr(1, 1, 1, density=1) for _ in range(1030)]
+    for a in matrices:
+        matmul(a, b)
+    assert _tuner.memory()["plans"] == 1024
+    matrices.clear()
+    assert _tuner.memory()["plans"] < 1024
 
 
 def test_bound_on_plans():

@@ -348,6 +348,18 @@ def test_freezing():
         layer(x.double())
 
 
+def test_values_that_stand_in_for_frozen_ones_are_not_frozen():
+    """Copies of the layer's own values must not serve them."""
+    layer = SparseLinear(24, 32, 4, 0.5).requires_grad_(False).freeze()
+    x = torch.randn(3, 24)
+    others = {"values": 3 * layer.values}
+    expected = layer(x)
+    for _ in range(3):
+        got = torch.func.functional_call(layer, others, (x,))
+        close(got - layer.bias, 3 * (expected - layer.bias))
+        close(layer(x), expected)
+
+
 def test_prepare_checks_the_indices():
     layer = SparseLinear(24, 32, 4, 0.5)
     layer.col_indices[0] = 6

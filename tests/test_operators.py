@@ -1,10 +1,13 @@
 """The operators themselves, as torch.library.opcheck sees them: schemas, fake kernels, autograd."""
 
+import inspect
+
 import pytest
 import torch
 from torch._guards import TracingContext, tracing
+from torch.autograd import forward_ad
 
-from sparse_autotune import forms, random_bsr
+from sparse_autotune import dispatching, forms, random_bsr
 from sparse_autotune.checks import ACTIVATIONS as NUMBERS
 from sparse_autotune.ops import ACTIVATION_SHIFT, DETERMINISTIC, TRANSPOSE
 
@@ -32,6 +35,22 @@ def test_opcheck_of_products(keywords):
 def test_opcheck_of_products_into_a_tensor():
     arguments = product_arguments(requires_grad=False)
     torch.library.opcheck(OPS.bsr_matmul_out.default, arguments, {"out": torch.empty(8, 5)})
+
+
+@pytest.mark.parametrize("where", [2, 5, 6, "out"])
+def test_a_product_into_a_tensor_has_no_derivative(where):
+    tensors = dict(enumerate(product_arguments(requires_grad=False))) | {"out": torch.empty(8, 5)}
+
+    def call(tensor):
+        *arguments, out = ({**tensors, where: tensor}).values()
+        OPS.bsr_matmul_out(*arguments, out=out)
+
+    with forward_ad.dual_level():
+        dual = forward_ad.make_dual(tensors[where], torch.ones_like(tensors[where]))
+        with pytest.raises(RuntimeError, match="out, which has no forward-mode derivative"):
+            call(dual)
+    with pytest.raises(RuntimeError, match="out, which has no derivative"):
+        call(tensors[where].requires_grad_())
 
 
 def test_opcheck_of_sampled_products():
@@ -111,6 +130,90 @@ def test_opcheck_of_the_others():
     torch.library.opcheck(OPS.bsr_sampled_matmul_legality.default, sample)
     keywords["variants"] = "sampled_reference"
     torch.library.opcheck(OPS.bsr_sampled_matmul_race.default, sample, keywords, test_utils=tests)
+
+
+def test_defaults_are_those_of_the_schemas():
+    """The dispatcher leaves out what a caller left out: the kernel in Python fills it in."""
+    kernels = {
+        OPS.bsr_matmul: dispatching._product_through_dispatcher,
+        OPS.bsr_sampled_matmul: dispatching._sampled_through_dispatcher,
+    }
+    for operator, kernel in kernels.items():
+        parameters = inspect.signature(kernel).parameters
+        arguments = operator.default._schema.arguments
+        assert list(parameters) == [
+            argument.name.removesuffix("_indices") for argument in arguments
+        ]
+        for argument, parameter in zip(arguments, parameters.values(), strict=True):
+            assert argument.has_default_value() == (parameter.default is not parameter.empty)
+            if argument.has_default_value():
+                assert parameter.default == argument.default_value, argument.name
+    form, sample = forms.Form(1, 1), forms.SampleForm(1, 1, 1, 1)
+    for operator, given in ((OPS.bsr_matmul, form), (OPS.bsr_sampled_matmul, sample)):
+        for argument in operator.default._schema.arguments:
+            if argument.kwarg_only:
+                assert getattr(given, argument.name) == argument.default_value, argument.name
+
+
+META = {
+    "inner": ({"dense": (11, 5)}, "inner dimensions"),
+    "bias": ({"bias": (9,)}, "bias must have one value per row of the product, 8"),
+    "out": ({"out": (8, 6)}, "never resized"),
+    "grad": ({"grad": (8, 6)}, "must have the product's shape"),
+    "dtype of dense": ({"dense": torch.float64}, "share one dtype"),
+    "dtype of bias": ({"bias": torch.float64}, "share one dtype"),
+    "dtype of out": ({"out": torch.float64}, "share one dtype"),
+    "dtype of grad": ({"grad": torch.float64}, "share one dtype"),
+    "device of dense": ({"dense": "cpu"}, "on one device"),
+}
+
+
+@pytest.mark.parametrize("what", META)
+def test_tracing_refuses_what_does_not_fit(what):
+    """Where nothing is run, shapes, dtypes and devices must fit all the same."""
+    changes, words = META[what]
+
+    def tensor(name, shape):
+        change = changes.get(name)
+        dtype = change if isinstance(change, torch.dtype) else torch.float32
+        return torch.empty(
+            change if isinstance(change, tuple) else shape,
+            dtype=dtype,
+            device=change if isinstance(change, str) else "meta",
+        )
+
+    crow, col = (
+        torch.empty(5, dtype=torch.int64, device="meta"),
+        torch.empty(3, device="meta").long(),
+    )
+    values, dense, bias = (
+        tensor("values", (3, 2, 3)), tensor("dense", (12, 5)), tensor("bias", (8,))
+    )  # fmt: skip
+    matrix = (crow, col, values, 8, 12)
+
+    def product(dense, bias):
+        return OPS.bsr_product(*matrix, dense, bias, 0, None)
+
+    def into(dense, bias, out):
+        OPS.bsr_matmul_out(*matrix, dense, bias, out=out)
+
+    def gradients(dense, grad):
+        return OPS.bsr_product_gradients(*matrix, dense, grad, 0)
+
+    out, grad = tensor("out", (8, 5)), tensor("grad", (8, 5))
+    if "grad" in changes:
+        calls = [lambda: gradients(dense, grad)]
+    elif "out" in changes:
+        calls = [lambda: into(dense, bias, out)]
+    else:
+        calls = [
+            lambda: OPS.bsr_matmul(*matrix, dense, bias),
+            lambda: product(dense, bias),
+            lambda: into(dense, bias, out),
+        ]
+    for call in calls:
+        with pytest.raises(RuntimeError, match=words):
+            call()
 
 
 def test_opcheck_covers_every_operator():

@@ -1,6 +1,8 @@
 """`override_torch`: torch's own products of native tensors, ours inside and torch's outside."""
 
+import contextlib
 import threading
+import warnings
 
 import pytest
 import torch
@@ -114,6 +116,58 @@ def test_what_is_left_to_torch(calls):
         with pytest.raises(RuntimeError):
             native @ x.double()
     assert not calls
+
+
+def test_what_torch_refuses_it_goes_on_refusing(calls):
+    """Shapes that `matmul` takes and the function that was called does not."""
+    native, _ = operands()
+    x = torch.randn(24, 5)
+    refused = [
+        lambda: torch.mm(native, x[:, 0]),
+        lambda: torch.mm(native, x.expand(2, 24, 5)),
+        lambda: torch.mv(native, x),
+        lambda: torch.mv(x.t(), native),
+        lambda: torch.addmm(x[:, 0], native, x.expand(2, 24, 5)),
+        lambda: torch.addmm(torch.ones(16, 5).double(), native, x),
+        lambda: F.linear(x, native.to_dense(), native),
+        lambda: torch.matmul(native),
+        lambda: torch.matmul(native, x, x),
+        lambda: torch.matmul(native, other=x, more=1),
+        lambda: torch.matmul(native, torch.tensor(2.0)),
+    ]
+    for call in refused:
+        with pytest.raises((IndexError, RuntimeError, TypeError)) as outside:
+            call()
+        with override_torch(), pytest.raises(outside.type):
+            call()
+    assert not calls
+
+
+def test_out(calls):
+    """Of the right shape; one that torch would resize is torch's."""
+    native, _ = operands()
+    x, y, z = torch.randn(24, 5), torch.randn(5, 16), torch.randn(2, 5, 16)
+    with override_torch():
+        for a, b in ((native, x), (native, x[:, 0]), (y, native), (y[0], native), (z, native)):
+            expected = torch.matmul(*(t.to_dense() for t in (a, b)))
+            out = torch.full_like(expected, float("nan"))
+            assert torch.matmul(a, b, out=out) is out
+            close(out, expected)
+        assert len(calls) == 5
+        resized = torch.empty(3)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            with contextlib.suppress(RuntimeError):  # as without the override
+                torch.mm(native, x, out=resized)
+        assert len(calls) == 5
+
+
+def test_one_body_at_a_time():
+    manager = override_torch()
+    with manager, pytest.raises(RuntimeError, match="entered already: make another"):
+        manager.__enter__()
+    with manager:
+        pass
 
 
 def test_it_ends_with_the_body(calls):

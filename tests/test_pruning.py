@@ -42,6 +42,8 @@ def test_set_pattern():
     parameter = layer.values
     assert set_pattern_(layer, keep) is layer
     assert layer.values is parameter and torch.equal(stored(layer), keep)
+    for indices in (layer.crow_indices, layer.col_indices):  # of no larger memory
+        assert indices.untyped_storage().nbytes() == indices.nbytes
     assert torch.equal(blocks(layer), before * (keep & old)[:, :, None, None])
     BsrTensor(*layer.weight._parts()[:3], (16, 24), check=True)
     assert_right(layer)
@@ -124,6 +126,7 @@ def test_regrowing():
     assert layer.density == 0.75
     layer(torch.randn(3, 32)).sum().backward()
     assert layer.values.grad.shape == layer.values.shape
+    assert regrow_(layer, 0.5) == 0 and layer.density == 0.75
     assert regrow_(layer, 1.0) == 16 and bool(stored(layer).all())
     assert_right(layer)
 
@@ -174,6 +177,15 @@ def test_training_with_a_schedule():
 
 BAD = {
     "layer": (TypeError, "layer must be a SparseLinear", lambda _: prune_(torch.nn.ReLU(), 0.5)),
+    "layer to grow": (TypeError, "layer must be a SparseLinear, got torch.nn",
+                      lambda _: regrow_(torch.nn.ReLU(), 0.5)),
+    "layer to change": (TypeError, "layer must be a SparseLinear, got torch.nn",
+                        lambda _: prune_and_regrow_(torch.nn.ReLU(), 0.5)),
+    "layer and mask": (TypeError, "layer must be a SparseLinear, got torch.nn",
+                       lambda _: set_pattern_(torch.nn.ReLU(), torch.ones(4, 6).bool())),
+    "frozen mask": (RuntimeError, r"frozen layer must not change: call thaw\(\)",
+                    lambda layer: set_pattern_(
+                        layer.requires_grad_(False).freeze(), torch.ones(4, 6).bool())),
     "density": (ValueError, r"density must lie in \[0, 1\], got 2", lambda layer: prune_(layer, 2)),
     "fraction": (ValueError, r"fraction must lie in \[0, 1\], got -1",
                  lambda layer: prune_and_regrow_(layer, -1)),

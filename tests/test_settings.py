@@ -258,3 +258,6 @@ def test_changing_the_cache_directory_changes_the_memory_too(tmp_path):
         settings.cache_dir = tmp_path / "one"
         matmul(a, b)
         assert tuning_count() == before + 2
+        known = _tuner.known()
+        settings.cache_dir, settings.verbosity = tmp_path / "one", settings.verbosity
+        assert _tuner.known() == known and known, "only another directory has other entries"

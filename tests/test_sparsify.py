@@ -67,6 +67,13 @@ def test_bad_criteria(kind):
     assert type(model[0]) is torch.nn.Linear
 
 
+def test_from_linear_wants_a_linear_and_a_density():
+    with pytest.raises(ValueError, match="density must be given, unless criterion is a mask"):
+        SparseLinear.from_linear(torch.nn.Linear(6, 4), (2, 3))
+    with pytest.raises(TypeError, match=r"linear must be a torch\.nn\.Linear, got ReLU"):
+        SparseLinear.from_linear(torch.nn.ReLU(), (2, 3), 0.5)
+
+
 def test_sparsify():
     block = torch.nn.TransformerEncoderLayer(16, 2, 32, batch_first=True, dropout=0.0)
     model = torch.nn.ModuleDict({"body": block, "head": torch.nn.Linear(16, 7)})

@@ -8,6 +8,7 @@ from machine import lacks_this_machine
 
 from sparse_autotune import (
     _tuner,
+    benchmark,
     cache,
     linear,
     matmul,
@@ -149,6 +150,23 @@ def test_tune_with_the_keywords_of_matmul():
     linear(x, a, bias)
     matmul(a.to_torch(), b)
     assert tuning_count() == before + 1
+
+
+def test_a_product_from_the_left():
+    """With the block-sparse matrix as `b`."""
+    a, _ = problem()
+    x = torch.randn(5, M)
+    for name in variants(x, a):
+        got = matmul(x, a, variant=name)
+        torch.testing.assert_close(got, x @ a.to_dense(), rtol=1e-4, atol=1e-4)
+    tune(x, a)
+    before = tuning_count()
+    matmul(x, a)
+    assert tuning_count() == before
+    (entry,) = cache.entries()
+    assert benchmark(x, a, variants="reference").signature == entry.signature
+    with pytest.raises(ValueError, match="the columns of a must match the rows of b"):
+        variants(x[:, 1:], a)
 
 
 def test_tune_for_an_out():

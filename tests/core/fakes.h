@@ -53,6 +53,16 @@ struct Example {
   }
 };
 
+inline void spin(double us) {
+  timespec start, now;
+  clock_gettime(CLOCK_MONOTONIC, &start);
+  do {
+    clock_gettime(CLOCK_MONOTONIC, &now);
+  } while (static_cast<double>(now.tv_sec - start.tv_sec) * 1e6 +
+               static_cast<double>(now.tv_nsec - start.tv_nsec) * 1e-3 <
+           us);
+}
+
 // What a fake does to C once it has computed the product.
 using Fault = std::function<Status(const Problem&, const Launch&)>;
 
@@ -92,16 +102,6 @@ class Fake final : public Variant {
   int64_t scratch = 0;
 
  private:
-  static void spin(double us) {
-    timespec start, now;
-    clock_gettime(CLOCK_MONOTONIC, &start);
-    do {
-      clock_gettime(CLOCK_MONOTONIC, &now);
-    } while (static_cast<double>(now.tv_sec - start.tv_sec) * 1e6 +
-                 static_cast<double>(now.tv_nsec - start.tv_nsec) * 1e-3 <
-             us);
-  }
-
   double estimate_, busy_us_;
   Fault fault_;
 };
