@@ -11,6 +11,7 @@ from sparse_autotune import (
     _tuner,
     benchmark,
     cache,
+    checks,
     matmul,
     random_bsr,
     sampled_matmul,
@@ -335,6 +336,17 @@ def test_wrong_variants(arguments):
     refused(ValueError, words, x, y, pattern, variant="reference")
     with pytest.raises(ValueError, match="computes sampled_matmul, not matmul"):
         matmul(pattern, y.T, variant="sampled_reference")
+
+
+def test_a_batch_as_the_pattern(fresh_cache):
+    """Its indices are those of one matrix."""
+    x, y, pattern = problem()
+    values = torch.randn(3, *pattern.values.shape)
+    batch = BsrTensor(pattern.crow_indices, pattern.col_indices, values, pattern.shape)
+    assert torch.equal(sampled_matmul(x, y, batch).values, sampled_matmul(x, y, pattern).values)
+    assert variants(x, y, pattern=batch) == variants(x, y, pattern=pattern)
+    assert tune(x, y, pattern=batch).signature == tune(x, y, pattern=pattern).signature
+    assert checks.legality(x, y, pattern=batch) == checks.legality(x, y, pattern=pattern)
 
 
 def test_questions_about_what_the_operation_does_not_have():

@@ -178,27 +178,17 @@ def sampled_matmul(
     if not _is_compiling() and watched_native(pattern):
         return unwatched(sampled_matmul, x, y, pattern, variant=variant)
     try:
-        crow, col, values, rows, cols, transposed = bsr_components(pattern, "pattern")
-        block_m, block_k = values.shape[-2:]
-        form = SampleForm(
-            rows,
-            cols,
-            block_m,
-            block_k,
-            allow_tf32(x),
-            deterministic(),
-            None if variant == "auto" else variant,
-        )
-        left, right = (y.mT, x.mT) if transposed else (x, y)
-        result = sampled(crow, col, left, right, form)
+        tensors, form = _sampled_operands(x, y, pattern, variant)
+        result = sampled(*tensors, form)
     except checks.REFUSALS:
         if not _is_compiling():
             checks.explain_sampled_matmul(x, y, pattern, variant)
         raise
+    crow, col, _, _ = tensors
     if type(pattern) is BsrTensor:
         return pattern._with(crow, col, result)
-    stored = BsrTensor(crow, col, result, (rows, cols))
-    return stored.t() if transposed else stored
+    stored = BsrTensor(crow, col, result, (form.rows, form.cols))
+    return stored.t() if pattern.layout == torch.sparse_bsc else stored
 
 
 def _operands(
@@ -233,6 +223,25 @@ def _operands(
         None if variant == "auto" else variant,
     )
     return (crow, col, values, dense), form
+
+
+def _sampled_operands(
+    x: Tensor, y: Tensor, pattern: Tensor | BsrTensor, variant: str
+) -> tuple[tuple[Tensor, Tensor, Tensor, Tensor], SampleForm]:
+    """What `sampled` takes."""
+    crow, col, values, rows, cols, transposed = bsr_components(pattern, "pattern")
+    block_m, block_k = values.shape[-2:]
+    form = SampleForm(
+        rows,
+        cols,
+        block_m,
+        block_k,
+        allow_tf32(x),
+        deterministic(),
+        None if variant == "auto" else variant,
+    )
+    left, right = (y.mT, x.mT) if transposed else (x, y)
+    return (crow, col, left, right), form
 
 
 def _known(activation: Any) -> int | None:
@@ -355,26 +364,18 @@ def operator_arguments(
         name = "weight" if linear else "a"
         tensors, form = _operands(a, name, b, linear, activation, "auto", linear=linear)
     crow, col, values, dense = tensors
-    keywords = {
-        "sparse_right": form.sparse_right,
-        "transpose": form.transpose,
-        "activation": form.activation,
-        "frozen": form.frozen,
-        "allow_tf32": form.allow_tf32,
-        "deterministic": form.deterministic,
-    }
-    return (crow, col, values, form.rows, form.cols, dense, bias), keywords
+    keywords = form._asdict()
+    rows, cols, _ = (keywords.pop(name) for name in ("rows", "cols", "variant"))
+    return (crow, col, values, rows, cols, dense, bias), keywords
 
 
 def sampled_arguments(
     x: Tensor, y: Tensor, pattern: Tensor | BsrTensor
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """The operators' arguments for ``sampled_matmul(x, y, pattern)``, but for the variant."""
-    crow, col, values, rows, cols, transposed = bsr_components(pattern, "pattern")
-    block_m, block_k = values.shape[1:]
-    left, right = (y.mT, x.mT) if transposed else (x, y)
-    keywords = {"allow_tf32": allow_tf32(x), "deterministic": deterministic()}
-    return (crow, col, rows, cols, block_m, block_k, left, right), keywords
+    (crow, col, left, right), form = _sampled_operands(x, y, pattern, "auto")
+    keywords = {"allow_tf32": form.allow_tf32, "deterministic": form.deterministic}
+    return (crow, col, *form[:4], left, right), keywords
 
 
 bsr_tensor._matmul = matmul
