@@ -85,7 +85,9 @@ def product(
         return call_operator(crow, col, values, dense, bias, form)
     if trained and form.activation > RELU:
         plain = form._replace(activation=NONE)
-        return ACTIVATIONS[form.activation](product(crow, col, values, dense, bias, plain, way))
+        return ACTIVATION_FUNCTIONS[form.activation](
+            product(crow, col, values, dense, bias, plain, way)
+        )
     if is_transformed():
         return call_operator(crow, col, values, dense, bias, form)
     if trained:
@@ -149,7 +151,7 @@ def differentiable(values: Tensor, dense: Tensor, bias: Tensor | None) -> bool:
     )
 
 
-ACTIVATIONS: dict[int, Callable[[Tensor], Tensor]] = {
+ACTIVATION_FUNCTIONS: dict[int, Callable[[Tensor], Tensor]] = {
     RELU: torch.relu,
     GELU: torch.nn.functional.gelu,
     GELU_TANH: lambda z: torch.nn.functional.gelu(z, approximate="tanh"),

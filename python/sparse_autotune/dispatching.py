@@ -20,7 +20,7 @@ from torch._guards import TracingContext
 from torch.autograd import forward_ad
 
 from .autograd import (
-    ACTIVATIONS,
+    ACTIVATION_FUNCTIONS,
     Product,
     Sampled,
     differentiable,
@@ -117,7 +117,9 @@ def _product_through_dispatcher(
     carries = _has_tangent(values, dense, bias)
     if carries and activation > RELU:
         plain = form._replace(activation=NONE)
-        return ACTIVATIONS[activation](call_operator(crow, col, values, dense, bias, plain))
+        return ACTIVATION_FUNCTIONS[activation](
+            call_operator(crow, col, values, dense, bias, plain)
+        )
     if carries or differentiable(values, dense, bias):
         return _at_this_level(Product, crow, col, values, dense, bias, form, None)
     return product_below_autograd(crow, col, values, dense, bias, form)

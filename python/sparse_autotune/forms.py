@@ -15,7 +15,7 @@ from torch._C import _are_functorch_transforms_active as _transforms_active
 from torch._C import _AutoDispatchBelowAutograd as _BelowAutograd
 from torch._guards import TracingContext
 
-from .checks import ACTIVATIONS as NUMBERS
+from .checks import ACTIVATIONS
 from .ops import (
     ACTIVATION_SHIFT,
     ALLOW_TF32,
@@ -30,7 +30,7 @@ from .ops import (
     bsr_sampled_product,
 )
 
-NONE, RELU, GELU, GELU_TANH, SILU = NUMBERS.values()
+NONE, RELU, GELU, GELU_TANH, SILU = ACTIVATIONS.values()
 
 
 class Form(NamedTuple):
