@@ -80,6 +80,7 @@ def test_factored_optimizer_state_moves_with_the_blocks():
     layer(torch.randn(3, 16)).square().sum().backward()
     optimizer.step()
     before = optimizer.state[layer.values]["row_var"].clone()
+    optimizer.state[layer.values]["note"] = None  # as SGD's momentum_buffer may be
     prune_(layer, 0.25, lambda weight: torch.arange(weight.nnzb), optimizer=optimizer)
     assert torch.equal(optimizer.state[layer.values]["row_var"], before[2:])
     layer(torch.randn(3, 16)).square().sum().backward()
@@ -193,6 +194,19 @@ BAD = {
                   lambda layer: prune_(layer, 0.1, "size")),
     "growth": (TypeError, "criterion must be 'random' or a callable, got 'gradient'",
                lambda layer: regrow_(layer, 0.9, "gradient")),
+    "what to prune": (TypeError, "prune must be 'magnitude' or a callable, got 'size'",
+                      lambda layer: prune_and_regrow_(layer, 0.5, prune="size")),
+    "where to regrow": (TypeError, "regrow must be 'random' or a callable, got 3",
+                        lambda layer: prune_and_regrow_(layer, 0.5, regrow=3)),
+    "scores to prune": (ValueError, r"prune must return one score per stored block, shape \(\d+,\)",
+                        lambda layer: prune_and_regrow_(layer, 0.5, prune=lambda w: w.values)),
+    "scores to regrow": (ValueError, "regrow returned NaN as a score",
+                         lambda layer: prune_and_regrow_(
+                             layer, 0.5, regrow=lambda w: torch.full((4, 6), float("nan")))),
+    "mask for scores": (TypeError, "got torch.bool; a bool mask .* is passed to set_pattern_",
+                        lambda layer: regrow_(layer, 0.9, lambda w: torch.ones(4, 6).bool())),
+    "device of the mask": (RuntimeError, "keep must be on the device of layer, cpu; got meta",
+                           lambda layer: set_pattern_(layer, torch.ones(4, 6).bool().to("meta"))),
     "scores": (ValueError, r"per stored block, shape \(\d+,\); got \(3,\)",
                lambda layer: prune_(layer, 0.1, lambda weight: torch.ones(3))),
     "mask": (TypeError, "keep must be a bool mask",

@@ -45,7 +45,7 @@ def test_from_linear_by_mask_and_by_score():
 BAD_CRITERIA = {
     "name": (TypeError, "criterion must be 'magnitude'.*got 'magnitud'", "magnitud"),
     "mask shape": (ValueError, r"per block, shape \(2, 2\); got \(4, 6\)", torch.ones(4, 6).bool()),
-    "mask dtype": (TypeError, "keep must be a bool mask", torch.ones(2, 2)),
+    "mask dtype": (TypeError, "criterion must be a bool mask", torch.ones(2, 2)),
     "mask density": (ValueError, "the mask keeps 4 blocks, but density 0.5 asks for 2 of 4",
                      torch.ones(2, 2).bool()),
     "score mask": (TypeError, "one score per block as a tensor of numbers, got torch.bool",

@@ -211,7 +211,7 @@ class BsrTensor(Described):
 
         Raises:
             TypeError: float16 and bfloat16, which SciPy does not have.
-            ValueError: the indices are not those of a BSR matrix.
+            ValueError: it is a batch, or the indices are not those of a BSR matrix.
         """
         return conversions.to_scipy(self._parts())
 

@@ -35,7 +35,7 @@ def from_dense(dense: Tensor, block: tuple[int, int], keep: Tensor | None) -> Co
     if keep is None:
         keep = (blocks.detach() != 0).flatten(2).any(2)
     else:
-        check_keep(keep, grid, dense.device)
+        check_keep(keep, grid, dense, "keep", "dense")
     row_indices, col_indices = keep.nonzero(as_tuple=True)
     values = blocks[row_indices, col_indices].contiguous()
     # Both are views of one memory, which files would hold whole, and safetensors refuses.

@@ -210,8 +210,6 @@ def check_indices(parts: Components, name: str = "") -> None:
         )
     if last != nnzb:
         raise ValueError(f"{prefix}crow_indices must end at nnzb = {nnzb}, got {last}")
-    if nnzb == 0:
-        return
     outside = ((col < 0) | (col >= block_cols)).nonzero()
     if outside.numel():
         i = int(outside[0])
@@ -249,17 +247,22 @@ def check_dense(value: Any, name: str) -> None:
         )
 
 
-def check_keep(keep: Any, grid: tuple[int, int], device: torch.device) -> None:
-    """Raises unless ``keep`` is a bool mask of blocks with the shape ``grid``."""
-    check_dense(keep, "keep")
+def check_keep(keep: Any, grid: tuple[int, int], like: Tensor, name: str, of: str) -> None:
+    """Raises unless ``keep`` is a bool mask of blocks, of shape ``grid``, where ``like`` is.
+
+    ``name`` and ``of`` are what messages call the two.
+    """
+    check_dense(keep, name)
     if keep.dtype != torch.bool:
-        raise TypeError(f"keep must be a bool mask of blocks, got {keep.dtype}")
+        raise TypeError(f"{name} must be a bool mask of blocks, got {keep.dtype}")
     if tuple(keep.shape) != grid:
         raise ValueError(
-            f"keep must have one element per block, shape {grid}; got {tuple(keep.shape)}"
+            f"{name} must have one element per block, shape {grid}; got {tuple(keep.shape)}"
         )
-    if keep.device != device:
-        raise RuntimeError(f"keep must be on the device of dense, {device}; got {keep.device}")
+    if keep.device != like.device:
+        raise RuntimeError(
+            f"{name} must be on the device of {of}, {like.device}; got {keep.device}"
+        )
 
 
 def bsr_components(a: Any, name: str) -> Components:

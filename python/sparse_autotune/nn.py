@@ -164,6 +164,7 @@ class SparseLinear(torch.nn.Module):
             ValueError: the block does not divide the weight, density is missing, outside [0, 1] or
                 not that of the mask, scores of the wrong shape or with NaN, or a weight on the meta
                 device.
+            RuntimeError: a mask on another device.
         """
         if not isinstance(linear, torch.nn.Linear):
             raise TypeError(f"linear must be a torch.nn.Linear, got {type(linear).__name__}")

@@ -22,7 +22,7 @@ from .bsr_tensor import BsrTensor
 from .conversions import block_rows, compress
 from .matrix_checks import check_keep, kind, share
 from .nn import SparseLinear, replace_data
-from .selection import check_scores, highest, stored_count
+from .selection import check_scores, highest, squared_norms, stored_count
 
 # One score per stored block from the weight, (nnzb,).
 StoredScores = Literal["magnitude"] | Callable[[BsrTensor], Tensor]
@@ -89,10 +89,10 @@ def set_pattern_(
         TypeError: ``layer`` is no SparseLinear, ``keep`` no bool mask, or ``optimizer`` no
             optimizer.
         ValueError: ``keep`` has another shape.
-        RuntimeError: the layer is frozen or its values are sharded.
+        RuntimeError: the layer is frozen, its values are sharded, or ``keep`` is on another device.
     """
     _check_changeable(layer)
-    check_keep(keep, layer._grid(), layer.values.device)
+    check_keep(keep, layer._grid(), layer.values, "keep", "layer")
     if optimizer is not None and not hasattr(optimizer, "state"):  # wrappers are welcome
         raise TypeError(f"optimizer must be a torch.optim.Optimizer, got {kind(optimizer)}")
     rows, cols = keep.nonzero(as_tuple=True)
@@ -221,8 +221,8 @@ def prune_and_regrow_(
     moved = min(round(share(fraction, "fraction") * layer.nnzb), stored.numel() - layer.nnzb)
     if moved == 0:
         return 0
-    kept = _strongest(layer, layer.nnzb - moved, prune)
-    set_pattern_(layer, kept | _absent(layer, stored, moved, regrow), optimizer)
+    kept = _strongest(layer, layer.nnzb - moved, prune, "prune")
+    set_pattern_(layer, kept | _absent(layer, stored, moved, regrow, "regrow"), optimizer)
     return moved
 
 
@@ -249,32 +249,40 @@ def _stored(layer: SparseLinear) -> Tensor:
     return stored
 
 
-def _strongest(layer: SparseLinear, count: int, criterion: StoredScores) -> Tensor:
-    """The mask of the ``count`` stored blocks of highest score."""
+def _strongest(
+    layer: SparseLinear, count: int, criterion: StoredScores, name: str = "criterion"
+) -> Tensor:
+    """The mask of the ``count`` stored blocks of highest score, by the argument ``name``."""
     values = layer.values.detach()
     if criterion == "magnitude":
-        wide = values if values.dtype == torch.float64 else values.float()
-        scores = wide.square().sum((1, 2))
+        scores = squared_norms(values, (1, 2))
     elif callable(criterion):
         weight = layer.weight.detach()
-        scores = check_scores(criterion(weight), (layer.nnzb,), values.device, "stored block")
+        shape = (layer.nnzb,)
+        scores = check_scores(criterion(weight), shape, values.device, "stored block", name)
     else:
-        raise TypeError(f"criterion must be 'magnitude' or a callable, got {criterion!r}")
+        raise TypeError(f"{name} must be 'magnitude' or a callable, got {criterion!r}")
     keep = torch.zeros(layer._grid(), dtype=torch.bool, device=values.device)
     keep[_positions(layer)] = highest(scores, count)
     return keep
 
 
-def _absent(layer: SparseLinear, stored: Tensor, count: int, criterion: AbsentScores) -> Tensor:
+def _absent(
+    layer: SparseLinear,
+    stored: Tensor,
+    count: int,
+    criterion: AbsentScores,
+    name: str = "criterion",
+) -> Tensor:
     """The mask of the ``count`` blocks of highest score among those not stored."""
     if criterion == "random":
         scores = torch.rand(stored.shape, device="cpu").to(stored.device)
     elif callable(criterion):
         grid = (stored.shape[0], stored.shape[1])
         weight = layer.weight.detach()
-        scores = check_scores(criterion(weight), grid, stored.device, "block").double()
+        scores = check_scores(criterion(weight), grid, stored.device, "block", name).double()
     else:
-        raise TypeError(f"criterion must be 'random' or a callable, got {criterion!r}")
+        raise TypeError(f"{name} must be 'random' or a callable, got {criterion!r}")
     places = (~stored).flatten().nonzero().squeeze(1)
     grown = torch.zeros(stored.numel(), dtype=torch.bool, device=stored.device)
     grown[places[highest(scores.flatten()[places], count)]] = True

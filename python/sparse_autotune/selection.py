@@ -28,7 +28,7 @@ def blocks_to_keep(
     """The bool mask of the blocks of a dense weight that the criterion keeps."""
     grid = (weight.shape[0] // block[0], weight.shape[1] // block[1])
     if isinstance(criterion, Tensor):
-        check_keep(criterion, grid, weight.device)
+        check_keep(criterion, grid, weight, "criterion", "linear")
         count = int(criterion.sum())
         if density is not None and stored_count(density, grid) != count:
             raise ValueError(
@@ -39,9 +39,12 @@ def blocks_to_keep(
     if density is None:
         raise ValueError("density must be given, unless criterion is a mask of blocks")
     if criterion == "magnitude":
-        scores = _squared_norms(weight, block)
+        blocks = weight.reshape(grid[0], block[0], grid[1], block[1])
+        scores = squared_norms(blocks, (1, 3))
     elif callable(criterion):
-        scores = check_scores(criterion(weight), grid, weight.device, "block")
+        scores = check_scores(
+            criterion(weight), grid, weight.device, "block", masks_go="as criterion itself"
+        )
     else:
         raise TypeError(
             "criterion must be 'magnitude', a bool mask of blocks or a callable, got "
@@ -50,14 +53,21 @@ def blocks_to_keep(
     return highest(scores, stored_count(density, grid))
 
 
-def _squared_norms(weight: Tensor, block: tuple[int, int]) -> Tensor:
-    grid = (weight.shape[0] // block[0], weight.shape[1] // block[1])
-    wide = weight if weight.dtype == torch.float64 else weight.float()
-    return wide.reshape(grid[0], block[0], grid[1], block[1]).square().sum((1, 3))
+def squared_norms(blocks: Tensor, within: tuple[int, int]) -> Tensor:
+    """Those of blocks whose elements are along the dimensions ``within``; float32 or float64."""
+    wide = blocks if blocks.dtype == torch.float64 else blocks.float()
+    return wide.square().sum(within)
 
 
-def check_scores(scores: Any, shape: tuple[int, ...], device: torch.device, per: str) -> Tensor:
-    """What a callable returned, if it is one score per block.
+def check_scores(
+    scores: Any,
+    shape: tuple[int, ...],
+    device: torch.device,
+    per: str,
+    name: str = "criterion",
+    masks_go: str = "to set_pattern_",
+) -> Tensor:
+    """What the callable argument ``name`` returned, if it is one score per block.
 
     Raises:
         TypeError: not a tensor of numbers.
@@ -66,16 +76,16 @@ def check_scores(scores: Any, shape: tuple[int, ...], device: torch.device, per:
     if not isinstance(scores, Tensor) or scores.dtype == torch.bool or scores.is_complex():
         given = scores.dtype if isinstance(scores, Tensor) else kind(scores)
         raise TypeError(
-            f"criterion must return one score per {per} as a tensor of numbers, got {given}; a "
-            "bool mask of blocks is passed as criterion itself"
+            f"{name} must return one score per {per} as a tensor of numbers, got {given}; a bool "
+            f"mask of blocks is passed {masks_go}"
         )
     if tuple(scores.shape) != shape:
         raise ValueError(
-            f"criterion must return one score per {per}, shape {shape}; got {tuple(scores.shape)}"
+            f"{name} must return one score per {per}, shape {shape}; got {tuple(scores.shape)}"
         )
     scores = scores.detach().to(device)
     if bool(scores.isnan().any()):
-        raise ValueError("criterion returned NaN as a score")
+        raise ValueError(f"{name} returned NaN as a score")
     return scores
 
 
