@@ -79,48 +79,43 @@ def explain_matmul(
     _check_variant(a, b, bias, activation, variant, linear=False)
 
 
-def _explain_right(a: Any, b: Any, bias: Any, activation: Any, out: Any, variant: Any) -> None:
-    """`explain_matmul` with the block-sparse matrix as ``b``."""
-    matrix = _matrix(b, "b")
-    check_dense(a, "a")
-    _check_same(matrix, {"a": a, "bias": bias, "out": out}, "b")
-    if a.dim() == 0:
-        raise ValueError("a must have at least 1 dimension, got a scalar")
-    rows, cols = matrix.shape
-    if a.shape[-1] != rows:
-        raise ValueError(
-            f"the {'columns' if a.dim() > 1 else 'elements'} of a must match the rows of b: a has "
-            f"shape {tuple(a.shape)}, b {(rows, cols)}"
-        )
-    _check_bias(bias, cols, "column of the result (b.shape[1])")
-    _check_activation(activation)
-    if out is not None:
-        inputs = {"a": a, "b": matrix.values, "bias": bias}
-        _check_out(out, (*a.shape[:-1], cols), inputs, matrix, "b")
-        check_out_has_no_gradient({**inputs, "out": out})
-    check_indices(matrix, "b")
-    _check_variant(a, b, bias, activation, variant, linear=False)
-
-
 def explain_linear(
     x: Any, weight: Any, bias: Any = None, activation: Any = None, variant: Any = "auto"
 ) -> None:
     """Raises the reason why ``linear`` refuses these arguments; returns when it knows none."""
-    matrix = _matrix(weight, "weight")
-    check_dense(x, "x")
-    _check_same(matrix, {"x": x, "bias": bias}, "weight")
-    if x.dim() == 0:
-        raise ValueError("x must have at least 1 dimension, got a scalar")
-    rows, cols = matrix.shape
-    if x.shape[-1] != cols:
-        raise ValueError(
-            "the last dimension of x must match the columns of weight (in_features): x has shape "
-            f"{tuple(x.shape)}, weight {(rows, cols)}"
+    _explain_right(x, weight, bias, activation, None, variant, linear=True)
+
+
+def _explain_right(
+    a: Any, b: Any, bias: Any, activation: Any, out: Any, variant: Any, *, linear: bool = False
+) -> None:
+    """`explain_matmul` with the block-sparse matrix as ``b``, or `explain_linear`."""
+    dense, name = ("x", "weight") if linear else ("a", "b")
+    matrix = _matrix(b, name)
+    check_dense(a, dense)
+    _check_same(matrix, {dense: a, "bias": bias, "out": out}, name)
+    if a.dim() == 0:
+        raise ValueError(f"{dense} must have at least 1 dimension, got a scalar")
+    inner, outer = matrix.shape[::-1] if linear else matrix.shape
+    if a.shape[-1] != inner:
+        rule = (
+            "the last dimension of x must match the columns of weight (in_features)"
+            if linear
+            else f"the {'columns' if a.dim() > 1 else 'elements'} of a must match the rows of b"
         )
-    _check_bias(bias, rows, "out feature (weight.shape[0])")
+        raise ValueError(
+            f"{rule}: {dense} has shape {tuple(a.shape)}, {name} {tuple(matrix.shape)}"
+        )
+    per = "out feature (weight.shape[0])" if linear else "column of the result (b.shape[1])"
+    _check_bias(bias, outer, per)
     _check_activation(activation)
-    check_indices(matrix, "weight")
-    _check_variant(weight, x, bias, activation, variant, linear=True)
+    if out is not None:
+        inputs = {"a": a, "b": matrix.values, "bias": bias}
+        _check_out(out, (*a.shape[:-1], outer), inputs, matrix, "b")
+        check_out_has_no_gradient({**inputs, "out": out})
+    check_indices(matrix, name)
+    sparse_first = (b, a) if linear else (a, b)
+    _check_variant(*sparse_first, bias, activation, variant, linear=linear)
 
 
 def check_batch(dense: Any, name: str, count: int, of: str) -> None:
@@ -309,7 +304,7 @@ def _extent(tensor: Tensor) -> tuple[int, int]:
 
 def _may_overlap(a: Tensor, b: Tensor) -> bool:
     """Whether the address ranges meet; tensors interleaved in one buffer count as overlapping."""
-    if a.numel() == 0 or b.numel() == 0 or a.device != b.device or a.is_meta:
+    if a.numel() == 0 or b.numel() == 0 or a.is_meta:
         return False
     (a_start, a_end), (b_start, b_end) = _extent(a), _extent(b)
     return a_start < b_end and b_start < a_end
