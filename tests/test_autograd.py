@@ -106,6 +106,14 @@ def test_finite_differences_of_sampled_products(shape, device):
         assert gradgradcheck(function, arguments)
 
 
+@pytest.mark.parametrize("wanted", [0, 1])
+def test_one_gradient_of_a_sampled_product(wanted):
+    pattern = random_bsr(4, 6, (2, 3), density=0.75, dtype=torch.float64)
+    factors = [torch.randn(4, 2, dtype=torch.float64), torch.randn(2, 6, dtype=torch.float64)]
+    factors[wanted].requires_grad_()
+    assert gradcheck(lambda x, y: sampled_matmul(x, y, pattern).values, factors)
+
+
 @pytest.mark.parametrize("activation", [None, "relu", "gelu"])
 def test_forward_mode(activation):
     """Alone and over reverse mode; by default torch would give a silent zero."""

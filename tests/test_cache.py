@@ -103,6 +103,23 @@ def test_the_environment_is_part_of_the_place(monkeypatch):
     assert check() == 1
 
 
+def test_what_the_environment_is(monkeypatch):
+    """A driver, not a device: entries name their device's class."""
+    lines = {"device": "A", "kernels": "1234", "driver": "13000"}
+
+    def of(**changes):
+        text = "".join(f"{name} {value}\n" for name, value in (lines | changes).items())
+        monkeypatch.setattr(_tuner, "environment", lambda ordinal: text)
+        return cache._environment.__wrapped__()
+
+    assert of() == of(device="B")
+    assert len({of(), of(kernels="5678"), of(driver="13010")}) == 3
+    monkeypatch.setattr(torch, "__version__", "0.0")
+    before = of()
+    monkeypatch.setattr(_tuner, "libraries", lambda: [{"name": "cusparse", "version": "12.0"}])
+    assert len({before, of()}) == 2
+
+
 # Whole or not at all
 
 

@@ -247,6 +247,19 @@ def test_bad_arguments(error, words, arguments):
         random_bsr(**{"m": 8, "k": 8, "block_size": 2, **arguments})
 
 
+def test_dtypes_round_the_same_values():
+    """But for float64, whose values have all of their digits."""
+    made = {
+        dtype: random_bsr(
+            8, 8, 2, density=0.5, dtype=dtype, generator=torch.Generator().manual_seed(1)
+        ).values
+        for dtype in (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+    }
+    for dtype in (torch.float16, torch.bfloat16):
+        assert torch.equal(made[dtype], made[torch.float32].to(dtype))
+    assert not torch.equal(made[torch.float64], made[torch.float64].float().double())
+
+
 def test_numbers_of_numpy():
     a = random_bsr(np.int64(8), np.int32(8), np.int64(2), density=np.float32(0.5))
     assert a.shape == (8, 8) and a.nnzb == 8

@@ -258,6 +258,36 @@ def test_deterministic_algorithms(device):
         assert known[name] or reason is not None, f"{name} is not deterministic"
 
 
+def test_every_way_asks_for_repeatable_results(caplog, fresh_cache):
+    """A layer, a batch and a sampled product too: what is not raced names its signature."""
+    a = random_bsr(24, 24, 4, density=0.5)
+    batch = BsrTensor(
+        a.crow_indices, a.col_indices, a.values.expand(2, -1, -1, -1).clone(), (24, 24)
+    )
+    layer, x = sparse_autotune.SparseLinear(24, 24, 4, 0.5), torch.randn(24, 24)
+    ways = (
+        lambda: matmul(a, x), lambda: linear(x, a), lambda: matmul(batch, x), lambda: layer(x),
+        lambda: layer(x.clone().requires_grad_()), lambda: sparse_autotune.sampled_matmul(x, x, a),
+    )  # fmt: skip
+    before = torch.are_deterministic_algorithms_enabled()
+    with (
+        sparse_autotune.settings.override(mode="record", verbosity=1),
+        caplog.at_level("INFO", "sparse_autotune"),
+    ):
+        for asked in (True, False):
+            torch.use_deterministic_algorithms(asked)
+            try:
+                for way in ways:
+                    caplog.clear()
+                    sparse_autotune._tuner.forget()
+                    way()
+                    assert caplog.messages and all(
+                        ("_det_" in message) == asked for message in caplog.messages
+                    )
+            finally:
+                torch.use_deterministic_algorithms(before)
+
+
 def test_tf32_follows_torch_on_fp32_cuda_tensors_only():
     """Through the old switch and the new one, after which the old one cannot always be read."""
     fp32 = types.SimpleNamespace(dtype=torch.float32, is_cuda=True)

@@ -216,6 +216,21 @@ def test_tracing_refuses_what_does_not_fit(what):
             call()
 
 
+def test_tracing_refuses_factors_that_do_not_fit():
+    crow, col = (torch.empty(n, dtype=torch.int64, device="meta") for n in (5, 3))
+    x, y = torch.empty(8, 5, device="meta"), torch.empty(5, 12, device="meta")
+    for operator, more in ((OPS.bsr_sampled_matmul, ()), (OPS.bsr_sampled_product, (0, None))):
+        assert operator(crow, col, 8, 12, 2, 3, x, y, *more).shape == (3, 2, 3)
+        for left, right, words in (
+            (x, y[1:], "columns of x must match the rows of y, got 5 and 4"),
+            (x, y.double(), "share one dtype"),
+            (torch.empty(8, 5), y, "on one device"),
+            (torch.empty(8, 5), torch.empty(5, 12), "on one device, got meta and cpu"),
+        ):
+            with pytest.raises(RuntimeError, match=words):
+                operator(crow, col, 8, 12, 2, 3, left, right, *more)
+
+
 def test_opcheck_covers_every_operator():
     """A new operator needs a test above."""
     names = {

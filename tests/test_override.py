@@ -65,6 +65,7 @@ PRODUCTS = {
     "addmm method": lambda a, x, y: y.t().addmm(a, x, alpha=3),
     "addmm column": lambda a, x, y: torch.addmm(y.t()[:, :1], a, x, beta=2),
     "addmm bias": lambda a, x, y: torch.addmm(x[:, 0], y, a),
+    "addmm bias scaled": lambda a, x, y: torch.addmm(x[:, 0], y, a, beta=2),
     "addmm right": lambda a, x, y: torch.addmm(x.t(), y, a, alpha=2),
 }
 
@@ -121,13 +122,16 @@ def test_what_is_left_to_torch(calls):
 def test_what_torch_refuses_it_goes_on_refusing(calls):
     """Shapes that `matmul` takes and the function that was called does not."""
     native, _ = operands()
-    x = torch.randn(24, 5)
+    x, y = torch.randn(24, 5), torch.randn(5, 16)
     refused = [
         lambda: torch.mm(native, x[:, 0]),
         lambda: torch.mm(native, x.expand(2, 24, 5)),
+        lambda: torch.mm(y[0], native),
+        lambda: torch.mm(y.expand(2, 5, 16), native),
         lambda: torch.mv(native, x),
         lambda: torch.mv(x.t(), native),
         lambda: torch.addmm(x[:, 0], native, x.expand(2, 24, 5)),
+        lambda: torch.addmm(x.t(), y.expand(2, 5, 16), native),
         lambda: torch.addmm(torch.ones(16, 5).double(), native, x),
         lambda: F.linear(x, native.to_dense(), native),
         lambda: torch.matmul(native),
