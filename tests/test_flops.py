@@ -79,11 +79,12 @@ def test_compiled(fresh_dynamo):
 
 
 ORDER = """
-import sys
+import importlib.util, sys
 if sys.argv[1] == "before":
     from torch.utils.flop_counter import FlopCounterMode
 import torch, sparse_autotune as sa
 assert sys.argv[1] == "before" or "torch.utils.flop_counter" not in sys.modules
+assert importlib.util.find_spec("torch.utils.flop_counter") is not None
 from torch.utils.flop_counter import FlopCounterMode
 a = sa.random_bsr(32, 32, 16, density=1)
 with FlopCounterMode(display=False) as mode:

@@ -8,8 +8,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from importlib.abc import MetaPathFinder
-from importlib.machinery import ModuleSpec
-from importlib.util import find_spec
+from importlib.machinery import ModuleSpec, PathFinder
 from math import prod
 from types import ModuleType
 from typing import Any
@@ -73,19 +72,20 @@ def _register(counter: ModuleType) -> None:
 
 
 class _WhenImported(MetaPathFinder):
-    """Finds nothing itself; waits for that one module."""
+    """Finds that one module as anybody would, to register when it is executed, not when found."""
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
         if fullname != _COUNTER:
             return None
-        sys.meta_path.remove(self)
-        spec = find_spec(fullname)
+        spec = PathFinder.find_spec(fullname, path, target)
         if spec is not None and spec.loader is not None:
             execute = spec.loader.exec_module
 
             def exec_module(module: ModuleType) -> None:
+                if self in sys.meta_path:
+                    sys.meta_path.remove(self)
                 execute(module)
                 _register(module)
 
