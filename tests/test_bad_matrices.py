@@ -5,7 +5,7 @@ import torch
 from reference import poisoned
 from refusals import K, M, N, check_refused, matrix
 
-from sparse_autotune import BsrTensor, linear, matmul, random_bsr
+from sparse_autotune import BsrTensor, linear, matmul, random_bsr, sampled_matmul
 
 pytestmark = pytest.mark.usefixtures("no_races")
 
@@ -37,6 +37,22 @@ def test_other_layouts(layout, words, device):
     check_refused(TypeError, f"a must be a BSR matrix, got {words}", matmul, a, b)
     check_refused(TypeError, f"weight must be a BSR matrix, got {words}", linear, b.T, a)
     check_refused(TypeError, f"a must be a BSR matrix, got {words}", BsrTensor.from_torch, a)
+
+
+@pytest.mark.parametrize(("rows", "cols"), [(0, 12), (8, 0), (0, 0)], ids=str)
+def test_blocks_in_a_matrix_without_elements(rows, cols, device):
+    """No block row, and no one to look at where its blocks are said to be."""
+    crow = torch.zeros(rows // 2 + 1, dtype=torch.int64, device=device)
+    col = torch.tensor([0, 1, 2**40], device=device)
+    a = BsrTensor(crow, col, torch.ones(3, 2, 3, device=device), (rows, cols))
+    words = "crow_indices must end at nnzb = 3, got 0"
+    left, right = (torch.ones(n, N, device=device) for n in (rows, cols))
+    for call in (
+        lambda: matmul(a, right), lambda: matmul(a.t(), left), lambda: matmul(left.T, a),
+        lambda: linear(right.T, a), lambda: sampled_matmul(left, right.T, a), a.prepare, a.to_dense,
+    ):  # fmt: skip
+        with pytest.raises(ValueError, match=words):
+            call()
 
 
 @pytest.mark.parametrize("layout", ["csr", "coo"])

@@ -93,6 +93,63 @@ def test_gradients_of_tensors_that_do_not_fit_raise(dense, grad):
         )
 
 
+# What is wrong with the arguments of a product, and what the operator says: it must not read or
+# write memory that is not theirs, whoever calls it.
+REFUSED = {
+    "values are a matrix": ({"values": lambda v: v[0]}, r"values must have shape \(nnzb"),
+    "a block of 0 rows": ({"values": lambda v: v[:, :0]}, "at least one row and one column"),
+    "integers": ({"values": torch.Tensor.int, "dense": torch.Tensor.int, "bias": lambda _: None},
+                 "values must be float16"),
+    "nnzb": ({"values": lambda v: v[1:]}, "col_indices and values must agree on nnzb"),
+    "crow_indices are a matrix": ({"crow": lambda c: c[None]}, "indices must be vectors"),
+    "crow_indices": ({"crow": lambda c: c[:-1]}, "one entry more than there are block rows"),
+    "fewer rows": ({"rows": lambda _: 6}, "one entry more than there are block rows"),
+    "ragged rows": ({"rows": lambda _: 9}, "block_m must divide the rows"),
+    "negative rows": ({"rows": lambda _: -8}, "block_m must divide the rows"),
+    "ragged columns": ({"cols": lambda _: 13}, "block_k must divide the columns"),
+    "negative columns": ({"cols": lambda _: -12}, "block_k must divide the columns"),
+    "one dtype of indices": ({"col": torch.Tensor.int}, "indices must share one dtype"),
+    "indices of no integers": ({"crow": torch.Tensor.float, "col": torch.Tensor.float},
+                               "indices must be int32 or int64"),
+    "no columns": ({"cols": lambda _: 0, "dense": lambda d: d[:0]},
+                   "a matrix without elements has no block"),
+    "a column out of range": ({"col": lambda c: c + 9}, r"col_indices must lie in \[0"),
+    "dense is a scalar": ({"dense": lambda d: d[0, 0]}, "at least one dimension"),
+    "dense": ({"dense": lambda d: d[1:]}, "inner dimensions of the product must agree"),
+    "dtype of dense": ({"dense": torch.Tensor.double}, "values and dense must share one dtype"),
+    "bias": ({"bias": lambda b: b[1:]}, "bias must have one value per row of the product"),
+    "bias is a matrix": ({"bias": lambda b: b[:, None]}, "bias must have one value per row"),
+    "dtype of bias": ({"bias": torch.Tensor.half}, "the device and dtype of values"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", REFUSED)
+def test_operators_refuse_what_does_not_fit(what):
+    changes, words = REFUSED[what]
+    names = ("crow", "col", "values", "rows", "cols", "dense", "bias")
+    arguments = dict(zip(names, product_arguments(requires_grad=False), strict=True))
+    arguments |= {name: change(arguments[name]) for name, change in changes.items()}
+    dense = arguments["dense"]
+    out = torch.full((8, 5), 7, dtype=dense.dtype)
+    with pytest.raises(RuntimeError, match=words):
+        OPS.bsr_matmul(*arguments.values())
+    with pytest.raises(RuntimeError, match=words):
+        OPS.bsr_product(*arguments.values(), 0, None)
+    with pytest.raises(RuntimeError, match=words):
+        OPS.bsr_matmul_out(*arguments.values(), out=out)
+    assert (out == 7).all()
+    if "bias" not in changes:
+        matrix = [arguments[name] for name in names[:5]]
+        with pytest.raises(RuntimeError, match="sparse_autotune"):
+            OPS.bsr_product_gradients(*matrix, dense, torch.ones(8, 5, dtype=dense.dtype), 0)
+
+
+@pytest.mark.parametrize("activation", [-1, 5])
+def test_operators_refuse_unknown_activations(activation):
+    with pytest.raises(RuntimeError, match="activation must be one of 0 to 4"):
+        OPS.bsr_matmul(*product_arguments(requires_grad=False), activation=activation)
+
+
 SWITCHES = {"sparse_right", "transpose", "frozen", "allow_tf32", "deterministic"}
 
 

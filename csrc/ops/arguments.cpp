@@ -44,6 +44,9 @@ void check_operands(const MatmulArguments& a) {
   expect(a.crow_indices.size(0) == a.rows / block_m + 1,
          "crow_indices must have one entry more than there are block rows");
   expect(a.col_indices.size(0) == a.values.size(0), "col_indices and values must agree on nnzb");
+  // Without block rows nobody looks at the columns, which those of a transpose are counted by.
+  expect((a.rows > 0 && a.cols > 0) || a.values.size(0) == 0,
+         "a matrix without elements has no block");
   expect(index_type(a.crow_indices) == index_type(a.col_indices), "indices must share one dtype");
   expect(a.values.is_cpu() || a.values.is_cuda(), "tensors must be on the CPU or on a CUDA device");
   expect(same_device(a.values, a.dense) && same_device(a.values, a.crow_indices) &&

@@ -221,7 +221,8 @@ void prepare_pattern(const Tensor& crow, const Tensor& col, int64_t block_rows,
   }
   expect(index_type(crow) == index_type(col), "indices must share one dtype");
   if (crow.is_cpu() != col.is_cpu()) refuse("indices must be on one device");
-  if (col.size(0) == 0 || block_rows == 0) return;
+  if (col.size(0) == 0) return;
+  expect(block_rows > 0, "a matrix without elements has no block");
   const DeviceScope scope(crow);
   const PatternKey key = pattern_key(crow, col, block_rows, block_cols);
   void* stream = crow.is_cpu() ? nullptr : current_stream(key.ordinal);
