@@ -258,6 +258,8 @@ def components(**changes):
          "torch.int64 and torch.int32", {"col_indices": torch.tensor([0, 1], dtype=torch.int32)}),
         (TypeError, "both be int32 or both int64, got torch.float32",
          {"crow_indices": torch.tensor([0.0, 1.0, 2.0])}),
+        (ValueError, r"1-dimensional, got shapes \(3,\) and \(2, 1\)",
+         {"col_indices": torch.tensor([[0], [1]])}),
         (ValueError, r"1-dimensional, got shapes \(1, 3\)",
          {"crow_indices": torch.tensor([[0, 1, 2]])}),
         (TypeError, "crow_indices must be a torch.Tensor, got builtins.list",

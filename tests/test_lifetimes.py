@@ -35,6 +35,7 @@ def test_freeze_and_thaw(drops):
     assert ("drop_frozen", a.values.data_ptr()) in drops
     assert torch.allclose(a @ b, 2 * SMALL_DENSE)
     a.values.mul_(2)
+    a.check_frozen()  # which it is not
     assert torch.allclose(a @ b, 4 * SMALL_DENSE)
     a.freeze()
     assert torch.allclose(a @ b, 4 * SMALL_DENSE)

@@ -134,6 +134,8 @@ def test_what_torch_refuses_it_goes_on_refusing(calls):
         lambda: torch.addmm(x.t(), y.expand(2, 5, 16), native),
         lambda: torch.addmm(torch.ones(16, 5).double(), native, x),
         lambda: F.linear(x, native.to_dense(), native),
+        lambda: F.linear(x.t().double(), native),
+        lambda: torch.mm(native, x, out=torch.ones(16, 5).to_sparse_bsr((4, 5))),
         lambda: torch.matmul(native),
         lambda: torch.matmul(native, x, x),
         lambda: torch.matmul(native, other=x, more=1),

@@ -127,7 +127,8 @@ def test_regrowing():
     assert layer.density == 0.75
     layer(torch.randn(3, 32)).sum().backward()
     assert layer.values.grad.shape == layer.values.shape
-    assert regrow_(layer, 0.5) == 0 and layer.density == 0.75
+    indices = layer.col_indices
+    assert regrow_(layer, 0.5) == regrow_(layer, 0.75) == 0 and layer.col_indices is indices
     assert regrow_(layer, 1.0) == 16 and bool(stored(layer).all())
     assert_right(layer)
 

@@ -256,12 +256,12 @@ class BsrTensor(Described):
         elif isinstance(device, Tensor | BsrTensor):
             dtype, device = device.dtype, device.device
         values = self._values.to(device, dtype, non_blocking=non_blocking, copy=copy)
+        if values is self._values:
+            return self
         crow_indices, col_indices = (
             indices.to(values.device, non_blocking=non_blocking, copy=copy)
             for indices in (self._crow_indices, self._col_indices)
         )
-        if values is self._values and crow_indices is self._crow_indices:
-            return self
         return self._with(crow_indices, col_indices, values)
 
     def cuda(self, device: int | torch.device | None = None) -> BsrTensor:

@@ -126,6 +126,20 @@ void tiny_results_may_be_zero() {
   }
 }
 
+void an_output_is_right_or_wrong() {
+  Problem p{};
+  p.m = p.ldc = 3;
+  p.n = p.batch = 2;
+  p.c_batch_stride = 9;
+  const uint64_t elements = 12;
+  double error = 0;
+  CHECK(judge(p, 0, elements, 0.99, &error) && error == 0.99);
+  CHECK(!judge(p, 0, elements, 1.01, &error) && error == 1.01);
+  CHECK(!judge(p, 1, elements, 0, &error) && std::isinf(error));
+  CHECK(!judge(p, 0, elements - 1, 0, &error) && std::isinf(error));
+  CHECK(!judge(p, 0, elements + 1, 0, &error) && std::isinf(error));
+}
+
 // Every element of a tile lies in C, and in the block row that the tile names.
 void check_tiles(const Problem& p, const std::vector<int64_t>& crow, double limit) {
   std::set<std::tuple<int64_t, int64_t, int64_t>> elements;
@@ -182,6 +196,7 @@ int main() {
   a_missing_term_is_wrong();
   a_bias_may_come_late();
   tiny_results_may_be_zero();
+  an_output_is_right_or_wrong();
   tiles_of_a_product();
   std::puts("all passed");
 }
