@@ -231,6 +231,8 @@ def test_gpu_matrix_equals_the_cpu_one():
          {"sparsity": 0.5, "pattern": "block_diagonal"}),
         (ValueError, r"divide.*\(8, 8\).*\(3, 2\)", {"density": 0.5, "block_size": (3, 2)}),
         (ValueError, "block_size must be at least 1.*0", {"density": 0.5, "block_size": 0}),
+        (ValueError, r"block_size must be at least 1.*\(2, 0\)",
+         {"density": 0.5, "block_size": (2, 0)}),
         (TypeError, "block_size must be an int or a pair", {"density": 0.5, "block_size": 1.5}),
         (TypeError, "block_size must be an int or a pair", {"density": 0.5, "block_size": (1,)}),
         (TypeError, "dtype must be float16.*int32", {"density": 0.5, "dtype": torch.int32}),

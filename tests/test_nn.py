@@ -115,6 +115,9 @@ def test_state_dict_with_another_number_of_blocks():
     assert torch.equal(target(x), source(x))
     target(x).sum().backward()
     assert target.values.grad.shape == source.values.shape
+    frozen = SparseLinear(24, 32, 4, 0.6).requires_grad_(False).freeze()
+    frozen.load_state_dict(source.state_dict())  # which ends the promise about other values
+    assert torch.equal(frozen(x), source(x))
     for assign in (True, False):
         model = torch.nn.Sequential(SparseLinear(24, 32, 4, 0.6))
         state = {f"0.{name}": tensor for name, tensor in source.state_dict().items()}

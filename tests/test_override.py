@@ -65,6 +65,7 @@ PRODUCTS = {
     "addmm method": lambda a, x, y: y.t().addmm(a, x, alpha=3),
     "addmm column": lambda a, x, y: torch.addmm(y.t()[:, :1], a, x, beta=2),
     "addmm bias": lambda a, x, y: torch.addmm(x[:, 0], y, a),
+    "addmm bias and factor": lambda a, x, y: torch.addmm(x[:, 0], y, a, alpha=2),
     "addmm bias scaled": lambda a, x, y: torch.addmm(x[:, 0], y, a, beta=2),
     "addmm right": lambda a, x, y: torch.addmm(x.t(), y, a, alpha=2),
 }
