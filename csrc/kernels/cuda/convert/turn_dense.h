@@ -1,0 +1,27 @@
+// Dense operands in another layout.
+#pragma once
+
+#include <cstdint>
+
+#include "variant.h"
+
+namespace sparse_autotune {
+
+// A matrix of lines that lie together, `pitch` elements apart, in each matrix of a batch.
+struct DenseLines {
+  void* memory;
+  int64_t pitch, batch_stride;
+};
+
+// Writes `lines` lines of `length` elements to `to` as `length` lines of `lines` elements, and
+// zeros behind these up to `padded` elements.
+Status turn_dense_cuda(int64_t lines, int64_t length, int64_t padded, int64_t batch,
+                       int64_t element_bytes, const DenseLines& from, const DenseLines& to,
+                       void* stream);
+
+// Writes them as they are, and zeros behind each up to `padded` elements.
+Status copy_dense_cuda(int64_t lines, int64_t length, int64_t padded, int64_t batch,
+                       int64_t element_bytes, const DenseLines& from, const DenseLines& to,
+                       void* stream);
+
+}  // namespace sparse_autotune
