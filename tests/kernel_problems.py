@@ -216,6 +216,46 @@ def few_columns():
                       bias=True)  # fmt: skip
 
 
+def odd_blocks():
+    """Block sides that tensor cores do not take, by strips of columns: strips that are full, narrow
+    and cut off, rows that fill the warps of a thread block or not, every form of operand."""
+    blocks = (
+        (1, 1), (2, 2), (3, 3), (5, 5), (6, 6), (7, 7), (1, 4), (4, 1), (3, 6), (12, 12), (20, 20),
+        (9, 40),
+    )  # fmt: skip
+    forms = (
+        ("matmul", "row", "row"), ("linear", "row", "row"), ("matmul", "column", "column"),
+        ("transposed", "row", "row"), ("right", "row", "row"), ("matmul", "padded", "offset"),
+        ("linear", "offset", "row"),
+    )  # fmt: skip
+    for i, block in enumerate(blocks):
+        for j, n in enumerate((16, 24, 33, 64, 100, 128, 260)):
+            op, b_layout, out_layout = forms[(i + j) % len(forms)]
+            yield Problem(
+                f"odd_{block[0]}x{block[1]}-{op}-{n}-{b_layout}-{out_layout}",
+                m=block[0] * 21,
+                k=block[1] * 37,
+                n=n,
+                block=block,
+                dtype=(FP64, FP32, FP64, BF16, FP32, HALF, FP64)[(2 * i + j) % 7],
+                index_dtype=(torch.int32, torch.int64)[(i + j) % 2],
+                pattern=("uniform", "skewed", "empty_rows", "one_dense_row")[(i + j // 2) % 4],
+                b_layout=b_layout,
+                out_layout=out_layout,
+                bias=j % 3 == 1,
+                activation=(None, "gelu", None, "relu", "silu")[(i + 2 * j) % 5],
+                op=op,
+            )
+    # Rows so much longer than the others that they are cut: with bias, activation and a batch.
+    for i, dtype in enumerate((FP32, FP64, BF16)):
+        for op in ("matmul", "linear"):
+            yield Problem(f"odd_long_rows-{op}-{name_of(dtype)}", 3 * 40, 3 * 1200, 36, (3, 3),
+                          dtype, pattern="one_dense_row", density=0.04, bias=True,
+                          activation="relu", op=op)  # fmt: skip
+        yield Problem(f"odd_long_rows-batch-{name_of(dtype)}", 2 * 40, 2 * 1200, 24, (2, 2), dtype,
+                      batch=(3,), pattern="one_dense_row", density=0.04, bias=i > 0)  # fmt: skip
+
+
 def larger_than_a_core_cache():
     """A b that no core's L2 holds, of panels that are packed while others are multiplied."""
     for dtype, block in ((FP32, 16), (FP32, 64), (FP64, 32)):

@@ -7,6 +7,7 @@ from kernel_problems import (
     large_transposed,
     larger_than_a_core_cache,
     long_rows,
+    odd_blocks,
     small_blocks,
 )
 from problem import BF16, DTYPES, FP32, HALF, Problem, name_of
@@ -210,6 +211,7 @@ CASES = tuple(
         small_blocks,
         long_rows,
         few_columns,
+        odd_blocks,
         larger_than_a_core_cache,
         _batches,
         _epilogues,
