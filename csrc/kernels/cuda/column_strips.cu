@@ -14,6 +14,7 @@
 #include <cuda_runtime.h>
 
 #include <algorithm>
+#include <bit>
 #include <string>
 #include <utility>
 
@@ -149,14 +150,20 @@ class ColumnStrips final : public Variant {
     }
   }
 
-  // Of a team: the most that leave few idle.
+  // Clocks of a multiprocessor for a warp's step, fitted to an H200: of handing out A, for which
+  // two chunks leave fewer warps, and of multiplying.
+  static double step_clocks(const Problem& p, int lanes) {
+    return (kLoads > 1 ? 6.0 : 3.5) + lanes * kLoads / 32.0 * (3 + 1.3 * rows(p));
+  }
+  // Of a team: what takes the fewest clocks for a step of all strips.
   static int lanes(const Problem& p) {
-    const auto work = [&](int64_t lanes) {
-      return ceil_div(p.n, lanes * kLoads * chunk_columns(p)) * lanes;
+    const auto clocks = [&](int lanes) {
+      const int64_t columns = int64_t{lanes} * kLoads * chunk_columns(p);
+      return static_cast<double>(ceil_div(p.n, columns)) * step_clocks(p, lanes);
     };
     int best = 32;
     for (int lanes = 16; lanes >= 4; lanes /= 2) {
-      if (work(lanes) * 10 < work(best) * 9) best = lanes;
+      if (clocks(lanes) < clocks(best)) best = lanes;
     }
     return best;
   }
@@ -201,15 +208,13 @@ class ColumnStrips final : public Variant {
     return p.batch * p.row_cuts.parts[order] * p.block_m * ceil_div(p.n, chunk) * chunk * item;
   }
 
-  // Fitted to an H200: clocks of a multiprocessor for a warp's step, and what L2 hands out to it
-  // where neighbours share some lines.
   static double product_us(const Problem& p, const Device& d) {
-    constexpr double kClockMhz = 1700, kL2Gbps = 80;
-    const double share = static_cast<double>(lanes(p)) / 32 * kLoads;
+    constexpr double kClockMhz = 1700;
+    constexpr double kL2Gbps = 80;  // to a multiprocessor, where neighbours share some lines
     const double strips_of_c = static_cast<double>(ceil_div(p.n, strip_columns(p)) * strips(p));
     const double steps = static_cast<double>(p.nnzb) * p.block_k * strips_of_c * p.batch /
                          std::max(d.multiprocessors, 1);
-    const double clocks = steps * (3.5 + share * (3 + 1.3 * rows(p)));
+    const double clocks = steps * step_clocks(p, lanes(p));
     const double l2_bytes = steps * static_cast<double>(strip_columns(p) * size_of(p.dtype));
     const double us = std::max(clocks / kClockMhz, l2_bytes / (kL2Gbps * 1e3));
     return std::max(us, compulsory_bytes(p) / (d.memory_gbps * 800));
@@ -275,6 +280,7 @@ class ColumnStrips final : public Variant {
         (p.transpose ? 0 : a.step_blocks * int64_t{a.area}) - (a.slices - 1) * a.to_next_slice;
     a.inverse_slice = 65536u / static_cast<unsigned>(a.slice) + 1;
     a.lanes = lanes(p);
+    a.lane_bits = std::countr_zero(static_cast<unsigned>(a.lanes));
     a.activation = p.activation;
     a.wide_indices = p.index_type == IndexType::kInt64;
     a.transposed = p.transpose;

@@ -36,8 +36,8 @@ __device__ __forceinline__ void finish_strip(const StripArguments& args, const S
                                              Acc (&sum)[kRows][kLoads * kChunkElements<T>]) {
   constexpr int kElements = kChunkElements<T>, kVector = 16 / sizeof(Acc);
   using Chunk = Several<T, kElements>;
-  const int lane = static_cast<int>(threadIdx.x % 32), teams = 32 / args.lanes;
-  const int team = lane / args.lanes, in_team = lane - team * args.lanes;
+  const int lane = static_cast<int>(threadIdx.x % 32), teams = 32 >> args.lane_bits;
+  const int team = lane >> args.lane_bits, in_team = lane & (args.lanes - 1);
   const int first_column = unit.column * args.lanes * (kLoads * kElements) + in_team * kElements;
 #pragma unroll
   for (int r = 0; r < kRows; ++r) {
@@ -111,12 +111,14 @@ __global__ void __launch_bounds__(kStripWarps * 32, (kStripResident<T, kRows, kL
   places.fill(args);
   __syncthreads();
 
-  const TilePlace at = locate(args.panels, blockIdx.x);
+  // The divisions of locate() show in short rows.
+  const bool one_column = args.panels.rows == args.panels.tiles;
+  const TilePlace at = one_column ? TilePlace{blockIdx.x, 0, 0} : locate(args.panels, blockIdx.x);
   const auto tile = static_cast<int>(at.row);
   const bool is_part = tile < args.part_tiles;
   const int unit = (is_part ? tile : tile - args.part_tiles) * kStripWarps + warp;
   if (unit >= (is_part ? args.part_units : args.units)) return;
-  int block_row = unit / args.strips, begin, end, slot = -1;
+  int block_row = args.strips == 1 ? unit : unit / args.strips, begin, end, slot = -1;
   const int first_row = (unit - block_row * args.strips) * kRows;
   const int rows = min(args.block_m - first_row, kRows);
   if (is_part) {

@@ -40,7 +40,8 @@ struct StripArguments {
   int step_blocks;         // blocks of a round
   int slice, slices;       // steps of a block in a round, and rounds of a block
   unsigned inverse_slice;  // 2^16 / slice, rounded up
-  int lanes, stride;       // of a team; steps that all teams take at a time
+  int lanes, lane_bits;    // of a team; their number is 2^lane_bits
+  int stride;              // steps that all teams take at a time
   Activation activation;
   bool wide_indices, transposed;
 };
