@@ -4,9 +4,9 @@
 // the strip, or two, in all of these rows. The warps of a thread block work on neighbouring block
 // rows, so that lines of B that these share come from L1. Data path of A: global -> registers, a
 // round of up to 32 steps ahead -> shared -> registers, one element for all lanes; of B: global
-// (L2, L1) -> registers, several lines on their way. Accumulates in fp32 (fp64 for fp64). A
-// column-major B or C, and a B whose rows are not in whole chunks, stands in another layout in the
-// workspace; long rows are cut, and a second kernel adds up their parts.
+// (L2, L1) -> registers, several lines on their way. Accumulates in fp32 (fp64 for fp64). A B or C
+// that is column-major, or whose rows are not whole chunks of 16 bytes (8 of half types), stands
+// row by row in the workspace; long rows are cut, and a second kernel adds up their parts.
 // Requires: fewer than 2^31 stored blocks and rows of B. Wins: odd block sides from 16 columns up.
 // Bound by the lines of B that L1 has not, from L2, or by the load units.
 #include "kernels/cuda/device/column_strips.cuh"

@@ -2,7 +2,7 @@
 //
 // The lists are made anew for each launch, as a matrix of small blocks may have more rows than its
 // plan orders. In which order rows enter them is left to chance; each row's parts are neighbours
-// and their sums are added from left to right, so no result depends on it.
+// and their sums are added in the order of their numbers, so no result depends on it.
 #pragma once
 
 #include <cstdint>
