@@ -1,4 +1,4 @@
-"""Products with so many columns that kernels for large blocks take them panel by panel."""
+"""Products with so many columns that kernels take them panel by panel."""
 
 import pytest
 import torch
@@ -10,6 +10,7 @@ pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("no_races")]
 
 PREFIXES = ("wgmma_sm90/", "wgmma_ragged_sm90/")
 NAMES = [v["name"] for v in _tuner.variants() if v["name"].startswith(PREFIXES)]
+STRIPS = [v["name"] for v in _tuner.variants() if v["family"] == "column_strips"]
 
 # A B and a C that L2 does not keep; a last panel that is narrower than the others, and whose last
 # tile of C is cut off.
@@ -44,3 +45,25 @@ def test_every_tile_of_every_panel(product, variant, column_major):
     matmul(a, b, out=out, variant=variant)
     error = (out.double() - expected[:, :n]).abs()
     assert bool((error <= tolerance[:, :n]).all()), float((error - tolerance[:, :n]).max())
+
+
+@pytest.mark.parametrize("pattern", ["uniform", "one_dense_row"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("variant", STRIPS)
+def test_every_strip_of_every_panel(variant, dtype, pattern):
+    """Parts of a row that is cut stand before the rows of each panel."""
+    generator = torch.Generator("cuda").manual_seed(1)
+    a = random_bsr(150, 12000, 3, density=0.03, pattern=pattern, dtype=dtype, device="cuda",
+                   generator=generator)  # fmt: skip
+    b = torch.randn((12000, 1001), generator=generator, device="cuda", dtype=dtype)
+    why = legality(a, b)[variant]
+    if why is not None:
+        assert dtype != torch.float64, why
+        pytest.skip(f"{variant} is not legal: {why}")
+    dense = a.to_dense().double()
+    expected, magnitude = dense @ b.double(), dense.abs() @ b.abs().double()
+    out = torch.full((150, 1001), torch.nan, device="cuda", dtype=dtype)
+    matmul(a, b, out=out, variant=variant)
+    roundoff = torch.finfo(dtype).eps
+    error = (out.double() - expected).abs()
+    assert bool((error <= expected.abs() * roundoff + magnitude * (12000 * roundoff)).all())
