@@ -1,0 +1,41 @@
+// The micro-kernels of cpu_rows: what each instruction-set level implements and rows.cpp calls.
+#pragma once
+
+#include "variant.h"
+
+namespace sparse_autotune::cpu_rows {
+
+// Block rows `rows` of C = A * B, one after another. Strides are in elements.
+struct RowsTask {
+  const void* values;     // of all of A
+  const void* columns;    // block column of each of A's blocks
+  const void* positions;  // where each of A's blocks lies; null: in order
+  bool wide;              // columns and positions are int64
+  const void* crow;       // where each of the rows begins, and the last one ends
+  bool wide_crow;         // they are int64
+  int64_t rows;
+  int64_t nnzb;  // of all of A
+  int64_t block_m, block_k;
+  int64_t row_stride, k_stride;  // in a block
+  const void* b;
+  int64_t ldb;  // from one column to the next (vectors), or from one row to the next (columns)
+  int64_t n;
+  const void* bias;  // of the first row, or null
+  void* out;         // first element of the first row
+  int64_t out_row, out_column;
+  void (*activate)(void* data, int64_t count, Activation activation);  // null: none
+  Activation activation;
+};
+
+// One level's code for one type.
+struct RowKernels {
+  int64_t lanes;
+  void (*vectors)(const RowsTask&);  // B's columns one at a time, lanes along a block's elements
+  void (*columns)(const RowsTask&);  // lanes along B's columns
+};
+
+// Null when the level has no code for that type, or the processor is not an x86-64.
+const RowKernels* avx2_row_kernels(DType dtype);
+const RowKernels* avx512_row_kernels(DType dtype);
+
+}  // namespace sparse_autotune::cpu_rows
