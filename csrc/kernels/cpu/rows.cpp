@@ -3,8 +3,8 @@
 // One thread owns whole block rows and keeps their sums in registers while it walks their blocks.
 // One column (`matmul` with a vector; few columns of a column-major B, one at a time): lanes lie
 // along a block's elements as they are stored, so A is read in whole vectors whatever its blocks
-// are; each lane's element of B is picked from the block's own by a permutation, or gathered where a
-// vector holds several blocks. More columns: lanes along them, each element of A broadcast. B is
+// are; each lane's element of B is picked from the block's own by a permutation, or gathered where
+// a vector holds several blocks. More columns: lanes along them, each element of A broadcast. B is
 // copied (turned) first where its layout is not the one that the form reads.
 // Threads take parts of equal length, in stored blocks; a row that is long beside them is cut into
 // pieces whose sums are added up in order behind the walk. Where it is cut depends on the pattern
@@ -136,8 +136,7 @@ class Product {
   // are many, plus one.
   int64_t first_row(int64_t at) const {
     if (rows_ == 0) return 0;
-    const int64_t row =
-        cpu_tiled::row_at(rows_, at, [&](int64_t r) { return start(r); });
+    const int64_t row = cpu_tiled::row_at(rows_, at, [&](int64_t r) { return start(r); });
     return row + (start(row) < at ? 1 : 0);
   }
 
@@ -176,7 +175,8 @@ class Product {
   // The sums of the piece that begins at a block: two pieces at most of rows that are cut begin
   // between multiples of `piece`, one of them with its row.
   T* sums_at(int64_t batch, int64_t block, bool first) const {
-    const int64_t slot = 2 * (batch * (p_.nnzb / s_.piece + 1) + block / s_.piece) + (first ? 1 : 0);
+    const int64_t slot =
+        2 * (batch * (p_.nnzb / s_.piece + 1) + block / s_.piece) + (first ? 1 : 0);
     return sums_ + slot * p_.block_m * p_.n;
   }
 
@@ -257,7 +257,8 @@ class Rows final : public Variant {
   Support supports(const Problem& p, const Device& d) const override {
     const Support runs = level_.runs_on(d);
     if (!runs) return runs;
-    if (kernels_(p.dtype) == nullptr) return Support::no("half types are not summed as they are stored");
+    if (kernels_(p.dtype) == nullptr)
+      return Support::no("half types are not summed as they are stored");
     if (p.k > INT32_MAX) return Support::no("k does not fit into 31 bits");
     return Support::yes();
   }
@@ -265,7 +266,8 @@ class Rows final : public Variant {
   double estimate_us(const Problem& p, const Device& d) const override {
     const RowKernels& kernels = *kernels_(p.dtype);
     // One element of A, broadcast, for as many lanes as there are columns.
-    const double used = static_cast<double>(p.n) / static_cast<double>(round_up(p.n, kernels.lanes));
+    const double used =
+        static_cast<double>(p.n) / static_cast<double>(round_up(p.n, kernels.lanes));
     const double share = shape_of(p).vectors ? 0.15 : 0.4 * used;
     return roofline_us(nnz_flops(p), fma_tflops(p, d) * share * level_.width(d),
                        compulsory_bytes(p), d.memory_gbps, 3.0);

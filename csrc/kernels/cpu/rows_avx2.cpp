@@ -19,6 +19,8 @@ struct Float8Lanes {
   using Mask = __m256i;
   using Index = __m256i;
   using Offsets = __m256i;
+  using Half = Float8Lanes;  // no narrower ones
+  using Quarter = Float8Lanes;
   static constexpr int kLanes = 8, kVectors = 4, kTile = 12, kMost = 2;
   static SPARSE_AUTOTUNE_INLINE Mask first_lanes(int n) {
     return _mm256_cmpgt_epi32(_mm256_set1_epi32(n), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
@@ -42,15 +44,15 @@ struct Float8Lanes {
     half = _mm_add_ps(half, _mm_movehl_ps(half, half));
     return _mm_cvtss_f32(_mm_add_ss(half, _mm_shuffle_ps(half, half, 1)));
   }
-  static SPARSE_AUTOTUNE_INLINE Index index(const int32_t* lanes) { return offsets(lanes); }
+  static SPARSE_AUTOTUNE_INLINE Index index(const int32_t* lanes) {
+    return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(lanes));
+  }
   static SPARSE_AUTOTUNE_INLINE Vec permute(Vec x, Index lanes) {
     return _mm256_permutevar8x32_ps(x, lanes);
   }
-  static SPARSE_AUTOTUNE_INLINE Offsets offsets(const int32_t* p) {
-    return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
-  }
-  static SPARSE_AUTOTUNE_INLINE Offsets times_plus(Offsets x, int times, Offsets plus) {
-    return _mm256_add_epi32(_mm256_mullo_epi32(x, _mm256_set1_epi32(times)), plus);
+  static SPARSE_AUTOTUNE_INLINE Offsets offsets(const int32_t* p) { return index(p); }
+  static SPARSE_AUTOTUNE_INLINE Offsets add_offsets(Offsets a, Offsets b) {
+    return _mm256_add_epi32(a, b);
   }
   // Of `count` blocks from `first` on, for each lane that of its block.
   static SPARSE_AUTOTUNE_INLINE Offsets load_columns(const void* columns, bool wide, int64_t first,
@@ -73,6 +75,8 @@ struct Double4Lanes {
   using Mask = __m256i;
   using Index = __m256i;  // of the halves of each lane
   using Offsets = __m128i;
+  using Half = Double4Lanes;  // no narrower ones
+  using Quarter = Double4Lanes;
   static constexpr int kLanes = 4, kVectors = 4, kTile = 12, kMost = 2;
   static SPARSE_AUTOTUNE_INLINE Mask first_lanes(int n) {
     return _mm256_cmpgt_epi64(_mm256_set1_epi64x(n), _mm256_setr_epi64x(0, 1, 2, 3));
@@ -96,7 +100,8 @@ struct Double4Lanes {
     return _mm_cvtsd_f64(_mm_add_sd(half, _mm_unpackhi_pd(half, half)));
   }
   static SPARSE_AUTOTUNE_INLINE Index index(const int32_t* lanes) {
-    const __m256i lower = _mm256_slli_epi64(_mm256_cvtepi32_epi64(offsets(lanes)), 1);
+    const __m256i lower = _mm256_slli_epi64(
+        _mm256_cvtepi32_epi64(_mm_loadu_si128(reinterpret_cast<const __m128i*>(lanes))), 1);
     const __m256i upper = _mm256_add_epi64(lower, _mm256_set1_epi64x(1));
     return _mm256_or_si256(lower, _mm256_slli_epi64(upper, 32));
   }
@@ -106,15 +111,15 @@ struct Double4Lanes {
   static SPARSE_AUTOTUNE_INLINE Offsets offsets(const int32_t* p) {
     return _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
   }
-  static SPARSE_AUTOTUNE_INLINE Offsets times_plus(Offsets x, int times, Offsets plus) {
-    return _mm_add_epi32(_mm_mullo_epi32(x, _mm_set1_epi32(times)), plus);
+  static SPARSE_AUTOTUNE_INLINE Offsets add_offsets(Offsets a, Offsets b) {
+    return _mm_add_epi32(a, b);
   }
   static SPARSE_AUTOTUNE_INLINE Offsets load_columns(const void* columns, bool wide, int64_t first,
                                                      int count, Offsets block, Mask lanes) {
     if (wide) {
       const auto* from = reinterpret_cast<const int*>(static_cast<const int64_t*>(columns) + first);
-      const __m128i narrow = _mm256_castsi256_si128(_mm256_permutevar8x32_epi32(
-          lanes, _mm256_setr_epi32(0, 2, 4, 6, 0, 2, 4, 6)));
+      const __m128i narrow = _mm256_castsi256_si128(
+          _mm256_permutevar8x32_epi32(lanes, _mm256_setr_epi32(0, 2, 4, 6, 0, 2, 4, 6)));
       return _mm_mask_i32gather_epi32(_mm_setzero_si128(), from, block, narrow, 8);
     }
     const int* from = static_cast<const int32_t*>(columns) + first;
