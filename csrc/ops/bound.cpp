@@ -34,7 +34,7 @@ std::shared_ptr<Plan> find_plan(const PatternKey& key, const Tensor& crow, const
   PatternCopy indices;
   if (key.ordinal < 0) {
     facts = check_pattern(key, parallel);
-    indices = PatternCopy(key);
+    indices = PatternCopy(key, parallel);
   } else {
     const Status status = check_pattern_cuda(key, stream, &facts);
     if (!status) refuse(status.message());

@@ -1,4 +1,4 @@
-// The indices of a pattern as they once were, to tell whether they still are.
+// The indices of a pattern as they once were, or their digests, to tell whether they still are.
 #pragma once
 
 #include <cstdint>
@@ -13,11 +13,11 @@ class PatternCopy {
  public:
   PatternCopy() = default;  // of no pattern
   // Of a pattern on the host.
-  explicit PatternCopy(const PatternKey& key);
+  PatternCopy(const PatternKey& key, const Parallel& parallel);
 
   bool empty() const { return crow_indices_.empty(); }
   int64_t bytes() const { return static_cast<int64_t>(crow_indices_.size() + col_indices_.size()); }
-  // Whether the indices at the key's addresses are those that were copied from there.
+  // Whether the indices at the key's addresses are those that lay there.
   bool equals(const PatternKey& key, const Parallel& parallel) const;
 
  private:
