@@ -14,6 +14,19 @@ struct RowsTile {
   int64_t row, end_row, first, column, width;
 };
 
+// Writes a tile's rows to `out` in any layout, activated.
+template <class T>
+__attribute__((noinline)) void finish_lines(const RowsTask& t, T* lines, int64_t rows,
+                                            int64_t stride, int64_t width, T* out) {
+  if (t.activate != nullptr) {
+    for (int64_t r = 0; r < rows; ++r) t.activate(lines + r * stride, width, t.activation);
+  }
+  for (int64_t c = 0; c < width; ++c) {
+    for (int64_t r = 0; r < rows; ++r)
+      out[r * t.out_row + c * t.out_column] = lines[r * stride + c];
+  }
+}
+
 // kRows rows times kVectors vectors of B's columns: each element of A is broadcast.
 template <class L, int kRows, int kVectors, bool kInOrder, int kDepth>
 SPARSE_AUTOTUNE_TARGET void multiply_tile(const RowsTask& t, const RowsTile& tile) {
@@ -115,16 +128,15 @@ SPARSE_AUTOTUNE_TARGET void multiply_tile(const RowsTask& t, const RowsTile& til
       }
       continue;
     }
-    T lines[kRows][kVectors * L::kLanes];
+    T lines[kRows * kVectors * L::kLanes];
 #pragma GCC unroll 16
     for (int r = 0; r < kRows; ++r) {
 #pragma GCC unroll 16
-      for (int v = 0; v < kVectors; ++v) L::store(lines[r] + v * L::kLanes, sum[r][v]);
-      if (t.activate != nullptr) t.activate(lines[r], tile.width, t.activation);
+      for (int v = 0; v < kVectors; ++v) {
+        L::store(lines + (r * kVectors + v) * L::kLanes, sum[r][v]);
+      }
     }
-    for (int64_t c = 0; c < tile.width; ++c) {
-      for (int r = 0; r < kRows; ++r) out[r * t.out_row + c * t.out_column] = lines[r][c];
-    }
+    finish_lines(t, lines, kRows, kVectors * L::kLanes, tile.width, out);
   }
 }
 

@@ -6,21 +6,36 @@
 namespace sparse_autotune::cpu_rows {
 namespace {
 
-// Writes the sums of block row `row`, column `column`.
+// Sums are written as they are, one behind the other.
+inline bool is_plain(const RowsTask& t) {
+  return t.bias == nullptr && t.activate == nullptr && t.out_row == 1;
+}
+
+// Writes the sums of rows of block row `row`, from `first` on. Once a row: not worth being compiled
+// into each of its callers.
 template <class T>
-SPARSE_AUTOTUNE_INLINE void finish_vector(const RowsTask& t, int64_t row, int64_t first,
-                                          int64_t count, int64_t column, T* sums) {
+__attribute__((noinline)) void finish_rows(const RowsTask& t, int64_t row, int64_t first,
+                                           int64_t count, int64_t column, T* sums) {
   const int64_t at = row * t.block_m + first;
-  if (count == 1 && t.bias == nullptr && t.activate == nullptr) {
-    static_cast<T*>(t.out)[at * t.out_row + column * t.out_column] = sums[0];
-    return;
-  }
   if (t.bias != nullptr) {
     for (int64_t r = 0; r < count; ++r) sums[r] += static_cast<const T*>(t.bias)[at + r];
   }
   if (t.activate != nullptr) t.activate(sums, count, t.activation);
   T* out = static_cast<T*>(t.out) + at * t.out_row + column * t.out_column;
   for (int64_t r = 0; r < count; ++r) out[r * t.out_row] = sums[r];
+}
+
+// The same of sums of a block's elements one by one.
+template <class T>
+__attribute__((noinline)) void finish_elements(const RowsTask& t, int64_t row, int64_t column,
+                                               const T* parts, T* sums) {
+  for (int64_t r = 0; r < t.block_m; ++r) {
+    const T* part = parts + r * t.row_stride;
+    T total = *part;
+    for (int64_t k = 1; k < t.block_k; ++k) total += *(part += t.k_stride);
+    sums[r] = total;
+  }
+  finish_rows(t, row, 0, t.block_m, column, sums);
 }
 
 // A block's elements in kVectors vectors, as they lie; an element of B for each is picked from the
@@ -55,7 +70,7 @@ SPARSE_AUTOTUNE_TARGET void multiply_elements(const RowsTask& t) {
     meet[k] = L::index(from);
   }
   const int64_t fetched = kBlocks * elements * static_cast<int64_t>(sizeof(T));
-  const bool plain = t.bias == nullptr && t.activate == nullptr && t.out_row == 1;
+  const bool plain = is_plain(t);
   int64_t begin = index_at(t.crow, t.wide_crow, 0);
   for (int64_t row = 0; row < t.rows; ++row) {
     const int64_t end = index_at(t.crow, t.wide_crow, row + 1);
@@ -101,18 +116,13 @@ SPARSE_AUTOTUNE_TARGET void multiply_elements(const RowsTask& t) {
         }
         T sums[L::kLanes];
         L::store(sums, total);
-        finish_vector(t, row, 0, bm, column, sums);
+        finish_rows(t, row, 0, bm, column, sums);
         continue;
       }
       T parts[kVectors * L::kLanes], sums[kVectors * L::kLanes];
 #pragma GCC unroll 16
       for (int v = 0; v < kVectors; ++v) L::store(parts + v * L::kLanes, sum[0][v]);
-      for (int64_t r = 0; r < bm; ++r) {
-        T total = parts[r * t.row_stride];
-        for (int64_t k = 1; k < bk; ++k) total += parts[r * t.row_stride + k * t.k_stride];
-        sums[r] = total;
-      }
-      finish_vector(t, row, 0, bm, column, sums);
+      finish_elements(t, row, column, parts, sums);
     }
     begin = end;
   }
@@ -141,6 +151,7 @@ SPARSE_AUTOTUNE_TARGET void multiply_gathered(const RowsTask& t) {
     for (int i = 0; i < L::kLanes; ++i) from[i] = static_cast<int32_t>((i + half) % L::kLanes);
     folds[fold_count++] = L::index(from);
   }
+  const bool plain = is_plain(t);
   int64_t begin = index_at(t.crow, t.wide_crow, 0);
   for (int64_t row = 0; row < t.rows; ++row) {
     const int64_t end = index_at(t.crow, t.wide_crow, row + 1);
@@ -165,14 +176,18 @@ SPARSE_AUTOTUNE_TARGET void multiply_gathered(const RowsTask& t) {
       }
       if (elements == 1) {
         T total = L::sum(sum);
-        finish_vector(t, row, 0, 1, column, &total);
+        if (plain) {
+          static_cast<T*>(t.out)[row + column * t.out_column] = total;
+        } else {
+          finish_rows(t, row, 0, 1, column, &total);
+        }
         continue;
       }
       for (int i = 0; i < fold_count; ++i) sum = L::add(sum, L::permute(sum, folds[i]));
       T sums[L::kLanes];
       L::store(sums, sum);
       if (bk == 2) sums[0] += sums[1];
-      finish_vector(t, row, 0, bm, column, sums);
+      finish_rows(t, row, 0, bm, column, sums);
     }
     begin = end;
   }
@@ -216,7 +231,7 @@ SPARSE_AUTOTUNE_TARGET void multiply_deep_rows(const RowsTask& t, int64_t row, i
   T sums[kRows];
 #pragma GCC unroll 16
   for (int r = 0; r < kRows; ++r) sums[r] = L::sum(sum[r]);
-  finish_vector(t, row, first, kRows, column, sums);
+  finish_rows(t, row, first, kRows, column, sums);
 }
 
 // Large blocks of A^T, columns of a block one behind the other: lanes along kVectors vectors of
@@ -253,7 +268,7 @@ SPARSE_AUTOTUNE_TARGET void multiply_deep_columns(const RowsTask& t, int64_t row
   T sums[kVectors * L::kLanes];
 #pragma GCC unroll 16
   for (int v = 0; v < kVectors; ++v) L::store(sums + v * L::kLanes, sum[v]);
-  finish_vector(t, row, first, count, column, sums);
+  finish_rows(t, row, first, count, column, sums);
 }
 
 template <class L, bool kInOrder>
