@@ -256,6 +256,42 @@ def odd_blocks():
                       batch=(3,), pattern="one_dense_row", density=0.04, bias=i > 0)  # fmt: skip
 
 
+def columns_of_scalars():
+    """Blocks as finite elements have them, in fp32 and fp64, with few columns and a few more."""
+    blocks = (
+        (1, 1), (1, 2), (2, 1), (2, 2), (3, 3), (1, 4), (4, 1), (4, 4), (3, 6), (5, 5), (6, 6), (7, 2),
+        (8, 8), (12, 9), (16, 16), (1, 24), (33, 5),
+    )  # fmt: skip
+    forms = (
+        ("matmul", "row", "row"), ("matmul", "padded", "offset"), ("matmul", "column", "column"),
+        ("linear", "row", "row"), ("transposed", "row", "row"), ("right", "row", "row"),
+    )  # fmt: skip
+    for i, block in enumerate(blocks):
+        for j, n in enumerate((None, 1, 2, 3, 4, 7, 9, 16, 33, 65)):
+            op, b_layout, out_layout = ("matmul", "row", "row") if n is None else forms[(i + j) % 6]
+            yield Problem(
+                f"scalars_{block[0]}x{block[1]}-{op}-{n}-{b_layout}-{out_layout}",
+                m=block[0] * 23,
+                k=block[1] * (31 + 2 * j),
+                n=n,
+                block=block,
+                dtype=(FP64, FP32)[(i + j // 3) % 2],
+                index_dtype=(torch.int32, torch.int64)[(i + j) % 2],
+                pattern=("uniform", "skewed", "empty_rows", "one_dense_row")[(i + j // 2) % 4],
+                b_layout=b_layout,
+                out_layout=out_layout,
+                bias=j % 3 == 1,
+                activation=(None, None, "gelu", "relu")[(i + j) % 4],
+                op=op,
+            )
+    # A row of so many blocks that it is cut among threads, alone and in a batch.
+    for n, batch in ((None, ()), (1, (2,)), (5, ()), (6, (2,))):
+        for dtype in (FP64, FP32):
+            yield Problem(f"scalars_long_row-{n}-{len(batch)}-{name_of(dtype)}", 18, 6 * 1100, n,
+                          (6, 6), dtype, batch=batch, pattern="one_dense_row", bias=True,
+                          activation="relu")  # fmt: skip
+
+
 def larger_than_a_core_cache():
     """A b that no core's L2 holds, of panels that are packed while others are multiplied."""
     for dtype, block in ((FP32, 16), (FP32, 64), (FP64, 32)):

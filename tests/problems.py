@@ -2,6 +2,7 @@
 
 import torch
 from kernel_problems import (
+    columns_of_scalars,
     few_columns,
     large_blocks,
     large_transposed,
@@ -210,6 +211,7 @@ CASES = tuple(
         large_blocks,
         small_blocks,
         long_rows,
+        columns_of_scalars,
         few_columns,
         odd_blocks,
         larger_than_a_core_cache,
