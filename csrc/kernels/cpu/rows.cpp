@@ -265,10 +265,8 @@ class Rows final : public Variant {
 
   double estimate_us(const Problem& p, const Device& d) const override {
     const RowKernels& kernels = *kernels_(p.dtype);
-    // One element of A, broadcast, for as many lanes as there are columns.
-    const double used =
-        static_cast<double>(p.n) / static_cast<double>(round_up(p.n, kernels.lanes));
-    const double share = shape_of(p).vectors ? 0.15 : 0.4 * used;
+    const double share =
+        shape_of(p).vectors ? 0.15 : 0.35 * cpu_tiled::lanes_used(p, kernels.lanes);
     return roofline_us(nnz_flops(p), fma_tflops(p, d) * share * level_.width(d),
                        compulsory_bytes(p), d.memory_gbps, 3.0);
   }

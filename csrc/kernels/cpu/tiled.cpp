@@ -71,7 +71,11 @@ class Tiled final : public Variant {
 
   double estimate_us(const Problem& p, const Device& d) const override {
     const double turned = p.frozen ? 0 : 2.0 * static_cast<double>(prepared_bytes(p, d));
-    const double share = level_.share * level_.width(d) * share_of(cut_.source);
+    // Tiles that are not full, and what a block costs beside its steps along k.
+    const double full = lanes_used(p, level_.kernels(p.dtype)->lanes) *
+                        static_cast<double>(std::min<int64_t>(p.block_m, 8)) / 8 *
+                        static_cast<double>(p.block_k) / static_cast<double>(p.block_k + 1);
+    const double share = level_.share * level_.width(d) * share_of(cut_.source) * full;
     return roofline_us(nnz_flops(p), fma_tflops(p, d) * share, compulsory_bytes(p) + turned,
                        d.memory_gbps, 5.0);
   }

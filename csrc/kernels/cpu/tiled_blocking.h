@@ -32,6 +32,10 @@ struct Cut {
 };
 
 inline int64_t round_up(int64_t x, int64_t to) { return ceil_div(x, to) * to; }
+// The share of vectors' lanes along B's columns that have one.
+inline double lanes_used(const Problem& p, int64_t lanes) {
+  return static_cast<double>(p.n) / static_cast<double>(round_up(std::max<int64_t>(p.n, 1), lanes));
+}
 
 // Strips of `width` columns, but for those from `narrow` on: these are a granule narrower.
 struct Panel {

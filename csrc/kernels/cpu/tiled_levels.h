@@ -14,9 +14,9 @@ struct Level {
   const Microkernels* (*kernels)(DType);
   double share;  // of fma_tflops() that cpu_tiled reaches with the processor's widest vectors
 
-  // What the level's vectors are of those.
+  // What the level reaches with its own vectors, of that.
   double width(const Device& d) const {
-    return needed == CpuIsa::kAvx2 && d.isa > CpuIsa::kAvx2 ? 0.5 : 1;
+    return needed == CpuIsa::kAvx2 && d.isa > CpuIsa::kAvx2 ? 0.45 : 1;
   }
 
   Support runs_on(const Device& d) const {
