@@ -292,6 +292,59 @@ def columns_of_scalars():
                           activation="relu")  # fmt: skip
 
 
+def few_columns_of_any_block():
+    """Up to 16 columns without tensor cores: every block side, operand and dtype, and rows of more
+    blocks than a group of lanes should walk alone."""
+    blocks = (
+        (1, 1), (2, 2), (3, 3), (4, 4), (5, 5), (6, 6), (8, 8), (10, 12), (16, 16), (37, 5), (3, 6),
+        (64, 64), (1, 130), (70, 4),
+    )  # fmt: skip
+    forms = (
+        ("matmul", "row", "row"), ("linear", "row", "row"), ("matmul", "padded", "offset"),
+        ("transposed", "row", "column"), ("right", "row", "row"), ("matmul", "column", "column"),
+        ("linear", "offset", "row"),
+    )  # fmt: skip
+    dtypes = (FP64, FP32, FP64, FP32, HALF, BF16)
+    for i, block in enumerate(blocks):
+        for j, n in enumerate((None, 1, 2, 3, 4, 5, 8, 11, 12, 16)):
+            op, b_layout, out_layout = forms[(i + j) % len(forms)]
+            if n is None:
+                b_layout = out_layout = "row"
+            yield Problem(
+                f"any_{block[0]}x{block[1]}-{op}-{n}-{b_layout}-{out_layout}",
+                m=block[0] * (5 + i),
+                k=block[1] * (9 + 4 * j),
+                n=n,
+                block=block,
+                dtype=dtypes[(i + 2 * j + j // 3) % len(dtypes)],
+                index_dtype=(torch.int32, torch.int64)[(i + j // 2) % 2],
+                pattern=("skewed", "uniform", "empty_rows", "one_dense_row")[(i + j // 2) % 4],
+                b_layout=b_layout,
+                out_layout=out_layout,
+                bias=j % 3 == 1,
+                activation=(None, "gelu", None, "relu", "silu", "gelu_tanh")[(i + 2 * j) % 6],
+                op=op,
+            )
+    for i, block in enumerate(((1, 1), (2, 2), (3, 3), (8, 8), (4, 1))):
+        for j, op in enumerate(("matmul", "linear", "transposed", "right")):
+            for n in (1, 8, 11):
+                yield Problem(
+                    f"any_long_rows-{block[0]}x{block[1]}-{op}-{n}",
+                    m=block[0] * (3, 9)[j % 2],
+                    k=block[1] * 2600,
+                    n=n,
+                    block=block,
+                    dtype=(FP32, FP64)[(i + j) % 2],
+                    index_dtype=(torch.int64, torch.int32)[j // 2],
+                    pattern=("full", "one_dense_row")[j % 2],
+                    bias=j % 2 == 0,
+                    activation=(None, "silu", "gelu")[(i + j) % 3],
+                    op=op,
+                )
+    yield Problem("any_long_rows-batch", 6, 3 * 2600, 4, (3, 3), FP64, batch=(3,), pattern="full",
+                  bias=True)  # fmt: skip
+
+
 def larger_than_a_core_cache():
     """A b that no core's L2 holds, of panels that are packed while others are multiplied."""
     for dtype, block in ((FP32, 16), (FP32, 64), (FP64, 32)):

@@ -4,6 +4,7 @@ import torch
 from kernel_problems import (
     columns_of_scalars,
     few_columns,
+    few_columns_of_any_block,
     large_blocks,
     large_transposed,
     larger_than_a_core_cache,
@@ -214,6 +215,7 @@ CASES = tuple(
         columns_of_scalars,
         few_columns,
         odd_blocks,
+        few_columns_of_any_block,
         larger_than_a_core_cache,
         _batches,
         _epilogues,
