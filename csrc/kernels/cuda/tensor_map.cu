@@ -89,8 +89,9 @@ Status make_tensor_map(const BoxedTensor& t, CUtensorMap* map) {
     const int64_t stride = t.sizes[i] > 1 ? t.strides[i - 1] : t.strides[0];
     strides[i - 1] = static_cast<cuuint64_t>(stride * size_of(t.dtype));
   }
-  const auto type = t.dtype == DType::kFloat16 ? CU_TENSOR_MAP_DATA_TYPE_FLOAT16
+  const auto half = t.dtype == DType::kFloat16 ? CU_TENSOR_MAP_DATA_TYPE_FLOAT16
                                                : CU_TENSOR_MAP_DATA_TYPE_BFLOAT16;
+  const auto type = t.dtype == DType::kFloat64 ? CU_TENSOR_MAP_DATA_TYPE_FLOAT64 : half;
   // Lines shorter than what is swizzled would lie apart.
   const auto wide =
       t.box[0] * size_of(t.dtype) == 64 ? CU_TENSOR_MAP_SWIZZLE_64B : CU_TENSOR_MAP_SWIZZLE_128B;

@@ -14,7 +14,7 @@ namespace sparse_autotune {
 // bytes or of 64, are swizzled in shared memory; elements outside the tensor are loaded as zeros.
 struct BoxedTensor {
   const void* data;
-  DType dtype;  // a half type
+  DType dtype;  // a half type or fp64
   uint32_t rank;
   int64_t sizes[4];
   int64_t strides[3];
