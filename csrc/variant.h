@@ -117,8 +117,9 @@ struct Device {
   double memory_gbps = 0;    // GB/s
   double tensor_tflops = 0;  // dense half-precision tensor-core rate
   double tf32_tflops = 0;
-  double fp32_tflops = 0;  // plain FMA rate; on a CPU, of all threads
-  double fp64_tflops = 0;
+  double fp32_tflops = 0;         // plain FMA rate; on a CPU, of all threads
+  double fp64_tflops = 0;         // plain FMA rate
+  double fp64_tensor_tflops = 0;  // of a GPU; the plain one where tensor cores have no fp64
   CpuIsa isa = CpuIsa::kBaseline;
   // Why a processor that has AMX may not use it; empty: it may, or has none.
   std::string amx_refused;
@@ -128,7 +129,9 @@ struct Device {
 // The device's limit for the problem's arithmetic, TFLOP/s.
 inline double peak_tflops(const Problem& p, const Device& d) {
   if (is_half(p.dtype)) return d.tensor_tflops;
-  if (p.dtype == DType::kFloat64) return d.fp64_tflops;
+  if (p.dtype == DType::kFloat64) {
+    return d.type == DeviceType::kCuda ? d.fp64_tensor_tflops : d.fp64_tflops;
+  }
   return p.allow_tf32 && d.type == DeviceType::kCuda ? d.tf32_tflops : d.fp32_tflops;
 }
 

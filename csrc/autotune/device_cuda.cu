@@ -17,16 +17,17 @@ int attribute(cudaDeviceAttr which, int ordinal) {
 }
 
 // FLOPs a clock and multiprocessor, from NVIDIA's architecture papers: dense half-precision tensor
-// cores with fp32 accumulation, plain fp32, plain fp64. TF32 runs at half of the first.
+// cores with fp32 accumulation, plain fp32, plain fp64, fp64 on tensor cores. TF32 runs at half of
+// the first.
 struct Rates {
-  int tensor, fp32, fp64;
+  int tensor, fp32, fp64, fp64_tensor;
 };
 Rates rates(int capability) {
-  if (capability == 80) return {2048, 128, 64};
-  if (capability < 90) return {512, 256, 4};
-  if (capability == 90) return {4096, 256, 128};
-  if (capability < 120) return {8192, 256, 128};
-  return {1024, 256, 4};
+  if (capability == 80) return {2048, 128, 64, 128};
+  if (capability < 90) return {512, 256, 4, 4};
+  if (capability == 90) return {4096, 256, 128, 256};
+  if (capability < 120) return {8192, 256, 128, 128};
+  return {1024, 256, 4, 4};
 }
 
 Device read_device(int ordinal) {
@@ -59,6 +60,7 @@ Device read_device(int ordinal) {
   d.tf32_tflops = unit * r.tensor / 2;
   d.fp32_tflops = unit * r.fp32;
   d.fp64_tflops = unit * r.fp64;
+  d.fp64_tensor_tflops = unit * r.fp64_tensor;
 
   int current = 0;
   cudaGetDevice(&current);

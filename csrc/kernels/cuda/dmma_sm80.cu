@@ -1,178 +1,139 @@
 // fp64 on tensor cores, from Ampere on.
+//
+// A thread block owns a tile of C: 64 rows by 128 columns, of one block row or of a group of 2 to 8
+// (blocks of 32, 16, 8), which share what is fetched of B. Each of its 4 warps computes all rows of
+// 32 columns.
+// Data path: cp.async -> two slices of k a step in a ring of 3 steps in shared memory -> registers
+// -> mma.sync (16x8x8 on Hopper, 8x8x4 before) -> C.
+// A^T: slices of A are copied with m contiguous, from where Launch::positions says.
+// Requires: fp64, block sides that are multiples of 8. Any n, any alignment (16 bytes is fastest).
+// Wins: fp64 on A100, and on Hopper what dmma_sm90 does not take. Bound by instructions of the
+// copies for blocks of 8 and 16.
 #include <algorithm>
 #include <cmath>
 #include <string>
 
-#include "kernels/cuda/device/dmma_tile.cuh"
+#include "kernels/cuda/device/dmma_copies.cuh"
+#include "kernels/cuda/device/dmma_store.cuh"
+#include "kernels/cuda/dmma_product.h"
 #include "kernels/cuda/kernel_code.h"
 #include "variant.h"
 
 namespace sparse_autotune {
 namespace {
 
+// Multiplies a step. `masks` and `stage` are its own.
 template <typename Tile>
-constinit KernelCode<DmmaArguments> dmma_code{&dmma_kernel<Tile>};
-
-constexpr int kSides[] = {64, 32, 16, 8};
-
-// A tile as the host sees it, and its kernels by granule, A or A^T, and Layout of B.
-struct Shape {
-  int m, n, threads, resident;
-  struct Code {
-    KernelCode<DmmaArguments>* code;
-    int shared_bytes;
-  } of[4][2][2];
-};
-
-template <typename Tile>
-constexpr Shape::Code code_of() {
-  return {&dmma_code<Tile>, Tile::kSharedBytes};
-}
-
-template <bool kWithTransposed, int kIndex, int kM, int kWarpN, int kWarps, int kStages,
-          int kResident>
-constexpr void add_codes(Shape& s) {
-  constexpr int kSide = kSides[kIndex];
-  s.of[kIndex][0][0] =
-      code_of<DmmaTile<kM, kWarpN, kWarps, kSide, kStages, kResident, false, true>>();
-  s.of[kIndex][0][1] =
-      code_of<DmmaTile<kM, kWarpN, kWarps, kSide, kStages, kResident, false, false>>();
-  if constexpr (kWithTransposed) {
-    s.of[kIndex][1][0] =
-        code_of<DmmaTile<kM, kWarpN, kWarps, kSide, kStages, kResident, true, true>>();
-    s.of[kIndex][1][1] =
-        code_of<DmmaTile<kM, kWarpN, kWarps, kSide, kStages, kResident, true, false>>();
+__device__ __forceinline__ void multiply_step(double (&sum)[Tile::kTilesN][Tile::kTilesM][4],
+                                              const char* stage, const uint32_t* masks) {
+  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+  const char* a_at =
+      stage + (Tile::kTransposedA ? lane % 4 * 2 * Tile::kPitchA + lane / 4 * 8 : lane * 16);
+  const char* b_at =
+      stage + Tile::kBytesA +
+      (Tile::kRowMajorB ? lane % 4 * 2 * Tile::kPitchB + warp * Tile::kWarpN * 8 + lane / 4 * 16
+                        : warp * Tile::kWarpN * 64 + lane * 16);
+#pragma unroll
+  for (int unit = 0; unit < Tile::kUnits; ++unit) {
+    double b[Tile::kTilesM][4];
+#pragma unroll
+    for (int i = 0; i < Tile::kTilesM; ++i) {
+      const char* from = b_at + unit * Tile::kUnitBytes + i * (Tile::kRowMajorB ? 128 : 1024);
+      load_pairs<Tile::kRowMajorB>(from, from + (Tile::kRowMajorB ? Tile::kPitchB : 512), b[i]);
+    }
+    multiply_granules<Tile>(sum, b, a_at + unit * Tile::kUnitBytes, 0, masks[unit]);
   }
 }
 
-template <bool kWithTransposed, int... kNumbers>
-constexpr Shape shape_of(Shape s) {
-  add_codes<kWithTransposed, 0, kNumbers...>(s);
-  add_codes<kWithTransposed, 1, kNumbers...>(s);
-  add_codes<kWithTransposed, 2, kNumbers...>(s);
-  add_codes<kWithTransposed, 3, kNumbers...>(s);
-  return s;
-}
-template <bool kWithTransposed, int kM, int kWarpN, int kWarps, int kStages, int kResident>
-constexpr Shape shape_of() {
-  return shape_of<kWithTransposed, kM, kWarpN, kWarps, kStages, kResident>(
-      Shape{kM, kWarpN * kWarps, kWarps * 32, kResident, {}});
+template <typename Tile>
+__global__ void __launch_bounds__(Tile::kThreads, Tile::kResident)
+    dmma_kernel(const __grid_constant__ DmmaArguments args) {
+  extern __shared__ __align__(128) char shared[];
+  const auto ring = static_cast<uint32_t>(__cvta_generic_to_shared(shared));
+  auto* const masks = reinterpret_cast<uint32_t*>(shared + Tile::kStages * Tile::kStageBytes);
+  const DmmaPart part = find_dmma_part<Tile>(args, blockIdx.x);
+  const int steps = (part.length * args.slices + Tile::kUnits - 1) / Tile::kUnits;
+  DmmaCopies<Tile> copies(args, part);
+  double sum[Tile::kTilesN][Tile::kTilesM][4] = {};
+
+#pragma unroll 1
+  for (int i = 0; i < Tile::kStages - 1; ++i) {
+    copies.start(ring + i * Tile::kStageBytes, masks + i * Tile::kUnits, args);
+    cp_async_commit();
+  }
+  int stage = 0, filled = Tile::kStages - 1;
+#pragma unroll 1
+  for (int step = 0; step < steps; ++step) {
+    cp_async_wait<Tile::kStages - 2>();
+    __syncthreads();
+    copies.start(ring + filled * Tile::kStageBytes, masks + filled * Tile::kUnits, args);
+    cp_async_commit();
+    multiply_step<Tile>(sum, shared + stage * Tile::kStageBytes, masks + stage * Tile::kUnits);
+    filled = stage;
+    stage = stage + 1 == Tile::kStages ? 0 : stage + 1;
+  }
+  cp_async_wait<0>();
+  __syncthreads();
+  write_fp64_tile<Tile>(sum, shared, args, part);
 }
 
-class DmmaSm80 final : public Variant {
+template <typename Tile>
+constinit KernelCode<DmmaArguments> dmma_code{&dmma_kernel<Tile>};
+
+struct Code {
+  KernelCode<DmmaArguments>* code;
+  int shared_bytes;
+};
+
+// By A or A^T and B's layout.
+template <int kSide>
+constexpr Code dmma_code_of(bool transposed, bool row_major) {
+  const auto code = []<typename Tile>(Tile) { return Code{&dmma_code<Tile>, Tile::kSharedBytes}; };
+  if (transposed) {
+    return row_major ? code(DmmaTile<kSide, true, true>{}) : code(DmmaTile<kSide, true, false>{});
+  }
+  return row_major ? code(DmmaTile<kSide, false, true>{}) : code(DmmaTile<kSide, false, false>{});
+}
+
+class DmmaSm80 final : public DmmaProduct {
  public:
-  DmmaSm80(std::string_view name, const Shape& shape, bool grouped)
-      : Variant(DeviceType::kCuda, name), shape_(shape), grouped_(grouped) {}
+  using DmmaProduct::DmmaProduct;
 
   Support supports(const Problem& p, const Device& d) const override {
-    if (p.dtype != DType::kFloat64) return Support::no("multiplies fp64 only");
     if (d.compute_capability < 80) return Support::no("needs compute capability 8.0 or newer");
-    if (p.block_m % 8 != 0 || p.block_k % 8 != 0) {
-      return Support::no("needs block sides that are multiples of 8, got " +
-                         std::to_string(p.block_m) + "x" + std::to_string(p.block_k));
-    }
-    if (grouped_) {
-      if (p.block_m != side(p) || 2 * p.block_m > shape_.m) {
-        return Support::no("needs blocks of 8, 16 or 32 rows, got " + std::to_string(p.block_m));
-      }
-      if (p.nnzb == 0) return Support::no("there is no stored block");
-      if (p.group_counts.columns[grouping(p)] <= 0) {
-        return Support::no("nobody has looked which block columns its groups of " +
-                           std::to_string(group(p)) + " block rows have");
-      }
-    }
-    if (std::max({p.m, p.k, p.nnzb}) > INT32_MAX - shape_.m ||
-        std::max(p.ldb, p.block_m * p.block_k) > UINT32_MAX / 8) {
-      return Support::no("a size is beyond its 32-bit indices");
-    }
-    if (code_of(p).code == nullptr) return Support::no("no form for A^T");
-    if (tiles(p) > INT32_MAX) return Support::no("more than 2^31 - 1 thread blocks in a grid");
+    if (Support s = takes_product(p); !s) return s;
     return code_of(p).code->runs_on(d, code_of(p).shared_bytes);
   }
 
   double estimate_us(const Problem& p, const Device& d) const override { return 1; }
 
-  int row_order(const Problem&, const Device&) const override {
-    return grouped_ ? kNoRowOrder : kWholeRows;
-  }
-  int grouping(const Problem& p, const Device&) const override { return grouping(p); }
-
   Status launch(const Problem& p, const Launch& l) const override {
-    DmmaArguments a{};
-    a.crow_indices = l.crow_indices;
-    a.col_indices = l.col_indices;
-    a.positions = l.positions;
-    a.values = l.values;
-    a.b = l.b;
-    a.bias = l.bias;
-    a.c = l.c;
-    const OrderedRow* order = l.row_orders[kWholeRows];
-    if (grouped_) {
-      const RowGroups& groups_of = l.row_groups[grouping(p)];
-      a.columns = groups_of.columns;
-      order = groups_of.groups;
-    }
-    const int64_t l2 = l.device->l2_bytes;
-    a.panels = panels_of(rows(p), ceil_div(p.n, shape_.n), p.batch,
-                         panel_width(p, shape_.n, l2 / 2, l2 / 4), order);
-    a.n = p.n;
-    a.ldb = p.ldb;
-    a.ldc = p.ldc;
-    a.b_batch_stride = p.b_batch_stride;
-    a.c_batch_stride = p.c_batch_stride;
-    a.m = static_cast<int>(p.m);
-    a.block_m = static_cast<int>(p.block_m);
-    a.block_k = static_cast<int>(p.block_k);
-    a.block_rows = static_cast<int>(block_rows(p));
-    a.blocks = static_cast<int>(p.nnzb);
-    a.group = static_cast<int>(group(p));
-    a.strips = static_cast<int>(strips(p));
-    a.slices = static_cast<int>(p.block_k / 8);
-    a.activation = p.activation;
-    a.wide_indices = p.index_type == IndexType::kInt64;
-    a.c_rows = p.c_layout == Layout::kRowMajor;
-    a.pairs = p.c_alignment >= 16;
-    a.chunks = std::min(p.values_alignment, p.b_alignment) >= 16;
-    a.line_a = static_cast<uint32_t>((p.transpose ? p.block_m : p.block_k) * 8);
-    a.line_b = static_cast<uint32_t>(p.ldb * 8);
-    a.block_bytes = static_cast<uint32_t>(p.block_m * p.block_k * 8);
-    const Shape::Code& code = code_of(p);
-    return code.code->launch(a, static_cast<unsigned>(tiles(p)), shape_.threads, code.shared_bytes,
-                             l.stream, name());
+    const Code code = code_of(p);
+    return code.code->launch(arguments(p, l), static_cast<unsigned>(tiles(p)), kThreads,
+                             code.shared_bytes, l.stream, name());
   }
 
  private:
-  static int index(const Problem& p) {
-    int i = 0;
-    while (p.block_m % kSides[i] != 0) ++i;
-    return i;
-  }
-  static int side(const Problem& p) { return kSides[index(p)]; }
-  int64_t group(const Problem& p) const { return grouped_ ? shape_.m / p.block_m : 1; }
-  int grouping(const Problem& p) const {
-    return grouped_ ? grouping_of(static_cast<int>(group(p))) : kNoGrouping;
-  }
-  int64_t strips(const Problem& p) const { return grouped_ ? 1 : ceil_div(p.block_m, shape_.m); }
-  int64_t rows(const Problem& p) const { return ceil_div(block_rows(p), group(p)) * strips(p); }
-  int64_t tiles(const Problem& p) const { return rows(p) * ceil_div(p.n, shape_.n) * p.batch; }
-  const Shape::Code& code_of(const Problem& p) const {
-    return shape_.of[index(p)][p.transpose ? 1 : 0][static_cast<int>(p.b_layout)];
+  static constexpr int kThreads = 128;
+
+  static Code code_of(const Problem& p) {
+    const bool row_major = p.b_layout == Layout::kRowMajor;
+    switch (side(p)) {
+      case 64:
+        return dmma_code_of<64>(p.transpose, row_major);
+      case 32:
+        return dmma_code_of<32>(p.transpose, row_major);
+      case 16:
+        return dmma_code_of<16>(p.transpose, row_major);
+    }
+    return dmma_code_of<8>(p.transpose, row_major);
   }
 
-  Shape shape_;
-  bool grouped_;
   Registration registration_{*this};
 };
 
-const DmmaSm80 kWide{"dmma_sm80/m64_n128", shape_of<true, 64, 32, 4, 3, 2>(), false};
-const DmmaSm80 kWideGroups{"dmma_sm80/m64_n128_groups", shape_of<true, 64, 32, 4, 3, 2>(), true};
-
-#ifdef DMMA_EXTRA
-const DmmaSm80 kX1{"x/wide_s4_groups", shape_of<false, 64, 32, 4, 4, 2>(), true};
-const DmmaSm80 kX1b{"x/wide_s4", shape_of<false, 64, 32, 4, 4, 2>(), false};
-const DmmaSm80 kX2{"x/tall_s4_groups", shape_of<false, 128, 16, 8, 4, 1>(), true};
-const DmmaSm80 kX4{"x/tall_s4", shape_of<false, 128, 16, 8, 4, 1>(), false};
-#endif
+const DmmaSm80 kRows{"dmma_sm80/m64_n128", false};
+const DmmaSm80 kGroups{"dmma_sm80/m64_n128_groups", true};
 
 }  // namespace
 }  // namespace sparse_autotune

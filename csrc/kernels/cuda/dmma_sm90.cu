@@ -1,4 +1,14 @@
 // fp64 on Hopper's tensor cores, with operands by TMA.
+//
+// Two persistent thread blocks a multiprocessor work through tiles of C: 64 rows by 128 columns, of
+// one block row or of a group of 2 to 8 (blocks of 32, 16, 8), which share what is fetched of B. A
+// warp copies, ahead into the next tile, each of 4 others computes all rows of 32 columns.
+// Data path: TMA -> 16 k a step in a ring of 4 steps in shared memory -> registers -> mma.sync
+// (16x8x16, or 16x8x8) -> C.
+// Requires: fp64, block sides that are multiples of 8, values and B aligned to 16 bytes, n a
+// multiple of 16 where B is row-major.
+// Wins: fp64 from some 32 columns up. Bound by the tensor cores for blocks from 32 up, by what lies
+// between one block and the next for smaller ones.
 #include <cuda.h>
 
 #include <algorithm>
@@ -6,12 +16,15 @@
 #include <string>
 
 #include "kernels/cuda/alignment.h"
-#include "kernels/cuda/device/dmma_tile.cuh"
+#include "kernels/cuda/device/dmma.cuh"
+#include "kernels/cuda/device/dmma_store.cuh"
 #include "kernels/cuda/device/mbarrier.cuh"
 #include "kernels/cuda/device/tma.cuh"
 #include "kernels/cuda/device/warpgroup_registers.cuh"
+#include "kernels/cuda/dmma_product.h"
 #include "kernels/cuda/kernel_code.h"
 #include "kernels/cuda/tensor_map.h"
+#include "kernels/cuda/tile_counters.h"
 #include "variant.h"
 
 namespace sparse_autotune {
@@ -22,322 +35,340 @@ struct TmaArguments {
   DmmaArguments rest;
 };
 
-// 64 rows of C for each warpgroup that multiplies, rows that are present or absent together, steps.
-template <int kWarpgroups, int kSide, int kDepth, bool kRowMajor>
+// A step is 16 k. Columns of C, rows that are present or absent together; slices of a block that
+// are multiplied together: two, or each by itself.
+template <int kSide, int kTogether, bool kRowMajor>
 struct DmmaTmaTile {
-  static constexpr int kM = 64 * kWarpgroups, kWarpN = 32, kWarps = 4, kThreads = 128;
-  static constexpr int kN = kWarpN * kWarps, kGranule = kSide;
-  static constexpr int kGranules = 64 / kGranule;  // of a warpgroup
+  static constexpr int kM = 64, kWarpN = 32, kWarps = 4, kThreads = 32 * kWarps;
+  static constexpr int kN = kWarpN * kWarps, kGranule = kSide, kGranules = kM / kGranule;
   static constexpr bool kTransposedA = false, kRowMajorB = kRowMajor;
-  static constexpr int kUnits = 2, kStages = kDepth, kResident = kWarpgroups == 1 ? 2 : 1;
-  static constexpr int kLaunched = kThreads * (kWarpgroups + 1);
-  static constexpr int kRegisters = 216;
-  static constexpr int kPitchA = 0, kGranuleBytes = kGranule * 64;
-  static constexpr int kBytesA = kM * 64, kBytesB = kN * 64, kUnitBytes = kBytesA + kBytesB;
-  static constexpr int kStageBytes = kUnits * kUnitBytes;
-  static constexpr int kSharedBytes =
-      kSwizzleAlignment + kStages * (kStageBytes + kUnits * 4 + 16);
-  static constexpr int kTilesN = 8, kTilesM = kWarpN / 16, kSums = kTilesN * kTilesM * 4;
+  static constexpr int kSlices = kTogether, kUnits = 2 / kSlices, kUnitK = 8 * kSlices;
+  static constexpr int kStages = 4, kResident = 2;
+  static constexpr int kLaunched = kThreads + 128;  // registers are given up by warpgroups
+  static constexpr int kGranuleBytes = kGranule * kUnitK * 8;
+  static constexpr int kBytesA = kM * kUnitK * 8, kBytesB = kN * kUnitK * 8;
+  static constexpr int kUnitBytes = kBytesA + kBytesB, kStageBytes = kUnits * kUnitBytes;
+  static constexpr int kSharedBytes = kSwizzleAlignment + kStages * (kStageBytes + 16 + 16);
+  static constexpr int kTilesN = kM / 8, kTilesM = kWarpN / 16, kSums = kTilesN * kTilesM * 4;
+  static_assert(kSharedBytes <= 227 * 1024 / kResident - 1024);
 };
 
-// Lane i of the warp that copies knows where granule i's block is.
+// The ring, behind it what comes with each step, behind that the barriers.
 template <typename Tile>
-__device__ __forceinline__ void produce(const TmaArguments& args, const DmmaPart& part,
-                                        uint32_t ring, uint32_t full, uint32_t empty, int steps) {
+struct DmmaRing {
+  char* memory;
+  uint32_t address;
+
+  __device__ __forceinline__ explicit DmmaRing(char* shared) {
+    const auto start = static_cast<uint32_t>(__cvta_generic_to_shared(shared));
+    address = align_swizzled(start);
+    memory = shared + (address - start);
+  }
+  __device__ __forceinline__ uint32_t note(uint32_t stage) const {
+    return address + Tile::kStages * Tile::kStageBytes + stage * 16;
+  }
+  __device__ __forceinline__ uint32_t full(uint32_t stage) const {
+    return note(Tile::kStages) + stage * 8;
+  }
+  __device__ __forceinline__ uint32_t empty(uint32_t stage) const {
+    return full(Tile::kStages + stage);
+  }
+};
+
+// What comes with a step: which granules its slices have, and of which tile they are.
+struct StepNote {
+  uint32_t masks[2];
+  uint32_t tile;  // kNoTile: there is no further step
+  uint32_t row;   // of tiles, as the row order's entry has it; its top bit: the tile's last step
+};
+constexpr uint32_t kNoTile = ~0u, kLastStep = 1u << 31;
+
+__device__ __forceinline__ void store_note(uint32_t to, const StepNote& note) {
+  asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};\n" ::"r"(to), "r"(note.masks[0]),
+               "r"(note.masks[1]), "r"(note.tile), "r"(note.row)
+               : "memory");
+}
+__device__ __forceinline__ StepNote load_note(uint32_t from) {
+  StepNote note;
+  asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];\n"
+               : "=r"(note.masks[0]), "=r"(note.masks[1]), "=r"(note.tile), "=r"(note.row)
+               : "r"(from)
+               : "memory");
+  return note;
+}
+
+// The warp that copies. Lane i knows where granule i's block is.
+template <typename Tile>
+__device__ __forceinline__ void produce(const TmaArguments& args, const DmmaRing<Tile>& ring) {
   const DmmaArguments& rest = args.rest;
   const int lane = threadIdx.x % 32;
+  const uint32_t below = (1u << lane) - 1;
   const bool grouped = rest.columns != nullptr;
-  const uint32_t all = (1u << (part.rows / Tile::kGranule)) - 1, below = (1u << lane) - 1;
-  const uint32_t masks = ring + Tile::kStages * Tile::kStageBytes;
-  const int row = grouped ? 0 : part.m0 + lane * Tile::kGranule;
-  int cursor = part.begin;
-  if (grouped) {
-    cursor = load_narrow_index(rest.crow_indices, min(part.block_row + lane, rest.block_rows),
-                               rest.wide_indices);
-  }
-  const int end = part.begin + part.length;
-  const auto fetch = [&](int i) {
-    if (i >= end) return int2{};
-    if (grouped) return __ldg(reinterpret_cast<const int2*>(rest.columns) + i);
-    return make_int2(load_narrow_index(rest.col_indices, i, rest.wide_indices),
-                     static_cast<int>(all));
-  };
-  int at = part.begin, slice = 0;
-  int2 item = fetch(at), next = fetch(at + 1), later = fetch(at + 2);
   RingPlace<Tile::kStages> place;
 #pragma unroll 1
-  for (int step = 0; step < steps; ++step, place.advance()) {
-    mbarrier_wait(empty + place.stage * 8, place.parity ^ 1);
-    const uint32_t barrier = full + place.stage * 8;
+  for (unsigned turn = 0;; ++turn) {
+    const unsigned tile = __shfl_sync(~0u, lane == 0 ? next_tile(rest.panels, turn) : 0, 0);
+    if (tile >= rest.panels.tiles) break;
+    const DmmaPart part = find_dmma_part<Tile>(rest, tile);
+    const uint32_t all = (1u << (part.rows / Tile::kGranule)) - 1;
+    const int row = grouped ? 0 : part.m0 + lane * Tile::kGranule;
+    int cursor = part.begin;
+    if (grouped) {
+      cursor = load_narrow_index(rest.crow_indices, min(part.block_row + lane, rest.block_rows),
+                                 rest.wide_indices);
+    }
+    const int end = part.begin + part.length;
+    const auto fetch = [&](int i) {
+      if (i >= end) return int2{};
+      if (grouped) return __ldg(reinterpret_cast<const int2*>(rest.columns) + i);
+      return make_int2(load_narrow_index(rest.col_indices, i, rest.wide_indices),
+                       static_cast<int>(all));
+    };
+    int at = part.begin, slice = 0;
+    int2 item = fetch(at), next = fetch(at + 1), later = fetch(at + 2);
+    const uint32_t own = static_cast<uint32_t>(part.block_row) / rest.group;
+#pragma unroll 1
+    do {
+      mbarrier_wait(ring.empty(place.stage), place.parity ^ 1);
+      const uint32_t barrier = ring.full(place.stage);
+      StepNote note{{}, tile, own};
+#pragma unroll
+      for (int unit = 0; unit < Tile::kUnits; ++unit) {
+        const uint32_t mask = at < end ? static_cast<uint32_t>(item.y) : 0;
+        note.masks[unit] = mask;
+        if (mask == 0) continue;
+        if (lane == 0) {
+          mbarrier_expect(barrier, Tile::kBytesB + __popc(mask) * Tile::kGranuleBytes);
+        }
+        __syncwarp();
+        const uint32_t to =
+            ring.address + place.stage * Tile::kStageBytes + unit * Tile::kUnitBytes;
+        if ((mask >> lane & 1) != 0) {
+          tma_load(to + __popc(mask & below) * Tile::kGranuleBytes, args.values, barrier, slice * 8,
+                   cursor * rest.block_m + row);
+        }
+        if (lane == 31) {
+          const int k = item.x * rest.block_k + slice * 8;
+          const auto n = static_cast<int>(part.n0);
+          const int batch = rest.b_batch_stride != 0 ? static_cast<int>(part.batch) : 0;
+          if constexpr (Tile::kRowMajorB) {
+            tma_load(to + Tile::kBytesA, args.b, barrier, 0, k, n / 16, batch);
+          } else {
+            tma_load(to + Tile::kBytesA, args.b, barrier, k, n, batch);
+          }
+        }
+        slice += Tile::kSlices;
+        if (slice < rest.slices) continue;
+        slice = 0;
+        cursor += static_cast<int>(mask >> lane & 1);
+        ++at;
+        item = next;
+        next = later;
+        later = fetch(at + 2);
+      }
+      if (lane == 0) {
+        if (at >= end) note.row |= kLastStep;
+        store_note(ring.note(place.stage), note);
+        mbarrier_arrive(barrier);
+      }
+      place.advance();
+    } while (at < end);
+  }
+  mbarrier_wait(ring.empty(place.stage), place.parity ^ 1);
+  if (lane == 0) {
+    store_note(ring.note(place.stage), {{}, kNoTile, 0});
+    mbarrier_arrive(ring.full(place.stage));
+  }
+}
+
+template <typename Tile>
+__device__ __forceinline__ void consume(const DmmaArguments& args, const DmmaRing<Tile>& ring) {
+  const int lane = threadIdx.x % 32, group = lane / 4, warp = threadIdx.x / 32;
+  const int swizzled = line_of(group) * 128 + ((lane % 4 ^ line_of(group)) << 4);
+  // Where this lane reads the first granule and its warp's first 16 columns, and how much further
+  // its k of the second slice, or row-major those of its second k, lie.
+  const int a_at = Tile::kSlices == 2 ? swizzled : lane * 16;
+  const int a_other = (swizzled ^ 64) - swizzled;
+  const int turned = lane % 4 * 256 + ((group ^ lane % 4 * 2) << 4);
+  const int b_at =
+      Tile::kBytesA + warp * Tile::kWarpN * Tile::kUnitK * 8 + (Tile::kRowMajorB ? turned : a_at);
+  const int b_other = Tile::kRowMajorB ? (turned ^ 16) - turned + 128 : Tile::kUnitK * 64;
+  const int b_slice = Tile::kRowMajorB ? 1024 : a_other;
+  double sum[Tile::kTilesN][Tile::kTilesM][4] = {};
+  RingPlace<Tile::kStages> place;
+#pragma unroll 1
+  for (;; place.advance()) {
+    mbarrier_wait(ring.full(place.stage), place.parity);
+    const StepNote note = load_note(ring.note(place.stage));
+    if (note.tile == kNoTile) return;
+    char* const stage = ring.memory + place.stage * Tile::kStageBytes;
 #pragma unroll
     for (int unit = 0; unit < Tile::kUnits; ++unit) {
-      const auto mask = at < end ? static_cast<uint32_t>(item.y) : 0;
-      if (lane == 0) {
-        asm volatile("st.shared.u32 [%0], %1;\n" ::"r"(
-                         masks + (place.stage * Tile::kUnits + unit) * 4),
-                     "r"(mask)
-                     : "memory");
-        const int bytes = Tile::kBytesB + __popc(mask) * Tile::kGranuleBytes;
-        if (mask != 0) mbarrier_expect(barrier, bytes);
-        if (unit + 1 == Tile::kUnits) mbarrier_arrive(barrier);
-      }
-      __syncwarp();
-      if (mask == 0) continue;
-      const uint32_t to = ring + place.stage * Tile::kStageBytes + unit * Tile::kUnitBytes;
-      if ((mask >> lane & 1) != 0) {
-        tma_load(to + __popc(mask & below) * Tile::kGranuleBytes, args.values, barrier, slice * 8,
-                 cursor * rest.block_m + row);
-      }
-      if (lane == 31) {
-        const int k = item.x * rest.block_k + slice * 8;
-        const auto n = static_cast<int>(part.n0), batch = static_cast<int>(part.batch);
-        if constexpr (Tile::kRowMajorB) {
-          tma_load(to + Tile::kBytesA, args.b, barrier, 0, k, n / 16, batch);
-        } else {
-          tma_load(to + Tile::kBytesA, args.b, barrier, k, n, batch);
+      const char* const slices = stage + unit * Tile::kUnitBytes;
+      double b[Tile::kTilesM][4 * Tile::kSlices];
+#pragma unroll
+      for (int i = 0; i < Tile::kTilesM; ++i) {
+#pragma unroll
+        for (int j = 0; j < Tile::kSlices; ++j) {
+          const char* from = slices + b_at + i * 128 * Tile::kUnitK + j * b_slice;
+          load_pairs<Tile::kRowMajorB>(from, from + b_other, b[i] + 4 * j);
         }
       }
-      if (++slice < rest.slices) continue;
-      slice = 0;
-      cursor += static_cast<int>(mask >> lane & 1);
-      ++at;
-      item = next;
-      next = later;
-      later = fetch(at + 2);
+      multiply_granules<Tile>(sum, b, slices + a_at, a_other, note.masks[unit]);
     }
+    const bool last = (note.row & kLastStep) != 0;
+    const bool scratch = last && args.activation > Activation::kRelu;
+    __syncwarp();
+    if (!scratch && lane == 0) mbarrier_arrive(ring.empty(place.stage));
+    if (!last) continue;
+    // The step's memory serves a costly activation, once all are done with it.
+    if (scratch) asm volatile("bar.sync 1, %0;\n" ::"n"(Tile::kThreads) : "memory");
+    DmmaPart part;
+    place_dmma_part<Tile>(args, locate(args.panels, note.tile), note.row & ~kLastStep, part);
+    write_fp64_tile<Tile>(sum, stage, args, part);
+    __syncwarp();
+    if (scratch) {
+      tma_store_fence();
+      __syncwarp();
+      if (lane == 0) mbarrier_arrive(ring.empty(place.stage));
+    }
+#pragma unroll
+    for (int i = 0; i < Tile::kSums; ++i) (&sum[0][0][0])[i] = 0;
   }
 }
 
 template <typename Tile>
 __global__ void __launch_bounds__(Tile::kLaunched, Tile::kResident)
     dmma_tma_kernel(const __grid_constant__ TmaArguments args) {
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   extern __shared__ char memory[];
-  char* const shared =
-      memory + (align_swizzled(static_cast<uint32_t>(__cvta_generic_to_shared(memory))) -
-                static_cast<uint32_t>(__cvta_generic_to_shared(memory)));
-  const auto ring = static_cast<uint32_t>(__cvta_generic_to_shared(shared));
-  const uint32_t full = ring + Tile::kStages * (Tile::kStageBytes + Tile::kUnits * 4);
-  const uint32_t empty = full + Tile::kStages * 8;
-  constexpr int kConsumers = Tile::kLaunched / 128 - 1;
+  const DmmaRing<Tile> ring(memory);
   if (threadIdx.x == 0) {
+    tma_prefetch_map(args.values);
+    tma_prefetch_map(args.b);
     for (int i = 0; i < Tile::kStages; ++i) {
-      mbarrier_init(full + i * 8, 1);
-      mbarrier_init(empty + i * 8, kConsumers * Tile::kWarps);
+      mbarrier_init(ring.full(i), 1);
+      mbarrier_init(ring.empty(i), Tile::kWarps);
     }
     mbarrier_init_fence();
   }
-  DmmaPart part = find_dmma_part<Tile>(args.rest);
-  const int steps = (part.length * args.rest.slices + Tile::kUnits - 1) / Tile::kUnits;
   __syncthreads();
   const int warp = __shfl_sync(~0u, static_cast<int>(threadIdx.x) / 32, 0);
-  if (warp >= kConsumers * Tile::kWarps) {
+  // 40 + 216 registers for a thread of each warpgroup: the 2 * 128 that were launched.
+  if (warp >= Tile::kWarps) {
     give_up_registers<40>();
-    if (warp == kConsumers * Tile::kWarps) {
-      produce<Tile>(args, part, ring, full, empty, steps);
-    }
+    if (warp == Tile::kWarps) produce<Tile>(args, ring);
   } else {
-    take_registers<Tile::kRegisters>();
-    const int lane = threadIdx.x % 32, warpgroup = warp / Tile::kWarps;
-    const int column = warp % Tile::kWarps * Tile::kWarpN;
-    // This lane's first two k, row-major of the chunk lane / 4 of each 16 columns.
-    const int b_at = Tile::kBytesA + (Tile::kRowMajorB ? column * 64 + lane % 4 * 256 +
-                                                             ((lane / 4 ^ lane % 4 * 2) << 4)
-                                                       : column * 64 + lane * 16);
-    const auto* const masks =
-        reinterpret_cast<const uint32_t*>(shared + Tile::kStages * Tile::kStageBytes);
-    double sum[Tile::kTilesN][Tile::kTilesM][4] = {};
-    RingPlace<Tile::kStages> place;
-#pragma unroll 1
-    for (int step = 0; step < steps; ++step, place.advance()) {
-      mbarrier_wait(full + place.stage * 8, place.parity);
-#pragma unroll
-      for (int unit = 0; unit < Tile::kUnits; ++unit) {
-        const char* const slice =
-            shared + place.stage * Tile::kStageBytes + unit * Tile::kUnitBytes;
-        uint32_t mask = masks[place.stage * Tile::kUnits + unit], before = 0;
-        if (kConsumers > 1) {
-          before = warpgroup == 0 ? 0 : __popc(mask & ((1u << Tile::kGranules) - 1));
-          mask >>= warpgroup * Tile::kGranules;
-        }
-        double b[Tile::kTilesM][4];
-#pragma unroll
-        for (int i = 0; i < Tile::kTilesM; ++i) {
-          const char* from = slice + b_at + i * 1024;
-          const char* other = Tile::kRowMajorB ? slice + (b_at ^ 16) + i * 1024 + 128 : from + 512;
-          load_pairs<Tile::kRowMajorB>(from, other, b[i]);
-        }
-        multiply_granules<Tile>(sum, b, slice + lane * 16 + before * Tile::kGranuleBytes, mask);
-      }
-      __syncwarp();
-      if (lane == 0) mbarrier_arrive(empty + place.stage * 8);
-    }
-    // Everyone is done with the ring.
-    asm volatile("bar.sync 1, %0;\n" ::"n"(kConsumers * Tile::kThreads) : "memory");
-    part.row0 += warpgroup * 64;
-    part.rows = min(max(part.rows - warpgroup * 64, 0), 64);
-    write_fp64_tile<Tile>(sum, shared + warpgroup * Tile::kSums * Tile::kThreads * 8, args.rest,
-                          part);
+    take_registers<216>();
+    consume<Tile>(args.rest, ring);
   }
+#else
+  __trap();
+#endif
 }
 
 template <typename Tile>
 constinit KernelCode<TmaArguments> tma_code{&dmma_tma_kernel<Tile>};
 
-constexpr int kTmaSides[] = {64, 32, 16, 8};
-
-struct TmaShape {
-  int m, threads;
-  struct Code {
-    KernelCode<TmaArguments>* code;
-    int shared_bytes;
-  } of[4][2];
+struct Code {
+  KernelCode<TmaArguments>* code;
+  int shared_bytes, slices;
 };
 
-template <typename Tile>
-constexpr TmaShape::Code tma_code_of() {
-  static_assert(Tile::kSharedBytes <= 227 * 1024 / Tile::kResident - 1024 * (Tile::kResident - 1));
-  static_assert((Tile::kLaunched / 128 - 1) * Tile::kSums * Tile::kThreads * 8 <=
-                Tile::kStages * Tile::kStageBytes);
-  return {&tma_code<Tile>, Tile::kSharedBytes};
+template <int kSide, int kSlices>
+constexpr Code tma_code_of(bool row_major) {
+  using Rows = DmmaTmaTile<kSide, kSlices, true>;
+  using Columns = DmmaTmaTile<kSide, kSlices, false>;
+  if (row_major) return {&tma_code<Rows>, Rows::kSharedBytes, kSlices};
+  return {&tma_code<Columns>, Columns::kSharedBytes, kSlices};
 }
 
-template <int kWarpgroups, int kDepth, int... kIndices>
-constexpr TmaShape tma_shape_of() {
-  TmaShape s{64 * kWarpgroups, 128 * (kWarpgroups + 1), {}};
-  ((s.of[kIndices][0] =
-        tma_code_of<DmmaTmaTile<kWarpgroups, kTmaSides[kIndices], kDepth, true>>(),
-    s.of[kIndices][1] =
-        tma_code_of<DmmaTmaTile<kWarpgroups, kTmaSides[kIndices], kDepth, false>>()),
-   ...);
-  return s;
-}
-
-class DmmaSm90 final : public Variant {
+class DmmaSm90 final : public DmmaProduct {
  public:
-  DmmaSm90(std::string_view name, const TmaShape& shape, bool grouped)
-      : Variant(DeviceType::kCuda, name), shape_(shape), grouped_(grouped) {}
+  using DmmaProduct::DmmaProduct;
 
   Support supports(const Problem& p, const Device& d) const override {
-    if (p.dtype != DType::kFloat64) return Support::no("multiplies fp64 only");
     if (d.compute_capability != 90) return Support::no("needs compute capability 9.0");
+    if (Support s = takes_product(p); !s) return s;
     if (p.transpose) return Support::no("computes A @ B, not A^T @ B");
-    if (p.block_m % 8 != 0 || p.block_k % 8 != 0) {
-      return Support::no("needs block sides that are multiples of 8, got " +
-                         std::to_string(p.block_m) + "x" + std::to_string(p.block_k));
-    }
     if (p.nnzb == 0) return Support::no("there is no stored block");
-    if (code_of(p).code == nullptr) return Support::no("no kernel for such blocks");
-    if (grouped_) {
-      if (p.block_m != side(p) || 2 * p.block_m > shape_.m) {
-        return Support::no("needs blocks of 8, 16, 32 or 64 rows, and two in a tile");
-      }
-      if (p.group_counts.columns[grouping(p)] <= 0) {
-        return Support::no("nobody has looked which block columns its groups of " +
-                           std::to_string(group(p)) + " block rows have");
-      }
-    } else if (p.block_m % shape_.m != 0) {
-      return Support::no("needs blocks of whole tiles");
+    if (grouped() && side_of(p) != p.block_m) {
+      return Support::no("has no granules of " + std::to_string(p.block_m) +
+                         " rows for a block_k of " + std::to_string(p.block_k));
     }
     if (p.b_layout == Layout::kRowMajor && p.n % 16 != 0) {
-      return Support::no("copies 16 columns at a time");
+      return Support::no("copies a row-major B by 16 columns, there are " + std::to_string(p.n));
     }
     const Support aligned =
         aligned_to_16("values and B", std::min(p.values_alignment, p.b_alignment));
     if (!aligned) return aligned;
-    if (std::max({p.m, p.n, p.k, p.nnzb * p.block_m, tiles(p)}) > INT32_MAX - 1024) {
-      return Support::no("a size is beyond its 32-bit indices");
+    if (p.nnzb * p.block_m > INT32_MAX - kN) {
+      return Support::no("values have more rows than TMA's 32-bit coordinates");
     }
     return code_of(p).code->runs_on(d, code_of(p).shared_bytes);
   }
 
-  double estimate_us(const Problem&, const Device&) const override { return 1; }
-
-  int row_order(const Problem&, const Device&) const override {
-    return grouped_ ? kNoRowOrder : kWholeRows;
-  }
-  int grouping(const Problem& p, const Device&) const override { return grouping(p); }
+  double estimate_us(const Problem& p, const Device& d) const override { return 1; }
 
   Status launch(const Problem& p, const Launch& l) const override {
-    TmaArguments arguments{};
-    DmmaArguments& a = arguments.rest;
-    a.crow_indices = l.crow_indices;
-    a.col_indices = l.col_indices;
-    a.bias = l.bias;
-    a.c = l.c;
-    const OrderedRow* order = l.row_orders[kWholeRows];
-    if (grouped_) {
-      const RowGroups& groups_of = l.row_groups[grouping(p)];
-      a.columns = groups_of.columns;
-      order = groups_of.groups;
+    const Code code = code_of(p);
+    TmaArguments a{{}, {}, arguments(p, l)};
+    const unsigned blocks =
+        std::min(a.rest.panels.tiles, 2 * static_cast<unsigned>(l.device->multiprocessors));
+    // Two rounds are dealt out before there is anything to share.
+    if (a.rest.panels.tiles > 2 * blocks) {
+      a.rest.panels.counter = tile_counter(l.device->ordinal, static_cast<cudaStream_t>(l.stream));
     }
-    const int64_t l2 = l.device->l2_bytes;
-    a.panels =
-        panels_of(rows(p), ceil_div(p.n, kN), p.batch, panel_width(p, kN, l2 / 2, l2 / 4), order);
-    a.n = p.n;
-    a.ldc = p.ldc;
-    a.c_batch_stride = p.c_batch_stride;
-    a.m = static_cast<int>(p.m);
-    a.block_m = static_cast<int>(p.block_m);
-    a.block_k = static_cast<int>(p.block_k);
-    a.block_rows = static_cast<int>(block_rows(p));
-    a.group = static_cast<int>(group(p));
-    a.strips = static_cast<int>(strips(p));
-    a.slices = static_cast<int>(p.block_k / 8);
-    a.activation = p.activation;
-    a.wide_indices = p.index_type == IndexType::kInt64;
-    a.c_rows = p.c_layout == Layout::kRowMajor;
-    a.pairs = p.c_alignment >= 16;
-    const auto side_rows = static_cast<uint32_t>(side(p));
-    const BoxedTensor values{l.values,    p.dtype,        2, {p.block_k, p.nnzb * p.block_m},
-                             {p.block_k}, {8, side_rows}, true};
+    // Lines of one slice are copied as they are, those of two swizzled, and so is a row-major B.
+    const auto unit = static_cast<uint32_t>(8 * code.slices),
+               rows = static_cast<uint32_t>(side_of(p));
+    const bool plain = code.slices == 1;
+    Status status = make_tensor_map(
+        {l.values, p.dtype, 2, {p.block_k, p.nnzb * p.block_m}, {p.block_k}, {unit, rows}, plain},
+        &a.values);
+    if (!status) return status;
     const int64_t batch = p.b_batch_stride != 0 ? p.batch : 1;
-    const BoxedTensor rows_of_b{l.b,
+    if (p.b_layout == Layout::kRowMajor) {
+      status = make_tensor_map({l.b,
                                 p.dtype,
                                 4,
                                 {16, p.k, p.n / 16, batch},
                                 {p.ldb, 16, p.b_batch_stride},
-                                {16, 8, kN / 16, 1}};
-    const BoxedTensor columns_of_b{
-        l.b, p.dtype, 3, {p.k, p.n, batch}, {p.ldb, p.b_batch_stride}, {8, kN, 1}, true};
-    Status status = make_tensor_map(values, &arguments.values);
+                                {16, unit, kN / 16, 1}},
+                               &a.b);
+    } else {
+      BoxedTensor b = tensor_of_b(p, l.b, unit, kN);
+      b.plain = plain;
+      status = make_tensor_map(b, &a.b);
+    }
     if (!status) return status;
-    status = make_tensor_map(p.b_layout == Layout::kRowMajor ? rows_of_b : columns_of_b,
-                             &arguments.b);
-    if (!status) return status;
-    const TmaShape::Code& code = code_of(p);
-    return code.code->launch(arguments, static_cast<unsigned>(tiles(p)), shape_.threads,
-                             code.shared_bytes, l.stream, name());
+    return code.code->launch(a, blocks, kThreads, code.shared_bytes, l.stream, name());
   }
 
  private:
-  static constexpr int kN = 128;
+  static constexpr int kThreads = 256;
 
-  static int index(const Problem& p) {
-    int i = 0;
-    while (p.block_m % kTmaSides[i] != 0) ++i;
-    return i;
-  }
-  static int side(const Problem& p) { return kTmaSides[index(p)]; }
-  int64_t group(const Problem& p) const { return grouped_ ? shape_.m / p.block_m : 1; }
-  int grouping(const Problem& p) const {
-    return grouped_ ? grouping_of(static_cast<int>(group(p))) : kNoGrouping;
-  }
-  int64_t strips(const Problem& p) const { return grouped_ ? 1 : ceil_div(p.block_m, shape_.m); }
-  int64_t rows(const Problem& p) const { return ceil_div(block_rows(p), group(p)) * strips(p); }
-  int64_t tiles(const Problem& p) const { return rows(p) * ceil_div(p.n, kN) * p.batch; }
-  const TmaShape::Code& code_of(const Problem& p) const {
-    return shape_.of[index(p)][static_cast<int>(p.b_layout)];
+  // Two slices are multiplied together where block_k has pairs of them; those that are not are of
+  // granules of 8 rows.
+  static int side_of(const Problem& p) { return p.block_k % 16 == 0 ? side(p) : 8; }
+  static Code code_of(const Problem& p) {
+    const bool row_major = p.b_layout == Layout::kRowMajor;
+    switch (side_of(p)) {
+      case 64:
+        return tma_code_of<64, 2>(row_major);
+      case 32:
+        return tma_code_of<32, 2>(row_major);
+      case 16:
+        return tma_code_of<16, 2>(row_major);
+    }
+    return tma_code_of<8, 1>(row_major);
   }
 
-  TmaShape shape_;
-  bool grouped_;
   Registration registration_{*this};
 };
 
-const DmmaSm90 kTma1{"tma/m64", tma_shape_of<1, 4, 0>(), false};
-const DmmaSm90 kTma1Groups{"tma/m64_groups", tma_shape_of<1, 4, 1, 2, 3>(), true};
-const DmmaSm90 kTma2{"tma/m128", tma_shape_of<2, 6, 0>(), false};
-const DmmaSm90 kTma2Groups{"tma/m128_groups", tma_shape_of<2, 6, 0, 1, 2, 3>(), true};
+const DmmaSm90 kRows{"dmma_sm90/m64_n128", false};
+const DmmaSm90 kGroups{"dmma_sm90/m64_n128_groups", true};
 
 }  // namespace
 }  // namespace sparse_autotune

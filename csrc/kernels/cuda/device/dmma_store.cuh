@@ -1,0 +1,105 @@
+// From the sums of an fp64 tile to C: bias, activation, stores straight from registers.
+//
+// Where B is row-major a thread's two columns are neighbours and 8 threads write 128 bytes of a row
+// of C; else its two rows are, and 4 threads write 64 bytes of a column, or twice 32.
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <cstdint>
+
+#include "kernels/activation.h"
+#include "kernels/cuda/device/dmma.cuh"
+#include "variant.h"
+
+namespace sparse_autotune {
+
+// Applies a costly activation. A rolled loop cannot index registers, and unrolled it would be
+// hundreds of copies of erf and tanh: 16 values at a time go through the thread's own words of
+// `shared`, 16 KB.
+template <typename Tile>
+__device__ __forceinline__ void activate_fp64(double* all, char* shared, Activation activation) {
+  double* const own = reinterpret_cast<double*>(shared) + threadIdx.x % Tile::kThreads;
+#pragma unroll
+  for (int from = 0; from < Tile::kSums; from += 16) {
+#pragma unroll
+    for (int i = 0; i < 16; ++i) own[i * Tile::kThreads] = all[from + i];
+#pragma unroll 1
+    for (int i = 0; i < 16 * Tile::kThreads; i += Tile::kThreads) {
+      own[i] = activate(own[i], activation);
+    }
+#pragma unroll
+    for (int i = 0; i < 16; ++i) all[from + i] = own[i * Tile::kThreads];
+  }
+}
+
+// Adds bias, applies the activation and writes the tile. All threads are done with `shared`.
+template <typename Tile>
+__device__ __forceinline__ void write_fp64_tile(double (&sum)[Tile::kTilesN][Tile::kTilesM][4],
+                                                char* shared, const DmmaArguments& args,
+                                                const DmmaPart& part) {
+  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32 % Tile::kWarps;
+  // Of each 8 rows the thread has two.
+  const int row = Tile::kSlices == 2 ? lane % 4 : lane % 4 * 2;
+  constexpr int kNextRow = Tile::kSlices == 2 ? 4 : 1;
+  if (args.bias != nullptr) {
+    const double* bias = static_cast<const double*>(args.bias) + part.row0 + row;
+#pragma unroll
+    for (int i = 0; i < Tile::kTilesN; ++i) {
+      if (i * 8 >= part.rows) break;
+      const double x = bias[i * 8], y = bias[i * 8 + kNextRow];
+#pragma unroll
+      for (int j = 0; j < Tile::kTilesM; ++j) {
+        sum[i][j][0] += x;
+        sum[i][j][1] += y;
+        sum[i][j][2] += x;
+        sum[i][j][3] += y;
+      }
+    }
+  }
+  double* const all = &sum[0][0][0];
+  if (args.activation == Activation::kRelu) {
+#pragma unroll
+    for (int i = 0; i < Tile::kSums; ++i) all[i] = activate(all[i], Activation::kRelu);
+  } else if (args.activation != Activation::kNone) {
+    activate_fp64<Tile>(all, shared, args.activation);
+  }
+
+  // The thread's columns of each 16: neighbours, or 8 apart, as multiply_granules' b has them.
+  const int group = lane / 4;
+  const int in_16 = Tile::kRowMajorB ? group * 2 : Tile::kSlices == 2 ? line_of(group) : group;
+  const int column = warp * Tile::kWarpN + in_16;
+  constexpr int kOther = Tile::kRowMajorB ? 1 : 8;
+  const int64_t to_row = args.c_rows ? args.ldc : 1, to_column = args.c_rows ? 1 : args.ldc;
+  double* c = static_cast<double*>(args.c) + part.batch * args.c_batch_stride +
+              (part.row0 + row) * to_row + (part.n0 + column) * to_column;
+  const auto store = [&](double* to, double x, double y, int64_t apart, bool both) {
+    if (apart == 1 && both && args.pairs) {
+      *reinterpret_cast<double2*>(to) = make_double2(x, y);
+    } else {
+      to[0] = x;
+      if (both) to[apart] = y;
+    }
+  };
+#pragma unroll
+  for (int i = 0; i < Tile::kTilesN; ++i) {
+    if (i * 8 >= part.rows) break;
+#pragma unroll
+    for (int j = 0; j < Tile::kTilesM; ++j) {
+      const int at = column + j * 16;
+      if (at >= part.columns) continue;
+      double* to = c + i * 8 * to_row + j * 16 * to_column;
+      const double(&x)[4] = sum[i][j];
+      const bool both = at + kOther < part.columns;
+      if (Tile::kRowMajorB && args.c_rows) {
+        store(to, x[0], x[2], 1, both);
+        store(to + kNextRow * to_row, x[1], x[3], 1, both);
+      } else {
+        store(to, x[0], x[1], kNextRow * to_row, true);
+        if (both) store(to + kOther * to_column, x[2], x[3], kNextRow * to_row, true);
+      }
+    }
+  }
+}
+
+}  // namespace sparse_autotune
