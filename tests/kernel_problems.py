@@ -354,6 +354,45 @@ def larger_than_a_core_cache():
                           out_layout=out_layout)  # fmt: skip
 
 
+def double_precision():
+    """What fp64 tensor cores take: blocks of 8 rows and more, groups of rows that are not full,
+    columns that fill tiles, leave a part of one, or are aligned to 8 bytes only."""
+    products = (
+        (144, "row", "row", "matmul"), (272, "row", "column", "matmul"),
+        (133, "column", "row", "matmul"), (300, "row", "row", "linear"),
+        (37, "row", "row", "matmul"), (16, "padded", "offset", "matmul"),
+        (200, "row", "row", "transposed"), (130, "column", "column", "transposed"),
+        (96, "row", "row", "right"),
+    )  # fmt: skip
+    blocks = (
+        (8, 8), (16, 16), (32, 32), (64, 64), (128, 128), (8, 16), (16, 8), (24, 8), (96, 48),
+        (8, 24), (192, 16),
+    )  # fmt: skip
+    for i, block in enumerate(blocks):
+        for j, (n, b_layout, out_layout, op) in enumerate(products):
+            yield Problem(
+                f"double_{block[0]}x{block[1]}-{op}-{n}-{b_layout}-{out_layout}",
+                m=block[0] * (35 if block[0] <= 32 else 5),
+                k=block[1] * (21 if block[1] <= 32 else 7),
+                n=n,
+                block=block,
+                dtype=FP64,
+                index_dtype=(torch.int64, torch.int32)[(i + j) % 2],
+                pattern=("uniform", "skewed", "empty_rows", "one_dense_row", "full")[(i + j) % 5],
+                b_layout=b_layout,
+                out_layout=out_layout,
+                bias=j % 3 == 1,
+                activation=(None, "gelu", None, "relu", "silu")[(i + 2 * j) % 5],
+                op=op,
+            )
+    for op in ("matmul", "linear"):
+        yield Problem(f"double-batch-{op}", 304, 720, 144, (16, 16), FP64, batch=(3,),
+                      pattern="skewed", op=op)  # fmt: skip
+    # More tiles than multiprocessors keep at one time.
+    yield Problem("double-many_tiles", 4160, 208, 1040, (16, 16), FP64, pattern="skewed",
+                  bias=True, activation="silu")  # fmt: skip
+
+
 def large_transposed():
     """The cases of `large_blocks` and `long_rows` for a matrix that is stored transposed."""
     products = (

@@ -3,6 +3,7 @@
 import torch
 from kernel_problems import (
     columns_of_scalars,
+    double_precision,
     few_columns,
     few_columns_of_any_block,
     large_blocks,
@@ -217,6 +218,7 @@ CASES = tuple(
         odd_blocks,
         few_columns_of_any_block,
         larger_than_a_core_cache,
+        double_precision,
         _batches,
         _epilogues,
         _linears,

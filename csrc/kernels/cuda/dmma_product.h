@@ -12,7 +12,7 @@
 
 namespace sparse_autotune {
 
-// Tiles of one block row, or of a group of 2 to 8 of them.
+// Tiles of 64 rows, of one block row or of a group of 2 to 8.
 class DmmaProduct : public Variant {
  public:
   DmmaProduct(std::string_view name, bool grouped)

@@ -97,12 +97,68 @@ __device__ __forceinline__ StepNote load_note(uint32_t from) {
   return note;
 }
 
-// The warp that copies. Lane i knows where granule i's block is.
+// The slices of a tile's block columns, in order. 32 columns are fetched at a time, and 32 ahead.
+template <typename Tile>
+class SliceWalk {
+ public:
+  // Slices that are multiplied together: which granules have them, of which k; `ends`: they are the
+  // last of their column.
+  struct Unit {
+    uint32_t mask;
+    int k, slice;
+    bool ends;
+  };
+
+  __device__ __forceinline__ SliceWalk(const DmmaArguments& args, const DmmaPart& part)
+      : at_(part.begin), end_(part.begin + part.length) {
+    all_ = (1 << (part.rows / Tile::kGranule)) - 1;
+    columns_ = fetch(args, at_);
+    following_ = fetch(args, at_ + 32);
+  }
+
+  __device__ __forceinline__ bool done() const { return at_ >= end_; }
+
+  __device__ __forceinline__ Unit next(const DmmaArguments& args) {
+    if (done()) return {};
+    const int column = __shfl_sync(~0u, columns_.x, in_32_);
+    const auto mask = static_cast<uint32_t>(__shfl_sync(~0u, columns_.y, in_32_));
+    const Unit unit{mask, column * args.block_k + slice_ * 8, slice_,
+                    slice_ + Tile::kSlices >= args.slices};
+    slice_ += Tile::kSlices;
+    if (unit.ends) {
+      slice_ = 0;
+      ++at_;
+      if (++in_32_ == 32) {
+        in_32_ = 0;
+        columns_ = following_;
+        following_ = fetch(args, at_ + 32);
+      }
+    }
+    return unit;
+  }
+
+ private:
+  // The lane's column of those from `first` on, and the granules that have a block in it.
+  __device__ __forceinline__ int2 fetch(const DmmaArguments& args, int first) const {
+    const int i = first + static_cast<int>(threadIdx.x) % 32;
+    if (args.columns != nullptr) return load_group_column(args.columns, i, end_);
+    return i < end_ ? make_int2(load_narrow_index(args.col_indices, i, args.wide_indices), all_)
+                    : int2{};
+  }
+
+  int at_, end_, all_, in_32_ = 0, slice_ = 0;
+  int2 columns_, following_;
+};
+
+// The warp that copies. Lane 8 * i + j issues the copy of granule j of a step's unit i, lane 16 + i
+// that of B's lines.
 template <typename Tile>
 __device__ __forceinline__ void produce(const TmaArguments& args, const DmmaRing<Tile>& ring) {
   const DmmaArguments& rest = args.rest;
-  const int lane = threadIdx.x % 32;
-  const uint32_t below = (1u << lane) - 1;
+  const int lane = threadIdx.x % 32, granule = lane % 8;
+  const bool second = lane < 16 ? lane >= 8 : lane == 17;  // of a step's units
+  const bool copies_a = lane < 8 * Tile::kUnits;
+  const bool copies_b = lane >= 16 && lane < 16 + Tile::kUnits;
   const bool grouped = rest.columns != nullptr;
   RingPlace<Tile::kStages> place;
 #pragma unroll 1
@@ -110,69 +166,53 @@ __device__ __forceinline__ void produce(const TmaArguments& args, const DmmaRing
     const unsigned tile = __shfl_sync(~0u, lane == 0 ? next_tile(rest.panels, turn) : 0, 0);
     if (tile >= rest.panels.tiles) break;
     const DmmaPart part = find_dmma_part<Tile>(rest, tile);
-    const uint32_t all = (1u << (part.rows / Tile::kGranule)) - 1;
-    const int row = grouped ? 0 : part.m0 + lane * Tile::kGranule;
+    // The granule's next block, of which rows.
+    const int row = grouped ? 0 : part.m0 + granule * Tile::kGranule;
     int cursor = part.begin;
     if (grouped) {
-      cursor = load_narrow_index(rest.crow_indices, min(part.block_row + lane, rest.block_rows),
+      cursor = load_narrow_index(rest.crow_indices, min(part.block_row + granule, rest.block_rows),
                                  rest.wide_indices);
     }
-    const int end = part.begin + part.length;
-    const auto fetch = [&](int i) {
-      if (i >= end) return int2{};
-      if (grouped) return __ldg(reinterpret_cast<const int2*>(rest.columns) + i);
-      return make_int2(load_narrow_index(rest.col_indices, i, rest.wide_indices),
-                       static_cast<int>(all));
-    };
-    int at = part.begin, slice = 0;
-    int2 item = fetch(at), next = fetch(at + 1), later = fetch(at + 2);
+    SliceWalk<Tile> walk(rest, part);
     const uint32_t own = static_cast<uint32_t>(part.block_row) / rest.group;
+    const auto n = static_cast<int>(part.n0);
+    const int batch = rest.b_batch_stride != 0 ? static_cast<int>(part.batch) : 0;
 #pragma unroll 1
     do {
-      mbarrier_wait(ring.empty(place.stage), place.parity ^ 1);
+      using Unit = typename SliceWalk<Tile>::Unit;
+      const Unit one = walk.next(rest);
+      const Unit two = Tile::kUnits == 2 ? walk.next(rest) : Unit{};
+      const Unit mine = second ? two : one;
+      const auto bytes_of = [](const Unit& unit) {
+        return unit.mask == 0 ? 0 : Tile::kBytesB + __popc(unit.mask) * Tile::kGranuleBytes;
+      };
+      const int past_one = one.ends ? static_cast<int>(one.mask >> granule & 1) : 0;
+      const int past_two = two.ends ? static_cast<int>(two.mask >> granule & 1) : 0;
       const uint32_t barrier = ring.full(place.stage);
-      StepNote note{{}, tile, own};
-#pragma unroll
-      for (int unit = 0; unit < Tile::kUnits; ++unit) {
-        const uint32_t mask = at < end ? static_cast<uint32_t>(item.y) : 0;
-        note.masks[unit] = mask;
-        if (mask == 0) continue;
-        if (lane == 0) {
-          mbarrier_expect(barrier, Tile::kBytesB + __popc(mask) * Tile::kGranuleBytes);
-        }
-        __syncwarp();
-        const uint32_t to =
-            ring.address + place.stage * Tile::kStageBytes + unit * Tile::kUnitBytes;
-        if ((mask >> lane & 1) != 0) {
-          tma_load(to + __popc(mask & below) * Tile::kGranuleBytes, args.values, barrier, slice * 8,
-                   cursor * rest.block_m + row);
-        }
-        if (lane == 31) {
-          const int k = item.x * rest.block_k + slice * 8;
-          const auto n = static_cast<int>(part.n0);
-          const int batch = rest.b_batch_stride != 0 ? static_cast<int>(part.batch) : 0;
-          if constexpr (Tile::kRowMajorB) {
-            tma_load(to + Tile::kBytesA, args.b, barrier, 0, k, n / 16, batch);
-          } else {
-            tma_load(to + Tile::kBytesA, args.b, barrier, k, n, batch);
-          }
-        }
-        slice += Tile::kSlices;
-        if (slice < rest.slices) continue;
-        slice = 0;
-        cursor += static_cast<int>(mask >> lane & 1);
-        ++at;
-        item = next;
-        next = later;
-        later = fetch(at + 2);
-      }
+      const uint32_t to =
+          ring.address + place.stage * Tile::kStageBytes + (second ? Tile::kUnitBytes : 0);
+      mbarrier_wait(ring.empty(place.stage), place.parity ^ 1);
       if (lane == 0) {
-        if (at >= end) note.row |= kLastStep;
-        store_note(ring.note(place.stage), note);
-        mbarrier_arrive(barrier);
+        store_note(ring.note(place.stage),
+                   {{one.mask, two.mask}, tile, own | (walk.done() ? kLastStep : 0)});
+        mbarrier_arrive_expect(barrier, bytes_of(one) + bytes_of(two));
       }
+      __syncwarp();
+      if (copies_a && (mine.mask >> granule & 1) != 0) {
+        const int before = __popc(mine.mask & ((1u << granule) - 1));
+        tma_load(to + before * Tile::kGranuleBytes, args.values, barrier, mine.slice * 8,
+                 (cursor + (second ? past_one : 0)) * rest.block_m + row);
+      }
+      if (copies_b && mine.mask != 0) {
+        if constexpr (Tile::kRowMajorB) {
+          tma_load(to + Tile::kBytesA, args.b, barrier, 0, mine.k, n / 16, batch);
+        } else {
+          tma_load(to + Tile::kBytesA, args.b, barrier, mine.k, n, batch);
+        }
+      }
+      cursor += past_one + past_two;
       place.advance();
-    } while (at < end);
+    } while (!walk.done());
   }
   mbarrier_wait(ring.empty(place.stage), place.parity ^ 1);
   if (lane == 0) {
@@ -194,46 +234,64 @@ __device__ __forceinline__ void consume(const DmmaArguments& args, const DmmaRin
       Tile::kBytesA + warp * Tile::kWarpN * Tile::kUnitK * 8 + (Tile::kRowMajorB ? turned : a_at);
   const int b_other = Tile::kRowMajorB ? (turned ^ 16) - turned + 128 : Tile::kUnitK * 64;
   const int b_slice = Tile::kRowMajorB ? 1024 : a_other;
-  double sum[Tile::kTilesN][Tile::kTilesM][4] = {};
-  RingPlace<Tile::kStages> place;
-#pragma unroll 1
-  for (;; place.advance()) {
-    mbarrier_wait(ring.full(place.stage), place.parity);
-    const StepNote note = load_note(ring.note(place.stage));
-    if (note.tile == kNoTile) return;
-    char* const stage = ring.memory + place.stage * Tile::kStageBytes;
+  using ColumnsOfB = double[Tile::kTilesM][4 * Tile::kSlices];
+  const auto load_b = [&](ColumnsOfB& b, uint32_t stage, int unit) {
 #pragma unroll
-    for (int unit = 0; unit < Tile::kUnits; ++unit) {
-      const char* const slices = stage + unit * Tile::kUnitBytes;
-      double b[Tile::kTilesM][4 * Tile::kSlices];
+    for (int i = 0; i < Tile::kTilesM; ++i) {
 #pragma unroll
-      for (int i = 0; i < Tile::kTilesM; ++i) {
-#pragma unroll
-        for (int j = 0; j < Tile::kSlices; ++j) {
-          const char* from = slices + b_at + i * 128 * Tile::kUnitK + j * b_slice;
-          load_pairs<Tile::kRowMajorB>(from, from + b_other, b[i] + 4 * j);
-        }
+      for (int j = 0; j < Tile::kSlices; ++j) {
+        const char* from = ring.memory + stage * Tile::kStageBytes + unit * Tile::kUnitBytes +
+                           b_at + i * 128 * Tile::kUnitK + j * b_slice;
+        load_pairs<Tile::kRowMajorB>(from, from + b_other, b[i] + 4 * j);
       }
-      multiply_granules<Tile>(sum, b, slices + a_at, a_other, note.masks[unit]);
+    }
+  };
+  double sum[Tile::kTilesN][Tile::kTilesM][4] = {};
+  const auto multiply = [&](const ColumnsOfB& b, uint32_t stage, int unit, uint32_t mask) {
+    const char* slot = ring.memory + stage * Tile::kStageBytes + unit * Tile::kUnitBytes + a_at;
+    multiply_granules<Tile>(sum, b, slot, a_other, mask);
+  };
+  // Where a step has two units, the columns of B of each are loaded while the one before is being
+  // multiplied.
+  constexpr bool kAhead = Tile::kUnits == 2;
+  ColumnsOfB b, other;
+  RingPlace<Tile::kStages> place;
+  mbarrier_wait(ring.full(0), 0);
+  StepNote note = load_note(ring.note(0));
+  if constexpr (kAhead) load_b(b, 0, 0);
+#pragma unroll 1
+  while (note.tile != kNoTile) {
+    const uint32_t stage = place.stage;
+    load_b(kAhead ? other : b, stage, kAhead ? 1 : 0);
+    multiply(b, stage, 0, note.masks[0]);
+    place.advance();
+    mbarrier_wait(ring.full(place.stage), place.parity);
+    const StepNote next = load_note(ring.note(place.stage));
+    if constexpr (kAhead) {
+      load_b(b, place.stage, 0);
+      multiply(other, stage, 1, note.masks[1]);
     }
     const bool last = (note.row & kLastStep) != 0;
     const bool scratch = last && args.activation > Activation::kRelu;
     __syncwarp();
-    if (!scratch && lane == 0) mbarrier_arrive(ring.empty(place.stage));
-    if (!last) continue;
-    // The step's memory serves a costly activation, once all are done with it.
-    if (scratch) asm volatile("bar.sync 1, %0;\n" ::"n"(Tile::kThreads) : "memory");
-    DmmaPart part;
-    place_dmma_part<Tile>(args, locate(args.panels, note.tile), note.row & ~kLastStep, part);
-    write_fp64_tile<Tile>(sum, stage, args, part);
-    __syncwarp();
-    if (scratch) {
-      tma_store_fence();
-      __syncwarp();
-      if (lane == 0) mbarrier_arrive(ring.empty(place.stage));
-    }
+    if (!scratch && lane == 0) mbarrier_arrive(ring.empty(stage));
+    if (last) {
+      // The step's memory serves a costly activation, once all are done with it.
+      if (scratch) {
+        asm volatile("bar.sync 1, %0;\n" ::"n"(Tile::kThreads) : "memory");
+      }
+      DmmaPart part;
+      place_dmma_part<Tile>(args, locate(args.panels, note.tile), note.row & ~kLastStep, part);
+      write_fp64_tile<Tile>(sum, ring.memory + stage * Tile::kStageBytes, args, part);
+      if (scratch) {
+        tma_store_fence();
+        __syncwarp();
+        if (lane == 0) mbarrier_arrive(ring.empty(stage));
+      }
 #pragma unroll
-    for (int i = 0; i < Tile::kSums; ++i) (&sum[0][0][0])[i] = 0;
+      for (int i = 0; i < Tile::kSums; ++i) (&sum[0][0][0])[i] = 0;
+    }
+    note = next;
   }
 }
 
