@@ -442,3 +442,50 @@ def large_transposed():
         # More blocks in a row than places of blocks are fetched at once.
         yield Problem(f"{op}-long_rows-block_64", 128, 4480, 136, (64, 64), HALF, density=0.8,
                       op=op)  # fmt: skip
+
+
+def fp32_blocks():
+    """Blocks in fp32 that fill register tiles or do not: rows of uneven length, sides
+    that are multiples of 4, lines of B and C that are aligned to 16 bytes or to single elements."""
+    products = (
+        (136, "row", "row", "matmul"), (37, "row", "column", "matmul"),
+        (264, "column", "row", "matmul"), (300, "row", "row", "linear"),
+        (133, "row", "row", "linear"), (200, "row", "row", "transposed"),
+        (40, "row", "row", "right"), (261, "padded", "offset", "matmul"),
+        (16, "offset_column", "row", "matmul"), (520, "column", "column", "transposed"),
+    )  # fmt: skip
+    blocks = (
+        (4, 4),
+        (8, 8),
+        (12, 20),
+        (16, 16),
+        (40, 24),
+        (32, 64),
+        (64, 64),
+        (80, 16),
+        (128, 128),
+    )
+    for i, block in enumerate(blocks):
+        for j, (n, b_layout, out_layout, op) in enumerate(products):
+            if (i + j) % 2:
+                continue
+            yield Problem(
+                f"fp32_{block[0]}x{block[1]}-{op}-{n}-{b_layout}-{out_layout}",
+                m=block[0] * 5,
+                k=block[1] * (7 if block[1] > 32 else 37),
+                n=n,
+                block=block,
+                index_dtype=(torch.int32, torch.int64)[j // 2 % 2],
+                pattern=("skewed", "uniform", "empty_rows", "one_dense_row")[(i + j // 2) % 4],
+                b_layout=b_layout,
+                out_layout=out_layout,
+                bias=j % 3 == 1,
+                activation=(None, "gelu", None, "relu", "silu")[(i + 2 * j) % 5],
+                op=op,
+            )
+    # More units of k in a row than are looked up at once, in each of several groups of warps.
+    for op in ("matmul", "linear", "transposed"):
+        yield Problem(f"fp32_long_rows-{op}", 64, 8 * 300, 72, (8, 8), density=0.8, op=op,
+                      bias=True)  # fmt: skip
+        yield Problem(f"fp32_batch-{op}", 192, 256, 136, (64, 64), op=op, batch=(3,),
+                      pattern="skewed")  # fmt: skip
