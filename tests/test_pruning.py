@@ -129,6 +129,7 @@ def test_regrowing():
     assert layer.values.grad.shape == layer.values.shape
     indices = layer.col_indices
     assert regrow_(layer, 0.5) == regrow_(layer, 0.75) == 0 and layer.col_indices is indices
+    assert regrow_(layer, 49 / 64) == prune_(layer, 48 / 64) == 1
     assert regrow_(layer, 1.0) == 16 and bool(stored(layer).all())
     assert_right(layer)
 
