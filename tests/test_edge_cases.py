@@ -249,3 +249,35 @@ def test_more_than_2_to_the_31_elements(device, variant, large):
         assert not bool(strip.isnan().any())
         if large != "values":
             assert not bool(strip.any())
+
+
+@pytest.mark.slow
+@pytest.mark.gpu
+@pytest.mark.parametrize("form", ["matmul", "linear"])
+@pytest.mark.parametrize(("block", "tile"), [(16, 512), (64, 128)], ids=str)
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32], ids=str)
+@pytest.mark.parametrize(
+    "variant", [v for v in VARIANTS if v.values[0]["device"] == "cuda"], ids=str
+)
+def test_more_columns_than_a_grid_has_tiles(variant, dtype, block, tile, form, monkeypatch):
+    """CUDA takes 65535 thread blocks but along one dimension of a grid."""
+    if available_bytes("cuda") < 24 * 2**30:
+        pytest.skip("needs 24 GiB of free memory")
+    monkeypatch.setattr(torch.backends.cuda.matmul, "allow_tf32", True)
+    n = 65535 * tile + 72
+    index = torch.arange(2, device="cuda")
+    a = BsrTensor(index, index[:1].clone(), torch.randn(1, block, block, device="cuda",
+                  dtype=dtype), (block, block))  # fmt: skip
+    x = torch.randn(n, block, dtype=dtype, device="cuda")
+    b = x if form == "linear" else x.T.contiguous()
+    why = legality(a, b, linear=form == "linear")[variant["name"]]
+    if why is not None:
+        pytest.skip(f"{variant['name']} is not legal: {why}")
+    if form == "linear":
+        result = linear(b, a, variant=variant["name"]).T
+    else:
+        result = matmul(a, b, variant=variant["name"])
+    for columns in (slice(0, 128), slice(n // 2, n // 2 + 128), slice(n - 128, n)):
+        expected = a.values[0].double() @ x[columns].double().T
+        assert torch.allclose(result[:, columns].double(), expected, rtol=2e-2, atol=5e-2)
+    assert not bool(result.isnan().any())

@@ -55,6 +55,11 @@ class CuSparseBlockedEll final : public Variant {
                          std::to_string(kMaximumBlockRows) + " block rows, these are " +
                          std::to_string(block_rows(p)));
     }
+    if (p.c_layout == Layout::kColMajor && p.n > kMaximumColumns) {
+      return Support::no("cuSPARSE's Blocked-ELL may fail without a word above " +
+                         std::to_string(kMaximumColumns) +
+                         " columns of a column-major C, these are " + std::to_string(p.n));
+    }
     if (p.longest_row < 0) return Support::no("the longest block row is not known");
     if (p.longest_row == 0) return Support::no("no block is stored");
     if (p.longest_row > kMaximumPadding * p.nnzb / block_rows(p)) {

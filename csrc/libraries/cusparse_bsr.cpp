@@ -22,6 +22,11 @@ class CuSparseBsr final : public Variant {
       return Support::no("cuSPARSE takes square blocks, these are " + std::to_string(p.block_m) +
                          "x" + std::to_string(p.block_k));
     }
+    if (p.n > kMaximumColumns) {
+      return Support::no("cuSPARSE's SpMM on BSR may fail without a word above " +
+                         std::to_string(kMaximumColumns) + " columns, these are " +
+                         std::to_string(p.n));
+    }
     // With 32-bit indices cuSPARSE computes offsets in 32 bits too.
     if (p.index_type == IndexType::kInt32 &&
         (p.nnzb > INT32_MAX / (p.block_m * p.block_k) || !dense_fits_int32(p))) {
