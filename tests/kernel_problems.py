@@ -259,8 +259,8 @@ def odd_blocks():
 def columns_of_scalars():
     """Blocks as finite elements have them, in fp32 and fp64, with few columns and a few more."""
     blocks = (
-        (1, 1), (1, 2), (2, 1), (2, 2), (3, 3), (1, 4), (4, 1), (4, 4), (3, 6), (5, 5), (6, 6), (7, 2),
-        (8, 8), (12, 9), (16, 16), (1, 24), (33, 5),
+        (1, 1), (1, 2), (2, 1), (2, 2), (3, 3), (1, 4), (4, 1), (4, 4), (3, 6), (5, 5), (6, 6),
+        (7, 2), (8, 8), (12, 9), (16, 16), (1, 24), (33, 5),
     )  # fmt: skip
     forms = (
         ("matmul", "row", "row"), ("matmul", "padded", "offset"), ("matmul", "column", "column"),

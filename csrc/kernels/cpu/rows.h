@@ -27,9 +27,28 @@ struct RowsTask {
   Activation activation;
 };
 
+// Blocks `begin` to `end` of a sampled product, values = C * B^T. Strides are in elements.
+struct SampledTask {
+  const void* crow;  // of all of the pattern
+  const void* columns;
+  bool wide;    // both are int64
+  int64_t row;  // that the first block lies in
+  int64_t begin, end;
+  int64_t block_m, block_k;
+  const void* c;
+  int64_t c_row, c_column, c_batch;  // strides
+  int64_t n, batch;
+  const void* b;   // packed: for each block column and each of n * batch terms, block_k elements
+  void* expanded;  // scratch: kExpandedVectors vectors a term
+  void* values;
+};
+inline constexpr int64_t kExpandedVectors = 8;
+
 // One level's code for one type.
 struct RowKernels {
   int64_t lanes;
+  int64_t sampled_elements;  // of a block that sample() takes; block_k is at most `lanes`
+  void (*sample)(const SampledTask&);
   void (*vectors)(const RowsTask&);  // B's columns one at a time, lanes along a block's elements
   void (*columns)(const RowsTask&);  // lanes along B's columns
 };

@@ -14,13 +14,15 @@
 #endif
 #define SPARSE_AUTOTUNE_INLINE SPARSE_AUTOTUNE_TARGET inline __attribute__((always_inline))
 #include "kernels/cpu/rows_columns.h"
+#include "kernels/cpu/rows_sampled.h"
 #include "kernels/cpu/rows_vectors.h"
 
 namespace sparse_autotune::cpu_rows {
 namespace {
 
 template <class L>
-constexpr RowKernels kKernelsOf{L::kLanes, multiply_vectors<L>, multiply_columns<L>};
+constexpr RowKernels kKernelsOf{L::kLanes, L::kVectors* L::kLanes, sample<L>, multiply_vectors<L>,
+                                multiply_columns<L>};
 
 template <class Floats, class Doubles>
 const RowKernels* row_kernels_of(DType dtype) {
