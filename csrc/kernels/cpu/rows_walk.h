@@ -32,7 +32,7 @@ struct Walk {
         elements(t.block_m * t.block_k),
         b_stride(stride_of_b),
         wide(t.wide),
-        last_position(static_cast<const char*>(t.positions) + (t.nnzb - 1) * step * 4) {
+        last_position(in_order() ? nullptr : position + (t.nnzb - 1) * step * 4) {
     column += begin * step;
     if (in_order()) {
       values += begin * elements;
