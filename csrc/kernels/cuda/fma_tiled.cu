@@ -256,17 +256,17 @@ class FmaTiled final : public Variant {
     // Of one thread block: idle rows and columns are multiplied, too. A column-major B comes in
     // shorter lines; rows that are not aligned, in single elements.
     const double flops = 2.0 * shape_.m * shape_.n * row_k * shape_.groups / shares;
-    const double access = p.b_alignment < 16                ? 0.5
+    const double access = p.b_alignment < 16                ? 1 / (1 + 10.0 / shape_.m)
                           : p.b_layout == Layout::kRowMajor ? 1
-                          : shape_.m < 16                   ? 0.8
-                                                            : 0.92;
+                          : shape_.m < 16                   ? 0.82
+                                                            : 0.93;
     const double rate = fma_tflops(p, d) * 1e6 * efficiency_ * access / multiprocessors;
     const double rounds = static_cast<double>(thread_blocks(p, shares_of(p, d))) / multiprocessors;
     const double work_us = (rounds > 1 ? rounds + 0.5 : 1) * flops / rate;
     // A group that has a multiprocessor's lanes for itself takes as long for its steps, whatever
-    // its tile: the longest row's are the end.
+    // its tile, and twice that among others: the longest row's are the end.
     const double longest = std::max(row_k, static_cast<double>(p.longest_row) * p.block_k);
-    const double alone_us = longest / shares * kUsOfK;
+    const double alone_us = longest / shares * kUsOfK * (rounds > shape_.resident ? 2 : 1);
     return std::max({work_us, alone_us, compulsory_bytes(p) / (d.memory_gbps * 850)}) + kStartUs;
   }
 
@@ -339,10 +339,9 @@ class FmaTiled final : public Variant {
 const FmaTiled kM64N128{"fma_tiled/m64_n128", shape_of<64, 128, 8, 8, 4, 16, 3, 1, 3>(), 0.62};
 const FmaTiled kM32N128{"fma_tiled/m32_n128", shape_of<32, 128, 8, 8, 4, 16, 3, 1, 6>(), 0.57};
 const FmaTiled kM16N256{"fma_tiled/m16_n256", shape_of<16, 256, 8, 8, 2, 16, 2, 1, 6>(), 0.51};
-const FmaTiled kM16N128{"fma_tiled/m16_n128", shape_of<16, 128, 8, 8, 2, 8, 3, 4, 3>(), 0.42};
-const FmaTiled kM8N128{"fma_tiled/m8_n128", shape_of<8, 128, 8, 4, 1, 16, 2, 4, 3>(), 0.33};
+const FmaTiled kM16N128{"fma_tiled/m16_n128", shape_of<16, 128, 8, 8, 2, 16, 2, 4, 2>(), 0.46};
 const FmaTiled kM16N32{"fma_tiled/m16_n32", shape_of<16, 32, 4, 4, 4, 16, 2, 8, 2>(), 0.35};
-const FmaTiled kM8N64{"fma_tiled/m8_n64", shape_of<8, 64, 4, 4, 2, 16, 2, 8, 2>(), 0.3};
+const FmaTiled kM8N64{"fma_tiled/m8_n64", shape_of<8, 64, 4, 4, 2, 16, 2, 4, 5>(), 0.32};
 
 }  // namespace
 }  // namespace sparse_autotune
