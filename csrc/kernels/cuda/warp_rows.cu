@@ -49,7 +49,8 @@ struct Shape {
   int log_lanes = 0, blocks = 0, row_lanes = 0, piece_lanes = 0, column_lanes = 0;
   int pieces = 0, steps = 0;  // in a block: pieces, steps of a lane over its pieces
   int64_t strips = 0;
-  double us = 0;
+  double cost_us = 0;  // to choose by
+  double us = 0;       // expected
 };
 
 bool b_along_k(const Problem& p) { return p.b_layout == Layout::kColMajor || p.ldb == 1; }
@@ -78,8 +79,8 @@ Shape shape_of(const Code& code, int log_lanes, const Problem& p, const Device& 
   // Of a multiprocessor, fitted to times on an H200: lines that L1 hands out, one a cycle;
   // instructions, four a cycle; the waits of a group, from a task's first load to its last, where
   // some 24 warps wait together.
-  constexpr double kLine = 128, kCyclesPerUs = 1500, kLineWeight = 0.3, kOverlap = 0.1;
-  constexpr double kTaskUs = 1.2, kTurnUs = 0.9, kAloneUs = 0.45, kWarps = 24, kSetUp = 200;
+  constexpr double kLine = 128, kCyclesPerUs = 1500, kLineWeight = 0.45, kCostShare = 0.6;
+  constexpr double kTaskUs = 1.2, kTurnUs = 0.3, kAloneUs = 0.45, kWarps = 24, kSetUp = 200;
   const double item = static_cast<double>(size_of(p.dtype)), words = std::max(item / 4, 1.0);
   const double groups = 32.0 / (1 << log_lanes);  // of a warp
   const double rows = static_cast<double>(std::max<int64_t>(block_rows(p), 1));
@@ -111,16 +112,21 @@ Shape shape_of(const Code& code, int log_lanes, const Problem& p, const Device& 
   const double issued =
       kSetUp + 3 * exchanged +
       turns * (6 + 2 * code.rows + 2 * loads + code.rows * code.piece * code.columns * words);
-  const double waits =
-      turns / rows_steps_at_once(code.piece, code.columns, code.rows, static_cast<int>(item));
+  // A block's own pieces are loaded together, those of other blocks behind them.
+  const int together =
+      rows_steps_at_once(code.piece, code.columns, code.rows, static_cast<int>(item));
+  const double waits = s.steps == 1
+                           ? turns / together
+                           : turns / s.steps * (s.steps / together + s.steps % together + 1);
   const double warps =
       rows * static_cast<double>(s.strips * p.batch) / groups / std::max(d.multiprocessors, 1);
   const double line_us = kLineWeight * lines * warps / kCyclesPerUs;
   const double issue_us = issued / 4 * warps / kCyclesPerUs;
   const double wait_us = (kTaskUs + kTurnUs * waits) * warps / kWarps;
   const double memory_us = compulsory_bytes(p) / (d.memory_gbps * 850);
-  s.us = std::max({line_us, issue_us, wait_us, memory_us, kTaskUs + kAloneUs * waits}) +
-         kOverlap * (line_us + issue_us + wait_us);
+  s.cost_us = std::max({line_us, issue_us, wait_us, memory_us, kTaskUs + kAloneUs * waits}) +
+              line_us + issue_us + wait_us;
+  s.us = std::max({memory_us, kCostShare * s.cost_us, kTaskUs + kAloneUs * waits});
   return s;
 }
 
@@ -137,13 +143,13 @@ constexpr std::array kCodes{
 };
 template <>
 constexpr std::array kCodes<double>{
-    kCode<double, 2, 1, 1, kAlongK>,       kCode<double, 2, 1, 2, kAlongK>,
-    kCode<double, 2, 1, 4, kAlongK>,       kCode<double, 2, 4, 4, kAlongK>,
-    kCode<double, 2, 2, 4, kAlongColumns>, kCode<double, 2, 4, 4, kAlongColumns>,
-    kCode<double, 2, 2, 2, kAlongColumns>, kCode<double, 2, 4, 2, kAlongColumns>,
-    kCode<double, 1, 2, 1, kAlongColumns>, kCode<double, 1, 2, 3, kAlongColumns>,
-    kCode<double, 1, 4, 3, kAlongColumns>, kCode<double, 1, 1, 1, kElements>,
-    kCode<double, 1, 1, 3, kElements>,     kCode<double, 1, 4, 3, kElements>,
+    kCode<double, 2, 1, 1, kAlongK>,       kCode<double, 2, 1, 4, kAlongK>,
+    kCode<double, 2, 4, 4, kAlongK>,       kCode<double, 2, 2, 4, kAlongColumns>,
+    kCode<double, 2, 4, 4, kAlongColumns>, kCode<double, 2, 2, 2, kAlongColumns>,
+    kCode<double, 2, 4, 2, kAlongColumns>, kCode<double, 1, 2, 1, kAlongColumns>,
+    kCode<double, 1, 2, 3, kAlongColumns>, kCode<double, 1, 4, 3, kAlongColumns>,
+    kCode<double, 1, 1, 1, kElements>,     kCode<double, 1, 1, 3, kElements>,
+    kCode<double, 1, 4, 3, kElements>,
 };
 template <>
 constexpr std::array kCodes<float>{
@@ -177,7 +183,7 @@ Shape best_shape(const Problem& p, const Device& d) {
       if (!takes(code, p)) continue;
       for (int log_lanes = 2; log_lanes <= 5; ++log_lanes) {
         const Shape s = shape_of(code, log_lanes, p, d);
-        if (s.strips > 0 && (best.code == nullptr || s.us < best.us)) best = s;
+        if (s.strips > 0 && (best.code == nullptr || s.cost_us < best.cost_us)) best = s;
       }
     }
   });
@@ -213,7 +219,8 @@ Segments segments_of(const Shape& s, const Problem& p, const Device& d) {
       ceil_div(p.nnzb * s.strips * p.batch, std::max(d.multiprocessors, 1) * kGroupsEach);
   const int64_t step = std::max<int64_t>(s.blocks / s.steps, 1);
   const int64_t limit = std::clamp(2 * share, kLeastSteps * step, kMostSteps * step);
-  if (!is_uneven(p) || limit >= (p.longest_row >= 0 ? p.longest_row : p.nnzb)) return {};
+  const bool few = block_rows(p) * s.strips * p.batch < d.multiprocessors * kGroupsEach;
+  if (limit >= (p.longest_row >= 0 ? p.longest_row : p.nnzb) || !(few || is_uneven(p))) return {};
   return {limit, ceil_div(p.nnzb, limit)};
 }
 
@@ -233,7 +240,8 @@ class WarpRows final : public Variant {
     const int64_t b_k = b_along_k(p) ? 1 : p.ldb;
     const int64_t block_bytes = p.block_k * std::max(p.block_m, b_k) * size_of(p.dtype);
     if (std::max({block_bytes, p.m, p.ldc, 2 * p.nnzb}) > INT32_MAX) {
-      return Support::no("a block or its rows of B, C's stride or the numbers are beyond 2^31");
+      return Support::no(
+          "has 31 bits for rows, twice the blocks, C's stride and the bytes of a block and its B");
     }
     if (p.batch > kMaxGrid) {
       return Support::no("is for at most " + std::to_string(kMaxGrid) + " matrices in a batch");
