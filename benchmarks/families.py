@@ -10,6 +10,8 @@ from .result import Row
 
 # Readable and far too slow for these sizes: one call can take longer than a cell's whole budget.
 _LEFT_OUT = {"reference": "the reference is not timed at these sizes"}
+# Variants that fill in A's zeros, where nobody would: a race has no memory for that.
+_DENSE = {"cublas_dense", "dense"}
 # torch lets cuBLAS add partial sums in half precision: verification excludes it where that shows.
 _LESS_PRECISE = {"cublas_dense"}
 # A family's configurations that the race found fastest, and how often they are timed against each
@@ -45,6 +47,8 @@ def rows(
         timed = sorted((r.median_us, r.name) for r in records if r.median_us is not None)
         if family in _LEFT_OUT:
             found.append((Row(family, "family", "left out", _LEFT_OUT[family]), ""))
+        elif family in _DENSE and not operands.fits_dense:
+            found.append((Row(family, "family", "left out", "too large with its zeros"), ""))
         elif not timed:
             said = next((r for r in records if r.status == "failed"), records[0])
             status = said.status

@@ -14,7 +14,16 @@ import sparse_autotune
 
 sys.path.append(str(pathlib.Path(__file__).parent.parent))
 
-from benchmarks import comparison, markdown, profile_cells, suites, tables, timing, triton_bsr
+from benchmarks import (
+    comparison,
+    families,
+    markdown,
+    profile_cells,
+    suites,
+    tables,
+    timing,
+    triton_bsr,
+)
 from benchmarks.cell import Cell, Operands, UnsupportedError
 from benchmarks.peers import torch_dense, triton_tuned
 from benchmarks.result import Result, Row
@@ -120,6 +129,9 @@ def test_a_matrix_too_large_with_its_zeros(op):
     assert operands.error(good) <= 1
     good.view(-1)[7] += 1
     assert operands.error(good) > 1
+    report = sparse_autotune.tune(operands.a, operands.b, linear=operands.linear)
+    statuses = {row.name: row.status for row, _ in families.rows(report, operands, "cpu", set())}
+    assert statuses["dense"] == "left out" and statuses["cpu_tiled"] == "ok"
 
 
 def test_single_elements_are_the_matrix():
