@@ -1,5 +1,6 @@
 """What every test gets: a cache of its own, default settings, fixed seeds, the marker `gpu`."""
 
+import gc
 import os
 import pathlib
 import tempfile
@@ -131,6 +132,7 @@ def no_races(monkeypatch):
 @pytest.fixture
 def drops(monkeypatch):
     """Records what the library is told to forget, and still forgets it."""
+    gc.collect()  # what failed or cyclic references kept of other tests is forgotten before
     calls = []
     for name in ("disown_indices", "drop_frozen"):
         real = getattr(sparse_autotune._tuner, name)

@@ -270,7 +270,9 @@ def columns_of_scalars():
         for j, n in enumerate((None, 1, 2, 3, 4, 7, 9, 16, 33, 65)):
             if (i + j) % 2:
                 continue
-            op, b_layout, out_layout = ("matmul", "row", "row") if n is None else forms[(i + j // 2) % 6]
+            op, b_layout, out_layout = (
+                ("matmul", "row", "row") if n is None else forms[(i + j // 2) % 6]
+            )
             yield Problem(
                 f"scalars_{block[0]}x{block[1]}-{op}-{n}-{b_layout}-{out_layout}",
                 m=block[0] * 23,

@@ -4,7 +4,7 @@ import contextlib
 
 import pytest
 import torch
-from problem import BF16, FP32, Problem
+from problem import BF16, FP32, FP64, Problem
 from problems import CASES
 from reference import assert_close, make
 
@@ -47,9 +47,16 @@ def uneven_problems():
         ),
         {"m": 480, "k": 512, "n": 133, "block": (16, 16), "dtype": BF16, "pattern": "even"},
         {"m": 480, "k": 512, "n": 133, "block": (16, 16), "dtype": FP32},
+        *(
+            {"m": 960, "k": 1020, "n": n, "block": block, "dtype": dtype}
+            for dtype in (FP64, FP32)
+            for block in ((16, 20), (6, 6), (3, 3))
+            for n in (261, 11)
+        ),
+        {"m": 960, "k": 1024, "n": 272, "block": (16, 16), "dtype": FP64},
     ):
         yield Problem(**{"name": f"uneven-{changes}", "pattern": "skewed", **changes})
-    yield from (case for case in CASES if case.op == "matmul" and not case.batch)
+    yield from (case for case in CASES if case.op == "matmul" and not case.batch and case.n)
 
 
 def uneven(variant):
@@ -73,7 +80,7 @@ def deterministic_algorithms(mode):
 
 def differing(results, first):
     """How many of the results are not the first one's bits."""
-    bits = {2: torch.int16, 4: torch.int32}[first.element_size()]
+    bits = {2: torch.int16, 4: torch.int32, 8: torch.int64}[first.element_size()]
     return sum(int((r.view(bits) != first.view(bits)).any()) for r in results)
 
 

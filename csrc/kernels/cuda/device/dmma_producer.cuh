@@ -72,13 +72,19 @@ __device__ __forceinline__ void store_note(uint32_t to, const StepNote& note) {
                "r"(note.masks[1]), "r"(note.tile), "r"(note.row)
                : "memory");
 }
+// For a whole warp. One lane reads, the one that hands the step back: racecheck does not see that
+// it may speak for the others.
 __device__ __forceinline__ StepNote load_note(uint32_t from) {
-  StepNote note;
-  asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];\n"
-               : "=r"(note.masks[0]), "=r"(note.masks[1]), "=r"(note.tile), "=r"(note.row)
-               : "r"(from)
-               : "memory");
-  return note;
+  StepNote note{};
+  if (threadIdx.x % 32 == 0) {
+    asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];\n"
+                 : "=r"(note.masks[0]), "=r"(note.masks[1]), "=r"(note.tile), "=r"(note.row)
+                 : "r"(from)
+                 : "memory");
+  }
+  const auto of_first = [](uint32_t word) { return __shfl_sync(~0u, word, 0); };
+  return {
+      {of_first(note.masks[0]), of_first(note.masks[1])}, of_first(note.tile), of_first(note.row)};
 }
 
 // The slices of a tile's block columns, in order. 32 columns are fetched at a time, and 32 ahead.
