@@ -63,6 +63,12 @@ class Cell:
         """A cell of a square matrix whose pattern sets its own density."""
         return Cell(size, n, size, block, _SHARES[pattern](size // block), dtype, pattern)
 
+    @staticmethod
+    def of_mesh(rows: int, n: int, block: int, dtype: str) -> Cell:
+        """A cell of 27 blocks in each row of a square matrix of some `rows` rows, in a band."""
+        blocks = rows // block
+        return Cell(blocks * block, n, blocks * block, block, 27 / blocks, dtype, "banded")
+
     def uniform_twin(self) -> Cell:
         """The cell of equally many blocks in random places."""
         return replace(self, pattern="uniform")

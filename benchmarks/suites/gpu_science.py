@@ -3,22 +3,19 @@
 from benchmarks.cell import Cell
 from benchmarks.suite import Suite
 
-
-def _mesh(rows: int, n: int, block: int, dtype: str) -> Cell:
-    """27 blocks in each row of a square matrix of some `rows` rows, near its diagonal."""
-    blocks = rows // block
-    return Cell(blocks * block, n, blocks * block, block, 27 / blocks, dtype, "banded")
-
-
 SUITE = Suite(
     device="cuda",
     rounds=7,
     modes=("warm", "cold"),
     cells=[
-        *(_mesh(1_000_000, n, block, "float64") for n in (1, 4, 16) for block in (2, 3, 4, 6, 8)),
-        *(_mesh(1_000_000, n, block, "float32") for n in (1, 16) for block in (3, 4, 8)),
         *(
-            _mesh(300_000, n, block, dtype)
+            Cell.of_mesh(1_000_000, n, block, "float64")
+            for n in (1, 4, 16)
+            for block in (2, 3, 4, 6, 8)
+        ),
+        *(Cell.of_mesh(1_000_000, n, block, "float32") for n in (1, 16) for block in (3, 4, 8)),
+        *(
+            Cell.of_mesh(300_000, n, block, dtype)
             for dtype in ("float64", "float32")
             for n in (32, 128)
             for block in (3, 4)

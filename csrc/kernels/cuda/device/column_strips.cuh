@@ -11,6 +11,7 @@
 #include <type_traits>
 
 #include "kernels/activation.h"
+#include "kernels/cuda/device/at_step.cuh"
 #include "kernels/cuda/device/strip_steps.cuh"
 
 namespace sparse_autotune {
@@ -19,15 +20,6 @@ namespace sparse_autotune {
 template <typename Acc>
 __device__ __noinline__ Acc activate_sum(Acc x, Activation activation) {
   return activate(x, activation);
-}
-
-// In one instruction: the compiler adds the halves of a 64-bit product up by themselves.
-__device__ __forceinline__ const char* far_from(const char* base, unsigned lines, unsigned bytes) {
-  uint64_t address;
-  asm("mad.wide.u32 %0, %1, %2, %3;"
-      : "=l"(address)
-      : "r"(lines), "r"(bytes), "l"(reinterpret_cast<uint64_t>(base)));
-  return reinterpret_cast<const char*>(address);
 }
 
 // The end of a warp's work: each team finishes some of the rows.
@@ -164,7 +156,7 @@ __global__ void __launch_bounds__(kStripWarps * 32, (kStripResident<T, kRows, kL
       const auto line = static_cast<unsigned>(steps.line[first + u]);
 #pragma unroll
       for (int j = 0; j < kLoads; ++j) {
-        const Word found = __ldg(reinterpret_cast<const Word*>(far_from(b[j], line, args.line_b)));
+        const Word found = __ldg(reinterpret_cast<const Word*>(at_step(b[j], line, args.line_b)));
         x[u][j] = *reinterpret_cast<const Chunk*>(&found);
       }
     }

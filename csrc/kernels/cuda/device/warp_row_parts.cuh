@@ -10,6 +10,7 @@
 
 #include "kernels/activation.h"
 #include "kernels/cuda/device/accumulator.cuh"
+#include "kernels/cuda/device/at_step.cuh"
 #include "variant.h"
 
 namespace sparse_autotune {
@@ -69,15 +70,6 @@ __device__ __forceinline__ void load_run(const char* from, T (&to)[kCount]) {
 #pragma unroll
     for (int i = 0; i < kCount; ++i) to[i] = reinterpret_cast<const T*>(from)[i];
   }
-}
-
-// base + count * bytes as the one instruction that it is: compilers take it apart to share pieces.
-__device__ __forceinline__ const char* at_step(const void* base, int count, int bytes) {
-  uint64_t address;
-  asm("mad.wide.u32 %0, %1, %2, %3;"
-      : "=l"(address)
-      : "r"(count), "r"(bytes), "l"(reinterpret_cast<uint64_t>(base)));
-  return reinterpret_cast<const char*>(address);
 }
 
 __device__ __forceinline__ int index_at(const void* indices, int i, int bytes) {
