@@ -8,7 +8,7 @@
 #include "autotune/registry.h"
 #include "autotune/signature.h"
 #include "autotune/tuner.h"
-#include "plan/frozen_copy.h"
+#include "plan/kept_memory.h"
 #include "plan/memory_pool.h"
 #include "plan/plan_cache.h"
 

@@ -31,10 +31,10 @@ std::shared_ptr<Plan> find_plan(const PatternKey& key, const Tensor& crow, const
   }
   if (is_capturing) return nullptr;
   PatternFacts facts;
-  PatternCopy indices;
+  PatternFingerprint fingerprint;
   if (key.ordinal < 0) {
     facts = check_pattern(key, parallel);
-    indices = PatternCopy(key, parallel);
+    fingerprint = PatternFingerprint(key, parallel);
   } else {
     const Status status = check_pattern_cuda(key, stream, &facts);
     if (!status) refuse(status.message());
@@ -42,7 +42,7 @@ std::shared_ptr<Plan> find_plan(const PatternKey& key, const Tensor& crow, const
   if (facts.faults != 0) refuse(describe_faults(facts.faults));
   if (!lasting) facts = {.longest_row = -1};
   auto owner = std::make_shared<std::pair<Tensor, Tensor>>(alias_of(crow), alias_of(col));
-  plan = std::make_shared<Plan>(key, facts, versions, std::move(owner), std::move(indices));
+  plan = std::make_shared<Plan>(key, facts, versions, std::move(owner), std::move(fingerprint));
   cache.insert(plan);
   return plan;
 }
@@ -73,7 +73,7 @@ Plan::Transposed find_transposed(Bound& bound) {
   const PatternKey& key = bound.plan->key();
   const Launch& l = bound.product.launch;
   Status status = Status::ok();
-  found.memory = make_pattern_copy(*bound.device, transposed_bytes(key), l.stream, &status);
+  found.memory = make_pattern_memory(*bound.device, transposed_bytes(key), l.stream, &status);
   if (found.memory == nullptr) refuse("no memory for a transposed pattern: " + status.message());
   const TransposedPattern pattern = transposed_at(key, found.memory->data());
   const PatternKey transposed = key_of_transposed(key, pattern);

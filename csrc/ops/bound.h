@@ -18,9 +18,9 @@ struct Bound {
   std::shared_ptr<Plan> plan_of_pattern;  // the same, but where the problem is transposed
   bool is_capturing = false;
   uint64_t generation = 0;
-  std::shared_ptr<FrozenCopy> transposed;  // the plan's, where the problem is transposed
+  std::shared_ptr<KeptMemory> transposed;  // the plan's, where the problem is transposed
   // The plan's, of those that have been added: see pattern_pieces.h.
-  std::array<std::shared_ptr<FrozenCopy>, kPieces> pieces;
+  std::array<std::shared_ptr<KeptMemory>, kPieces> pieces;
 };
 
 // Adds device, stream and, if it is wanted, the plan, whose first look at a pattern checks it;

@@ -86,7 +86,7 @@ bool Launcher::launch(const Call& call) const {
   l.b = call.b;
   l.bias = call.bias;
   l.c = call.c;
-  std::shared_ptr<FrozenCopy> copy;
+  std::shared_ptr<KeptMemory> copy;
   if (decision->prepared_bytes > 0 && p.frozen) {
     copy = plan->find_copy(call.values, decision->variant, p);
     if (copy == nullptr) return false;

@@ -40,7 +40,7 @@ Decision decide(Bound& bound, const std::string& forced) {
 }
 
 // The frozen copy for this launch, made on first use; null where none may be kept.
-std::shared_ptr<FrozenCopy> frozen_copy(Bound& bound, const Decision& d, Launch& l) {
+std::shared_ptr<KeptMemory> frozen_copy(Bound& bound, const Decision& d, Launch& l) {
   const Problem& p = bound.product.problem;
   if (!p.frozen || d.prepared_bytes == 0 || bound.plan == nullptr) return nullptr;
   if (!bound.plan->knows_pattern()) return nullptr;
@@ -55,7 +55,7 @@ std::shared_ptr<FrozenCopy> frozen_copy(Bound& bound, const Decision& d, Launch&
   if (copy == nullptr) return nullptr;  // no memory: converted with every launch instead
   l.prepared = copy->data();
   status = d.variant->prepare(p, l);
-  if (status) status = wait_for_copy(*bound.device, l.stream);
+  if (status) status = wait_until_filled(*bound.device, l.stream);
   if (!status) refuse(std::string(d.variant->name()) + ": " + status.message());
   bound.plan->remember_copy(l.values, d.variant, p, copy);
   return copy;

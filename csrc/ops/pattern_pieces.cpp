@@ -38,15 +38,15 @@ Status build(int piece, const Bound& bound, void* memory) {
 }
 
 // Memory for a piece that is worth building; null: there is to be none.
-std::shared_ptr<FrozenCopy> memory_for(int piece, const Bound& bound) {
+std::shared_ptr<KeptMemory> memory_for(int piece, const Bound& bound) {
   const bool order = piece < kRowOrders;
   if (order &&
       !row_order_pays(bound.plan->key(), bound.plan->facts(), bound.product.problem, piece)) {
     return nullptr;
   }
   Status status = Status::ok();
-  auto memory = make_pattern_copy(*bound.device, bytes_of(piece, bound),
-                                  bound.product.launch.stream, &status);
+  auto memory = make_pattern_memory(*bound.device, bytes_of(piece, bound),
+                                    bound.product.launch.stream, &status);
   // Rows are taken as they come, then; groups nobody can do without.
   if (memory == nullptr && !order) refuse("no memory for row groups: " + status.message());
   return memory;
@@ -78,7 +78,7 @@ void add_pieces(Bound& bound, const std::vector<const Variant*>& variants) {
   void* const stream = bound.product.launch.stream;
   for (int piece = 0; piece < kPieces; ++piece) {
     if (!wanted[static_cast<size_t>(piece)]) continue;
-    std::shared_ptr<FrozenCopy> found = bound.plan->piece(piece);
+    std::shared_ptr<KeptMemory> found = bound.plan->piece(piece);
     if (found != nullptr) {
       found->ready_for(stream);
     } else if (bound.is_capturing) {

@@ -36,7 +36,7 @@ void Plan::remember(const Problem& problem, uint64_t generation, const Decision&
   decisions_[problem] = decision;
 }
 
-std::shared_ptr<FrozenCopy> Plan::find_copy(const void* values, const Variant* variant,
+std::shared_ptr<KeptMemory> Plan::find_copy(const void* values, const Variant* variant,
                                             const Problem& problem) {
   const std::lock_guard<std::mutex> lock(mutex_);
   const auto it = copies_.find(copy_key(values, variant, problem));
@@ -44,7 +44,7 @@ std::shared_ptr<FrozenCopy> Plan::find_copy(const void* values, const Variant* v
 }
 
 void Plan::remember_copy(const void* values, const Variant* variant, const Problem& problem,
-                         std::shared_ptr<FrozenCopy> copy) {
+                         std::shared_ptr<KeptMemory> copy) {
   const std::lock_guard<std::mutex> lock(mutex_);
   copies_[copy_key(values, variant, problem)] = std::move(copy);
 }
@@ -62,12 +62,12 @@ void Plan::drop_copies(const void* values) {
   }
 }
 
-std::shared_ptr<FrozenCopy> Plan::piece(int number) {
+std::shared_ptr<KeptMemory> Plan::piece(int number) {
   const std::lock_guard<std::mutex> lock(mutex_);
   return pieces_[static_cast<size_t>(number)];
 }
 
-void Plan::remember_piece(int number, std::shared_ptr<FrozenCopy> built) {
+void Plan::remember_piece(int number, std::shared_ptr<KeptMemory> built) {
   const std::lock_guard<std::mutex> lock(mutex_);
   if (pieces_[static_cast<size_t>(number)] != nullptr) return;
   derived(built->bytes());

@@ -12,9 +12,9 @@
 #include <unordered_map>
 #include <utility>
 
-#include "plan/frozen_copy.h"
+#include "plan/kept_memory.h"
 #include "plan/pattern.h"
-#include "plan/pattern_copy.h"
+#include "plan/pattern_fingerprint.h"
 #include "variant.h"
 
 namespace sparse_autotune {
@@ -26,7 +26,7 @@ struct Decision {
   int64_t prepared_bytes = 0;
   int row_order = kNoRowOrder, grouping = kNoGrouping;  // the variant's
   // Null: it wants none, or there is none (yet, in a graph that builds its own).
-  std::shared_ptr<FrozenCopy> ordered, grouped;
+  std::shared_ptr<KeptMemory> ordered, grouped;
   RowGroups row_groups{};
 
   // Whether everything that could be built for it has been.
@@ -78,15 +78,15 @@ struct ProblemEqual {
 class Plan {
  public:
   // `owner` keeps the index tensors alive, so that no other pattern can appear at their addresses.
-  // `indices`, of patterns on the host, tells whether one has been written there; on a GPU only
+  // `fingerprint`, of patterns on the host, tells whether one has been written there; on a GPU only
   // the versions do.
   Plan(const PatternKey& key, PatternFacts facts, std::array<int64_t, 2> versions,
-       std::shared_ptr<const void> owner, PatternCopy indices = {})
+       std::shared_ptr<const void> owner, PatternFingerprint fingerprint = {})
       : key_(key),
         facts_(facts),
         versions_(versions),
         owner_(std::move(owner)),
-        indices_(std::move(indices)) {}
+        fingerprint_(std::move(fingerprint)) {}
   ~Plan();
   Plan(const Plan&) = delete;
   Plan& operator=(const Plan&) = delete;
@@ -94,7 +94,7 @@ class Plan {
   const PatternKey& key() const { return key_; }
   // Whether this is the plan of the pattern that lies there now, under these versions.
   bool describes(const std::array<int64_t, 2>& versions, const Parallel& parallel) const {
-    return versions_ == versions && (indices_.empty() || indices_.equals(key_, parallel));
+    return versions_ == versions && (fingerprint_.empty() || fingerprint_.matches(key_, parallel));
   }
   // Whether the facts are known, and pieces may be kept. If not, another pattern may lie there
   // unseen: what is remembered serves any.
@@ -108,31 +108,31 @@ class Plan {
   void remember(const Problem& problem, uint64_t generation, const Decision& decision);
 
   // The frozen copy that `variant` made of the values at that address, read as `problem` does.
-  std::shared_ptr<FrozenCopy> find_copy(const void* values, const Variant* variant,
+  std::shared_ptr<KeptMemory> find_copy(const void* values, const Variant* variant,
                                         const Problem& problem);
   void remember_copy(const void* values, const Variant* variant, const Problem& problem,
-                     std::shared_ptr<FrozenCopy> copy);
+                     std::shared_ptr<KeptMemory> copy);
   void drop_copies(const void* values);
 
   // A piece, once it has been built.
-  std::shared_ptr<FrozenCopy> piece(int number);
+  std::shared_ptr<KeptMemory> piece(int number);
   // Of several threads that build one, the first is remembered.
-  void remember_piece(int number, std::shared_ptr<FrozenCopy> built);
+  void remember_piece(int number, std::shared_ptr<KeptMemory> built);
 
   // The plan of the transposed pattern, and the memory that holds it (plan/transpose.h), once they
   // have been made; null before.
   struct Transposed {
-    std::shared_ptr<FrozenCopy> memory;
+    std::shared_ptr<KeptMemory> memory;
     std::shared_ptr<Plan> plan;
   };
   Transposed transposed();
   // Of several threads that make one, the first is remembered.
   void remember_transposed(Transposed transposed);
 
-  // What the plan keeps alive for its pattern: index tensors and their copy; pieces and transposed
-  // pattern, which come later.
+  // What the plan keeps alive for its pattern: index tensors and their fingerprint; pieces and
+  // transposed pattern, which come later.
   int64_t index_bytes() const {
-    return (key_.nnzb + key_.block_rows + 1) * size_of(key_.index_type) + indices_.bytes();
+    return (key_.nnzb + key_.block_rows + 1) * size_of(key_.index_type) + fingerprint_.bytes();
   }
   int64_t derived_bytes();
   // The latter of every plan that is alive: a sum over a thousand plans would take longer than to
@@ -148,7 +148,7 @@ class Plan {
   const PatternFacts facts_;
   const std::array<int64_t, 2> versions_;
   const std::shared_ptr<const void> owner_;
-  const PatternCopy indices_;
+  const PatternFingerprint fingerprint_;
 
   std::atomic<int64_t> derived_bytes_{0};  // but for those of the transposed pattern's plan
   std::mutex mutex_;
@@ -159,8 +159,8 @@ class Plan {
   static CopyKey copy_key(const void* values, const Variant* variant, const Problem& p) {
     return {values, variant, p.block_m, p.block_k, p.dtype, p.transpose};
   }
-  std::map<CopyKey, std::shared_ptr<FrozenCopy>> copies_;
-  std::array<std::shared_ptr<FrozenCopy>, kPieces> pieces_;
+  std::map<CopyKey, std::shared_ptr<KeptMemory>> copies_;
+  std::array<std::shared_ptr<KeptMemory>, kPieces> pieces_;
   Transposed transposed_;
 };
 

@@ -1,4 +1,4 @@
-#include "plan/pattern_copy.h"
+#include "plan/pattern_fingerprint.h"
 
 #include <algorithm>
 #include <atomic>
@@ -89,11 +89,11 @@ bool same(const std::vector<char>& known, const void* indices, int64_t count, In
 
 }  // namespace
 
-PatternCopy::PatternCopy(const PatternKey& key, const Parallel& parallel)
+PatternFingerprint::PatternFingerprint(const PatternKey& key, const Parallel& parallel)
     : crow_indices_(known(key.crow_indices, key.block_rows + 1, key.index_type, parallel)),
       col_indices_(known(key.col_indices, key.nnzb, key.index_type, parallel)) {}
 
-bool PatternCopy::equals(const PatternKey& key, const Parallel& parallel) const {
+bool PatternFingerprint::matches(const PatternKey& key, const Parallel& parallel) const {
   return same(crow_indices_, key.crow_indices, key.block_rows + 1, key.index_type, parallel) &&
          same(col_indices_, key.col_indices, key.nnzb, key.index_type, parallel);
 }

@@ -1,4 +1,5 @@
-// The indices of a pattern as they once were, or their digests, to tell whether they still are.
+// What tells whether the indices of a pattern still are as they once were: of few a copy, of many
+// digests.
 #pragma once
 
 #include <cstdint>
@@ -9,16 +10,16 @@
 
 namespace sparse_autotune {
 
-class PatternCopy {
+class PatternFingerprint {
  public:
-  PatternCopy() = default;  // of no pattern
+  PatternFingerprint() = default;  // of no pattern
   // Of a pattern on the host.
-  PatternCopy(const PatternKey& key, const Parallel& parallel);
+  PatternFingerprint(const PatternKey& key, const Parallel& parallel);
 
   bool empty() const { return crow_indices_.empty(); }
   int64_t bytes() const { return static_cast<int64_t>(crow_indices_.size() + col_indices_.size()); }
   // Whether the indices at the key's addresses are those that lay there.
-  bool equals(const PatternKey& key, const Parallel& parallel) const;
+  bool matches(const PatternKey& key, const Parallel& parallel) const;
 
  private:
   std::vector<char> crow_indices_, col_indices_;

@@ -1,4 +1,4 @@
-#include "plan/frozen_copy.h"
+#include "plan/kept_memory.h"
 
 #include <cstdlib>
 #include <utility>
@@ -12,29 +12,29 @@ std::atomic<int64_t>& frozen_byte_count() {
 }
 
 #ifndef SPARSE_AUTOTUNE_WITH_CUDA
-std::shared_ptr<FrozenCopy> make_frozen_copy_cuda(const Device&, int64_t, void*,
+std::shared_ptr<KeptMemory> make_kept_memory_cuda(const Device&, int64_t, void*,
                                                   std::shared_ptr<const void>,
                                                   std::atomic<int64_t>*, Status* status) {
   *status = Status::failed(StatusCode::kOutOfMemory, "this build has no CUDA");
   return nullptr;
 }
-Status wait_for_copy_cuda(void*) { return Status::ok(); }
+Status wait_until_filled_cuda(void*) { return Status::ok(); }
 #endif
 
 }  // namespace detail
 
 namespace {
 
-class HostCopy final : public FrozenCopy {
+class HostMemory final : public KeptMemory {
  public:
-  HostCopy(void* data, int64_t bytes, std::shared_ptr<const void> owner,
-           std::atomic<int64_t>* count)
+  HostMemory(void* data, int64_t bytes, std::shared_ptr<const void> owner,
+             std::atomic<int64_t>* count)
       : owner_(std::move(owner)), count_(count) {
     data_ = data;
     bytes_ = bytes;
     if (count_ != nullptr) *count_ += bytes;
   }
-  ~HostCopy() override {
+  ~HostMemory() override {
     std::free(data_);
     if (count_ != nullptr) *count_ -= bytes_;
   }
@@ -48,11 +48,11 @@ class HostCopy final : public FrozenCopy {
   std::atomic<int64_t>* const count_;  // null: not counted
 };
 
-std::shared_ptr<FrozenCopy> make_copy(const Device& device, int64_t bytes, void* stream,
+std::shared_ptr<KeptMemory> make_copy(const Device& device, int64_t bytes, void* stream,
                                       std::shared_ptr<const void> owner,
                                       std::atomic<int64_t>* count, Status* status) {
   if (device.type == DeviceType::kCuda) {
-    return detail::make_frozen_copy_cuda(device, bytes, stream, std::move(owner), count, status);
+    return detail::make_kept_memory_cuda(device, bytes, stream, std::move(owner), count, status);
   }
   constexpr int64_t kAlignment = 256;
   const int64_t size = ceil_div(bytes, kAlignment) * kAlignment;
@@ -61,25 +61,25 @@ std::shared_ptr<FrozenCopy> make_copy(const Device& device, int64_t bytes, void*
     *status = Status::failed(StatusCode::kOutOfMemory, "no host memory for a frozen copy");
     return nullptr;
   }
-  return std::make_shared<HostCopy>(data, bytes, std::move(owner), count);
+  return std::make_shared<HostMemory>(data, bytes, std::move(owner), count);
 }
 
 }  // namespace
 
-std::shared_ptr<FrozenCopy> make_frozen_copy(const Device& device, int64_t bytes, void* stream,
+std::shared_ptr<KeptMemory> make_frozen_copy(const Device& device, int64_t bytes, void* stream,
                                              std::shared_ptr<const void> values_owner,
                                              Status* status) {
   return make_copy(device, bytes, stream, std::move(values_owner), &detail::frozen_byte_count(),
                    status);
 }
 
-std::shared_ptr<FrozenCopy> make_pattern_copy(const Device& device, int64_t bytes, void* stream,
-                                              Status* status) {
+std::shared_ptr<KeptMemory> make_pattern_memory(const Device& device, int64_t bytes, void* stream,
+                                                Status* status) {
   return make_copy(device, bytes, stream, nullptr, nullptr, status);
 }
 
-Status wait_for_copy(const Device& device, void* stream) {
-  return device.type == DeviceType::kCuda ? detail::wait_for_copy_cuda(stream) : Status::ok();
+Status wait_until_filled(const Device& device, void* stream) {
+  return device.type == DeviceType::kCuda ? detail::wait_until_filled_cuda(stream) : Status::ok();
 }
 
 int64_t frozen_bytes() { return detail::frozen_byte_count(); }

@@ -1,4 +1,4 @@
-// Such copies on a GPU: freed in stream order behind every use, and kept by CUDA graphs that read
+// Such memory on a GPU: freed in stream order behind every use, and kept by CUDA graphs that read
 // them.
 #include <cuda_runtime_api.h>
 
@@ -10,19 +10,19 @@
 
 #include "kernels/cuda/cuda_status.h"
 #include "plan/capture_mode.h"
-#include "plan/frozen_copy.h"
+#include "plan/kept_memory.h"
 #include "plan/memory_pool.h"
 
 namespace sparse_autotune {
 namespace {
 
 // A graph's last reference is dropped inside CUDA, where no CUDA call is allowed: it is put here
-// and released by the next use of any copy.
+// and released by the next use of any such memory.
 std::mutex released_mutex;
-std::vector<std::shared_ptr<FrozenCopy>> released;
+std::vector<std::shared_ptr<KeptMemory>> released;
 
 void release_waiting() {
-  std::vector<std::shared_ptr<FrozenCopy>> waiting;
+  std::vector<std::shared_ptr<KeptMemory>> waiting;
   const std::lock_guard<std::mutex> lock(released_mutex);
   waiting.swap(released);
 }
@@ -40,8 +40,8 @@ cudaGraph_t capturing_graph(cudaStream_t stream) {
   return error == cudaSuccess && status == cudaStreamCaptureStatusActive ? graph : nullptr;
 }
 
-// Where a device's copies are freed; kept, as making a stream takes longer than all else that a
-// copy's end does. Null: there is none to be had.
+// Where a device's memory is freed; kept, as making a stream takes longer than all else that the
+// memory's end does. Null: there is none to be had.
 cudaStream_t freeing_stream(int ordinal) {
   static std::mutex mutex;
   static auto* const streams =
@@ -84,17 +84,17 @@ void free_behind_default_stream(int ordinal, void* data, cudaStream_t stream) {
   memory.clear();
 }
 
-class DeviceCopy final : public FrozenCopy, public std::enable_shared_from_this<DeviceCopy> {
+class DeviceMemory final : public KeptMemory, public std::enable_shared_from_this<DeviceMemory> {
  public:
-  DeviceCopy(int ordinal, void* data, int64_t bytes, std::shared_ptr<const void> owner,
-             std::atomic<int64_t>* count)
+  DeviceMemory(int ordinal, void* data, int64_t bytes, std::shared_ptr<const void> owner,
+               std::atomic<int64_t>* count)
       : ordinal_(ordinal), owner_(std::move(owner)), count_(count) {
     data_ = data;
     bytes_ = bytes;
     if (count_ != nullptr) *count_ += bytes;
   }
 
-  ~DeviceCopy() override {
+  ~DeviceMemory() override {
     const RelaxedCapture relaxed;
     int current = 0;
     cudaGetDevice(&current);
@@ -145,7 +145,7 @@ class DeviceCopy final : public FrozenCopy, public std::enable_shared_from_this<
 
   void used_by(void* stream_handle) override {
     release_waiting();
-    // That stream cannot be captured and will never be gone: asked at this copy's end, it spares
+    // That stream cannot be captured and will never be gone: asked at this memory's end, it spares
     // every launch an event.
     if (stream_handle == nullptr) {
       used_on_default_stream_.store(true, std::memory_order_relaxed);
@@ -165,10 +165,10 @@ class DeviceCopy final : public FrozenCopy, public std::enable_shared_from_this<
 
  private:
   void retain(cudaGraph_t graph) {
-    auto* reference = new std::shared_ptr<FrozenCopy>(shared_from_this());
+    auto* reference = new std::shared_ptr<KeptMemory>(shared_from_this());
     cudaUserObject_t object = nullptr;
     const auto destroy = [](void* data) {
-      auto* last = static_cast<std::shared_ptr<FrozenCopy>*>(data);
+      auto* last = static_cast<std::shared_ptr<KeptMemory>*>(data);
       const std::lock_guard<std::mutex> lock(released_mutex);
       released.push_back(std::move(*last));
       delete last;
@@ -195,19 +195,21 @@ class DeviceCopy final : public FrozenCopy, public std::enable_shared_from_this<
 
 namespace detail {
 
-std::shared_ptr<FrozenCopy> make_frozen_copy_cuda(const Device& device, int64_t bytes, void* stream,
+std::shared_ptr<KeptMemory> make_kept_memory_cuda(const Device& device, int64_t bytes, void* stream,
                                                   std::shared_ptr<const void> values_owner,
                                                   std::atomic<int64_t>* count, Status* status) {
   release_waiting();
   void* data = nullptr;
-  // Frozen values can be converted with every launch instead; a pattern's copy is needed.
+  // Frozen values can be converted with every launch instead; what a pattern is said to have is
+  // needed.
   const auto allocate = count == nullptr ? pool_require : pool_allocate;
   *status = allocate(device.ordinal, bytes, stream, &data);
   if (!*status) return nullptr;
-  return std::make_shared<DeviceCopy>(device.ordinal, data, bytes, std::move(values_owner), count);
+  return std::make_shared<DeviceMemory>(device.ordinal, data, bytes, std::move(values_owner),
+                                        count);
 }
 
-Status wait_for_copy_cuda(void* stream) {
+Status wait_until_filled_cuda(void* stream) {
   const RelaxedCapture relaxed;
   return to_status(cudaStreamSynchronize(static_cast<cudaStream_t>(stream)),
                    "waiting for a frozen copy");
