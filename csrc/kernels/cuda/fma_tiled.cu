@@ -93,10 +93,10 @@ __global__ void __launch_bounds__(Tile::kThreads* Tile::kGroups, Tile::kResident
   int block_row = static_cast<int>(tile_row / args.strips), begin, length;
   const int m0 = static_cast<int>(tile_row % args.strips) * Tile::kM;
   if (args.panels.order != nullptr) {
-    const int4 row = __ldg(reinterpret_cast<const int4*>(args.panels.order) + block_row);
-    block_row = row.x;
-    begin = row.y;
-    length = row.z - row.y;
+    const OrderedRow row = load_entry(args.panels.order, block_row);
+    block_row = row.row;
+    begin = row.begin;
+    length = row.end - row.begin;
   } else {
     begin = load_narrow_index(args.crow_indices, block_row, args.wide_indices);
     length = load_narrow_index(args.crow_indices, block_row + 1, args.wide_indices) - begin;

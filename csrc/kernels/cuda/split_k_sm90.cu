@@ -15,6 +15,7 @@
 #include <string>
 
 #include "kernels/cuda/device/launch_overlap.cuh"
+#include "kernels/cuda/device/load_index.cuh"
 #include "kernels/cuda/wgmma_launch.cuh"
 #include "variant.h"
 
@@ -47,26 +48,26 @@ __global__ void __launch_bounds__(kWarpgroup)
   unit /= args.columns;
   const auto row_unit = static_cast<int>(unit % args.row_units);
   unit /= args.row_units;
-  const int4 cut = __ldg(reinterpret_cast<const int4*>(args.cut_rows) + unit % args.rows);
-  const int batch = static_cast<int>(unit / args.rows), parts = cut.z;
+  const CutRow cut = load_entry(args.cut_rows, unit % args.rows);
+  const auto batch = static_cast<int>(unit / args.rows);
   const int strip = row_unit / args.tile_rows, tile_column = column / args.tile_columns;
   const int in_tile = row_unit % args.tile_rows * args.tile_columns + column % args.tile_columns;
-  const int m0 = cut.x * args.block_m + row_unit * 64;
+  const int m0 = cut.row * args.block_m + row_unit * 64;
   follow_launch_before();  // which multiplies
 
   float sum[32] = {};
   constexpr int kAtOnce = 4;  // parts on their way
-  for (int first = 0; first < parts; first += kAtOnce) {
+  for (int first = 0; first < cut.parts; first += kAtOnce) {
     float4 found[kAtOnce][8];
 #pragma unroll
     for (int i = 0; i < kAtOnce; ++i) {
-      if (first + i >= parts) break;
-      const float* tile = args.partials.tile(batch, cut.y + first + i, strip, tile_column);
+      if (first + i >= cut.parts) break;
+      const float* tile = args.partials.tile(batch, cut.first + first + i, strip, tile_column);
       load_unit(tile + in_tile * kUnitFloats, found[i]);
     }
 #pragma unroll
     for (int i = 0; i < kAtOnce; ++i) {
-      if (first + i >= parts) break;
+      if (first + i >= cut.parts) break;
       add_unit(sum, found[i]);
     }
   }

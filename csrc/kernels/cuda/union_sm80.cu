@@ -20,6 +20,7 @@
 #include <string>
 
 #include "kernels/cuda/device/epilogue.cuh"
+#include "kernels/cuda/device/load_index.cuh"
 #include "kernels/cuda/device/union_tile_sm80.cuh"
 #include "kernels/cuda/kernel_code.h"
 #include "variant.h"
@@ -35,7 +36,7 @@ __global__ void __launch_bounds__(Tile::kLaunched, Tile::kResident)
   const int warp = __shfl_sync(~0u, static_cast<int>(threadIdx.x) / 32, 0);
   if (threadIdx.x == 0) shared.init_barriers();
   const TilePlace at = locate(args.panels, blockIdx.x);
-  const int4 group = __ldg(reinterpret_cast<const int4*>(args.panels.order) + at.row);
+  const OrderedRow group = load_entry(args.panels.order, at.row);
   const int64_t n0 = int64_t{at.column} * Tile::kN;
   const auto columns = static_cast<int>(min(args.n - n0, static_cast<int64_t>(Tile::kN)));
   __syncthreads();
@@ -44,15 +45,15 @@ __global__ void __launch_bounds__(Tile::kLaunched, Tile::kResident)
     const T* b = static_cast<const T*>(args.b) + at.batch * args.b_batch_stride +
                  (Tile::kRowMajorB ? n0 : n0 * args.ldb);
     const CopiesOfTiles<T, Tile> copies(b, args.line_b, columns);
-    produce(args, shared, copies, warp - Tile::kWarps, group.y, group.z);
+    produce(args, shared, copies, warp - Tile::kWarps, group.begin, group.end);
     return;  // later barriers are for the threads that are left
   }
   float sum[Tile::kWarpM * Tile::kWarpN / 32] = {};
-  consume<T, Tile, kTransposedA>(args, shared, group.x * Tile::kGroup + warp, warp, group.y,
-                                 group.z, sum);
+  consume<T, Tile, kTransposedA>(args, shared, group.row * Tile::kGroup + warp, warp, group.begin,
+                                 group.end, sum);
   __syncthreads();
 
-  const int64_t row = int64_t{group.x} * Tile::kM;
+  const int64_t row = int64_t{group.row} * Tile::kM;
   const auto rows = static_cast<int>(min(args.m - row, static_cast<int64_t>(Tile::kM)));
   write_tile<T, Tile>(sum, memory, output_at<T>(args, at.batch, row, n0, rows, columns));
 }

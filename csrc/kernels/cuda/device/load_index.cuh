@@ -1,4 +1,4 @@
-// One index of a pattern, of either index type, or one column of a group of its rows.
+// One index of a pattern, of either index type; an entry of what is planned or listed of its rows.
 #pragma once
 
 #include <cstdint>
@@ -20,6 +20,13 @@ __device__ __forceinline__ int load_narrow_index(const void* indices, int64_t i,
 // The same as L2 has it: the launch before may still change it.
 __device__ __forceinline__ int load_late_index(const void* indices, int i, bool wide) {
   return __ldcg(static_cast<const int*>(indices) + (i << (wide ? 1 : 0)));
+}
+
+// An OrderedRow or a CutRow, at once.
+template <typename Entry, typename Index>
+__device__ __forceinline__ Entry load_entry(const Entry* entries, Index i) {
+  const int4 found = __ldg(reinterpret_cast<const int4*>(entries) + i);
+  return {found.x, found.y, found.z, found.w};
 }
 
 // A block column and the group's rows with a block in it; of no row behind the last.

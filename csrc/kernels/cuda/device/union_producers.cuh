@@ -31,11 +31,11 @@ __device__ __forceinline__ void schedule(const UnionArguments& args,
     BlockPlace place;
     if (task.valid) {
       const TilePlace at = locate(args.panels, tile);
-      const int4 group = __ldg(reinterpret_cast<const int4*>(args.panels.order) + at.row);
-      const int row = group.x * Tile::kGroup;
+      const OrderedRow group = load_entry(args.panels.order, at.row);
+      const int row = group.row * Tile::kGroup;
       task.row = row * Tile::kBlockM;
-      task.begin = group.y;
-      task.end = group.z;
+      task.begin = group.begin;
+      task.end = group.end;
       task.column = static_cast<int>(at.column) * Tile::kN;
       task.batch = static_cast<int>(at.batch);
       place.column = load_group_column(args.columns, task.begin + lane, task.end).x;

@@ -135,11 +135,11 @@ __device__ __forceinline__ void schedule(const WgmmaArguments& args, const Share
       int row = static_cast<int>(place.row / strips);
       const int strip = static_cast<int>(place.row % strips) * Tile::kM;
       if (args.panels.order != nullptr) {
-        const int4 found = __ldg(reinterpret_cast<const int4*>(args.panels.order) + row);
-        row = found.x;
-        task.begin = found.y;
-        task.end = found.z;
-        task.slot = found.w;
+        const OrderedRow found = load_entry(args.panels.order, row);
+        row = found.row;
+        task.begin = found.begin;
+        task.end = found.end;
+        task.slot = found.slot;
       } else {
         task.slot = -1;
         task.begin = load_narrow_index(args.crow_indices, row, args.wide_indices);
