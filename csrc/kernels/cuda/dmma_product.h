@@ -56,14 +56,7 @@ class DmmaProduct : public Variant {
   }
 
   DmmaArguments arguments(const Problem& p, const Launch& l) const {
-    DmmaArguments a{};
-    a.crow_indices = l.crow_indices;
-    a.col_indices = l.col_indices;
-    a.positions = l.positions;
-    a.values = l.values;
-    a.b = l.b;
-    a.bias = l.bias;
-    a.c = l.c;
+    DmmaArguments a{operands_of(l)};
     const OrderedRow* order = l.row_orders[kWholeRows];
     if (grouped_) {
       const RowGroups& groups_of = l.row_groups[grouping_of_rows(p)];

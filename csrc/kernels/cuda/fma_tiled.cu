@@ -23,6 +23,7 @@
 #include "kernels/cuda/device/fma_tile.cuh"
 #include "kernels/cuda/device/fma_units.cuh"
 #include "kernels/cuda/device/load_index.cuh"
+#include "kernels/cuda/product_operands.h"
 #include "kernels/cuda/device/panel_walk.cuh"
 #include "kernels/cuda/kernel_code.h"
 #include "variant.h"
@@ -30,14 +31,7 @@
 namespace sparse_autotune {
 namespace {
 
-struct FmaArguments {
-  const void* crow_indices;
-  const void* col_indices;
-  const void* positions;  // Launch::positions
-  const void* values;
-  const void* b;
-  const void* bias;
-  void* c;
+struct FmaArguments : ProductOperands {
   Panels panels;  // of thread blocks
   int64_t n, ldb, ldc, b_batch_stride, c_batch_stride;
   uint32_t a_row, a_col;    // bytes from one row to the next and from one k, within a block
@@ -273,14 +267,7 @@ class FmaTiled final : public Variant {
   int row_order(const Problem&, const Device&) const override { return kWholeRows; }
 
   Status launch(const Problem& p, const Launch& l) const override {
-    FmaArguments a{};
-    a.crow_indices = l.crow_indices;
-    a.col_indices = l.col_indices;
-    a.positions = l.positions;
-    a.values = l.values;
-    a.b = l.b;
-    a.bias = l.bias;
-    a.c = l.c;
+    FmaArguments a{operands_of(l)};
     const Device& d = *l.device;
     a.shares = static_cast<unsigned>(shares_of(p, d));
     a.tile_rows = static_cast<unsigned>(tile_rows(p));

@@ -270,14 +270,7 @@ class WarpRows final : public Variant {
     const Segments segments = segments_of(s, p, *l.device);
     const bool b_rows = !b_along_k(p), c_rows = p.c_layout == Layout::kRowMajor;
     const int64_t item = size_of(p.dtype);
-    WarpRowsArguments a{};
-    a.crow_indices = l.crow_indices;
-    a.col_indices = l.col_indices;
-    a.positions = l.positions;
-    a.values = l.values;
-    a.b = l.b;
-    a.bias = l.bias;
-    a.c = l.c;
+    WarpRowsArguments a{operands_of(l)};
     a.partials = l.workspace;
     a.heads =
         reinterpret_cast<int*>(static_cast<char*>(l.workspace) + sums_bytes(p, segments.stretches));
