@@ -255,8 +255,7 @@ class Rows final : public Variant {
       : Variant(DeviceType::kCpu, name), level_(level), kernels_(kernels) {}
 
   Support supports(const Problem& p, const Device& d) const override {
-    const Support runs = level_.runs_on(d);
-    if (!runs) return runs;
+    if (Support s = level_.runs_on(d); !s) return s;
     if (kernels_(p.dtype) == nullptr)
       return Support::no("half types are not summed as they are stored");
     if (p.k > INT32_MAX) return Support::no("k does not fit into 31 bits");

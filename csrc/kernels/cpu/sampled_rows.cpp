@@ -57,8 +57,7 @@ class SampledRows final : public Variant {
       : Variant(DeviceType::kCpu, name, Op::kSampled), level_(level), kernels_(kernels) {}
 
   Support supports(const Problem& p, const Device& d) const override {
-    const Support runs = level_.runs_on(d);
-    if (!runs) return runs;
+    if (Support s = level_.runs_on(d); !s) return s;
     const RowKernels* kernels = kernels_(p.dtype);
     if (kernels == nullptr) return Support::no("half types are not summed as they are stored");
     if (p.block_k > kernels->lanes) {

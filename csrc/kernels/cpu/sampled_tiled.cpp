@@ -252,8 +252,7 @@ class SampledTiled final : public Variant {
       : Variant(DeviceType::kCpu, name, Op::kSampled), level_(level), cut_(cut) {}
 
   Support supports(const Problem& p, const Device& d) const override {
-    const Support runs = level_.runs_on(d);
-    if (!runs) return runs;
+    if (Support s = level_.runs_on(d); !s) return s;
     const Microkernels* kernels = level_.kernels(p.dtype);
     if (kernels == nullptr) return Support::no("the level has no code for this dtype");
     if (cut_.panel && make_blocking(p, d, *kernels, cut_).column_bytes > kRightBytes) {

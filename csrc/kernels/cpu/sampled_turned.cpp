@@ -222,8 +222,7 @@ class SampledTurned final : public Variant {
       : Variant(DeviceType::kCpu, name, Op::kSampled), level_(level) {}
 
   Support supports(const Problem& p, const Device& d) const override {
-    const Support runs = level_.runs_on(d);
-    if (!runs) return runs;
+    if (Support s = level_.runs_on(d); !s) return s;
     const Microkernels* kernels = level_.kernels(p.dtype);
     if (kernels == nullptr || kernels->turned == nullptr) {
       return Support::no("half types are widened: sums are not stored as they are");

@@ -49,8 +49,7 @@ class Tiled final : public Variant {
       : Variant(DeviceType::kCpu, name), level_(level), cut_(cut) {}
 
   Support supports(const Problem& p, const Device& d) const override {
-    const Support runs = level_.runs_on(d);
-    if (!runs) return runs;
+    if (Support s = level_.runs_on(d); !s) return s;
     const Microkernels* kernels = level_.kernels(p.dtype);
     if (kernels == nullptr) return Support::no("the level has no code for this dtype");
     if (p.block_k % kernels->pair != 0) return Support::no("pairs of bf16 need an even block_k");

@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "kernels/cuda/device/dmma.cuh"
+#include "kernels/cuda/requirements.h"
 #include "variant.h"
 
 namespace sparse_autotune {
@@ -35,18 +36,12 @@ class DmmaProduct : public Variant {
 
   Support takes_product(const Problem& p) const {
     if (p.dtype != DType::kFloat64) return Support::no("multiplies fp64 only");
-    if (p.block_m % 8 != 0 || p.block_k % 8 != 0) {
-      return Support::no("needs block sides that are multiples of 8, got " +
-                         std::to_string(p.block_m) + "x" + std::to_string(p.block_k));
-    }
+    if (Support s = sides_are_multiples_of(8, p); !s) return s;
     if (grouped_) {
       if (p.block_m != side(p) || p.block_m == kM) {
         return Support::no("needs blocks of 8, 16 or 32 rows, got " + std::to_string(p.block_m));
       }
-      if (p.group_counts.columns[grouping_of_rows(p)] <= 0) {
-        return Support::no("nobody has looked which block columns its groups of " +
-                           std::to_string(group(p)) + " block rows have");
-      }
+      if (Support s = groups_are_known(p, grouping_of_rows(p)); !s) return s;
     }
     if (std::max({p.m, p.n, p.k, p.nnzb, tiles(p)}) > INT32_MAX - kN ||
         std::max(p.ldb, p.block_m * p.block_k) > UINT32_MAX / 8) {

@@ -15,6 +15,7 @@
 
 #include "kernels/cuda/device/dmma_copies.cuh"
 #include "kernels/cuda/device/dmma_store.cuh"
+#include "kernels/cuda/requirements.h"
 #include "kernels/cuda/dmma_product.h"
 #include "kernels/cuda/kernel_code.h"
 #include "variant.h"
@@ -100,7 +101,7 @@ class DmmaSm80 final : public DmmaProduct {
   using DmmaProduct::DmmaProduct;
 
   Support supports(const Problem& p, const Device& d) const override {
-    if (d.compute_capability < 80) return Support::no("needs compute capability 8.0 or newer");
+    if (Support s = from_ampere_on(d); !s) return s;
     if (Support s = takes_product(p); !s) return s;
     if (grouped() && p.block_m == 32) return Support::no("groups blocks of 8 and 16 rows only");
     return code_of(p).code->runs_on(d, code_of(p).shared_bytes);

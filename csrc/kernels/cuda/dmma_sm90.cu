@@ -13,7 +13,6 @@
 #include <cmath>
 #include <string>
 
-#include "kernels/cuda/alignment.h"
 #include "kernels/cuda/device/dmma.cuh"
 #include "kernels/cuda/device/dmma_producer.cuh"
 #include "kernels/cuda/device/dmma_store.cuh"
@@ -21,6 +20,7 @@
 #include "kernels/cuda/device/tma.cuh"
 #include "kernels/cuda/device/warpgroup_registers.cuh"
 #include "kernels/cuda/dmma_product.h"
+#include "kernels/cuda/requirements.h"
 #include "kernels/cuda/kernel_code.h"
 #include "kernels/cuda/tensor_map.h"
 #include "kernels/cuda/tile_counters.h"
@@ -165,9 +165,8 @@ class DmmaSm90 final : public DmmaProduct {
     if (p.b_layout == Layout::kRowMajor && p.n % 16 != 0) {
       return Support::no("copies a row-major B by 16 columns, there are " + std::to_string(p.n));
     }
-    const Support aligned =
-        aligned_to_16("values and B", std::min(p.values_alignment, p.b_alignment));
-    if (!aligned) return aligned;
+    if (Support s = aligned_to_16("values and B", std::min(p.values_alignment, p.b_alignment)); !s)
+      return s;
     if (p.nnzb * p.block_m > INT32_MAX - kN) {
       return Support::no("values have more rows than TMA's 32-bit coordinates");
     }

@@ -24,6 +24,8 @@
 #include "kernels/cuda/device/fma_units.cuh"
 #include "kernels/cuda/device/load_index.cuh"
 #include "kernels/cuda/product_operands.h"
+#include "kernels/cuda/requirements.h"
+#include "kernels/cuda/product_operands.h"
 #include "kernels/cuda/device/panel_walk.cuh"
 #include "kernels/cuda/kernel_code.h"
 #include "variant.h"
@@ -215,23 +217,13 @@ class FmaTiled final : public Variant {
 
   Support supports(const Problem& p, const Device& d) const override {
     if (p.dtype != DType::kFloat32) return Support::no("multiplies fp32 only");
-    if (d.compute_capability < 80) return Support::no("needs compute capability 8.0 or newer");
-    if (p.block_m % 4 != 0 || p.block_k % 4 != 0) {
-      return Support::no("needs block sides that are multiples of 4, got " +
-                         std::to_string(p.block_m) + "x" + std::to_string(p.block_k));
-    }
+    if (Support s = from_ampere_on(d); !s) return s;
+    if (Support s = sides_are_multiples_of(4, p); !s) return s;
     if (std::min({p.values_alignment, p.b_alignment, p.c_alignment}) < 4) {
       return Support::no("needs operands that are aligned to 4 bytes");
     }
-    if (strips(p) * shape_.m >= 2 * p.block_m) {
-      return Support::no("at least half of each " + std::to_string(shape_.m) +
-                         "-row tile would be idle on blocks of " + std::to_string(p.block_m) +
-                         " rows");
-    }
-    if (shape_.n >= 128 && 2 * p.n <= shape_.n) {
-      return Support::no("at least half of each " + std::to_string(shape_.n) +
-                         "-column tile would be idle on " + std::to_string(p.n) + " columns");
-    }
+    if (Support s = blocks_fill_rows(p, shape_.m); !s) return s;
+    if (Support s = n_fills_columns(p, shape_.n); shape_.n >= 128 && !s) return s;
     if (std::max({p.block_m * p.block_k, p.k, p.nnzb, p.longest_row * p.block_k}) > INT32_MAX ||
         p.nnzb * p.block_m * p.block_k / 4 > UINT32_MAX || p.ldb * 4 > UINT32_MAX) {
       return Support::no("a size is beyond its 32-bit indices");

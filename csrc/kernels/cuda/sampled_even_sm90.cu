@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <string>
 
+#include "kernels/cuda/requirements.h"
 #include "kernels/cuda/sampled_even_launch.cuh"
 #include "kernels/cuda/sampled_operands.h"
 #include "kernels/cuda/sampled_wave_arguments.h"
@@ -24,8 +25,7 @@ class SampledEvenSm90 final : public Variant {
   SampledEvenSm90() : Variant(DeviceType::kCuda, "sampled_even_sm90/m128_n256", Op::kSampled) {}
 
   Support supports(const Problem& p, const Device& d) const override {
-    if (!is_half(p.dtype)) return Support::no("multiplies fp16 and bf16 only");
-    if (d.compute_capability != 90) return Support::no("needs compute capability 9.0");
+    if (Support s = half_types_on_hopper(p, d); !s) return s;
     if (p.block_m != kSide || p.block_k != kSide || p.nnzb > kShareBlocks ||
         block_rows(p) > kShareRows) {
       return Support::no("needs blocks of 128x128, at most " + std::to_string(kShareBlocks) +
@@ -33,8 +33,7 @@ class SampledEvenSm90 final : public Variant {
                          std::to_string(p.nnzb) + " of " + std::to_string(p.block_m) + "x" +
                          std::to_string(p.block_k) + " in " + std::to_string(block_rows(p)));
     }
-    const Support taken = sampled_by_tma(p, wave_steps(p));
-    if (!taken) return taken;
+    if (Support s = sampled_by_tma(p, wave_steps(p)); !s) return s;
     return kernels_.of(p).runs_on(d, EvenShared::kBytes);
   }
 

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <string>
 
-#include "kernels/cuda/alignment.h"
+#include "kernels/cuda/requirements.h"
 #include "kernels/cuda/tensor_map.h"
 #include "variant.h"
 
@@ -14,9 +14,10 @@ namespace sparse_autotune {
 // `most`: the largest number that the kernel counts to.
 inline Support sampled_by_tma(const Problem& p, int64_t most) {
   if (p.nnzb == 0 || p.n == 0) return Support::no("there is nothing to sum up");
-  const Support aligned = aligned_to_16(
-      "values, B and C", std::min({p.values_alignment, p.b_alignment, p.c_alignment}));
-  if (!aligned) return aligned;
+  if (Support s = aligned_to_16("values, B and C",
+                                std::min({p.values_alignment, p.b_alignment, p.c_alignment}));
+      !s)
+    return s;
   const int64_t longest =
       std::max({p.ldb, p.ldc, p.b_batch_stride, p.c_batch_stride}) * size_of(p.dtype);
   if (std::max({p.m, p.n, p.k, p.batch, most}) > INT32_MAX || longest >= int64_t{1} << 40) {

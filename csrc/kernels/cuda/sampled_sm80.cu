@@ -14,6 +14,7 @@
 // kM * kN / (kM + kN) FLOP a byte.
 #include <algorithm>
 #include <string>
+#include "kernels/cuda/requirements.h"
 
 #include "kernels/cuda/sampled_launch_sm80.cuh"
 #include "variant.h"
@@ -43,16 +44,9 @@ class SampledSm80 final : public Variant {
     if (p.dtype == DType::kFloat32 && !p.allow_tf32) {
       return Support::no("multiplies fp32 in TF32, which the caller's settings do not allow");
     }
-    if (d.compute_capability < 80) return Support::no("needs compute capability 8.0 or newer");
-    if (p.block_m % 16 != 0 || p.block_k % 16 != 0) {
-      return Support::no("needs block sides that are multiples of 16, got " +
-                         std::to_string(p.block_m) + "x" + std::to_string(p.block_k));
-    }
-    if (strips_m(p) * shape_.m >= 2 * p.block_m) {
-      return Support::no("at least half of each " + std::to_string(shape_.m) +
-                         "-row tile would be idle on blocks of " + std::to_string(p.block_m) +
-                         " rows");
-    }
+    if (Support s = from_ampere_on(d); !s) return s;
+    if (Support s = sides_are_multiples_of(16, p); !s) return s;
+    if (Support s = blocks_fill_rows(p, shape_.m); !s) return s;
     if (std::max({p.m, p.k, p.block_m * p.block_k}) > INT32_MAX) {
       return Support::no("a block, m or k has more than 2^31 - 1 elements");
     }

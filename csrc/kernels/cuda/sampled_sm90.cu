@@ -16,6 +16,7 @@
 #include <string>
 #include <string_view>
 
+#include "kernels/cuda/requirements.h"
 #include "kernels/cuda/sampled_launch.cuh"
 #include "kernels/cuda/sampled_operands.h"
 #include "kernels/cuda/tile_counters.h"
@@ -39,15 +40,13 @@ class SampledSm90 final : public Variant {
       : Variant(DeviceType::kCuda, name, Op::kSampled), shape_(shape) {}
 
   Support supports(const Problem& p, const Device& d) const override {
-    if (!is_half(p.dtype)) return Support::no("multiplies fp16 and bf16 only");
-    if (d.compute_capability != 90) return Support::no("needs compute capability 9.0");
+    if (Support s = half_types_on_hopper(p, d); !s) return s;
     if (p.block_m % shape_.rows != 0 || p.block_k % 64 != 0) {
       return Support::no("needs block_m a multiple of " + std::to_string(shape_.rows) +
                          " and block_k of 64, got " + std::to_string(p.block_m) + "x" +
                          std::to_string(p.block_k));
     }
-    const Support taken = sampled_by_tma(p, std::max(pieces(p), steps(p)));
-    if (!taken) return taken;
+    if (Support s = sampled_by_tma(p, std::max(pieces(p), steps(p))); !s) return s;
     return shape_.kernels.of(p).runs_on(d, shape_.shared_bytes);
   }
 

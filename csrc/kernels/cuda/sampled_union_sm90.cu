@@ -22,7 +22,8 @@
 #include "kernels/cuda/device/sampled_union_consumer.cuh"
 #include "kernels/cuda/device/sampled_union_region.cuh"
 #include "kernels/cuda/device/tma.cuh"
-#include "kernels/cuda/device/warpgroup_registers.cuh"
+#include "kernels/cuda/device/warpgroup.cuh"
+#include "kernels/cuda/requirements.h"
 #include "kernels/cuda/sampled_codes.h"
 #include "kernels/cuda/sampled_operands.h"
 #include "kernels/cuda/tensor_map.h"
@@ -181,8 +182,7 @@ class SampledUnionSm90 final : public Variant {
       : Variant(DeviceType::kCuda, name, Op::kSampled), shape_(shape) {}
 
   Support supports(const Problem& p, const Device& d) const override {
-    if (!is_half(p.dtype)) return Support::no("multiplies fp16 and bf16 only");
-    if (d.compute_capability != 90) return Support::no("needs compute capability 9.0");
+    if (Support s = half_types_on_hopper(p, d); !s) return s;
     const auto divides = [](int64_t side, int64_t unit) {
       return side % unit == 0 && kStripWidth % side == 0;
     };
@@ -192,8 +192,7 @@ class SampledUnionSm90 final : public Variant {
                          ", and both to divide 64, got " + std::to_string(p.block_m) + "x" +
                          std::to_string(p.block_k));
     }
-    const Support taken = sampled_by_tma(p, std::max(p.nnzb, steps(p)));
-    if (!taken) return taken;
+    if (Support s = sampled_by_tma(p, std::max(p.nnzb, steps(p))); !s) return s;
     if (block_cols(p) * 16 > kRingBoxes * kBoxBytes) {
       return Support::no("more than " + std::to_string(kRingBoxes * kBoxBytes / 16) +
                          " block columns, got " + std::to_string(block_cols(p)));

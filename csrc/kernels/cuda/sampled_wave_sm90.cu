@@ -12,6 +12,7 @@
 #include <string>
 #include <string_view>
 
+#include "kernels/cuda/requirements.h"
 #include "kernels/cuda/sampled_operands.h"
 #include "kernels/cuda/sampled_wave_arguments.h"
 #include "kernels/cuda/sampled_wave_launch.cuh"
@@ -43,20 +44,15 @@ class SampledWaveSm90 final : public Variant {
       : Variant(DeviceType::kCuda, name, Op::kSampled), shape_(shape) {}
 
   Support supports(const Problem& p, const Device& d) const override {
-    if (!is_half(p.dtype)) return Support::no("multiplies fp16 and bf16 only");
-    if (d.compute_capability != 90) return Support::no("needs compute capability 9.0");
-    if (p.block_m != kWaveSide || p.block_k != kWaveSide) {
-      return Support::no("needs blocks of 128x128, got " + std::to_string(p.block_m) + "x" +
-                         std::to_string(p.block_k));
-    }
+    if (Support s = half_types_on_hopper(p, d); !s) return s;
+    if (Support s = blocks_are(p, kWaveSide, kWaveSide); !s) return s;
     const int64_t most = std::min<int64_t>(shape_.blocks * wave_places(d), kWaveBlocks);
     if (p.nnzb > most || block_rows(p) > kWaveRows) {
       return Support::no("needs at most " + std::to_string(most) + " stored blocks in " +
                          std::to_string(kWaveRows) + " block rows, got " + std::to_string(p.nnzb) +
                          " in " + std::to_string(block_rows(p)));
     }
-    const Support taken = sampled_by_tma(p, wave_steps(p));
-    if (!taken) return taken;
+    if (Support s = sampled_by_tma(p, wave_steps(p)); !s) return s;
     return shape_.kernels.of(p).runs_on(d, shape_.shared_bytes);
   }
 

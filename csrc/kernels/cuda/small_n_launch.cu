@@ -4,7 +4,7 @@
 #include <cmath>
 #include <string>
 
-#include "kernels/cuda/alignment.h"
+#include "kernels/cuda/requirements.h"
 
 namespace sparse_autotune {
 namespace {
@@ -39,14 +39,9 @@ int64_t columns_of(const SmallNShape& shape, const Problem& p) { return ceil_div
 }  // namespace
 
 Support small_n_square_supports(const SmallNSquares& squares, const Problem& p, const Device& d) {
-  if (!is_half(p.dtype)) return Support::no("multiplies fp16 and bf16 only");
-  if (d.compute_capability != 90) return Support::no("needs compute capability 9.0");
+  if (Support s = half_types_on_hopper(p, d); !s) return s;
   if (p.transpose) return Support::no("does not multiply by A^T");
-  if (p.block_m != squares.side || p.block_k != squares.side) {
-    const std::string side = std::to_string(squares.side);
-    return Support::no("needs blocks of " + side + "x" + side + ", got " +
-                       std::to_string(p.block_m) + "x" + std::to_string(p.block_k));
-  }
+  if (Support s = blocks_are(p, squares.side, squares.side); !s) return s;
   if (p.n < squares.least || p.n > squares.most) {
     return Support::no("is for " + std::to_string(squares.least) + " to " +
                        std::to_string(squares.most) + " columns, got " + std::to_string(p.n));
@@ -76,15 +71,8 @@ Support SmallN::supports(const Problem& p, const Device& d) const {
                        std::to_string(p.block_m) + "x" + std::to_string(p.block_k));
   }
   if (p.values_alignment < 16) return Support::no("needs values aligned to 16 bytes");
-  if (shape_.n > 8 && columns_of(shape_, p) * shape_.n >= 2 * p.n) {
-    return Support::no("at least half of the " + std::to_string(shape_.n) +
-                       "-column tiles would be idle on " + std::to_string(p.n) + " columns");
-  }
-  if (shape_.m > 16 && strips_of(shape_, p) * shape_.m >= 2 * p.block_m) {
-    return Support::no("at least half of each " + std::to_string(shape_.m) +
-                       "-row tile would be idle on blocks of " + std::to_string(p.block_m) +
-                       " rows");
-  }
+  if (Support s = n_fills_columns(p, shape_.n); shape_.n > 8 && !s) return s;
+  if (Support s = blocks_fill_rows(p, shape_.m); shape_.m > 16 && !s) return s;
   const int64_t b_elements = (p.b_layout == Layout::kRowMajor ? p.k : p.n) * p.ldb;
   if (std::max({p.block_m * p.k, b_elements, p.nnzb}) > INT32_MAX) {
     return Support::no("a block row's or B's elements or the number of blocks are 2^31 or more");

@@ -15,7 +15,6 @@
 #include <algorithm>
 #include <string>
 
-#include "kernels/cuda/alignment.h"
 #include "kernels/cuda/device/ask_ahead.cuh"
 #include "kernels/cuda/device/exchanged_sums.cuh"
 #include "kernels/cuda/device/launch_overlap.cuh"
@@ -24,6 +23,7 @@
 #include "kernels/cuda/device/tma.cuh"
 #include "kernels/cuda/device/wgmma.cuh"
 #include "kernels/cuda/kernel_code.h"
+#include "kernels/cuda/requirements.h"
 #include "kernels/cuda/tensor_map.h"
 #include "variant.h"
 
@@ -210,24 +210,16 @@ class SmallNWgmmaSm90 final : public Variant {
       : Variant(DeviceType::kCuda, name), shape_(shape) {}
 
   Support supports(const Problem& p, const Device& d) const override {
-    if (!is_half(p.dtype)) return Support::no("multiplies fp16 and bf16 only");
-    if (d.compute_capability != 90) return Support::no("needs compute capability 9.0");
+    if (Support s = half_types_on_hopper(p, d); !s) return s;
     if (p.n > kMaxColumns) {
       return Support::no("is for at most " + std::to_string(kMaxColumns) + " columns, got " +
                          std::to_string(p.n));
     }
-    if (shape_.width > 64 && 2 * p.n <= shape_.width) {
-      return Support::no("at least half of the " + std::to_string(shape_.width) +
-                         "-column tile would be idle on " + std::to_string(p.n) + " columns");
-    }
-    if (p.block_m % kTileRows != 0 || p.block_k % kStepK != 0) {
-      return Support::no("needs block sides that are multiples of 64, got " +
-                         std::to_string(p.block_m) + "x" + std::to_string(p.block_k));
-    }
+    if (Support s = n_fills_columns(p, shape_.width); shape_.width > 64 && !s) return s;
+    if (Support s = sides_are_multiples_of(64, p); !s) return s;
     if (p.nnzb == 0) return Support::no("there is no stored block");
-    const Support aligned =
-        aligned_to_16("values and B", std::min(p.values_alignment, p.b_alignment));
-    if (!aligned) return aligned;
+    if (Support s = aligned_to_16("values and B", std::min(p.values_alignment, p.b_alignment)); !s)
+      return s;
     const int64_t longest = std::max(p.ldb, p.b_batch_stride) * size_of(p.dtype);
     if (p.nnzb * std::max(p.block_m, p.block_k) > INT32_MAX || std::max(p.m, p.k) > INT32_MAX ||
         longest >= int64_t{1} << 40 || p.block_m / kTileRows > kMaxGrid ||

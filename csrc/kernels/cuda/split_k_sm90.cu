@@ -96,8 +96,7 @@ class SplitKSm90 final : public Variant {
       : Variant(DeviceType::kCuda, name), shape_(shape) {}
 
   Support supports(const Problem& p, const Device& d) const override {
-    const Support multiplies = wgmma_supports(shape_, p, d);
-    if (!multiplies) return multiplies;
+    if (Support s = wgmma_supports(shape_, p, d); !s) return s;
     if (p.longest_row < 0) return Support::no("the lengths of block rows are not known");
     const double blocks = static_cast<double>(p.nnzb);
     const double mean = blocks / static_cast<double>(block_rows(p));

@@ -23,6 +23,7 @@
 #include "kernels/cuda/device/load_index.cuh"
 #include "kernels/cuda/device/union_tile_sm80.cuh"
 #include "kernels/cuda/kernel_code.h"
+#include "kernels/cuda/requirements.h"
 #include "variant.h"
 
 namespace sparse_autotune {
@@ -94,21 +95,11 @@ class UnionSm80 final : public Variant {
 
   Support supports(const Problem& p, const Device& d) const override {
     if (!is_half(p.dtype)) return Support::no("multiplies fp16 and bf16 only");
-    if (d.compute_capability < 80) return Support::no("needs compute capability 8.0 or newer");
-    if (p.block_m != shape_.block_m || p.block_k != shape_.block_k) {
-      return Support::no("needs blocks of " + std::to_string(shape_.block_m) + "x" +
-                         std::to_string(shape_.block_k) + ", got " + std::to_string(p.block_m) +
-                         "x" + std::to_string(p.block_k));
-    }
+    if (Support s = from_ampere_on(d); !s) return s;
+    if (Support s = blocks_are(p, shape_.block_m, shape_.block_k); !s) return s;
     if (p.nnzb == 0) return Support::no("there is no stored block");
-    if (p.group_counts.columns[grouping_] <= 0) {
-      return Support::no("nobody has looked which block columns its groups of " +
-                         std::to_string(shape_.group) + " block rows have");
-    }
-    if (2 * p.n <= shape_.n) {
-      return Support::no("at least half of the " + std::to_string(shape_.n) +
-                         "-column tiles would be idle on " + std::to_string(p.n) + " columns");
-    }
+    if (Support s = groups_are_known(p, grouping_); !s) return s;
+    if (Support s = n_fills_columns(p, shape_.n); !s) return s;
     const int alignment = std::min(p.values_alignment, p.b_alignment);
     if (alignment < kChunkBytes) {
       return Support::no(

@@ -16,7 +16,7 @@
 #include <cmath>
 #include <string>
 
-#include "kernels/cuda/alignment.h"
+#include "kernels/cuda/requirements.h"
 #include "kernels/cuda/tensor_map.h"
 #include "kernels/cuda/tile_counters.h"
 #include "kernels/cuda/union_launch.cuh"
@@ -81,26 +81,16 @@ class UnionSm90 final : public Variant {
       : Variant(DeviceType::kCuda, name), shape_(shape) {}
 
   Support supports(const Problem& p, const Device& d) const override {
-    if (!is_half(p.dtype)) return Support::no("multiplies fp16 and bf16 only");
-    if (d.compute_capability != 90) return Support::no("needs compute capability 9.0");
-    if (p.block_m != shape_.block_m || p.block_k != shape_.block_k) {
-      return Support::no("needs blocks of " + std::to_string(shape_.block_m) + "x" +
-                         std::to_string(shape_.block_k) + ", got " + std::to_string(p.block_m) +
-                         "x" + std::to_string(p.block_k));
-    }
+    if (Support s = half_types_on_hopper(p, d); !s) return s;
+    if (Support s = blocks_are(p, shape_.block_m, shape_.block_k); !s) return s;
     if (p.nnzb == 0) return Support::no("there is no stored block");
     if (shape_.code_of(p) == nullptr) return Support::no("needs a column-major B");
-    if (p.group_counts.columns[shape_.grouping] <= 0) {
-      return Support::no("nobody has looked which block columns its groups of " +
-                         std::to_string(shape_.group) + " block rows have");
-    }
-    if (2 * p.n <= shape_.n) {
-      return Support::no("at least half of the " + std::to_string(shape_.n) +
-                         "-column tiles would be idle on " + std::to_string(p.n) + " columns");
-    }
-    const Support aligned = aligned_to_16(
-        "values, B and C", std::min({p.values_alignment, p.b_alignment, p.c_alignment}));
-    if (!aligned) return aligned;
+    if (Support s = groups_are_known(p, shape_.grouping); !s) return s;
+    if (Support s = n_fills_columns(p, shape_.n); !s) return s;
+    if (Support s = aligned_to_16("values, B and C",
+                                  std::min({p.values_alignment, p.b_alignment, p.c_alignment}));
+        !s)
+      return s;
     if (p.c_layout == Layout::kRowMajor && p.n % 8 != 0) {
       return Support::no("TMA writes rows of C in units of 8 elements, " + std::to_string(p.n) +
                          " columns leave a part of one");

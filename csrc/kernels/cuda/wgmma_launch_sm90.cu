@@ -1,7 +1,7 @@
 #include <algorithm>
 #include <string>
 
-#include "kernels/cuda/alignment.h"
+#include "kernels/cuda/requirements.h"
 #include "kernels/cuda/tensor_map.h"
 #include "kernels/cuda/tile_counters.h"
 #include "kernels/cuda/wgmma_launch.cuh"
@@ -62,22 +62,19 @@ int64_t panel_width(const WgmmaShape& shape, const Problem& p, const Device& d, 
 }  // namespace
 
 Support wgmma_supports(const WgmmaShape& shape, const Problem& p, const Device& d) {
-  if (!is_half(p.dtype)) return Support::no("multiplies fp16 and bf16 only");
-  if (d.compute_capability != 90) return Support::no("needs compute capability 9.0");
+  if (Support s = half_types_on_hopper(p, d); !s) return s;
   if (p.block_m % shape.m != 0 || p.block_k % kStepK != 0) {
     return Support::no("needs block_m a multiple of " + std::to_string(shape.m) +
                        " and block_k of 64, got " + std::to_string(p.block_m) + "x" +
                        std::to_string(p.block_k));
   }
   if (p.nnzb == 0) return Support::no("there is no stored block");
-  if (shape.n > kNarrowest && shape.columns(p) * shape.n >= 2 * p.n) {
-    return Support::no("at least half of the " + std::to_string(shape.n) +
-                       "-column tiles would be idle on " + std::to_string(p.n) + " columns");
-  }
+  if (Support s = n_fills_columns(p, shape.n); shape.n > kNarrowest && !s) return s;
   const auto c_alignment = shape.direct ? uint8_t{16} : p.c_alignment;
-  const Support aligned =
-      aligned_to_16("values, B and C", std::min({p.values_alignment, p.b_alignment, c_alignment}));
-  if (!aligned) return aligned;
+  if (Support s = aligned_to_16("values, B and C",
+                                std::min({p.values_alignment, p.b_alignment, c_alignment}));
+      !s)
+    return s;
   if (!shape.direct && p.c_layout == Layout::kRowMajor && p.n % 8 != 0) {
     return Support::no("TMA writes rows of C in units of 8 elements, " + std::to_string(p.n) +
                        " columns leave a part of one");
