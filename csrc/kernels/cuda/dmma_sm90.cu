@@ -181,12 +181,7 @@ class DmmaSm90 final : public DmmaProduct {
   Status launch(const Problem& p, const Launch& l) const override {
     const Code code = code_of(p);
     TmaArguments a{{}, {}, arguments(p, l)};
-    const unsigned blocks =
-        std::min(a.rest.panels.tiles, 2 * static_cast<unsigned>(l.device->multiprocessors));
-    // Two rounds are dealt out before there is anything to share.
-    if (a.rest.panels.tiles > 2 * blocks) {
-      a.rest.panels.counter = tile_counter(l.device->ordinal, static_cast<cudaStream_t>(l.stream));
-    }
+    const unsigned blocks = share_out(&a.rest.panels, l, 2);
     // Lines of one slice are copied as they are, those of two swizzled, and so is a row-major B.
     const auto unit = static_cast<uint32_t>(8 * code.slices),
                rows = static_cast<uint32_t>(side_of(p));

@@ -1,7 +1,12 @@
-// Counters in device memory by which the thread blocks of one launch share out its work.
+// Counters in device memory by which the thread blocks of one launch share out its work. Host code.
 #pragma once
 
 #include <cuda_runtime_api.h>
+
+#include <algorithm>
+
+#include "kernels/cuda/device/panel_walk.cuh"
+#include "variant.h"
 
 namespace sparse_autotune {
 
@@ -14,5 +19,16 @@ unsigned* tile_counter(int ordinal, cudaStream_t stream);
 // The same, kPartCounters of them next to each other.
 constexpr unsigned kPartCounters = 512;
 unsigned* part_counters(int ordinal, cudaStream_t stream);
+
+// How many thread blocks are to work through the tiles, `resident` of them on a multiprocessor.
+inline unsigned share_out(Panels* panels, const Launch& l, int resident = 1) {
+  const unsigned blocks =
+      std::min(panels->tiles, static_cast<unsigned>(resident * l.device->multiprocessors));
+  // Two rounds are dealt out before there is anything to share.
+  if (panels->tiles > 2 * blocks) {
+    panels->counter = tile_counter(l.device->ordinal, static_cast<cudaStream_t>(l.stream));
+  }
+  return blocks;
+}
 
 }  // namespace sparse_autotune

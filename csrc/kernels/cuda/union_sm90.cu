@@ -155,12 +155,7 @@ class UnionSm90 final : public Variant {
     a.activation = p.activation;
     a.wide_indices = p.index_type == IndexType::kInt64;
     a.c_rows = c_rows;
-    const unsigned blocks =
-        std::min(a.panels.tiles, static_cast<unsigned>(l.device->multiprocessors));
-    // Two rounds are dealt out before there is anything to share.
-    if (a.panels.tiles > 2 * blocks) {
-      a.panels.counter = tile_counter(l.device->ordinal, static_cast<cudaStream_t>(l.stream));
-    }
+    const unsigned blocks = share_out(&a.panels, l);
     return shape_.code_of(p)->launch(a, blocks, shape_.threads, shape_.shared_bytes, l.stream,
                                      name());
   }

@@ -147,12 +147,7 @@ Status wgmma_arguments(const WgmmaShape& shape, const Problem& p, const Launch& 
 Status wgmma_launch(const WgmmaShape& shape, const Problem& p, const Launch& l,
                     const WgmmaArguments& arguments, std::string_view name) {
   WgmmaArguments a = arguments;
-  const unsigned blocks =
-      std::min(a.panels.tiles, static_cast<unsigned>(l.device->multiprocessors));
-  // Two rounds are dealt out before there is anything to share.
-  if (a.panels.tiles > 2 * blocks) {
-    a.panels.counter = tile_counter(l.device->ordinal, static_cast<cudaStream_t>(l.stream));
-  }
+  const unsigned blocks = share_out(&a.panels, l);
   return shape.code_of(p)->launch(a, blocks, kThreads, shape.shared_bytes, l.stream, name);
 }
 
