@@ -1,7 +1,6 @@
 // The list of everything that can race, and the one place that says what may.
 #pragma once
 
-#include <string>
 #include <string_view>
 #include <vector>
 

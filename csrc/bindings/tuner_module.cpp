@@ -7,7 +7,6 @@
 #include <pybind11/stl.h>
 
 #include <memory>
-#include <stdexcept>
 #include <utility>
 
 #include "autotune/api.h"

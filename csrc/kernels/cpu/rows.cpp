@@ -11,7 +11,6 @@
 // alone, so results do not depend on the number of threads.
 // A^T is read in place: its blocks in their own order, the lanes' elements of B picked accordingly.
 #include <atomic>
-#include <string>
 
 #include "kernels/activation.h"
 #include "kernels/cpu/rows.h"

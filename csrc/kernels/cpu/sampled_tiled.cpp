@@ -11,7 +11,6 @@
 #include "kernels/cpu/sampled_tiled.h"
 
 #include <atomic>
-#include <cstring>
 #include <string>
 
 #include "kernels/cpu/tiled_levels.h"

@@ -6,7 +6,6 @@
 #include "kernels/cpu/tiled.h"
 
 #if defined(__x86_64__)
-#include <utility>
 
 #include "kernels/cpu/amx_tiles.h"
 

@@ -10,7 +10,6 @@
 // store_part.
 #pragma once
 
-#include <utility>
 
 #include "kernels/cpu/tiled.h"
 

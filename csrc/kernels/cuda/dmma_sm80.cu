@@ -10,14 +10,12 @@
 // Wins: fp64 on A100, and on Hopper what dmma_sm90 does not take. Bound by instructions of the
 // copies for blocks of 8 and 16.
 #include <algorithm>
-#include <cmath>
-#include <string>
 
 #include "kernels/cuda/device/dmma_copies.cuh"
 #include "kernels/cuda/device/dmma_store.cuh"
-#include "kernels/cuda/requirements.h"
 #include "kernels/cuda/dmma_product.h"
 #include "kernels/cuda/kernel_code.h"
+#include "kernels/cuda/requirements.h"
 #include "variant.h"
 
 namespace sparse_autotune {

@@ -10,7 +10,6 @@
 // Wins: fp64 from some 32 columns up. Bound by the tensor cores for blocks from 32 up, by L2 for
 // blocks of 16.
 #include <algorithm>
-#include <cmath>
 #include <string>
 
 #include "kernels/cuda/device/dmma.cuh"

@@ -13,8 +13,6 @@
 #include <cuda_runtime.h>
 
 #include <algorithm>
-#include <cmath>
-#include <string>
 #include <type_traits>
 #include <utility>
 
@@ -23,11 +21,10 @@
 #include "kernels/cuda/device/fma_tile.cuh"
 #include "kernels/cuda/device/fma_units.cuh"
 #include "kernels/cuda/device/load_index.cuh"
-#include "kernels/cuda/product_operands.h"
-#include "kernels/cuda/requirements.h"
-#include "kernels/cuda/product_operands.h"
 #include "kernels/cuda/device/panel_walk.cuh"
 #include "kernels/cuda/kernel_code.h"
+#include "kernels/cuda/product_operands.h"
+#include "kernels/cuda/requirements.h"
 #include "variant.h"
 
 namespace sparse_autotune {

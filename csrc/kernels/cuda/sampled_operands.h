@@ -3,7 +3,6 @@
 #pragma once
 
 #include <algorithm>
-#include <string>
 
 #include "kernels/cuda/requirements.h"
 #include "kernels/cuda/tensor_map.h"

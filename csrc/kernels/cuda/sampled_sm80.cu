@@ -13,9 +13,8 @@
 // Wins: where no Hopper kernel applies. Bound by L2 -> shared memory traffic,
 // kM * kN / (kM + kN) FLOP a byte.
 #include <algorithm>
-#include <string>
-#include "kernels/cuda/requirements.h"
 
+#include "kernels/cuda/requirements.h"
 #include "kernels/cuda/sampled_launch_sm80.cuh"
 #include "variant.h"
 

@@ -16,8 +16,7 @@ namespace sparse_autotune {
 
 // Applies a costly activation. A rolled loop cannot index registers, and unrolled it would be
 // hundreds of copies of erf and tanh: 16 values at a time go through the thread's own words of
-// `shared`, kScratchBytes for 128 threads.
-constexpr int kScratchBytes = 16 * 128 * 8;
+// `shared`.
 template <typename Tile>
 __device__ __forceinline__ void activate_fp64(double* all, char* shared, Activation activation) {
   double* const own = reinterpret_cast<double*>(shared) + threadIdx.x % Tile::kThreads;
