@@ -8,7 +8,7 @@
 #include "kernels/cuda/device/launch_overlap.cuh"
 #include "kernels/cuda/device/sampled_consumer.cuh"
 #include "kernels/cuda/device/sampled_schedule.cuh"
-#include "kernels/cuda/device/warpgroup_registers.cuh"
+#include "kernels/cuda/device/warpgroup.cuh"
 #include "kernels/cuda/sampled_codes.h"
 #include "variant.h"
 

@@ -8,7 +8,7 @@
 #include "kernels/cuda/device/launch_overlap.cuh"
 #include "kernels/cuda/device/union_consumers.cuh"
 #include "kernels/cuda/device/union_producers.cuh"
-#include "kernels/cuda/device/warpgroup_registers.cuh"
+#include "kernels/cuda/device/warpgroup.cuh"
 #include "kernels/cuda/kernel_code.h"
 #include "variant.h"
 

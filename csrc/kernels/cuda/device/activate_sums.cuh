@@ -9,6 +9,12 @@
 
 namespace sparse_autotune {
 
+// One of them, out of line.
+template <typename Acc>
+__device__ __noinline__ Acc activate_apart(Acc x, Activation activation) {
+  return activate(x, activation);
+}
+
 // By way of the thread's own words of shared memory: kRun of them, kApart bytes apart, from the
 // address `own` on.
 template <int kCount, int kRun, int kApart>

@@ -10,17 +10,11 @@
 #include <cstdint>
 #include <type_traits>
 
-#include "kernels/activation.h"
+#include "kernels/cuda/device/activate_sums.cuh"
 #include "kernels/cuda/device/at_step.cuh"
 #include "kernels/cuda/device/strip_steps.cuh"
 
 namespace sparse_autotune {
-
-// Out of line: its code would be copied for each of a thread's sums.
-template <typename Acc>
-__device__ __noinline__ Acc activate_sum(Acc x, Activation activation) {
-  return activate(x, activation);
-}
 
 // The end of a warp's work: each team finishes some of the rows.
 template <typename T, int kRows, int kLoads, typename Acc>
@@ -63,7 +57,7 @@ __device__ __forceinline__ void finish_strip(const StripArguments& args, const S
       }
       if (args.activation != Activation::kNone) {
 #pragma unroll
-        for (int e = 0; e < kElements; ++e) own[e] = activate_sum(own[e], args.activation);
+        for (int e = 0; e < kElements; ++e) own[e] = activate_apart(own[e], args.activation);
       }
       Chunk done;
 #pragma unroll

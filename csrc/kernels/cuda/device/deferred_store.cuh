@@ -5,137 +5,17 @@
 // stmatrix to a buffer of the warpgroup's two, from which a sink takes 64 x 64 elements to C.
 #pragma once
 
-#include <cuda_bf16.h>
-#include <cuda_fp16.h>
-
 #include <cstdint>
-#include <type_traits>
 
 #include "kernels/activation.h"
 #include "kernels/cuda/device/activate_sums.cuh"
 #include "kernels/cuda/device/pack.cuh"
+#include "kernels/cuda/device/store_sinks.cuh"
 #include "kernels/cuda/device/tma.cuh"
-#include "kernels/cuda/device/wgmma.cuh"
+#include "kernels/cuda/device/warpgroup.cuh"
 #include "variant.h"
 
 namespace sparse_autotune {
-
-constexpr int kWarpgroup = 128;
-
-// Of the calling warpgroup's threads; `barrier` is one of the hardware's 1 to 15.
-__device__ __forceinline__ void warpgroup_sync(int barrier) {
-  asm volatile("bar.sync %0, %1;\n" ::"r"(barrier), "n"(kWarpgroup) : "memory");
-}
-
-// Four 8x8 matrices from fragments like ldmatrix's; lanes 8 i to 8 i + 7 give the addresses of
-// matrix i's rows, or of its columns when it is stored transposed.
-__device__ __forceinline__ void stmatrix(uint32_t address, const uint32_t* word, bool transposed) {
-  if (transposed) {
-    asm volatile(
-        "stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1, %2, %3, %4};\n" ::"r"(address),
-        "r"(word[0]), "r"(word[1]), "r"(word[2]), "r"(word[3])
-        : "memory");
-  } else {
-    asm volatile(
-        "stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};\n" ::"r"(address),
-        "r"(word[0]), "r"(word[1]), "r"(word[2]), "r"(word[3])
-        : "memory");
-  }
-}
-
-// To C through TMA, by one thread: C's tensor map must be one that TMA takes.
-class TmaSink {
- public:
-  __device__ __forceinline__ explicit TmaSink(const CUtensorMap& c) : c_(c) {}
-
-  // Before a buffer is written again: the last store but one has left it.
-  __device__ __forceinline__ void reuse() const {
-    if (threadIdx.x % kWarpgroup == 0) tma_store_wait<1>();
-  }
-  // Between writing a buffer and the barrier before send().
-  __device__ __forceinline__ void publish() const { tma_store_fence(); }
-  __device__ __forceinline__ void send(uint32_t buffer, int row, int column, int batch,
-                                       bool row_major) const {
-    if (threadIdx.x % kWarpgroup != 0) return;
-    tma_store(c_, buffer, row_major ? column : row, row_major ? row : column, batch);
-  }
-  // All that was sent has left the buffers.
-  __device__ __forceinline__ void drain() const {
-    if (threadIdx.x % kWarpgroup == 0) tma_store_wait<0>();
-  }
-
- private:
-  const CUtensorMap& c_;
-};
-
-// A row-major C of any alignment.
-struct DirectOutput {
-  void* c;
-  int64_t ldc, batch_stride;  // elements
-  int n, alignment;           // columns; what divides the address of every row, bytes
-};
-
-// To C by every thread's own stores. Reading a buffer is over when its reader comes to the next
-// barrier, so there is nothing to wait for.
-class DirectSink {
- public:
-  __device__ __forceinline__ explicit DirectSink(const DirectOutput& out) : out_(out) {}
-
-  __device__ __forceinline__ void reuse() const {}
-  __device__ __forceinline__ void publish() const {}
-  __device__ __forceinline__ void drain() const {}
-  __device__ __forceinline__ void send(uint32_t buffer, int row, int column, int batch,
-                                       bool) const {
-    if (out_.alignment >= 8) {
-      copy<uint2>(buffer, row, column, batch);
-    } else if (out_.alignment == 4) {
-      copy<uint32_t>(buffer, row, column, batch);
-    } else {
-      copy<uint16_t>(buffer, row, column, batch);
-    }
-  }
-
- private:
-  // Neighbouring threads write neighbouring chunks of a row.
-  template <typename Chunk>
-  __device__ __forceinline__ void copy(uint32_t buffer, int row, int column, int batch) const {
-    constexpr int kBytes = sizeof(Chunk), kHalves = kBytes / 2, kAcross = kLineBytes / kBytes;
-    const int me = threadIdx.x % kWarpgroup;
-    const int x = me % kAcross, left = out_.n - column - x * kHalves;
-    auto* to = static_cast<uint16_t*>(out_.c) + batch * out_.batch_stride + column + x * kHalves;
-#pragma unroll 4
-    for (int line = me / kAcross; line < 64; line += kWarpgroup / kAcross) {
-      const uint32_t at =
-          buffer + line * kLineBytes + ((((x * kBytes) >> 4) ^ (line % 8)) << 4) + x * kBytes % 16;
-      Chunk chunk;
-      load(at, chunk);
-      uint16_t* c = to + (row + line) * out_.ldc;
-      if (left >= kHalves) {
-        *reinterpret_cast<Chunk*>(c) = chunk;
-      } else if constexpr (kHalves > 1) {
-        for (int i = 0; i < left; ++i) c[i] = half_of(chunk, i);
-      }
-    }
-  }
-
-  static __device__ __forceinline__ uint16_t half_of(uint2 chunk, int i) {
-    return static_cast<uint16_t>((i < 2 ? chunk.x : chunk.y) >> i % 2 * 16);
-  }
-  static __device__ __forceinline__ uint16_t half_of(uint32_t chunk, int i) {
-    return static_cast<uint16_t>(chunk >> i * 16);
-  }
-  static __device__ __forceinline__ void load(uint32_t at, uint2& x) {
-    asm volatile("ld.shared.v2.b32 {%0, %1}, [%2];\n" : "=r"(x.x), "=r"(x.y) : "r"(at) : "memory");
-  }
-  static __device__ __forceinline__ void load(uint32_t at, uint32_t& x) {
-    asm volatile("ld.shared.b32 %0, [%1];\n" : "=r"(x) : "r"(at) : "memory");
-  }
-  static __device__ __forceinline__ void load(uint32_t at, uint16_t& x) {
-    asm volatile("ld.shared.b16 %0, [%1];\n" : "=h"(x) : "r"(at) : "memory");
-  }
-
-  const DirectOutput& out_;
-};
 
 // `kN`: columns of the warpgroup's tile, which has 64 rows.
 template <typename T, int kN, typename Sink = TmaSink>

@@ -4,15 +4,10 @@
 
 #include <cstdint>
 
-#include "kernels/activation.h"
+#include "kernels/cuda/device/activate_sums.cuh"
 #include "variant.h"
 
 namespace sparse_autotune {
-
-// Out of line: the activations' code would be copied for each element of an unrolled loop.
-inline __device__ __noinline__ float activate_apart(float x, Activation activation) {
-  return activate(x, activation);
-}
 
 // Adds up the groups' sums in their order and finishes them: bias, activation, C. The tile is
 // Tile::kRows x Tile::kWidth; a group's sums stand column by column, Tile::kPitch floats apart, and

@@ -1,4 +1,4 @@
-// Two sums rounded to halves, as one word.
+// Sums rounded to halves: two as one word, and 8x8 matrices of them to shared memory.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -18,6 +18,22 @@ __device__ __forceinline__ uint32_t pack(float low, float high) {
     asm("cvt.rn.bf16x2.f32 %0, %1, %2;\n" : "=r"(word) : "f"(high), "f"(low));
   }
   return word;
+}
+
+// Four 8x8 matrices from fragments like ldmatrix's; lanes 8 i to 8 i + 7 give the addresses of
+// matrix i's rows, or of its columns when it is stored transposed.
+__device__ __forceinline__ void stmatrix(uint32_t address, const uint32_t* word, bool transposed) {
+  if (transposed) {
+    asm volatile(
+        "stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1, %2, %3, %4};\n" ::"r"(address),
+        "r"(word[0]), "r"(word[1]), "r"(word[2]), "r"(word[3])
+        : "memory");
+  } else {
+    asm volatile(
+        "stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};\n" ::"r"(address),
+        "r"(word[0]), "r"(word[1]), "r"(word[2]), "r"(word[3])
+        : "memory");
+  }
 }
 
 }  // namespace sparse_autotune

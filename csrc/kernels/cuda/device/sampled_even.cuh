@@ -17,7 +17,7 @@
 #include "kernels/cuda/device/sampled_shares.cuh"
 #include "kernels/cuda/device/sampled_walk.cuh"
 #include "kernels/cuda/device/tma.cuh"
-#include "kernels/cuda/device/warpgroup_registers.cuh"
+#include "kernels/cuda/device/warpgroup.cuh"
 
 namespace sparse_autotune {
 

@@ -3,10 +3,10 @@
 
 #include <cstdint>
 
-#include "kernels/cuda/device/deferred_store.cuh"
 #include "kernels/cuda/device/partial_sums.cuh"
 #include "kernels/cuda/device/sampled_pipeline.cuh"
 #include "kernels/cuda/device/sampled_tasks.cuh"
+#include "kernels/cuda/device/warpgroup.cuh"
 
 namespace sparse_autotune {
 

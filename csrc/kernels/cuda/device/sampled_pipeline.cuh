@@ -8,10 +8,10 @@
 // rows high, of the first or second half of the pieces where they are 64.
 #pragma once
 
-#include "kernels/cuda/device/deferred_store.cuh"
 #include "kernels/cuda/device/partial_sums.cuh"
 #include "kernels/cuda/device/sampled_tasks.cuh"
 #include "kernels/cuda/device/tma.cuh"
+#include "kernels/cuda/device/warpgroup.cuh"
 #include "kernels/cuda/device/wgmma.cuh"
 
 namespace sparse_autotune {

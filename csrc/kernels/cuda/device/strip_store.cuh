@@ -8,7 +8,7 @@
 #include <cstdint>
 
 #include "kernels/cuda/device/activate_sums.cuh"
-#include "kernels/cuda/device/deferred_store.cuh"
+#include "kernels/cuda/device/pack.cuh"
 #include "kernels/cuda/device/tma.cuh"
 
 namespace sparse_autotune {

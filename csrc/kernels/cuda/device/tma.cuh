@@ -11,7 +11,7 @@
 namespace sparse_autotune {
 
 // Of what TMA swizzles, in shared memory.
-constexpr int kSwizzleAlignment = 1024;
+constexpr int kLineBytes = 128, kLineHalves = 64, kSwizzleAlignment = 1024;
 __device__ __forceinline__ uint32_t align_swizzled(uint32_t address) {
   return (address + kSwizzleAlignment - 1) & ~(kSwizzleAlignment - 1u);
 }

@@ -16,10 +16,9 @@
 #include <cstdint>
 #include <type_traits>
 
+#include "kernels/cuda/device/tma.cuh"
+
 namespace sparse_autotune {
-
-constexpr int kLineBytes = 128, kLineHalves = 64;
-
 namespace wgmma {
 
 // Matrix descriptors; to move on by 16 k, add the steps below. Fields (PTX ISA, "matrix
