@@ -4,8 +4,6 @@ import torch
 
 from sparse_autotune import BsrTensor
 
-FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
-
 
 def small(dtype=torch.float32, index_dtype=torch.int64, device="cpu"):
     """A 4 x 6 matrix of 2 x 3 blocks: one full row and the last block of the next."""

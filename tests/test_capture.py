@@ -7,6 +7,7 @@ import pytest
 import torch
 from interpreters import run_python
 from parallel import run_threads
+from plans import captured
 from problem import FP32
 from reference import assert_close
 from test_gpu import VARIANTS, case, close, dense_product, operands_for
@@ -15,13 +16,6 @@ import sparse_autotune
 from sparse_autotune import BsrTensor, _tuner, linear, matmul, random_bsr
 
 pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("no_races")]
-
-
-def captured(call):
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        result = call()
-    return graph, result
 
 
 @pytest.mark.parametrize("frozen", [False, True], ids=["thawed", "frozen"])

@@ -6,12 +6,13 @@ import scipy.sparse
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from small_matrix import FLOATS, SMALL_DENSE, small
+from problem import DTYPES
+from small_matrix import SMALL_DENSE, small
 
 from sparse_autotune import BsrTensor
 
 
-@pytest.mark.parametrize("dtype", FLOATS, ids=str)
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("index_dtype", [torch.int32, torch.int64], ids=str)
 def test_to_dense(dtype, index_dtype, device):
     dense = small(dtype, index_dtype, device).to_dense()
@@ -19,7 +20,7 @@ def test_to_dense(dtype, index_dtype, device):
     assert torch.equal(dense.cpu(), SMALL_DENSE.to(dtype))
 
 
-@pytest.mark.parametrize("dtype", FLOATS, ids=str)
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_from_dense(dtype, device):
     a = BsrTensor.from_dense(SMALL_DENSE.to(device, dtype), (2, 3))
     assert a.nnzb == 3 and a.values.is_contiguous() and a.dtype == dtype

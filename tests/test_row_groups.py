@@ -6,19 +6,19 @@ import re
 
 import pytest
 import torch
-from problem import BF16, HALF, Problem
-from reference import assert_close, make
-from test_row_order import (
+from plans import (
     captured,
     check_that_a_graph_keeps_what_it_reads,
     check_that_others_wait_for_it,
+    fresh_operands,
     index_bytes,
     plan_bytes,
     reversed_rows,
 )
+from problem import BF16, HALF, Problem
+from reference import assert_close
 
 from sparse_autotune import _tuner
-from sparse_autotune.checks import legality
 
 pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("no_races")]
 
@@ -35,15 +35,6 @@ def case(variant, rows=37, columns=20, n=136, dtype=BF16, **changes):
     changes = {"pattern": "skewed", "b_layout": layout, **changes}
     name = f"groups-{block}-{rows}-{columns}-{n}-{dtype}-{sorted(changes.items())}"
     return Problem(name, rows * block[0], columns * block[1], n, block, dtype, **changes)
-
-
-def operands_for(variant, **changes):
-    """A problem's tensors, with indices that no other test's plan knows."""
-    operands = make(case(variant, **changes), "cuda")
-    why = legality(operands.a, operands.b, operands.bias, operands.problem.activation)[variant]
-    if why is not None:
-        pytest.skip(f"{variant} is not legal: {why}")
-    return dataclasses.replace(operands, a=operands.a.clone())
 
 
 def group_bytes(a, variant):
@@ -63,7 +54,7 @@ def test_there_are_such_kernels():
 
 @pytest.mark.parametrize("variant", GROUPED)
 def test_built_once_and_counted_with_the_plan(variant):
-    operands = operands_for(variant)
+    operands = fresh_operands(variant, case(variant))
     a, before = operands.a, plan_bytes()
     a.prepare()
     assert plan_bytes() == before + index_bytes(a)
@@ -78,7 +69,7 @@ def test_built_once_and_counted_with_the_plan(variant):
 @pytest.mark.parametrize("dtype", [BF16, HALF])
 @pytest.mark.parametrize("variant", GROUPED)
 def test_a_capture_that_meets_the_plan_first_builds_its_own(variant, dtype):
-    operands = operands_for(variant, dtype=dtype, bias=True, activation="relu")
+    operands = fresh_operands(variant, case(variant, dtype=dtype, bias=True, activation="relu"))
     operands.a.prepare()
     before = plan_bytes()
     graph, in_graph = captured(lambda: operands.call(variant))
@@ -93,7 +84,7 @@ def test_a_capture_that_meets_the_plan_first_builds_its_own(variant, dtype):
 
 @pytest.mark.parametrize("variant", GROUPED)
 def test_a_capture_that_meets_the_pattern_first_says_what_it_lacks(variant):
-    operands = operands_for(variant)
+    operands = fresh_operands(variant, case(variant))
     with pytest.raises(ValueError, match="nobody has looked"):
         captured(lambda: operands.call(variant))
     torch.cuda.synchronize()
@@ -102,7 +93,7 @@ def test_a_capture_that_meets_the_pattern_first_says_what_it_lacks(variant):
 
 @pytest.mark.parametrize("variant", GROUPED)
 def test_indices_edited_in_place(variant):
-    operands = operands_for(variant)
+    operands = fresh_operands(variant, case(variant))
     a, before = operands.a, plan_bytes()
     assert_close(operands.call(variant), operands)
     crow, col, values, (reference, tolerance) = reversed_rows(operands)
@@ -115,18 +106,18 @@ def test_indices_edited_in_place(variant):
 
 @pytest.mark.parametrize("variant", GROUPED)
 def test_a_graph_keeps_what_it_reads(variant):
-    check_that_a_graph_keeps_what_it_reads(operands_for, variant)
+    check_that_a_graph_keeps_what_it_reads(variant, case(variant))
 
 
 @pytest.mark.parametrize("variant", GROUPED)
 def test_others_wait_for_it(variant):
-    check_that_others_wait_for_it(operands_for, variant)
+    check_that_others_wait_for_it(variant, case(variant))
 
 
 @pytest.mark.parametrize("rows", [1, 2, 7, 8, 9, 15, 16, 17, 31, 33])
 @pytest.mark.parametrize("variant", GROUPED)
 def test_groups_of_any_size(variant, rows):
-    operands = operands_for(variant, rows=rows)
+    operands = fresh_operands(variant, case(variant, rows=rows))
     assert_close(operands.call(variant), operands)
 
 
@@ -135,7 +126,6 @@ def test_groups_of_any_size(variant, rows):
 def test_columns_in_several_windows(variant, columns):
     """The builder looks at 8192 block columns at a time."""
     density = min(1.0, 400 / columns)
-    operands = operands_for(
-        variant, rows=18, columns=columns, n=72, pattern="uniform", density=density
-    )
+    problem = case(variant, rows=18, columns=columns, n=72, pattern="uniform", density=density)
+    operands = fresh_operands(variant, problem)
     assert_close(operands.call(variant), operands)

@@ -1,18 +1,25 @@
 """Block rows longest first: how kernels for large blocks take them; plans keep that order."""
 
 import dataclasses
-import gc
 import math
 
-import numpy as np
 import pytest
 import torch
 from parallel import run_threads
+from plans import (
+    captured,
+    check_that_a_graph_keeps_what_it_reads,
+    check_that_others_wait_for_it,
+    fresh_operands,
+    index_bytes,
+    plan_bytes,
+    reversed_rows,
+)
 from problem import BF16, FP32, HALF, Problem
 from reference import assert_close, make
 
 import sparse_autotune
-from sparse_autotune import BsrTensor, _tuner, matmul, random_bsr
+from sparse_autotune import _tuner, random_bsr
 from sparse_autotune.checks import legality
 
 pytestmark = pytest.mark.usefixtures("no_races")
@@ -38,48 +45,8 @@ def case(block=(128, 128), rows=12, columns=8, n=264, dtype=BF16, **changes):
     return Problem(name, rows * block[0], columns * block[1], n, block, dtype, **changes)
 
 
-def operands_for(variant, problem=None):
-    """A problem's tensors, with indices that no other test's plan knows."""
-    operands = make(problem or case(), "cuda")
-    why = legality(operands.a, operands.b, operands.bias, operands.problem.activation)[variant]
-    if why is not None:
-        pytest.skip(f"{variant} is not legal: {why}")
-    return dataclasses.replace(operands, a=operands.a.clone())
-
-
-def plan_bytes():
-    gc.collect()
-    return _tuner.memory()["plan_bytes"]
-
-
-def index_bytes(a):
-    return sum(t.numel() * t.element_size() for t in (a.crow_indices, a.col_indices))
-
-
 def order_bytes(a):
     return ROW_BYTES * (a.crow_indices.numel() - 1)
-
-
-def captured(call):
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        result = call()
-    return graph, result
-
-
-def reversed_rows(operands):
-    """The same blocks with the first block row last, and what their product must be."""
-    a, p = operands.a, operands.problem
-    lengths = a.crow_indices.diff()
-    crow = torch.zeros_like(a.crow_indices)
-    crow[1:] = lengths.flip(0).cumsum(0)
-    where = torch.arange(len(a.col_indices), device=a.device).split(lengths.tolist())
-    where = torch.cat(where[::-1])
-    flipped = [
-        np.ascontiguousarray(x.reshape(-1, p.block[0], p.n)[::-1]).reshape(p.m, p.n)
-        for x in (operands.reference, operands.tolerance)
-    ]
-    return crow, a.col_indices[where], a.values[where], flipped
 
 
 # What it costs
@@ -88,7 +55,7 @@ def reversed_rows(operands):
 @gpu
 def test_built_once_and_counted_with_the_plan():
     """The first product that has a use for it builds it; all such variants share it."""
-    operands = operands_for(ORDERED[0])
+    operands = fresh_operands(ORDERED[0], case())
     a, before = operands.a, plan_bytes()
     a.prepare()
     assert plan_bytes() == before + index_bytes(a)
@@ -105,7 +72,7 @@ def test_built_once_and_counted_with_the_plan():
 
 @gpu
 def test_ragged_rows_share_it():
-    operands = operands_for(RAGGED, case(n=261))
+    operands = fresh_operands(RAGGED, case(n=261))
     before = plan_bytes()
     for _ in range(2):
         assert_close(operands.call(RAGGED), operands)
@@ -114,14 +81,14 @@ def test_ragged_rows_share_it():
 
 @gpu
 def test_little_beside_the_values():
-    a = operands_for(ORDERED[0]).a
+    a = fresh_operands(ORDERED[0], case()).a
     assert order_bytes(a) <= 0.02 * a.values.numel() * a.values.element_size()
 
 
 @gpu
 @pytest.mark.parametrize("pattern", ["even", "full"])
 def test_none_where_rows_are_even(pattern):
-    operands = operands_for(ORDERED[0], case(pattern=pattern, density=0.5))
+    operands = fresh_operands(ORDERED[0], case(pattern=pattern, density=0.5))
     before = plan_bytes()
     assert_close(operands.call(ORDERED[0]), operands)
     assert plan_bytes() == before + index_bytes(operands.a)
@@ -130,7 +97,7 @@ def test_none_where_rows_are_even(pattern):
 @gpu
 @pytest.mark.parametrize("variant", OTHERS)
 def test_none_for_variants_that_have_no_use_for_it(variant):
-    operands = operands_for(variant)
+    operands = fresh_operands(variant, case())
     before = plan_bytes()
     assert_close(operands.call(variant), operands)
     assert plan_bytes() == before + index_bytes(operands.a)
@@ -147,7 +114,7 @@ def test_none_on_a_cpu():
 @gpu
 def test_bound_on_plans():
     """Orders count, and what they served stays right when they make room."""
-    all_operands = [operands_for(ORDERED[0]) for _ in range(5)]
+    all_operands = [fresh_operands(ORDERED[0], case()) for _ in range(5)]
     one = index_bytes(all_operands[0].a) + order_bytes(all_operands[0].a)
     with sparse_autotune.settings.override(plan_bytes=2 * one):
         for operands in all_operands * 2:
@@ -166,7 +133,7 @@ def test_bound_on_plans():
 @pytest.mark.parametrize("variant", ORDERED)
 def test_same_bits_with_and_without(variant, dtype):
     """A pattern first met in a capture has none, as building one would synchronise."""
-    operands = operands_for(variant, case(dtype=dtype, bias=True, activation="relu"))
+    operands = fresh_operands(variant, case(dtype=dtype, bias=True, activation="relu"))
     operands.a.prepare()
     before = plan_bytes()
     graph, without = captured(lambda: operands.call(variant))
@@ -183,7 +150,7 @@ def test_same_bits_with_and_without(variant, dtype):
 @pytest.mark.parametrize("variant", ["auto", *ORDERED])
 def test_indices_edited_in_place(variant):
     """The version counters tell: the old order would send rows to each other's places."""
-    operands = operands_for(ORDERED[0] if variant == "auto" else variant)
+    operands = fresh_operands(ORDERED[0] if variant == "auto" else variant, case())
     a, before = operands.a, plan_bytes()
     assert_close(operands.call(variant), operands)
     grown = plan_bytes()
@@ -195,62 +162,16 @@ def test_indices_edited_in_place(variant):
     assert plan_bytes() == grown > before
 
 
-def check_that_a_graph_keeps_what_it_reads(operands_for, variant):
-    """The matrix and its plan are gone; what others' plans hold wants the memory."""
-    operands = operands_for(variant)
-    crow, col, values, _ = reversed_rows(operands)
-    kept = operands.a.crow_indices, operands.a.col_indices, operands.a.values
-    shape, b = operands.a.shape, operands.b
-    operands.call(variant)
-    graph, result = captured(lambda: operands.call(variant))
-    expected, before = dataclasses.replace(operands, a=None), plan_bytes()
-    operands = None
-    assert plan_bytes() < before
-    others = [BsrTensor(crow.clone(), col, values, shape) for _ in range(4)]
-    for other in others:
-        matmul(other, b, variant=variant)
-    result.fill_(math.nan)
-    graph.replay()
-    torch.cuda.synchronize()
-    assert_close(result, expected)
-    del kept
-
-
 @gpu
 @pytest.mark.parametrize("variant", ORDERED)
 def test_a_graph_keeps_what_it_reads(variant):
-    check_that_a_graph_keeps_what_it_reads(operands_for, variant)
-
-
-def check_that_others_wait_for_it(operands_for, variant):
-    """A piece is enqueued behind work under way: no other stream, and no graph, may be earlier."""
-    for elsewhere in ("stream", "graph"):
-        operands = operands_for(variant)
-        operands.a.prepare()
-        builder, other = torch.cuda.Stream(), torch.cuda.Stream()
-        torch.cuda.synchronize()
-        with torch.cuda.stream(builder):
-            torch.cuda._sleep(200_000_000)
-            first = operands.call(variant)
-        assert not builder.query()
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.stream(other):
-            if elsewhere == "graph":
-                graph.capture_begin()  # torch.cuda.graph() would wait for all streams
-            result = operands.call(variant)
-            if elsewhere == "graph":
-                graph.capture_end()
-                graph.replay()
-        other.synchronize()
-        assert_close(result, operands)
-        torch.cuda.synchronize()
-        assert torch.equal(result, first)
+    check_that_a_graph_keeps_what_it_reads(variant, case())
 
 
 @gpu
 @pytest.mark.parametrize("variant", ORDERED)
 def test_others_wait_for_it(variant):
-    check_that_others_wait_for_it(operands_for, variant)
+    check_that_others_wait_for_it(variant, case())
 
 
 @gpu
@@ -258,7 +179,7 @@ def test_others_wait_for_it(variant):
 def test_more_tiles_than_two_a_multiprocessor(variant):
     """From there on tiles go to whoever is free; launches at the same time share nothing."""
     problem = case((128, 128), rows=80, columns=6, n=2056)
-    operands = operands_for(variant, problem)
+    operands = fresh_operands(variant, problem)
     first = operands.call(variant)
     assert_close(first, operands)
     streams = [torch.cuda.Stream() for _ in range(3)]
@@ -281,13 +202,13 @@ def test_rows_of_any_length(columns):
     """Around a batch of column indices, and past the lengths that are told apart."""
     variant = "wgmma_sm90/m64_n128"
     problem = case((64, 64), rows=3, columns=columns, n=72, pattern="one_dense_row")
-    operands = operands_for(variant, problem)
+    operands = fresh_operands(variant, problem)
     assert_close(operands.call(variant), operands)
 
 
 @gpu
 def test_threads_build_the_same_one():
-    operands = operands_for(ORDERED[0])
+    operands = fresh_operands(ORDERED[0], case())
     before = plan_bytes()
 
     def work():

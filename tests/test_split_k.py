@@ -1,11 +1,10 @@
 """Long block rows cut into parts: which lists that takes, and that sums of parts are right."""
 
-import dataclasses
-import gc
 import math
 
 import pytest
 import torch
+from plans import captured, fresh_operands, plan_bytes
 from problem import BF16, HALF, Problem
 from reference import PoisonedOut, assert_close, make
 
@@ -28,24 +27,11 @@ def case(block=(128, 128), rows=7, columns=21, n=264, dtype=BF16, **changes):
     return Problem(name, rows * block[0], columns * block[1], n, block, dtype, **changes)
 
 
-def reasons(operands):
-    p = operands.problem
-    return legality(operands.a, operands.b, operands.bias, p.activation, linear=p.op == "linear")
-
-
 def operands_for(variant, problem):
-    """A problem's tensors, with indices that no other test's plan knows."""
-    operands = make(problem, "cuda")
-    why = reasons(operands)[variant]
-    if why is not None:
-        assert problem.block[0] % 128 != 0, f"{variant} is not legal: {why}"
-        pytest.skip(f"{variant} is not legal: {why}")
-    return dataclasses.replace(operands, a=operands.a.clone())
-
-
-def plan_bytes():
-    gc.collect()
-    return _tuner.memory()["plan_bytes"]
+    """As `fresh_operands`: tiles of 128 rows alone may refuse a problem."""
+    why = make(problem, "cuda").legality()[variant]
+    assert why is None or problem.block[0] % 128 != 0, f"{variant} is not legal: {why}"
+    return fresh_operands(variant, problem)
 
 
 def order_bytes(a, limit):
@@ -54,13 +40,6 @@ def order_bytes(a, limit):
     cut = lengths > limit
     parts = int(((lengths + limit - 1) // limit)[cut].sum())
     return ENTRY_BYTES * (int((~cut).sum()) + parts + int(cut.sum()))
-
-
-def captured(call):
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        result = call()
-    return graph, result
 
 
 PROBLEMS = (

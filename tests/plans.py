@@ -1,0 +1,98 @@
+"""What tests of plans on a GPU share: problems that no plan knows, bytes that are kept, graphs."""
+
+import dataclasses
+import gc
+import math
+
+import numpy as np
+import pytest
+import torch
+from reference import assert_close, make
+
+from sparse_autotune import BsrTensor, _tuner, matmul
+
+
+def fresh_operands(variant, problem):
+    """A problem's tensors, with indices that no other test's plan knows."""
+    operands = make(problem, "cuda")
+    why = operands.legality()[variant]
+    if why is not None:
+        pytest.skip(f"{variant} is not legal: {why}")
+    return dataclasses.replace(operands, a=operands.a.clone())
+
+
+def plan_bytes():
+    gc.collect()
+    return _tuner.memory()["plan_bytes"]
+
+
+def index_bytes(a):
+    return sum(t.numel() * t.element_size() for t in (a.crow_indices, a.col_indices))
+
+
+def captured(call):
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        result = call()
+    return graph, result
+
+
+def reversed_rows(operands):
+    """The same blocks with the first block row last, and what their product must be."""
+    a, p = operands.a, operands.problem
+    lengths = a.crow_indices.diff()
+    crow = torch.zeros_like(a.crow_indices)
+    crow[1:] = lengths.flip(0).cumsum(0)
+    where = torch.arange(len(a.col_indices), device=a.device).split(lengths.tolist())
+    where = torch.cat(where[::-1])
+    flipped = [
+        np.ascontiguousarray(x.reshape(-1, p.block[0], p.n)[::-1]).reshape(p.m, p.n)
+        for x in (operands.reference, operands.tolerance)
+    ]
+    return crow, a.col_indices[where], a.values[where], flipped
+
+
+def check_that_a_graph_keeps_what_it_reads(variant, problem):
+    """The matrix and its plan are gone; what others' plans hold wants the memory."""
+    operands = fresh_operands(variant, problem)
+    crow, col, values, _ = reversed_rows(operands)
+    kept = operands.a.crow_indices, operands.a.col_indices, operands.a.values
+    shape, b = operands.a.shape, operands.b
+    operands.call(variant)
+    graph, result = captured(lambda: operands.call(variant))
+    expected, before = dataclasses.replace(operands, a=None), plan_bytes()
+    operands = None
+    assert plan_bytes() < before
+    others = [BsrTensor(crow.clone(), col, values, shape) for _ in range(4)]
+    for other in others:
+        matmul(other, b, variant=variant)
+    result.fill_(math.nan)
+    graph.replay()
+    torch.cuda.synchronize()
+    assert_close(result, expected)
+    del kept
+
+
+def check_that_others_wait_for_it(variant, problem):
+    """A piece is enqueued behind work under way: no other stream, and no graph, may be earlier."""
+    for elsewhere in ("stream", "graph"):
+        operands = fresh_operands(variant, problem)
+        operands.a.prepare()
+        builder, other = torch.cuda.Stream(), torch.cuda.Stream()
+        torch.cuda.synchronize()
+        with torch.cuda.stream(builder):
+            torch.cuda._sleep(200_000_000)
+            first = operands.call(variant)
+        assert not builder.query()
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.stream(other):
+            if elsewhere == "graph":
+                graph.capture_begin()  # torch.cuda.graph() would wait for all streams
+            result = operands.call(variant)
+            if elsewhere == "graph":
+                graph.capture_end()
+                graph.replay()
+        other.synchronize()
+        assert_close(result, operands)
+        torch.cuda.synchronize()
+        assert torch.equal(result, first)
