@@ -109,12 +109,7 @@ def find_short_way(parts: Components) -> ShortWay | None:
     if exchange_api is None:
         return None  # an older torch than those that this was tried with
     crow, col, values, rows, cols = parts[:5]
-    if not (
-        _EAGER.nobody_listens()
-        and _EAGER.is_component(crow)
-        and _EAGER.is_component(col)
-        and _EAGER.is_component(values)
-    ):
+    if not is_plain_eager(crow, col, values):
         return None
     try:
         return ShortWay(
