@@ -18,6 +18,7 @@
 #include <string>
 #include <utility>
 
+#include "kernels/cuda/arguments_of.h"
 #include "kernels/cuda/convert/turn_dense.h"
 #include "kernels/cuda/cuda_status.h"
 #include "kernels/cuda/device/long_rows.cuh"
@@ -251,14 +252,7 @@ class ColumnStrips final : public Variant {
 
   // All but what is in the workspace, the panels and what depends on the kernel.
   static StripArguments arguments(const Problem& p, const Launch& l, const Scratch& s) {
-    StripArguments a{};
-    a.crow_indices = l.crow_indices;
-    a.col_indices = l.col_indices;
-    a.positions = l.positions;
-    a.values = l.values;
-    a.b = l.b;
-    a.bias = l.bias;
-    a.c = l.c;
+    auto a = arguments_of<StripArguments>(l);
     a.n = static_cast<int>(p.n);
     a.ldc = p.ldc;
     a.b_batch = p.b_batch_stride;

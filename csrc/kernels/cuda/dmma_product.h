@@ -7,6 +7,7 @@
 #include <string>
 #include <string_view>
 
+#include "kernels/cuda/arguments_of.h"
 #include "kernels/cuda/device/dmma.cuh"
 #include "kernels/cuda/requirements.h"
 #include "variant.h"
@@ -51,7 +52,7 @@ class DmmaProduct : public Variant {
   }
 
   DmmaArguments arguments(const Problem& p, const Launch& l) const {
-    DmmaArguments a{operands_of(l)};
+    auto a = arguments_of<DmmaArguments>(l);
     const OrderedRow* order = l.row_orders[kWholeRows];
     if (grouped_) {
       const RowGroups& groups_of = l.row_groups[grouping_of_rows(p)];

@@ -16,6 +16,7 @@
 #include <type_traits>
 #include <utility>
 
+#include "kernels/cuda/arguments_of.h"
 #include "kernels/cuda/device/fma_copies.cuh"
 #include "kernels/cuda/device/fma_sums.cuh"
 #include "kernels/cuda/device/fma_tile.cuh"
@@ -23,14 +24,20 @@
 #include "kernels/cuda/device/load_index.cuh"
 #include "kernels/cuda/device/panel_walk.cuh"
 #include "kernels/cuda/kernel_code.h"
-#include "kernels/cuda/product_operands.h"
 #include "kernels/cuda/requirements.h"
 #include "variant.h"
 
 namespace sparse_autotune {
 namespace {
 
-struct FmaArguments : ProductOperands {
+struct FmaArguments {
+  const void* crow_indices;
+  const void* col_indices;
+  const void* positions;  // Launch::positions
+  const void* values;
+  const void* b;
+  const void* bias;
+  void* c;
   Panels panels;  // of thread blocks
   int64_t n, ldb, ldc, b_batch_stride, c_batch_stride;
   uint32_t a_row, a_col;    // bytes from one row to the next and from one k, within a block
@@ -256,7 +263,7 @@ class FmaTiled final : public Variant {
   int row_order(const Problem&, const Device&) const override { return kWholeRows; }
 
   Status launch(const Problem& p, const Launch& l) const override {
-    FmaArguments a{operands_of(l)};
+    auto a = arguments_of<FmaArguments>(l);
     const Device& d = *l.device;
     a.shares = static_cast<unsigned>(shares_of(p, d));
     a.tile_rows = static_cast<unsigned>(tile_rows(p));

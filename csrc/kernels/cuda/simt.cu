@@ -10,10 +10,10 @@
 #include <algorithm>
 
 #include "kernels/activation.h"
+#include "kernels/cuda/arguments_of.h"
 #include "kernels/cuda/cuda_status.h"
 #include "kernels/cuda/device/accumulator.cuh"
 #include "kernels/cuda/element_types.h"
-#include "kernels/cuda/product_operands.h"
 #include "variant.h"
 
 namespace sparse_autotune {
@@ -22,7 +22,14 @@ namespace {
 constexpr int kColumns = 64;  // of C per thread block
 constexpr int kLanes = 4;     // threads that share a column
 
-struct Arguments : ProductOperands {
+struct Arguments {
+  const void* crow_indices;
+  const void* col_indices;
+  const void* positions;  // null: blocks lie in order
+  const void* values;
+  const void* b;
+  const void* bias;
+  void* c;
   int64_t block_rows, strips, n, block_m, block_k, batch;
   int64_t a_row, a_col;  // in a block of values, elements from one row or column to the next
   // Elements from one row to the next and from one column to the next.
@@ -108,7 +115,7 @@ class Simt final : public Variant {
 
   Status launch(const Problem& p, const Launch& l) const override {
     const bool b_rows = p.b_layout == Layout::kRowMajor, c_rows = p.c_layout == Layout::kRowMajor;
-    Arguments a{operands_of(l)};
+    auto a = arguments_of<Arguments>(l);
     a.block_rows = block_rows(p);
     a.strips = strips(p);
     a.n = p.n;

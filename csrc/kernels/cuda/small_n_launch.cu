@@ -4,6 +4,7 @@
 #include <cmath>
 #include <string>
 
+#include "kernels/cuda/arguments_of.h"
 #include "kernels/cuda/requirements.h"
 
 namespace sparse_autotune {
@@ -121,14 +122,7 @@ double small_n_us(const SmallNShape& shape, const Problem& p, const Device& d) {
 
 SmallNArguments small_n_operands(const Problem& p, const Launch& l) {
   const bool b_rows = p.b_layout == Layout::kRowMajor, c_rows = p.c_layout == Layout::kRowMajor;
-  SmallNArguments a{};
-  a.crow_indices = l.crow_indices;
-  a.col_indices = l.col_indices;
-  a.positions = l.positions;
-  a.values = l.values;
-  a.b = l.b;
-  a.bias = l.bias;
-  a.c = l.c;
+  auto a = arguments_of<SmallNArguments>(l);
   a.b_k = b_rows ? static_cast<int>(p.ldb) : 1;
   a.b_column = b_rows ? 1 : static_cast<int>(p.ldb);
   a.b_batch = p.b_batch_stride;

@@ -15,6 +15,7 @@
 #include <cstring>
 #include <string>
 
+#include "kernels/cuda/arguments_of.h"
 #include "kernels/cuda/cuda_status.h"
 #include "kernels/cuda/device/warp_rows.cuh"
 #include "kernels/cuda/element_types.h"
@@ -270,7 +271,7 @@ class WarpRows final : public Variant {
     const Segments segments = segments_of(s, p, *l.device);
     const bool b_rows = !b_along_k(p), c_rows = p.c_layout == Layout::kRowMajor;
     const int64_t item = size_of(p.dtype);
-    WarpRowsArguments a{operands_of(l)};
+    auto a = arguments_of<WarpRowsArguments>(l);
     a.partials = l.workspace;
     a.heads =
         reinterpret_cast<int*>(static_cast<char*>(l.workspace) + sums_bytes(p, segments.stretches));

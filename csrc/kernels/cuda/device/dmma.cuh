@@ -15,12 +15,18 @@
 
 #include "kernels/cuda/device/load_index.cuh"
 #include "kernels/cuda/device/panel_walk.cuh"
-#include "kernels/cuda/product_operands.h"
 #include "variant.h"
 
 namespace sparse_autotune {
 
-struct DmmaArguments : ProductOperands {
+struct DmmaArguments {
+  const void* crow_indices;
+  const void* col_indices;
+  const void* positions;  // Launch::positions
+  const void* values;
+  const void* b;
+  const void* bias;
+  void* c;
   const GroupColumn* columns;  // null: a tile belongs to one block row
   Panels panels;               // its order: of groups, or of block rows
   int64_t n, ldb, ldc, b_batch_stride, c_batch_stride;

@@ -11,12 +11,18 @@
 #include "kernels/activation.h"
 #include "kernels/cuda/device/accumulator.cuh"
 #include "kernels/cuda/device/at_step.cuh"
-#include "kernels/cuda/product_operands.h"
 #include "variant.h"
 
 namespace sparse_autotune {
 
-struct WarpRowsArguments : ProductOperands {
+struct WarpRowsArguments {
+  const void* crow_indices;
+  const void* col_indices;
+  const void* positions;  // null: blocks lie in order
+  const void* values;
+  const void* b;
+  const void* bias;
+  void* c;
   void* partials;  // sums of segments, in the accumulator's type
   int* heads;      // the long row that begins in each stretch of stored blocks, or -1
   int64_t b_batch, c_batch;
