@@ -128,11 +128,8 @@ Status wgmma_arguments(const WgmmaShape& shape, const Problem& p, const Launch& 
   a->col_indices = l.col_indices;
   a->positions = l.positions;
   a->bias = l.bias;
-  a->panels.tiles = static_cast<unsigned>(shape.tiles(p, entries));
-  a->panels.rows = static_cast<unsigned>(entries * shape.strips(p));
-  a->panels.columns = static_cast<unsigned>(shape.columns(p));
-  a->panels.width = static_cast<unsigned>(panel_width(shape, p, *l.device, entries));
-  a->panels.order = order;
+  a->panels = panels_of(entries * shape.strips(p), shape.columns(p), p.batch,
+                        panel_width(shape, p, *l.device, entries), order);
   a->n = static_cast<int>(p.n);
   a->block_m = static_cast<int>(p.block_m);
   a->block_k = static_cast<int>(p.block_k);
