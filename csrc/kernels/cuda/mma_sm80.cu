@@ -19,7 +19,9 @@
 #include <cmath>
 #include <string>
 
+#include "kernels/cuda/arguments_of.h"
 #include "kernels/cuda/mma_launch.cuh"
+#include "kernels/cuda/requirements.h"
 #include "variant.h"
 
 namespace sparse_autotune {
@@ -66,16 +68,9 @@ class MmaSm80 final : public Variant {
     if (code_of(p) == nullptr) {
       return Support::no(p.transpose ? "no form for A^T, or for TF32" : "no form for TF32");
     }
-    if (d.compute_capability < 80) return Support::no("needs compute capability 8.0 or newer");
-    if (p.block_m % 16 != 0 || p.block_k % 16 != 0) {
-      return Support::no("needs block sides that are multiples of 16, got " +
-                         std::to_string(p.block_m) + "x" + std::to_string(p.block_k));
-    }
-    if (strips(p) * shape_.m >= 2 * p.block_m) {
-      return Support::no("at least half of each " + std::to_string(shape_.m) +
-                         "-row tile would be idle on blocks of " + std::to_string(p.block_m) +
-                         " rows");
-    }
+    if (Support s = from_ampere_on(d); !s) return s;
+    if (Support s = sides_are_multiples_of(16, p); !s) return s;
+    if (Support s = blocks_fill_rows(p, shape_.m); !s) return s;
     if (shape_.whole && !takes_whole_steps(p)) {
       return Support::no("needs whole blocks of " + std::to_string(shape_.m) + " rows and " +
                          std::to_string(shape_.step_bytes) + " bytes of k, at least " +
@@ -129,14 +124,7 @@ class MmaSm80 final : public Variant {
   int row_order(const Problem&, const Device&) const override { return kWholeRows; }
 
   Status launch(const Problem& p, const Launch& l) const override {
-    MmaArguments a{};
-    a.crow_indices = l.crow_indices;
-    a.col_indices = l.col_indices;
-    a.positions = l.positions;
-    a.values = l.values;
-    a.b = l.b;
-    a.bias = l.bias;
-    a.c = l.c;
+    auto a = arguments_of<MmaArguments>(l);
     a.n = p.n;
     a.ldb = p.ldb;
     a.ldc = p.ldc;
