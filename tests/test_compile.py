@@ -356,6 +356,16 @@ def test_inductor():
         close(ours, theirs.grad)
 
 
+def test_inductor_with_out():
+    """It traces the operator once more for itself, and wants to find the operator alone."""
+    a, x = random_bsr(16, 24, 4, density=0.5), torch.randn(24, 5)
+    out = torch.full((16, 5), float("nan"))
+    options = {"force_disable_caches": True}
+    function = torch.compile(lambda a, x, out: matmul(a, x, out=out), options=options)
+    function(a, x, out)
+    close(out, a.to_dense() @ x)
+
+
 def test_autocast():
     model, x = Network(), torch.randn(5, 24)
     with torch.autocast("cpu", dtype=torch.bfloat16):

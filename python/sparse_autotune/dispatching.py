@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
@@ -44,13 +45,23 @@ def _has_tangent(*tensors: Tensor | None) -> bool:
     """Whether a tensor carries a forward-mode derivative, which only a Function passes on.
 
     A graph enters a level of these without telling `forward_ad`, so all are asked, but for what a
-    tracer meets that is no compiler's: it would record the question.
+    tracer meets that is no compiler's: it would record the question. A compiler's must not.
     """
-    askable = TracingContext.try_get() is not None or _len_torch_dispatch_stack() == 0
-    return (askable or is_transformed()) and any(
-        tensor is not None and forward_ad.unpack_dual(tensor, level=0).tangent is not None
-        for tensor in tensors
-    )
+    compiler_traces = TracingContext.try_get() is not None
+    if not (compiler_traces or _len_torch_dispatch_stack() == 0 or is_transformed()):
+        return False
+    with _unrecorded() if compiler_traces else nullcontext():
+        return any(
+            tensor is not None and forward_ad.unpack_dual(tensor, level=0).tangent is not None
+            for tensor in tensors
+        )
+
+
+def _unrecorded() -> AbstractContextManager[Any]:
+    # Not imported above: it brings much of torch.fx with it.
+    from torch.fx.experimental.proxy_tensor import disable_proxy_modes_tracing
+
+    return disable_proxy_modes_tracing()
 
 
 @functools.cache
