@@ -6,6 +6,7 @@ generated code is the point.
 
 import subprocess
 import sys
+import warnings
 
 import pytest
 import torch
@@ -18,12 +19,14 @@ import sparse_autotune
 from sparse_autotune import (
     BsrTensor,
     SparseLinear,
+    cache,
     functional,
     linear,
     matmul,
     precision,
     random_bsr,
     sampled_matmul,
+    settings,
 )
 from sparse_autotune.ops import ALLOW_TF32
 
@@ -364,6 +367,20 @@ def test_inductor_with_out():
     function = torch.compile(lambda a, x, out: matmul(a, x, out=out), options=options)
     function(a, x, out)
     close(out, a.to_dense() @ x)
+
+
+def test_a_race_while_dynamo_watches(tmp_path):
+    """It leaves this `out` to eager mode, but looks at whatever Python runs there."""
+    a, x, out = random_bsr(16, 24, 4, density=0.5), torch.randn(24, 5), torch.zeros(16, 8)
+    cache._environment.cache_clear()
+    with (
+        settings.override(mode="on", cache_dir=tmp_path),
+        warnings.catch_warnings(record=True) as given,
+    ):
+        torch.compile(lambda out: matmul(a, x, out=out[:, :5]), backend="eager")(out)
+        assert cache.entries()
+    assert not [str(w.message) for w in given if "does not know how to trace" in str(w.message)]
+    close(out[:, :5], a.to_dense() @ x)
 
 
 def test_autocast():

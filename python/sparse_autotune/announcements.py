@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 import torch
 
 from . import _tuner, cache
+from .compiling import never_traced
 from .report import FAILURES, significant
 from .settings import settings
 
@@ -144,17 +145,20 @@ def race_lines(race: dict[str, Any], saved: str | None) -> list[str]:
     return [*lines, _winner_line(race, saved)]
 
 
+@never_traced
 def load(device_class: str, signature: str) -> str | None:
     """The core asks for a remembered race."""
     return cache.read(device_class, signature)
 
 
+@never_traced
 def save(device_class: str, signature: str, text: str) -> None:
     """The core hands over a race to remember."""
     file = cache.write(device_class, signature, text)
     _local.saved = "kept in memory only" if file is None else f"saved to {file}"
 
 
+@never_traced
 def report(event: dict[str, Any]) -> None:
     """The core tells of a race, a miss or a problem."""
     kind = event["kind"]
@@ -175,6 +179,7 @@ def report(event: dict[str, Any]) -> None:
         cache.warn_once(event["text"].partition(" of ")[0], event["text"])
 
 
+@never_traced
 def reclaim(ordinal: int) -> None:
     """The core finds no memory on a GPU, of which torch keeps what was used and may be again."""
     with suppress(RuntimeError):  # of a torch that does not while another thread captures a graph

@@ -18,6 +18,13 @@ def constant_when_compiled(function: _Function) -> _Function:
     return function
 
 
+def never_traced(function: _Function) -> _Function:
+    """``torch.compiler.disable`` for a function that is called from C++, likewise."""
+    skip = eval_frame._FrameExecStrategy(eval_frame._FrameAction.SKIP, eval_frame._FrameAction.SKIP)
+    eval_frame.set_code_exec_strategy(function.__code__, skip)
+    return function
+
+
 @constant_when_compiled
 def surrounding_level() -> int:
     """The level of forward-mode derivatives that Dynamo found when it began to trace."""
