@@ -15,7 +15,15 @@ from torch.autograd import forward_ad
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import sparse_autotune
-from sparse_autotune import BsrTensor, forms, functional, linear, matmul, random_bsr
+from sparse_autotune import (
+    BsrTensor,
+    forms,
+    functional,
+    linear,
+    matmul,
+    random_bsr,
+    sampled_matmul,
+)
 
 
 class CountedCalls:
@@ -315,6 +323,21 @@ def test_vmap():
     torch.testing.assert_close(got, expected, rtol=1e-4, atol=1e-4)
     got = torch.vmap(lambda x: linear(x, a))(b.mT)
     torch.testing.assert_close(got, expected.mT, rtol=1e-4, atol=1e-4)
+
+
+def test_vmap_of_what_returns_matrices():
+    """A batch on one pattern: vmap has no other way to return the indices than as often as that."""
+    a = random_bsr(8, 12, (2, 3), density=0.5)
+    for pattern in (a, a.t()):
+        rows, cols = pattern.shape
+        for batch in (1, 3):
+            x, y = torch.randn(batch, rows, 4), torch.randn(batch, 4, cols)
+            got = torch.vmap(lambda x, y, pattern=pattern: sampled_matmul(x, y, pattern))(x, y)
+            each = [sampled_matmul(*factors, pattern) for factors in zip(x, y, strict=True)]
+            assert got.shape == (batch, rows, cols) and got.nnzb == a.nnzb
+            assert torch.equal(got.crow_indices, a.crow_indices)
+            expected = torch.stack([one.to_dense() for one in each])
+            torch.testing.assert_close(got.to_dense(), expected, rtol=1e-4, atol=1e-4)
 
 
 def test_transforms_after_a_launch():

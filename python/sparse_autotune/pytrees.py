@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 import torch
+from torch import Tensor
 from torch.utils import _pytree as pytree
 
 from .bsr_tensor import BsrTensor
@@ -21,10 +22,22 @@ def _unflatten(leaves: Iterable[Any], context: Any) -> BsrTensor:
     # The leaves may be anything: pytree users map tensors to shapes, specs and fake tensors.
     rows, cols, block_m, block_k, transposed = context
     crow_indices, col_indices, values = leaves
+    if _are_of_a_batch(crow_indices, col_indices):
+        crow_indices, col_indices = crow_indices[0], col_indices[0]
     a = object.__new__(BsrTensor)
     parts = Components(crow_indices, col_indices, values, rows, cols, transposed)
     a._fill(parts, (block_m, block_k), own_plan(crow_indices, col_indices))
     return a
+
+
+def _are_of_a_batch(*indices: Any) -> bool:
+    """Whether these are indices that `torch.vmap` repeats, for which they are results like any."""
+    return all(
+        isinstance(tensor, Tensor)
+        and tensor.dim() == 2
+        and (len(tensor) == 1 or (len(tensor) > 1 and tensor.stride(0) == 0))
+        for tensor in indices
+    )
 
 
 def _flatten_with_keys(a: BsrTensor) -> tuple[list[tuple[Any, Any]], Any]:
