@@ -340,6 +340,14 @@ def test_vmap_of_what_returns_matrices():
             torch.testing.assert_close(got.to_dense(), expected, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.parametrize("transform", [torch.vmap, torch.func.jacrev, torch.func.jacfwd])
+def test_transforms_refuse_out(transform):
+    a, b, _ = operands_on("cpu")
+    out = torch.zeros(a.shape[0], 12)
+    with pytest.raises(RuntimeError, match="out cannot be transformed .* b belongs to a transform"):
+        transform(lambda b: matmul(a, b, out=out))(b[None] if transform is torch.vmap else b)
+
+
 def test_transforms_after_a_launch():
     """A matrix whose launcher exists must not be launched on what a transform hands it."""
     a, b, _ = operands_on("cpu")

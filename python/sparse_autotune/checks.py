@@ -22,6 +22,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch._C._functorch import is_functorch_wrapped_tensor
 from torch.autograd import forward_ad
 
 from . import _tuner
@@ -73,8 +74,9 @@ def explain_matmul(
     _check_activation(activation)
     if out is not None:
         shape = (*b.shape[:-2], rows, b.shape[-1]) if b.dim() > 1 else (rows,)
-        _check_out(out, shape, {"a": matrix.values, "b": b, "bias": bias}, matrix)
-        check_out_has_no_gradient({"a": matrix.values, "b": b, "bias": bias, "out": out})
+        inputs = {"a": matrix.values, "b": b, "bias": bias}
+        check_out_has_no_gradient({**inputs, "out": out})
+        _check_out(out, shape, inputs, matrix)
     check_indices(matrix, "a")
     _check_variant(a, b, bias, activation, variant, linear=False)
 
@@ -111,8 +113,8 @@ def _explain_right(
     _check_activation(activation)
     if out is not None:
         inputs = {"a": a, "b": matrix.values, "bias": bias}
-        _check_out(out, (*a.shape[:-1], outer), inputs, matrix, "b")
         check_out_has_no_gradient({**inputs, "out": out})
+        _check_out(out, (*a.shape[:-1], outer), inputs, matrix, "b")
     check_indices(matrix, name)
     sparse_first = (b, a) if linear else (a, b)
     _check_variant(*sparse_first, bias, activation, variant, linear=linear)
@@ -231,10 +233,15 @@ def _check_activation(activation: Any) -> None:
 
 
 def check_out_has_no_gradient(arguments: dict[str, Any]) -> None:
-    """Raises RuntimeError where a derivative is wanted, forward or backward: `out` gets none."""
+    """Raises RuntimeError where a derivative or a transform is wanted: `out` gets none."""
     for name, tensor in arguments.items():
         if not isinstance(tensor, Tensor):
             continue
+        if is_functorch_wrapped_tensor(tensor):
+            raise RuntimeError(
+                f"a product written to out cannot be transformed by torch.func, but {name} belongs "
+                "to a transform: leave out away"
+            )
         if torch.is_grad_enabled() and tensor.requires_grad:
             raise RuntimeError(
                 f"a product written to out has no backward, but {name} requires grad and grad "
