@@ -36,6 +36,8 @@ def test_other_layouts(layout, words, device):
     a, b = native(device, layout), torch.ones(4, 3, device=device)
     check_refused(TypeError, f"a must be a BSR matrix, got {words}", matmul, a, b)
     check_refused(TypeError, f"weight must be a BSR matrix, got {words}", linear, b.T, a)
+    if layout != "dense":  # or it is as likely that a was meant
+        check_refused(TypeError, f"b must be a BSR matrix, got {words}", matmul, b.T, a)
     check_refused(TypeError, f"a must be a BSR matrix, got {words}", BsrTensor.from_torch, a)
 
 
@@ -85,6 +87,7 @@ def test_not_tensors():
     check_refused(TypeError, "a must be a torch.sparse_bsr tensor or a BsrTensor, got builtins",
                   matmul, [[1.0]], b)  # fmt: skip
     check_refused(TypeError, r"a must be.*scipy.*from_scipy\(matrix.tobsr", matmul, a.to_scipy(), b)
+    check_refused(TypeError, r"b must be.*scipy.*from_scipy", matmul, b.T, a.t().to_scipy())
     check_refused(TypeError, "b must be a dense torch.Tensor, got numpy.ndarray", matmul, a,
                   b.numpy())  # fmt: skip
     check_refused(TypeError, "b must be a dense torch.Tensor, got builtins.NoneType", matmul, a,
