@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import scipy.sparse
+import scipy.sparse.linalg
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
@@ -178,6 +179,8 @@ def test_from_scipy_refuses_other_formats_and_dtypes():
         BsrTensor.from_scipy(matrix.astype(np.int64))
     with pytest.raises(TypeError, match=r"scipy\.sparse BSR matrix, got numpy\.ndarray"):
         BsrTensor.from_scipy(np.ones((4, 4)))
+    with pytest.raises(TypeError, match=r"scipy\.sparse BSR matrix, got .*LinearOperator"):
+        BsrTensor.from_scipy(scipy.sparse.linalg.aslinearoperator(matrix))
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)

@@ -86,7 +86,8 @@ def from_scipy(matrix: Any) -> Components:
     """A copy of a SciPy BSR matrix with sorted columns and duplicate blocks summed."""
     import numpy as np
 
-    if not type(matrix).__module__.startswith("scipy.sparse"):
+    in_scipy = type(matrix).__module__.startswith("scipy.sparse")
+    if not (in_scipy and hasattr(matrix, "format")):  # its LinearOperator has none
         raise TypeError(f"matrix must be a scipy.sparse BSR matrix, got {kind(matrix)}")
     if matrix.format != "bsr":
         raise TypeError(
