@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+import torch.nn.utils.prune
 
 from sparse_autotune import (
     BsrTensor,
@@ -230,6 +231,13 @@ def test_bad_requests(kind):
     with pytest.raises(error, match=words):
         request(layer)
     assert torch.equal(blocks(layer), before) and torch.equal(stored(layer), old)
+
+
+def test_values_that_are_computed():
+    layer = SparseLinear(24, 16, 4, 0.5)
+    torch.nn.utils.prune.l1_unstructured(layer, "values", 0.5)
+    with pytest.raises(RuntimeError, match=r"values is a Tensor, .*computed from others"):
+        prune_(layer, 0.1)
 
 
 @pytest.mark.parametrize(

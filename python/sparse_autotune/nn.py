@@ -367,8 +367,8 @@ class SparseLinear(torch.nn.Module):
         """Room for another number of blocks, of undefined content."""
         if type(self.values) is not torch.nn.Parameter:
             raise RuntimeError(
-                f"values is a {type(self.values).__name__}: the number of blocks cannot change "
-                "once a layer is sharded; load or prune it first"
+                f"values is a {type(self.values).__name__}, no Parameter: the number of blocks "
+                "cannot change once values are sharded, or computed from others; load or prune first"
             )
         self.thaw()
         self.col_indices = self.col_indices.new_empty(nnzb)

@@ -233,8 +233,8 @@ def _check_changeable(layer: SparseLinear) -> None:
         raise RuntimeError("the pattern of a frozen layer must not change: call thaw() first")
     if type(layer.values) is not torch.nn.Parameter:
         raise RuntimeError(
-            f"values is a {type(layer.values).__name__}: the pattern of a sharded layer cannot "
-            "change"
+            f"values is a {type(layer.values).__name__}, no Parameter: the pattern of a layer "
+            "whose values are sharded, or computed from others, cannot change"
         )
 
 
