@@ -368,7 +368,7 @@ class SparseLinear(torch.nn.Module):
         if type(self.values) is not torch.nn.Parameter:
             raise RuntimeError(
                 f"values is a {type(self.values).__name__}, no Parameter: the number of blocks "
-                "cannot change once values are sharded, or computed from others; load or prune first"
+                "cannot change once values are sharded, or computed from others; do it before"
             )
         self.thaw()
         self.col_indices = self.col_indices.new_empty(nnzb)
