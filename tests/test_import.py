@@ -2,6 +2,7 @@
 
 import ast
 import inspect
+import os
 import pathlib
 import re
 import sys
@@ -131,6 +132,13 @@ def test_show_config(capsys):
     assert set(facts["cpu variants"].split(", ")) == {
         v["family"] for v in _tuner.variants() if v["device"] == "cpu"
     }
+
+
+def test_show_config_with_a_path_that_is_no_text(capsys, tmp_path):
+    """Python shows bytes that no encoding has as lone surrogates, which a terminal refuses."""
+    with settings.override(cache_dir=tmp_path / os.fsdecode(b"caf\xe9")):
+        show_config()
+    assert r"caf\udce9" in capsys.readouterr().out
 
 
 def test_show_config_says_that_amx_was_refused(capsys, monkeypatch):

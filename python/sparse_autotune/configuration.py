@@ -90,4 +90,5 @@ def show_config() -> None:
         f"cache          {cache.path()}",
         f"{settings!r}",
     ]
-    print("\n".join(lines))
+    # A path may hold bytes that are no text.
+    print("\n".join(lines).encode(errors="backslashreplace").decode())
