@@ -5,6 +5,7 @@ import json
 import re
 import sys
 
+import numpy as np
 import pytest
 import torch
 
@@ -186,6 +187,13 @@ def test_inputs_that_require_grad():
     assert benchmark(a, b.requires_grad_(), variants="reference").best is not None
 
 
+def test_numbers_of_numpy():
+    report = benchmark(
+        *problem(), variants="reference", num_runs=np.int64(2), budget_s=np.float32(1)
+    )
+    assert report.best.samples == 2
+
+
 @pytest.mark.parametrize(
     ("keywords", "error", "words"),
     [
@@ -196,6 +204,7 @@ def test_inputs_that_require_grad():
         ({"num_runs": 0}, ValueError, "num_runs .*got 0"),
         ({"num_runs": 2.5}, ValueError, r"num_runs .*got 2\.5"),
         ({"num_runs": True}, ValueError, "num_runs .*got True"),
+        ({"variants": []}, ValueError, "variants must name one at least"),
         ({"num_runs": 2**40}, ValueError, "num_runs"),
         ({"budget_s": 0}, ValueError, "budget_s .*got 0"),
         ({"budget_s": float("nan")}, ValueError, "budget_s .*got nan"),

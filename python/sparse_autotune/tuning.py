@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
-from numbers import Real
+from numbers import Integral, Real
 from typing import Any
 
 from torch import Tensor
@@ -152,6 +152,8 @@ def _race(
 ) -> BenchmarkReport:
     legality = product.legality()
     selected = _selected(names, legality, argument)
+    if not selected:
+        raise ValueError(f"{argument} must name one at least")
     legal = [name for name in selected if legality[name] is None]
     unsupported = {name: why for name in selected if (why := legality[name]) is not None}
     if not legal:
@@ -242,7 +244,9 @@ def benchmark(
             ValueError also for an unknown variant, when none of ``variants`` is legal, and for
             a ``num_runs`` or ``budget_s`` that is no positive number.
     """
-    if num_runs is not None and (type(num_runs) is not int or not 0 < num_runs < 2**31):
+    if num_runs is not None and not (
+        isinstance(num_runs, Integral) and not isinstance(num_runs, bool) and 0 < num_runs < 2**31
+    ):
         raise ValueError(f"num_runs must be a whole number, 1 or more; got {num_runs!r}")
     if budget_s is not None and not (isinstance(budget_s, Real) and 0 < budget_s < math.inf):
         raise ValueError(f"budget_s must be a positive number of seconds; got {budget_s!r}")
@@ -251,7 +255,7 @@ def benchmark(
             _Product(a, b, bias, activation, linear, pattern),
             variants,
             "variants",
-            rounds=num_runs or 0,
+            rounds=int(num_runs or 0),
             budget_s=float(budget_s or _BENCHMARK_BUDGETS * settings.budget_s),
             eliminate=False,
             save=False,
