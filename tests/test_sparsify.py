@@ -88,6 +88,37 @@ def test_sparsify():
         sparsify_(model, 8, 0.5)
 
 
+def test_layers_called_by_name():
+    model, x = torch.nn.Sequential(torch.nn.Linear(8, 4)), torch.randn(3, 8)
+    sparsify_(model, 2, 0.5)
+    assert torch.equal(model[0](input=x), model(x))
+
+
+def test_sparsify_takes_hooks_along():
+    """Called as before, until their handles are removed."""
+    model = torch.nn.Sequential(torch.nn.Linear(8, 4))
+    called = []
+
+    def note(name):
+        return lambda *arguments, **keywords: called.append(name)
+
+    old = model[0]
+    handles = [
+        old.register_forward_pre_hook(note("before"), with_kwargs=True),
+        old.register_forward_hook(note("after"), always_call=True),
+        old.register_full_backward_pre_hook(note("before backward")),
+        old.register_full_backward_hook(note("after backward")),
+    ]
+    sparsify_(model, 2, 0.5)
+    assert type(model[0]) is SparseLinear
+    for expected in (["before", "after", "before backward", "after backward"], []):
+        called.clear()
+        model(torch.randn(3, 8, requires_grad=True)).sum().backward()
+        assert called == expected
+        for handle in handles:
+            handle.remove()
+
+
 def test_sparsify_refuses_shared_weights_and_keeps_shared_layers():
     tied = torch.nn.ModuleDict({"in": torch.nn.Embedding(16, 8), "out": torch.nn.Linear(8, 16)})
     tied["out"].weight = tied["in"].weight

@@ -241,16 +241,17 @@ class SparseLinear(torch.nn.Module):
         rows, cols = self._grid()
         return self.nnzb / (rows * cols) if rows * cols else 0.0
 
-    def forward(self, x: Tensor) -> Tensor:
-        """(..., out_features) from x (..., in_features), of the layer's dtype.
+    def forward(self, input: Tensor) -> Tensor:
+        """(..., out_features) of the layer's dtype from ``input`` (..., in_features).
 
-        Under autocast, x, values and bias are converted first, as by ``torch.nn.Linear``; those of
-        float64 are not.
+        Under autocast, input, values and bias are converted first, as by ``torch.nn.Linear``; those
+        of float64 are not.
 
         Raises:
             TypeError, ValueError, RuntimeError: as `linear`; RuntimeError also for values that
                 changed, or require grad, while frozen.
         """
+        x = input  # which keyword arguments call it, as in torch.nn.Linear
         if not isinstance(x, Tensor):
             if isinstance(x, torch.fx.Proxy) and (name := x.tracer.path_of_module(self)):
                 return x.tracer.create_proxy("call_module", name, (x,), {})  # as torch's layers

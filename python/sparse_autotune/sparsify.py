@@ -10,6 +10,18 @@ from .matrix_checks import kind
 from .nn import SparseLinear
 from .selection import Criterion
 
+# What others registered on a layer, to be called with its input, output or gradients.
+_HOOKS = (
+    "_forward_pre_hooks",
+    "_forward_pre_hooks_with_kwargs",
+    "_forward_hooks",
+    "_forward_hooks_with_kwargs",
+    "_forward_hooks_always_called",
+    "_backward_pre_hooks",
+    "_backward_hooks",
+    "_is_full_backward_hook",
+)
+
 
 def sparsify_(
     model: torch.nn.Module,
@@ -24,7 +36,8 @@ def sparsify_(
     Subclasses of ``torch.nn.Linear`` are left alone: their owners may read ``weight``, as
     ``torch.nn.MultiheadAttention`` does. So does the fused inference of
     ``torch.nn.TransformerEncoderLayer``, which is switched off where its layers are replaced.
-    Nothing is replaced where any layer cannot be.
+    Nothing is replaced where any layer cannot be. Hooks on forward and backward go along, and their
+    handles with them.
 
     Args:
         model: the model; not itself a Linear.
@@ -81,6 +94,8 @@ def sparsify_(
                 )
             except (TypeError, ValueError) as error:
                 raise type(error)(f"{name}: {error}") from error
+            for hooks in _HOOKS:
+                setattr(replacements[id(module)], hooks, getattr(module, hooks))
     for name, module in chosen:
         parent, _, child = name.rpartition(".")
         setattr(model.get_submodule(parent), child, replacements[id(module)])
