@@ -1,6 +1,8 @@
 """What every test gets: a cache of its own, default settings, fixed seeds, the marker `gpu`."""
 
+import functools
 import gc
+import logging
 import os
 import pathlib
 import tempfile
@@ -17,17 +19,28 @@ os.environ["SPARSE_AUTOTUNE_CACHE_DIR"] = _cache.name
 os.environ["SPARSE_AUTOTUNE_VERBOSE"] = "0"
 # Tests meet many signatures; who wins is no test's business.
 os.environ["SPARSE_AUTOTUNE_BUDGET_S"] = "0.02"
+# Threads that wait for work would do so at the cost of other processes.
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
 import numpy as np  # noqa: E402
+import side_by_side  # noqa: E402
 import torch  # noqa: E402
 from hypothesis import settings  # noqa: E402
 
 import sparse_autotune  # noqa: E402
-from sparse_autotune.configuration import why_no_gpu  # noqa: E402
+from sparse_autotune import configuration  # noqa: E402
 
 # What the tolerances assume; by default cuBLAS may add partial sums in the half type.
 torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction = False
 torch.backends.cuda.matmul.allow_fp16_reduced_precision_reduction = False
+
+# For each phase of each test pytest hands its handlers to every logger that does not propagate:
+# torch has some forty of them.
+for _logger in list(logging.Logger.manager.loggerDict.values()):
+    if isinstance(_logger, logging.Logger) and _logger.name.partition(".")[0] == "torch":
+        _logger.propagate = True
+
+why_no_gpu = functools.cache(configuration.why_no_gpu)
 
 settings.register_profile("fixed", deadline=None, derandomize=True, print_blob=True)
 settings.load_profile("fixed")
@@ -52,6 +65,7 @@ def pytest_addoption(parser):
         type=_part,
         help="run the I-th of N parts (from 0), as one of N processes beside each other",
     )
+    side_by_side.add_options(parser)
 
 
 def pytest_configure(config):
@@ -59,32 +73,53 @@ def pytest_configure(config):
     reason = why_no_gpu()
     if config.getoption("--require-gpu") and reason is not None:
         raise pytest.UsageError(f"--require-gpu: {reason}")
+    if config.getoption("--helper-in") is None:
+        config.pluginmanager.register(RunningTest())
+    side_by_side.configure(config)
 
 
-# There while a test runs: after a crash .ci/run says whose name it holds.
-_running = pathlib.Path(__file__).parent.parent / "build" / "running_test"
+class RunningTest:
+    """A file that is there while a test runs: after a crash .ci/run says whose name it holds."""
+
+    _file = pathlib.Path(__file__).parent.parent / "build" / "running_test"
+
+    def pytest_runtest_logstart(self, nodeid):
+        self._file.parent.mkdir(exist_ok=True)
+        self._file.write_text(f"{nodeid}\n")
+
+    def pytest_runtest_logfinish(self):
+        self._file.unlink(missing_ok=True)
 
 
-def pytest_runtest_logstart(nodeid):
-    _running.parent.mkdir(exist_ok=True)
-    _running.write_text(f"{nodeid}\n")
+@pytest.hookimpl(tryfirst=True)
+def pytest_generate_tests(metafunc):
+    """Where tests marked `gpu` cannot run, makes one of each kind: five of six tests are such, and
+    to make them all takes half a minute and 1.5 GB."""
+    if why_no_gpu() is None:
+        return
+    definition = metafunc.definition
+    throughout = definition.get_closest_marker("gpu") is not None
 
+    def needs_gpu(value):
+        return throughout or any(mark.name == "gpu" for mark in getattr(value, "marks", ()))
 
-def pytest_runtest_logfinish():
-    _running.unlink(missing_ok=True)
-
-
-_left_out = pytest.StashKey[int]()
+    for i, mark in enumerate(definition.own_markers):
+        if mark.name != "parametrize" or not callable(mark.kwargs.get("ids", str)):
+            continue
+        names, values = mark.args
+        values = list(values)
+        kept = [value for value in values if not needs_gpu(value)]
+        kept += [value for value in values if needs_gpu(value)][:1]
+        definition.own_markers[i] = pytest.mark.parametrize(names, kept, **mark.kwargs).mark
 
 
 @pytest.hookimpl(trylast=True)  # of what -m and -k have left
 def pytest_collection_modifyitems(config, items):
-    """Leaves out tests marked `gpu` where they cannot run: thousands of skips take minutes."""
+    """Leaves out tests marked `gpu` where they cannot run, without a line for each."""
     if why_no_gpu() is not None:
         without = [item for item in items if item.get_closest_marker("gpu") is not None]
         items[:] = [item for item in items if item.get_closest_marker("gpu") is None]
         config.hook.pytest_deselected(items=without)
-        config.stash[_left_out] = len(without)
     if config.getoption("--part") is not None:
         index, count = config.getoption("--part")
         others = [item for i, item in enumerate(items) if i % count != index]
@@ -95,16 +130,18 @@ def pytest_collection_modifyitems(config, items):
 def pytest_terminal_summary(terminalreporter, config):
     reason = why_no_gpu()
     if reason is not None:
-        count = config.stash.get(_left_out, None)
-        what = "the tests" if count is None else f"{count} tests"  # workers count, not this process
-        terminalreporter.write_line(f"LEFT OUT: {what} marked gpu: {reason}", yellow=True)
+        terminalreporter.write_line(f"LEFT OUT: tests marked gpu: {reason}", yellow=True)
 
 
 @pytest.fixture(autouse=True)
 def _fixed_seeds(request):
     """Seeds that depend on the test's name alone, so a test run by itself sees the same data."""
     seed = zlib.crc32(request.node.nodeid.encode())
-    torch.manual_seed(seed)
+    # torch.manual_seed formats a stack for each kind of accelerator that it has not started: a
+    # quarter of the time of a small test.
+    torch.default_generator.manual_seed(seed)
+    if why_no_gpu() is None:
+        torch.cuda.manual_seed_all(seed)
     np.random.seed(seed)
 
 
