@@ -64,9 +64,9 @@ aoti-example: build  ## an AOTInductor package, and a C++ program without Python
 	  python/sparse_autotune/libsparse_autotune.so build/aoti/model.pt2 build/aoti/expected.pt
 
 .PHONY: test
-test: build  ## all tests (those marked gpu only where there is one)
+test: build  ## all tests (those marked gpu only where there is one), in a process a core; JOBS=
 	$(call say,Running the tests)
-	$(PY) -m pytest $(PYTEST_ARGS)
+	$(PY) -m pytest --jobs=$(or $(JOBS),auto) $(PYTEST_ARGS)
 
 .PHONY: bench
 bench: build  ## compare with the peers, GPU or CPU; SUITE=name, SAVE=path.json

@@ -75,7 +75,10 @@ def pytest_configure(config):
         raise pytest.UsageError(f"--require-gpu: {reason}")
     if config.getoption("--helper-in") is None:
         config.pluginmanager.register(RunningTest())
-    side_by_side.configure(config)
+    # At least two threads: what is cut into parts for them is tested in every process.
+    threads = max(2, torch.get_num_threads() // side_by_side.configure(config))
+    if threads < torch.get_num_threads():
+        torch.set_num_threads(threads)
 
 
 class RunningTest:
@@ -125,6 +128,12 @@ def pytest_collection_modifyitems(config, items):
         others = [item for i, item in enumerate(items) if i % count != index]
         items[:] = items[index::count]  # neighbours take about as long as each other
         config.hook.pytest_deselected(items=others)
+
+
+def pytest_collection_finish():
+    """What is there by now stays: nothing of it is looked through again for cycles."""
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_terminal_summary(terminalreporter, config):

@@ -26,6 +26,18 @@ def lacks_this_machine(reason):
     )
 
 
+def reasons_until_settled(legality_of_cases):
+    """What each variant's answers were, over as many cases as it takes to know that every variant
+    is legal for one, or lacks something of this machine."""
+    reasons = {}
+    for answers in legality_of_cases:
+        for variant, reason in answers.items():
+            reasons.setdefault(variant, set()).add(reason)
+        if all(None in seen or any(map(lacks_this_machine, seen)) for seen in reasons.values()):
+            break
+    return reasons
+
+
 def assert_legal_somewhere(reasons):
     """Of each variant why it is not legal, case by case (None: it is): for one, or never here."""
     for variant, seen in reasons.items():

@@ -306,6 +306,7 @@ def _tf32():
 
 
 SAMPLED_TF32_CASES = tuple(_tf32())
+AS_LARGE_AS_A_GPU = frozenset((*_one_wave(), *_shares()))
 SAMPLED_CASES = tuple(
     problem
     for family in (

@@ -136,7 +136,7 @@ class First(Process):
         for i in range(1, self._jobs):
             with (self._folder / f"log_{i}").open("w") as log:
                 process = subprocess.Popen(
-                    [*command, "--helper-in", str(self._folder)],
+                    [*command, f"--helper-in={self._folder}"],
                     cwd=invocation.dir,
                     stdin=subprocess.DEVNULL,
                     stdout=log,
@@ -187,9 +187,9 @@ class First(Process):
                 if kind == "started":
                     helper[2] = content
                 elif kind == "report":
-                    report = hook.pytest_report_from_serializable(
-                        config=self._config, data=content
-                    )
+                    if isinstance(content["longrepr"], list):  # why a test is skipped
+                        content["longrepr"] = tuple(content["longrepr"])
+                    report = hook.pytest_report_from_serializable(config=self._config, data=content)
                     hook.pytest_runtest_logreport(report=report)
                 else:
                     (text, category, *place), when, nodeid, location = content
@@ -224,16 +224,11 @@ def add_options(parser):
 
 
 def configure(config):
-    """Makes this process one of several, where the options say so."""
+    """Makes this process one of several, where the options say so; returns how many there are."""
     helper, jobs = config.getoption("--helper-in"), config.getoption("--jobs")
-    cores = len(os.sched_getaffinity(0))
-    jobs = min(cores, 16) if jobs == "auto" else int(jobs)
+    jobs = min(len(os.sched_getaffinity(0)), 16) if jobs == "auto" else int(jobs)
     if jobs <= 1 or config.option.usepdb or config.option.collectonly:
-        return
-    import torch
-
-    # At least two: what is cut into parts for threads is tested in every process.
-    if torch.get_num_threads() > max(2, cores // jobs):
-        torch.set_num_threads(max(2, cores // jobs))
+        return 1
     plugin = First(config, jobs) if helper is None else Helper(config, helper)
     config.pluginmanager.register(plugin, "side_by_side")
+    return jobs
