@@ -176,10 +176,17 @@ def write_build(
         import pybind11
 
         pybind11_include = Path(pybind11.get_include())
-    common = ["-std=c++20", "-O3", f"-I{CSRC}"]
+    common = ["-std=c++20", f"-I{CSRC}"]
     if cuda.nvcc:
         common.append("-DSPARSE_AUTOTUNE_WITH_CUDA=1")
-    host = [*common, "-fPIC", "-fvisibility=hidden", "-fvisibility-inlines-hidden", "-pthread"]
+    host = [
+        *common,
+        "-O3",
+        "-fPIC",
+        "-fvisibility=hidden",
+        "-fvisibility-inlines-hidden",
+        "-pthread",
+    ]
     # Designated initialisers leave the other members at their defaults on purpose.
     host += ["-Wall", "-Wextra", "-Wno-missing-field-initializers"]
     compiler_version = run([cxx, "--version"]).stdout.partition("\n")[0]
@@ -233,6 +240,7 @@ def write_build(
             assert architectures is not None
             hopper_only = path.stem.endswith("_sm90")
             flags = [*common, *(architectures.hopper if hopper_only else architectures.portable)]
+            flags.append("-O2")  # of the host's code, which only launches; kernels are at -O3
             flags += ["--expt-relaxed-constexpr", "-lineinfo", "-Xfatbin=-compress-all"]
             flags += waits
             flags += ["-Xcompiler=-fPIC,-fvisibility=hidden,-pthread"]

@@ -11,7 +11,6 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <memory>
 #include <string>
 #include <string_view>
 #include <type_traits>
@@ -198,7 +197,7 @@ void parallel_for(const Parallel& parallel, int64_t begin, int64_t end, int64_t 
   parallel.run(
       begin, end, grain,
       [](int64_t b, int64_t e, void* context) { (*static_cast<Function*>(context))(b, e); },
-      const_cast<void*>(static_cast<const void*>(std::addressof(f))));
+      const_cast<void*>(static_cast<const void*>(&f)));
 }
 
 // The data of one product. Pointers are to device memory on a GPU. `stream` is a cudaStream_t.
