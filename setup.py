@@ -179,14 +179,8 @@ def write_build(
     common = ["-std=c++20", f"-I{CSRC}"]
     if cuda.nvcc:
         common.append("-DSPARSE_AUTOTUNE_WITH_CUDA=1")
-    host = [
-        *common,
-        "-O3",
-        "-fPIC",
-        "-fvisibility=hidden",
-        "-fvisibility-inlines-hidden",
-        "-pthread",
-    ]
+    host = [*common, "-O3", "-fPIC", "-pthread"]
+    host += ["-fvisibility=hidden", "-fvisibility-inlines-hidden"]
     # Designated initialisers leave the other members at their defaults on purpose.
     host += ["-Wall", "-Wextra", "-Wno-missing-field-initializers"]
     compiler_version = run([cxx, "--version"]).stdout.partition("\n")[0]
