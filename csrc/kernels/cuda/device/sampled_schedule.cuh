@@ -15,10 +15,11 @@ __device__ __forceinline__ void schedule(const SampledArguments& args,
     int most = halved ? Tile::kPieces / 2 : args.most;
     int row = 0, begin = 0, end = 0;
     if (args.order != nullptr) {
-      const OrderedRow found = load_entry(args.order, number / static_cast<unsigned>(args.strips));
-      row = found.row;
-      begin = found.begin + (halved ? static_cast<int>(sub) : 0);
-      end = halved ? min(begin + 1, found.end) : found.end;
+      const unsigned entry = number / static_cast<unsigned>(args.strips);
+      const int4 found = __ldg(reinterpret_cast<const int4*>(args.order) + entry);
+      row = found.x;
+      begin = found.y + (halved ? static_cast<int>(sub) : 0);
+      end = halved ? min(begin + 1, found.z) : found.z;
       if (begin >= end) return;
       if ((end - begin) * across <= Tile::kPieces / 2) most = Tile::kPieces / 2;
     }
