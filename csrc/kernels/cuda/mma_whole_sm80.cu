@@ -55,8 +55,10 @@ __global__ void __launch_bounds__(Tile::kThreads, Tile::kResident)
 #pragma unroll
       for (int slice = 0; slice < Tile::kSlices; ++slice) {
         if (slice + 1 < Tile::kSlices) {
-          registers[(slice + 1) % 2].load(stage + a_offset, stage + b_offset, slice + 1);
+          // Copies first: ptxas has the first of a group wait until every ldmatrix before it is
+          // done, and here the last are those of the slice before.
           copies.start(filled, args, slice, Tile::kSlices - 1);
+          registers[(slice + 1) % 2].load(stage + a_offset, stage + b_offset, slice + 1);
           if (slice + 2 == Tile::kSlices) copies.advance(args);
         } else {
           cp_async_commit();
@@ -66,7 +68,7 @@ __global__ void __launch_bounds__(Tile::kThreads, Tile::kResident)
           filled = behind(filled);
           registers[0].load(stage + a_offset, stage + b_offset, 0);
         }
-        registers[slice % 2].multiply(sum);
+        registers[slice % 2].multiply_columns(sum);
       }
     }
     cp_async_wait<0>();
