@@ -71,6 +71,45 @@ def small_blocks():
     yield Problem("small-batch", 304, 720, 136, (16, 16), BF16, batch=(3,), pattern="skewed")
 
 
+def halves_below_sixteen():
+    """Half types in blocks with a side below 16: more rows than a tile has, more of k than a stage,
+    strips that are not full, rows of which a stage holds more blocks than are looked up at once."""
+    products = (
+        (136, "row", "row", "matmul"), (264, "row", "column", "matmul"),
+        (72, "column", "row", "matmul"), (300, "row", "row", "linear"),
+        (200, "row", "row", "transposed"), (128, "column", "column", "transposed"),
+        (100, "row", "row", "right"), (61, "row", "row", "linear"),
+    )  # fmt: skip
+    blocks = ((8, 8), (4, 4), (8, 16), (16, 8), (4, 4), (8, 8), (32, 8), (8, 64))
+    for i, block in enumerate(blocks):
+        for j, (n, b_layout, out_layout, op) in enumerate(products):
+            if i >= 4 and (i + j) % 2:
+                continue
+            yield Problem(
+                f"eights_{block[0]}x{block[1]}-{op}-{n}-{b_layout}-{out_layout}-{i}",
+                m=block[0] * (67 if block[0] == 8 else 131 if block[0] == 4 else 37),
+                k=block[1] * (45 if block[1] == 8 else 134 if block[1] == 4 else 23),
+                n=n,
+                block=block,
+                dtype=(BF16, HALF)[(i + j) % 2],
+                index_dtype=(torch.int64, torch.int32)[j % 2],
+                pattern=("uniform", "skewed", "empty_rows", "one_dense_row", "full")[(i + j) % 5],
+                density=(0.3, 0.06)[i // 4],
+                b_layout=b_layout,
+                out_layout=out_layout,
+                bias=j % 3 == 1,
+                activation=(None, "gelu", None, "relu", "silu")[(i + 2 * j) % 5],
+                op=op,
+            )
+    for block in (8, 4):
+        # More tiles than multiprocessors keep at one time, each of which then takes several.
+        yield Problem(f"eights-many_tiles-{block}", 520, 264, 5700, (block, block), BF16,
+                      pattern="skewed", density=0.1, bias=True, activation="silu")  # fmt: skip
+        for op in ("matmul", "linear"):
+            yield Problem(f"eights-batch-{op}-{block}", 304, 720, 136, (block, block), BF16,
+                          batch=(3,), pattern="skewed", op=op)  # fmt: skip
+
+
 def long_rows():
     """Rows that are worth cutting into parts: much longer than others, or few."""
     products = (

@@ -1,0 +1,55 @@
+// Half precision in blocks with a side of 8, on tensor cores, from Ampere on.
+//
+// A persistent thread block owns tiles of C: 64 strips of 8 rows by 64 columns. It walks all of B's
+// rows in stages, whatever blocks there are; each of its warps owns 4 strips and multiplies the
+// blocks that these have in a stage, as pieces of 8 x 8, by the stage's rows of B. mma.sync
+// computes C^T: 16 columns of C by the 8 rows of a strip, over a k of 16 that two pieces make up,
+// wherever in the stage they are. Data path: cp.async of B into a ring of 3 stages of 256 rows, and
+// of pieces into places of each warp -> ldmatrix -> mma.sync, fp32 sums -> four lanes exchange
+// words -> C. Requires: fp16 or bf16, block sides of 8 times a power of two, values and B aligned
+// to 16 bytes. Wins: blocks of 8, many columns, up to some 12.5%. Bound by instructions: of a
+// stage, whatever it holds, where blocks are few, else of multiplying a piece.
+#include <bit>
+#include <string>
+
+#include "kernels/cuda/device/eights_strips.cuh"
+#include "kernels/cuda/mma_eights_launch.cuh"
+
+namespace sparse_autotune {
+namespace {
+
+class MmaEights final : public EightsProduct {
+ public:
+  MmaEights(std::string_view name, const EightsShape& shape) : EightsProduct(name), shape_(shape) {}
+
+  Support supports(const Problem& p, const Device& d) const override {
+    if (!eights_of_two(p.block_m) || !eights_of_two(p.block_k)) {
+      return Support::no("needs block sides of 8 times a power of two, got " +
+                         std::to_string(p.block_m) + "x" + std::to_string(p.block_k));
+    }
+    return takes_product(p, d, shape_);
+  }
+
+  double estimate_us(const Problem& p, const Device& d) const override {
+    return product_us(p, d, shape_, {1.1, 0.0063, 0.06});
+  }
+
+  Status launch(const Problem& p, const Launch& l) const override {
+    return launch_shape(p, l, shape_);
+  }
+
+ private:
+  static bool eights_of_two(int64_t side) {
+    return side >= 8 && std::has_single_bit(static_cast<uint64_t>(side));
+  }
+
+  EightsShape shape_;
+  Registration registration_{*this};
+};
+
+using Blocks = StripsOf<Pieces<false>, Pieces<true>>;
+
+const MmaEights kM512{"mma_eights_sm80/m512", eights_shape<Blocks, 16, 256, 3, 1, 1>()};
+
+}  // namespace
+}  // namespace sparse_autotune

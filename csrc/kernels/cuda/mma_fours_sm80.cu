@@ -1,0 +1,49 @@
+// Half precision in blocks of 4 x 4, on tensor cores, from Ampere on: mma_eights_sm80 with a piece
+// of 8 x 8 made of a block of one block row and a block of the next, wherever they are.
+//
+// A tile of C is 128 block rows by 64 columns, a warp's strips are pairs of block rows. Half of
+// what is multiplied are zeros, which an infinity in B makes NaN. Data path: as mma_eights_sm80's.
+// Requires: fp16 or bf16, blocks of 4 x 4, values and B aligned to 16 bytes.
+// Wins: many columns, densities of some 2%. Bound as mma_eights_sm80, and by blocks that are
+// without a partner in their stage.
+#include <string>
+
+#include "kernels/cuda/device/eights_fours.cuh"
+#include "kernels/cuda/mma_eights_launch.cuh"
+
+namespace sparse_autotune {
+namespace {
+
+class MmaFours final : public EightsProduct {
+ public:
+  MmaFours(std::string_view name, const EightsShape& shape) : EightsProduct(name), shape_(shape) {}
+
+  bool multiplies_padding() const override { return true; }
+
+  Support supports(const Problem& p, const Device& d) const override {
+    if (p.block_m != 4 || p.block_k != 4) {
+      return Support::no("needs blocks of 4x4, got " + std::to_string(p.block_m) + "x" +
+                         std::to_string(p.block_k));
+    }
+    return takes_product(p, d, shape_);
+  }
+
+  double estimate_us(const Problem& p, const Device& d) const override {
+    return product_us(p, d, shape_, {1.4, 0.0052, 0.06});
+  }
+
+  Status launch(const Problem& p, const Launch& l) const override {
+    return launch_shape(p, l, shape_);
+  }
+
+ private:
+  EightsShape shape_;
+  Registration registration_{*this};
+};
+
+using Blocks = StripsOf<Fours<false>, Fours<true>>;
+
+const MmaFours kM512{"mma_fours_sm80/m512", eights_shape<Blocks, 16, 256, 3, 1, 1>()};
+
+}  // namespace
+}  // namespace sparse_autotune
