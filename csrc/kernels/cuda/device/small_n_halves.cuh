@@ -165,8 +165,9 @@ __global__ void __launch_bounds__(HalvesTile::kThreads, 1)
   }
   ask_ahead<T>(args);
   __syncwarp();
-  // Both thread blocks' barriers are ready.
-  asm volatile("barrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;\n" ::
+  // Both thread blocks' barriers are ready. Relaxed: mbarrier_init_fence() has released them, and
+  // arrive.release would wait for what was just asked into L2.
+  asm volatile("barrier.cluster.arrive.relaxed.aligned;\nbarrier.cluster.wait.acquire.aligned;\n" ::
                    : "memory");
   follow_launch_before();
 
