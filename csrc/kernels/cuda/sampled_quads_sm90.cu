@@ -7,18 +7,30 @@
 // first steps while the launch before this one ends. Requires: compute capability 9.0, fp16 or
 // bf16, blocks of 64x64, 16-byte aligned C and B. Wins: where about four blocks are stored for each
 // multiprocessor. Bound by L2 -> shared memory.
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+
 #include <algorithm>
 #include <string>
 #include <string_view>
 
+#include "kernels/cuda/device/sampled_quads.cuh"
 #include "kernels/cuda/requirements.h"
+#include "kernels/cuda/sampled_codes.h"
 #include "kernels/cuda/sampled_operands.h"
-#include "kernels/cuda/sampled_quads_launch.cuh"
 #include "kernels/cuda/sampled_wave_arguments.h"
 #include "variant.h"
 
 namespace sparse_autotune {
 namespace {
+
+template <typename T, bool kTermsC, bool kTermsB>
+constinit KernelCode<WaveArguments> quads_code{&sampled_quads_kernel<T, kTermsC, kTermsB>, true};
+
+template <typename T>
+constexpr SampledCodes<WaveArguments> kQuadCodes{
+    {{&quads_code<T, true, true>, &quads_code<T, true, false>},
+     {&quads_code<T, false, true>, &quads_code<T, false, false>}}};
 
 class SampledQuadsSm90 final : public Variant {
  public:
@@ -55,7 +67,7 @@ class SampledQuadsSm90 final : public Variant {
   // Fitted to times on an H200: of a step, and of all that comes before and after.
   static constexpr double kStepUs = 0.55, kStartUs = 4;
 
-  SampledKernels<WaveArguments> kernels_{quad_codes<__half>(), quad_bf16_codes()};
+  SampledKernels<WaveArguments> kernels_{kQuadCodes<__half>, kQuadCodes<__nv_bfloat16>};
   Registration registration_{*this};
 };
 
