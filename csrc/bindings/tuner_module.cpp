@@ -10,8 +10,10 @@
 #include <utility>
 
 #include "autotune/api.h"
+#include "bindings/direct_operator.h"
 #include "bindings/eager.h"
 #include "bindings/launcher_binding.h"
+#include "bindings/operands.h"
 
 namespace py = pybind11;
 
@@ -331,7 +333,9 @@ PYBIND11_MODULE(_tuner, m) {
   m.def("environment", &api::environment, py::arg("ordinal"), NoGil());
   m.def("libraries", &libraries);
   bind_eager(m);
+  bind_operands(m);
   bind_launcher(m);
+  bind_direct_operators(m);
   m.def("memory", &memory, py::arg("ordinal") = -1);
   m.def("drop_plan", &of_indices<api::drop_plan>, py::arg("crow_indices"), py::arg("col_indices"),
         NoGil());

@@ -21,8 +21,7 @@ namespace {
 std::shared_ptr<Plan> find_plan(const PatternKey& key, const Tensor& crow, const Tensor& col,
                                 void* stream, const Parallel& parallel, bool is_capturing) {
   PlanCache& cache = PlanCache::instance();
-  // On the host a look at the indices themselves tells.
-  const bool lasting = key.ordinal < 0 || !may_be_inlined(key) || cache.owned(key);
+  const bool lasting = cache.lasts(key);
   std::shared_ptr<Plan> plan = cache.find(key);
   constexpr std::array<int64_t, 2> kUnknown = {-1, -1};
   const auto versions = versions_of(crow, col, plan == nullptr ? kUnknown : plan->versions());

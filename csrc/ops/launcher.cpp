@@ -34,12 +34,92 @@ Launcher::Launcher(const PatternKey& pattern, int64_t rows, int64_t cols, int64_
   std::swap(transposed_.block_m, transposed_.block_k);
 }
 
-bool Launcher::launch(const Call& call) const {
-  Problem p = call.transpose ? transposed_ : problem_;
+// What all launches of a call share: all but its operands.
+struct Launcher::Surroundings {
+  Launch launch;
+  uint64_t generation = 0;
+  std::shared_ptr<Plan> plan;
+};
+
+// A launch of which nothing is left to look up.
+struct Launcher::Ready {
+  Problem problem;
+  Launch launch;
+  Decision decision{};
+  std::shared_ptr<KeptMemory> transposed, copy;
+
+  bool find(Plan& plan, uint64_t generation, Scratch scratch) {
+    const std::optional<Decision> found = plan.find(problem, generation);
+    if (!found) return false;
+    decision = *found;
+    if (decision.prepared_bytes > 0 && problem.frozen) {
+      copy = plan.find_copy(launch.values, decision.variant, problem);
+      if (copy == nullptr) return false;
+      launch.prepared = copy->data();
+    }
+    const int64_t prepared = prepares() ? decision.prepared_bytes : 0;
+    const int64_t own = ceil_div(decision.workspace_bytes, kScratchAlignment) * kScratchAlignment;
+    if (own + prepared > 0) {
+      if (problem.device == DeviceType::kCpu) {
+        launch.workspace = own + prepared > kMaxKeptScratch ? nullptr : cpu_scratch(own + prepared);
+      } else if (scratch.allocate != nullptr) {
+        const auto address = reinterpret_cast<uintptr_t>(
+            scratch.allocate(scratch.context, own + prepared + kScratchAlignment));
+        launch.workspace = reinterpret_cast<void*>(
+            ceil_div(static_cast<int64_t>(address), kScratchAlignment) * kScratchAlignment);
+      }
+      if (launch.workspace == nullptr) return false;
+      if (prepared > 0) launch.prepared = static_cast<char*>(launch.workspace) + own;
+    }
+    return true;
+  }
+
+  void run() {
+    decision.complete(&launch);
+    const Variant& variant = *decision.variant;
+    Status status = prepares() ? variant.prepare(problem, launch) : Status::ok();
+    if (status) status = variant.launch(problem, launch);
+    decision.used_by(launch.stream);
+    if (copy != nullptr) copy->used_by(launch.stream);
+    if (transposed != nullptr) transposed->used_by(launch.stream);
+    if (!status) {
+      throw std::runtime_error("sparse_autotune: " + std::string(variant.name()) +
+                               " failed: " + status.message());
+    }
+  }
+
+ private:
+  bool prepares() const { return decision.prepared_bytes > 0 && copy == nullptr; }
+};
+
+bool Launcher::look(const Call& call, Surroundings* found) const {
+  if (!forced_variant().empty() || problem_.nnzb == 0) return false;
+  Launch& l = found->launch;
+  found->generation = settings_generation();
+  if (problem_.device == DeviceType::kCpu) {
+    l.parallel = torch_parallel();
+    l.device = &cpu_device(l.parallel.threads);
+    found->generation = decision_generation(found->generation, l.parallel.threads);
+  } else {
+    if (!is_current_device(pattern_.ordinal)) return false;
+    l.device = &cuda_device(pattern_.ordinal);
+    l.stream = current_stream(pattern_.ordinal);
+  }
+  l.crow_indices = pattern_.crow_indices;
+  l.col_indices = pattern_.col_indices;
+  PlanCache& cache = PlanCache::instance();
+  found->plan = cache.find(pattern_);
+  return found->plan != nullptr && found->plan->knows_pattern() == cache.lasts(pattern_) &&
+         found->plan->describes({call.crow_version, call.col_version}, l.parallel);
+}
+
+bool Launcher::prepare(const Call& call, const Surroundings& here, Scratch scratch,
+                       Ready* ready) const {
+  Problem& p = ready->problem = call.transpose ? transposed_ : problem_;
   p.n = call.n;
   const auto b = dense_layout(p.k, p.n, call.b_row_stride, call.b_col_stride);
   const auto c = dense_layout(p.m, p.n, call.c_row_stride, call.c_col_stride);
-  if (!b || !c || p.m == 0 || p.n == 0 || p.nnzb == 0 || !forced_variant().empty()) return false;
+  if (!b || !c || p.m == 0 || p.n == 0) return false;
   p.b_layout = b->layout;
   p.ldb = b->leading;
   p.c_layout = c->layout;
@@ -55,64 +135,69 @@ bool Launcher::launch(const Call& call) const {
   p.b_alignment = alignment_of(call.b, p.ldb, 0, item);
   p.c_alignment = alignment_of(call.c, p.ldc, 0, item);
 
-  Launch l;
-  uint64_t generation = settings_generation();
-  if (p.device == DeviceType::kCpu) {
-    l.parallel = torch_parallel();
-    l.device = &cpu_device(l.parallel.threads);
-    generation = decision_generation(generation, l.parallel.threads);
-  } else {
-    if (!is_current_device(pattern_.ordinal)) return false;
-    l.device = &cuda_device(pattern_.ordinal);
-    l.stream = current_stream(pattern_.ordinal);
-  }
-  std::shared_ptr<Plan> plan = PlanCache::instance().find(pattern_);
-  if (plan == nullptr || !plan->describes({call.crow_version, call.col_version}, l.parallel)) {
-    return false;
-  }
-  l.crow_indices = pattern_.crow_indices;
-  l.col_indices = pattern_.col_indices;
+  Launch& l = ready->launch = here.launch;
+  Plan* plan = here.plan.get();
   Plan::Transposed transposed;
   if (p.transpose) {
     transposed = plan->transposed();
     if (transposed.plan == nullptr) return false;
-    plan = transposed.plan;
+    plan = transposed.plan.get();
     set_pattern(transposed_at(pattern_, transposed.memory->data()), &l);
+    ready->transposed = std::move(transposed.memory);
   }
   add_facts(plan->facts(), &p);
-  const std::optional<Decision> decision = plan->find(p, generation);
-  if (!decision) return false;
   l.values = call.values;
   l.b = call.b;
   l.bias = call.bias;
   l.c = call.c;
-  std::shared_ptr<KeptMemory> copy;
-  if (decision->prepared_bytes > 0 && p.frozen) {
-    copy = plan->find_copy(call.values, decision->variant, p);
-    if (copy == nullptr) return false;
-    l.prepared = copy->data();
+  return ready->find(*plan, here.generation, scratch);
+}
+
+bool Launcher::prepare(const Call& call, const Sample& sample, const Surroundings& here,
+                       Scratch scratch, Ready* ready) const {
+  Problem& p = ready->problem = problem_;
+  p.op = Op::kSampled;
+  p.n = call.n;
+  const auto b = dense_layout(p.k, p.n, sample.y_col_stride, sample.y_row_stride);
+  const auto c = dense_layout(p.m, p.n, sample.x_row_stride, sample.x_col_stride);
+  if (!b || !c || p.m == 0 || p.n == 0) return false;
+  p.b_layout = b->layout;
+  p.ldb = b->leading;
+  p.c_layout = c->layout;
+  p.ldc = c->leading;
+  p.allow_tf32 = call.allow_tf32;
+  p.deterministic = call.deterministic;
+  p.exact_nonfinite = exact_nonfinite();
+  const int64_t item = size_of(p.dtype);
+  p.values_alignment = alignment_of(sample.blocks, 0, 0, item);
+  p.b_alignment = alignment_of(sample.y, p.ldb, 0, item);
+  p.c_alignment = alignment_of(sample.x, p.ldc, 0, item);
+  add_facts(here.plan->facts(), &p);
+
+  Launch& l = ready->launch = here.launch;
+  l.b = sample.y;
+  l.c = const_cast<void*>(sample.x);
+  l.sampled = sample.blocks;
+  return ready->find(*here.plan, here.generation, scratch);
+}
+
+bool Launcher::launch(const Call& call, Scratch scratch) const {
+  Surroundings here;
+  Ready product;
+  if (!look(call, &here) || !prepare(call, here, scratch, &product)) return false;
+  product.run();
+  return true;
+}
+
+bool Launcher::launch_both(const Call& call, const Sample& sample, Scratch scratch) const {
+  Surroundings here;
+  Ready product, blocks;
+  if (!look(call, &here) || !prepare(call, here, scratch, &product) ||
+      !prepare(call, sample, here, scratch, &blocks)) {
+    return false;
   }
-  const bool prepares = decision->prepared_bytes > 0 && copy == nullptr;
-  const int64_t scratch =
-      ceil_div(decision->workspace_bytes, kScratchAlignment) * kScratchAlignment;
-  const int64_t bytes = scratch + (prepares ? decision->prepared_bytes : 0);
-  if (bytes > 0) {
-    // A GPU's scratch must come from torch's allocator, in stream order: the operator's way.
-    if (p.device == DeviceType::kCuda || bytes > kMaxKeptScratch) return false;
-    l.workspace = cpu_scratch(bytes);
-    if (l.workspace == nullptr) return false;
-    if (prepares) l.prepared = static_cast<char*>(l.workspace) + scratch;
-  }
-  decision->complete(&l);
-  Status status = prepares ? decision->variant->prepare(p, l) : Status::ok();
-  if (status) status = decision->variant->launch(p, l);
-  decision->used_by(l.stream);
-  if (copy != nullptr) copy->used_by(l.stream);
-  if (transposed.memory != nullptr) transposed.memory->used_by(l.stream);
-  if (!status) {
-    throw std::runtime_error("sparse_autotune: " + std::string(decision->variant->name()) +
-                             " failed: " + status.message());
-  }
+  product.run();
+  blocks.run();
   return true;
 }
 

@@ -4,6 +4,7 @@
 #include "ops/bound.h"
 #include "ops/gradients.h"
 #include "ops/matmul.h"
+#include "ops/product_form.h"
 #include "ops/race.h"
 #include "ops/sampled_matmul.h"
 
@@ -65,27 +66,40 @@ Tensor bsr_sampled_matmul_legality(SPARSE_AUTOTUNE_SAMPLED_PARAMETERS) {
   return text_tensor(legality_text(SPARSE_AUTOTUNE_SAMPLED_ARGUMENTS));
 }
 
-// The same products without derivatives, for below autograd and so for compiled graphs. These call
-// operators from Python, where each argument is a fifth of a microsecond and each name more: what
-// is but a switch shares one, `form`.
-constexpr int64_t kSparseRight = 1, kTranspose = 2, kFrozen = 4, kAllowTf32 = 8,
-                  kDeterministic = 16;
-constexpr int kActivationShift = 5;
+// The same products without derivatives, for below autograd and so for compiled graphs.
+MatmulArguments product_arguments(Tensor crow_indices, Tensor col_indices, Tensor values,
+                                  int64_t rows, int64_t cols, Tensor dense,
+                                  std::optional<Tensor> bias, const ProductForm& form,
+                                  std::optional<std::string> variant) {
+  return {crow_indices,
+          col_indices,
+          values,
+          rows,
+          cols,
+          dense,
+          bias,
+          form.sparse_right,
+          form.transpose,
+          form.activation,
+          form.frozen,
+          form.allow_tf32,
+          form.deterministic,
+          variant};
+}
 
 Tensor bsr_product(Tensor crow_indices, Tensor col_indices, Tensor values, int64_t rows,
                    int64_t cols, Tensor dense, std::optional<Tensor> bias, int64_t form,
                    std::optional<std::string> variant) {
-  return matmul({crow_indices, col_indices, values, rows, cols, dense, bias,
-                 (form & kSparseRight) != 0, (form & kTranspose) != 0, form >> kActivationShift,
-                 (form & kFrozen) != 0, (form & kAllowTf32) != 0, (form & kDeterministic) != 0,
-                 variant});
+  return matmul(product_arguments(crow_indices, col_indices, values, rows, cols, dense, bias,
+                                  ProductForm(form), variant));
 }
 
 Tensor bsr_sampled_product(Tensor crow_indices, Tensor col_indices, int64_t rows, int64_t cols,
                            int64_t block_m, int64_t block_k, Tensor x, Tensor y, int64_t form,
                            std::optional<std::string> variant) {
+  const ProductForm f(form);
   return sampled_matmul({crow_indices, col_indices, rows, cols, block_m, block_k, x, y,
-                         (form & kAllowTf32) != 0, (form & kDeterministic) != 0, variant});
+                         f.allow_tf32, f.deterministic, variant});
 }
 
 // Of a bsr_product without bias and activation; in this order because a backward goes on with the
@@ -93,9 +107,10 @@ Tensor bsr_sampled_product(Tensor crow_indices, Tensor col_indices, int64_t rows
 std::tuple<Tensor, Tensor> bsr_product_gradients(Tensor crow_indices, Tensor col_indices,
                                                  Tensor values, int64_t rows, int64_t cols,
                                                  Tensor dense, Tensor grad, int64_t form) {
-  return gradients({crow_indices, col_indices, values, rows, cols, dense, std::nullopt,
-                    (form & kSparseRight) != 0, (form & kTranspose) != 0, 0, (form & kFrozen) != 0,
-                    (form & kAllowTf32) != 0, (form & kDeterministic) != 0, std::nullopt},
+  ProductForm f(form);
+  f.activation = 0;
+  return gradients(product_arguments(crow_indices, col_indices, values, rows, cols, dense,
+                                     std::nullopt, f, std::nullopt),
                    grad);
 }
 

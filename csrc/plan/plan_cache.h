@@ -22,7 +22,8 @@ class PlanCache {
   void own(const void* crow_indices, const void* col_indices);
   // The last one drops the plans, too.
   void disown(const void* crow_indices, const void* col_indices);
-  bool owned(const PatternKey& key) const;
+  // Whether what lies at these addresses stays the pattern that it was while its versions do.
+  bool lasts(const PatternKey& key) const;
 
   // Every frozen copy of the values at this address.
   void drop_copies(const void* values);

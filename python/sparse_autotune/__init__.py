@@ -5,6 +5,7 @@ from __future__ import annotations
 from . import announcements as _announcements
 from . import batching as _batching  # noqa: F401  registers
 from . import cache
+from . import direct as _direct
 from . import dispatching as _dispatching  # noqa: F401  registers
 from . import flops as _flops
 from . import pytrees as _pytrees
@@ -24,6 +25,7 @@ from .tuning import benchmark, tune, tuning_count, variants
 __version__: str = _build_info()["version"]
 
 _announcements.install()
+_direct.install()
 _flops.install()
 _pytrees.register()
 

@@ -48,10 +48,31 @@ class Eager:
     def is_component(self, tensor: Tensor) -> bool: ...
     def nobody_listens(self) -> bool: ...
 
+class Operands:
+    def __init__(
+        self,
+        *,
+        exchange_api: object,
+        empty_on_cpu: Callable[..., Tensor] | None,
+        empty_on_gpu: Callable[..., Tensor] | None,
+    ) -> None: ...
+
+class DirectProduct:
+    def __init__(
+        self, dispatched: Callable[..., Any], operands: Operands, eager: Eager
+    ) -> None: ...
+    def __call__(self, *arguments: Any, **keywords: Any) -> Any: ...
+
+class DirectGradients:
+    def __init__(
+        self, dispatched: Callable[..., Any], operands: Operands, eager: Eager
+    ) -> None: ...
+    def __call__(self, *arguments: Any, **keywords: Any) -> Any: ...
+
 class Launcher:
     def __init__(
         self,
-        exchange_api: object,
+        operands: Operands,
         eager: Eager,
         crow_indices: Tensor,
         col_indices: Tensor,

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 from torch._C import _are_functorch_transforms_active as _transforms_active
+from torch._C._dynamo import guards
 from torch.autograd import forward_ad
 from torch.autograd.graph import increment_version
 
-from ._tuner import Eager
+from ._tuner import Eager, Operands
 from ._tuner import Launcher as ShortWay
 from .lifetimes import own_plan
 from .matrix_checks import Components
@@ -22,18 +24,41 @@ if TYPE_CHECKING:
 _deterministic = torch.are_deterministic_algorithms_enabled
 
 # Transforms, tracers, profilers and modes must find the operator in the dispatcher.
-_EAGER = Eager(
-    tensor=Tensor,
-    parameter=torch.nn.Parameter,
-    is_grad_enabled=torch.is_grad_enabled,
-    listeners=(
-        torch._C._len_torch_dispatch_stack,
-        torch._C._is_tracing,
-        torch.autograd._profiler_enabled,
-        _transforms_active,
-    ),
-    forward_ad=forward_ad,
+LISTENERS: tuple[Callable[[], int], ...] = (
+    torch._C._len_torch_dispatch_stack,
+    torch._C._is_tracing,
+    torch.autograd._profiler_enabled,
+    _transforms_active,
 )
+
+
+def eager_with(listeners: tuple[Callable[[], int], ...]) -> Eager:
+    """What tells whether a call is a plain one that none of these listens to."""
+    return Eager(
+        tensor=Tensor,
+        parameter=torch.nn.Parameter,
+        is_grad_enabled=torch.is_grad_enabled,
+        listeners=listeners,
+        forward_ad=forward_ad,
+    )
+
+
+_EAGER = eager_with(LISTENERS)
+
+
+def _find_operands() -> Operands | None:
+    exchange_api = getattr(Tensor, "__dlpack_c_exchange_api__", None)
+    if exchange_api is None:
+        return None  # an older torch than those that this was tried with
+    return Operands(
+        exchange_api=exchange_api,
+        empty_on_cpu=getattr(guards, "_empty_strided_cpu", None),
+        empty_on_gpu=getattr(guards, "_empty_strided_cuda", None),
+    )
+
+
+# How tensors are looked at without the dispatcher; None: not by this torch.
+OPERANDS = _find_operands()
 
 
 def is_plain_eager(*tensors: Tensor) -> bool:
@@ -105,15 +130,12 @@ def find_short_way(parts: Components) -> ShortWay | None:
 
     Tracers give those that they meet no memory, be they constants of the program.
     """
-    exchange_api = getattr(Tensor, "__dlpack_c_exchange_api__", None)
-    if exchange_api is None:
-        return None  # an older torch than those that this was tried with
+    if OPERANDS is None:
+        return None
     crow, col, values, rows, cols = parts[:5]
     if not is_plain_eager(crow, col, values):
         return None
     try:
-        return ShortWay(
-            exchange_api, _EAGER, crow.detach(), col.detach(), values.detach(), rows, cols
-        )
+        return ShortWay(OPERANDS, _EAGER, crow.detach(), col.detach(), values.detach(), rows, cols)
     except (TypeError, ValueError, RuntimeError, BufferError):
         return None  # the operator refuses them, and `checks` says why
