@@ -4,11 +4,12 @@
 // rows in stages, whatever blocks there are; each of its warps owns 4 strips and multiplies the
 // blocks that these have in a stage, as pieces of 8 x 8, by the stage's rows of B. mma.sync
 // computes C^T: 16 columns of C by the 8 rows of a strip, over a k of 16 that two pieces make up,
-// wherever in the stage they are. Data path: cp.async of B into a ring of 3 stages of 256 rows, and
-// of pieces into places of each warp -> ldmatrix -> mma.sync, fp32 sums -> four lanes exchange
-// words -> C. Requires: fp16 or bf16, block sides of 8 times a power of two, values and B aligned
-// to 16 bytes. Wins: blocks of 8, many columns, up to some 10%. Bound by instructions: of a
-// stage, whatever it holds, where blocks are few, else of multiplying a piece.
+// wherever in the stage they are.
+// Data path: cp.async of B into a ring of 3 stages of 256 rows, and of pieces into places of each
+// warp -> ldmatrix -> mma.sync, fp32 sums -> four lanes exchange words -> C.
+// Requires: fp16 or bf16, block sides of 8 times a power of two, values and B aligned to 16 bytes.
+// Wins: blocks of 8, many columns, up to some 10%. Bound by instructions: of a stage, whatever it
+// holds, where blocks are few, else of multiplying a piece.
 #include <bit>
 #include <string>
 
