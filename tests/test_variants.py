@@ -11,7 +11,7 @@ from problems import CASES, TF32_CASES
 from reference import PoisonedOut, assert_close, make, poisoned
 
 import sparse_autotune
-from sparse_autotune import _tuner
+from sparse_autotune import _tuner, benchmark, random_bsr, variants
 
 pytestmark = pytest.mark.usefixtures("as_the_tolerance_assumes")
 
@@ -115,6 +115,23 @@ def test_tf32_case(case, variant):
 def test_heuristic(case, device):
     """What is chosen without a race is right too."""
     _check(case, make(case, device), "auto")
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32, torch.float64], ids=str)
+@pytest.mark.parametrize("rows_and_cols", [(32, 48), (0, 48), (32, 0)], ids=str)
+def test_questions_about_nothing(rows_and_cols, dtype, device):
+    """They have answers, as products without elements have results."""
+    rows, cols = rows_and_cols
+    for block in (1, 4, 16):
+        a = random_bsr(rows, cols, block, density=0.5, dtype=dtype, device=device)
+        for shape in ((cols, 0), (cols, 4), (0, cols, 4), (2, cols, 0)):
+            b = torch.ones(shape, dtype=dtype, device=device)
+            if a.nnzb * b.numel():
+                continue
+            assert variants(a, b) and variants(a, b.mT, linear=True)
+            assert "nothing to race" in benchmark(a, b).failure
+            x = torch.ones(*shape[:-2], rows, shape[-1], dtype=dtype, device=device)
+            assert variants(x, b.mT, pattern=a)
 
 
 def test_every_variant_is_legal_for_some_case(device):

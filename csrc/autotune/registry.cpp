@@ -73,7 +73,13 @@ Support legal(const Variant& variant, const Problem& problem, const Device& devi
   if (problem.exact_nonfinite && variant.multiplies_padding()) {
     return Support::no("multiplies absent blocks, and settings.exact_nonfinite is on");
   }
-  return variant.supports(problem, device);
+  // A product without elements is never launched, and variants divide by sizes.
+  Problem asked = problem;
+  asked.m = std::max(asked.m, asked.block_m);
+  asked.n = std::max<int64_t>(asked.n, 1);
+  asked.k = std::max(asked.k, asked.block_k);
+  asked.batch = std::max<int64_t>(asked.batch, 1);
+  return variant.supports(asked, device);
 }
 
 std::vector<const Variant*> legal_variants(const Problem& problem, const Device& device) {

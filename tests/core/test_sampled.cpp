@@ -225,11 +225,33 @@ void a_selector_serves_the_operation_that_it_names() {
 
 }  // namespace
 
+// Divides by sizes, as kernels that share columns or blocks out do.
+class Dividing final : public Variant {
+ public:
+  using Variant::Variant;
+  Support supports(const Problem& p, const Device&) const override {
+    CHECK(p.m >= p.block_m && p.n > 0 && p.k >= p.block_k && p.batch > 0);
+    return Support::yes();
+  }
+  double estimate_us(const Problem&, const Device&) const override { return 1; }
+  Status launch(const Problem&, const Launch&) const override { return Status::ok(); }
+};
+
+void variants_know_no_products_without_elements() {
+  const Dividing variant(DeviceType::kCpu, "dividing/sizes");
+  for (int64_t Problem::*size : {&Problem::m, &Problem::n, &Problem::k, &Problem::batch}) {
+    Example e;
+    e.problem.*size = 0;
+    CHECK(legal(variant, e.problem, e.device));
+  }
+}
+
 int main() {
   the_right_one_wins_and_faults_do_not();
   operands_have_the_users_layout();
   tiles_cover_what_is_cheap_and_samples_of_the_rest();
   operations_do_not_mix();
   a_selector_serves_the_operation_that_it_names();
+  variants_know_no_products_without_elements();
   std::puts("all passed");
 }
