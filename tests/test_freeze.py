@@ -108,7 +108,8 @@ def test_freezing_again_keeps_the_copy_of_unchanged_values(device, variant, drop
     matmul(a, torch.randn(96, 16, device=device), variant=variant)
     before = frozen_bytes()
     a.freeze()
-    assert frozen_bytes() == before and not drops
+    own = {t.data_ptr() for t in (a.crow_indices, a.col_indices, a.values)}
+    assert frozen_bytes() == before and not [drop for drop in drops if own & set(drop[1:])]
 
 
 @pytest.mark.parametrize(("device", "variant"), COPYING)

@@ -72,7 +72,7 @@ struct EightsShared {
   __device__ __forceinline__ void init_barriers() const {
     for (int i = 0; i < Tile::kStages; ++i) {
       mbarrier_init(full(i), Tile::kThreads);
-      mbarrier_init(empty(i), Tile::kWarps);
+      mbarrier_init(empty(i), Tile::kThreads);
     }
     for (int i = 0; i < 2 * Tile::kWarps; ++i) mbarrier_init(full(2 * Tile::kStages + i), 32);
   }
