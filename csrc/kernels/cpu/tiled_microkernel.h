@@ -10,7 +10,6 @@
 // store_part.
 #pragma once
 
-
 #include "kernels/cpu/tiled.h"
 
 #ifndef SPARSE_AUTOTUNE_TARGET

@@ -8,7 +8,6 @@
 // Wins: large blocks where n is ragged. Bound by the copy when there is little to multiply.
 #include <cuda_runtime.h>
 
-
 #include "kernels/cuda/convert/chunk.cuh"
 #include "kernels/cuda/cuda_status.h"
 #include "kernels/cuda/device/launch_overlap.cuh"
