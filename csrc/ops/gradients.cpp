@@ -4,6 +4,7 @@
 #include <torch/csrc/stable/library.h>
 #include <torch/csrc/stable/ops.h>
 
+#include <memory>
 #include <utility>
 #include <vector>
 

@@ -1,6 +1,7 @@
 #include "ops/pattern_pieces.h"
 
 #include <array>
+#include <memory>
 
 #include "plan/row_groups.h"
 #include "plan/row_order.h"

@@ -1,6 +1,7 @@
 // From the sampled operators' tensors to the torch-free Problem and Launch.
 #pragma once
 
+#include <memory>
 #include <optional>
 #include <string>
 
