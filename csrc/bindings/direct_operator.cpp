@@ -202,20 +202,13 @@ struct Callable {
 
 PyObject* call(PyObject* self, PyObject* arguments, PyObject* keywords) {
   const DirectOperator& direct = *reinterpret_cast<Callable*>(self)->direct;
-  if (keywords == nullptr || PyDict_GET_SIZE(keywords) == 0) {
-    try {
-      py::object result =
-          direct.attempt(&PyTuple_GET_ITEM(arguments, 0), PyTuple_GET_SIZE(arguments));
-      if (result) return result.release().ptr();
-    } catch (py::error_already_set& error) {
-      error.restore();
-      return nullptr;
-    } catch (const std::exception& error) {
-      PyErr_SetString(PyExc_RuntimeError, error.what());
-      return nullptr;
+  return returned([&] {
+    py::object result;
+    if (keywords == nullptr || PyDict_GET_SIZE(keywords) == 0) {
+      result = direct.attempt(&PyTuple_GET_ITEM(arguments, 0), PyTuple_GET_SIZE(arguments));
     }
-  }
-  return PyObject_Call(direct.dispatched().ptr(), arguments, keywords);
+    return result ? result : checked(PyObject_Call(direct.dispatched().ptr(), arguments, keywords));
+  });
 }
 
 // The operator's: torch's own object for it is kept in tables by this.

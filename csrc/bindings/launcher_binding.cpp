@@ -12,6 +12,7 @@
 
 #include "bindings/eager.h"
 #include "bindings/operands.h"
+#include "bindings/python_calls.h"
 
 namespace py = pybind11;
 
@@ -152,21 +153,12 @@ PyObject* product_method(PyObject* self, PyObject* const* args, Py_ssize_t count
   }
   const long activation = PyLong_AsLong(args[8]);
   if (activation == -1 && PyErr_Occurred() != nullptr) return nullptr;
-  try {
-    auto& launcher = py::cast<TensorLauncher&>(py::handle(self));
-    return launcher
+  return returned([&] {
+    return py::cast<TensorLauncher&>(py::handle(self))
         .product({args[0], args[1], args[2], args[3], args[4], args[5], args[6] == Py_True,
                   args[7] == Py_True, activation, args[9] == Py_True, args[10] == Py_True,
-                  args[11] == Py_True})
-        .release()
-        .ptr();
-  } catch (py::error_already_set& error) {
-    error.restore();
-    return nullptr;
-  } catch (const std::exception& error) {
-    PyErr_SetString(PyExc_RuntimeError, error.what());
-    return nullptr;
-  }
+                  args[11] == Py_True});
+  });
 }
 
 }  // namespace

@@ -149,10 +149,7 @@ std::optional<Product> bind_product(const MatmulArguments& a, const Tensor& resu
     contiguous.dense = torch::stable::contiguous(a.dense);
     return bind_product(contiguous, result);
   }
-  p.b_layout = b->layout;
-  p.ldb = b->leading;
-  p.c_layout = c->layout;
-  p.ldc = c->leading;
+  set_layouts(&p, *b, *c);
 
   Launch& l = product.launch;
   l.values = values.data_ptr();
@@ -166,10 +163,8 @@ std::optional<Product> bind_product(const MatmulArguments& a, const Tensor& resu
     l.bias = bias.data_ptr();
     p.has_bias = true;
   }
+  set_alignments(&p, l.values, l.b, l.c);
   const int64_t item = size_of(p.dtype);
-  p.values_alignment = alignment_of(l.values, 0, 0, item);
-  p.b_alignment = alignment_of(l.b, p.ldb, p.b_batch_stride, item);
-  p.c_alignment = alignment_of(l.c, p.ldc, p.c_batch_stride, item);
   for (const auto& outer : product.outer) {
     p.b_alignment = std::min(p.b_alignment, alignment_of(nullptr, outer.b_stride, 0, item));
     p.c_alignment = std::min(p.c_alignment, alignment_of(nullptr, outer.c_stride, 0, item));

@@ -36,6 +36,20 @@ inline uint8_t alignment_of(const void* pointer, int64_t leading, int64_t batch_
   return static_cast<uint8_t>(bits & (~bits + 1));
 }
 
+// What a problem says of two dense matrices, whose batch strides it has.
+inline void set_layouts(Problem* p, const DenseLayout& b, const DenseLayout& c) {
+  p->b_layout = b.layout;
+  p->ldb = b.leading;
+  p->c_layout = c.layout;
+  p->ldc = c.leading;
+}
+inline void set_alignments(Problem* p, const void* values, const void* b, const void* c) {
+  const int64_t item = size_of(p->dtype);
+  p->values_alignment = alignment_of(values, 0, 0, item);
+  p->b_alignment = alignment_of(b, p->ldb, p->b_batch_stride, item);
+  p->c_alignment = alignment_of(c, p->ldc, p->c_batch_stride, item);
+}
+
 // How many elements strided memory spans, from its first to its last; 0 where it has none.
 inline int64_t span_of(const int64_t* sizes, const int64_t* strides, int64_t dims) {
   int64_t last = 0;

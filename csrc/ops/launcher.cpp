@@ -120,20 +120,14 @@ bool Launcher::prepare(const Call& call, const Surroundings& here, Scratch scrat
   const auto b = dense_layout(p.k, p.n, call.b_row_stride, call.b_col_stride);
   const auto c = dense_layout(p.m, p.n, call.c_row_stride, call.c_col_stride);
   if (!b || !c || p.m == 0 || p.n == 0) return false;
-  p.b_layout = b->layout;
-  p.ldb = b->leading;
-  p.c_layout = c->layout;
-  p.ldc = c->leading;
+  set_layouts(&p, *b, *c);
   p.has_bias = call.bias != nullptr;
   p.activation = call.activation;
   p.frozen = call.frozen;
   p.allow_tf32 = call.allow_tf32;
   p.deterministic = call.deterministic;
   p.exact_nonfinite = exact_nonfinite();
-  const int64_t item = size_of(p.dtype);
-  p.values_alignment = alignment_of(call.values, 0, 0, item);
-  p.b_alignment = alignment_of(call.b, p.ldb, 0, item);
-  p.c_alignment = alignment_of(call.c, p.ldc, 0, item);
+  set_alignments(&p, call.values, call.b, call.c);
 
   Launch& l = ready->launch = here.launch;
   Plan* plan = here.plan.get();
@@ -161,17 +155,11 @@ bool Launcher::prepare(const Call& call, const Sample& sample, const Surrounding
   const auto b = dense_layout(p.k, p.n, sample.y_col_stride, sample.y_row_stride);
   const auto c = dense_layout(p.m, p.n, sample.x_row_stride, sample.x_col_stride);
   if (!b || !c || p.m == 0 || p.n == 0) return false;
-  p.b_layout = b->layout;
-  p.ldb = b->leading;
-  p.c_layout = c->layout;
-  p.ldc = c->leading;
+  set_layouts(&p, *b, *c);
   p.allow_tf32 = call.allow_tf32;
   p.deterministic = call.deterministic;
   p.exact_nonfinite = exact_nonfinite();
-  const int64_t item = size_of(p.dtype);
-  p.values_alignment = alignment_of(sample.blocks, 0, 0, item);
-  p.b_alignment = alignment_of(sample.y, p.ldb, 0, item);
-  p.c_alignment = alignment_of(sample.x, p.ldc, 0, item);
+  set_alignments(&p, sample.blocks, sample.y, sample.x);
   add_facts(here.plan->facts(), &p);
 
   Launch& l = ready->launch = here.launch;

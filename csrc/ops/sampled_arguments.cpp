@@ -91,10 +91,7 @@ Product bind_operands(const SampledArguments& a, const Tensor& result) {
   p.batch = lead.empty() ? 1 : lead.front().size;
   p.b_batch_stride = lead.empty() ? 0 : lead.front().b;
   p.c_batch_stride = lead.empty() ? 0 : lead.front().c;
-  p.b_layout = b->layout;
-  p.ldb = b->leading;
-  p.c_layout = c->layout;
-  p.ldc = c->leading;
+  set_layouts(&p, *b, *c);
 
   const Tensor crow = in_one_piece(a.crow_indices), col = in_one_piece(a.col_indices);
   product.kept_alive = {result, crow, col, a.x, a.y};
@@ -104,10 +101,7 @@ Product bind_operands(const SampledArguments& a, const Tensor& result) {
   l.b = a.y.data_ptr();
   l.c = a.x.data_ptr();
   l.sampled = result.data_ptr();
-  const int64_t item = size_of(p.dtype);
-  p.values_alignment = alignment_of(l.sampled, 0, 0, item);
-  p.b_alignment = alignment_of(l.b, p.ldb, p.b_batch_stride, item);
-  p.c_alignment = alignment_of(l.c, p.ldc, p.c_batch_stride, item);
+  set_alignments(&p, l.sampled, l.b, l.c);
 
   product.pattern = pattern_key(crow, col, a.rows / p.block_m, a.cols / p.block_k);
   return product;

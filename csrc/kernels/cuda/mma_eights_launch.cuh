@@ -11,9 +11,11 @@
 #include <string>
 #include <string_view>
 
+#include "kernels/cuda/arguments_of.h"
 #include "kernels/cuda/device/eights_store.cuh"
 #include "kernels/cuda/device/eights_tile.cuh"
 #include "kernels/cuda/kernel_code.h"
+#include "kernels/cuda/requirements.h"
 #include "variant.h"
 
 namespace sparse_autotune {
@@ -100,66 +102,48 @@ constexpr EightsShape eights_shape() {
 // A variant whose strips are of 8 rows, whatever the blocks.
 class EightsProduct : public Variant {
  public:
-  explicit EightsProduct(std::string_view name) : Variant(DeviceType::kCuda, name) {}
-
- protected:
-  static constexpr int kN = 64;
-
-  // What does not depend on the blocks' sides.
-  Support takes_product(const Problem& p, const Device& d, const EightsShape& shape) const {
-    if (!is_half(p.dtype)) return Support::no("multiplies fp16 and bf16 only");
-    if (d.compute_capability < 80) return Support::no("needs compute capability 8.0 or newer");
-    if (p.nnzb == 0) return Support::no("there is no stored block");
-    if (2 * p.n <= kN) {
-      return Support::no("at least half of the 64-column tiles would be idle on " +
-                         std::to_string(p.n) + " columns");
-    }
-    const int alignment = std::min(p.values_alignment, p.b_alignment);
-    if (alignment < kChunkBytes) {
-      return Support::no(
-          "copies 16 bytes at a time from values and B, whose addresses, leading dimension and "
-          "batch stride must be multiples of that, one is a multiple of " +
-          std::to_string(alignment));
-    }
-    if (std::max({p.m, p.k, p.nnzb * wide(p), tiles(p, shape)}) > INT32_MAX / 2 ||
-        std::max(p.ldb, p.block_m * p.block_k) * 2 > UINT32_MAX) {
-      return Support::no("a size is beyond its 32-bit indices");
-    }
-    return code_of(p, shape)->runs_on(d, shape.shared_bytes);
-  }
-
   // Fitted to an H200, microseconds of a tile: of a stage whatever it holds, of each of its pieces,
   // and of one that a warp multiplies while the others wait.
   struct Pace {
     double stage, piece, alone;
   };
-  double product_us(const Problem& p, const Device& d, const EightsShape& shape, Pace pace) const {
+
+  EightsProduct(std::string_view name, const EightsShape& shape, Pace pace)
+      : Variant(DeviceType::kCuda, name), shape_(shape), pace_(pace) {}
+
+  Support supports(const Problem& p, const Device& d) const override {
+    if (Support s = takes_blocks(p); !s) return s;
+    if (!is_half(p.dtype)) return Support::no("multiplies fp16 and bf16 only");
+    if (Support s = from_ampere_on(d); !s) return s;
+    if (p.nnzb == 0) return Support::no("there is no stored block");
+    if (Support s = n_fills_columns(p, kN); !s) return s;
+    if (Support s = copied_by_16(p); !s) return s;
+    if (std::max({p.m, p.k, p.nnzb * wide(p), tiles(p)}) > INT32_MAX / 2 ||
+        std::max(p.ldb, p.block_m * p.block_k) * 2 > UINT32_MAX) {
+      return Support::no("a size is beyond its 32-bit indices");
+    }
+    return code_of(p)->runs_on(d, shape_.shared_bytes);
+  }
+
+  double estimate_us(const Problem& p, const Device& d) const override {
     constexpr double kStartUs = 4;
     const double rounds =
-        static_cast<double>(tiles(p, shape)) / std::max(d.multiprocessors * shape.resident, 1);
-    const auto stages = static_cast<double>(ceil_div(p.k, shape.stage_k));
+        static_cast<double>(tiles(p)) / std::max(d.multiprocessors * shape_.resident, 1);
+    const auto stages = static_cast<double>(ceil_div(p.k, shape_.stage_k));
     const double pieces =
         static_cast<double>(p.nnzb * wide(p) * std::max<int64_t>(p.block_m / 8, 1)) /
-        static_cast<double>(rows(p, shape));
-    const double tile_us = stages * pace.stage + pieces * pace.piece;
+        static_cast<double>(rows(p));
+    const double tile_us = stages * pace_.stage + pieces * pace_.piece;
     const double alone_us =
-        stages * pace.stage + static_cast<double>(p.longest_row * wide(p)) * pace.alone;
+        stages * pace_.stage + static_cast<double>(p.longest_row * wide(p)) * pace_.alone;
     const double busy_us = rounds > 1 ? (rounds + 0.3) * tile_us : tile_us;
     return kStartUs + std::max({busy_us, alone_us, compulsory_bytes(p) / (d.memory_gbps * 850)});
   }
 
-  Status launch_shape(const Problem& p, const Launch& l, const EightsShape& shape) const {
-    EightsArguments a{};
-    a.values = l.values;
-    a.crow_indices = l.crow_indices;
-    a.col_indices = l.col_indices;
-    a.positions = l.positions;
-    a.b = l.b;
-    a.bias = l.bias;
-    a.c = l.c;
+  Status launch(const Problem& p, const Launch& l) const override {
+    auto a = arguments_of<EightsArguments>(l);
     const int64_t l2 = l.device->l2_bytes;
-    a.panels =
-        panels_of(rows(p, shape), columns(p), p.batch, panel_width(p, kN, l2 / 2, l2 / 4), nullptr);
+    a.panels = panels_of(rows(p), columns(p), p.batch, panel_width(p, kN, l2 / 2, l2 / 4), nullptr);
     a.n = p.n;
     a.ldb = p.ldb;
     a.ldc = p.ldc;
@@ -180,25 +164,30 @@ class EightsProduct : public Variant {
     a.activation = p.activation;
     a.wide_indices = p.index_type == IndexType::kInt64;
     a.c_rows = p.c_layout == Layout::kRowMajor;
-    const auto places = static_cast<unsigned>(l.device->multiprocessors * shape.resident);
-    return code_of(p, shape)->launch(a, std::min(a.panels.tiles, places), shape.threads,
-                                     shape.shared_bytes, l.stream, name());
+    const auto places = static_cast<unsigned>(l.device->multiprocessors * shape_.resident);
+    return code_of(p)->launch(a, std::min(a.panels.tiles, places), shape_.threads,
+                              shape_.shared_bytes, l.stream, name());
   }
 
+ protected:
+  // Whether their sides are what the strips are made for.
+  virtual Support takes_blocks(const Problem& p) const = 0;
+
+ private:
+  static constexpr int kN = 64;
+
   static int64_t columns(const Problem& p) { return ceil_div(p.n, kN); }
-  static int64_t rows(const Problem& p, const EightsShape& shape) {
-    return ceil_div(p.m, int64_t{8} * shape.strips);
-  }
-  static int64_t tiles(const Problem& p, const EightsShape& shape) {
-    return rows(p, shape) * columns(p) * p.batch;
-  }
+  int64_t rows(const Problem& p) const { return ceil_div(p.m, int64_t{8} * shape_.strips); }
+  int64_t tiles(const Problem& p) const { return rows(p) * columns(p) * p.batch; }
   // Pieces of a block side by side.
   static int64_t wide(const Problem& p) { return std::max<int64_t>(p.block_k / 8, 1); }
 
- private:
-  static KernelCode<EightsArguments>* code_of(const Problem& p, const EightsShape& shape) {
-    return shape.of[p.transpose ? 1 : 0][static_cast<int>(p.dtype)][static_cast<int>(p.b_layout)];
+  KernelCode<EightsArguments>* code_of(const Problem& p) const {
+    return shape_.of[p.transpose ? 1 : 0][static_cast<int>(p.dtype)][static_cast<int>(p.b_layout)];
   }
+
+  EightsShape shape_;
+  Pace pace_;
 };
 
 }  // namespace sparse_autotune

@@ -21,36 +21,25 @@ namespace {
 
 class MmaEights final : public EightsProduct {
  public:
-  MmaEights(std::string_view name, const EightsShape& shape) : EightsProduct(name), shape_(shape) {}
-
-  Support supports(const Problem& p, const Device& d) const override {
-    if (!eights_of_two(p.block_m) || !eights_of_two(p.block_k)) {
-      return Support::no("needs block sides of 8 times a power of two, got " +
-                         std::to_string(p.block_m) + "x" + std::to_string(p.block_k));
-    }
-    return takes_product(p, d, shape_);
-  }
-
-  double estimate_us(const Problem& p, const Device& d) const override {
-    return product_us(p, d, shape_, {1.1, 0.0078, 0.06});
-  }
-
-  Status launch(const Problem& p, const Launch& l) const override {
-    return launch_shape(p, l, shape_);
-  }
+  using EightsProduct::EightsProduct;
 
  private:
+  Support takes_blocks(const Problem& p) const override {
+    if (eights_of_two(p.block_m) && eights_of_two(p.block_k)) return Support::yes();
+    return Support::no("needs block sides of 8 times a power of two, got " +
+                       block_text(p.block_m, p.block_k));
+  }
   static bool eights_of_two(int64_t side) {
     return side >= 8 && std::has_single_bit(static_cast<uint64_t>(side));
   }
 
-  EightsShape shape_;
   Registration registration_{*this};
 };
 
 using Blocks = StripsOf<Pieces<false>, Pieces<true>>;
 
-const MmaEights kM512{"mma_eights_sm80/m512", eights_shape<Blocks, 16, 256, 3, 1, 1>()};
+const MmaEights kM512{
+    "mma_eights_sm80/m512", eights_shape<Blocks, 16, 256, 3, 1, 1>(), {1.1, 0.0078, 0.06}};
 
 }  // namespace
 }  // namespace sparse_autotune

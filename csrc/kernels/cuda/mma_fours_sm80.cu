@@ -6,8 +6,6 @@
 // Requires: fp16 or bf16, blocks of 4 x 4, values and B aligned to 16 bytes.
 // Wins: many columns, densities of some 2%. Bound as mma_eights_sm80, and by blocks that are
 // without a partner in their stage.
-#include <string>
-
 #include "kernels/cuda/device/eights_fours.cuh"
 #include "kernels/cuda/mma_eights_launch.cuh"
 
@@ -16,34 +14,20 @@ namespace {
 
 class MmaFours final : public EightsProduct {
  public:
-  MmaFours(std::string_view name, const EightsShape& shape) : EightsProduct(name), shape_(shape) {}
+  using EightsProduct::EightsProduct;
 
   bool multiplies_padding() const override { return true; }
 
-  Support supports(const Problem& p, const Device& d) const override {
-    if (p.block_m != 4 || p.block_k != 4) {
-      return Support::no("needs blocks of 4x4, got " + std::to_string(p.block_m) + "x" +
-                         std::to_string(p.block_k));
-    }
-    return takes_product(p, d, shape_);
-  }
-
-  double estimate_us(const Problem& p, const Device& d) const override {
-    return product_us(p, d, shape_, {1.4, 0.0052, 0.06});
-  }
-
-  Status launch(const Problem& p, const Launch& l) const override {
-    return launch_shape(p, l, shape_);
-  }
-
  private:
-  EightsShape shape_;
+  Support takes_blocks(const Problem& p) const override { return blocks_are(p, 4, 4); }
+
   Registration registration_{*this};
 };
 
 using Blocks = StripsOf<Fours<false>, Fours<true>>;
 
-const MmaFours kM512{"mma_fours_sm80/m512", eights_shape<Blocks, 16, 256, 3, 1, 1>()};
+const MmaFours kM512{
+    "mma_fours_sm80/m512", eights_shape<Blocks, 16, 256, 3, 1, 1>(), {1.4, 0.0052, 0.06}};
 
 }  // namespace
 }  // namespace sparse_autotune

@@ -1,6 +1,7 @@
 // What several families ask of a problem or a device, and how they say so. Host code.
 #pragma once
 
+#include <algorithm>
 #include <string>
 #include <string_view>
 
@@ -60,6 +61,16 @@ inline Support aligned_to_16(std::string_view operands, int alignment) {
   return Support::no(
       "needs addresses, leading dimensions and batch strides of " + std::string(operands) +
       " that are multiples of 16 bytes, one is a multiple of " + std::to_string(alignment));
+}
+
+// For kernels that copy 16 bytes at a time of values and B by cp.async.
+inline Support copied_by_16(const Problem& p) {
+  const int alignment = std::min(p.values_alignment, p.b_alignment);
+  if (alignment >= 16) return Support::yes();
+  return Support::no(
+      "copies 16 bytes at a time from values and B, whose addresses, leading dimension and "
+      "batch stride must be multiples of that, one is a multiple of " +
+      std::to_string(alignment));
 }
 
 }  // namespace sparse_autotune

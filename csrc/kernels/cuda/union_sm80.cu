@@ -100,13 +100,7 @@ class UnionSm80 final : public Variant {
     if (p.nnzb == 0) return Support::no("there is no stored block");
     if (Support s = groups_are_known(p, grouping_); !s) return s;
     if (Support s = n_fills_columns(p, shape_.n); !s) return s;
-    const int alignment = std::min(p.values_alignment, p.b_alignment);
-    if (alignment < kChunkBytes) {
-      return Support::no(
-          "copies 16 bytes at a time from values and B, whose addresses, leading dimension and "
-          "batch stride must be multiples of that, one is a multiple of " +
-          std::to_string(alignment));
-    }
+    if (Support s = copied_by_16(p); !s) return s;
     if (std::max({p.m, p.k, p.nnzb, tiles(p)}) > INT32_MAX ||
         p.ldb * size_of(p.dtype) > UINT32_MAX) {
       return Support::no("a size is beyond its 32-bit indices");
