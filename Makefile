@@ -38,9 +38,11 @@ help:  ## list the targets
 	@echo '==> Making or renewing .venv: PyTorch and the tools (some 6 GB, once)'
 	$(BOOTSTRAP_PYTHON) -c 'import sys; v = sys.version_info; sys.exit(None if v >= (3, 10) else
 	"sparse_autotune needs Python >= 3.10; %s is %d.%d" % (sys.executable, v[0], v[1]))'
-	test -x .venv/bin/python || $(BOOTSTRAP_PYTHON) -m venv .venv
-	.venv/bin/python -m pip install --quiet --upgrade 'pip>=25.1'
-	.venv/bin/python -m pip install --quiet --group dev
+	.venv/bin/python -c 'import pip' 2>/dev/null || $(BOOTSTRAP_PYTHON) -m venv .venv
+	{ .venv/bin/python -m pip install --quiet --upgrade 'pip>=25.1' &&
+	  .venv/bin/python -m pip install --quiet --group dev; } ||
+	{ echo 'No network? PYTHON=python3 uses an environment that has torch, and downloads nothing' >&2
+	  exit 1; }
 	touch $@
 
 .PHONY: build

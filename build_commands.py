@@ -90,6 +90,8 @@ def alone(work: Path) -> Iterator[None]:
         except BlockingIOError:
             print(f"sparse_autotune: waiting for another build in {work}", flush=True)
             fcntl.flock(lock, fcntl.LOCK_EX)
+        except OSError as error:  # some network file systems have no locks
+            print(f"sparse_autotune: building without a lock ({error.strerror}): one at a time")
         yield
 
 

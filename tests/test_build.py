@@ -1,6 +1,7 @@
 """The build: what it refuses, in which words, and when it runs a step again."""
 
 import dataclasses
+import errno
 import importlib.util
 import os
 import pathlib
@@ -224,6 +225,17 @@ def test_builds_of_one_folder_wait_for_each_other(tmp_path):
         with pytest.raises(subprocess.TimeoutExpired):
             other.wait(0.2)
     assert other.communicate(timeout=60)[0] == "in\n"
+
+
+def test_a_file_system_without_locks(tmp_path, monkeypatch, capsys):
+    def refuse(*_):
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    monkeypatch.setattr(build_commands.fcntl, "flock", refuse)
+    with build_commands.alone(tmp_path / "work"):
+        assert (tmp_path / "work").is_dir()
+    said = capsys.readouterr().out
+    assert said.startswith("sparse_autotune: building without a lock (No locks available)")
 
 
 def test_every_file_of_the_build_is_in_the_sdist():

@@ -1,4 +1,4 @@
-"""Block-sparse (BSR) x dense matrix products for PyTorch, never slower than any alternative."""
+"""Block-sparse (BSR) x dense matrix products for PyTorch: races what is legal, keeps the winner."""
 
 from __future__ import annotations
 
