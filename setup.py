@@ -23,7 +23,7 @@ import sysconfig
 from importlib.util import find_spec
 from pathlib import Path
 
-if sys.version_info < (3, 10):  # noqa: UP036: PYTHON= may name any
+if sys.version_info < (3, 10):  # noqa: UP036  PYTHON= may name any
     sys.exit(f"sparse_autotune needs Python >= 3.10; {sys.executable} is older")
 try:
     from setuptools import Extension, setup
