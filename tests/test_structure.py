@@ -127,7 +127,7 @@ def test_every_variant_file_is_in_the_registry():
         for_cuda = path.suffix == ".cu" or path.stem.endswith("_cuda") or layer(path) == "libraries"
         if for_cuda and not cuda:
             continue
-        stem = path.stem.removesuffix("_cuda")
+        stem = path.stem.removesuffix("_cuda") if path.suffix == ".cpp" else path.stem
         family = f"cpu_{stem}" if relative.parts[:2] == ("kernels", "cpu") else stem
         assert len(named) == 1, f"{relative} names the families {sorted(named)}"
         assert named <= {family, stem}, f"{relative} holds the family {named}"
