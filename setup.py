@@ -282,6 +282,7 @@ def install(source: Path, target: Path) -> None:
 
 
 setup(
+    license="Apache-2.0",
     ext_modules=[Extension(f"{PACKAGE}._tuner", sources=["csrc/bindings/tuner_module.cpp"])],
     cmdclass={"build_ext": BuildNative},
 )
