@@ -1,9 +1,24 @@
-"""`Problem`: one product that a test asks for, and the dtypes there are."""
+"""`Problem`: one product that a test asks for, and what it may be made of."""
 
 import dataclasses
 
 import torch
 
+HALF = torch.float16
+BF16 = torch.bfloat16
+FP32 = torch.float32
+FP64 = torch.float64
+DTYPES = (HALF, BF16, FP32, FP64)
+INDEX_DTYPES = (torch.int32, torch.int64)
+BLOCKS = (
+    (1, 1), (2, 3), (4, 4), (7, 5), (8, 8), (16, 16), (16, 48), (17, 17), (24, 8), (32, 16),
+    (32, 32), (48, 80), (64, 32), (64, 64), (64, 128), (128, 64), (128, 128),
+)  # fmt: skip
+PATTERNS = (
+    "uniform", "full", "first_block", "last_block", "empty_rows", "one_dense_row", "skewed",
+    "diagonal", "even", "empty",
+)  # fmt: skip
+LAYOUTS = ("row", "column", "padded", "padded_column", "offset", "offset_column", "scattered")
 DENSE_LEFT = ("linear", "right", "right_transposed")
 STORED_TRANSPOSED = ("transposed", "right")
 
@@ -42,13 +57,6 @@ class Problem:
         if self.op in DENSE_LEFT:
             return (*self.batch, self.m) if self.n is None else (*self.batch, self.n, self.m)
         return (self.m,) if self.n is None else (*self.batch, self.m, self.n)
-
-
-HALF = torch.float16
-BF16 = torch.bfloat16
-FP32 = torch.float32
-FP64 = torch.float64
-DTYPES = (HALF, BF16, FP32, FP64)
 
 
 def name_of(dtype):

@@ -1,30 +1,24 @@
 """The products that every variant must get right: blocks, sizes, patterns, layouts, epilogues."""
 
 import torch
-from kernel_problems import (
-    columns_of_scalars,
-    double_precision,
-    few_columns,
-    few_columns_of_any_block,
-    fp32_blocks,
-    halves_below_sixteen,
-    large_blocks,
-    large_transposed,
-    larger_than_a_core_cache,
-    long_rows,
-    odd_blocks,
-    small_blocks,
+from kernel_problems import KERNEL_CASES
+from problem import (
+    BF16,
+    BLOCKS,
+    DTYPES,
+    FP32,
+    HALF,
+    INDEX_DTYPES,
+    LAYOUTS,
+    PATTERNS,
+    Problem,
+    name_of,
 )
-from problem import BF16, DTYPES, FP32, HALF, Problem, name_of
 
 
 def _blocks():
     """Every block shape in every dtype, with a ragged n; the two index dtypes in turn."""
-    shapes = (
-        (1, 1), (2, 3), (4, 4), (7, 5), (8, 8), (16, 16), (16, 48), (17, 17), (24, 8), (32, 16),
-        (32, 32), (48, 80), (64, 32), (64, 64), (64, 128), (128, 64), (128, 128),
-    )  # fmt: skip
-    for i, (block_m, block_k) in enumerate(shapes):
+    for i, (block_m, block_k) in enumerate(BLOCKS):
         for j, dtype in enumerate(DTYPES):
             yield Problem(
                 f"block_{block_m}x{block_k}-{name_of(dtype)}",
@@ -32,7 +26,7 @@ def _blocks():
                 k=block_k * max(4, 60 // block_k),
                 block=(block_m, block_k),
                 dtype=dtype,
-                index_dtype=(torch.int32, torch.int64)[(i + j) % 2],
+                index_dtype=INDEX_DTYPES[(i + j) % 2],
             )
 
 
@@ -48,11 +42,7 @@ def _widths():
 
 
 def _patterns():
-    patterns = (
-        "full", "first_block", "last_block", "empty_rows", "one_dense_row", "skewed",
-        "diagonal", "even", "empty",
-    )  # fmt: skip
-    for pattern in patterns:
+    for pattern in PATTERNS[1:]:
         for block in (8, 16, 64):
             for dtype in (HALF, FP32) if block == 8 else (BF16, FP32):
                 yield Problem(
@@ -72,9 +62,7 @@ def _patterns():
 
 
 def _layouts():
-    for layout in (
-        "column", "padded", "padded_column", "offset", "offset_column", "scattered"
-    ):  # fmt: skip
+    for layout in LAYOUTS[1:]:
         for dtype in DTYPES:
             yield Problem(f"b_{layout}-{name_of(dtype)}", n=40, dtype=dtype, b_layout=layout)
             yield Problem(f"out_{layout}-{name_of(dtype)}", n=40, dtype=dtype, out_layout=layout)
@@ -158,7 +146,7 @@ def _transposed():
                 n=(37, 72)[j % 2],
                 block=(block_m, block_k),
                 dtype=dtype,
-                index_dtype=(torch.int32, torch.int64)[(i + j // 2) % 2],
+                index_dtype=INDEX_DTYPES[(i + j // 2) % 2],
                 pattern=("uniform", "empty_rows", "skewed")[(i + j) % 3],
                 bias=j % 2 == 1,
                 activation=(None, "gelu", "relu")[i % 3],
@@ -204,31 +192,8 @@ def _tf32():
                 )
 
 
+_FAMILIES = (
+    _blocks, _widths, _patterns, _layouts, _batches, _epilogues, _linears, _transposed, _native,
+)  # fmt: skip
+CASES = (*(problem for family in _FAMILIES for problem in family()), *KERNEL_CASES)
 TF32_CASES = tuple(_tf32())
-CASES = tuple(
-    problem
-    for family in (
-        _blocks,
-        _widths,
-        _patterns,
-        _layouts,
-        large_blocks,
-        small_blocks,
-        halves_below_sixteen,
-        long_rows,
-        columns_of_scalars,
-        few_columns,
-        odd_blocks,
-        few_columns_of_any_block,
-        fp32_blocks,
-        larger_than_a_core_cache,
-        double_precision,
-        _batches,
-        _epilogues,
-        _linears,
-        _transposed,
-        large_transposed,
-        _native,
-    )
-    for problem in family()
-)

@@ -14,7 +14,17 @@ import math
 
 import numpy as np
 import torch
-from problem import BF16, DENSE_LEFT, FP32, FP64, HALF, STORED_TRANSPOSED, Problem
+from problem import (
+    BF16,
+    DENSE_LEFT,
+    FP32,
+    FP64,
+    HALF,
+    INDEX_DTYPES,
+    LAYOUTS,
+    STORED_TRANSPOSED,
+    Problem,
+)
 from reference import PoisonedOut, error_bound, pattern_mask, strided
 
 import sparse_autotune
@@ -23,7 +33,6 @@ from sparse_autotune.checks import legality
 LARGEST = 2048  # of m, k and n
 _MOST_BLOCKS = 48  # along a side
 _MOST_MACS = 1 << 29
-_LAYOUTS = ("padded", "padded_column", "offset", "offset_column", "scattered")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -77,7 +86,7 @@ def _columns(rng: np.random.Generator) -> int | None:
 def _layout(rng: np.random.Generator, plain: float, batch: bool = False) -> str:
     if rng.random() < plain:
         return "row" if rng.random() < 0.7 else "column"
-    return str(rng.choice((*_LAYOUTS, "expanded", "batch_inside") if batch else _LAYOUTS))
+    return str(rng.choice((*LAYOUTS[2:], "expanded", "batch_inside") if batch else LAYOUTS[2:]))
 
 
 def draw(seed: int, index: int) -> RandomProblem:
@@ -109,7 +118,7 @@ def draw(seed: int, index: int) -> RandomProblem:
         n=n,
         block=block,
         dtype=dtype,
-        index_dtype=(torch.int32, torch.int64)[rng.integers(2)],
+        index_dtype=INDEX_DTYPES[rng.integers(2)],
         pattern=str(rng.choice(patterns, p=chance)),
         density=float(rng.choice((0.02, 0.05, 0.125, 0.3, 0.6))),
         b_layout=_layout(rng, 0.7, bool(batch)),

@@ -6,7 +6,18 @@ import zlib
 
 import numpy as np
 import torch
-from problem import BF16, DTYPES, FP32, FP64, HALF, name_of
+from problem import (
+    BF16,
+    BLOCKS,
+    DTYPES,
+    FP32,
+    FP64,
+    HALF,
+    INDEX_DTYPES,
+    LAYOUTS,
+    PATTERNS,
+    name_of,
+)
 from reference import (
     ACCUMULATE_ROUNDOFF,
     ACCUMULATE_SLACK,
@@ -18,6 +29,8 @@ from reference import (
 )
 
 import sparse_autotune
+
+_PLAIN_LAYOUTS = [(x, y) for x in ("row", "column") for y in ("row", "column")]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -61,14 +74,12 @@ class SampledOperands:
 def _blocks():
     """Block shapes in every dtype and both index dtypes, with ragged sums, in each pair of layouts
     in turn."""
-    shapes = (
-        (1, 1), (2, 3), (4, 4), (7, 5), (8, 8), (16, 16), (16, 48), (17, 17), (24, 8), (32, 16),
-        (32, 32), (48, 80), (64, 32), (64, 64), (64, 128), (128, 64), (128, 128),
-    )  # fmt: skip
-    layouts = [(x, y) for x in ("row", "column") for y in ("row", "column")]
-    for i, (block_m, block_k) in enumerate(shapes):
+    for i, (block_m, block_k) in enumerate(BLOCKS):
         for j, dtype in enumerate(DTYPES):
-            for x_layout, y_layout in (layouts[(i + j) % 4], layouts[(i + j + 1) % 4]):
+            for x_layout, y_layout in (
+                _PLAIN_LAYOUTS[(i + j) % 4],
+                _PLAIN_LAYOUTS[(i + j + 1) % 4],
+            ):
                 yield SampledProblem(
                     f"block_{block_m}x{block_k}-{name_of(dtype)}-{x_layout}-{y_layout}",
                     m=block_m * max(3, 48 // block_m),
@@ -76,7 +87,7 @@ def _blocks():
                     n=(37, 136)[j % 2],
                     block=(block_m, block_k),
                     dtype=dtype,
-                    index_dtype=(torch.int32, torch.int64)[(i // 2 + j) % 2],
+                    index_dtype=INDEX_DTYPES[(i // 2 + j) % 2],
                     x_layout=x_layout,
                     y_layout=y_layout,
                 )
@@ -84,7 +95,7 @@ def _blocks():
 
 def _lengths():
     """n around every chunk that a kernel may cut sums into."""
-    for n in (
+    lengths = (
         1,
         2,
         3,
@@ -106,7 +117,8 @@ def _lengths():
         257,
         520,
         1000,
-    ):
+    )
+    for n in lengths:
         for dtype in (BF16, FP32):
             layout = ("row", "column")[n % 2]
             yield SampledProblem(f"n_{n}-{name_of(dtype)}", n=n, block=(32, 32), dtype=dtype,
@@ -118,10 +130,9 @@ def _lengths():
 
 def _multiples():
     """Sums as long as a multiple of the block's side: cuSPARSE takes no others."""
-    layouts = [(x, y) for x in ("row", "column") for y in ("row", "column")]
     for i, side in enumerate((2, 4, 8, 16, 32, 64, 128)):
         for j, dtype in enumerate(DTYPES):
-            x_layout, y_layout = layouts[(i + j) % 4]
+            x_layout, y_layout = _PLAIN_LAYOUTS[(i + j) % 4]
             yield SampledProblem(
                 f"multiple_{side}-{name_of(dtype)}",
                 m=side * 5,
@@ -129,7 +140,7 @@ def _multiples():
                 n=side * (3, 8)[j % 2],
                 block=(side, side),
                 dtype=dtype,
-                index_dtype=(torch.int32, torch.int64)[(i // 2 + j) % 2],
+                index_dtype=INDEX_DTYPES[(i // 2 + j) % 2],
                 batch=((), (2,))[i % 2],
                 x_layout=x_layout,
                 y_layout=y_layout,
@@ -137,11 +148,7 @@ def _multiples():
 
 
 def _patterns():
-    patterns = (
-        "full", "first_block", "last_block", "empty_rows", "one_dense_row", "skewed",
-        "diagonal", "even", "empty",
-    )  # fmt: skip
-    for pattern in patterns:
+    for pattern in PATTERNS[1:]:
         for block, dtype in ((8, HALF), (16, BF16), (64, FP32), (16, FP64)):
             yield SampledProblem(
                 f"{pattern}-block_{block}-{name_of(dtype)}",
@@ -160,9 +167,6 @@ def _patterns():
         yield SampledProblem(f"tall-{name_of(dtype)}", 384, 128, 2100, (192, 32), dtype)
 
 
-PLAIN_LAYOUTS = [(x, y) for x in ("row", "column") for y in ("row", "column")]
-
-
 def _in_all_layouts(name, shapes, terms, block_rows, block_cols):
     """Each block shape in each layout, with all else that a kernel may depend on in turn.
 
@@ -170,7 +174,7 @@ def _in_all_layouts(name, shapes, terms, block_rows, block_cols):
     """
     patterns = ("uniform", "empty_rows", "skewed", "diagonal", "one_dense_row", "full")
     for i, (block_m, block_k) in enumerate(shapes):
-        for j, (x_layout, y_layout) in enumerate(PLAIN_LAYOUTS):
+        for j, (x_layout, y_layout) in enumerate(_PLAIN_LAYOUTS):
             aligned = terms[(i + j) % 4]
             yield SampledProblem(
                 f"{name}_{block_m}x{block_k}-{x_layout}-{y_layout}",
@@ -179,7 +183,7 @@ def _in_all_layouts(name, shapes, terms, block_rows, block_cols):
                 n=aligned - 3 if (x_layout, y_layout) == ("column", "row") else aligned,
                 block=(block_m, block_k),
                 dtype=(HALF, BF16)[(i + j) % 2],
-                index_dtype=(torch.int32, torch.int64)[i % 2],
+                index_dtype=INDEX_DTYPES[i % 2],
                 pattern=patterns[(2 * i + j) % 6],
                 x_layout=x_layout,
                 y_layout=y_layout,
@@ -192,7 +196,11 @@ def _large_blocks():
     shapes = ((64, 64), (128, 128), (64, 128), (128, 64), (192, 64), (64, 192), (256, 128))
     yield from _in_all_layouts("large", shapes, (8, 136, 520, 1112), (5, 3, 9), (4, 7))
     for block in (64, 128):
-        for x_layout, y_layout in (*PLAIN_LAYOUTS, ("expanded", "row"), ("batch_inside", "column")):
+        for x_layout, y_layout in (
+            *_PLAIN_LAYOUTS,
+            ("expanded", "row"),
+            ("batch_inside", "column"),
+        ):
             yield SampledProblem(f"large_{block}-batch-{x_layout}-{y_layout}", 3 * block,
                                  4 * block, 72, (block, block), BF16, batch=(3,),
                                  x_layout=x_layout, y_layout=y_layout)  # fmt: skip
@@ -210,7 +218,7 @@ def _one_wave():
                 (64, 64, 0.02, 72), (101, 10, 0.25, 40))  # fmt: skip
     for side, of_side in ((128, grids), (64, grids_64)):
         for i, (rows, cols, density, n) in enumerate(of_side):
-            x_layout, y_layout = PLAIN_LAYOUTS[(i + 3) % 4]
+            x_layout, y_layout = _PLAIN_LAYOUTS[(i + 3) % 4]
             yield SampledProblem(f"one_wave_{side}-{rows}x{cols}", side * rows, side * cols, n,
                                  (side, side), (BF16, HALF)[i % 2],
                                  (torch.int64, torch.int32)[i % 2], density=density,
@@ -223,11 +231,11 @@ def _shares():
              (40, 13, 0.9, 840))  # fmt: skip
     for side in (128, 64):
         for i, (rows, cols, density, n) in enumerate(grids):
-            x_layout, y_layout = PLAIN_LAYOUTS[i % 4]
+            x_layout, y_layout = _PLAIN_LAYOUTS[i % 4]
             across = cols * 128 // side
             yield SampledProblem(f"shares_{side}-{rows}x{across}", side * rows, side * across, n,
                                  (side, side), (HALF, BF16)[i % 2],
-                                 (torch.int32, torch.int64)[i % 2], density=density,
+                                 INDEX_DTYPES[i % 2], density=density,
                                  batch=(3,) if i == 2 else (),
                                  x_layout=x_layout, y_layout=y_layout)  # fmt: skip
 
@@ -253,8 +261,7 @@ def _small_blocks():
 
 
 def _layouts():
-    layouts = ("column", "padded", "padded_column", "offset", "offset_column", "scattered")
-    for layout in layouts:
+    for layout in LAYOUTS[1:]:
         for dtype in DTYPES:
             yield SampledProblem(f"x_{layout}-{name_of(dtype)}", n=40, dtype=dtype, x_layout=layout)
             yield SampledProblem(f"y_{layout}-{name_of(dtype)}", n=40, dtype=dtype, y_layout=layout)
@@ -305,25 +312,13 @@ def _tf32():
             )
 
 
+_FAMILIES = (
+    _blocks, _lengths, _multiples, _patterns, _large_blocks, _one_wave, _shares, _small_blocks,
+    _layouts, _batches, _native,
+)  # fmt: skip
+SAMPLED_CASES = tuple(problem for family in _FAMILIES for problem in family())
 SAMPLED_TF32_CASES = tuple(_tf32())
 AS_LARGE_AS_A_GPU = frozenset((*_one_wave(), *_shares()))
-SAMPLED_CASES = tuple(
-    problem
-    for family in (
-        _blocks,
-        _lengths,
-        _multiples,
-        _patterns,
-        _large_blocks,
-        _one_wave,
-        _shares,
-        _small_blocks,
-        _layouts,
-        _batches,
-        _native,
-    )
-    for problem in family()
-)
 
 
 def blocks_of(dense: np.ndarray, mask: np.ndarray, block: tuple[int, int]) -> np.ndarray:

@@ -7,17 +7,11 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from problem import BF16, DTYPES, FP32, FP64, Problem
+from problem import BF16, DTYPES, FP32, FP64, INDEX_DTYPES, LAYOUTS, PATTERNS, Problem
 from reference import PoisonedOut, assert_close, make
 
 import sparse_autotune
 from sparse_autotune import BsrTensor, linear, matmul, precision, random_bsr
-
-LAYOUTS = ("row", "column", "padded", "padded_column", "offset", "offset_column", "scattered")
-PATTERNS = (
-    "uniform", "uniform", "full", "empty", "first_block", "last_block", "empty_rows",
-    "one_dense_row", "skewed", "diagonal", "even",
-)  # fmt: skip
 
 
 @st.composite
@@ -37,8 +31,8 @@ def products(draw):
         n=n,
         block=block,
         dtype=draw(st.sampled_from(DTYPES)),
-        index_dtype=draw(st.sampled_from((torch.int32, torch.int64))),
-        pattern=draw(st.sampled_from(PATTERNS)),
+        index_dtype=draw(st.sampled_from(INDEX_DTYPES)),
+        pattern=draw(st.sampled_from(("uniform", *PATTERNS))),
         density=draw(st.sampled_from((0.05, 0.3, 0.8))),
         b_layout=draw(st.sampled_from(b_layouts)),
         out_layout=draw(st.sampled_from(LAYOUTS if n is not None else ("row", "scattered"))),
