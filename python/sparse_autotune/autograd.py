@@ -76,7 +76,8 @@ def product(
     Where a gradient will need the pre-activation, it is computed by the operator and the activation
     by torch, which keeps it; relu's gradient needs only the result. ``way`` is that of the matrix.
     """
-    if _is_dynamo_compiling() and _is_within_a_level():
+    transformed = is_transformed()
+    if transformed and _would_drop_tangents():
         return unwatched(product, crow, col, values, dense, bias, form)
     trained = differentiable(values, dense, bias)
     if trained and form.frozen:
@@ -88,7 +89,7 @@ def product(
         return ACTIVATION_FUNCTIONS[form.activation](
             product(crow, col, values, dense, bias, plain, way)
         )
-    if is_transformed():
+    if transformed:
         return call_operator(crow, col, values, dense, bias, form)
     if trained:
         return _apply(Product, crow, col, values, dense, bias, form, way)
@@ -126,22 +127,23 @@ def _below_autograd(
 
 def sampled(crow: Tensor, col: Tensor, x: Tensor, y: Tensor, form: SampleForm) -> Tensor:
     """The blocks of ``x @ y``, summed over leading dimensions, that a pattern stores."""
-    if _is_dynamo_compiling() and _is_within_a_level():
+    transformed = is_transformed()
+    if transformed and _would_drop_tangents():
         return unwatched(sampled, crow, col, x, y, form)
     trained = _is_grad_enabled() and (x.requires_grad or y.requires_grad)
-    if is_transformed() or (trained and _is_jit_tracing()):
+    if transformed or (trained and _is_jit_tracing()):
         return call_sampled_operator(crow, col, x, y, form)
     if trained:
         return _apply(Sampled, crow, col, x, y, form)
     return sampled_below_autograd(crow, col, x, y, form)
 
 
-def _is_within_a_level() -> bool:
-    """Whether a forward-mode level surrounds what Dynamo compiles: the graph would drop tangents.
+def _would_drop_tangents() -> bool:
+    """Whether a forward-mode level surrounds what Dynamo compiles, whose graph knows nothing of it.
 
     Dynamo guards the level that it reads here. Levels that the graph itself enters do no harm.
     """
-    return forward_ad._current_level >= 0 and surrounding_level() >= 0
+    return _is_dynamo_compiling() and forward_ad._current_level >= 0 and surrounding_level() >= 0
 
 
 def differentiable(values: Tensor, dense: Tensor, bias: Tensor | None) -> bool:
