@@ -103,19 +103,11 @@ class BsrTensor(Described):
         self._short_way: ShortWay | None = None
         self._start_thawed()
 
-    @classmethod
-    def _made_of(
-        cls,
-        crow_indices: Tensor,
-        col_indices: Tensor,
-        values: Tensor,
-        shape: tuple[int, int],
-        block: tuple[int, int],
-        owner: PlanOwner | None,
-    ) -> BsrTensor:
-        """Of tensors that are known to fit, and whose plan has an owner."""
-        made = object.__new__(cls)
-        made._fill(Components(crow_indices, col_indices, values, *shape), block, owner)
+    @staticmethod
+    def _made_of(parts: Components, block: tuple[int, int], owner: PlanOwner | None) -> BsrTensor:
+        """Of parts that are known to fit, and whose plan has that owner."""
+        made = object.__new__(BsrTensor)
+        made._fill(parts, block, owner)
         return made
 
     def _with(
@@ -125,11 +117,9 @@ class BsrTensor(Described):
         check_value_dtype(values.dtype, "values")
         shared = crow_indices is self._crow_indices and col_indices is self._col_indices
         owner = self._plan_owner if shared else own_plan(crow_indices, col_indices)
-        other = object.__new__(BsrTensor)
         transposed = self._transposed != turned
         parts = Components(crow_indices, col_indices, values, self._rows, self._cols, transposed)
-        other._fill(parts, self._block_size, owner)
-        return other
+        return BsrTensor._made_of(parts, self._block_size, owner)
 
     # Conversions
 

@@ -74,9 +74,7 @@ def explain_matmul(
     _check_activation(activation)
     if out is not None:
         shape = (*b.shape[:-2], rows, b.shape[-1]) if b.dim() > 1 else (rows,)
-        inputs = {"a": matrix.values, "b": b, "bias": bias}
-        check_out_has_no_gradient({**inputs, "out": out})
-        _check_out(out, shape, inputs, matrix)
+        _check_out(out, shape, {"a": matrix.values, "b": b, "bias": bias}, matrix, "a")
     check_indices(matrix, "a")
     _check_variant(a, b, bias, activation, variant, linear=False)
 
@@ -112,9 +110,8 @@ def _explain_right(
     _check_bias(bias, outer, per)
     _check_activation(activation)
     if out is not None:
-        inputs = {"a": a, "b": matrix.values, "bias": bias}
-        check_out_has_no_gradient({**inputs, "out": out})
-        _check_out(out, (*a.shape[:-1], outer), inputs, matrix, "b")
+        shape = (*a.shape[:-1], outer)
+        _check_out(out, shape, {"a": a, "b": matrix.values, "bias": bias}, matrix, "b")
     check_indices(matrix, name)
     sparse_first = (b, a) if linear else (a, b)
     _check_variant(*sparse_first, bias, activation, variant, linear=linear)
@@ -259,12 +256,9 @@ def check_out_has_no_gradient(arguments: dict[str, Any]) -> None:
 
 
 def _check_out(
-    out: Tensor,
-    shape: Sequence[int],
-    inputs: dict[str, Any],
-    matrix: Components,
-    name: str = "a",
+    out: Tensor, shape: Sequence[int], inputs: dict[str, Any], matrix: Components, name: str
 ) -> None:
+    check_out_has_no_gradient({**inputs, "out": out})
     if tuple(out.shape) != tuple(shape):
         raise ValueError(
             f"out is never resized: it must have shape {tuple(shape)}, got {tuple(out.shape)}"

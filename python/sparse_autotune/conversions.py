@@ -111,14 +111,9 @@ def from_scipy(matrix: Any) -> Components:
     data = matrix.data[:nnzb][order]
     if nnzb:
         data = np.add.reduceat(data, first, axis=0)
-    per_row = np.bincount(unique // max(block_cols, 1), minlength=block_rows)
-    return Components(
-        compress(torch.from_numpy(per_row)),
-        torch.from_numpy(unique % max(block_cols, 1)),
-        torch.from_numpy(np.ascontiguousarray(data, dtype=dtype)),
-        rows,
-        cols,
-    )
+    indices = indices_of(torch.from_numpy(unique), (block_rows, block_cols))
+    values = torch.from_numpy(np.ascontiguousarray(data, dtype=dtype))
+    return Components(*indices, values, rows, cols)
 
 
 def to_scipy(matrix: Components) -> scipy.sparse.bsr_array:

@@ -210,9 +210,7 @@ class SparseLinear(torch.nn.Module):
         if way is None or way.lost:
             if self._plan_owner is not None and self._plan_owner.is_first_product():
                 return None  # as `launched` says
-            shape = self.out_features, self.in_features
-            parts = Components(self.crow_indices, self.col_indices, self.values, *shape)
-            way = self._short_way = find_short_way(parts)
+            way = self._short_way = find_short_way(self._parts_with(self.values))
         return way
 
     @property
@@ -220,15 +218,12 @@ class SparseLinear(torch.nn.Module):
         """(out_features, in_features): the weight, sharing the layer's tensors and plan."""
         return self._weight_with(self.values)
 
+    def _parts_with(self, values: Tensor) -> Components:
+        shape = self.out_features, self.in_features
+        return Components(self.crow_indices, self.col_indices, values, *shape)
+
     def _weight_with(self, values: Tensor) -> BsrTensor:
-        return BsrTensor._made_of(
-            self.crow_indices,
-            self.col_indices,
-            values,
-            (self.out_features, self.in_features),
-            self.block_size,
-            self._plan_owner,
-        )
+        return BsrTensor._made_of(self._parts_with(values), self.block_size, self._plan_owner)
 
     @property
     def nnzb(self) -> int:

@@ -97,8 +97,7 @@ def set_pattern_(
         raise TypeError(f"optimizer must be a torch.optim.Optimizer, got {kind(optimizer)}")
     rows, cols = keep.nonzero(as_tuple=True)
     place = torch.full(layer._grid(), -1, dtype=torch.int64, device=keep.device)
-    old_rows = block_rows(layer.crow_indices, layer.nnzb)
-    place[old_rows, layer.col_indices] = torch.arange(layer.nnzb, device=keep.device)
+    place[_positions(layer)] = torch.arange(layer.nnzb, device=keep.device)
     source = place[rows, cols]
     had = source >= 0
 
@@ -239,6 +238,7 @@ def _check_changeable(layer: SparseLinear) -> None:
 
 
 def _positions(layer: SparseLinear) -> tuple[Tensor, Tensor]:
+    """(nnzb,) each: block row and block column of the stored blocks."""
     return block_rows(layer.crow_indices, layer.nnzb), layer.col_indices
 
 

@@ -24,10 +24,8 @@ def _unflatten(leaves: Iterable[Any], context: Any) -> BsrTensor:
     crow_indices, col_indices, values = leaves
     if _are_of_a_batch(crow_indices, col_indices):
         crow_indices, col_indices = crow_indices[0], col_indices[0]
-    a = object.__new__(BsrTensor)
     parts = Components(crow_indices, col_indices, values, rows, cols, transposed)
-    a._fill(parts, (block_m, block_k), own_plan(crow_indices, col_indices))
-    return a
+    return BsrTensor._made_of(parts, (block_m, block_k), own_plan(crow_indices, col_indices))
 
 
 def _are_of_a_batch(*indices: Any) -> bool:
