@@ -266,6 +266,14 @@ def assert_close(result: torch.Tensor, operands: Operands) -> None:
     )
 
 
+def close(got, expected, tolerance=1e-4) -> None:
+    """Fails unless tensors, or sequences of them, agree within a tolerance, relative and absolute.
+
+    For what has no `Operands`: `assert_close` knows better how far a product may be off.
+    """
+    torch.testing.assert_close(got, expected, rtol=tolerance, atol=tolerance)
+
+
 def poisoned(*shape, device="cpu", dtype=torch.float32) -> torch.Tensor:
     """Memory whose every byte is 0xFF: NaN in every float type."""
     memory = torch.empty(*shape, dtype=dtype, device=device)

@@ -9,7 +9,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from problem import BF16, DTYPES, FP32, FP64, Problem
-from reference import assert_close, make
+from reference import assert_close, close, make
 from test_matmul import products
 from torch.autograd import forward_ad
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -136,7 +136,7 @@ def test_out_takes_it(calls, device, form, monkeypatch):
         if device == "cpu":
             assert not written
         assert out._version > version
-        torch.testing.assert_close(out, expected, rtol=1e-5, atol=1e-5)
+        close(out, expected, 1e-5)
 
 
 def test_out_over_an_input_is_refused_there_too(calls):
@@ -169,7 +169,7 @@ def test_training_takes_it(calls):
     assert count == 0
     assert all(map(torch.equal, first, second))
     dense = layer.weight.to_dense()
-    torch.testing.assert_close(second[0], x @ dense.T + layer.bias, rtol=1e-4, atol=1e-4)
+    close(second[0], x @ dense.T + layer.bias)
     torch.testing.assert_close(second[1], 2 * second[0] @ dense, rtol=1e-4, atol=1e-3)
     layer.double()
     x = x.detach().double()
@@ -191,13 +191,13 @@ def test_values_that_move_are_followed(calls):
         for _ in range(3):
             count, y = calls.during(lambda: layer(x))
             expected = x @ layer.weight.to_dense().T + layer.bias
-            torch.testing.assert_close(y, expected, rtol=1e-4, atol=1e-4)
+            close(y, expected)
         assert count == 0
     stand_in = {"values": torch.randn_like(layer.values)}
     y = torch.func.functional_call(layer, stand_in, (x,))
     indices = layer.crow_indices, layer.col_indices
     dense = BsrTensor(*indices, stand_in["values"], (48, 64)).to_dense()
-    torch.testing.assert_close(y, x @ dense.T + layer.bias, rtol=1e-4, atol=1e-4)
+    close(y, x @ dense.T + layer.bias)
 
 
 @settings(max_examples=80)
@@ -236,7 +236,7 @@ def test_settings_and_switches_reach_it(calls, device):
                 a.invalidate()
             count, result = calls.during(lambda: matmul(a, b))
             assert count == 1 or (device == "cuda" and change == "threads"), change
-            torch.testing.assert_close(result, a.to_dense() @ b, rtol=1e-4, atol=1e-4)
+            close(result, a.to_dense() @ b)
         finally:
             sparse_autotune.settings.exact_nonfinite = False
             torch.use_deterministic_algorithms(False)
@@ -251,7 +251,7 @@ def test_edits_of_the_indices_reach_it(device):
     for columns in ([0, 1], [1, 0], [1, 1], [0, 0]):
         col.copy_(torch.tensor(columns))
         for _ in range(3):
-            torch.testing.assert_close(matmul(a, b), a.to_dense() @ b, rtol=1e-4, atol=1e-4)
+            close(matmul(a, b), a.to_dense() @ b)
     col[0] = 2
     for _ in range(2):
         with pytest.raises(ValueError, match=r"col_indices must lie in \[0, 2\)"):
@@ -310,9 +310,9 @@ def test_tracers_see_the_operator():
 
     traced = make_fx(lambda x: matmul(a, x))(b)
     assert "sparse_autotune.bsr_matmul" in traced.code
-    torch.testing.assert_close(traced(2 * b), expected, rtol=1e-4, atol=1e-4)
+    close(traced(2 * b), expected)
     scripted = torch.jit.trace(lambda x: matmul(a, x), b)
-    torch.testing.assert_close(scripted(2 * b), expected, rtol=1e-4, atol=1e-4)
+    close(scripted(2 * b), expected)
 
 
 def test_vmap():
@@ -320,9 +320,9 @@ def test_vmap():
     b = torch.randn(3, 64, 12)
     expected = a.to_dense() @ b
     got = torch.vmap(lambda x: matmul(a, x))(b)
-    torch.testing.assert_close(got, expected, rtol=1e-4, atol=1e-4)
+    close(got, expected)
     got = torch.vmap(lambda x: linear(x, a))(b.mT)
-    torch.testing.assert_close(got, expected.mT, rtol=1e-4, atol=1e-4)
+    close(got, expected.mT)
 
 
 def test_vmap_of_what_returns_matrices():
@@ -337,7 +337,7 @@ def test_vmap_of_what_returns_matrices():
             assert got.shape == (batch, rows, cols) and got.nnzb == a.nnzb
             assert torch.equal(got.crow_indices, a.crow_indices)
             expected = torch.stack([one.to_dense() for one in each])
-            torch.testing.assert_close(got.to_dense(), expected, rtol=1e-4, atol=1e-4)
+            close(got.to_dense(), expected)
 
 
 @pytest.mark.parametrize("transform", [torch.vmap, torch.func.jacrev, torch.func.jacfwd])
@@ -354,11 +354,11 @@ def test_transforms_after_a_launch():
     matmul(a, b)
     dense = a.to_dense()
     gradient = torch.func.grad(lambda x: matmul(a, x).sum())(b)
-    torch.testing.assert_close(gradient, dense.sum(0)[:, None].expand_as(b), rtol=1e-4, atol=1e-4)
+    close(gradient, dense.sum(0)[:, None].expand_as(b))
     _, tangent = torch.func.jvp(lambda x: matmul(a, x), (b,), (2 * b,))
-    torch.testing.assert_close(tangent, 2 * dense @ b, rtol=1e-4, atol=1e-4)
+    close(tangent, 2 * dense @ b)
     got = torch.vmap(lambda x: matmul(a, x))(torch.stack([b, -b]))
-    torch.testing.assert_close(got, torch.stack([dense @ b, -dense @ b]), rtol=1e-4, atol=1e-4)
+    close(got, torch.stack([dense @ b, -dense @ b]))
 
 
 @pytest.mark.parametrize("where", ["a", "b", "bias", "out"])
@@ -392,6 +392,4 @@ def test_a_case_of_its_own():
     single = operands.a.to(FP32)
     for _ in range(3):
         assert_close(operands.call(), operands)
-        torch.testing.assert_close(
-            matmul(single, operands.b.float()), operands.call().float(), rtol=1e-4, atol=1e-4
-        )
+        close(matmul(single, operands.b.float()), operands.call().float())

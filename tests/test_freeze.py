@@ -5,7 +5,7 @@ import gc
 import pytest
 import torch
 from problem import BF16, FP32, Problem
-from reference import assert_close, make
+from reference import assert_close, close, make
 
 import sparse_autotune
 from sparse_autotune import BsrTensor, _tuner, linear, matmul, random_bsr
@@ -41,10 +41,6 @@ def frozen_bytes():
 
 def expected(a, b):
     return (a.to_dense().double() @ b.double()).to(b.dtype)
-
-
-def close(x, y):
-    torch.testing.assert_close(x, y, rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize("dtype", [FP32, BF16], ids=str)

@@ -104,6 +104,17 @@ print(sorted(new & extras), torch.cuda.is_initialized(), threads := len(sys._cur
     assert list(tmp_path.iterdir()) == []
 
 
+def test_nothing_brings_the_compiler(tmp_path):
+    """torch._dynamo takes seconds to import; who never compiles does not pay."""
+    code = """
+import sys, sparse_autotune, torch
+a = sparse_autotune.random_bsr(4, 4, 2, density=1).requires_grad_()
+sparse_autotune.matmul(a, torch.ones(4, 3)).sum().backward()
+print("torch._dynamo" in sys.modules, "torch._inductor" in sys.modules)
+"""
+    assert run_python(code, tmp_path, mode="off") == "False False\n"
+
+
 @pytest.mark.parametrize(
     ("variable", "value"),
     [("mode", "sometimes"), ("budget_s", "-1"), ("variant", "fastest")],

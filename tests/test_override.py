@@ -6,6 +6,7 @@ import warnings
 
 import pytest
 import torch
+from reference import close
 from torch.utils._device import DeviceContext
 
 import sparse_autotune
@@ -35,10 +36,6 @@ def calls(monkeypatch):
 def operands(dtype=torch.float32):
     a = random_bsr(16, 24, 4, density=0.5, dtype=dtype)
     return a.to_torch(), a.to_dense()
-
-
-def close(got, expected):
-    torch.testing.assert_close(got, expected, rtol=1e-4, atol=1e-4)
 
 
 # Each as a function of the sparse matrix (16 x 24) and of dense x (24 x 5) and y (5 x 16).

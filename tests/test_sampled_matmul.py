@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from problem import DTYPES, INDEX_DTYPES
 from reference import assert_close
 from refusals import check_refused
 from sampled_problems import SampledProblem, make_sampled
@@ -43,6 +44,27 @@ def assert_right(result, x, y, pattern):
 
 
 # Results
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("index_dtype", INDEX_DTYPES, ids=str)
+def test_exact_in_every_dtype(dtype, index_dtype, device, no_races):
+    """Of small integers; also of transposes, of both, and on a native pattern."""
+    pattern = random_bsr(24, 40, (4, 8), density=0.4, device=device)
+    crow, col = (t.to(index_dtype) for t in (pattern.crow_indices, pattern.col_indices))
+    pattern = BsrTensor(crow, col, pattern.values, pattern.shape)
+    x = torch.randint(-2, 3, (2, 24, 7), device=device).to(dtype)
+    y = torch.randint(-2, 3, (2, 7, 40), device=device).to(dtype)
+    expected = expected_of(x.cpu(), y.cpu(), pattern.cpu())
+    for layout in (lambda t: t, lambda t: t.mT.contiguous().mT):
+        got = sampled_matmul(layout(x), layout(y), pattern)
+        assert type(got) is BsrTensor and got.dtype == dtype
+        assert got.crow_indices is crow and got.col_indices is col
+        assert torch.equal(got.to_dense().double().cpu(), expected)
+    turned = sampled_matmul(y.mT, x.mT, pattern.t())
+    assert turned.is_transposed and torch.equal(turned.to_dense().double().cpu(), expected.T)
+    native = sampled_matmul(x, y, pattern.to_torch())
+    assert torch.equal(native.to_dense().double().cpu(), expected)
 
 
 def test_it_is_the_gradient_of_matmul(device):

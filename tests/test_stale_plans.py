@@ -7,6 +7,7 @@ entries which nobody owns, since Inductor writes such constants anew in each run
 
 import pytest
 import torch
+from reference import close
 
 import sparse_autotune
 from sparse_autotune import BsrTensor, linear, matmul, random_bsr, sampled_matmul
@@ -14,10 +15,6 @@ from sparse_autotune import BsrTensor, linear, matmul, random_bsr, sampled_matmu
 pytestmark = pytest.mark.usefixtures("no_races")
 
 OPS = torch.ops.sparse_autotune
-
-
-def close(got, expected):
-    torch.testing.assert_close(got, expected, rtol=1e-4, atol=1e-4)
 
 
 def write_unseen(pattern, other):
