@@ -1,7 +1,28 @@
-"""What a variant's reason says is missing from this machine, and how to see that it truly is."""
+"""The variants of this build, and whether what one says is missing from this machine truly is."""
 
 import pathlib
 import re
+
+import pytest
+
+from sparse_autotune import _tuner
+
+DETERMINISTIC = {v["name"]: v["deterministic"] for v in _tuner.variants()}
+
+
+def built(device, op="matmul"):
+    """Full names of the variants of a device for an operation."""
+    return [v["name"] for v in _tuner.variants() if (v["device"], v["op"]) == (device, op)]
+
+
+def each_built(op="matmul"):
+    """(device, name) of each variant for an operation, as parameters; those of a GPU marked so."""
+    marks = {"cpu": [], "cuda": [pytest.mark.gpu]}
+    return [
+        pytest.param(device, name, marks=marks[device])
+        for device in marks
+        for name in built(device, op)
+    ]
 
 
 def _cpu_flags():

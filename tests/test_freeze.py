@@ -4,6 +4,7 @@ import gc
 
 import pytest
 import torch
+from machine import each_built
 from problem import BF16, FP32, Problem
 from reference import assert_close, close, make
 
@@ -13,11 +14,6 @@ from sparse_autotune.checks import legality
 
 pytestmark = pytest.mark.usefixtures("no_races")
 
-VARIANTS = [
-    pytest.param(v, id=v["name"], marks=[pytest.mark.gpu] if v["device"] == "cuda" else [])
-    for v in _tuner.variants()
-    if v["op"] == "matmul"
-]
 # Families that keep a converted copy of frozen values.
 COPYING = [
     ("cpu", "dense/mm"),
@@ -44,16 +40,16 @@ def expected(a, b):
 
 
 @pytest.mark.parametrize("dtype", [FP32, BF16], ids=str)
-@pytest.mark.parametrize("variant", VARIANTS)
-def test_frozen_products_are_right(variant, dtype):
+@pytest.mark.parametrize(("device", "variant"), each_built())
+def test_frozen_products_are_right(device, variant, dtype):
     """The first, which makes the copy, and those that use it."""
     case = Problem(f"frozen-{dtype}", 96, 128, 40, (32, 32), dtype, pattern="skewed")
-    operands = make(case, variant["device"])
+    operands = make(case, device)
     operands.a.freeze()
     try:
-        if legality(operands.a, operands.b)[variant["name"]] is None:
+        if legality(operands.a, operands.b)[variant] is None:
             for _ in range(3):
-                assert_close(operands.call(variant["name"]), operands)
+                assert_close(operands.call(variant), operands)
     finally:
         operands.a.thaw()
 

@@ -2,15 +2,15 @@
 
 import pytest
 import torch
+from machine import built
 
-from sparse_autotune import _tuner, matmul, random_bsr
+from sparse_autotune import matmul, random_bsr
 from sparse_autotune.checks import legality
 
 pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("no_races")]
 
-PREFIXES = ("wgmma_sm90/", "wgmma_ragged_sm90/")
-NAMES = [v["name"] for v in _tuner.variants() if v["name"].startswith(PREFIXES)]
-STRIPS = [v["name"] for v in _tuner.variants() if v["family"] == "column_strips"]
+WGMMA = [n for n in built("cuda") if n.startswith(("wgmma_sm90/", "wgmma_ragged_sm90/"))]
+STRIPS = [n for n in built("cuda") if n.startswith("column_strips/")]
 
 # A B and a C that L2 does not keep; a last panel that is narrower than the others, and whose last
 # tile of C is cut off.
@@ -30,7 +30,7 @@ def product():
 
 
 @pytest.mark.parametrize("column_major", [False, True])
-@pytest.mark.parametrize("variant", NAMES)
+@pytest.mark.parametrize("variant", WGMMA)
 def test_every_tile_of_every_panel(product, variant, column_major):
     a, b, expected, tolerance = product
     # The ragged ones serve what TMA refuses.

@@ -4,20 +4,17 @@ import contextlib
 
 import pytest
 import torch
+from machine import DETERMINISTIC, built
 from problem import BF16, FP32, FP64, Problem
 from problems import CASES
 from reference import assert_close, make
 
-from sparse_autotune import _tuner, linear
+from sparse_autotune import linear
 from sparse_autotune.checks import legality
 
 pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("no_races")]
 
-VARIANTS = (
-    "auto",
-    *(v["name"] for v in _tuner.variants() if v["device"] == "cuda" and v["op"] == "matmul"),
-)
-DETERMINISTIC = {v["name"]: v["deterministic"] for v in _tuner.variants()}
+VARIANTS = ("auto", *built("cuda"))
 
 
 def uneven_problems():

@@ -6,6 +6,7 @@ import re
 
 import pytest
 import torch
+from machine import built
 from plans import (
     captured,
     check_that_a_graph_keeps_what_it_reads,
@@ -18,12 +19,9 @@ from plans import (
 from problem import BF16, HALF, Problem
 from reference import assert_close
 
-from sparse_autotune import _tuner
-
 pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("no_races")]
 
-NAMES = [v["name"] for v in _tuner.variants() if (v["device"], v["op"]) == ("cuda", "matmul")]
-GROUPED = [name for name in NAMES if name.startswith("union_")]
+GROUPED = [name for name in built("cuda") if name.startswith("union_")]
 
 
 def case(variant, rows=37, columns=20, n=136, dtype=BF16, **changes):

@@ -5,6 +5,7 @@ import math
 
 import pytest
 import torch
+from machine import DETERMINISTIC, built
 from problem import BF16, FP32
 from reference import assert_close
 from sampled_problems import SampledProblem, make_sampled
@@ -14,11 +15,7 @@ from sparse_autotune.checks import legality
 
 pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("no_races")]
 
-NAMES = [
-    v["name"] for v in _tuner.variants() if (v["device"], v["op"]) == ("cuda", "sampled_matmul")
-]
-VARIANTS = ("auto", *NAMES)
-DETERMINISTIC = {v["name"]: v["deterministic"] for v in _tuner.variants()}
+VARIANTS = ("auto", *built("cuda", "sampled_matmul"))
 
 
 def operands_for(variant, device="cuda"):

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from machine import DETERMINISTIC, built
 from problem import DTYPES, INDEX_DTYPES
 from reference import assert_close
 from refusals import check_refused
@@ -173,10 +174,9 @@ def test_the_pattern_is_read_anew_after_an_edit(device):
 
 def test_deterministic_results_do_not_change(device):
     x, y, pattern = problem(device)
-    known = {v["name"]: v["deterministic"] for v in _tuner.variants()}
     for name in variants(x, y, pattern=pattern):
         first = sampled_matmul(x, y, pattern, variant=name).values
-        for _ in range(5 if known[name] else 0):
+        for _ in range(5 if DETERMINISTIC[name] else 0):
             assert torch.equal(sampled_matmul(x, y, pattern, variant=name).values, first), name
 
 
@@ -229,10 +229,8 @@ def test_tune_and_benchmark(fresh_cache, device):
     assert report.problem.startswith("sampled 32x48x21 bs8x16")
     assert [entry.winner for entry in cache.entries()] == [report.winner]
     every = benchmark(x, y, pattern=pattern, num_runs=2)
-    kind = (device, "sampled_matmul")
-    built = {v["name"] for v in _tuner.variants() if (v["device"], v["op"]) == kind}
     legal = set(variants(x, y, pattern=pattern))
-    assert {r.name for r in every.records} == built
+    assert {r.name for r in every.records} == set(built(device, "sampled_matmul"))
     assert {r.name for r in every.records if r.status == "ok"} == legal
     flops = 2 * pattern.nnzb * 8 * 16 * N
     for record in every.records:

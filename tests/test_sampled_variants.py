@@ -5,7 +5,7 @@ import re
 import numpy as np
 import pytest
 import torch
-from machine import assert_legal_somewhere, reasons_until_settled
+from machine import assert_legal_somewhere, built, each_built, reasons_until_settled
 from problem import BF16, DTYPES, HALF
 from reference import assert_close, poisoned
 from sampled_problems import (
@@ -17,13 +17,10 @@ from sampled_problems import (
     make_sampled,
 )
 
-from sparse_autotune import BsrTensor, _tuner
+from sparse_autotune import BsrTensor
 from sparse_autotune.checks import legality
 
 pytestmark = pytest.mark.usefixtures("as_the_tolerance_assumes")
-
-BUILT = [(v["device"], v["name"]) for v in _tuner.variants() if v["op"] == "sampled_matmul"]
-VARIANTS = [pytest.param(*v, marks=[pytest.mark.gpu] if v[0] == "cuda" else []) for v in BUILT]
 
 
 def why_not(operands):
@@ -55,7 +52,7 @@ COMBINATIONS = [
         case, *variant.values, id=f"{case}-{'-'.join(variant.values)}", marks=variant.marks
     )
     for case in SAMPLED_CASES
-    for variant in VARIANTS
+    for variant in each_built("sampled_matmul")
     if case not in AS_LARGE_AS_A_GPU or "sampled_reference/fp64" not in variant.values
 ]
 
@@ -75,7 +72,7 @@ def test_case(case, device, variant):
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("variant", [name for device, name in BUILT if device == "cuda"])
+@pytest.mark.parametrize("variant", built("cuda", "sampled_matmul"))
 @pytest.mark.parametrize("case", SAMPLED_TF32_CASES, ids=str)
 def test_tf32_case(case, variant):
     operands = make_sampled(case, "cuda")
@@ -92,7 +89,7 @@ def test_heuristic(case, device):
 def test_every_variant_is_legal_for_some_case(device):
     """Together with `test_case`: no variant goes untested, but for what the machine lacks."""
     reasons = reasons_until_settled(why_not(make_sampled(case, device)) for case in SAMPLED_CASES)
-    assert set(reasons) == {name for where, name in BUILT if where == device}
+    assert set(reasons) == set(built(device, "sampled_matmul"))
     assert_legal_somewhere(reasons)
 
 

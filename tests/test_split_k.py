@@ -4,18 +4,18 @@ import math
 
 import pytest
 import torch
+from machine import built
 from plans import captured, fresh_operands, plan_bytes
 from problem import BF16, HALF, Problem
 from reference import PoisonedOut, assert_close, make
 
 import sparse_autotune
-from sparse_autotune import _tuner, random_bsr
+from sparse_autotune import random_bsr
 from sparse_autotune.checks import legality
 
 pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("no_races")]
 
-NAMES = [v["name"] for v in _tuner.variants() if v["device"] == "cuda"]
-SPLIT = [name for name in NAMES if name.startswith("split_k_")]
+SPLIT = [name for name in built("cuda") if name.startswith("split_k_")]
 LIMITS = [4 * 2**i for i in range(8)]  # blocks in a part, at most
 ENTRY_BYTES = 16
 

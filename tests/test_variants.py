@@ -5,24 +5,15 @@ import re
 
 import pytest
 import torch
-from machine import assert_legal_somewhere, reasons_until_settled
+from machine import assert_legal_somewhere, built, each_built, reasons_until_settled
 from problem import BF16, Problem
 from problems import CASES, TF32_CASES
 from reference import PoisonedOut, assert_close, make, poisoned
 
 import sparse_autotune
-from sparse_autotune import _tuner, benchmark, random_bsr, variants
+from sparse_autotune import benchmark, random_bsr, variants
 
 pytestmark = pytest.mark.usefixtures("as_the_tolerance_assumes")
-
-
-def _variants_of(device):
-    return [v["name"] for v in _tuner.variants() if (v["device"], v["op"]) == (device, "matmul")]
-
-
-VARIANTS = [("cpu", name) for name in _variants_of("cpu")] + [
-    pytest.param("cuda", name, marks=pytest.mark.gpu) for name in _variants_of("cuda")
-]
 
 
 def _check(case, operands, variant):
@@ -52,7 +43,7 @@ def assert_nothing_written(out):
     out.assert_only_out_written()
 
 
-@pytest.mark.parametrize(("device", "variant"), VARIANTS)
+@pytest.mark.parametrize(("device", "variant"), each_built())
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_case(case, device, variant):
     operands = make(case, device)
@@ -80,7 +71,7 @@ def test_case(case, device, variant):
     out.assert_only_out_written()
 
 
-@pytest.mark.parametrize(("device", "variant"), VARIANTS)
+@pytest.mark.parametrize(("device", "variant"), each_built())
 @pytest.mark.parametrize("b_layout", ["row", "column"])
 @pytest.mark.parametrize("n", [132, 133, 136])
 def test_nothing_is_written_between_rows(n, b_layout, device, variant):
@@ -103,7 +94,7 @@ def test_nothing_is_written_between_rows(n, b_layout, device, variant):
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("variant", _variants_of("cuda"))
+@pytest.mark.parametrize("variant", built("cuda"))
 @pytest.mark.parametrize("case", TF32_CASES, ids=str)
 def test_tf32_case(case, variant):
     operands = make(case, "cuda")
@@ -138,5 +129,5 @@ def test_every_variant_is_legal_for_some_case(device):
     """Together with `test_case`: no variant goes untested, but for what the machine lacks."""
     cases = (*CASES, *(TF32_CASES if device == "cuda" else ()))
     reasons = reasons_until_settled(make(case, device).legality() for case in cases)
-    assert set(reasons) == set(_variants_of(device))
+    assert set(reasons) == set(built(device))
     assert_legal_somewhere(reasons)
