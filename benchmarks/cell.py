@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
+from typing import Any
 
 import torch
 
 import sparse_autotune
 
-Call = Callable[[], object]
+# What a contestant does: it returns what its kind of arrays the product is.
+Call = Callable[[], Any]
 
 # Patterns that set their own density: the share of a square grid's blocks that they store.
 _SHARES: dict[str, Callable[[int], float]] = {

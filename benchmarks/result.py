@@ -55,11 +55,11 @@ class Result:
         """What was timed."""
         return list(dict.fromkeys(mode for row in self.rows for mode in row.timings))
 
-    def row(self, name: str) -> Row | None:
-        """The contestant of that name."""
+    def row(self, name: str | None) -> Row | None:
+        """The contestant of that name; None where there is none."""
         return next((row for row in self.rows if row.name == name), None)
 
-    def median(self, name: str, mode: str) -> float | None:
+    def median(self, name: str | None, mode: str) -> float | None:
         """Median of a row that exists and is right; None otherwise."""
         row = self.row(name)
         return row.median(mode) if row is not None and row.status == "ok" else None
@@ -80,9 +80,8 @@ class Result:
 
         kernel_modes = [mode for mode in self.modes if mode != "eager"]
         for mode in kernel_modes:
-            best = self.best_peer(mode)
-            choice = self.median(CHOICE, mode)
-            quotient(f"speed choice / best peer, {mode}", best and self.median(best, mode), choice)
+            choice, best = self.median(CHOICE, mode), self.median(self.best_peer(mode), mode)
+            quotient(f"speed choice / best peer, {mode}", best, choice)
             for row in self.rows:
                 if row.kind == "companion":
                     other = self.median(row.name, mode)
@@ -95,7 +94,7 @@ class Result:
             quotient("rate choice (nnz) / cuBLAS on random data", dense and dense * share, choice)
         return found
 
-    def _cpu_ratios(self, quotient) -> None:
+    def _cpu_ratios(self, quotient: _Quotient) -> None:
         # A variant asked for by name goes a longer way than a choice: 20 us and more of host time.
         names = ("cpu_tiled", CHOICE) if self.chosen.startswith("cpu_tiled/") else ("cpu_tiled",)
         medians = [median for name in names if (median := self.median(name, "wall")) is not None]

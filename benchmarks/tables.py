@@ -53,7 +53,7 @@ def of_results(results: list[Result]) -> str:
     for result in results:
         mode = "wall" if result.device == "cpu" else "warm"
         peer = result.best_peer(mode)
-        peer_us = result.median(peer, mode) if peer is not None else None
+        peer_us = result.median(peer, mode)
         ratios, us = result.ratios(), result.median(CHOICE, mode)
         rate = f"{result.nnz_flops / (us * 1e6):9.3g}" if us is not None else f"{'':9}"
         cells = "".join(f"{ratios[at]:8.3f}" if at in ratios else " " * 8 for at in labels)
@@ -93,7 +93,7 @@ def headline(results: list[Result]) -> str:
 
 
 def _named(result: Result, peer: str | None, mode: str) -> str:
-    row, choice = result.row(peer) if peer is not None else None, result.row(CHOICE)
+    row, choice = result.row(peer), result.row(CHOICE)
     if row is None or choice is None or mode not in choice.timings:
         return peer or ""
     rounds = row.timings[mode].rounds

@@ -93,7 +93,8 @@ def compile_ahead(cells: list[Cell], renew: bool = False) -> None:
 
 
 def _sweep(operands: Operands) -> dict:
-    points, refused, begin = [], "no point was tried", time.monotonic()
+    points: list[tuple[float, int, dict[str, int]]] = []
+    refused, begin = "no point was tried", time.monotonic()
     for knobs in candidates(operands.cell):
         if points and time.monotonic() - begin > _SWEEP_S:
             break

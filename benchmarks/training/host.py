@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 
 import sparse_autotune
@@ -21,7 +23,7 @@ def measure(device: str) -> dict:
     themselves are part of both.
     """
     dtype = torch.bfloat16 if device == "cuda" else torch.float32
-    options = {"device": device, "dtype": dtype}
+    options: dict[str, Any] = {"device": device, "dtype": dtype}
     torch.manual_seed(0)
     layers = {
         OURS: sparse_autotune.SparseLinear(_SIZE, _SIZE, _BLOCK, 0.25, **options),

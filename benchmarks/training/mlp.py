@@ -114,19 +114,19 @@ def _step(
 
 def _error(model: torch.nn.Sequential, x: torch.Tensor, upstream: torch.Tensor) -> float:
     """The largest error of the six products, each on the operands that it got."""
-    before = model[0](x)
+    first, last = (part for part in model if isinstance(part, sparse_autotune.SparseLinear))
+    before = first(x)
     hidden = model[1](before)
-    before.retain_grad()
-    hidden.retain_grad()
-    y = model[2](hidden)
-    y.backward(upstream)
+    y = last(hidden)
+    d_before, d_hidden, d_x, d_first, d_last = torch.autograd.grad(
+        y, (before, hidden, x, first.values, last.values), upstream
+    )
     found: list[float] = []
-    for sparse, given, dy, result in (
-        (model[0], x, before.grad, before),
-        (model[2], hidden, upstream, y),
+    for sparse, given, dy, results in (
+        (first, x, d_before, layer.Results(before.detach(), d_x, d_first)),
+        (last, hidden, upstream, layer.Results(y.detach(), d_hidden, d_last)),
     ):
         weight = sparse.weight.detach()
-        results = layer.Results(result.detach(), given.grad, sparse.values.grad)
         of_layer = layer.errors(weight.to_dense(), given.detach(), dy, results, weight)
         found += of_layer.values()
     return max(found)

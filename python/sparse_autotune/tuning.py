@@ -98,7 +98,7 @@ class _Product:
 
 def variants(
     a: Tensor | BsrTensor | None = None,
-    b: Tensor | None = None,
+    b: Tensor | BsrTensor | None = None,
     *,
     bias: Tensor | None = None,
     activation: str | None = None,
@@ -108,8 +108,8 @@ def variants(
     """Full names ("family/config") of the variants.
 
     Args:
-        a: the block-sparse operand; None lists all variants of this build.
-        b: the dense operand, as for `matmul` (for `linear`: ``x``).
+        a: as for `matmul`; None lists all variants of this build.
+        b: as for `matmul` (for `linear`: ``x``).
         bias: as for `matmul`.
         activation: as for `matmul`.
         linear: ask about ``linear(b, a)`` instead of ``matmul(a, b)``.
@@ -174,7 +174,7 @@ def _race(
 
 def tune(
     a: Tensor | BsrTensor,
-    b: Tensor,
+    b: Tensor | BsrTensor,
     *,
     bias: Tensor | None = None,
     activation: str | None = None,
@@ -212,7 +212,7 @@ def tune(
 
 def benchmark(
     a: Tensor | BsrTensor,
-    b: Tensor,
+    b: Tensor | BsrTensor,
     *,
     variants: str | Iterable[str] | None = None,
     num_runs: int | None = None,
