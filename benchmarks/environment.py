@@ -2,16 +2,34 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.metadata
 import os
 import platform
 import subprocess
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import torch
 
 import sparse_autotune
 from sparse_autotune import _tuner
+
+
+@contextlib.contextmanager
+def own_cache() -> Iterator[None]:
+    """A cache of this run's own: it tunes anew and tells nothing to the user's programs.
+
+    Races are silent, unless the environment asks for them.
+    """
+    quiet: dict[str, Any] = {} if "SPARSE_AUTOTUNE_VERBOSE" in os.environ else {"verbosity": 0}
+    with (
+        tempfile.TemporaryDirectory(prefix="sparse_autotune_bench_") as folder,
+        sparse_autotune.settings.override(cache_dir=folder, **quiet),
+    ):
+        yield
 
 
 def _output(*command: str) -> str | None:

@@ -23,13 +23,19 @@ def renewed(page: str, table: str, begin: str = _BEGIN, end: str = _END) -> str:
     return f"{before}{first}\n\n{table}\n\n{last}{after}"
 
 
+def lines(rows: list[dict[str, str]]) -> str:
+    """A table of rows, from column to text; all have the first one's columns."""
+    cells = [list(rows[0]), ["---"] * len(rows[0]), *(list(row.values()) for row in rows)]
+    return "\n".join(f"| {' | '.join(line)} |" for line in cells)
+
+
 def table(saved: dict) -> str:
     """A line a cell: what ran, its rate in each mode, the best peer of each and the speed over it.
 
     Rates are nnz TFLOP/s, except cuBLAS's on a full random matrix, where it was measured. Beside
     that of a peer that left the rounds before the choice did stands how many it took part in.
     """
-    lines: list[list[str]] = []
+    found: list[dict[str, str]] = []
     for result in saved["cells"]:
         cell = result["cell"]
         rows = {row["name"]: row for row in result["rows"]}
@@ -61,16 +67,13 @@ def table(saved: dict) -> str:
         if "dense_random" in rows and rows["dense_random"]["timings"]:
             rate = rows["dense_random"]["tflops_dense"]["warm"]
             line["cuBLAS dense, random data"] = f"{rate:.3g}"
-        if not lines:
-            lines = [list(line), ["---"] * len(line)]
-        lines.append(list(line.values()))
+        found.append(line)
     gpu = saved["environment"].get("gpu", {}).get("name") or saved["environment"]["cpu"]
     source = (
         f"{gpu}, torch {saved['environment']['torch']}, suite `{saved['suite']}`, revision "
         f"{saved['environment']['revision']}, {saved['started']}"
     )
-    text = "\n".join(f"| {' | '.join(line)} |" for line in lines)
-    return f"{text}\n\n{source}"
+    return f"{lines(found)}\n\n{source}"
 
 
 def main() -> int:

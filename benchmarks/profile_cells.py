@@ -28,8 +28,9 @@ import torch
 if __package__ in (None, ""):  # run as a file: its own folder is on the path instead of the tree's
     sys.path[0] = str(Path(__file__).resolve().parent.parent)
 
+from benchmarks import environment, markdown
 from benchmarks.cell import Cell, Operands
-from benchmarks.markdown import renewed
+from sparse_autotune import tune
 
 METRICS = (
     "gpu__time_duration.sum",
@@ -140,23 +141,18 @@ def _columns(entry: Profiled, row: Mapping[str, float]) -> dict[str, str]:
     }
 
 
-def markdown(entries: list[Profiled], rows: list[dict[str, float]]) -> str:
+def table(entries: list[Profiled], rows: list[dict[str, float]]) -> str:
     """One line a cell."""
     if len(entries) != len(rows):
         raise RuntimeError(f"{len(entries)} cells were run, ncu saw {len(rows)} launches")
-    table = [_columns(entry, row) for entry, row in zip(entries, rows, strict=True)]
-    titles = list(table[0])
-    lines = [titles, ["---"] * len(titles), *(list(line.values()) for line in table)]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+    return markdown.lines([_columns(*pair) for pair in zip(entries, rows, strict=True)])
 
 
 def _race(cells: list[Cell]) -> list[Profiled]:
-    import sparse_autotune
-
     entries = []
     for cell in cells:
         operands = Operands(cell, "cuda")
-        best = sparse_autotune.tune(operands.a, operands.b, linear=operands.linear).best
+        best = tune(operands.a, operands.b, linear=operands.linear).best
         assert best is not None
         entries.append(Profiled(cell, best.name, operands.nnz_flops))
         print(f"{cell}: {best.name}", flush=True)
@@ -208,17 +204,14 @@ def main() -> int:
         _launch_each(options.launch)
         return 0
     suite = importlib.import_module(f"benchmarks.suites.{options.suite}").SUITE
-    parts = [part.strip() for part in options.only.split(",")]
-    cells = [cell for cell in suite.cells if all(part in str(cell) for part in parts)]
-    with tempfile.TemporaryDirectory(prefix="sparse_autotune_bench_") as cache:
-        os.environ["SPARSE_AUTOTUNE_CACHE_DIR"] = cache
-        os.environ.setdefault("SPARSE_AUTOTUNE_VERBOSE", "0")
-        entries = _race(cells)
-        torch.cuda.empty_cache()
-        table = markdown(entries, parse(_ncu(entries)))
-    print(table)
+    with environment.own_cache():
+        entries = _race(suite.cells_named(options.only))
+    torch.cuda.empty_cache()
+    text = table(entries, parse(_ncu(entries)))
+    print(text)
     if options.page is not None:
-        options.page.write_text(renewed(options.page.read_text(), table, _BEGIN, _END))
+        page = options.page.read_text()
+        options.page.write_text(markdown.renewed(page, text, _BEGIN, _END))
     return 0
 
 

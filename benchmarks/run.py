@@ -12,10 +12,8 @@ import dataclasses
 import datetime
 import importlib
 import json
-import os
 import pkgutil
 import sys
-import tempfile
 import time
 import warnings
 from pathlib import Path
@@ -23,10 +21,13 @@ from pathlib import Path
 if __package__ in (None, ""):  # run as a file: its own folder is on the path instead of the tree's
     sys.path[0] = str(Path(__file__).resolve().parent.parent)
 
+from benchmarks import comparison, environment, host_time, suites, tables
+from benchmarks.peers import triton_tuned
+from benchmarks.result import Result
+from sparse_autotune.configuration import why_no_gpu
+
 
 def _arguments() -> argparse.Namespace:
-    from benchmarks import suites
-
     names = sorted(module.name for module in pkgutil.iter_modules(suites.__path__))
     parser = argparse.ArgumentParser(prog="benchmarks/run.py")
     parser.add_argument("--suite", choices=["auto", *names], default="auto")
@@ -45,20 +46,13 @@ def _arguments() -> argparse.Namespace:
 def main() -> int:
     """Runs a suite; returns the exit status."""
     options = _arguments()
-    # A cache of its own: every run tunes anew and tells nothing to the user's programs.
-    with tempfile.TemporaryDirectory(prefix="sparse_autotune_bench_") as cache:
-        os.environ["SPARSE_AUTOTUNE_CACHE_DIR"] = cache
-        os.environ.setdefault("SPARSE_AUTOTUNE_VERBOSE", "0")
-        warnings.filterwarnings("ignore", message=".*Sparse BSR tensor support is in beta.*")
-        warnings.filterwarnings("ignore", message=".*bsr_dense_addmm uses non-optimal.*")
+    warnings.filterwarnings("ignore", message=".*Sparse BSR tensor support is in beta.*")
+    warnings.filterwarnings("ignore", message=".*bsr_dense_addmm uses non-optimal.*")
+    with environment.own_cache():
         return _run(options)
 
 
 def _run(options: argparse.Namespace) -> int:
-    from benchmarks import comparison, environment, host_time, tables
-    from benchmarks.peers import triton_tuned
-    from sparse_autotune.configuration import why_no_gpu
-
     name = options.suite
     if name == "auto":
         name = "cpu" if why_no_gpu() else "gpu"
@@ -68,8 +62,7 @@ def _run(options: argparse.Namespace) -> int:
     if suite.device == "cuda" and (why := why_no_gpu()):
         print(f"suite {name} needs a GPU: {why}", file=sys.stderr)
         return 2
-    parts = [part.strip() for part in options.only.split(",")]
-    cells = [cell for cell in suite.cells if all(part in str(cell) for part in parts)]
+    cells = suite.cells_named(options.only)
     if not cells:
         print(f"suite {name} has no cell named like {options.only!r}", file=sys.stderr)
         return 2
@@ -78,7 +71,7 @@ def _run(options: argparse.Namespace) -> int:
     print(json.dumps(described, indent=None if options.brief else 1))
     if suite.device == "cuda" and suite.peers:
         triton_tuned.compile_ahead(cells, renew=options.renew_peers)
-    results: list = []
+    results: list[Result] = []
 
     def save(host: dict | None) -> None:
         if options.save is None:
@@ -113,7 +106,7 @@ def _run(options: argparse.Namespace) -> int:
     return 1 if broken else 0
 
 
-def _broken(results: list) -> list[str]:
+def _broken(results: list[Result]) -> list[str]:
     return [
         f"{result.cell}: {row.name} {row.status}: {row.reason}"
         for result in results

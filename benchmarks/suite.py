@@ -30,3 +30,8 @@ class Suite:
     peers: bool = True
     dense_rate: bool = False
     companions: Callable[[Cell], dict[str, Cell]] = lambda cell: {}
+
+    def cells_named(self, parts: str) -> list[Cell]:
+        """The cells whose printed name contains all of these parts, which commas separate."""
+        wanted = [part.strip() for part in parts.split(",")]
+        return [cell for cell in self.cells if all(part in str(cell) for part in wanted)]

@@ -10,13 +10,16 @@ from __future__ import annotations
 import argparse
 import datetime
 import json
-import os
 import sys
-import tempfile
 import time
 from pathlib import Path
 
 import torch
+
+from benchmarks import environment
+from benchmarks.cell import Cell
+
+from . import host, layer, mlp, text
 
 Pair = tuple[int, float]
 
@@ -81,19 +84,11 @@ def main() -> int:
     if options.device == "cuda" and not torch.cuda.is_available():
         print("--device cuda: torch sees no GPU", file=sys.stderr)
         return 2
-    # A cache of its own: every run tunes anew and tells nothing to the user's programs.
-    with tempfile.TemporaryDirectory(prefix="sparse_autotune_bench_") as cache:
-        os.environ["SPARSE_AUTOTUNE_CACHE_DIR"] = cache
-        os.environ.setdefault("SPARSE_AUTOTUNE_VERBOSE", "0")
+    with environment.own_cache():
         return _run(options)
 
 
 def _run(options: argparse.Namespace) -> int:
-    from benchmarks import environment
-    from benchmarks.cell import Cell
-
-    from . import host, layer, mlp, text
-
     begin, started = time.monotonic(), datetime.datetime.now(datetime.timezone.utc)
     described = environment.describe(options.device)
     print(json.dumps(described))
