@@ -1,10 +1,14 @@
 #include "kernels/cpu/apply_epilogue.h"
 
+#include <algorithm>
+
 #include "half.h"
-#include "kernels/activation.h"
+#include "kernels/cpu/activate_all.h"
 
 namespace sparse_autotune {
 namespace {
+
+constexpr int64_t kPart = 256;  // elements, widened at a time
 
 template <typename T>
 void apply(const Problem& p, const Launch& l) {
@@ -16,10 +20,15 @@ void apply(const Problem& p, const Launch& l) {
         for (int64_t line = begin; line < end; ++line) {
           T* c = static_cast<T*>(l.c) + (line / lines) * p.c_batch_stride + (line % lines) * p.ldc;
           const T* bias = static_cast<const T*>(l.bias);
-          for (int64_t j = 0; j < length; ++j) {
-            auto x = widened(c[j]);
-            if (p.has_bias) x += widened(bias[rows ? line % lines : j]);
-            c[j] = narrowed<T>(activate(x, p.activation));
+          decltype(widened(T{})) part[kPart];
+          for (int64_t first = 0; first < length; first += kPart) {
+            const int64_t count = std::min(kPart, length - first);
+            for (int64_t j = 0; j < count; ++j) part[j] = widened(c[first + j]);
+            for (int64_t j = 0; p.has_bias && j < count; ++j) {
+              part[j] += widened(bias[rows ? line % lines : first + j]);
+            }
+            activate_all(part, count, p.activation);
+            for (int64_t j = 0; j < count; ++j) c[first + j] = narrowed<T>(part[j]);
           }
         }
       });

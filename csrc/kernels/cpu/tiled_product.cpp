@@ -4,7 +4,7 @@
 #include <atomic>
 #include <cstring>
 
-#include "kernels/activation.h"
+#include "kernels/cpu/activate_all.h"
 #include "kernels/cpu/elements.h"
 #include "kernels/cpu/tiled_packing.h"
 #include "kernels/cpu/tiled_partition.h"
@@ -327,9 +327,12 @@ class Product {
 
   template <typename T>
   void activate_tile(char* tile, int64_t rows, int64_t columns) const {
-    for (int64_t r = 0; r < rows; ++r) {
-      T* row = reinterpret_cast<T*>(tile) + r * s_.strip;
-      for (int64_t c = 0; c < columns; ++c) row[c] = activate(row[c], p_.activation);
+    // Whole vectors: the rest of the last one is there, too.
+    const int64_t width = round_up(columns, kernels_.lanes);
+    const int64_t lines = width == s_.strip ? 1 : rows,
+                  length = width == s_.strip ? rows * width : width;
+    for (int64_t i = 0; i < lines; ++i) {
+      activate_all(reinterpret_cast<T*>(tile) + i * s_.strip, length, p_.activation);
     }
   }
 

@@ -13,7 +13,7 @@
 #include <atomic>
 #include <string>
 
-#include "kernels/activation.h"
+#include "kernels/cpu/activate_all.h"
 #include "kernels/cpu/elements.h"
 #include "kernels/cpu/tiled_blocking.h"
 #include "kernels/cpu/tiled_levels.h"
@@ -185,9 +185,7 @@ class Product {
   }
 
   void activate_tile(T* tile, int64_t rows, int64_t columns) const {
-    for (int64_t i = 0; i < rows; ++i, tile += p_.ldc) {
-      for (int64_t c = 0; c < columns; ++c) tile[c] = activate(tile[c], p_.activation);
-    }
+    for (int64_t i = 0; i < rows; ++i, tile += p_.ldc) activate_all(tile, columns, p_.activation);
   }
 
   const Problem& p_;
