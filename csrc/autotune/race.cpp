@@ -23,6 +23,7 @@ constexpr double kBehind = 1.15;       // out after twice as many
 constexpr double kFarAtOnce = 2;       // out after one, once the budget is spent
 constexpr double kHopeless = 10;       // a first launch so much slower is not repeated
 constexpr double kWithinNoise = 1.02;  // medians that close count as equal
+constexpr double kPromising = 0.5;     // of the best so far: expected to take less, never skipped
 constexpr int kMinRounds = 7;
 constexpr int kMaxRounds = 25;
 constexpr double kOverrun = 0.1;  // of the budget: what the least rounds may cost beyond it
@@ -165,7 +166,10 @@ class Race {
     const bool bounded = options_.eliminate || options_.rounds == 0;
     const double allowed_us = (options_.budget_s - (options_.eliminate ? seconds() : 0)) * 1e6;
     const bool have_one = racing() > 0;
-    if (bounded && have_one && runner.estimate_us * kRoundsBeforeElimination > allowed_us) {
+    // One that took far longer than expected may have spent the budget alone.
+    const bool promising = runner.estimate_us < kPromising * best_first_us_;
+    if (bounded && have_one && !promising &&
+        runner.estimate_us * kRoundsBeforeElimination > allowed_us) {
       runner.entrant.outcome = Outcome::kSkipped;
       runner.entrant.reason = "its expected time does not fit the budget of the race";
       return;

@@ -11,6 +11,8 @@
 namespace sparse_autotune {
 namespace {
 
+constexpr int64_t kVectorBytes = 64;
+
 class AtenBsr final : public Variant {
  public:
   using Variant::Variant;
@@ -28,7 +30,14 @@ class AtenBsr final : public Variant {
   }
 
   double estimate_us(const Problem& p, const Device& d) const override {
-    return roofline_us(nnz_flops(p), 0.15 * peak_tflops(p, d), compulsory_bytes(p), d.memory_gbps,
+    // MKL takes fewer columns than a vector holds an element at a time, and blocks of 4 and 8 then
+    // by code that is far slower than that.
+    const bool few = p.n < kVectorBytes / size_of(p.dtype);
+    const auto n = static_cast<double>(p.n);
+    const double share = !few                               ? 0.15 * n / (n + 48)
+                         : p.block_m == 4 || p.block_m == 8 ? 2e-4
+                                                            : 0.008;
+    return roofline_us(nnz_flops(p), share * peak_tflops(p, d), compulsory_bytes(p), d.memory_gbps,
                        10.0);
   }
 

@@ -356,6 +356,16 @@ void a_spent_budget_ends_a_race_of_long_launches() {
   CHECK(r.find("b/far")->reason == "far behind after 1 round");
 }
 
+void who_takes_far_longer_than_expected_keeps_nobody_out() {
+  const Example e;
+  const Fake slow("a/slow", 1, 400e3), fast("b/fast", 10e3, 20), hopeless("c/hopeless", 300e3, 0);
+  RaceOptions options;
+  options.budget_s = 0.3;  // the first launch alone takes more
+  const Record r = run(e, {&slow, &fast, &hopeless}, options);
+  CHECK(r.winner == "b/fast");
+  CHECK(r.find("c/hopeless")->outcome == Outcome::kSkipped);
+}
+
 void short_launches_are_warm() {
   const Example e;
   bool mine = false;  // what the caches hold
@@ -423,6 +433,7 @@ int main() {
   hopeless_estimates_are_skipped();
   configurations_do_not_crowd_out_a_family();
   a_spent_budget_ends_a_race_of_long_launches();
+  who_takes_far_longer_than_expected_keeps_nobody_out();
   short_launches_are_warm();
   the_text_form_keeps_everything();
   a_host_may_stop_it();
