@@ -1,57 +1,115 @@
-// BSR to dense: everything is cleared, then a thread copies the rows of its block rows' blocks.
+// BSR to dense: a thread clears the rows of its block rows, which its caches hold then, and copies
+// their blocks. A^T's wide blocks are copied as they lie, into columns that are cleared before.
 #include "kernels/cpu/densify.h"
 
 #include <algorithm>
 #include <cstddef>
 #include <cstring>
 
+#include "kernels/cpu/copy_lines.h"
+
 namespace sparse_autotune {
 namespace {
 
 constexpr int64_t kGrainBytes = 64 << 10;  // less work than this is not worth another thread
+constexpr int64_t kLineBytes = 64;
+
+// A stored block of A^T, columns x rows, into rows. T has an element's size.
+template <typename T>
+void turn_block(const char* from, int64_t rows, int64_t columns, char* to, int64_t stride) {
+  const T* source = reinterpret_cast<const T*>(from);
+  for (int64_t r = 0; r < rows; ++r, to += stride) {
+    for (int64_t c = 0; c < columns; ++c) reinterpret_cast<T*>(to)[c] = source[c * rows + r];
+  }
+}
 
 template <typename Index>
-void densify(const Problem& p, const Launch& l, void* dst) {
-  const auto* crow = static_cast<const Index*>(l.crow_indices);
-  const auto* col = static_cast<const Index*>(l.col_indices);
-  const auto* positions = static_cast<const Index*>(l.positions);
-  const auto* values = static_cast<const char*>(l.values);
-  const int64_t rows = p.transpose ? p.block_k : p.block_m;  // of a block as stored
-  const int64_t row_bytes = (p.transpose ? p.block_m : p.block_k) * size_of(p.dtype);
-  const int64_t dense_row_bytes = (p.transpose ? p.m : p.k) * size_of(p.dtype);
-  // From one block row of op(A) to the next, and from one block column.
-  const int64_t row_step = p.transpose ? row_bytes : rows * dense_row_bytes;
-  const int64_t col_step = p.transpose ? rows * dense_row_bytes : row_bytes;
+class Densifying {
+ public:
+  Densifying(const Problem& p, const Launch& l, void* dst)
+      : p_(p),
+        crow_(static_cast<const Index*>(l.crow_indices)),
+        columns_(static_cast<const Index*>(l.col_indices)),
+        positions_(static_cast<const Index*>(l.positions)),
+        values_(static_cast<const char*>(l.values)),
+        dst_(static_cast<char*>(dst)),
+        element_(size_of(p.dtype)) {}
 
-  const int64_t bytes = p.m * p.k * size_of(p.dtype);
-  parallel_for(l.parallel, 0, bytes, kGrainBytes, [&](int64_t first, int64_t last) {
-    std::memset(static_cast<char*>(dst) + first, 0, static_cast<size_t>(last - first));
-  });
-  const int64_t block_row_bytes = bytes / std::max<int64_t>(block_rows(p), 1);
-  const int64_t grain = ceil_div(kGrainBytes, std::max<int64_t>(block_row_bytes, 1));
-  parallel_for(l.parallel, 0, block_rows(p), grain, [&](int64_t first, int64_t last) {
-    for (int64_t i = first; i < last; ++i) {
-      for (int64_t at = crow[i]; at < crow[i + 1]; ++at) {
-        const int64_t position = positions == nullptr ? at : static_cast<int64_t>(positions[at]);
-        const char* block = values + position * rows * row_bytes;
-        char* to =
-            static_cast<char*>(dst) + i * row_step + static_cast<int64_t>(col[at]) * col_step;
-        for (int64_t row = 0; row < rows; ++row) {
-          std::memcpy(to + row * dense_row_bytes, block + row * row_bytes,
-                      static_cast<size_t>(row_bytes));
+  void run(const Parallel& parallel) const {
+    const bool as_stored = densified_layout(p_) == Layout::kColMajor;
+    const int64_t bytes = p_.m * p_.k * element_;
+    if (as_stored) {
+      parallel_for(parallel, 0, bytes, kGrainBytes, [&](int64_t first, int64_t last) {
+        std::memset(dst_ + first, 0, static_cast<size_t>(last - first));
+      });
+    }
+    const int64_t row_bytes = bytes / std::max<int64_t>(block_rows(p_), 1);
+    const int64_t grain = ceil_div(kGrainBytes, std::max<int64_t>(row_bytes, 1));
+    parallel_for(parallel, 0, block_rows(p_), grain, [&](int64_t first, int64_t last) {
+      for (int64_t row = first; row < last; ++row) {
+        if (as_stored) {
+          copy_columns(row);
+        } else {
+          std::memset(dst_ + row * row_bytes, 0, static_cast<size_t>(row_bytes));
+          copy_rows(row);
         }
       }
+    });
+  }
+
+ private:
+  const char* block_at(int64_t i) const {
+    const int64_t position = positions_ == nullptr ? i : static_cast<int64_t>(positions_[i]);
+    return values_ + position * p_.block_m * p_.block_k * element_;
+  }
+
+  void copy_rows(int64_t row) const {
+    const int64_t bytes = p_.block_k * element_, stride = p_.k * element_;
+    char* const to = dst_ + row * p_.block_m * stride;
+    for (int64_t i = crow_[row]; i < crow_[row + 1]; ++i) {
+      char* const corner = to + static_cast<int64_t>(columns_[i]) * bytes;
+      if (!p_.transpose) {
+        copy_lines(corner, stride, block_at(i), bytes, p_.block_m, bytes);
+      } else if (element_ == 2) {
+        turn_block<uint16_t>(block_at(i), p_.block_m, p_.block_k, corner, stride);
+      } else if (element_ == 4) {
+        turn_block<uint32_t>(block_at(i), p_.block_m, p_.block_k, corner, stride);
+      } else {
+        turn_block<uint64_t>(block_at(i), p_.block_m, p_.block_k, corner, stride);
+      }
     }
-  });
-}
+  }
+
+  void copy_columns(int64_t row) const {
+    const int64_t bytes = p_.block_m * element_, stride = p_.m * element_;
+    char* const to = dst_ + row * bytes;
+    for (int64_t i = crow_[row]; i < crow_[row + 1]; ++i) {
+      char* const corner = to + static_cast<int64_t>(columns_[i]) * p_.block_k * stride;
+      copy_lines(corner, stride, block_at(i), bytes, p_.block_k, bytes);
+    }
+  }
+
+  const Problem& p_;
+  const Index* const crow_;
+  const Index* const columns_;
+  const Index* const positions_;
+  const char* const values_;
+  char* const dst_;
+  const int64_t element_;
+};
 
 }  // namespace
 
+Layout densified_layout(const Problem& p) {
+  return p.transpose && p.block_m * size_of(p.dtype) >= kLineBytes ? Layout::kColMajor
+                                                                   : Layout::kRowMajor;
+}
+
 void densify_cpu(const Problem& p, const Launch& l, void* dst) {
   if (p.index_type == IndexType::kInt64) {
-    densify<int64_t>(p, l, dst);
+    Densifying<int64_t>(p, l, dst).run(l.parallel);
   } else {
-    densify<int32_t>(p, l, dst);
+    Densifying<int32_t>(p, l, dst).run(l.parallel);
   }
 }
 

@@ -5,8 +5,11 @@
 
 namespace sparse_autotune {
 
-// Writes A as stored (not op(A)) to `dst`: row-major and contiguous, m x k, or k x m under
-// `transpose`, zeros where no block is stored. Any block size and dtype.
+// How densify_cpu() lays op(A) out: row-major, or column-major where A^T's blocks lie so and have
+// rows of a cache line at least.
+Layout densified_layout(const Problem& problem);
+
+// Writes op(A) to `dst`, contiguous, zeros where no block is stored. Any block size and dtype.
 void densify_cpu(const Problem& problem, const Launch& launch, void* dst);
 
 }  // namespace sparse_autotune

@@ -1,8 +1,7 @@
 // Dense to BSR values: a thread owns whole block rows and copies their blocks' rows.
 #include "kernels/cpu/gather_blocks.h"
 
-#include <cstddef>
-#include <cstring>
+#include "kernels/cpu/copy_lines.h"
 
 namespace sparse_autotune {
 namespace {
@@ -32,11 +31,13 @@ void gather(const Problem& p, const Launch& l, const void* product, int64_t firs
       for (int64_t position = crow[i]; position < crow[i + 1]; ++position) {
         const char* from = block_row + static_cast<int64_t>(col[position]) * row_bytes;
         char* to = static_cast<char*>(l.sampled) + position * p.block_m * row_bytes;
+        if (!add) {
+          copy_lines(to, row_bytes, from, dense_row_bytes, p.block_m, row_bytes);
+          continue;
+        }
         for (int64_t row = 0; row < p.block_m; ++row) {
           const char* source = from + row * dense_row_bytes;
-          if (!add) {
-            std::memcpy(to + row * row_bytes, source, static_cast<size_t>(row_bytes));
-          } else if (p.dtype == DType::kFloat64) {
+          if (p.dtype == DType::kFloat64) {
             add_row<double>(source, to + row * row_bytes, p.block_k);
           } else {
             add_row<float>(source, to + row * row_bytes, p.block_k);

@@ -1,0 +1,37 @@
+// Lines of few bytes from one stride to another: memcpy() of a size that the compiler does not know
+// is a call for each.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+
+namespace sparse_autotune {
+
+// kBytes to 2 * kBytes of each line: from its begin and up to its end.
+template <int64_t kBytes>
+void copy_short_lines(char* to, int64_t to_stride, const char* from, int64_t from_stride,
+                      int64_t lines, int64_t bytes) {
+  const int64_t last = bytes - kBytes;
+  for (int64_t i = 0; i < lines; ++i, to += to_stride, from += from_stride) {
+    char first[kBytes], second[kBytes];
+    std::memcpy(first, from, kBytes);
+    std::memcpy(second, from + last, kBytes);
+    std::memcpy(to, first, kBytes);
+    std::memcpy(to + last, second, kBytes);
+  }
+}
+
+// `bytes`: 2 at least.
+inline void copy_lines(char* to, int64_t to_stride, const char* from, int64_t from_stride,
+                       int64_t lines, int64_t bytes) {
+  if (bytes <= 4) return copy_short_lines<2>(to, to_stride, from, from_stride, lines, bytes);
+  if (bytes <= 8) return copy_short_lines<4>(to, to_stride, from, from_stride, lines, bytes);
+  if (bytes <= 16) return copy_short_lines<8>(to, to_stride, from, from_stride, lines, bytes);
+  if (bytes <= 32) return copy_short_lines<16>(to, to_stride, from, from_stride, lines, bytes);
+  for (int64_t i = 0; i < lines; ++i) {
+    std::memcpy(to + i * to_stride, from + i * from_stride, static_cast<size_t>(bytes));
+  }
+}
+
+}  // namespace sparse_autotune
