@@ -10,10 +10,12 @@
 // pieces whose sums are added up in order behind the walk. Where it is cut depends on the pattern
 // alone, so results do not depend on the number of threads.
 // A^T is read in place: its blocks in their own order, the lanes' elements of B picked accordingly.
+// Half types: rows_halves.h.
 #include <atomic>
 
-#include "kernels/activation.h"
+#include "kernels/cpu/activate_all.h"
 #include "kernels/cpu/rows.h"
+#include "kernels/cpu/rows_halves.h"
 #include "kernels/cpu/tiled_blocking.h"
 #include "kernels/cpu/tiled_levels.h"
 #include "kernels/cpu/tiled_partition.h"
@@ -44,7 +46,9 @@ struct Shape {
 Shape shape_of(const Problem& p) {
   Shape s{};
   const bool column_major = p.b_layout == Layout::kColMajor;
-  s.vectors = p.n == 1 || (column_major && p.n <= kFewColumns);
+  // Into the rows of C, sums of one column after another would be written one by one.
+  const bool columns = column_major && p.c_layout == Layout::kColMajor;
+  s.vectors = p.n == 1 || (columns && p.n <= kFewColumns);
   const bool in_place = s.vectors ? column_major || p.ldb == 1 : !column_major;
   if (!in_place) s.copied_bytes = round_up(p.batch * p.k * p.n * size_of(p.dtype), 256);
   const int64_t piece =
@@ -58,9 +62,8 @@ Shape shape_of(const Problem& p) {
 }
 
 template <typename T>
-void activate_all(void* data, int64_t count, Activation activation) {
-  T* x = static_cast<T*>(data);
-  for (int64_t i = 0; i < count; ++i) x[i] = activate(x[i], activation);
+void activate_sums(void* data, int64_t count, Activation activation) {
+  activate_all(static_cast<T*>(data), count, activation);
 }
 
 template <typename T>
@@ -91,7 +94,7 @@ class Product {
     task_.n = p.n;
     task_.out_row = row_major ? p.ldc : 1;
     task_.out_column = row_major ? 1 : p.ldc;
-    if (p.activation != Activation::kNone) task_.activate = activate_all<T>;
+    if (p.activation != Activation::kNone) task_.activate = activate_sums<T>;
     task_.activation = p.activation;
   }
 
@@ -228,10 +231,11 @@ class Product {
     });
     for (int64_t r = 0; r < p_.block_m; ++r) {
       const T bias = task.bias == nullptr ? T(0) : static_cast<const T*>(task.bias)[r];
+      T* const row = total + r * p_.n;
+      for (int64_t c = 0; c < p_.n; ++c) row[c] += bias;
+      activate_all(row, p_.n, p_.activation);
       T* const out = static_cast<T*>(task.out) + r * task.out_row;
-      for (int64_t c = 0; c < p_.n; ++c) {
-        out[c * task.out_column] = activate(total[r * p_.n + c] + bias, p_.activation);
-      }
+      for (int64_t c = 0; c < p_.n; ++c) out[c * task.out_column] = row[c];
     }
   }
 
@@ -255,28 +259,32 @@ class Rows final : public Variant {
 
   Support supports(const Problem& p, const Device& d) const override {
     if (Support s = level_.runs_on(d); !s) return s;
-    if (kernels_(p.dtype) == nullptr)
-      return Support::no("half types are not summed as they are stored");
     if (p.k > INT32_MAX) return Support::no("k does not fit into 31 bits");
     return Support::yes();
   }
 
   double estimate_us(const Problem& p, const Device& d) const override {
-    const RowKernels& kernels = *kernels_(p.dtype);
     const double share =
-        shape_of(p).vectors ? 0.15 : 0.35 * cpu_tiled::lanes_used(p, kernels.lanes);
+        shape_of(p).vectors ? 0.15 : 0.35 * cpu_tiled::lanes_used(p, kernels_of(p).lanes);
+    const double widened = is_half(p.dtype) ? values_bytes(p) : 0;
     return roofline_us(nnz_flops(p), fma_tflops(p, d) * share * level_.width(d),
-                       compulsory_bytes(p), d.memory_gbps, 3.0);
+                       compulsory_bytes(p) + widened, d.memory_gbps, 3.0);
   }
 
-  int64_t workspace_bytes(const Problem& p, const Device&) const override {
+  int64_t workspace_bytes(const Problem& p, const Device& d) const override {
+    if (is_half(p.dtype)) {
+      const HalvesShape s = halves_shape(p);
+      return s.b_bytes + s.bias_bytes + count_slots(p, d) * s.slot_bytes;
+    }
     const Shape s = shape_of(p);
     return s.copied_bytes + s.sums_bytes;
   }
 
   Status launch(const Problem& p, const Launch& l) const override {
-    const RowKernels& kernels = *kernels_(p.dtype);
-    if (p.dtype == DType::kFloat64) {
+    const RowKernels& kernels = kernels_of(p);
+    if (is_half(p.dtype)) {
+      HalvesProduct(p, l, halves_shape(p), kernels, *level_.kernels(p.dtype)).run();
+    } else if (p.dtype == DType::kFloat64) {
       Product<double>(p, l, kernels).run();
     } else {
       Product<float>(p, l, kernels).run();
@@ -285,6 +293,13 @@ class Rows final : public Variant {
   }
 
  private:
+  const RowKernels& kernels_of(const Problem& p) const {
+    return *kernels_(is_half(p.dtype) ? DType::kFloat32 : p.dtype);
+  }
+  HalvesShape halves_shape(const Problem& p) const {
+    return halves_shape_of(p, shape_of(p).vectors, kernels_of(p).lanes);
+  }
+
   const cpu_tiled::Level& level_;
   const RowKernels* (*kernels_)(DType);
   Registration registration_{*this};

@@ -172,7 +172,9 @@ TileFunction find_tile(const RowsTask& t, int64_t rows, int64_t vectors) {
   } else {
     if (vectors == 2) return tile_function<L, false, 2, 1, 2, 3, 4, 5, 6>(rows);
   }
-  if (t.positions != nullptr) return tile_function<L, false, 1, 1, 2, 3, 4, 5, 6, 7, 8>(rows);
+  if (t.positions != nullptr || t.k_stride != 1) {
+    return tile_function<L, false, 1, 1, 2, 3, 4, 5, 6, 7, 8>(rows);
+  }
   if (t.n <= L::Quarter::kLanes) return narrow_tile<typename L::Quarter>(rows, t.block_k);
   if (t.n <= L::Half::kLanes) return narrow_tile<typename L::Half>(rows, t.block_k);
   return narrow_tile<L>(rows, t.block_k);
