@@ -8,7 +8,9 @@
 namespace sparse_autotune {
 namespace {
 
-constexpr int64_t kBytesOfAThread = int64_t{256} << 10;
+// Parts short enough for a call of few columns; arrays shorter than some are not worth a team.
+constexpr int64_t kPartBytes = int64_t{64} << 10;
+constexpr int64_t kTeamBytes = int64_t{192} << 10;
 // Longer arrays are known by the digests of their parts: a call of few columns takes little longer
 // than reading A's indices once, and to read a copy of them as well would show.
 constexpr int64_t kCopiedBytes = int64_t{64} << 10;
@@ -50,10 +52,11 @@ uint64_t digest(const char* data, int64_t bytes) {
 template <typename Visit>
 void for_each_part(const void* indices, int64_t bytes, const Parallel& parallel, Visit&& visit) {
   const char* data = static_cast<const char*>(indices);
-  parallel_for(parallel, 0, ceil_div(bytes, kBytesOfAThread), 1, [&](int64_t begin, int64_t end) {
+  const int64_t parts = ceil_div(bytes, kPartBytes);
+  parallel_for(parallel, 0, parts, bytes < kTeamBytes ? parts : 1, [&](int64_t begin, int64_t end) {
     for (int64_t part = begin; part < end; ++part) {
-      const int64_t first = part * kBytesOfAThread;
-      visit(part, data + first, std::min(kBytesOfAThread, bytes - first));
+      const int64_t first = part * kPartBytes;
+      visit(part, data + first, std::min(kPartBytes, bytes - first));
     }
   });
 }
@@ -65,7 +68,7 @@ std::vector<char> known(const void* indices, int64_t count, IndexType type,
     const char* begin = static_cast<const char*>(indices);
     return {begin, begin + bytes};
   }
-  std::vector<char> digests(static_cast<size_t>(ceil_div(bytes, kBytesOfAThread)) * 8);
+  std::vector<char> digests(static_cast<size_t>(ceil_div(bytes, kPartBytes)) * 8);
   for_each_part(indices, bytes, parallel, [&](int64_t part, const char* data, int64_t size) {
     const uint64_t found = digest(data, size);
     std::memcpy(digests.data() + part * 8, &found, 8);

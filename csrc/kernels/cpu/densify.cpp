@@ -13,6 +13,7 @@ namespace {
 
 constexpr int64_t kGrainBytes = 64 << 10;  // less work than this is not worth another thread
 constexpr int64_t kLineBytes = 64;
+constexpr int kAhead = 16;  // blocks of A^T: no hardware foresees where they lie
 
 // A stored block of A^T, columns x rows, into rows. T has an element's size.
 template <typename T>
@@ -63,21 +64,31 @@ class Densifying {
     return values_ + position * p_.block_m * p_.block_k * element_;
   }
 
+  // T has an element's size.
+  template <typename T>
   void copy_rows(int64_t row) const {
-    const int64_t bytes = p_.block_k * element_, stride = p_.k * element_;
-    char* const to = dst_ + row * p_.block_m * stride;
+    const int64_t rows = p_.block_m, columns = p_.block_k, stride = p_.k * element_;
+    char* const to = dst_ + row * rows * stride;
+    const bool single = rows * columns == 1;
     for (int64_t i = crow_[row]; i < crow_[row + 1]; ++i) {
-      char* const corner = to + static_cast<int64_t>(columns_[i]) * bytes;
-      if (!p_.transpose) {
-        copy_lines(corner, stride, block_at(i), bytes, p_.block_m, bytes);
-      } else if (element_ == 2) {
-        turn_block<uint16_t>(block_at(i), p_.block_m, p_.block_k, corner, stride);
-      } else if (element_ == 4) {
-        turn_block<uint32_t>(block_at(i), p_.block_m, p_.block_k, corner, stride);
+      char* const corner = to + static_cast<int64_t>(columns_[i]) * columns * element_;
+      const char* const from = block_at(i);
+      if (p_.transpose) {
+        __builtin_prefetch(block_at(std::min<int64_t>(i + kAhead, p_.nnzb - 1)));
+      }
+      if (single) {
+        std::memcpy(corner, from, sizeof(T));
+      } else if (p_.transpose) {
+        turn_block<T>(from, rows, columns, corner, stride);
       } else {
-        turn_block<uint64_t>(block_at(i), p_.block_m, p_.block_k, corner, stride);
+        copy_lines(corner, stride, from, columns * element_, rows, columns * element_);
       }
     }
+  }
+  void copy_rows(int64_t row) const {
+    if (element_ == 2) return copy_rows<uint16_t>(row);
+    if (element_ == 4) return copy_rows<uint32_t>(row);
+    copy_rows<uint64_t>(row);
   }
 
   void copy_columns(int64_t row) const {

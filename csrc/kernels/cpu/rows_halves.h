@@ -141,13 +141,18 @@ class HalvesProduct {
     }
   }
 
+  const Half* block_at(int64_t i) const {
+    return values_ + load_index(l_.positions, i, p_.index_type) * elements_;
+  }
+
   void widen_blocks(int64_t begin, int64_t end, float* to) const {
     if (l_.positions == nullptr) {
       return halves_.widen(values_ + begin * elements_, (end - begin) * elements_, to);
     }
+    constexpr int64_t kAhead = 16;  // blocks: no hardware foresees where they lie
     for (; begin < end; ++begin, to += elements_) {
-      const int64_t position = load_index(l_.positions, begin, p_.index_type);
-      halves_.widen(values_ + position * elements_, elements_, to);
+      __builtin_prefetch(block_at(std::min(begin + kAhead, p_.nnzb - 1)));
+      halves_.widen(block_at(begin), elements_, to);
     }
   }
 
