@@ -30,11 +30,18 @@ class CublasDense final : public Variant {
   }
 
   Status launch(const Problem& p, const Launch& l) const override {
-    Status status = mm_into_c(densified(p, l), p, l);
+    Status status = mm_into_c(dense_operand(p, l), p, l);
     return status ? apply_epilogue(p, l) : std::move(status);
   }
 
   bool multiplies_padding() const override { return true; }
+
+ private:
+  // op(A), where `prepared` holds A as stored.
+  static Tensor dense_operand(const Problem& p, const Launch& l) {
+    return tensor_over(l.prepared, {p.m, p.k}, {p.transpose ? 1 : p.k, p.transpose ? p.m : 1},
+                       torch_dtype(p.dtype), *l.device);
+  }
 };
 
 const CublasDense kCublasDense{DeviceType::kCuda, "cublas_dense/mm"};

@@ -38,11 +38,6 @@ Status guarded(const std::function<void()>& call) {
   }
 }
 
-Tensor densified(const Problem& p, const Launch& l) {
-  return tensor_over(l.prepared, {p.m, p.k}, {p.transpose ? 1 : p.k, p.transpose ? p.m : 1},
-                     torch_dtype(p.dtype), *l.device);
-}
-
 Status mm_rows(const Problem& p, const Launch& l, int64_t batch, int64_t first, int64_t rows,
                void* product) {
   return guarded([&] {
