@@ -2,6 +2,10 @@
 // of a cache line or less.
 #include "kernels/cpu/transpose_blocks.h"
 
+#if defined(__x86_64__)
+#include <emmintrin.h>
+#endif
+
 #include <algorithm>
 
 #include "kernels/cpu/elements.h"
@@ -12,17 +16,48 @@ namespace {
 constexpr int64_t kGrainBytes = 64 << 10;  // less work than this is not worth another thread
 constexpr int64_t kSide = 8;
 
+// Element [i][j] of a square of kSide to [j][i]; strides are from row to row.
+template <typename T>
+void turn_square(const T* from, int64_t from_stride, T* to, int64_t to_stride) {
+  for (int64_t j = 0; j < kSide; ++j) {
+    for (int64_t i = 0; i < kSide; ++i) to[j * to_stride + i] = from[i * from_stride + j];
+  }
+}
+
+#if defined(__x86_64__)
+// No compiler makes this of the loops above; each step doubles what lies together of a column.
+void turn_square(const uint16_t* from, int64_t from_stride, uint16_t* to, int64_t to_stride) {
+  static_assert(kSide == 8);
+  __m128i one[kSide], two[kSide], four[kSide];
+  for (int64_t i = 0; i < kSide; ++i) {
+    one[i] = _mm_loadu_si128(reinterpret_cast<const __m128i*>(from + i * from_stride));
+  }
+  for (int i = 0; i < kSide; i += 2) {
+    two[i] = _mm_unpacklo_epi16(one[i], one[i + 1]);
+    two[i + 1] = _mm_unpackhi_epi16(one[i], one[i + 1]);
+  }
+  for (int i = 0; i < kSide; i += 4) {
+    for (int half = 0; half < 2; ++half) {
+      four[i + 2 * half] = _mm_unpacklo_epi32(two[i + half], two[i + 2 + half]);
+      four[i + 2 * half + 1] = _mm_unpackhi_epi32(two[i + half], two[i + 2 + half]);
+    }
+  }
+  for (int j = 0; j < kSide / 2; ++j) {
+    auto* const even = reinterpret_cast<__m128i*>(to + 2 * j * to_stride);
+    auto* const odd = reinterpret_cast<__m128i*>(to + (2 * j + 1) * to_stride);
+    _mm_storeu_si128(even, _mm_unpacklo_epi64(four[j], four[j + 4]));
+    _mm_storeu_si128(odd, _mm_unpackhi_epi64(four[j], four[j + 4]));
+  }
+}
+#endif
+
 // `from` is rows x columns.
 template <typename T>
 void turn(const T* from, int64_t rows, int64_t columns, T* to) {
   for (int64_t r = 0; r < rows; r += kSide) {
     for (int64_t c = 0; c < columns; c += kSide) {
       if (r + kSide <= rows && c + kSide <= columns) {
-        for (int64_t j = 0; j < kSide; ++j) {
-          for (int64_t i = 0; i < kSide; ++i) {
-            to[(c + j) * rows + r + i] = from[(r + i) * columns + c + j];
-          }
-        }
+        turn_square(from + r * columns + c, columns, to + c * rows + r, rows);
         continue;
       }
       for (int64_t j = c; j < std::min(c + kSide, columns); ++j) {
