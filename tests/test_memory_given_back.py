@@ -33,6 +33,22 @@ def test_products(which, calls_before, device):
         matmul(a, b, bias=bias, out=out)
 
 
+@pytest.mark.parametrize("which", ["crow_indices", "col_indices", "values", "b", "bias", "out"])
+def test_views_far_into_memory(which, device):
+    """As those that FSDP's first version makes of its flat parameters."""
+    a, tensors = _tensors(device)
+    memory = tensors[which].new_empty((4 << 20) + tensors[which].numel())
+    tensors[which] = memory[4 << 20 :].view_as(tensors[which]).copy_(tensors[which])
+    crow, col, values, b, bias, out = tensors.values()
+    a = BsrTensor(crow, col, values, a.shape)
+    for _ in range(3):
+        matmul(a, b, bias=bias, out=out)
+    memory.untyped_storage().resize_(0)
+    for _ in range(3):
+        with pytest.raises(RuntimeError, match="not allocated"):
+            matmul(a, b, bias=bias, out=out)
+
+
 @pytest.mark.parametrize("which", ["x", "y", "col_indices"])
 def test_sampled_products(which, device):
     a, tensors = _tensors(device)

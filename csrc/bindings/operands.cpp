@@ -74,12 +74,8 @@ std::optional<Matrix> Matrix::of(const TensorView& crow, const TensorView& col,
                 block_m,     block_k,       *dtype,         key};
 }
 
-// torch's tensors of zeros that are not stored have no memory, and the dispatcher gives them
-// some. Views of memory that was given back lie at their offset, which the operator recognizes;
-// where programs are loaded begins at 4 MiB.
 bool Matrix::is_operand(const TensorView& v) const {
-  return v.type == type && v.device == device && v.ordinal == ordinal &&
-         reinterpret_cast<uintptr_t>(v.data) >= (uintptr_t{4} << 20);
+  return v.type == type && v.device == device && v.ordinal == ordinal;
 }
 
 bool Matrix::set_dense(const TensorView& in, const TensorView& out, bool sparse_right,
@@ -118,16 +114,29 @@ Operands::Operands(const py::capsule& api, py::object empty_on_cpu, py::object e
       empty_on_gpu_(std::move(empty_on_gpu)),
       version_(interned("_version")),
       new_empty_(interned("new_empty")),
-      dtype_(interned("dtype")) {
+      dtype_(interned("dtype")),
+      storage_offset_(interned("storage_offset")) {
   if (api_.version.major != exchange::kVersion) {
     throw std::runtime_error("DLPack's exchange API is of another version");
   }
 }
 
 bool Operands::view(py::handle tensor, TensorView* out) const {
-  if (api_.view(tensor.ptr(), out) == 0) return true;
+  if (api_.view(tensor.ptr(), out) == 0 && has_memory(tensor, *out)) return true;
   PyErr_Clear();
   return false;
+}
+
+// torch's tensors of zeros that are not stored have no memory, and the dispatcher gives them some.
+// Views of memory that was given back begin at their offset, which the operator recognizes.
+bool Operands::has_memory(py::handle tensor, const TensorView& v) const {
+  constexpr uintptr_t kBeyondOffsets = uintptr_t{1} << 40;
+  const auto begin = reinterpret_cast<uintptr_t>(v.begin());
+  if (begin >= kBeyondOffsets) return true;
+  PyObject* const self = tensor.ptr();
+  const auto offset = py::reinterpret_steal<py::object>(
+      PyObject_VectorcallMethod(storage_offset_.ptr(), &self, 1, nullptr));
+  return offset && begin != PyLong_AsSize_t(offset.ptr()) * (v.type.bits / 8);
 }
 
 TensorView Operands::component(py::handle tensor, int32_t dims) const {

@@ -35,7 +35,7 @@ struct Matrix {
 
   Launcher launcher() const { return {pattern, rows, cols, block_m, block_k, dtype}; }
 
-  // Of its dtype, on its device, and with memory.
+  // Of its dtype and on its device.
   bool is_operand(const exchange::TensorView& view) const;
   // The product's two dense matrices, as the operator reads `in` and the result: one of them on the
   // right of A, or on its left, with all leading dimensions one that is walked in steps. False for
@@ -54,7 +54,8 @@ class Operands {
   Operands(const pybind11::capsule& api, pybind11::object empty_on_cpu,
            pybind11::object empty_on_gpu);
 
-  // False, and no exception, for what has no memory to look at (a sparse tensor).
+  // False, and no exception, for what has no memory to look at: a sparse tensor, for instance, or
+  // one that sharding took the memory of.
   bool view(pybind11::handle tensor, exchange::TensorView* out) const;
   // Of a component of a matrix; throws.
   exchange::TensorView component(pybind11::handle tensor, int32_t dims) const;
@@ -70,9 +71,11 @@ class Operands {
                               bool sparse_right, int64_t size) const;
 
  private:
+  bool has_memory(pybind11::handle tensor, const exchange::TensorView& view) const;
+
   const exchange::Api& api_;
   const pybind11::object empty_on_cpu_, empty_on_gpu_;
-  const pybind11::str version_, new_empty_, dtype_;
+  const pybind11::str version_, new_empty_, dtype_, storage_offset_;
 };
 
 void bind_operands(pybind11::module_& m);
