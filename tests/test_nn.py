@@ -347,6 +347,15 @@ def test_freezing():
         layer(x.double())
 
 
+def test_freezing_values_that_replaced_frozen_ones():
+    layer = SparseLinear(24, 32, 4, 0.5).requires_grad_(False).freeze()
+    state = {name: tensor.clone() for name, tensor in layer.state_dict().items()}
+    layer.load_state_dict(state, assign=True)
+    layer.freeze().values.mul_(2)
+    with pytest.raises(RuntimeError, match=r"frozen.*thaw\(\)"):
+        layer(torch.randn(3, 24))
+
+
 def test_values_that_stand_in_for_frozen_ones_are_not_frozen():
     """Copies of the layer's own values must not serve them."""
     layer = SparseLinear(24, 32, 4, 0.5).requires_grad_(False).freeze()

@@ -254,9 +254,7 @@ class SparseLinear(torch.nn.Module):
         values: Tensor = self.values
         stored = values
         bias: Tensor | None = self.bias
-        frozen = self._frozen_weight is not None
-        if frozen and not torch.compiler.is_compiling():
-            frozen = self._values_are_frozen(values)
+        frozen = self._frozen_weight is not None and self._values_are_frozen(values)
         kind = x.device.type
         if kind != "meta" and torch.is_autocast_enabled(kind):  # which refuses to speak of meta
             dtype = torch.get_autocast_dtype(kind)
@@ -278,8 +276,9 @@ class SparseLinear(torch.nn.Module):
         """Raises where frozen values changed; False for others that stand in for them."""
         assert self._frozen_weight is not None
         if values is not self._frozen_weight.values:
-            return False
-        self._frozen_weight.check_frozen()
+            return torch.compiler.is_exporting()  # which has fake ones stand in for the layer's own
+        if not torch.compiler.is_compiling():
+            self._frozen_weight.check_frozen()
         return True
 
     # For inference
@@ -292,8 +291,8 @@ class SparseLinear(torch.nn.Module):
         Raises:
             RuntimeError: the values require grad: call ``requires_grad_(False)`` first.
         """
-        if self._frozen_weight is None:
-            self._frozen_weight = self.weight
+        if self._frozen_weight is None or self._frozen_weight.values is not self.values:
+            self._frozen_weight = self.weight  # as load_state_dict(assign=True) leaves it, too
         try:
             self._frozen_weight.freeze()
         except RuntimeError:
