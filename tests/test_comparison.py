@@ -132,7 +132,8 @@ def test_a_matrix_too_large_with_its_zeros(op):
     with sparse_autotune.settings.override(budget_s=1.0):  # time for all, on a busy machine too
         report = sparse_autotune.tune(operands.a, operands.b, linear=operands.linear)
     statuses = {row.name: row.status for row, _ in families.rows(report, operands, "cpu", set())}
-    assert statuses["dense"] == "left out" and statuses["cpu_tiled"] == "ok"
+    # Whether the others were measured or expected to take too long is the machine's business.
+    assert [n for n, s in statuses.items() if s == "left out"] == ["dense", "reference"]
 
 
 def test_single_elements_are_the_matrix():

@@ -369,9 +369,9 @@ def test_inductor_with_out():
     """It traces the operator once more for itself, and wants to find the operator alone."""
     a, x = random_bsr(16, 24, 4, density=0.5), torch.randn(24, 5)
     out = torch.full((16, 5), float("nan"))
-    options = {"force_disable_caches": True}
-    function = torch.compile(lambda a, x, out: matmul(a, x, out=out), options=options)
-    function(a, x, out)
+    function = torch.compile(lambda a, x, out: matmul(a, x, out=out))
+    with torch.compiler.config.patch(force_disable_caches=True):
+        function(a, x, out)
     close(out, a.to_dense() @ x)
 
 
