@@ -4,7 +4,7 @@
 // row of a block at a time, wherever block rows end (device/flat_rows.cuh): registers take values
 // and B, shared memory what is to be added up. Rows beyond a limit are shared out among thread
 // blocks, of which the last adds up their sums: one launch, and nothing is planned.
-// Requires: one column, block_k up to 6, block_m up to 32. Wins: nearly everywhere there.
+// Requires: one column, block_k up to 8, block_m up to 32. Wins: nearly everywhere there.
 #include "kernels/cuda/device/flat_rows.cuh"
 
 #include <cuda_runtime.h>
@@ -21,7 +21,7 @@
 namespace sparse_autotune {
 namespace {
 
-constexpr int64_t kMaxBlockM = 32, kMaxBlockK = 6, kMaxVectors = kPartCounters / 2;
+constexpr int64_t kMaxBlockM = 32, kMaxBlockK = 8, kMaxVectors = kPartCounters / 2;
 
 class FlatRows final : public Variant {
  public:
@@ -31,7 +31,7 @@ class FlatRows final : public Variant {
     if (is_half(p.dtype)) return Support::no("multiplies fp32 and fp64 only");
     if (p.n != 1) return Support::no("is for one column, got " + std::to_string(p.n));
     if (p.block_m > kMaxBlockM || p.block_k > kMaxBlockK) {
-      return Support::no("is for blocks of at most 32 rows and 6 columns, got " +
+      return Support::no("is for blocks of at most 32 rows and 8 columns, got " +
                          std::to_string(p.block_m) + "x" + std::to_string(p.block_k));
     }
     if (p.b_layout == Layout::kRowMajor && p.ldb != 1) {
@@ -148,8 +148,12 @@ class FlatRows final : public Variant {
           return f.template operator()<T, 4>();
         case 5:
           return f.template operator()<T, 5>();
-        default:
+        case 6:
           return f.template operator()<T, 6>();
+        case 7:
+          return f.template operator()<T, 7>();
+        default:
+          return f.template operator()<T, 8>();
       }
     };
     if (p.dtype == DType::kFloat64) {

@@ -179,7 +179,7 @@ __device__ __forceinline__ void multiply_segment(const FlatRowsArguments& a, con
 }
 
 template <typename T, int kBlockK, bool kTransposed>
-__global__ void __launch_bounds__(kFlatThreads, 6)
+__global__ void __launch_bounds__(kFlatThreads, (kBlockK > 6 ? 5 : 6))
     flat_rows_kernel(const __grid_constant__ FlatRowsArguments a) {
   using Acc = typename Accumulator<T>::Type;
   constexpr int kItems = kFlatItems<T, kBlockK>;

@@ -1,0 +1,59 @@
+"""Rows of so many blocks that several thread blocks of one launch multiply them."""
+
+import math
+
+import pytest
+import torch
+from plans import captured, fresh_operands
+from problem import FP32, FP64, Problem
+from reference import assert_close
+
+from sparse_autotune import _tuner
+
+pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("no_races")]
+
+NAMES = [v["name"] for v in _tuner.variants() if v["family"] == "flat_rows"]
+
+
+def case(op, dtype, rows, blocks, block=(3, 3), **changes):
+    """`blocks`: in the longest row, of which more than 512 are cut into parts."""
+    name = f"flat-{op}-{dtype}-{rows}-{blocks}-{block}-{sorted(changes.items())}"
+    m, k = rows * block[0], blocks * block[1]
+    return Problem(name, m, k, 1, block, dtype, op=op, bias=True, activation="silu", **changes)
+
+
+@pytest.mark.parametrize("variant", NAMES)
+@pytest.mark.parametrize("dtype", [FP32, FP64])
+@pytest.mark.parametrize("op", ["matmul", "transposed"])
+def test_the_last_part_adds_up_all(variant, op, dtype):
+    """Whichever ends last, on several streams and in graphs, where each launch finds its counters
+    as the one before left them."""
+    problem = case(op, dtype, 90, 5000, pattern="skewed")
+    operands = fresh_operands(variant, problem)
+    first = operands.call(variant)
+    assert_close(first, operands)
+    graph, in_graph = captured(lambda: [operands.call(variant) for _ in range(3)])
+    streams = [torch.cuda.Stream() for _ in range(3)]
+    torch.cuda.synchronize()
+    results = []
+    for i in range(60):
+        with torch.cuda.stream(streams[i % 3]):
+            results.append(operands.call(variant))
+        if i % 20 == 0:
+            for result in in_graph:
+                result.fill_(math.nan)
+            graph.replay()
+            torch.cuda.synchronize()
+            assert all(torch.equal(result, first) for result in in_graph)
+    torch.cuda.synchronize()
+    assert all(torch.equal(result, first) for result in results)
+
+
+@pytest.mark.parametrize("variant", NAMES)
+@pytest.mark.parametrize("blocks", [512, 513, 1023, 1024, 1025, 2600])
+@pytest.mark.parametrize("block", [(1, 1), (2, 3), (32, 1)])
+def test_parts_begin_and_end_anywhere(variant, block, blocks):
+    """Long rows behind each other, whose parts share stretches of stored blocks."""
+    problem = case("matmul", FP64, 5, blocks, block, pattern="full")
+    operands = fresh_operands(variant, problem)
+    assert_close(operands.call(variant), operands)
