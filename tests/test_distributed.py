@@ -81,8 +81,16 @@ def with_fsdp2(rank):
         fully_shard(layer, mesh=mesh)
     assert isinstance(model[0].values, DTensor)
     train(model, rank)
-    with pytest.raises(RuntimeError, match=r"sharded, .*, cannot change"):
+    with pytest.raises(RuntimeError, match=r"DTensor, .* sharded, .*, cannot change"):
         prune_(model[0], 0.1)
+    model[0].unshard()  # as the layers of an outermost module stay after a forward without backward
+    with pytest.raises(RuntimeError, match=r"that FSDP shards.*, cannot change"):
+        prune_and_regrow_(model[0], 0.5)
+    fewer = network()[0]
+    prune_(fewer, 0.1)
+    with pytest.raises(RuntimeError, match=r"that FSDP shards.* cannot change"):
+        model[0].load_state_dict(fewer.state_dict())
+    model[0].reshard()
     state = {
         name: tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
         for name, tensor in model.state_dict().items()

@@ -24,6 +24,7 @@ from .matrix_checks import (
     check_value_dtype,
     size,
 )
+from .parameters import replace_data, whose_values
 from .selection import Criterion, blocks_to_keep, stored_count
 
 _INDICES = ("crow_indices", "col_indices")
@@ -33,24 +34,6 @@ def _autocast(tensor: Tensor, dtype: torch.dtype) -> Tensor:
     """As torch's autocast converts an operand: float64 and integers stay what they are."""
     lower = tensor.is_floating_point() and tensor.dtype != torch.float64
     return tensor.to(dtype) if lower else tensor
-
-
-def replace_data(parameter: torch.nn.Parameter, data: Tensor) -> None:
-    """Gives a parameter other data, and no gradient; it stays the one optimizers know.
-
-    A graph that saved the old data raises in its backward. Data of the same shape is copied, which
-    leaves whoever waits for the gradient in place, as DistributedDataParallel does.
-    """
-    parameter.grad = None
-    if data.shape == parameter.shape:
-        parameter.data.copy_(data)
-    else:
-        # While an old graph lives, torch goes on accumulating into the old shape, unless the type
-        # changes, too.
-        other = torch.float64 if data.dtype != torch.float64 else torch.float32
-        parameter.data = data.new_empty(0, dtype=other)
-        parameter.data = data
-    torch.autograd.graph.increment_version(parameter)  # `.data` does not tell saved tensors
 
 
 class SparseLinear(torch.nn.Module):
@@ -360,10 +343,10 @@ class SparseLinear(torch.nn.Module):
 
     def _resize(self, nnzb: int) -> None:
         """Room for another number of blocks, of undefined content."""
-        if type(self.values) is not torch.nn.Parameter:
+        if not_ours := whose_values(self):
             raise RuntimeError(
-                f"values is a {type(self.values).__name__}, no Parameter: the number of blocks "
-                "cannot change once values are sharded, or computed from others; do it before"
+                f"values is {not_ours}: the number of blocks cannot change once values are "
+                "sharded, or computed from others; do it before"
             )
         self.thaw()
         self.col_indices = self.col_indices.new_empty(nnzb)

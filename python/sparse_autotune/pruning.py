@@ -21,7 +21,8 @@ from torch import Tensor
 from .bsr_tensor import BsrTensor
 from .conversions import block_rows, compress
 from .matrix_checks import check_keep, kind, share
-from .nn import SparseLinear, replace_data
+from .nn import SparseLinear
+from .parameters import replace_data, whose_values
 from .selection import check_scores, highest, squared_norms, stored_count
 
 # One score per stored block from the weight, (nnzb,).
@@ -230,10 +231,10 @@ def _check_changeable(layer: SparseLinear) -> None:
         raise TypeError(f"layer must be a SparseLinear, got {kind(layer)}")
     if layer._frozen_weight is not None:
         raise RuntimeError("the pattern of a frozen layer must not change: call thaw() first")
-    if type(layer.values) is not torch.nn.Parameter:
+    if not_ours := whose_values(layer):
         raise RuntimeError(
-            f"values is a {type(layer.values).__name__}, no Parameter: the pattern of a layer "
-            "whose values are sharded, or computed from others, cannot change"
+            f"values is {not_ours}: the pattern of a layer whose values are sharded, or computed "
+            "from others, cannot change"
         )
 
 
