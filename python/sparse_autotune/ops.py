@@ -46,14 +46,19 @@ def _check_alike(values: Tensor, *others: Tensor | None) -> None:
 
 
 def _product_shape(
+    crow_indices: Tensor,
+    col_indices: Tensor,
     values: Tensor,
     rows: int,
     cols: int,
     dense: Tensor,
-    bias: Tensor | None,
-    sparse_right: bool,
-    transpose: bool,
+    bias: Tensor | None = None,
+    *,
+    sparse_right: bool = False,
+    transpose: bool = False,
+    **_: Any,
 ) -> list[int]:
+    """Of what ``bsr_matmul`` gives for these arguments, which must fit together."""
     _check_alike(values, dense, bias)
     inner, outer = (rows, cols) if transpose != sparse_right else (cols, rows)
     shape = list(dense.shape)
@@ -70,81 +75,43 @@ def _product_shape(
     return shape
 
 
+def _sides(form: int) -> dict[str, Any]:
+    return {"sparse_right": bool(form & SPARSE_RIGHT), "transpose": bool(form & TRANSPOSE)}
+
+
 @torch.library.register_fake("sparse_autotune::bsr_matmul")
-def _fake_matmul(
-    crow_indices: Tensor,
-    col_indices: Tensor,
-    values: Tensor,
-    rows: int,
-    cols: int,
-    dense: Tensor,
-    bias: Tensor | None = None,
-    *,
-    sparse_right: bool = False,
-    transpose: bool = False,
-    **_: Any,
-) -> Tensor:
-    return dense.new_empty(_product_shape(values, rows, cols, dense, bias, sparse_right, transpose))
+def _fake_matmul(*operands: Any, **keywords: Any) -> Tensor:
+    values = operands[2]
+    return values.new_empty(_product_shape(*operands, **keywords))
+
+
+@torch.library.register_fake("sparse_autotune::bsr_matmul_out")
+def _fake_matmul_out(*operands: Any, out: Tensor, **keywords: Any) -> None:
+    shape = _product_shape(*operands, **keywords)
+    _check_alike(operands[2], out)
+    torch._check(
+        list(out.shape) == shape,
+        lambda: f"out is never resized: it must have shape {shape}, got {list(out.shape)}",
+    )
 
 
 @torch.library.register_fake("sparse_autotune::bsr_product")
-def _fake_product(
-    crow_indices: Tensor,
-    col_indices: Tensor,
-    values: Tensor,
-    rows: int,
-    cols: int,
-    dense: Tensor,
-    bias: Tensor | None,
-    form: int,
-    variant: str | None,
-) -> Tensor:
-    sparse_right, transpose = bool(form & SPARSE_RIGHT), bool(form & TRANSPOSE)
-    return dense.new_empty(_product_shape(values, rows, cols, dense, bias, sparse_right, transpose))
+def _fake_product(*arguments: Any) -> Tensor:
+    *operands, form, _variant = arguments
+    return _fake_matmul(*operands, **_sides(form))
 
 
 @torch.library.register_fake("sparse_autotune::bsr_product_gradients")
-def _fake_product_gradients(
-    crow_indices: Tensor,
-    col_indices: Tensor,
-    values: Tensor,
-    rows: int,
-    cols: int,
-    dense: Tensor,
-    grad: Tensor,
-    form: int,
-) -> tuple[Tensor, Tensor]:
-    sparse_right, transpose = bool(form & SPARSE_RIGHT), bool(form & TRANSPOSE)
-    shape = _product_shape(values, rows, cols, dense, None, sparse_right, transpose)
+def _fake_product_gradients(*arguments: Any) -> tuple[Tensor, Tensor]:
+    *operands, grad, form = arguments
+    _, _, values, _, _, dense = operands
+    shape = _product_shape(*operands, **_sides(form))
     _check_alike(values, grad)
     torch._check(
         list(grad.shape) == shape,
         lambda: f"the gradient must have the product's shape, {shape}, got {list(grad.shape)}",
     )
     return dense.new_empty(dense.shape), values.new_empty(values.shape)
-
-
-@torch.library.register_fake("sparse_autotune::bsr_matmul_out")
-def _fake_matmul_out(
-    crow_indices: Tensor,
-    col_indices: Tensor,
-    values: Tensor,
-    rows: int,
-    cols: int,
-    dense: Tensor,
-    bias: Tensor | None = None,
-    *,
-    sparse_right: bool = False,
-    transpose: bool = False,
-    out: Tensor,
-    **_: Any,
-) -> None:
-    shape = _product_shape(values, rows, cols, dense, bias, sparse_right, transpose)
-    _check_alike(values, out)
-    torch._check(
-        list(out.shape) == shape,
-        lambda: f"out is never resized: it must have shape {shape}, got {list(out.shape)}",
-    )
 
 
 @torch.library.register_fake("sparse_autotune::bsr_sampled_matmul")
