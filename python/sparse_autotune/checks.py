@@ -33,6 +33,7 @@ from .matrix_checks import (
     check_dense,
     check_indices,
     check_value_dtype,
+    is_dense,
     is_sparse_operand,
     kind,
 )
@@ -55,7 +56,7 @@ def explain_matmul(
     variant: Any = "auto",
 ) -> None:
     """Raises the reason why ``matmul`` refuses these arguments; returns when it knows none."""
-    if not is_sparse_operand(a) and (is_sparse_operand(b) or (_is_dense(a) and not _is_dense(b))):
+    if not is_sparse_operand(a) and (is_sparse_operand(b) or (is_dense(a) and not is_dense(b))):
         _explain_right(a, b, bias, activation, out, variant)
         return
     matrix = _matrix(a, "a")
@@ -186,10 +187,6 @@ def unknown(argument: str, value: object, known: Iterable[str]) -> ValueError:
     near = difflib.get_close_matches(str(value), names, n=1)
     hint = f" (did you mean {near[0]!r}?)" if near else ""
     return ValueError(f"{argument} must be one of {', '.join(names)}; got {value!r}{hint}")
-
-
-def _is_dense(value: Any) -> bool:
-    return isinstance(value, Tensor) and value.layout == torch.strided
 
 
 def _matrix(value: Any, name: str, *, batch: bool = False) -> Components:

@@ -231,6 +231,11 @@ def check_indices(parts: Components, name: str = "") -> None:
         )
 
 
+def is_dense(value: Any) -> bool:
+    """Whether it is a strided tensor."""
+    return isinstance(value, Tensor) and value.layout == torch.strided
+
+
 def check_dense(value: Any, name: str) -> None:
     """Raises TypeError unless ``value`` is a dense (strided) tensor."""
     if not isinstance(value, Tensor):

@@ -17,7 +17,7 @@ from torch.overrides import (
 from torch.utils._device import DeviceContext
 
 from .functional import linear, matmul
-from .matrix_checks import VALUE_DTYPES
+from .matrix_checks import VALUE_DTYPES, is_dense
 
 _LAYOUTS = (torch.sparse_bsr, torch.sparse_bsc)
 
@@ -31,14 +31,10 @@ def _is_native(value: Any) -> bool:
     )
 
 
-def _is_dense(value: Any) -> bool:
-    return isinstance(value, Tensor) and value.layout == torch.strided
-
-
 def _is_ours(a: Any, b: Any) -> bool:
     """One native block-sparse matrix and one dense operand of its dtype, not a scalar."""
     return (
-        ((_is_native(a) and _is_dense(b)) or (_is_dense(a) and _is_native(b)))
+        ((_is_native(a) and is_dense(b)) or (is_dense(a) and _is_native(b)))
         and a.dtype == b.dtype
         and a.dim() > 0
         and b.dim() > 0
@@ -51,7 +47,7 @@ def _is_ours(a: Any, b: Any) -> bool:
 def _matmul(input: Any, other: Any, out: Any = None) -> Any:
     if not _is_ours(input, other):
         return NotImplemented
-    if out is not None and (not _is_dense(out) or out.shape != _result_shape(input, other)):
+    if out is not None and (not is_dense(out) or out.shape != _result_shape(input, other)):
         return NotImplemented  # torch resizes it
     return matmul(input, other, out=out)
 
@@ -78,7 +74,7 @@ def _mv(input: Any, vec: Any, out: Any = None) -> Any:
 
 
 def _addmm(input: Any, mat1: Any, mat2: Any, beta: Any = 1, alpha: Any = 1) -> Any:
-    if not _is_dense(input) or not _is_ours(mat1, mat2) or mat1.dim() != 2 or mat2.dim() != 2:
+    if not is_dense(input) or not _is_ours(mat1, mat2) or mat1.dim() != 2 or mat2.dim() != 2:
         return NotImplemented
     if input.dtype != mat1.dtype:
         return NotImplemented
@@ -93,7 +89,7 @@ def _addmm(input: Any, mat1: Any, mat2: Any, beta: Any = 1, alpha: Any = 1) -> A
 
 
 def _linear(input: Any, weight: Any, bias: Any = None) -> Any:
-    if not _is_dense(input) or not _is_native(weight) or not _is_ours(input, weight):
+    if not is_dense(input) or not _is_native(weight) or not _is_ours(input, weight):
         return NotImplemented
     return linear(input, weight, bias)
 
