@@ -1,4 +1,4 @@
-"""Activations of the CPU variants against fp64: also far out, where results are small, and beyond."""
+"""Activations of the CPU variants against fp64: also far out, where results are small."""
 
 import math
 
