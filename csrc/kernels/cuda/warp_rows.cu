@@ -6,7 +6,7 @@
 // Rows that would keep a group busy longer than the card as a whole are multiplied in segments of
 // the stream of stored blocks, whose sums a second kernel adds up in order: nothing is planned.
 // Half types too where their tensor-core families take no such block. Requires: nothing but n.
-// Wins: few columns, wherever tensor cores do not multiply.
+// Wins: few columns of blocks that flat_rows, staged_rows and tensor cores do not take.
 #include <cuda_runtime.h>
 
 #include <algorithm>
