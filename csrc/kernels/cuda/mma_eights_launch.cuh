@@ -12,7 +12,9 @@
 #include <string_view>
 
 #include "kernels/cuda/arguments_of.h"
+#include "kernels/cuda/device/eights_fours.cuh"
 #include "kernels/cuda/device/eights_store.cuh"
+#include "kernels/cuda/device/eights_strips.cuh"
 #include "kernels/cuda/device/eights_tile.cuh"
 #include "kernels/cuda/kernel_code.h"
 #include "kernels/cuda/requirements.h"
@@ -188,6 +190,38 @@ class EightsProduct : public Variant {
 
   EightsShape shape_;
   Pace pace_;
+};
+
+using EightsBlocks = StripsOf<Pieces<false>, Pieces<true>>;
+using FoursBlocks = StripsOf<Fours<false>, Fours<true>>;
+
+class MmaEights final : public EightsProduct {
+ public:
+  using EightsProduct::EightsProduct;
+
+ private:
+  Support takes_blocks(const Problem& p) const override {
+    if (eights_of_two(p.block_m) && eights_of_two(p.block_k)) return Support::yes();
+    return Support::no("needs block sides of 8 times a power of two, got " +
+                       block_text(p.block_m, p.block_k));
+  }
+  static bool eights_of_two(int64_t side) {
+    return side >= 8 && std::has_single_bit(static_cast<uint64_t>(side));
+  }
+
+  Registration registration_{*this};
+};
+
+class MmaFours final : public EightsProduct {
+ public:
+  using EightsProduct::EightsProduct;
+
+  bool multiplies_padding() const override { return true; }
+
+ private:
+  Support takes_blocks(const Problem& p) const override { return blocks_are(p, 4, 4); }
+
+  Registration registration_{*this};
 };
 
 }  // namespace sparse_autotune

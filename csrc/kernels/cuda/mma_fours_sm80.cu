@@ -6,28 +6,13 @@
 // Requires: fp16 or bf16, blocks of 4 x 4, values and B aligned to 16 bytes.
 // Wins: many columns, densities of some 2%. Bound as mma_eights_sm80, and by blocks that are
 // without a partner in their stage.
-#include "kernels/cuda/device/eights_fours.cuh"
 #include "kernels/cuda/mma_eights_launch.cuh"
 
 namespace sparse_autotune {
 namespace {
 
-class MmaFours final : public EightsProduct {
- public:
-  using EightsProduct::EightsProduct;
-
-  bool multiplies_padding() const override { return true; }
-
- private:
-  Support takes_blocks(const Problem& p) const override { return blocks_are(p, 4, 4); }
-
-  Registration registration_{*this};
-};
-
-using Blocks = StripsOf<Fours<false>, Fours<true>>;
-
 const MmaFours kM512{
-    "mma_fours_sm80/m512", eights_shape<Blocks, 16, 256, 3, 1, 1>(), {1.4, 0.0052, 0.06}};
+    "mma_fours_sm80/m512", eights_shape<FoursBlocks, 16, 256, 3, 1, 1>(), {1.4, 0.0052, 0.06}};
 
 }  // namespace
 }  // namespace sparse_autotune
