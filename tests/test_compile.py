@@ -23,6 +23,7 @@ from sparse_autotune import (
     linear,
     matmul,
     precision,
+    prune_,
     random_bsr,
     sampled_matmul,
     settings,
@@ -276,6 +277,20 @@ class Network(torch.nn.Module):
 
     def forward(self, x):
         return x + self.down(torch.nn.functional.gelu(self.up(x)))
+
+
+def test_one_graph_for_any_number_of_blocks():
+    layer = SparseLinear(24, 32, 4, 1.0)
+    x = torch.randn(3, 24)
+    static = {"force_parameter_static_shapes", "force_nn_module_property_static_shapes"}
+    with torch._dynamo.config.patch(dict.fromkeys(static, False)):
+        function, counter = compiled(layer)
+        for density in (0.9, 0.5, 0.3, 0.1):
+            loss = function(x).square().sum()
+            loss.backward()
+            close(loss, (x @ layer.weight.to_dense().t() + layer.bias).square().sum())
+            prune_(layer, density)
+    assert counter.frame_count == 2
 
 
 def test_a_training_step():

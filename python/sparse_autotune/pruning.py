@@ -1,12 +1,14 @@
 """Changing the pattern of a `SparseLinear` between training steps: prune, regrow, and when.
 
 Only stored blocks have gradients, so a schedule prunes by their values and grows by chance or by
-scores of the caller's. Each change gives the layer new index tensors, and with them a new plan;
-compiled code recompiles when the number of blocks changes. Pass the optimizer, whose state then
-moves with the blocks. Under DistributedDataParallel keep the number of blocks and change them alike
-in all processes, or do it before wrapping; always do it before FSDP shards the parameters. An
-averaged copy of a model wants the same patterns, by `set_pattern_`: torch averages values by their
-place in memory.
+scores of the caller's. Each change gives the layer new index tensors, and with them a new plan.
+Compiled code recompiles when the number of blocks changes, until ``torch._dynamo`` has had enough
+of it; with its ``config.force_parameter_static_shapes`` and
+``config.force_nn_module_property_static_shapes`` False, one graph serves any number. Pass the
+optimizer, whose state then moves with the blocks. Under DistributedDataParallel keep the number of
+blocks and change them alike in all processes, or do it before wrapping; always do it before FSDP
+shards the parameters. An averaged copy of a model wants the same patterns, by `set_pattern_`: torch
+averages values by their place in memory.
 """
 
 from __future__ import annotations
