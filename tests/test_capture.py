@@ -22,7 +22,7 @@ pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("no_races")]
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_capture_after_a_warm_call(variant, frozen):
     """Replays read the operands' memory as it is then, frozen values apart."""
-    operands = operands_for(variant, case(dtype=FP32))
+    operands = operands_for(variant, case())
     a, b = operands.a.clone(), operands.b.clone()
     if frozen:
         a.freeze()

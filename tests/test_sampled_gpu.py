@@ -1,16 +1,16 @@
 """Sampled products on a GPU: streams, CUDA graphs, a second device, TF32, memory."""
 
-import gc
 import math
 
 import pytest
 import torch
 from machine import DETERMINISTIC, built
+from plans import check_that_a_race_gives_its_memory_back
 from problem import BF16, FP32
 from reference import assert_close
 from sampled_problems import SampledProblem, make_sampled
 
-from sparse_autotune import BsrTensor, _tuner, benchmark, random_bsr, sampled_matmul, tune
+from sparse_autotune import BsrTensor, benchmark, random_bsr, sampled_matmul, tune
 from sparse_autotune.checks import legality
 
 pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("no_races")]
@@ -97,17 +97,7 @@ def test_second_gpu(variant):
 def test_a_race_gives_its_memory_back(fresh_cache):
     x, y = torch.randn(1024, 512, device="cuda"), torch.randn(512, 1024, device="cuda")
     pattern = random_bsr(1024, 1024, 64, density=0.25, device="cuda")
-    # Makes the plan, and the workspace that torch keeps for cuBLAS.
-    tune(x, y, pattern=pattern)
-    gc.collect()  # what earlier tests left must not go meanwhile
-    torch.cuda.synchronize()
-    before, torchs = _tuner.memory(0), torch.cuda.memory_allocated()
-    assert tune(x, y, pattern=pattern).best is not None
-    torch.cuda.synchronize()
-    after = _tuner.memory(0)
-    assert after["pool_used"] == before["pool_used"]
-    assert after["pool_reserved"] <= before["pool_reserved"]
-    assert torch.cuda.memory_allocated() == torchs
+    check_that_a_race_gives_its_memory_back(lambda: tune(x, y, pattern=pattern))
 
 
 def test_the_report_tells_what_the_dense_product_takes():
