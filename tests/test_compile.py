@@ -411,25 +411,3 @@ def test_autocast():
         got = compiled(model.up)[0](x)
     assert got.dtype == expected.dtype == torch.bfloat16
     close(got, expected)
-
-
-@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
-def test_forward_mode_derivatives(backend):
-    """Compiled code enters the level of these without telling torch.autograd.forward_ad."""
-    a, x = random_bsr(16, 24, 8, density=0.5), torch.randn(5, 24)
-
-    def tangent(x, function):
-        return torch.func.jvp(lambda x: function(x).sin().sum(), (x,), (x.cos(),))[1]
-
-    def ours(x):
-        x = x.exp()
-        return linear(x, a).sum() + sampled_matmul(x.mT[:16], x[:, :24], a).values + x.sum()
-
-    def dense(x):
-        x = x.exp()
-        mask = BsrTensor(a.crow_indices, a.col_indices, torch.ones_like(a.values), a.shape)
-        kept = (x.mT[:16] @ x)[mask.to_dense() > 0]
-        return (x @ a.to_dense().T).sum() + kept + x.sum()
-
-    got = torch.compile(lambda x: tangent(x, ours), backend=backend, fullgraph=True)(x)
-    close(got, tangent(x, dense))

@@ -1,4 +1,4 @@
-"""Activations of the CPU variants against fp64: also far out, where results are small."""
+"""Activations of the CPU variants against fp64: far out, too, and where results are small."""
 
 import math
 

@@ -2,10 +2,11 @@
 
 import pytest
 import torch
+from reference import close
 from torch.autograd import forward_ad
 
 import sparse_autotune as sa
-from sparse_autotune import linear, matmul, random_bsr, sampled_matmul
+from sparse_autotune import BsrTensor, linear, matmul, random_bsr, sampled_matmul
 
 
 @pytest.fixture(autouse=True)
@@ -41,6 +42,28 @@ def test_a_level_inside_of_a_graph(name, backend):
     function, x = _functions()[name], torch.randn(24, 5, dtype=torch.float64)
     got = torch.compile(lambda x: _with_tangent(function, x), backend=backend, fullgraph=True)(x)
     torch.testing.assert_close(tuple(got), tuple(_with_tangent(function, x)))
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+def test_a_jvp_inside_of_a_graph(backend):
+    """Compiled code enters the level of these without telling torch.autograd.forward_ad."""
+    a, x = random_bsr(16, 24, 8, density=0.5), torch.randn(5, 24)
+
+    def tangent(x, function):
+        return torch.func.jvp(lambda x: function(x).sin().sum(), (x,), (x.cos(),))[1]
+
+    def ours(x):
+        x = x.exp()
+        return linear(x, a).sum() + sampled_matmul(x.mT[:16], x[:, :24], a).values + x.sum()
+
+    def dense(x):
+        x = x.exp()
+        mask = BsrTensor(a.crow_indices, a.col_indices, torch.ones_like(a.values), a.shape)
+        kept = (x.mT[:16] @ x)[mask.to_dense() > 0]
+        return (x @ a.to_dense().T).sum() + kept + x.sum()
+
+    got = torch.compile(lambda x: tangent(x, ours), backend=backend, fullgraph=True)(x)
+    close(got, tangent(x, dense))
 
 
 @pytest.mark.parametrize("trained", [False, True])
