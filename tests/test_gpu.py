@@ -37,7 +37,7 @@ OTHERWISE = (
         for block in ((32, 32), (16, 16), (64, 64), (16, 32), (32, 16), (8, 8), (4, 4))
         for b_layout in ("row", "column")
     ),
-    {"dtype": FP64, "n": 144, "block": (16, 16)},
+    {"dtype": FP64, "n": 144, "block": (16, 16)}, {"dtype": FP64, "n": 1, "block": (4, 4)},
     {"m": 384, "n": 133, "block": (128, 128)},
     {"m": 896, "k": 2688, "n": 264, "block": (128, 128), "pattern": "skewed"},
 )  # fmt: skip
