@@ -7,6 +7,7 @@ import sys
 import threading
 import time
 import types
+import warnings
 
 import pytest
 import torch
@@ -258,6 +259,23 @@ def test_the_bar_moves_on(told, monkeypatch):
     announcements._close_bar()
     shown = re.findall(r"sparse_autotune: +(\d+)%\|[^\r]*\| (\S+)", sys.stderr.getvalue())
     assert shown == [("56", "x/0.56"), ("70", "x/0.7"), ("90", "x/0.9")]
+
+
+def test_what_tqdm_advises_on_import_is_not_passed_on(bars, told, monkeypatch, tmp_path):
+    """In a notebook without widgets."""
+    (tmp_path / "tqdm").mkdir()
+    (tmp_path / "tqdm" / "__init__.py").touch()
+    (tmp_path / "tqdm" / "auto.py").write_text(
+        "import warnings\nfrom test_announcements import Bar as tqdm\nwarnings.warn('IProgress')\n"
+    )
+    for name in ("tqdm", "tqdm.auto"):
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(sys, "stderr", Terminal())
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        tune(*problem())
+    assert len(bars) == 1
 
 
 @pytest.mark.parametrize("why", ["no terminal", "silent", "short"])

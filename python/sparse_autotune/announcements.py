@@ -89,7 +89,9 @@ def _progress(fraction: float, variant: str) -> None:
         if time.monotonic() - _local.started < _SECONDS_BEFORE_BAR:
             return
         try:
-            from tqdm.auto import tqdm
+            with warnings.catch_warnings():  # its advice to a notebook without widgets
+                warnings.simplefilter("ignore")
+                from tqdm.auto import tqdm
         except ImportError:
             return
         # By itself tqdm would wait for steps as large as the first, half of the bar.
