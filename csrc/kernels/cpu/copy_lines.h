@@ -8,6 +8,10 @@
 
 namespace sparse_autotune {
 
+// Of blocks along rows of a dense matrix: so many rows at a time, as those may lie a power of two
+// apart, and an L1 holds eight lines or twelve of them.
+inline constexpr int64_t kLinesTogether = 8;
+
 // kBytes to 2 * kBytes of each line: from its begin and up to its end.
 template <int64_t kBytes>
 void copy_short_lines(char* to, int64_t to_stride, const char* from, int64_t from_stride,

@@ -15,11 +15,12 @@ constexpr int64_t kGrainBytes = 64 << 10;  // less work than this is not worth a
 constexpr int64_t kLineBytes = 64;
 constexpr int kAhead = 16;  // blocks of A^T: no hardware foresees where they lie
 
-// A stored block of A^T, columns x rows, into rows. T has an element's size.
+// `count` rows of a stored block of A^T, columns x rows. T has an element's size.
 template <typename T>
-void turn_block(const char* from, int64_t rows, int64_t columns, char* to, int64_t stride) {
+void turn_block(const char* from, int64_t rows, int64_t count, int64_t columns, char* to,
+                int64_t stride) {
   const T* source = reinterpret_cast<const T*>(from);
-  for (int64_t r = 0; r < rows; ++r, to += stride) {
+  for (int64_t r = 0; r < count; ++r, to += stride) {
     for (int64_t c = 0; c < columns; ++c) reinterpret_cast<T*>(to)[c] = source[c * rows + r];
   }
 }
@@ -64,31 +65,38 @@ class Densifying {
     return values_ + position * p_.block_m * p_.block_k * element_;
   }
 
-  // T has an element's size.
+  // The rows from `first` on of the block row's, `count`. T has an element's size.
   template <typename T>
-  void copy_rows(int64_t row) const {
+  void copy_rows(int64_t row, int64_t first, int64_t count) const {
     const int64_t rows = p_.block_m, columns = p_.block_k, stride = p_.k * element_;
-    char* const to = dst_ + row * rows * stride;
+    char* const to = dst_ + (row * rows + first) * stride;
     const bool single = rows * columns == 1;
     for (int64_t i = crow_[row]; i < crow_[row + 1]; ++i) {
       char* const corner = to + static_cast<int64_t>(columns_[i]) * columns * element_;
-      const char* const from = block_at(i);
       if (p_.transpose) {
         __builtin_prefetch(block_at(std::min<int64_t>(i + kAhead, p_.nnzb - 1)));
       }
       if (single) {
-        std::memcpy(corner, from, sizeof(T));
+        std::memcpy(corner, block_at(i), sizeof(T));
       } else if (p_.transpose) {
-        turn_block<T>(from, rows, columns, corner, stride);
+        turn_block<T>(block_at(i) + first * element_, rows, count, columns, corner, stride);
       } else {
-        copy_lines(corner, stride, from, columns * element_, rows, columns * element_);
+        const int64_t bytes = columns * element_;
+        copy_lines(corner, stride, block_at(i) + first * bytes, bytes, count, bytes);
       }
     }
   }
   void copy_rows(int64_t row) const {
-    if (element_ == 2) return copy_rows<uint16_t>(row);
-    if (element_ == 4) return copy_rows<uint32_t>(row);
-    copy_rows<uint64_t>(row);
+    for (int64_t first = 0; first < p_.block_m; first += kLinesTogether) {
+      const int64_t count = std::min(kLinesTogether, p_.block_m - first);
+      if (element_ == 2) {
+        copy_rows<uint16_t>(row, first, count);
+      } else if (element_ == 4) {
+        copy_rows<uint32_t>(row, first, count);
+      } else {
+        copy_rows<uint64_t>(row, first, count);
+      }
+    }
   }
 
   void copy_columns(int64_t row) const {
