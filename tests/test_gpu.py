@@ -296,3 +296,54 @@ def test_cpu_products_in_a_worker_forked_after_cuda_was_used(variant, tmp_path):
     """CUDA cannot be used there, not even asked; the CPU can. Orders of rows are the GPU's."""
     operands_for(variant, case())
     assert run_python(FORK, tmp_path, variant, timeout=120).split() == ["0", "fine"]
+
+
+# The dense operand
+
+
+@pytest.mark.parametrize("index_dtype", [torch.int32, torch.int64])
+@pytest.mark.parametrize(
+    ("block", "grid"),
+    [
+        ((1, 1), (37, 9001)),
+        ((1, 1), (3, 40000)),
+        ((1, 8), (5, 6000)),
+        ((3, 5), (70, 4001)),  # lines that are no multiples of 16 bytes
+        ((8, 8), (40, 1500)),
+        ((4, 3), (200, 32)),
+        ((64, 96), (5, 9)),
+        ((256, 256), (3, 5)),
+    ],
+)
+def test_the_dense_operand_has_every_block(block, grid, index_dtype):
+    """Rows of no block and full ones, of one element and of many."""
+    shape = (block[0] * grid[0], block[1] * grid[1])
+    for dtype in (torch.float16, FP32, torch.float64):
+        a = random_bsr(*shape, block, density=min(1 / grid[0] + 0.03, 1), pattern="one_dense_row",
+                       dtype=dtype, device="cuda")  # fmt: skip
+        a = BsrTensor(a.crow_indices.to(index_dtype), a.col_indices.to(index_dtype), a.values,
+                      shape)  # fmt: skip
+        # Each column by itself: the product is a row of A, or part of one.
+        chosen = torch.randperm(shape[1], device="cuda")[:200]
+        b = torch.zeros(shape[1], 200, dtype=dtype, device="cuda")
+        b[chosen, torch.arange(200, device="cuda")] = 1
+        result = matmul(a, b, variant="cublas_dense/mm")
+        torch.testing.assert_close(result, a.to_dense()[:, chosen], rtol=0, atol=0)
+
+
+def test_the_dense_product_of_a_batch_takes_one_call():
+    a = random_bsr(96, 160, 16, density=0.3, device="cuda")
+    b = torch.randn(5, 160, 24, device="cuda")
+    assert "cublas_dense/bmm" in sparse_autotune.variants(a, b)
+    assert "cublas_dense/bmm" not in sparse_autotune.variants(a, b[0])
+    close(matmul(a, b, variant="cublas_dense/bmm"), a.to_dense() @ b)
+
+
+@pytest.mark.parametrize("dtype", [BF16, torch.float16])
+def test_sums_in_fp32_whatever_torch_allows(dtype):
+    """Long sums of few outputs: cuBLAS cuts them into parts, which torch lets it round."""
+    a = random_bsr(64, 65536, 64, density=0.9, dtype=dtype, device="cuda")
+    b = torch.randn(65536, 64, device="cuda").to(dtype)
+    exact = a.to_dense().double() @ b.double()
+    error = (matmul(a, b, variant="cublas_dense/fp32_sums").double() - exact).abs()
+    assert bool((error <= torch.finfo(dtype).eps * exact.abs() + 0.05).all())

@@ -1,6 +1,7 @@
-// The GPU's dense product: A densified, then aten::mm (cuBLAS) under torch's own precision
-// settings. Those allow reduced-precision split-K partials in half types by default; verification
-// disqualifies the variant where that shows. Wins at high density.
+// The GPU's dense product: A densified, then aten::mm for each matrix of a batch, or aten::bmm for
+// all (cuBLAS), under torch's own precision settings. Those allow reduced-precision split-K
+// partials in half types by default; verification disqualifies a variant where that shows. A third
+// has the product in fp32 and rounds it at the end. Wins at high density.
 #include "kernels/cuda/apply_epilogue.h"
 #include "kernels/cuda/convert/densify.h"
 #include "ops/dispatched.h"
@@ -8,17 +9,36 @@
 namespace sparse_autotune {
 namespace {
 
+enum class Call { kEach, kBatch, kThroughFp32 };
+
 class CublasDense final : public Variant {
  public:
-  using Variant::Variant;
+  CublasDense(std::string_view name, Call call) : Variant(DeviceType::kCuda, name), call_(call) {}
 
-  Support supports(const Problem&, const Device&) const override { return Support::yes(); }
+  Support supports(const Problem& p, const Device&) const override {
+    if (call_ == Call::kBatch && p.batch == 1) {
+      return Support::no("multiplies batches, this is one matrix");
+    }
+    if (call_ == Call::kThroughFp32 && !is_half(p.dtype)) {
+      return Support::no("is for fp16 and bf16, whose sums it rounds last");
+    }
+    return Support::yes();
+  }
 
   double estimate_us(const Problem& p, const Device& d) const override {
-    const double product = roofline_us(2.0 * p.m * p.k * p.n * p.batch, 0.75 * peak_tflops(p, d),
-                                       compulsory_bytes(p), d.memory_gbps, 5.0);
+    const double calls = call_ == Call::kEach ? static_cast<double>(p.batch) : 1;
+    double product = roofline_us(2.0 * p.m * p.k * p.n * p.batch, 0.75 * peak_tflops(p, d),
+                                 compulsory_bytes(p), d.memory_gbps, 5.0 * calls);
+    if (call_ == Call::kThroughFp32) {
+      // Sums of twice C's size, written and read.
+      product += roofline_us(0, 0, 4 * c_bytes(p), d.memory_gbps, 3.0);
+    }
     if (p.frozen) return product;
     return product + roofline_us(0, 0, 2.0 * prepared_bytes(p, d), d.memory_gbps, 5.0);
+  }
+
+  int64_t workspace_bytes(const Problem& p, const Device&) const override {
+    return call_ == Call::kThroughFp32 ? p.batch * p.m * p.n * size_of(DType::kFloat32) : 0;
   }
 
   int64_t prepared_bytes(const Problem& p, const Device&) const override {
@@ -30,7 +50,9 @@ class CublasDense final : public Variant {
   }
 
   Status launch(const Problem& p, const Launch& l) const override {
-    Status status = mm_into_c(dense_operand(p, l), p, l);
+    Status status = call_ == Call::kEach    ? mm_into_c(dense_operand(p, l), p, l)
+                    : call_ == Call::kBatch ? bmm_into_c(dense_operands(p, l), p, l)
+                                            : bmm_through_fp32(dense_operands(p, l), p, l);
     return status ? apply_epilogue(p, l) : std::move(status);
   }
 
@@ -42,10 +64,20 @@ class CublasDense final : public Variant {
     return tensor_over(l.prepared, {p.m, p.k}, {p.transpose ? 1 : p.k, p.transpose ? p.m : 1},
                        torch_dtype(p.dtype), *l.device);
   }
+  // The same for every matrix of the batch.
+  static Tensor dense_operands(const Problem& p, const Launch& l) {
+    return tensor_over(l.prepared, {p.batch, p.m, p.k},
+                       {0, p.transpose ? 1 : p.k, p.transpose ? p.m : 1}, torch_dtype(p.dtype),
+                       *l.device);
+  }
+
+  Call call_;
+  Registration registration_{*this};
 };
 
-const CublasDense kCublasDense{DeviceType::kCuda, "cublas_dense/mm"};
-const Registration kRegisterCublasDense{kCublasDense};
+const CublasDense kEach{"cublas_dense/mm", Call::kEach};
+const CublasDense kBatch{"cublas_dense/bmm", Call::kBatch};
+const CublasDense kThroughFp32{"cublas_dense/fp32_sums", Call::kThroughFp32};
 
 }  // namespace
 }  // namespace sparse_autotune

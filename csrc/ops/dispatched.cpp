@@ -15,6 +15,21 @@ Tensor matrix_view(const void* data, int64_t offset, int64_t rows, int64_t cols,
                      torch_dtype(dtype), device);
 }
 
+// Of as many matrices as the batch has, `step` elements apart.
+Tensor batch_view(const void* data, int64_t step, int64_t rows, int64_t cols, Layout layout,
+                  int64_t leading, DType dtype, const Problem& p, const Launch& l) {
+  const bool row_major = layout == Layout::kRowMajor;
+  return tensor_over(data, {p.batch, rows, cols},
+                     {step, row_major ? leading : 1, row_major ? 1 : leading}, torch_dtype(dtype),
+                     *l.device);
+}
+Tensor batch_of_c(const Problem& p, const Launch& l) {
+  return batch_view(l.c, p.c_batch_stride, p.m, p.n, p.c_layout, p.ldc, p.dtype, p, l);
+}
+Tensor batch_of_b(const Problem& p, const Launch& l) {
+  return batch_view(l.b, p.b_batch_stride, p.k, p.n, p.b_layout, p.ldb, p.dtype, p, l);
+}
+
 }  // namespace
 
 Tensor view_of_b(const Problem& p, const Launch& l, int64_t batch) {
@@ -65,6 +80,38 @@ Status mm_into_c(const Tensor& a, const Problem& p, const Launch& l) {
       TORCH_ERROR_CODE_CHECK(torch_call_dispatcher("aten::mm", "out", stack, TORCH_ABI_VERSION));
       static_cast<void>(torch::stable::detail::to<Tensor>(stack[0]));
     }
+  });
+}
+
+Status bmm_into_c(const Tensor& a, const Problem& p, const Launch& l) {
+  return guarded([&] {
+    StableIValue stack[3] = {torch::stable::detail::from(a),
+                             torch::stable::detail::from(batch_of_b(p, l)),
+                             torch::stable::detail::from(batch_of_c(p, l))};
+    TORCH_ERROR_CODE_CHECK(torch_call_dispatcher("aten::bmm", "out", stack, TORCH_ABI_VERSION));
+    static_cast<void>(torch::stable::detail::to<Tensor>(stack[0]));
+  });
+}
+
+Status bmm_through_fp32(const Tensor& a, const Problem& p, const Launch& l) {
+  return guarded([&] {
+    const int64_t leading = p.c_layout == Layout::kRowMajor ? p.n : p.m;
+    const Tensor sums =
+        batch_view(l.workspace, p.m * p.n, p.m, p.n, p.c_layout, leading, DType::kFloat32, p, l);
+    StableIValue product[4] = {
+        torch::stable::detail::from(a),
+        torch::stable::detail::from(batch_of_b(p, l)),
+        torch::stable::detail::from(torch::headeronly::ScalarType::Float),
+        torch::stable::detail::from(sums),
+    };
+    TORCH_ERROR_CODE_CHECK(
+        torch_call_dispatcher("aten::bmm", "dtype_out", product, TORCH_ABI_VERSION));
+    static_cast<void>(torch::stable::detail::to<Tensor>(product[0]));
+    StableIValue rounding[3] = {torch::stable::detail::from(batch_of_c(p, l)),
+                                torch::stable::detail::from(sums),
+                                torch::stable::detail::from(false)};
+    TORCH_ERROR_CODE_CHECK(torch_call_dispatcher("aten::copy_", "", rounding, TORCH_ABI_VERSION));
+    static_cast<void>(torch::stable::detail::to<Tensor>(rounding[0]));
   });
 }
 

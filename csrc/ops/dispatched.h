@@ -15,6 +15,13 @@ Tensor view_of_c(const Problem& problem, const Launch& launch, int64_t batch);
 // torch's own precision settings and current stream hold.
 Status mm_into_c(const Tensor& a, const Problem& problem, const Launch& launch);
 
+// The same by one call of aten::bmm.out; `a` is as many matrices as the batch has.
+Status bmm_into_c(const Tensor& a, const Problem& problem, const Launch& launch);
+
+// The same for half types, whose sums are kept in fp32, in the workspace (batch x m x n), until all
+// are added up: torch's settings do not reach them.
+Status bmm_through_fp32(const Tensor& a, const Problem& problem, const Launch& launch);
+
 // Rows [first, first + rows) of C * B^T for one matrix of a sampled product's batch through
 // aten::mm.out, into `product`: row-major and contiguous, rows x k.
 Status mm_rows(const Problem& problem, const Launch& launch, int64_t batch, int64_t first,
