@@ -89,7 +89,8 @@ def _contestants(
         (Row(CHOICE, "choice", detail=report.best.name), _ours("auto"), copies)
     ]
     if suite.peers:
-        known = find_peers(suite.device)
+        peers_here = find_peers(suite.device)
+        known = {name: peer for name, peer in peers_here.items() if name not in suite.without}
         # A library family that is also a peer is timed once, as the peer it is.
         for row, best in families.rows(report, copies[0], suite.device, set(known)):
             found.append((row, _ours(best) if best else None, copies))

@@ -69,7 +69,7 @@ def _run(options: argparse.Namespace) -> int:
     started = datetime.datetime.now(datetime.timezone.utc)
     described = environment.describe(suite.device)
     print(json.dumps(described, indent=None if options.brief else 1))
-    if suite.device == "cuda" and suite.peers:
+    if suite.device == "cuda" and suite.peers and "triton_tuned" not in suite.without:
         triton_tuned.compile_ahead(cells, renew=options.renew_peers)
     results: list[Result] = []
 

@@ -17,6 +17,7 @@ class Suite:
         modes: what is timed on a GPU, see `comparison`.
         budget_s: seconds that the race of a cell may take.
         peers: measure families and peers, not the choice and its companions alone.
+        without: peers to leave out.
         dense_rate: time cuBLAS on a full random matrix of A's shape too.
         companions: for a cell, others by name whose choice runs in the same rounds, and whose time
             the cell's is compared with.
@@ -28,6 +29,7 @@ class Suite:
     modes: tuple[str, ...] = ("warm", "cold", "eager")
     budget_s: float = 1.0
     peers: bool = True
+    without: tuple[str, ...] = ()
     dense_rate: bool = False
     companions: Callable[[Cell], dict[str, Cell]] = lambda cell: {}
 
