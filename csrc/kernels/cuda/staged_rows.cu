@@ -2,10 +2,10 @@
 //
 // A thread block owns neighbouring block rows, whose values and column indices it copies to shared
 // memory as they lie (device/staged_rows.cuh); groups of lanes walk the block rows there, and B
-// comes through L1, 16 bytes a lane. Data path of A: global -> shared -> registers. A column-major
-// B is turned first, and stands row by row in the workspace. Requires: blocks of 1 to 6, up to 32
-// columns, not A^T. Wins: two to 32 columns, and one column of blocks of up to 3, of rows of about
-// one length.
+// comes through L1, 16 bytes a lane. Data path of A: global -> shared -> registers. A B that is not
+// whole rows of 16 bytes is turned or copied first, and stands row by row in the workspace.
+// Requires: blocks of 1 to 6, 2 to 64 columns. Wins: there, where no row is much longer than
+// others.
 #include "kernels/cuda/device/staged_rows.cuh"
 
 #include <cuda_runtime.h>

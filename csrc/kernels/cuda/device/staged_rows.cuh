@@ -2,9 +2,9 @@
 //
 // A thread block owns neighbouring block rows. Their stored blocks are one run, which is copied to
 // shared memory as it lies, column indices and values, in whole lines; a run of more than fits
-// comes in chunks. So what waits for memory holds no registers. A group of lanes takes each strip
-// of a block row: its lanes lie over columns of B, fastest, and over stored blocks, and each keeps
-// sums of kRows rows by kColumns columns. B comes through L1.
+// comes in chunks. So what waits for memory holds no registers. A group of lanes takes each block
+// row: its lanes lie over columns of B, fastest, and over stored blocks, and each keeps sums of all
+// rows of a block by 16 bytes of columns. B comes through L1.
 #pragma once
 
 #include <algorithm>
@@ -38,7 +38,7 @@ struct StagedRowsArguments {
   int rows_each;   // of a thread block
   int chunk;       // blocks at one time
   int columns_at;  // where their column indices lie in shared memory
-  // Lanes of a strip over columns and over stored blocks, and 2^16 over that, rounded up.
+  // Lanes of a block row over columns and over stored blocks, and 2^16 over that, rounded up.
   int column_lanes, block_lanes;
   unsigned by_column_lanes, by_block_lanes;
   Activation activation;
