@@ -6,10 +6,18 @@ import pytest
 import torch
 import torch.distributed as dist
 from torch.distributed.fsdp import fully_shard
-from torch.distributed.tensor import DTensor
+from torch.distributed.tensor import DTensor, Replicate, distribute_tensor
 
 import sparse_autotune
-from sparse_autotune import SparseLinear, prune_, prune_and_regrow_
+from sparse_autotune import (
+    SparseLinear,
+    linear,
+    matmul,
+    prune_,
+    prune_and_regrow_,
+    random_bsr,
+    sampled_matmul,
+)
 
 pytestmark = pytest.mark.skipif(not dist.is_gloo_available(), reason="torch without gloo")
 STEPS = 3
@@ -83,6 +91,7 @@ def with_fsdp2(rank):
     train(model, rank)
     with pytest.raises(RuntimeError, match=r"DTensor, .* sharded, .*, cannot change"):
         prune_(model[0], 0.1)
+    assert_sharded_tensors_are_refused(model[0].weight, mesh)
     model[0].unshard()  # as the layers of an outermost module stay after a forward without backward
     with pytest.raises(RuntimeError, match=r"that FSDP shards.*, cannot change"):
         prune_and_regrow_(model[0], 0.5)
@@ -96,6 +105,19 @@ def with_fsdp2(rank):
         for name, tensor in model.state_dict().items()
     }
     assert_trained_alike(state)
+
+
+def assert_sharded_tensors_are_refused(sharded, mesh):
+    x = torch.randn(3, 24)
+    with pytest.raises(TypeError, match=r"weight.values must be a plain tensor.*full_tensor"):
+        linear(x, sharded)
+    distributed = distribute_tensor(x, mesh, [Replicate()])
+    whole = network()[0]
+    for product in (lambda: whole(distributed), lambda: matmul(distributed, whole.weight.t())):
+        with pytest.raises(TypeError, match=r"[xa] must be a plain tensor, got a DTensor.*local"):
+            product()
+    with pytest.raises(TypeError, match=r"x must be a plain tensor, got a DTensor"):
+        sampled_matmul(distributed.t(), x, random_bsr(24, 24, 4, density=0.5))
 
 
 def run(rank, function, port, results):

@@ -32,6 +32,7 @@ from .matrix_checks import (
     check_components,
     check_dense,
     check_indices,
+    check_local,
     check_value_dtype,
     is_dense,
     is_sparse_operand,
@@ -133,6 +134,7 @@ def explain_sampled_matmul(x: Any, y: Any, pattern: Any, variant: Any = "auto") 
     matrix = _matrix(pattern, "pattern", batch=True)
     for name, tensor in (("x", x), ("y", y)):
         check_dense(tensor, name)
+        check_local(tensor, name)
         if tensor.device != matrix.values.device:
             raise RuntimeError(
                 f"{name} must be on the device of pattern: pattern is on {matrix.values.device}, "
@@ -192,6 +194,8 @@ def unknown(argument: str, value: object, known: Iterable[str]) -> ValueError:
 def _matrix(value: Any, name: str, *, batch: bool = False) -> Components:
     matrix = bsr_components(value, name)
     check_components(matrix, name, batch=batch)
+    for part, tensor in zip(matrix._fields[:3], matrix[:3], strict=True):
+        check_local(tensor, f"{name}.{part}")
     device = matrix.values.device
     if device.type == "cuda" and (why := _tuner.device_info(device.index or 0)["unavailable"]):
         raise RuntimeError(f"{name} is on {device}, where products are off: {why}")
@@ -203,6 +207,7 @@ def _check_same(matrix: Components, dense: dict[str, Any], name: str) -> None:
     present = {argument: t for argument, t in dense.items() if t is not None}
     for argument, tensor in present.items():
         check_dense(tensor, argument)
+        check_local(tensor, argument)
         if tensor.device != values.device:
             raise RuntimeError(
                 f"{argument} must be on the device of {name}: {name} is on {values.device}, "

@@ -252,6 +252,15 @@ def check_dense(value: Any, name: str) -> None:
         )
 
 
+def check_local(value: Tensor, name: str) -> None:
+    """Raises TypeError for a DTensor: torch knows no way to shard these products."""
+    if type(value).__module__.startswith("torch.distributed.tensor"):
+        raise TypeError(
+            f"{name} must be a plain tensor, got a DTensor: multiply the part that is here, "
+            f"{name}.to_local(), or all of it, {name}.full_tensor()"
+        )
+
+
 def check_keep(keep: Any, grid: tuple[int, int], like: Tensor, name: str, of: str) -> None:
     """Raises unless ``keep`` is a bool mask of blocks, of shape ``grid``, where ``like`` is.
 
