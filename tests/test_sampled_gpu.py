@@ -142,3 +142,19 @@ def test_more_than_2_to_the_31_elements_of_an_operand():
             result = sampled_matmul(x, y.T, pattern, variant=name).values[0]
             assert torch.equal(result, want), name
             del result
+
+
+@pytest.mark.parametrize("dtype", [FP32, torch.float64, BF16])
+@pytest.mark.parametrize("pattern", ["one_dense_row", "power_law", "half_empty", "uniform"])
+@pytest.mark.parametrize("block", [(1, 1), (3, 3), (5, 7), (8, 2), (24, 40)])
+def test_pieces_of_many_regions(block, pattern, dtype):
+    """Regions of all sizes, some with many more blocks than there are threads, and with none."""
+    rows, cols = 331 * block[0], 417 * block[1]
+    a = random_bsr(rows, cols, block, density=0.02, pattern=pattern, device="cuda")
+    x = torch.randn(2, 75, rows, device="cuda").to(dtype).mT
+    y = torch.randn(2, 75, cols, device="cuda").to(dtype)
+    result = sampled_matmul(x, y, a, variant="sampled_pieces").values
+    exact = sampled_matmul(x.double(), y.double(), a, variant="sampled_simt/tile16").values
+    assert bool(result.isfinite().all())
+    relative = {BF16: 2.0**-8, FP32: 1e-5, torch.float64: 1e-14}[dtype]
+    torch.testing.assert_close(result.double(), exact, rtol=relative, atol=100 * relative)
