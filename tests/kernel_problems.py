@@ -330,6 +330,9 @@ def _double_precision():
     # More tiles than multiprocessors keep at one time.
     yield Problem("double-many_tiles", 4160, 208, 1040, (16, 16), FP64, pattern="skewed",
                   bias=True, activation="silu")  # fmt: skip
+    for op in ("matmul", "linear", "transposed"):
+        yield Problem(f"double-many_tiles-8-{op}", 1032, 264, 1730, (8, 8), FP64,
+                      pattern="one_dense_row", density=0.1, bias=True, op=op)  # fmt: skip
 
 
 def _large_transposed():
