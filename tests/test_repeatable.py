@@ -51,6 +51,7 @@ def uneven_problems():
             for n in (261, 11)
         ),
         {"m": 960, "k": 1024, "n": 272, "block": (16, 16), "dtype": FP64},
+        {"m": 480, "k": 512, "n": 133, "block": (16, 16), "dtype": BF16, "batch": (3,)},
         {"m": 60, "k": 6000, "n": 1, "block": (3, 3), "dtype": FP64},
     ):
         yield Problem(**{"name": f"uneven-{changes}", "pattern": "skewed", **changes})
