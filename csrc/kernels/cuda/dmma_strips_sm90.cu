@@ -7,8 +7,8 @@
 // Data path: TMA of B into a ring of 5 stages of 64 rows, cp.async of pieces into places of each
 // warp -> mma.sync (16x8x8) -> C.
 // Requires: fp64, block sides that are multiples of 8, values and B aligned to 16 bytes.
-// Wins: blocks of 8 from some 5% up, A^T of blocks up to 64. Bound by L2, which hands out B and A,
-// and by shared memory.
+// Wins: blocks of 8 from some 5% up, A^T of blocks of 8 to 32. Bound by L2, which hands out B and
+// A, and by shared memory.
 #include <algorithm>
 #include <string>
 
@@ -212,12 +212,13 @@ class DmmaStrips final : public Variant {
   double estimate_us(const Problem& p, const Device& d) const override {
     // Fitted to an H200, microseconds: of a launch; of a tile for each stage whatever it holds, for
     // each piece, and for one that a warp multiplies while the others wait.
-    constexpr double kStartUs = 4, kStageUs = 0.45, kPieceUs = 0.0212, kAloneUs = 0.2;
+    constexpr double kStartUs = 4, kStageUs = 0.45, kAloneUs = 0.2;
+    const double piece_us = p.transpose ? 0.0275 : 0.0212;
     const double rounds = static_cast<double>(tiles(p)) / std::max(d.multiprocessors, 1);
     const auto stages = static_cast<double>(ceil_div(p.k, kStageK));
     const double pieces =
         static_cast<double>(p.nnzb * wide(p) * tall(p)) / static_cast<double>(rows(p));
-    const double tile_us = stages * kStageUs + pieces * kPieceUs;
+    const double tile_us = stages * kStageUs + pieces * piece_us;
     const double alone_us =
         stages * kStageUs + static_cast<double>(p.longest_row * wide(p)) * kAloneUs;
     const double busy_us = rounds > 1 ? (rounds + 0.3) * tile_us : tile_us;

@@ -124,17 +124,10 @@ class StripPieces {
   }
   // Of strip r's next piece.
   __device__ __forceinline__ void load_values(int r, double (&a)[2]) const {
-    const int lane = threadIdx.x % 32, group = lane / 4, pair = lane % 4;
-    const char* slot = slots_ + slot_of(r, next_[r]);
-    if constexpr (Tile::kTransposedA) {
-      const char* from = slot + pair * 128 + (group / 2 ^ pair) * 16 + group % 2 * 8;
-      a[0] = *reinterpret_cast<const double*>(from);
-      a[1] = *reinterpret_cast<const double*>(from + 64);
-    } else {
-      const auto x = *reinterpret_cast<const double2*>(slot + lane * 16);
-      a[0] = x.x;
-      a[1] = x.y;
-    }
+    const auto x =
+        *reinterpret_cast<const double2*>(slots_ + slot_of(r, next_[r]) + threadIdx.x % 32 * 16);
+    a[0] = x.x;
+    a[1] = x.y;
   }
   __device__ __forceinline__ void advance(int r) { ++next_[r]; }
   // Behind the last so many pieces of each strip, which are used up: others take their places.
@@ -186,10 +179,16 @@ class StripPieces {
   // The values of strip r's piece of that number.
   __device__ __forceinline__ void copy(const StripsArguments& args, int r, int piece) const {
     const uint32_t place = __shfl_sync(~0u, place_, lane_of(r, piece));
-    // Lines of A^T are of one k each: what four lanes read of them is exchanged by line.
     const int lane = threadIdx.x % 32, line = lane / 4;
-    const int in_slot = Tile::kTransposedA ? line * 64 + (lane % 4 ^ line / 2) * 16 : lane * 16;
-    cp_async_16(to_ + slot_of(r, piece) + in_slot, values_ + static_cast<uint64_t>(place) * 64);
+    const uint32_t to = to_ + slot_of(r, piece);
+    const char* from = values_ + static_cast<uint64_t>(place) * 64;
+    if constexpr (Tile::kTransposedA) {
+      // A line is of one k, and turned: rows of a piece lie one behind the other.
+      cp_async_narrow<8>(to + lane % 4 * 128 + line * 8, from, 8);
+      cp_async_narrow<8>(to + lane % 4 * 128 + line * 8 + 64, from + 8, 8);
+    } else {
+      cp_async_16(to + lane * 16, from);
+    }
   }
 
   const char* values_;
