@@ -16,7 +16,7 @@ namespace sparse_autotune {
 namespace {
 
 const MmaEights kM512{
-    "mma_eights_sm80/m512", eights_shape<EightsBlocks, 16, 256, 3, 1, 1>(), {1.1, 0.0078, 0.06}};
+    "mma_eights_sm80/m512", eights_shape<EightsBlocks, 16, 256, 3, 1, 1>(), {0.95, 0.0075, 0.06}};
 
 }  // namespace
 }  // namespace sparse_autotune

@@ -106,8 +106,8 @@ class CopiesOfStages {
  public:
   __device__ __forceinline__ explicit CopiesOfStages(const EightsArguments& args) {
     const int lane = threadIdx.x % 32;
-    line_ = static_cast<int>(threadIdx.x) / 32 * kLines + lane / kChunks;
-    chunk_ = lane % kChunks;
+    line_ = static_cast<int>(threadIdx.x) / 32 * kLines + lane / kAcross;
+    chunk_ = lane % kAcross;
     to_ = chunk_offset<Tile::kLineBytes>(line_, chunk_);
     tile_ = blockIdx.x;
     k_ = 0;
@@ -122,7 +122,11 @@ class CopiesOfStages {
     if (columns_ == Tile::kN && k_ + Tile::kStageK <= args.k) {
 #pragma unroll
       for (int i = 0; i < kLines; i += kApart) {
-        cp_async_16(address_of(stage, i), ahead(from_, args.line_b, i));
+        const T* const line = ahead(from_, args.line_b, i);
+#pragma unroll
+        for (int j = 0; j < kChunks; j += kAcross) {
+          cp_async_16(address_of(stage, i) + j * kChunkBytes, line + j * kChunk<T>);
+        }
       }
     } else {
       start_part(args, stage);
@@ -139,10 +143,11 @@ class CopiesOfStages {
   }
 
  private:
-  // A warp's lines of a stage, and those of one of its copies.
+  // A warp's lines of a stage; what one of its copies has of a line, and how many lines.
   static constexpr int kLines = (Tile::kRowMajorB ? Tile::kStageK : Tile::kN) / Tile::kWarps;
-  static constexpr int kChunks = Tile::kLineBytes / kChunkBytes, kApart = 32 / kChunks;
-  static_assert(kChunks <= 32 && kLines % kApart == 0);
+  static constexpr int kChunks = Tile::kLineBytes / kChunkBytes;
+  static constexpr int kAcross = kChunks < 32 ? kChunks : 32, kApart = 32 / kAcross;
+  static_assert(kChunks % kAcross == 0 && kLines % kApart == 0);
 
   static __device__ __forceinline__ uint32_t address_of(uint32_t stage, int line) {
     return (stage ^ swizzle<Tile::kLineBytes>(line) << 4) + line * Tile::kLineBytes;
@@ -152,10 +157,15 @@ class CopiesOfStages {
   __device__ __forceinline__ void start_part(const EightsArguments& args, uint32_t stage) const {
     const int lines = (Tile::kRowMajorB ? args.k - k_ : columns_) - line_;
     const int inside = (Tile::kRowMajorB ? columns_ : args.k - k_) - chunk_ * kChunk<T>;
-    const int bytes = min(inside, kChunk<T>) * 2;
+#pragma unroll
+    for (int j = 0; j < kChunks; j += kAcross) {
+      const int bytes = min(inside - j * kChunk<T>, kChunk<T>) * 2;
 #pragma unroll 1
-    for (int i = 0; i < min(lines, kLines); i += kApart) {
-      if (bytes > 0) cp_async_16(address_of(stage, i), ahead(from_, args.line_b, i), bytes);
+      for (int i = 0; i < min(lines, kLines); i += kApart) {
+        if (bytes <= 0) break;
+        cp_async_16(address_of(stage, i) + j * kChunkBytes,
+                    ahead(from_, args.line_b, i) + j * kChunk<T>, bytes);
+      }
     }
   }
 
