@@ -326,8 +326,8 @@ def test_the_dense_operand_has_every_block(block, grid, index_dtype):
                       shape)  # fmt: skip
         # Each column by itself: the product is a row of A, or part of one.
         chosen = torch.randperm(shape[1], device="cuda")[:200]
-        b = torch.zeros(shape[1], 200, dtype=dtype, device="cuda")
-        b[chosen, torch.arange(200, device="cuda")] = 1
+        b = torch.zeros(shape[1], len(chosen), dtype=dtype, device="cuda")
+        b[chosen, torch.arange(len(chosen), device="cuda")] = 1
         result = matmul(a, b, variant="cublas_dense/mm")
         torch.testing.assert_close(result, a.to_dense()[:, chosen], rtol=0, atol=0)
 
