@@ -104,7 +104,7 @@ def test_the_report_tells_what_the_dense_product_takes():
     x, y = torch.randn(512, 64, device="cuda"), torch.randn(64, 768, device="cuda")
     pattern = random_bsr(512, 768, 32, density=0.25, device="cuda")
     report = benchmark(x, y, pattern=pattern, num_runs=1)
-    (dense,) = [r for r in report.records if r.family == "sampled_cublas_dense"]
+    (dense,) = [r for r in report.records if r.name == "sampled_cublas_dense/mm"]
     assert dense.memory_bytes == 512 * 768 * 4
     assert all(r.memory_bytes == 0 for r in report.records if r.family == "sampled_simt")
 

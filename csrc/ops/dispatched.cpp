@@ -15,6 +15,13 @@ Tensor matrix_view(const void* data, int64_t offset, int64_t rows, int64_t cols,
                      torch_dtype(dtype), device);
 }
 
+void copy_into(const Tensor& to, const Tensor& from) {
+  StableIValue stack[3] = {torch::stable::detail::from(to), torch::stable::detail::from(from),
+                           torch::stable::detail::from(false)};
+  TORCH_ERROR_CODE_CHECK(torch_call_dispatcher("aten::copy_", "", stack, TORCH_ABI_VERSION));
+  static_cast<void>(torch::stable::detail::to<Tensor>(stack[0]));
+}
+
 // Of as many matrices as the batch has, `step` elements apart.
 Tensor batch_view(const void* data, int64_t step, int64_t rows, int64_t cols, Layout layout,
                   int64_t leading, DType dtype, const Problem& p, const Launch& l) {
@@ -54,7 +61,7 @@ Status guarded(const std::function<void()>& call) {
 }
 
 Status mm_rows(const Problem& p, const Launch& l, int64_t batch, int64_t first, int64_t rows,
-               void* product) {
+               DType dtype, void* product) {
   return guarded([&] {
     const int64_t row = p.c_layout == Layout::kRowMajor ? p.ldc : 1;
     const Layout turned = p.b_layout == Layout::kRowMajor ? Layout::kColMajor : Layout::kRowMajor;
@@ -62,12 +69,28 @@ Status mm_rows(const Problem& p, const Launch& l, int64_t batch, int64_t first, 
                                  p.ldc, p.dtype, *l.device);
     const Tensor b =
         matrix_view(l.b, batch * p.b_batch_stride, p.n, p.k, turned, p.ldb, p.dtype, *l.device);
-    const Tensor out =
-        matrix_view(product, 0, rows, p.k, Layout::kRowMajor, p.k, p.dtype, *l.device);
-    StableIValue stack[3] = {torch::stable::detail::from(c), torch::stable::detail::from(b),
-                             torch::stable::detail::from(out)};
-    TORCH_ERROR_CODE_CHECK(torch_call_dispatcher("aten::mm", "out", stack, TORCH_ABI_VERSION));
-    static_cast<void>(torch::stable::detail::to<Tensor>(stack[0]));
+    const Tensor out = matrix_view(product, 0, rows, p.k, Layout::kRowMajor, p.k, dtype, *l.device);
+    if (dtype == p.dtype) {
+      StableIValue stack[3] = {torch::stable::detail::from(c), torch::stable::detail::from(b),
+                               torch::stable::detail::from(out)};
+      TORCH_ERROR_CODE_CHECK(torch_call_dispatcher("aten::mm", "out", stack, TORCH_ABI_VERSION));
+      static_cast<void>(torch::stable::detail::to<Tensor>(stack[0]));
+    } else {
+      StableIValue stack[4] = {torch::stable::detail::from(c), torch::stable::detail::from(b),
+                               torch::stable::detail::from(torch::headeronly::ScalarType::Float),
+                               torch::stable::detail::from(out)};
+      TORCH_ERROR_CODE_CHECK(
+          torch_call_dispatcher("aten::mm", "dtype_out", stack, TORCH_ABI_VERSION));
+      static_cast<void>(torch::stable::detail::to<Tensor>(stack[0]));
+    }
+  });
+}
+
+Status round_values(const Problem& p, const Launch& l, const void* from) {
+  return guarded([&] {
+    const int64_t count = p.nnzb * p.block_m * p.block_k;
+    copy_into(tensor_over(l.sampled, {count}, {1}, torch_dtype(p.dtype), *l.device),
+              tensor_over(from, {count}, {1}, torch_dtype(DType::kFloat32), *l.device));
   });
 }
 
@@ -107,11 +130,7 @@ Status bmm_through_fp32(const Tensor& a, const Problem& p, const Launch& l) {
     TORCH_ERROR_CODE_CHECK(
         torch_call_dispatcher("aten::bmm", "dtype_out", product, TORCH_ABI_VERSION));
     static_cast<void>(torch::stable::detail::to<Tensor>(product[0]));
-    StableIValue rounding[3] = {torch::stable::detail::from(batch_of_c(p, l)),
-                                torch::stable::detail::from(sums),
-                                torch::stable::detail::from(false)};
-    TORCH_ERROR_CODE_CHECK(torch_call_dispatcher("aten::copy_", "", rounding, TORCH_ABI_VERSION));
-    static_cast<void>(torch::stable::detail::to<Tensor>(rounding[0]));
+    copy_into(batch_of_c(p, l), sums);
   });
 }
 

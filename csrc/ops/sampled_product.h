@@ -28,19 +28,26 @@ inline Support product_supports(const Problem& p) {
   return Support::yes();
 }
 
-// `gather(first block row, block rows, whether to add)` takes the stored blocks from the workspace.
+// `gather(first block row, block rows, whether to add)` takes the stored blocks from the workspace,
+// where the product is of type `dtype`, `step` block rows at a time.
 template <typename Gather>
-Status sample_product(const Problem& p, const Launch& l, Gather&& gather) {
-  const int64_t all = block_rows(p), step = product_block_rows(p);
+Status sample_product(const Problem& p, const Launch& l, DType dtype, int64_t step,
+                      Gather&& gather) {
+  const int64_t all = block_rows(p);
   for (int64_t first = 0; first < all; first += step) {
     const int64_t rows = std::min(step, all - first);
     for (int64_t batch = 0; batch < p.batch; ++batch) {
-      Status status = mm_rows(p, l, batch, first * p.block_m, rows * p.block_m, l.workspace);
+      Status status = mm_rows(p, l, batch, first * p.block_m, rows * p.block_m, dtype, l.workspace);
       if (status) status = gather(first, rows, batch > 0);
       if (!status) return status;
     }
   }
   return Status::ok();
+}
+
+template <typename Gather>
+Status sample_product(const Problem& p, const Launch& l, Gather&& gather) {
+  return sample_product(p, l, p.dtype, product_block_rows(p), gather);
 }
 
 }  // namespace sparse_autotune
