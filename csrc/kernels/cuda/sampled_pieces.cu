@@ -210,6 +210,7 @@ class SampledPieces final : public Variant {
     if (std::max({p.m, p.k, block_rows(p) * block_cols(p)}) > INT32_MAX) {
       return Support::no("rows, columns and places for blocks are counted in 31 bits");
     }
+    if (steps(p) > INT32_MAX) return Support::no("the steps of a sum are counted in 31 bits");
     if (workspace_bytes(p, d) > kMaxWorkspace) {
       return Support::no("operands turned would take more than " + std::to_string(kMaxWorkspace) +
                          " bytes");

@@ -1,10 +1,13 @@
-// The kernel of sampled_pieces: stored blocks cut into pieces of a few elements, one a thread.
+// The kernel of sampled_pieces: stored blocks cut into pieces of a few
+// elements, one a thread.
 //
-// A thread block owns the stored blocks of a region: some block rows by some block columns. It
-// finds them, takes as many of their pieces at a time as it has threads (over the teams), and
-// stages the lines of both operands that these need, 64 bytes of terms at a time, in shared memory.
-// There a line follows the one of the same place in the next block that is needed, so that threads
-// whose blocks are neighbours read neighbouring lines, which do not meet in a bank.
+// A thread block owns the stored blocks of a region: some block rows by some
+// block columns. It finds them, takes as many of their pieces at a time as it
+// has threads (over the teams), and stages the lines of both operands that
+// these need, 64 bytes of terms at a time, in shared memory. There a line
+// follows the one of the same place in the next block that is needed, so that
+// threads whose blocks are neighbours read neighbouring lines, which do not
+// meet in a bank.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -33,10 +36,11 @@ struct PieceArguments {
   int64_t c_pitch, b_pitch, c_batch, b_batch;  // bytes
   int64_t n, batch;
   int block_rows, block_cols, block_m, block_k;
-  int rows, columns, strips;  // block rows and columns of a region; regions along a row
-  int pieces_m, pieces_k;     // of a block
-  int teams;                  // that share out the terms
-  int stages, lines;          // of a stage, at most
+  int rows, columns,
+      strips;              // block rows and columns of a region; regions along a row
+  int pieces_m, pieces_k;  // of a block
+  int teams;               // that share out the terms
+  int stages, lines;       // of a stage, at most
   bool wide_indices;
 };
 
@@ -191,7 +195,8 @@ __global__ void __launch_bounds__(kPieceThreads, 2) sampled_pieces_kernel(const 
 
   int64_t done = first_piece;
   while (done < end_piece) {
-    // As many pieces as there are places, or half, ... of that, whose lines find room.
+    // As many pieces as there are places, or half, ... of that, whose lines
+    // find room.
     int count = static_cast<int>(min(int64_t{places}, end_piece - done)), c_rows, b_columns;
     for (;;) {
       for (int i = thread; i < kPieceMostRows / 32; i += kPieceThreads) region.rows.words[i] = 0;
@@ -236,7 +241,8 @@ __global__ void __launch_bounds__(kPieceThreads, 2) sampled_pieces_kernel(const 
       }
     }
 
-    // The thread's piece: every pieces_m-th row and pieces_k-th column of its block.
+    // The thread's piece: every pieces_m-th row and pieces_k-th column of its
+    // block.
     const bool mine = place < count;
     const int64_t piece = done + (mine ? place : 0);
     const int block = static_cast<int>(piece / block_pieces);
@@ -258,25 +264,34 @@ __global__ void __launch_bounds__(kPieceThreads, 2) sampled_pieces_kernel(const 
     Sum sum[kRows][kColumns] = {};
     __syncthreads();
 
+    // Counters of what is copied next, and of the stage that it goes to.
     const int steps_each = static_cast<int>((a.n + kStepTerms - 1) / kStepTerms);
-    const int64_t steps = steps_each * a.batch;
-    const auto copy = [&](int64_t step) {
-      if (step < steps) {
-        const int64_t matrix = step / steps_each;
-        const int64_t term = (step - matrix * steps_each) * kStepTerms;
-        const uint32_t to = stage0 + static_cast<uint32_t>(step % a.stages) * stage_bytes;
-        const char* const c = a.c + matrix * a.c_batch + term * int64_t{sizeof(T)};
-        const char* const b = a.b + matrix * a.b_batch + term * int64_t{sizeof(T)};
-        const int64_t left = (a.n - term) * int64_t{sizeof(T)};
-        const int at = thread % 4 * 16;
-        const int bytes = static_cast<int>(max(min(left - at, int64_t{16}), int64_t{0}));
+    const int steps = steps_each * static_cast<int>(a.batch);
+    const int at = thread % 4 * 16;
+    const char *c_next = a.c, *b_next = a.b;
+    int copied = 0, within_matrix = 0, filled = 0;
+    const auto copy = [&]() {
+      if (copied < steps) {
+        const uint32_t to = stage0 + static_cast<uint32_t>(filled) * stage_bytes + at;
+        const int64_t left = (a.n - int64_t{within_matrix} * kStepTerms) * int64_t{sizeof(T)} - at;
+        const int bytes = static_cast<int>(max(min(left, int64_t{16}), int64_t{0}));
         const int from = bytes > 0 ? at : 0;
+        const char *const c = c_next + from, *const b = b_next + from;
         for (int i = thread / 4; i < all_lines; i += kPieceThreads / 4) {
           const int line = lines[i];
           if (line < 0) continue;
           const char* const start = i < c_lines ? c + line * a.c_pitch : b + line * a.b_pitch;
-          cp_async_16(to + static_cast<uint32_t>(i) * kPiecePitch + at, start + from, bytes);
+          cp_async_16(to + static_cast<uint32_t>(i) * kPiecePitch, start, bytes);
         }
+        ++copied;
+        c_next += kPieceStepBytes;
+        b_next += kPieceStepBytes;
+        if (++within_matrix == steps_each) {
+          within_matrix = 0;
+          c_next += a.c_batch - int64_t{steps_each} * kPieceStepBytes;
+          b_next += a.b_batch - int64_t{steps_each} * kPieceStepBytes;
+        }
+        if (++filled == a.stages) filled = 0;
       }
       cp_async_commit();
     };
@@ -289,13 +304,15 @@ __global__ void __launch_bounds__(kPieceThreads, 2) sampled_pieces_kernel(const 
         cp_async_wait<2>();
       }
     };
-    for (int i = 0; i < a.stages - 1; ++i) copy(i);
-    for (int64_t step = 0; step < steps; ++step) {
+    for (int i = 0; i < a.stages - 1; ++i) copy();
+    int read = 0;
+    for (int step = 0; step < steps; ++step) {
       wait();
       __syncthreads();
-      copy(step + a.stages - 1);
+      copy();
+      const uint32_t from = static_cast<uint32_t>(read) * stage_bytes;
+      if (++read == a.stages) read = 0;
       if (!mine) continue;
-      const uint32_t from = static_cast<uint32_t>(step % a.stages) * stage_bytes;
       for (int chunk = team; chunk < kPieceStepBytes / 16; chunk += a.teams) {
         uint4 c[kRows], b[kColumns];
 #pragma unroll
