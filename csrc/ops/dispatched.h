@@ -23,8 +23,8 @@ Status bmm_into_c(const Tensor& a, const Problem& problem, const Launch& launch)
 Status bmm_through_fp32(const Tensor& a, const Problem& problem, const Launch& launch);
 
 // Rows [first, first + rows) of C * B^T for one matrix of a sampled product's batch through
-// aten::mm.out, into `product`: row-major and contiguous, rows x k, of the operands' dtype or, of half
-// types, fp32.
+// aten::mm.out, into `product`: row-major and contiguous, rows x k, of the operands' dtype or, of
+// half types, fp32.
 Status mm_rows(const Problem& problem, const Launch& launch, int64_t batch, int64_t first,
                int64_t rows, DType dtype, void* product);
 
