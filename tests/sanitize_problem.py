@@ -54,14 +54,14 @@ VARIANTS = [v["name"] for v in _tuner.variants() if v["device"] == "cuda"]
 
 
 def _cases():
-    """Problems whose operands can be copied as they are, ragged ones first."""
+    """Problems whose operands can be copied as they are, ragged ones first, batches last."""
     plain = [
         case
         for case in (*CASES, *TF32_CASES)
         if {case.b_layout, case.out_layout} <= {"row", "column"}
-        and not (case.native or case.batch or case.n is None or case.pattern == "empty")
+        and not (case.native or case.n is None or case.pattern == "empty")
     ]
-    return sorted(plain, key=lambda case: case.n % 64 == 0)
+    return sorted(plain, key=lambda case: (bool(case.batch), case.n % 64 == 0))
 
 
 def _on_gpu(case):
