@@ -237,7 +237,7 @@ def write_build(
             hopper_only = path.stem.endswith("_sm90")
             flags = [*common, *(architectures.hopper if hopper_only else architectures.portable)]
             flags.append("-O2")  # of the host's code, which only launches; kernels are at -O3
-            flags += ["--expt-relaxed-constexpr", "-lineinfo", "-Xfatbin=-compress-all"]
+            flags += ["--expt-relaxed-constexpr", "-Xfatbin=-compress-all"]
             flags += waits
             flags += ["-Xcompiler=-fPIC,-fvisibility=hidden,-pthread"]
             flags += ["-Xptxas=-warn-spills,-Werror"]
