@@ -375,13 +375,10 @@ def _fp32_blocks():
         (40, "right", "row", "row"), (261, "matmul", "padded", "offset"),
         (16, "matmul", "offset_column", "row"), (520, "transposed", "column", "column"),
     )  # fmt: skip
-    blocks = (
-        (4, 4), (8, 8), (12, 20), (16, 16), (40, 24), (32, 64), (64, 64), (80, 16), (128, 128),
-    )  # fmt: skip
+    blocks = ((4, 4), (8, 8), (12, 20), (16, 16), (40, 24), (32, 64), (64, 64), (80, 16),
+              (128, 128))  # fmt: skip
     for i, block in enumerate(blocks):
-        for j, (n, *form) in enumerate(products):
-            if (i + j) % 2:
-                continue
+        for j, (n, *form) in list(enumerate(products))[i % 2 :: 2]:
             yield _of_blocks(
                 "fp32", block, (5, 7 if block[1] > 32 else 37), n, *form,
                 index_dtype=INDEX_DTYPES[j // 2 % 2], pattern=_SKEWED_FIRST[(i + j // 2) % 4],

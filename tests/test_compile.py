@@ -164,26 +164,6 @@ def test_frozen_matrices():
     close(function(a, x), a.to_dense() @ x)
 
 
-def test_values_that_stand_in_for_frozen_ones():
-    """Nobody promised that these will not change: no copy of them is kept."""
-    layer = SparseLinear(24, 32, 4, 0.5).requires_grad_(False).freeze()
-    x, values = torch.randn(3, 24), layer.values.clone()
-    function, _ = compiled(lambda values: torch.func.functional_call(layer, {"values": values}, x))
-    with settings.override(variant="dense"):
-        for _ in range(3):
-            values.mul_(2)
-            others = BsrTensor(layer.crow_indices, layer.col_indices, values, (32, 24)).to_dense()
-            close(function(values), x @ others.t() + layer.bias)
-
-
-@pytest.mark.parametrize("strict", [False, True])
-def test_export_of_a_frozen_layer(strict):
-    layer = SparseLinear(24, 32, 4, 0.5).requires_grad_(False).freeze()
-    program = torch.export.export(layer, (torch.randn(3, 24),), strict=strict)
-    (node,) = (n for n in program.graph.nodes if n.target is OPS.bsr_matmul.default)
-    assert node.kwargs["frozen"]
-
-
 def test_determinism_is_not_baked_in():
     """The switch is a constant of the graph, so changing it must make another."""
     a, x = random_bsr(16, 24, 4, density=0.5), torch.randn(24, 5)

@@ -70,3 +70,11 @@ def test_export_of_a_constant_matrix():
 
     model, x = Product(), torch.randn(24, 5)
     close(torch.export.export(model, (x,), strict=False).module()(x), model.a.to_dense() @ x)
+
+
+@pytest.mark.parametrize("strict", [False, True])
+def test_export_of_a_frozen_layer(strict):
+    layer = SparseLinear(24, 32, 4, 0.5).requires_grad_(False).freeze()
+    program = torch.export.export(layer, (torch.randn(3, 24),), strict=strict)
+    (node,) = (n for n in program.graph.nodes if n.target is OPS.bsr_matmul.default)
+    assert node.kwargs["frozen"]

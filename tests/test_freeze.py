@@ -7,9 +7,10 @@ import torch
 from machine import each_built
 from problem import BF16, FP32, Problem
 from reference import assert_close, close, make
+from test_compile import compiled
 
 import sparse_autotune
-from sparse_autotune import BsrTensor, _tuner, linear, matmul, random_bsr
+from sparse_autotune import BsrTensor, SparseLinear, _tuner, linear, matmul, random_bsr
 from sparse_autotune.checks import legality
 
 pytestmark = pytest.mark.usefixtures("no_races")
@@ -249,3 +250,16 @@ def test_bound_on_plans():
         for a in matrices * 2:
             close(matmul(a, b), expected(a, b))
             assert _tuner.memory()["plan_bytes"] <= 300
+
+
+@pytest.mark.usefixtures("fresh_dynamo")
+def test_values_that_stand_in_for_frozen_ones():
+    """Nobody promised that these will not change: no copy of them is kept."""
+    layer = SparseLinear(24, 32, 4, 0.5).requires_grad_(False).freeze()
+    x, values = torch.randn(3, 24), layer.values.clone()
+    function, _ = compiled(lambda values: torch.func.functional_call(layer, {"values": values}, x))
+    with sparse_autotune.settings.override(variant="dense"):
+        for _ in range(3):
+            values.mul_(2)
+            others = BsrTensor(layer.crow_indices, layer.col_indices, values, (32, 24)).to_dense()
+            close(function(values), x @ others.t() + layer.bias)
