@@ -24,6 +24,14 @@ class Stop(BaseException):
     """Not an Exception: to be caught by nobody but who waits for it."""
 
 
+@pytest.fixture(autouse=True)
+def _interruptible():
+    """What a shell starts in the background ignores SIGINT, and so do its children."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
 @pytest.fixture
 def problem(fresh_cache, monkeypatch):
     monkeypatch.setattr(settings, "budget_s", 0.1)

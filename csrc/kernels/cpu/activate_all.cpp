@@ -146,13 +146,22 @@ SPARSE_AUTOTUNE_INLINE void activate_by(T* x, int64_t count, Activation activati
   }
 }
 
-}  // namespace
-
-SPARSE_AUTOTUNE_CLONES void activate_all(float* x, int64_t count, Activation activation) {
+// Apart from activate_all(): what picks a clone is visible outside of the library if its function
+// is not of this file alone.
+SPARSE_AUTOTUNE_CLONES void activate_floats(float* x, int64_t count, Activation activation) {
   activate_by(x, count, activation);
 }
-SPARSE_AUTOTUNE_CLONES void activate_all(double* x, int64_t count, Activation activation) {
+SPARSE_AUTOTUNE_CLONES void activate_doubles(double* x, int64_t count, Activation activation) {
   activate_by(x, count, activation);
+}
+
+}  // namespace
+
+void activate_all(float* x, int64_t count, Activation activation) {
+  activate_floats(x, count, activation);
+}
+void activate_all(double* x, int64_t count, Activation activation) {
+  activate_doubles(x, count, activation);
 }
 
 }  // namespace sparse_autotune

@@ -4,11 +4,7 @@
 #include "kernels/cuda/mma_eights_launch.cuh"
 
 namespace sparse_autotune {
-namespace {
 
-const MmaEights kM512K512{"mma_eights_sm80/m512_k512",
-                          eights_shape<EightsBlocks, 16, 512, 2, 1, 1>(),
-                          {1.5, 0.0095, 0.06}};
+constinit const EightsShape kEightsDeep = eights_shape<EightsBlocks, 16, 512, 2, 1, 1>();
 
-}  // namespace
 }  // namespace sparse_autotune

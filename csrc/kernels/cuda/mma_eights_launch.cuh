@@ -195,33 +195,7 @@ class EightsProduct : public Variant {
 using EightsBlocks = StripsOf<Pieces<false>, Pieces<true>>;
 using FoursBlocks = StripsOf<Fours<false>, Fours<true>>;
 
-class MmaEights final : public EightsProduct {
- public:
-  using EightsProduct::EightsProduct;
-
- private:
-  Support takes_blocks(const Problem& p) const override {
-    if (eights_of_two(p.block_m) && eights_of_two(p.block_k)) return Support::yes();
-    return Support::no("needs block sides of 8 times a power of two, got " +
-                       block_text(p.block_m, p.block_k));
-  }
-  static bool eights_of_two(int64_t side) {
-    return side >= 8 && std::has_single_bit(static_cast<uint64_t>(side));
-  }
-
-  Registration registration_{*this};
-};
-
-class MmaFours final : public EightsProduct {
- public:
-  using EightsProduct::EightsProduct;
-
-  bool multiplies_padding() const override { return true; }
-
- private:
-  Support takes_blocks(const Problem& p) const override { return blocks_are(p, 4, 4); }
-
-  Registration registration_{*this};
-};
+// Of mma_eights_sm80 and mma_fours_sm80, each in a file of its own, so that none compiles for long.
+extern const EightsShape kEightsDeep, kEightsSmall, kFoursSmall;
 
 }  // namespace sparse_autotune

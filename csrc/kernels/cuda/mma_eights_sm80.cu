@@ -10,13 +10,35 @@
 // Requires: fp16 or bf16, block sides of 8 times a power of two, values and B aligned to 16 bytes.
 // Wins: blocks of 8, many columns, up to some 10%. Bound by instructions: of a stage, whatever it
 // holds, where blocks are few, else of multiplying a piece.
+#include <bit>
+#include <string>
+
 #include "kernels/cuda/mma_eights_launch.cuh"
 
 namespace sparse_autotune {
 namespace {
 
+class MmaEights final : public EightsProduct {
+ public:
+  using EightsProduct::EightsProduct;
+
+ private:
+  Support takes_blocks(const Problem& p) const override {
+    if (eights_of_two(p.block_m) && eights_of_two(p.block_k)) return Support::yes();
+    return Support::no("needs block sides of 8 times a power of two, got " +
+                       block_text(p.block_m, p.block_k));
+  }
+  static bool eights_of_two(int64_t side) {
+    return side >= 8 && std::has_single_bit(static_cast<uint64_t>(side));
+  }
+
+  Registration registration_{*this};
+};
+
 const MmaEights kM512{
     "mma_eights_sm80/m512", eights_shape<EightsBlocks, 16, 256, 3, 1, 1>(), {0.95, 0.0075, 0.06}};
+const MmaEights kM512K512{"mma_eights_sm80/m512_k512", kEightsDeep, {1.5, 0.0095, 0.06}};
+const MmaEights kM512K128{"mma_eights_sm80/m512_k128", kEightsSmall, {0.9, 0.0098, 0.06}};
 
 }  // namespace
 }  // namespace sparse_autotune

@@ -4,11 +4,7 @@
 #include "kernels/cuda/mma_eights_launch.cuh"
 
 namespace sparse_autotune {
-namespace {
 
-const MmaEights kM512K128{"mma_eights_sm80/m512_k128",
-                          eights_shape<EightsBlocks, 16, 128, 2, 1, 1>(),
-                          {0.9, 0.0098, 0.06}};
+constinit const EightsShape kEightsSmall = eights_shape<EightsBlocks, 16, 128, 2, 1, 1>();
 
-}  // namespace
 }  // namespace sparse_autotune

@@ -11,8 +11,21 @@
 namespace sparse_autotune {
 namespace {
 
+class MmaFours final : public EightsProduct {
+ public:
+  using EightsProduct::EightsProduct;
+
+  bool multiplies_padding() const override { return true; }
+
+ private:
+  Support takes_blocks(const Problem& p) const override { return blocks_are(p, 4, 4); }
+
+  Registration registration_{*this};
+};
+
 const MmaFours kM512{
     "mma_fours_sm80/m512", eights_shape<FoursBlocks, 16, 256, 3, 1, 1>(), {1.4, 0.0052, 0.06}};
+const MmaFours kM512X2{"mma_fours_sm80/m512_x2", kFoursSmall, {1.5, 0.0062, 0.06}};
 
 }  // namespace
 }  // namespace sparse_autotune

@@ -3,10 +3,7 @@
 #include "kernels/cuda/mma_eights_launch.cuh"
 
 namespace sparse_autotune {
-namespace {
 
-const MmaFours kM512X2{
-    "mma_fours_sm80/m512_x2", eights_shape<FoursBlocks, 16, 256, 2, 1, 1>(), {1.5, 0.0062, 0.06}};
+constinit const EightsShape kFoursSmall = eights_shape<FoursBlocks, 16, 256, 2, 1, 1>();
 
-}  // namespace
 }  // namespace sparse_autotune
