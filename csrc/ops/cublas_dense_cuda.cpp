@@ -61,8 +61,7 @@ class CublasDense final : public Variant {
  private:
   // op(A), where `prepared` holds A as stored.
   static Tensor dense_operand(const Problem& p, const Launch& l) {
-    return tensor_over(l.prepared, {p.m, p.k}, {p.transpose ? 1 : p.k, p.transpose ? p.m : 1},
-                       torch_dtype(p.dtype), *l.device);
+    return densified(p, l, p.transpose ? Layout::kColMajor : Layout::kRowMajor);
   }
   // The same for every matrix of the batch.
   static Tensor dense_operands(const Problem& p, const Launch& l) {

@@ -30,19 +30,12 @@ class Dense final : public Variant {
   }
 
   Status launch(const Problem& p, const Launch& l) const override {
-    Status status = mm_into_c(dense_operand(p, l), p, l);
+    Status status = mm_into_c(densified(p, l, densified_layout(p)), p, l);
     if (status) apply_epilogue_cpu(p, l);
     return status;
   }
 
   bool multiplies_padding() const override { return true; }
-
- private:
-  static Tensor dense_operand(const Problem& p, const Launch& l) {
-    const bool rows = densified_layout(p) == Layout::kRowMajor;
-    return tensor_over(l.prepared, {p.m, p.k}, {rows ? p.k : 1, rows ? 1 : p.m},
-                       torch_dtype(p.dtype), *l.device);
-  }
 };
 
 const Dense kDense{DeviceType::kCpu, "dense/mm"};

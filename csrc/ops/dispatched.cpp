@@ -15,11 +15,18 @@ Tensor matrix_view(const void* data, int64_t offset, int64_t rows, int64_t cols,
                      torch_dtype(dtype), device);
 }
 
-void copy_into(const Tensor& to, const Tensor& from) {
-  StableIValue stack[3] = {torch::stable::detail::from(to), torch::stable::detail::from(from),
-                           torch::stable::detail::from(false)};
-  TORCH_ERROR_CODE_CHECK(torch_call_dispatcher("aten::copy_", "", stack, TORCH_ABI_VERSION));
+constexpr auto kFloat = torch::headeronly::ScalarType::Float;
+
+// An operator that returns one of its arguments, which it wrote.
+template <typename... Arguments>
+void call_into(const char* name, const char* overload, const Arguments&... arguments) {
+  StableIValue stack[] = {torch::stable::detail::from(arguments)...};
+  TORCH_ERROR_CODE_CHECK(torch_call_dispatcher(name, overload, stack, TORCH_ABI_VERSION));
   static_cast<void>(torch::stable::detail::to<Tensor>(stack[0]));
+}
+
+void copy_into(const Tensor& to, const Tensor& from) {
+  call_into("aten::copy_", "", to, from, false);
 }
 
 // Of as many matrices as the batch has, `step` elements apart.
@@ -60,6 +67,11 @@ Status guarded(const std::function<void()>& call) {
   }
 }
 
+Tensor densified(const Problem& p, const Launch& l, Layout layout) {
+  return matrix_view(l.prepared, 0, p.m, p.k, layout, layout == Layout::kRowMajor ? p.k : p.m,
+                     p.dtype, *l.device);
+}
+
 Status mm_rows(const Problem& p, const Launch& l, int64_t batch, int64_t first, int64_t rows,
                DType dtype, void* product) {
   return guarded([&] {
@@ -71,17 +83,9 @@ Status mm_rows(const Problem& p, const Launch& l, int64_t batch, int64_t first, 
         matrix_view(l.b, batch * p.b_batch_stride, p.n, p.k, turned, p.ldb, p.dtype, *l.device);
     const Tensor out = matrix_view(product, 0, rows, p.k, Layout::kRowMajor, p.k, dtype, *l.device);
     if (dtype == p.dtype) {
-      StableIValue stack[3] = {torch::stable::detail::from(c), torch::stable::detail::from(b),
-                               torch::stable::detail::from(out)};
-      TORCH_ERROR_CODE_CHECK(torch_call_dispatcher("aten::mm", "out", stack, TORCH_ABI_VERSION));
-      static_cast<void>(torch::stable::detail::to<Tensor>(stack[0]));
+      call_into("aten::mm", "out", c, b, out);
     } else {
-      StableIValue stack[4] = {torch::stable::detail::from(c), torch::stable::detail::from(b),
-                               torch::stable::detail::from(torch::headeronly::ScalarType::Float),
-                               torch::stable::detail::from(out)};
-      TORCH_ERROR_CODE_CHECK(
-          torch_call_dispatcher("aten::mm", "dtype_out", stack, TORCH_ABI_VERSION));
-      static_cast<void>(torch::stable::detail::to<Tensor>(stack[0]));
+      call_into("aten::mm", "dtype_out", c, b, kFloat, out);
     }
   });
 }
@@ -97,23 +101,13 @@ Status round_values(const Problem& p, const Launch& l, const void* from) {
 Status mm_into_c(const Tensor& a, const Problem& p, const Launch& l) {
   return guarded([&] {
     for (int64_t batch = 0; batch < p.batch; ++batch) {
-      StableIValue stack[3] = {torch::stable::detail::from(a),
-                               torch::stable::detail::from(view_of_b(p, l, batch)),
-                               torch::stable::detail::from(view_of_c(p, l, batch))};
-      TORCH_ERROR_CODE_CHECK(torch_call_dispatcher("aten::mm", "out", stack, TORCH_ABI_VERSION));
-      static_cast<void>(torch::stable::detail::to<Tensor>(stack[0]));
+      call_into("aten::mm", "out", a, view_of_b(p, l, batch), view_of_c(p, l, batch));
     }
   });
 }
 
 Status bmm_into_c(const Tensor& a, const Problem& p, const Launch& l) {
-  return guarded([&] {
-    StableIValue stack[3] = {torch::stable::detail::from(a),
-                             torch::stable::detail::from(batch_of_b(p, l)),
-                             torch::stable::detail::from(batch_of_c(p, l))};
-    TORCH_ERROR_CODE_CHECK(torch_call_dispatcher("aten::bmm", "out", stack, TORCH_ABI_VERSION));
-    static_cast<void>(torch::stable::detail::to<Tensor>(stack[0]));
-  });
+  return guarded([&] { call_into("aten::bmm", "out", a, batch_of_b(p, l), batch_of_c(p, l)); });
 }
 
 Status bmm_through_fp32(const Tensor& a, const Problem& p, const Launch& l) {
@@ -121,15 +115,7 @@ Status bmm_through_fp32(const Tensor& a, const Problem& p, const Launch& l) {
     const int64_t leading = p.c_layout == Layout::kRowMajor ? p.n : p.m;
     const Tensor sums =
         batch_view(l.workspace, p.m * p.n, p.m, p.n, p.c_layout, leading, DType::kFloat32, p, l);
-    StableIValue product[4] = {
-        torch::stable::detail::from(a),
-        torch::stable::detail::from(batch_of_b(p, l)),
-        torch::stable::detail::from(torch::headeronly::ScalarType::Float),
-        torch::stable::detail::from(sums),
-    };
-    TORCH_ERROR_CODE_CHECK(
-        torch_call_dispatcher("aten::bmm", "dtype_out", product, TORCH_ABI_VERSION));
-    static_cast<void>(torch::stable::detail::to<Tensor>(product[0]));
+    call_into("aten::bmm", "dtype_out", a, batch_of_b(p, l), kFloat, sums);
     copy_into(batch_of_c(p, l), sums);
   });
 }

@@ -283,11 +283,7 @@ class ColumnStrips final : public Variant {
 
   static Status move_b(const Problem& p, const Launch& l, const DenseLines& to) {
     const DenseLines from{const_cast<void*>(l.b), p.ldb, p.b_batch_stride};
-    const int64_t item = size_of(p.dtype);
-    if (p.b_layout == Layout::kRowMajor) {
-      return copy_dense_cuda(p.k, p.n, to.pitch, p.batch, item, from, to, l.stream);
-    }
-    return turn_dense_cuda(p.n, p.k, to.pitch, p.batch, item, from, to, l.stream);
+    return lay_rows_cuda(p.b_layout, p.k, p.n, p.batch, size_of(p.dtype), from, to, l.stream);
   }
 
   static Status move_c(const Problem& p, const Launch& l, const DenseLines& from) {

@@ -16,6 +16,7 @@
 #include "kernels/cuda/cuda_status.h"
 #include "kernels/cuda/element_types.h"
 #include "kernels/cuda/tile_counters.h"
+#include "kernels/cuda/with_block_side.h"
 #include "variant.h"
 
 namespace sparse_autotune {
@@ -97,7 +98,7 @@ class FlatRows final : public Variant {
     const dim3 blocks(static_cast<unsigned>(a.segments + ceil_div(a.rows, a.rows_each)),
                       static_cast<unsigned>(p.batch));
     const auto shared = static_cast<size_t>(a.chunk * p.block_m * item);
-    with_block_k(p, [&]<typename T, int kBlockK>() {
+    with_block_side<kMaxBlockK>(p.dtype, p.block_k, [&]<typename T, int kBlockK>() {
       if (p.transpose) {
         flat_rows_kernel<T, kBlockK, true><<<blocks, kFlatThreads, shared, stream>>>(a);
       } else {
@@ -132,35 +133,6 @@ class FlatRows final : public Variant {
     const int64_t longest = p.longest_row >= 0 ? p.longest_row : p.nnzb;
     if (longest <= limit(p) || limit(p) * p.block_m > kMostItems) return 0;
     return ceil_div(p.nnzb, limit(p));
-  }
-
-  template <typename F>
-  static void with_block_k(const Problem& p, F&& f) {
-    const auto with = [&]<typename T>() {
-      switch (p.block_k) {
-        case 1:
-          return f.template operator()<T, 1>();
-        case 2:
-          return f.template operator()<T, 2>();
-        case 3:
-          return f.template operator()<T, 3>();
-        case 4:
-          return f.template operator()<T, 4>();
-        case 5:
-          return f.template operator()<T, 5>();
-        case 6:
-          return f.template operator()<T, 6>();
-        case 7:
-          return f.template operator()<T, 7>();
-        default:
-          return f.template operator()<T, 8>();
-      }
-    };
-    if (p.dtype == DType::kFloat64) {
-      with.template operator()<double>();
-    } else {
-      with.template operator()<float>();
-    }
   }
 };
 

@@ -12,12 +12,12 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 
 #include "kernels/cuda/convert/turn_dense.h"
 #include "kernels/cuda/device/sampled_pieces.cuh"
 #include "kernels/cuda/element_types.h"
 #include "kernels/cuda/kernel_code.h"
+#include "kernels/cuda/remembered.h"
 #include "kernels/cuda/requirements.h"
 #include "variant.h"
 
@@ -153,22 +153,6 @@ Shape best_shape(const Problem& p, const Device& d) {
   return best;
 }
 
-// The same without the search where a thread launches a product again.
-Shape remembered_shape(const Problem& p, const Device& d) {
-  struct Last {
-    Problem problem;
-    const Device* device = nullptr;
-    Shape shape;
-  };
-  thread_local Last last{};
-  if (last.device != &d || std::memcmp(&last.problem, &p, sizeof p) != 0) {
-    last.shape = best_shape(p, d);
-    std::memcpy(&last.problem, &p, sizeof p);
-    last.device = &d;
-  }
-  return last.shape;
-}
-
 Scratch scratch(const Problem& p) {
   const int64_t item = size_of(p.dtype);
   Scratch s;
@@ -191,10 +175,7 @@ Status as_lines(const Problem& p, const Launch& l, bool moves, DenseLines from, 
   if (!moves) return Status::ok();
   const int64_t matrices = from.batch_stride == 0 ? 1 : p.batch;
   *lines = {scratch, pitch, matrices == 1 ? 0 : count * pitch};
-  return layout == Layout::kRowMajor ? copy_dense_cuda(count, p.n, pitch, matrices,
-                                                       size_of(p.dtype), from, *lines, l.stream)
-                                     : turn_dense_cuda(p.n, count, pitch, matrices,
-                                                       size_of(p.dtype), from, *lines, l.stream);
+  return lay_rows_cuda(layout, count, p.n, matrices, size_of(p.dtype), from, *lines, l.stream);
 }
 
 class SampledPieces final : public Variant {
@@ -215,7 +196,7 @@ class SampledPieces final : public Variant {
       return Support::no("operands turned would take more than " + std::to_string(kMaxWorkspace) +
                          " bytes");
     }
-    const Shape s = remembered_shape(p, d);
+    const Shape s = remembered<best_shape>(p, d);
     if (s.rows == 0) return Support::no("no region's lines fit into shared memory");
     return piece_of(p).code->runs_on(
         d, piece_shared_bytes(static_cast<int>(s.stages), static_cast<int>(s.lines)));
@@ -227,7 +208,7 @@ class SampledPieces final : public Variant {
     const int launches = 1 + (s.moves_c ? 1 : 0) + (s.moves_b ? 1 : 0);
     // What the model of a region leaves out: finding its blocks, banks that meet.
     constexpr double kLeftOut = 1.7;
-    return kLeftOut * remembered_shape(p, d).us + moved + 2.0 * launches;
+    return kLeftOut * remembered<best_shape>(p, d).us + moved + 2.0 * launches;
   }
 
   int64_t workspace_bytes(const Problem& p, const Device&) const override {
@@ -236,7 +217,7 @@ class SampledPieces final : public Variant {
   }
 
   Status launch(const Problem& p, const Launch& l) const override {
-    const Shape s = remembered_shape(p, *l.device);
+    const Shape s = remembered<best_shape>(p, *l.device);
     const Scratch moved = scratch(p);
     const Piece piece = piece_of(p);
     auto* const memory = static_cast<char*>(l.workspace);

@@ -17,6 +17,7 @@
 #include "kernels/cuda/convert/turn_dense.h"
 #include "kernels/cuda/cuda_status.h"
 #include "kernels/cuda/requirements.h"
+#include "kernels/cuda/with_block_side.h"
 #include "variant.h"
 
 namespace sparse_autotune {
@@ -80,9 +81,7 @@ class StagedRows final : public Variant {
       b_batch = p.k * ldb;
       const DenseLines from{const_cast<void*>(l.b), p.ldb, p.b_batch_stride};
       const DenseLines to{l.workspace, ldb, b_batch};
-      const Status status = p.b_layout == Layout::kColMajor
-                                ? turn_dense_cuda(p.n, p.k, ldb, p.batch, item, from, to, l.stream)
-                                : copy_dense_cuda(p.k, p.n, ldb, p.batch, item, from, to, l.stream);
+      const Status status = lay_rows_cuda(p.b_layout, p.k, p.n, p.batch, item, from, to, l.stream);
       if (!status) return status;
       a.b = l.workspace;
     }
@@ -119,7 +118,7 @@ class StagedRows final : public Variant {
     const int threads = static_cast<int>(ceil_div(a.rows_each * row_lanes, 32)) * 32;
     const dim3 blocks(static_cast<unsigned>(ceil_div(a.rows, a.rows_each)),
                       static_cast<unsigned>(p.batch));
-    with_block(p, [&]<typename T, int kBlock>() {
+    with_block_side<kMaxBlock>(p.dtype, p.block_m, [&]<typename T, int kBlock>() {
       const auto kernel = p.transpose ? &staged_rows_kernel<T, kBlock, true>
                                       : &staged_rows_kernel<T, kBlock, false>;
       kernel<<<blocks, threads, static_cast<size_t>(shared), static_cast<cudaStream_t>(l.stream)>>>(
@@ -135,31 +134,6 @@ class StagedRows final : public Variant {
   }
   static int64_t pitch(const Problem& p) {
     return ceil_div(p.n, chunk_columns(p)) * chunk_columns(p);
-  }
-
-  template <typename F>
-  static void with_block(const Problem& p, F&& f) {
-    const auto with = [&]<typename T>() {
-      switch (p.block_m) {
-        case 1:
-          return f.template operator()<T, 1>();
-        case 2:
-          return f.template operator()<T, 2>();
-        case 3:
-          return f.template operator()<T, 3>();
-        case 4:
-          return f.template operator()<T, 4>();
-        case 5:
-          return f.template operator()<T, 5>();
-        default:
-          return f.template operator()<T, 6>();
-      }
-    };
-    if (p.dtype == DType::kFloat64) {
-      with.template operator()<double>();
-    } else {
-      with.template operator()<float>();
-    }
   }
 
   // Of a block row, over stored blocks: a power of two where there are several, all of one warp.

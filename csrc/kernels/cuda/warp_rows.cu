@@ -12,13 +12,13 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <cstring>
 #include <string>
 
 #include "kernels/cuda/arguments_of.h"
 #include "kernels/cuda/cuda_status.h"
 #include "kernels/cuda/device/warp_rows.cuh"
 #include "kernels/cuda/element_types.h"
+#include "kernels/cuda/remembered.h"
 #include "variant.h"
 
 namespace sparse_autotune {
@@ -191,22 +191,6 @@ Shape best_shape(const Problem& p, const Device& d) {
   return best;
 }
 
-// The same without the search where a thread launches a product again.
-Shape remembered_shape(const Problem& p, const Device& d) {
-  struct Last {
-    Problem problem;
-    const Device* device = nullptr;
-    Shape shape;
-  };
-  thread_local Last last{};
-  if (last.device != &d || std::memcmp(&last.problem, &p, sizeof p) != 0) {
-    last.shape = best_shape(p, d);
-    std::memcpy(&last.problem, &p, sizeof p);
-    last.device = &d;
-  }
-  return last.shape;
-}
-
 // Segments: of at most how many blocks, and how many stretches of as many there are; none where no
 // row is longer.
 struct Segments {
@@ -267,7 +251,7 @@ class WarpRows final : public Variant {
   }
 
   Status launch(const Problem& p, const Launch& l) const override {
-    const Shape s = remembered_shape(p, *l.device);
+    const Shape s = remembered<best_shape>(p, *l.device);
     const Segments segments = segments_of(s, p, *l.device);
     const bool b_rows = !b_along_k(p), c_rows = p.c_layout == Layout::kRowMajor;
     const int64_t item = size_of(p.dtype);

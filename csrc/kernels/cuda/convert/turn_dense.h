@@ -24,4 +24,13 @@ Status copy_dense_cuda(int64_t lines, int64_t length, int64_t padded, int64_t ba
                        int64_t element_bytes, const DenseLines& from, const DenseLines& to,
                        void* stream);
 
+// The rows of a matrix, rows x columns in that layout, as lines, with zeros behind each.
+inline Status lay_rows_cuda(Layout layout, int64_t rows, int64_t columns, int64_t batch,
+                            int64_t element_bytes, const DenseLines& from, const DenseLines& to,
+                            void* stream) {
+  return layout == Layout::kRowMajor
+             ? copy_dense_cuda(rows, columns, to.pitch, batch, element_bytes, from, to, stream)
+             : turn_dense_cuda(columns, rows, to.pitch, batch, element_bytes, from, to, stream);
+}
+
 }  // namespace sparse_autotune
