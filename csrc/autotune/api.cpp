@@ -123,6 +123,8 @@ void own_indices(const void* crow_indices, const void* col_indices) {
 void disown_indices(const void* crow_indices, const void* col_indices) {
   PlanCache::instance().disown(crow_indices, col_indices);
 }
-void drop_frozen(const void* values) { PlanCache::instance().drop_copies(values); }
+void drop_frozen(const void* crow_indices, const void* col_indices, const void* values) {
+  PlanCache::instance().drop_copies(crow_indices, col_indices, values);
+}
 
 }  // namespace sparse_autotune::api

@@ -70,6 +70,7 @@ SPARSE_AUTOTUNE_API void drop_plan(const void* crow_indices, const void* col_ind
 // See PlanCache.
 SPARSE_AUTOTUNE_API void own_indices(const void* crow_indices, const void* col_indices);
 SPARSE_AUTOTUNE_API void disown_indices(const void* crow_indices, const void* col_indices);
-SPARSE_AUTOTUNE_API void drop_frozen(const void* values);
+SPARSE_AUTOTUNE_API void drop_frozen(const void* crow_indices, const void* col_indices,
+                                     const void* values);
 
 }  // namespace sparse_autotune::api

@@ -312,6 +312,10 @@ void of_indices(uintptr_t crow_indices, uintptr_t col_indices) {
   kCall(pointer(crow_indices), pointer(col_indices));
 }
 
+void drop_frozen(uintptr_t crow_indices, uintptr_t col_indices, uintptr_t values) {
+  api::drop_frozen(pointer(crow_indices), pointer(col_indices), pointer(values));
+}
+
 }  // namespace
 
 PYBIND11_MODULE(_tuner, m) {
@@ -343,9 +347,8 @@ PYBIND11_MODULE(_tuner, m) {
         py::arg("col_indices"), NoGil());
   m.def("disown_indices", &of_indices<api::disown_indices>, py::arg("crow_indices"),
         py::arg("col_indices"), NoGil());
-  m.def(
-      "drop_frozen", [](uintptr_t values) { api::drop_frozen(pointer(values)); }, py::arg("values"),
-      NoGil());
+  m.def("drop_frozen", &drop_frozen, py::arg("crow_indices"), py::arg("col_indices"),
+        py::arg("values"), NoGil());
 }
 
 }  // namespace sparse_autotune

@@ -26,16 +26,6 @@ inline bool may_be_inlined(const PatternKey& key) {
   return key.block_rows + 1 <= kInlinedEntries || key.nnzb <= kInlinedEntries;
 }
 
-struct PatternKeyHash {
-  size_t operator()(const PatternKey& key) const {
-    const auto mix = [](uint64_t h, uint64_t x) { return (h ^ x) * 0x9e3779b97f4a7c15u; };
-    uint64_t h = reinterpret_cast<uintptr_t>(key.crow_indices);
-    h = mix(h, reinterpret_cast<uintptr_t>(key.col_indices));
-    h = mix(h, static_cast<uint64_t>(key.nnzb));
-    return static_cast<size_t>(mix(h, static_cast<uint64_t>(key.block_rows)) >> 7);
-  }
-};
-
 // The rules of BSR that a pattern can break; a bit set.
 enum PatternFault : uint32_t {
   kFirstNotZero = 1,      // crow_indices[0] != 0

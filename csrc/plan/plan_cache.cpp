@@ -1,7 +1,7 @@
 #include "plan/plan_cache.h"
 
+#include <cstdint>
 #include <list>
-#include <map>
 #include <mutex>
 #include <unordered_map>
 #include <utility>
@@ -10,8 +10,21 @@
 namespace sparse_autotune {
 namespace {
 
-constexpr size_t kMaxPlans = 1024;
+// More than a model has layers, experts among them: a pattern that comes again without its plan
+// costs a look at its indices, for which a GPU has to be waited for.
+constexpr size_t kMaxPlans = 1 << 14;
 constexpr int64_t kDefaultByteBound = int64_t{1} << 30;
+
+// Where crow_indices and col_indices lie. Several patterns may: shapes and dtypes tell them apart.
+using Addresses = std::pair<const void*, const void*>;
+struct AddressesHash {
+  size_t operator()(const Addresses& at) const {
+    const auto crow = reinterpret_cast<uintptr_t>(at.first);
+    const auto col = reinterpret_cast<uintptr_t>(at.second);
+    return static_cast<size_t>(((crow * 0x9e3779b97f4a7c15u) ^ col) * 0x9e3779b97f4a7c15u >> 7);
+  }
+};
+Addresses addresses_of(const PatternKey& key) { return {key.crow_indices, key.col_indices}; }
 
 }  // namespace
 
@@ -19,18 +32,25 @@ struct PlanCache::State {
   using Order = std::list<std::shared_ptr<Plan>>;  // most recently used first
   std::mutex mutex;
   Order order;
-  std::unordered_map<PatternKey, Order::iterator, PatternKeyHash> plans;
-  std::map<std::pair<const void*, const void*>, int64_t> owners;
+  using Plans = std::unordered_multimap<Addresses, Order::iterator, AddressesHash>;
+  Plans plans;
+  std::unordered_map<Addresses, int64_t, AddressesHash> owners;
   int64_t byte_bound = kDefaultByteBound;
   int64_t index_bytes = 0;  // of all plans
 
   int64_t bytes() const { return index_bytes + Plan::all_derived_bytes(); }
 
+  Plans::iterator find(const PatternKey& key) {
+    auto [it, end] = plans.equal_range(addresses_of(key));
+    while (it != end && !((*it->second)->key() == key)) ++it;
+    return it == end ? plans.end() : it;
+  }
+
   // What was removed, to be destroyed by the caller after the lock is given up.
-  std::shared_ptr<Plan> remove(Order::iterator it) {
-    std::shared_ptr<Plan> plan = *it;
-    plans.erase(plan->key());
-    order.erase(it);
+  std::shared_ptr<Plan> remove(Plans::iterator it) {
+    std::shared_ptr<Plan> plan = *it->second;
+    order.erase(it->second);
+    plans.erase(it);
     index_bytes -= plan->index_bytes();
     return plan;
   }
@@ -40,7 +60,7 @@ struct PlanCache::State {
     int64_t left = bytes();
     for (const auto& plan : *removed) left -= plan->derived_bytes();
     while (order.size() > 1 && (order.size() > kMaxPlans || left > byte_bound)) {
-      removed->push_back(remove(std::prev(order.end())));
+      removed->push_back(remove(find(order.back()->key())));
       left -= removed->back()->index_bytes() + removed->back()->derived_bytes();
     }
   }
@@ -55,7 +75,7 @@ PlanCache& PlanCache::instance() {
 
 std::shared_ptr<Plan> PlanCache::find(const PatternKey& key) {
   const std::lock_guard<std::mutex> lock(state_->mutex);
-  const auto it = state_->plans.find(key);
+  const auto it = state_->find(key);
   if (it == state_->plans.end()) return nullptr;
   if (it->second != state_->order.begin()) {
     state_->order.splice(state_->order.begin(), state_->order, it->second);
@@ -66,32 +86,19 @@ std::shared_ptr<Plan> PlanCache::find(const PatternKey& key) {
 void PlanCache::insert(std::shared_ptr<Plan> plan) {
   std::vector<std::shared_ptr<Plan>> removed;
   const std::lock_guard<std::mutex> lock(state_->mutex);
-  const auto there = state_->plans.find(plan->key());
-  if (there != state_->plans.end()) removed.push_back(state_->remove(there->second));
+  const auto there = state_->find(plan->key());
+  if (there != state_->plans.end()) removed.push_back(state_->remove(there));
   state_->index_bytes += plan->index_bytes();
   state_->order.push_front(plan);
-  state_->plans[plan->key()] = state_->order.begin();
+  state_->plans.emplace(addresses_of(plan->key()), state_->order.begin());
   state_->shrink(&removed);
-}
-
-void PlanCache::drop(const PatternKey& key) {
-  std::shared_ptr<Plan> removed;
-  const std::lock_guard<std::mutex> lock(state_->mutex);
-  const auto it = state_->plans.find(key);
-  if (it != state_->plans.end()) removed = state_->remove(it->second);
 }
 
 void PlanCache::drop(const void* crow_indices, const void* col_indices) {
   std::vector<std::shared_ptr<Plan>> removed;
   const std::lock_guard<std::mutex> lock(state_->mutex);
-  for (auto it = state_->order.begin(); it != state_->order.end();) {
-    const PatternKey& key = (*it)->key();
-    const auto next = std::next(it);
-    if (key.crow_indices == crow_indices && key.col_indices == col_indices) {
-      removed.push_back(state_->remove(it));
-    }
-    it = next;
-  }
+  auto [it, end] = state_->plans.equal_range({crow_indices, col_indices});
+  while (it != end) removed.push_back(state_->remove(it++));
 }
 
 void PlanCache::own(const void* crow_indices, const void* col_indices) {
@@ -115,14 +122,15 @@ bool PlanCache::lasts(const PatternKey& key) const {
   // On the host a look at the indices themselves tells.
   if (key.ordinal < 0 || !may_be_inlined(key)) return true;
   const std::lock_guard<std::mutex> lock(state_->mutex);
-  return state_->owners.count({key.crow_indices, key.col_indices}) != 0;
+  return state_->owners.count(addresses_of(key)) != 0;
 }
 
-void PlanCache::drop_copies(const void* values) {
+void PlanCache::drop_copies(const void* crow_indices, const void* col_indices, const void* values) {
   std::vector<std::shared_ptr<Plan>> plans;
   {
     const std::lock_guard<std::mutex> lock(state_->mutex);
-    plans.assign(state_->order.begin(), state_->order.end());
+    const auto [begin, end] = state_->plans.equal_range({crow_indices, col_indices});
+    for (auto it = begin; it != end; ++it) plans.push_back(*it->second);
   }
   for (const auto& plan : plans) plan->drop_copies(values);
 }

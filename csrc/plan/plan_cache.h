@@ -13,7 +13,6 @@ class PlanCache {
 
   std::shared_ptr<Plan> find(const PatternKey& key);
   void insert(std::shared_ptr<Plan> plan);
-  void drop(const PatternKey& key);
   // Every plan whose pattern lies at these addresses.
   void drop(const void* crow_indices, const void* col_indices);
 
@@ -25,8 +24,8 @@ class PlanCache {
   // Whether what lies at these addresses stays the pattern that it was while its versions do.
   bool lasts(const PatternKey& key) const;
 
-  // Every frozen copy of the values at this address.
-  void drop_copies(const void* values);
+  // Every frozen copy of the values at an address that a product with the pattern made.
+  void drop_copies(const void* crow_indices, const void* col_indices, const void* values);
   void clear();
 
   struct Use {

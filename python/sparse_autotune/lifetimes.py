@@ -66,6 +66,11 @@ class Kept:
     def _parts(self) -> Components:
         raise NotImplementedError
 
+    def _pointers(self) -> tuple[int, int, int]:
+        """Where crow_indices, col_indices and values lie."""
+        crow_indices, col_indices, values = self._parts()[:3]
+        return crow_indices.data_ptr(), col_indices.data_ptr(), values.data_ptr()
+
     def _start_thawed(self) -> None:
         self._frozen = False
         self._frozen_version: int | None = None
@@ -93,9 +98,9 @@ class Kept:
         In-place edits of indices are noticed by themselves; on a GPU not those of tensors made
         under ``torch.inference_mode``, nor writes that bypass torch's version counters.
         """
-        parts = self._parts()
-        _tuner.drop_plan(parts.crow_indices.data_ptr(), parts.col_indices.data_ptr())
-        _tuner.drop_frozen(parts.values.data_ptr())
+        crow_indices, col_indices, values = self._pointers()
+        _tuner.drop_frozen(crow_indices, col_indices, values)
+        _tuner.drop_plan(crow_indices, col_indices)
         return self
 
     def freeze(self: _Self) -> _Self:
@@ -115,8 +120,7 @@ class Kept:
         if self._frozen and (version is None or version != self._frozen_version):
             self.thaw()  # a new promise, about values that changed or may have
         if self._drop_copies is None:
-            pointer = self._values.data_ptr()
-            self._drop_copies = at_end_of(self, _tuner.drop_frozen, pointer)
+            self._drop_copies = at_end_of(self, _tuner.drop_frozen, *self._pointers())
         self._frozen_version = version
         self._frozen = True
         return self
