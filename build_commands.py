@@ -45,7 +45,7 @@ class Commands:
             command, file, text = ["make"], work / "makefile", self._for_make()
         else:
             sys.exit("neither ninja nor make is installed: pip install ninja")
-        _write(file, text)
+        write(file, text)
         command += ["-f", str(file), "-j", os.environ.get("MAX_JOBS") or str(_cores())]
         # Without the flags of a make that may have called this: its jobs are not ours.
         environment = {k: v for k, v in os.environ.items() if k not in ("MAKEFLAGS", "MFLAGS")}
@@ -72,7 +72,7 @@ class Commands:
             command, description = (Template(text).substitute(words) for text in self.rules[rule])
             # make does not notice by itself that a step's words changed: they are an input, too.
             said = out.with_name(out.name + ".command")
-            _write(said, command)
+            write(said, command)
             lines.append(f"{out}: {words['in']} {said}")
             lines.append(f"\t@echo '{description}'")
             lines.append("\t@" + command.replace("$", "$$"))
@@ -95,7 +95,7 @@ def alone(work: Path) -> Iterator[None]:
         yield
 
 
-def _write(path: Path, text: str) -> None:
+def write(path: Path, text: str) -> None:
     """Leaves the file's time alone where it says that already."""
     if not path.is_file() or path.read_text() != text:
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -35,7 +35,7 @@ except ImportError as error:
 ROOT = Path(__file__).resolve().parent
 sys.path.insert(0, str(ROOT))
 # pip runs this file without its folder on the path
-from build_commands import Commands, alone  # noqa: E402
+from build_commands import Commands, alone, write  # noqa: E402
 from build_toolchain import (  # noqa: E402
     Architectures,
     Cuda,
@@ -260,12 +260,13 @@ def write_build(
     # Else pybind11 asks at each reference it counts whether the GIL is held.
     binding_flags = [*host, "-DNDEBUG", f"-isystem{pybind11_include}"]
     binding_flags.append(f"-isystem{sysconfig.get_paths()['include']}")
-    bindings = []
-    for path in sorted((CSRC / "bindings").glob("*.cpp")):
-        bindings.append(work / "bindings" / (path.name + ".o"))
-        commands.add(bindings[-1], "cxx", [path], binding_flags)
+    # As one: nine tenths of what each file compiles to is pybind11's own code, the same in all.
+    bindings = work / "bindings.cpp"
+    files = sorted((CSRC / "bindings").glob("*.cpp"))
+    write(bindings, "".join(f'#include "{p.relative_to(CSRC).as_posix()}"\n' for p in files))
+    commands.add(work / "bindings.o", "cxx", [bindings], binding_flags)
     module = work / ("_tuner" + sysconfig.get_config_var("EXT_SUFFIX"))
-    commands.add(module, "link", [*bindings, library], ["-Wl,-rpath,$ORIGIN", build_id])
+    commands.add(module, "link", [work / "bindings.o", library], ["-Wl,-rpath,$ORIGIN", build_id])
     return library, module
 
 
