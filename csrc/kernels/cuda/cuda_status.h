@@ -3,7 +3,6 @@
 
 #include <cuda_runtime_api.h>
 
-#include <string>
 #include <string_view>
 
 #include "variant.h"
@@ -12,13 +11,6 @@ namespace sparse_autotune {
 
 // `what` names the call or kernel, for example "simt kernel". The error is taken from the runtime's
 // last-error slot too: an error that stays there would be blamed on the next, innocent launch.
-inline Status to_status(cudaError_t error, std::string_view what) {
-  if (error == cudaSuccess) return Status::ok();
-  static_cast<void>(cudaGetLastError());
-  const StatusCode code =
-      error == cudaErrorMemoryAllocation ? StatusCode::kOutOfMemory : StatusCode::kLaunchFailed;
-  return Status::failed(code, std::string(what) + ": " + cudaGetErrorString(error) + " (" +
-                                  cudaGetErrorName(error) + ")");
-}
+Status to_status(cudaError_t error, std::string_view what);
 
 }  // namespace sparse_autotune
