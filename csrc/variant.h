@@ -9,7 +9,6 @@
 // dense-dense product: values = sum over the batch of C * B^T, at the stored blocks only.
 #pragma once
 
-#include <algorithm>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -304,7 +303,7 @@ inline double roofline_us(double flops, double tflops, double bytes, double gbps
                           double overhead_us) {
   const double compute = tflops > 0 ? flops / (tflops * 1e6) : 0;
   const double memory = gbps > 0 ? bytes / (gbps * 1e3) : 0;
-  return std::max(compute, memory) + overhead_us;
+  return (compute > memory ? compute : memory) + overhead_us;
 }
 
 // The same of what a launch must move beyond what the last-level cache may hold of it still, at the

@@ -1,5 +1,6 @@
 #include "plan/pattern.h"
 
+#include <algorithm>
 #include <atomic>
 
 #include "plan/check_row.h"

@@ -11,6 +11,7 @@
 // alone, so results do not depend on the number of threads.
 // A^T is read in place: its blocks in their own order, the lanes' elements of B picked accordingly.
 // Half types: rows_halves.h.
+#include <algorithm>
 #include <atomic>
 
 #include "kernels/cpu/activate_all.h"

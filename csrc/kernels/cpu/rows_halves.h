@@ -2,6 +2,7 @@
 // for fp32 and narrowed. B is widened before, all of it: it is small beside A.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 
 #include "kernels/cpu/activate_all.h"

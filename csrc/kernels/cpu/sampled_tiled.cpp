@@ -10,6 +10,7 @@
 // anew (`block`: little scratch). One thread computes an element, its terms in order.
 #include "kernels/cpu/sampled_tiled.h"
 
+#include <algorithm>
 #include <atomic>
 #include <string>
 

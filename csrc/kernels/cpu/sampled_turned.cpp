@@ -8,6 +8,7 @@
 // block columns at a time where not all fit; then they take parts of the stored blocks. Terms are
 // padded with zeros to whole pieces of kDepth: what a tile reads in the next piece is fetched while
 // it multiplies this one. One thread computes an element, its terms in order.
+#include <algorithm>
 #include <atomic>
 #include <cstring>
 #include <string>

@@ -18,6 +18,7 @@
 // its rows of C) is fetched while it multiplies: no hardware foresees it. Absent blocks cost
 // nothing. One thread computes an element, in the order of its row's blocks.
 // A^T is multiplied from a copy of its blocks, turned and in its own order.
+#include <algorithm>
 #include <string>
 
 #include "kernels/cpu/tiled_levels.h"

@@ -1,6 +1,8 @@
 // B for cpu_tiled: where its rows lie and how they are packed, all at once or ahead of their use.
 #pragma once
 
+#include <algorithm>
+
 #include "kernels/cpu/tiled_blocking.h"
 
 namespace sparse_autotune::cpu_tiled {

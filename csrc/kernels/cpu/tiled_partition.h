@@ -6,6 +6,8 @@
 // the number of threads: results do not depend on it.
 #pragma once
 
+#include <algorithm>
+
 #include "kernels/cpu/tiled.h"
 
 namespace sparse_autotune::cpu_tiled {

@@ -1,6 +1,7 @@
 // One launch of cpu_tiled: how its threads walk the product; tiled.cpp explains the terms.
 #include "kernels/cpu/tiled_product.h"
 
+#include <algorithm>
 #include <atomic>
 #include <cstring>
 

@@ -10,6 +10,7 @@
 // walks the whole of A, or a part where there are few panels. A tile is up to 14 rows of a panel (6
 // with AVX2) times a strip, held in registers while the walk over the block row's blocks goes on.
 // One thread computes an element, in the order of its row's blocks.
+#include <algorithm>
 #include <atomic>
 #include <string>
 

@@ -1,7 +1,6 @@
 // What the families of few columns share on the host's side.
 #pragma once
 
-#include <algorithm>
 #include <string_view>
 
 #include "kernels/cuda/device/small_n_kernel.cuh"
@@ -54,7 +53,7 @@ SmallNShape small_n_shape() {
           Tile::kThreads,
           Tile::kResident,
           Tile::kSharedBytes,
-          2 * std::min(Tile::kColumnTiles, 4),
+          2 * (Tile::kColumnTiles < 4 ? Tile::kColumnTiles : 4),
           kOverlaps,
           {small_n_codes<Tile, false, kOverlaps>(), transposed_small_n_codes<Tile, kOverlaps>()}};
 }

@@ -2,6 +2,8 @@
 //
 // A thread block owns a share of one block row's values; a thread moves whole chunks of up to 16
 // bytes, in the order in which they are stored. Data path: global -> registers -> global.
+#include <algorithm>
+
 #include "kernels/cuda/convert/gather_blocks.h"
 
 #include <cuda_runtime.h>

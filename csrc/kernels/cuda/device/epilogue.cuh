@@ -8,7 +8,6 @@
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
-#include <algorithm>
 #include <cstdint>
 
 #include "kernels/activation.h"
@@ -59,9 +58,9 @@ __host__ __device__ constexpr int staged_line(int inner) {
 // Shared memory that write_tile needs, bytes.
 inline int64_t staged_bytes(int m, int n, int64_t element, Activation activation) {
   const int64_t pad = 16 / element;
-  const int64_t gathered = std::max(m * (n + pad), n * (m + pad)) * element;
+  const int64_t sums = int64_t{m} * n, gathered = (sums + pad * (m > n ? m : n)) * element;
   const bool costly = activation != Activation::kNone && activation != Activation::kRelu;
-  return std::max<int64_t>(gathered, costly ? int64_t{4} * m * n : 0);
+  return costly && 4 * sums > gathered ? 4 * sums : gathered;
 }
 
 // Applies a costly activation. A rolled loop cannot index registers, and unrolled it would be

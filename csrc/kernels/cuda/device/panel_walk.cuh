@@ -10,7 +10,6 @@
 // it.
 #pragma once
 
-#include <algorithm>
 #include <cstdint>
 
 #include "variant.h"
@@ -44,8 +43,8 @@ inline int64_t panel_width(const Problem& p, int tile_columns, int64_t whole_byt
                            int64_t panel_bytes) {
   const int64_t columns = ceil_div(p.n, tile_columns), bytes = p.k * size_of(p.dtype);  // of one
   if (bytes * p.n <= whole_bytes) return columns;
-  const int64_t fit = std::max<int64_t>(panel_bytes / (bytes * tile_columns), 1);
-  return ceil_div(columns, ceil_div(columns, fit));
+  const int64_t fit = panel_bytes / (bytes * tile_columns);
+  return ceil_div(columns, ceil_div(columns, fit > 0 ? fit : 1));
 }
 
 struct TilePlace {
