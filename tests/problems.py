@@ -14,6 +14,7 @@ from problem import (
     Problem,
     name_of,
 )
+from uneven_problems import UNEVEN_CASES
 
 
 def _blocks():
@@ -195,5 +196,5 @@ def _tf32():
 _FAMILIES = (
     _blocks, _widths, _patterns, _layouts, _batches, _epilogues, _linears, _transposed, _native,
 )  # fmt: skip
-CASES = (*(problem for family in _FAMILIES for problem in family()), *KERNEL_CASES)
+CASES = (*(problem for family in _FAMILIES for problem in family()), *KERNEL_CASES, *UNEVEN_CASES)
 TF32_CASES = tuple(_tf32())

@@ -5,6 +5,8 @@
 // stored blocks as if they stood side by side. A thread block is several groups: of neighbouring
 // block rows, or, where there are few tiles, of one tile, whose steps they share out and whose sums
 // they add up at the end in the groups' order.
+// A row that is much longer than others, or rows that are few, are cut into parts of the plan's
+// order, whose sums a second kernel adds up.
 // Data path: cp.async keeps two steps of A and B on their way to a ring in shared memory, where
 // what has k contiguous arrives transposed -> registers -> C.
 // Requires: fp32; block sides that are multiples of 4. Any n, any layout; rows of 16-byte alignment
@@ -13,182 +15,17 @@
 #include <cuda_runtime.h>
 
 #include <algorithm>
-#include <type_traits>
-#include <utility>
 
 #include "kernels/cuda/arguments_of.h"
-#include "kernels/cuda/device/fma_copies.cuh"
-#include "kernels/cuda/device/fma_sums.cuh"
-#include "kernels/cuda/device/fma_tile.cuh"
-#include "kernels/cuda/device/fma_units.cuh"
-#include "kernels/cuda/device/load_index.cuh"
-#include "kernels/cuda/device/panel_walk.cuh"
+#include "kernels/cuda/cuda_status.h"
+#include "kernels/cuda/device/cut_row_sums.cuh"
+#include "kernels/cuda/device/fma_kernel.cuh"
 #include "kernels/cuda/kernel_code.h"
 #include "kernels/cuda/requirements.h"
 #include "variant.h"
 
 namespace sparse_autotune {
 namespace {
-
-struct FmaArguments {
-  const void* crow_indices;
-  const void* col_indices;
-  const void* positions;  // Launch::positions
-  const void* values;
-  const void* b;
-  const void* bias;
-  void* c;
-  Panels panels;  // of thread blocks
-  int64_t n, ldb, ldc, b_batch_stride, c_batch_stride;
-  uint32_t a_row, a_col;    // bytes from one row to the next and from one k, within a block
-  uint32_t b_line;          // and from one row of B to the next, or one column
-  unsigned tile_rows;       // strips of all block rows
-  unsigned strips, shares;  // shares: groups that have one tile, a divisor of all
-  // Of a block: its units of k, its elements in quads; of a unit: quads from one to the next.
-  unsigned block_units, block_quads, unit_quads;
-  int block_m;
-  Activation activation;
-  bool wide_indices, c_rows;
-  bool b_aligned, c_aligned;  // to 16 bytes
-};
-
-template <typename Tile>
-__device__ __forceinline__ void wait_for_group(int group) {
-  if constexpr (Tile::kThreads == 32) {
-    __syncwarp();
-  } else if constexpr (Tile::kGroups == 1) {
-    __syncthreads();
-  } else {
-    asm volatile("bar.sync %0, %1;\n" ::"r"(group + 1), "n"(Tile::kThreads) : "memory");
-  }
-}
-
-template <typename Tile>
-using CopiesOfDense =
-    std::conditional_t<Tile::kRowsB,
-                       RowCopies<Tile::kN, Tile::kPitchB, Tile::kStep, Tile::kThreads>,
-                       ColumnCopies<Tile::kN, Tile::kPitchB, Tile::kStep, Tile::kThreads>>;
-
-template <typename Tile>
-__global__ void __launch_bounds__(Tile::kThreads* Tile::kGroups, Tile::kResident)
-    fma_tiled_kernel(const __grid_constant__ FmaArguments args) {
-  extern __shared__ __align__(16) float shared[];
-  using CopiesOfA = TurnedCopies<Tile::kM, Tile::kPitchA, Tile::kStep, Tile::kThreads>;
-  using CopiesOfB = CopiesOfDense<Tile>;
-  constexpr int kStepUnits = Tile::kStep / kUnitLines, kStepsOfTurn = 32 / kStepUnits;
-  const int group = Tile::kGroups == 1 ? 0 : static_cast<int>(threadIdx.x) / Tile::kThreads;
-  const int thread = static_cast<int>(threadIdx.x) - group * Tile::kThreads;
-  float* const ring = shared + group * Tile::kGroupWords;
-
-  const TilePlace at = locate(args.panels, blockIdx.x);
-  const auto shares = static_cast<int>(args.shares);
-  const int share = group % shares;
-  unsigned tile_row =
-      at.row * (Tile::kGroups / args.shares) + static_cast<unsigned>(group / shares);
-  const bool exists = tile_row < args.tile_rows;
-  if (!exists) {
-    if (shares == 1) return;  // else others wait for this group
-    tile_row = 0;
-  }
-  int block_row = static_cast<int>(tile_row / args.strips), begin, length;
-  const int m0 = static_cast<int>(tile_row % args.strips) * Tile::kM;
-  if (args.panels.order != nullptr) {
-    const OrderedRow row = load_entry(args.panels.order, block_row);
-    block_row = row.row;
-    begin = row.begin;
-    length = row.end - row.begin;
-  } else {
-    begin = load_narrow_index(args.crow_indices, block_row, args.wide_indices);
-    length = load_narrow_index(args.crow_indices, block_row + 1, args.wide_indices) - begin;
-  }
-  if (!exists) length = 0;
-  const int64_t n0 = int64_t{at.column} * Tile::kN;
-  const int rows = exists ? min(args.block_m - m0, Tile::kM) : 0;
-  const auto columns = static_cast<int>(min(args.n - n0, int64_t{Tile::kN}));
-
-  const int row_steps = static_cast<int>(
-      (static_cast<unsigned>(length) * args.block_units + kStepUnits - 1) / kStepUnits);
-  const int steps = (row_steps - share + shares - 1) / shares;
-  FmaUnits<kStepUnits, FmaArguments> units(args, begin, length, share);
-
-  // This thread's first elements, and where they go.
-  const char* a = static_cast<const char*>(args.values) +
-                  int64_t{m0 + CopiesOfA::row(thread)} * args.a_row +
-                  CopiesOfA::k(thread) * args.a_col;
-  const char* b = static_cast<const char*>(args.b) + at.batch * args.b_batch_stride * 4;
-  if constexpr (Tile::kRowsB) {
-    b += (n0 + CopiesOfB::element(thread)) * 4 + int64_t{CopiesOfB::k(thread)} * args.b_line;
-  } else {
-    b += (n0 + CopiesOfB::column(thread)) * args.b_line;
-  }
-  const auto ring_address = static_cast<uint32_t>(__cvta_generic_to_shared(ring));
-  const uint32_t to_a = ring_address + CopiesOfA::offset(thread);
-  const uint32_t to_b = ring_address + Tile::kStageA * 4 + CopiesOfB::offset(thread);
-
-  FmaSums<Tile> sums;
-  const int row = FmaSums<Tile>::row(thread), column = FmaSums<Tile>::column(thread);
-  const float* left = ring + row;
-  const float* right = ring + Tile::kStageA + (Tile::kRowsB ? column : column * Tile::kPitchB);
-  int filled = 0, stage = 0;  // words from the ring's beginning
-#pragma unroll 1
-  for (int step = 1 - Tile::kStages; step < steps; ++step) {
-    // Copies go to the stage of the step before, which everyone has left.
-    const int copied = step + Tile::kStages - 1;
-    if (copied < steps) {
-      const int turn = copied % kStepsOfTurn;
-      if (turn == 0) units.turn(args);
-      const auto source_of_a = [&](int unit) {
-        const uint32_t quad = units.quad(turn * kStepUnits + unit);
-        const int line = units.line(turn * kStepUnits + unit);
-        return std::pair{bytes_ahead(a, 16, quad), line >= 0};
-      };
-      const auto source_of_b = [&](int unit) {
-        const int line = units.line(turn * kStepUnits + unit);
-        return std::pair{bytes_ahead(b, Tile::kRowsB ? args.b_line : 4, max(line, 0)), line >= 0};
-      };
-      CopiesOfA::start(to_a + filled * 4, thread, source_of_a, args.a_row, rows);
-      CopiesOfB::start(to_b + filled * 4, thread, source_of_b, args.b_line, columns,
-                       args.b_aligned);
-      filled = filled + Tile::kStageWords == Tile::kRingWords ? 0 : filled + Tile::kStageWords;
-    }
-    cp_async_commit();
-    // This thread's copies for the next step have landed; then everyone's.
-    const auto wait = [&] {
-      cp_async_wait<Tile::kStages - 2>();
-      wait_for_group<Tile>(group);
-    };
-    if (step < 0) {
-      if (step == -1) {
-        wait();
-        sums.begin(left, right);
-      }
-      continue;
-    }
-    sums.multiply(left, right, [&] {
-      wait();
-      const int by = stage + Tile::kStageWords == Tile::kRingWords
-                         ? Tile::kStageWords - Tile::kRingWords
-                         : Tile::kStageWords;
-      stage += by;
-      left += by;
-      right += by;
-    });
-  }
-  cp_async_wait<0>();
-
-  wait_for_group<Tile>(group);
-  sums.leave(
-      ring + (args.c_rows ? row * Tile::kPitchRows + column : column * Tile::kPitchColumns + row),
-      args.c_rows);
-  if (shares == 1) {
-    wait_for_group<Tile>(group);
-  } else {
-    __syncthreads();
-  }
-  finish_tiles<Tile>(args, ring - share * Tile::kGroupWords, shares,
-                     int64_t{block_row} * args.block_m + m0, n0, rows, columns, at.batch,
-                     share * Tile::kThreads + thread, shares * Tile::kThreads);
-}
 
 template <typename Tile>
 constinit KernelCode<FmaArguments> fma_code{&fma_tiled_kernel<Tile>};
@@ -232,44 +69,48 @@ class FmaTiled final : public Variant {
         p.nnzb * p.block_m * p.block_k / 4 > UINT32_MAX || p.ldb * 4 > UINT32_MAX) {
       return Support::no("a size is beyond its 32-bit indices");
     }
-    if (thread_blocks(p, 1) > INT32_MAX || tile_rows(p) > INT32_MAX) {
+    const int order = row_order(p, d);
+    if (thread_blocks(p, order, 1) > INT32_MAX || tile_rows(p, order) > INT32_MAX) {
       return Support::no("more than 2^31 - 1 thread blocks in a grid");
     }
     return code_of(p)->runs_on(d, shape_.shared_bytes);
   }
 
   double estimate_us(const Problem& p, const Device& d) const override {
-    const double multiprocessors = std::max(d.multiprocessors, 1);
-    const double row_k =
-        static_cast<double>(p.nnzb) * p.block_k / std::max<int64_t>(block_rows(p), 1);
-    const double shares = static_cast<double>(shares_of(p, d));
-    // Of one thread block: idle rows and columns are multiplied, too. A column-major B comes in
-    // shorter lines; rows that are not aligned, in single elements.
-    const double flops = 2.0 * shape_.m * shape_.n * row_k * shape_.groups / shares;
-    const double access = p.b_alignment < 16                ? 1 / (1 + 10.0 / shape_.m)
-                          : p.b_layout == Layout::kRowMajor ? 1
-                          : shape_.m < 16                   ? 0.82
-                                                            : 0.93;
-    const double rate = fma_tflops(p, d) * 1e6 * efficiency_ * access / multiprocessors;
-    const double rounds = static_cast<double>(thread_blocks(p, shares_of(p, d))) / multiprocessors;
-    const double work_us = (rounds > 1 ? rounds + 0.5 : 1) * flops / rate;
-    // A group that has a multiprocessor's lanes for itself takes as long for its steps, whatever
-    // its tile, and twice that among others: the longest row's are the end.
-    const double longest = std::max(row_k, static_cast<double>(p.longest_row) * p.block_k);
-    const double alone_us = longest / shares * kUsOfK * (rounds > shape_.resident ? 2 : 1);
-    return std::max({work_us, alone_us, compulsory_bytes(p) / (d.memory_gbps * 850)}) + kStartUs;
+    return estimate_us(p, d, row_order(p, d));
   }
 
-  int row_order(const Problem&, const Device&) const override { return kWholeRows; }
+  int64_t workspace_bytes(const Problem& p, const Device& d) const override {
+    return sums_bytes(p, row_order(p, d));
+  }
+
+  // Parts where the longest row, or few rows, would keep few multiprocessors busy for long.
+  int row_order(const Problem& p, const Device& d) const override {
+    constexpr double kWorth = 0.9;
+    int best = kWholeRows;
+    if (p.longest_row < 0 || p.batch > kMaxGrid) return best;
+    double best_us = kWorth * estimate_us(p, d, best);
+    for (int order = kWholeRows + 1; order < kRowOrders; ++order) {
+      if (p.row_cuts.rows[order] == 0 || sums_bytes(p, order) > kMaxWorkspace) continue;
+      const double us = estimate_us(p, d, order);
+      if (us >= best_us) continue;
+      best = order;
+      best_us = us;
+    }
+    return best;
+  }
 
   Status launch(const Problem& p, const Launch& l) const override {
     auto a = arguments_of<FmaArguments>(l);
     const Device& d = *l.device;
-    a.shares = static_cast<unsigned>(shares_of(p, d));
-    a.tile_rows = static_cast<unsigned>(tile_rows(p));
-    a.panels = panels_of(ceil_div(tile_rows(p), shape_.groups / a.shares), ceil_div(p.n, shape_.n),
-                         p.batch, panel_width(p, shape_.n, d.l2_bytes / 2, d.l2_bytes / 2),
-                         l.row_orders[kWholeRows]);
+    const int wanted = row_order(p, d);
+    // Without a list of parts rows stay whole.
+    const int order = l.row_orders[wanted] == nullptr ? kWholeRows : wanted;
+    a.shares = static_cast<unsigned>(shares_of(p, d, order));
+    a.tile_rows = static_cast<unsigned>(tile_rows(p, order));
+    a.panels = panels_of(
+        ceil_div(tile_rows(p, order), shape_.groups / a.shares), ceil_div(p.n, shape_.n), p.batch,
+        panel_width(p, shape_.n, d.l2_bytes / 2, d.l2_bytes / 2), l.row_orders[order]);
     a.n = p.n;
     a.ldb = p.ldb;
     a.ldc = p.ldc;
@@ -283,32 +124,112 @@ class FmaTiled final : public Variant {
     a.block_quads = static_cast<unsigned>(p.block_m * p.block_k / 4);
     a.unit_quads = static_cast<unsigned>(p.transpose ? p.block_m : 1);
     a.block_m = static_cast<int>(p.block_m);
+    a.partials = static_cast<float*>(l.workspace);
+    a.slots = p.row_cuts.parts[order];
+    a.part_pitch = part_pitch(p);
+    a.part_words = part_lines(p) * part_pitch(p);
     a.activation = p.activation;
     a.wide_indices = p.index_type == IndexType::kInt64;
     a.c_rows = p.c_layout == Layout::kRowMajor;
     a.b_aligned = p.b_alignment >= 16;
     a.c_aligned = p.c_alignment >= 16;
-    return code_of(p)->launch(a, a.panels.tiles, shape_.threads, shape_.shared_bytes, l.stream,
-                              name());
+    const Status status = code_of(p)->launch(a, a.panels.tiles, shape_.threads, shape_.shared_bytes,
+                                             l.stream, name());
+    return status && order != kWholeRows ? add_parts(p, order, a, l) : status;
   }
 
  private:
   // Fitted to times on an H200: of one k, and of a launch.
   static constexpr double kUsOfK = 0.06, kStartUs = 5;
+  static constexpr int64_t kMaxWorkspace = int64_t{256} << 20, kMaxGrid = 65535;
+  static constexpr int kSumWarps = 8;
 
+  double estimate_us(const Problem& p, const Device& d, int order) const {
+    const double multiprocessors = std::max(d.multiprocessors, 1);
+    const double row_k = static_cast<double>(p.nnzb) * p.block_k /
+                         static_cast<double>(std::max<int64_t>(entries(p, order), 1));
+    const double shares = static_cast<double>(shares_of(p, d, order));
+    // Of one thread block: idle rows and columns are multiplied, too. A column-major B comes in
+    // shorter lines; rows that are not aligned, in single elements.
+    const double flops = 2.0 * shape_.m * shape_.n * row_k * shape_.groups / shares;
+    const double access = p.b_alignment < 16                ? 1 / (1 + 10.0 / shape_.m)
+                          : p.b_layout == Layout::kRowMajor ? 1
+                          : shape_.m < 16                   ? 0.82
+                                                            : 0.93;
+    const double rate = fma_tflops(p, d) * 1e6 * efficiency_ * access / multiprocessors;
+    const double rounds =
+        static_cast<double>(thread_blocks(p, order, shares_of(p, d, order))) / multiprocessors;
+    const double work_us = (rounds > 1 ? rounds + 0.5 : 1) * flops / rate;
+    // A group that has a multiprocessor's lanes for itself takes as long for its steps, whatever
+    // its tile, and twice that among others: the longest row's are the end.
+    const int64_t longest_row =
+        order == kWholeRows ? p.longest_row : std::min(p.longest_row, part_limit(order));
+    const double longest = std::max(row_k, static_cast<double>(longest_row) * p.block_k);
+    const double alone_us = longest / shares * kUsOfK * (rounds > shape_.resident ? 2 : 1);
+    const double us = std::max({work_us, alone_us, compulsory_bytes(p) / (d.memory_gbps * 850)});
+    if (order == kWholeRows) return us + kStartUs;
+    constexpr double kSumsUs = 2, kPartUs = 0.05, kL2Gbps = 4000;
+    const double parts = static_cast<double>(p.longest_row) / static_cast<double>(longest_row);
+    return us + kStartUs + kSumsUs + parts * kPartUs +
+           2 * static_cast<double>(sums_bytes(p, order)) / (kL2Gbps * 1e3);
+  }
+
+  static int64_t entries(const Problem& p, int order) {
+    return order == kWholeRows ? block_rows(p)
+                               : block_rows(p) - p.row_cuts.rows[order] + p.row_cuts.parts[order];
+  }
   int64_t strips(const Problem& p) const { return ceil_div(p.block_m, shape_.m); }
-  int64_t tile_rows(const Problem& p) const { return block_rows(p) * strips(p); }
-  int64_t thread_blocks(const Problem& p, int64_t shares) const {
-    return ceil_div(tile_rows(p), shape_.groups / shares) * ceil_div(p.n, shape_.n) * p.batch;
+  int64_t tile_rows(const Problem& p, int order) const { return entries(p, order) * strips(p); }
+  int64_t thread_blocks(const Problem& p, int order, int64_t shares) const {
+    return ceil_div(tile_rows(p, order), shape_.groups / shares) * ceil_div(p.n, shape_.n) *
+           p.batch;
   }
   // As many groups share a tile as leave no thread block waiting for its turn.
-  int64_t shares_of(const Problem& p, const Device& d) const {
+  int64_t shares_of(const Problem& p, const Device& d, int order) const {
     int64_t shares = shape_.groups;
-    while (shares > 1 && thread_blocks(p, shares) > int64_t{d.multiprocessors} * shape_.resident) {
+    while (shares > 1 &&
+           thread_blocks(p, order, shares) > int64_t{d.multiprocessors} * shape_.resident) {
       shares /= 2;
     }
     return shares;
   }
+
+  // The sums of a part lie as its block row does in C.
+  static int64_t part_lines(const Problem& p) {
+    return p.c_layout == Layout::kRowMajor ? p.block_m : p.n;
+  }
+  static int64_t part_pitch(const Problem& p) {
+    return p.c_layout == Layout::kRowMajor ? ceil_div(p.n, 4) * 4 : p.block_m;
+  }
+  static int64_t sums_bytes(const Problem& p, int order) {
+    if (order == kWholeRows) return 0;
+    return p.batch * p.row_cuts.parts[order] * part_lines(p) * part_pitch(p) * 4;
+  }
+
+  Status add_parts(const Problem& p, int order, const FmaArguments& a, const Launch& l) const {
+    CutRowSums s{};
+    s.rows = reinterpret_cast<const CutRow*>(l.row_orders[order] + entries(p, order));
+    s.partials = a.partials;
+    s.bias = static_cast<const float*>(l.bias);
+    s.c = static_cast<float*>(l.c);
+    s.ldc = p.ldc;
+    s.c_batch_stride = p.c_batch_stride;
+    s.slots = a.slots;
+    s.lines = static_cast<int>(part_lines(p));
+    s.pitch = static_cast<int>(part_pitch(p));
+    s.line_elements = static_cast<int>(a.c_rows ? p.n : p.block_m);
+    s.block_m = a.block_m;
+    s.activation = p.activation;
+    s.c_rows = a.c_rows;
+    const dim3 blocks(
+        static_cast<unsigned>(p.row_cuts.rows[order]),
+        static_cast<unsigned>(std::min(ceil_div(a.part_words, int64_t{kCutRowWords}), kMaxGrid)),
+        static_cast<unsigned>(p.batch));
+    add_cut_rows_kernel<kSumWarps>
+        <<<blocks, kSumWarps * 32, 0, static_cast<cudaStream_t>(l.stream)>>>(s);
+    return to_status(cudaGetLastError(), name());
+  }
+
   KernelCode<FmaArguments>* code_of(const Problem& p) const {
     return shape_.codes[static_cast<int>(p.b_layout)];
   }

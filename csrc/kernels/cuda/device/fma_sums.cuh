@@ -108,20 +108,24 @@ class FmaSums {
   float right_[(Tile::kRowsB ? 2 : 4) * kThreadN];  // of two k, or four k of each column
 };
 
+// Where a tile's sums go, and what is done to them: lines of C, or of the sums of a part of a row.
+struct FmaEnd {
+  float* to;  // the tile's first element
+  int64_t pitch;
+  const float* bias;  // of the tile's first row
+  Activation activation;
+  bool by_rows, aligned;  // lines: to 16 bytes
+};
+
 // Adds up the tiles that `tiles` groups have left, Tile::kGroupWords apart, in their order; bias,
-// activation, C. `m` and `n`: where the tile is in C, of which it has `rows` and `columns`;
-// `thread` of `threads` that do it.
-template <typename Tile, typename Arguments>
-__device__ __forceinline__ void finish_tiles(const Arguments& args, const float* sums, int tiles,
-                                             int64_t m, int64_t n, int rows, int columns,
-                                             int64_t batch, int thread, int threads) {
-  const bool by_rows = args.c_rows;
+// activation. The tile has `rows` and `columns` of C; `thread` of `threads` that do it.
+template <typename Tile>
+__device__ __forceinline__ void finish_tiles(const FmaEnd& end, const float* sums, int tiles,
+                                             int rows, int columns, int thread, int threads) {
+  const bool by_rows = end.by_rows;
   const int pitch = by_rows ? Tile::kPitchRows : Tile::kPitchColumns;
   const int quads = (by_rows ? Tile::kN : Tile::kM) / 4;  // of a line
   const int lines = by_rows ? rows : columns, elements = by_rows ? columns : rows;
-  float* c = static_cast<float*>(args.c) + batch * args.c_batch_stride +
-             (by_rows ? m * args.ldc + n : n * args.ldc + m);
-  const float* bias = args.bias == nullptr ? nullptr : static_cast<const float*>(args.bias) + m;
 #pragma unroll 1
   for (int i = thread; i < lines * quads; i += threads) {
     const int line = i / quads, first = i % quads * 4;
@@ -132,21 +136,21 @@ __device__ __forceinline__ void finish_tiles(const Arguments& args, const float*
           *reinterpret_cast<const float4*>(sums + tile * Tile::kGroupWords + line * pitch + first);
       x[0] += y.x, x[1] += y.y, x[2] += y.z, x[3] += y.w;
     }
-    float* to = c + line * args.ldc + first;
+    float* to = end.to + line * end.pitch + first;
     const int some = min(elements - first, 4);
-    if (bias != nullptr) {
+    if (end.bias != nullptr) {
 #pragma unroll
-      for (int e = 0; e < 4; ++e) x[e] += bias[by_rows ? line : first + min(e, some - 1)];
+      for (int e = 0; e < 4; ++e) x[e] += end.bias[by_rows ? line : first + min(e, some - 1)];
     }
-    if (args.activation != Activation::kNone) {
+    if (end.activation != Activation::kNone) {
       // Rolled, or the activations' code would stand here four times.
 #pragma unroll 1
       for (int e = 0; e < 4; ++e) {
-        const float y = activate(x[0], args.activation);
+        const float y = activate(x[0], end.activation);
         x[0] = x[1], x[1] = x[2], x[2] = x[3], x[3] = y;
       }
     }
-    if (args.c_aligned && some == 4) {
+    if (end.aligned && some == 4) {
       *reinterpret_cast<float4*>(to) = make_float4(x[0], x[1], x[2], x[3]);
     } else {
 #pragma unroll
