@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import functools
+import statistics
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
@@ -17,7 +18,7 @@ from benchmarks.cell import Call
 from . import layer
 from .layer import DENSE, OURS
 
-# Steps of one sample last this long together, so that what the first waits for does not show.
+# Steps of one sample last this long together, so that what the first waits for hardly shows.
 _SAMPLE_S = 0.1
 # The ways to run compiled steps that are measured: torch.compile's mode, and whether autograd hands
 # a GPU's backward to a thread of its own, as it does unless told otherwise. On a CPU, the first.
@@ -32,14 +33,33 @@ _WARM_STEPS = 3
 _COMPILED_DIFFERENCE = {"float32": 1e-5, "float16": 1e-3, "bfloat16": 1e-2}
 
 
+@dataclass(frozen=True)
+class CompiledSteps:
+    """Compiled steps, in turns with eager ones and none of the dense model's.
+
+    Attributes:
+        timing: of one step.
+        issued_us: until its last call has returned, the median. Where that is as long as the step,
+            the GPU waited for the host.
+        over_eager: the time as parts of the eager step's of the same round: first quartile, median
+            and third quartile. A GPU at its power limit changes its clock from sample to sample,
+            which medians of each by itself would take for a difference.
+    """
+
+    timing: timing.Timing
+    issued_us: float
+    over_eager: tuple[float, float, float]
+
+
 @dataclass
 class MlpResult:
-    """An MLP's measurements, by "sparse_autotune", the same model compiled, and "dense".
+    """An MLP's measurements, by "sparse_autotune" and "dense", and of the former compiled.
 
     Attributes:
         width: features in and out.
         hidden: features between the two layers.
         timings: of one step, host time included where the device waits for the host.
+        compiled: the steps of each way to compile the model.
         error: the largest of our six products, in tolerances.
         compiled_difference: of the compiled models' results and gradients from the eager one's,
             the largest, as a part of their norm.
@@ -54,6 +74,7 @@ class MlpResult:
     block: int
     density: float
     timings: dict[str, timing.Timing]
+    compiled: dict[str, CompiledSteps]
     error: float
     compiled_difference: float
     resident_bytes: dict[str, int]
@@ -63,12 +84,6 @@ class MlpResult:
     def speedup(self) -> float:
         """Of a step over the dense MLP's."""
         return self.timings[DENSE].median_us / self.timings[OURS].median_us
-
-    @property
-    def compiled_over_eager(self) -> dict[str, float]:
-        """Compiled steps' times as parts of an eager one's."""
-        eager = self.timings[OURS].median_us
-        return {way: self.timings[way].median_us / eager for way in COMPILED if way in self.timings}
 
     @property
     def wrong(self) -> str:
@@ -86,11 +101,7 @@ class MlpResult:
 
     def to_dict(self) -> dict:
         """For JSON."""
-        extra = {
-            "speedup": self.speedup,
-            "compiled_over_eager": self.compiled_over_eager,
-            "dense_weight_bytes": self.dense_weight_bytes,
-        }
+        extra = {"speedup": self.speedup, "dense_weight_bytes": self.dense_weight_bytes}
         return {**asdict(self), **extra}
 
 
@@ -144,29 +155,66 @@ def _compiled_difference(eager: Call, compiled: Call, leaves: list[torch.Tensor]
     return torch.stack(parts).max().item()
 
 
-def _step_sampler(step: Call, device: str, threads: bool = True) -> timing.Sampler:
+def _wait_of(device: str) -> Call:
+    return torch.cuda.synchronize if device == "cuda" else lambda: None
+
+
+def _steps_a_sample(step: Call, device: str) -> int:
+    """By the time of several: the first of a row lasts until the host has issued it."""
+    wait, several = _wait_of(device), 8
+    step()
+    wait()
+    begin = time.perf_counter()
+    for _ in range(several):
+        step()
+    wait()
+    return max(2, round(_SAMPLE_S * several / (time.perf_counter() - begin)))
+
+
+class _StepSampler:
     """Time of one of several steps that are issued one after the other, as training does.
 
     Without `threads` autograd runs the backward in the thread that asks for it.
     """
-    wait = torch.cuda.synchronize if device == "cuda" else lambda: None
-    step()
-    wait()
-    begin = time.perf_counter()
-    step()
-    wait()
-    steps = max(2, round(_SAMPLE_S / (time.perf_counter() - begin)))
 
-    def sample() -> float:
-        wait()
-        with torch.autograd.set_multithreading_enabled(threads):
+    def __init__(self, step: Call, steps: int, device: str, threads: bool = True) -> None:
+        self._step, self._steps, self._threads = step, steps, threads
+        self._wait = _wait_of(device)
+        self.taken_us: list[float] = []
+        self.issued_us: list[float] = []
+
+    def __call__(self) -> float:
+        self._wait()
+        with torch.autograd.set_multithreading_enabled(self._threads):
             begin = time.perf_counter()
-            for _ in range(steps):
-                step()
-            wait()
-            return (time.perf_counter() - begin) * 1e6 / steps
+            for _ in range(self._steps):
+                self._step()
+            issued = time.perf_counter()
+            self._wait()
+            taken = time.perf_counter()
+        self.issued_us.append((issued - begin) * 1e6 / self._steps)
+        self.taken_us.append((taken - begin) * 1e6 / self._steps)
+        return self.taken_us[-1]
 
-    return sample
+
+def _measure_compiled(
+    eager: Call, ways: dict[str, tuple[Call, bool]], device: str, rounds: int
+) -> dict[str, CompiledSteps]:
+    """Each way a step and whether autograd may use threads of its own."""
+    steps = _steps_a_sample(eager, device)  # as many of each: every sample begins on an idle GPU
+    samplers = {
+        way: _StepSampler(step, steps, device, threads) for way, (step, threads) in ways.items()
+    }
+    samplers[OURS] = _StepSampler(eager, steps, device)
+    taken = timing.interleave(samplers, rounds, keep=samplers)
+    found = {}
+    for way in ways:
+        pairs = zip(samplers[way].taken_us, samplers[OURS].taken_us, strict=True)
+        ratios = [mine / eagers for mine, eagers in pairs]
+        low, middle, high = statistics.quantiles(ratios, n=4, method="inclusive")
+        issued = statistics.median(samplers[way].issued_us)
+        found[way] = CompiledSteps(taken[way], issued, (low, middle, high))
+    return found
 
 
 def measure(
@@ -214,8 +262,13 @@ def measure(
             step_bytes[name] = _peak(step)
             _forget(leaves)
         steps[name] = step
-    samplers = {name: _step_sampler(step, device) for name, step in steps.items()}
+    samplers = {
+        name: _StepSampler(step, _steps_a_sample(step, device), device)
+        for name, step in steps.items()
+    }
+    taken = timing.interleave(samplers, rounds, keep=samplers)
     compiled: dict[str, Call] = {}
+    ways: dict[str, tuple[Call, bool]] = {}
     differences = []
     for way, (mode, threads) in COMPILED.items():
         if device != "cuda" and way != "compiled":
@@ -224,11 +277,11 @@ def measure(
             forward = torch.compile(model, fullgraph=True, mode=mode)
             compiled[mode] = functools.partial(_step, forward, leaves, upstream)
             differences.append(_compiled_difference(steps[OURS], compiled[mode], leaves))
-        samplers[way] = _step_sampler(compiled[mode], device, threads)
+        ways[way] = compiled[mode], threads
     difference = torch.tensor(differences).max().item()  # which passes NaN on
-    taken = timing.interleave(samplers, rounds, keep=samplers)
+    beside_eager = _measure_compiled(steps[OURS], ways, device, 2 * rounds)
     shape = (width, hidden, tokens, dtype, block, density)
-    return MlpResult(*shape, taken, error, difference, resident, step_bytes)
+    return MlpResult(*shape, taken, beside_eager, error, difference, resident, step_bytes)
 
 
 def _allocated(device: str) -> int:

@@ -47,10 +47,12 @@ def of_mlp(result: MlpResult) -> str:
         f"tokens, block {result.block}, density {result.density:.4g}, {result.dtype}, eager: "
         f"{ours:.0f} µs, dense {dense:.0f} µs: {result.speedup:.2f} times as fast",
     ]
-    lines += [
-        f"  {way}: {result.timings[way].median_us:.0f} µs, {ratio:.3f} times the eager step's"
-        for way, ratio in result.compiled_over_eager.items()
-    ]
+    for way, steps in result.compiled.items():
+        low, ratio, high = steps.over_eager
+        lines.append(
+            f"  {way}: {steps.timing.median_us:.0f} µs ({steps.issued_us:.0f} until issued), "
+            f"{ratio:.3f} times the eager step's (quartiles {low:.3f}, {high:.3f})"
+        )
     if result.step_bytes:
         kept, allocated = (
             ", ".join(f"{name} {found[name] / 2**20:.0f} MiB" for name in (OURS, DENSE))
