@@ -59,15 +59,15 @@ class CublasDense final : public Variant {
   bool multiplies_padding() const override { return true; }
 
  private:
-  // op(A), where `prepared` holds A as stored.
-  static Tensor dense_operand(const Problem& p, const Launch& l) {
-    return densified(p, l, p.transpose ? Layout::kColMajor : Layout::kRowMajor);
+  // `prepared` holds A as stored.
+  static Layout layout_of(const Problem& p) {
+    return p.transpose ? Layout::kColMajor : Layout::kRowMajor;
   }
-  // The same for every matrix of the batch.
+  static Tensor dense_operand(const Problem& p, const Launch& l) {
+    return densified(p, l, layout_of(p));
+  }
   static Tensor dense_operands(const Problem& p, const Launch& l) {
-    return tensor_over(l.prepared, {p.batch, p.m, p.k},
-                       {0, p.transpose ? 1 : p.k, p.transpose ? p.m : 1}, torch_dtype(p.dtype),
-                       *l.device);
+    return densified_for_all(p, l, layout_of(p));
   }
 
   Call call_;

@@ -72,6 +72,11 @@ Tensor densified(const Problem& p, const Launch& l, Layout layout) {
                      p.dtype, *l.device);
 }
 
+Tensor densified_for_all(const Problem& p, const Launch& l, Layout layout) {
+  return batch_view(l.prepared, 0, p.m, p.k, layout, layout == Layout::kRowMajor ? p.k : p.m,
+                    p.dtype, p, l);
+}
+
 Status mm_rows(const Problem& p, const Launch& l, int64_t batch, int64_t first, int64_t rows,
                DType dtype, void* product) {
   return guarded([&] {

@@ -14,6 +14,9 @@ Tensor view_of_c(const Problem& problem, const Launch& launch, int64_t batch);
 // op(A), where `prepared` holds it in that layout.
 Tensor densified(const Problem& problem, const Launch& launch, Layout layout);
 
+// The same for every matrix of the batch.
+Tensor densified_for_all(const Problem& problem, const Launch& launch, Layout layout);
+
 // C = a @ B for every matrix of the batch through aten::mm.out; a failure of torch's is a Status.
 // torch's own precision settings and current stream hold.
 Status mm_into_c(const Tensor& a, const Problem& problem, const Launch& launch);

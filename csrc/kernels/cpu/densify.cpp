@@ -12,6 +12,7 @@ namespace sparse_autotune {
 namespace {
 
 constexpr int64_t kGrainBytes = 64 << 10;  // less work than this is not worth another thread
+constexpr int64_t kBytesOfALine = 32;      // of cleared memory: as long as one more line takes
 constexpr int64_t kLineBytes = 64;
 constexpr int kAhead = 16;  // blocks of A^T: no hardware foresees where they lie
 
@@ -45,8 +46,10 @@ class Densifying {
         std::memset(dst_ + first, 0, static_cast<size_t>(last - first));
       });
     }
-    const int64_t row_bytes = bytes / std::max<int64_t>(block_rows(p_), 1);
-    const int64_t grain = ceil_div(kGrainBytes, std::max<int64_t>(row_bytes, 1));
+    const int64_t rows = std::max<int64_t>(block_rows(p_), 1), row_bytes = bytes / rows;
+    const int64_t lines = p_.nnzb * (as_stored ? p_.block_k : p_.block_m) / rows;
+    const int64_t grain =
+        ceil_div(kGrainBytes, std::max<int64_t>(row_bytes + lines * kBytesOfALine, 1));
     parallel_for(parallel, 0, block_rows(p_), grain, [&](int64_t first, int64_t last) {
       for (int64_t row = first; row < last; ++row) {
         if (as_stored) {
@@ -60,51 +63,84 @@ class Densifying {
   }
 
  private:
-  const char* block_at(int64_t i) const {
-    const int64_t position = positions_ == nullptr ? i : static_cast<int64_t>(positions_[i]);
-    return values_ + position * p_.block_m * p_.block_k * element_;
+  // Copied before they are used: what is written here might be any member.
+  struct Blocks {
+    const Index* columns;
+    const Index* positions;
+    const char* values;
+    int64_t bytes, last;
+
+    const char* at(int64_t i) const {
+      return values + (positions == nullptr ? i : static_cast<int64_t>(positions[i])) * bytes;
+    }
+    void fetch(int64_t i) const { __builtin_prefetch(at(std::min<int64_t>(i, last))); }
+  };
+  Blocks blocks() const {
+    return {columns_, positions_, values_, p_.block_m * p_.block_k * element_, p_.nnzb - 1};
+  }
+
+  // Blocks of one element.
+  template <typename T>
+  void copy_elements(int64_t row) const {
+    const Blocks blocks = this->blocks();
+    T* const to = reinterpret_cast<T*>(dst_) + row * p_.k;
+    const int64_t begin = crow_[row], end = crow_[row + 1];
+    if (blocks.positions == nullptr) {
+      const T* const values = reinterpret_cast<const T*>(blocks.values);
+      for (int64_t i = begin; i < end; ++i) to[blocks.columns[i]] = values[i];
+      return;
+    }
+    for (int64_t i = begin; i < end; ++i) {
+      blocks.fetch(i + kAhead);
+      to[blocks.columns[i]] = *reinterpret_cast<const T*>(blocks.at(i));
+    }
   }
 
   // The rows from `first` on of the block row's, `count`. T has an element's size.
   template <typename T>
   void copy_rows(int64_t row, int64_t first, int64_t count) const {
+    const Blocks blocks = this->blocks();
     const int64_t rows = p_.block_m, columns = p_.block_k, stride = p_.k * element_;
+    const int64_t bytes = columns * element_, begin = crow_[row], end = crow_[row + 1];
     char* const to = dst_ + (row * rows + first) * stride;
-    const bool single = rows * columns == 1;
-    for (int64_t i = crow_[row]; i < crow_[row + 1]; ++i) {
-      char* const corner = to + static_cast<int64_t>(columns_[i]) * columns * element_;
-      if (p_.transpose) {
-        __builtin_prefetch(block_at(std::min<int64_t>(i + kAhead, p_.nnzb - 1)));
+    if (!p_.transpose) {
+      for (int64_t i = begin; i < end; ++i) {
+        copy_lines(to + static_cast<int64_t>(blocks.columns[i]) * bytes, stride,
+                   blocks.at(i) + first * bytes, bytes, count, bytes);
       }
-      if (single) {
-        std::memcpy(corner, block_at(i), sizeof(T));
-      } else if (p_.transpose) {
-        turn_block<T>(block_at(i) + first * element_, rows, count, columns, corner, stride);
-      } else {
-        const int64_t bytes = columns * element_;
-        copy_lines(corner, stride, block_at(i) + first * bytes, bytes, count, bytes);
-      }
+      return;
+    }
+    for (int64_t i = begin; i < end; ++i) {
+      blocks.fetch(i + kAhead);
+      turn_block<T>(blocks.at(i) + first * element_, rows, count, columns,
+                    to + static_cast<int64_t>(blocks.columns[i]) * bytes, stride);
+    }
+  }
+  template <typename T>
+  void copy_rows(int64_t row) const {
+    if (p_.block_m * p_.block_k == 1) return copy_elements<T>(row);
+    for (int64_t first = 0; first < p_.block_m; first += kLinesTogether) {
+      copy_rows<T>(row, first, std::min(kLinesTogether, p_.block_m - first));
     }
   }
   void copy_rows(int64_t row) const {
-    for (int64_t first = 0; first < p_.block_m; first += kLinesTogether) {
-      const int64_t count = std::min(kLinesTogether, p_.block_m - first);
-      if (element_ == 2) {
-        copy_rows<uint16_t>(row, first, count);
-      } else if (element_ == 4) {
-        copy_rows<uint32_t>(row, first, count);
-      } else {
-        copy_rows<uint64_t>(row, first, count);
-      }
+    if (element_ == 2) {
+      copy_rows<uint16_t>(row);
+    } else if (element_ == 4) {
+      copy_rows<uint32_t>(row);
+    } else {
+      copy_rows<uint64_t>(row);
     }
   }
 
   void copy_columns(int64_t row) const {
     const int64_t bytes = p_.block_m * element_, stride = p_.m * element_;
     char* const to = dst_ + row * bytes;
-    for (int64_t i = crow_[row]; i < crow_[row + 1]; ++i) {
-      char* const corner = to + static_cast<int64_t>(columns_[i]) * p_.block_k * stride;
-      copy_lines(corner, stride, block_at(i), bytes, p_.block_k, bytes);
+    const Blocks blocks = this->blocks();
+    const int64_t columns = p_.block_k, end = crow_[row + 1];
+    for (int64_t i = crow_[row]; i < end; ++i) {
+      copy_lines(to + static_cast<int64_t>(blocks.columns[i]) * columns * stride, stride,
+                 blocks.at(i), bytes, columns, bytes);
     }
   }
 
