@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import itertools
 import zlib
 
 import numpy as np
@@ -292,6 +293,27 @@ def _batches():
                              x_layout="column", y_layout="row")  # fmt: skip
 
 
+def _many_columns():
+    """More of y than a core's caches hold: sums that are added up in passes through it."""
+    for i, (block, dtype) in enumerate(
+        itertools.product(((1, 1), (2, 3), (13, 5)), DTYPES), start=1
+    ):
+        x_layout, y_layout = _PLAIN_LAYOUTS[i % 4]
+        yield SampledProblem(
+            f"many_columns-block_{block[0]}x{block[1]}-{name_of(dtype)}",
+            m=block[0] * 5,
+            k=6000,
+            n=(130, 37)[i % 2],
+            block=block,
+            dtype=dtype,
+            index_dtype=INDEX_DTYPES[i % 2],
+            density=0.05,
+            batch=((), (4,))[i % 2],
+            x_layout=x_layout,
+            y_layout=y_layout,
+        )
+
+
 def _native():
     for dtype in DTYPES:
         yield SampledProblem(f"native-{name_of(dtype)}", dtype=dtype, native=True)
@@ -314,7 +336,7 @@ def _tf32():
 
 _FAMILIES = (
     _blocks, _lengths, _multiples, _patterns, _large_blocks, _one_wave, _shares, _small_blocks,
-    _layouts, _batches, _native,
+    _layouts, _batches, _many_columns, _native,
 )  # fmt: skip
 SAMPLED_CASES = tuple(problem for family in _FAMILIES for problem in family())
 SAMPLED_TF32_CASES = tuple(_tf32())

@@ -8,10 +8,10 @@ import torch
 from machine import assert_legal_somewhere, built, each_built, reasons_until_settled
 from problem import BF16, Problem
 from problems import CASES, TF32_CASES
-from reference import PoisonedOut, assert_close, make, poisoned
+from reference import PoisonedOut, assert_close, close, make, poisoned
 
 import sparse_autotune
-from sparse_autotune import benchmark, random_bsr, variants
+from sparse_autotune import benchmark, matmul, random_bsr, variants
 
 pytestmark = pytest.mark.usefixtures("as_the_tolerance_assumes")
 
@@ -131,3 +131,18 @@ def test_every_variant_is_legal_for_some_case(device):
     reasons = reasons_until_settled(make(case, device).legality() for case in cases)
     assert set(reasons) == set(built(device))
     assert_legal_somewhere(reasons)
+
+
+def test_a_batch_is_one_dense_product_where_its_results_lie_together(no_races):
+    """torch has no fast way to write others: in half types one took seconds."""
+    a, b = random_bsr(48, 32, 16, density=0.5), torch.randn(5, 32, 24)
+    assert "dense/bmm" in variants(a, b)
+    assert "dense/bmm" not in variants(a, b[0])
+    expected = a.to_dense() @ b
+    close(matmul(a, b, variant="dense/bmm"), expected)
+    wide = torch.full((5, 48, 30), float("nan"))
+    for out in (wide[..., :24], torch.empty(5, 24, 48).mT):
+        with pytest.raises(ValueError, match="one after another"):
+            matmul(a, b, out=out, variant="dense/bmm")
+        close(matmul(a, b, out=out), expected)
+    assert bool(wide[..., 24:].isnan().all())
