@@ -33,8 +33,7 @@ class CublasDense final : public Variant {
       // Sums of twice C's size, written and read.
       product += roofline_us(0, 0, 4 * c_bytes(p), d.memory_gbps, 3.0);
     }
-    if (p.frozen) return product;
-    return product + roofline_us(0, 0, 2.0 * prepared_bytes(p, d), d.memory_gbps, 5.0);
+    return p.frozen ? product : product + densify_us(p, d);
   }
 
   int64_t workspace_bytes(const Problem& p, const Device&) const override {

@@ -1,4 +1,5 @@
-// BSR to dense: zeros by a memset, then one kernel that scatters the stored blocks.
+// BSR to dense, where densify_lines.cu cannot: zeros by a memset, then one kernel that scatters the
+// stored blocks.
 //
 // A thread block owns a share of one block row's values; a thread moves whole chunks of up to 16
 // bytes, in the order in which a block stores them. Data path: global -> registers -> global.
@@ -9,6 +10,7 @@
 #include <cuda_runtime.h>
 
 #include "kernels/cuda/convert/chunk.cuh"
+#include "kernels/cuda/convert/densify_lines.h"
 #include "kernels/cuda/cuda_status.h"
 
 namespace sparse_autotune {
@@ -84,6 +86,9 @@ Status densify_cuda(const Problem& p, const Launch& l, void* dst) {
   const int64_t row_bytes = (p.transpose ? p.block_m : p.block_k) * size_of(p.dtype);
   const int64_t bytes = p.m * p.k * size_of(p.dtype);
   if (bytes == 0) return Status::ok();
+  if (p.nnzb != 0 && densifies_lines(p, *l.device, alignment_of(dst))) {
+    return densify_lines_cuda(p, l, dst, alignment_of(dst));
+  }
   const cudaError_t error =
       cudaMemsetAsync(dst, 0, static_cast<size_t>(bytes), static_cast<cudaStream_t>(l.stream));
   if (error != cudaSuccess || p.nnzb == 0) return to_status(error, "densify (memset)");
@@ -96,6 +101,15 @@ Status densify_cuda(const Problem& p, const Launch& l, void* dst) {
     }
   });
   return to_status(cudaGetLastError(), "densify");
+}
+
+// Rates and starts are an H200's.
+double densify_us(const Problem& p, const Device& d) {
+  const double bytes = static_cast<double>(p.m * p.k * size_of(p.dtype));
+  if (!densifies_lines(p, d, 16)) return roofline_us(0, 0, 2 * bytes, d.memory_gbps, 5);
+  const double stored =
+      values_bytes(p) + static_cast<double>(p.nnzb) * static_cast<double>(size_of(p.index_type));
+  return roofline_us(0, 0, bytes + stored, 0.75 * d.memory_gbps, 3);
 }
 
 }  // namespace sparse_autotune

@@ -10,4 +10,7 @@ namespace sparse_autotune {
 // size and dtype. Only enqueues work on the launch's stream.
 Status densify_cuda(const Problem& problem, const Launch& launch, void* dst);
 
+// Expected time of that in microseconds.
+double densify_us(const Problem& problem, const Device& device);
+
 }  // namespace sparse_autotune
