@@ -7,6 +7,7 @@ from problem import (
     BLOCKS,
     DTYPES,
     FP32,
+    FP64,
     HALF,
     INDEX_DTYPES,
     LAYOUTS,
@@ -177,6 +178,25 @@ def _native():
     yield Problem("native-int32", index_dtype=torch.int32, native=True, bias=True)
 
 
+def _dense_copies():
+    """Matrices that are made dense: lines of any alignment, short ones and such as are cut, whose
+    blocks are of few pieces or of many; rows of more blocks than are fetched at one time."""
+    shapes = (
+        ((1, 1), (37, 765), BF16), ((1, 1), (5, 12290), HALF), ((3, 3), (9, 1336), BF16),
+        ((2, 2), (21, 1501), FP32), ((12, 12), (4, 341), HALF), ((5, 5), (6, 205), FP64),
+        ((1, 1), (300, 7), FP64), ((8, 4), (31, 70), FP32), ((16, 2), (3, 4100), BF16),
+        ((40, 40), (3, 35), FP64), ((1, 24), (70, 3), HALF),
+    )  # fmt: skip
+    for i, (block, grid, dtype) in enumerate(shapes):
+        for j, (op, n) in enumerate((("matmul", 24), ("linear", 17), ("transposed", 33))):
+            yield Problem(
+                f"dense_copy_{block[0]}x{block[1]}-{op}-{name_of(dtype)}-{grid[0]}",
+                block[0] * grid[0], block[1] * grid[1], n, block, dtype, op=op, density=0.15,
+                index_dtype=INDEX_DTYPES[(i + j) % 2],
+                pattern=("uniform", "one_dense_row", "empty_rows")[(i + j) % 3],
+            )  # fmt: skip
+
+
 def _tf32():
     for block in ((16, 16), (16, 48), (32, 32), (64, 64), (128, 128)):
         for n, layout in ((37, "row"), (136, "row"), (136, "column")):
@@ -195,6 +215,7 @@ def _tf32():
 
 _FAMILIES = (
     _blocks, _widths, _patterns, _layouts, _batches, _epilogues, _linears, _transposed, _native,
+    _dense_copies,
 )  # fmt: skip
 CASES = (*(problem for family in _FAMILIES for problem in family()), *KERNEL_CASES, *UNEVEN_CASES)
 TF32_CASES = tuple(_tf32())

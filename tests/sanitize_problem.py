@@ -75,8 +75,9 @@ def _left_out(tool, launch):
     """What a tool cannot look at.
 
     It sees what a vendor's kernels do to ours, and nothing of them.
-    Under racecheck cuBLAS's kernels fail (our part of those families uses no shared memory), and
-    to initcheck what a vendor's product wrote is unwritten memory when our epilogue reads it.
+    Under racecheck cuBLAS's kernels fail (of ours in those families densify_lines alone uses shared
+    memory), and to initcheck what a vendor's product wrote is unwritten memory when our epilogue
+    reads it.
     """
     if launch.family not in VENDOR_FAMILIES:
         return False
