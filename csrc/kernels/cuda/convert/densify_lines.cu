@@ -163,15 +163,12 @@ __global__ void __launch_bounds__(kThreads, kResident)
 
 // How the matrix is cut; tile_rows is 0 where it cannot be.
 LinesArguments cut(const Problem& p, const Device& d, int64_t dst_alignment) {
-  constexpr int64_t kMostBytes = 32 << 10, kMostRows = 32;
+  constexpr int64_t kMostBytes = 40 << 10, kMostRows = 32;
   const int64_t size = size_of(p.dtype), line = p.k * size, block_bytes = p.block_k * size;
   const int64_t alignment = std::min<int64_t>(p.values_alignment, dst_alignment);
   const int64_t chunk = chunk_bytes(block_bytes, alignment);
   LinesArguments a{};
   if (p.transpose || line > INT32_MAX || p.block_m * block_bytes / chunk > kThreads) return a;
-  // As many tiles as keep all multiprocessors busy, but none hardly worth its own thread block.
-  int64_t bytes = 16 << 10;
-  while (bytes > 4 << 10 && p.m * line < bytes * 2 * d.multiprocessors) bytes /= 2;
   const int64_t strip = p.block_m * line;  // of one block row
   const int64_t word = chunk_bytes(line, dst_alignment);
   a.line_bytes = line;
@@ -182,8 +179,17 @@ LinesArguments cut(const Problem& p, const Device& d, int64_t dst_alignment) {
   a.area = static_cast<int>(p.block_m) * a.line_pieces;
   a.word = static_cast<int>(word);
   a.wide_indices = p.index_type == IndexType::kInt64;
+  // Of a tile: less where its blocks would keep each thread busy for long, and so that there are
+  // enough for all multiprocessors, but none hardly worth its own thread block.
+  const double pieces = static_cast<double>(p.nnzb) * a.area;
+  int64_t bytes = 32 << 10;
+  if (pieces * static_cast<double>(bytes) > 16.0 * kThreads * static_cast<double>(p.m * line)) {
+    bytes /= 2;
+  }
+  while (bytes > 4 << 10 && p.m * line < bytes * 2 * d.multiprocessors) bytes /= 2;
   int64_t rows = 1, columns = block_cols(p);
-  if (strip <= (word >= 4 ? bytes / 2 * 3 : kMostBytes)) {
+  // To find where a part of a line begins takes longer than whole lines that are few at a time.
+  if (strip <= (word >= 4 && bytes < 16 << 10 ? bytes / 2 * 3 : kMostBytes)) {
     rows = std::max<int64_t>(bytes / strip, 1);
     rows = std::min({rows, kMostRows, int64_t{kThreads / a.area}});
   } else {
