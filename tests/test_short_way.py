@@ -2,11 +2,12 @@
 
 import pytest
 import torch
+from problem import DTYPES, FP32, FP64
 from reference import close
 from test_dispatch import FORMS, CountedCalls, Listener
 
 import sparse_autotune
-from sparse_autotune import autograd, launching, matmul, random_bsr
+from sparse_autotune import autograd, forms, launching, matmul, random_bsr, sampled_matmul
 
 
 @pytest.fixture
@@ -155,3 +156,80 @@ def test_gradients_that_must_come_apart_do(together):
     for ours in (again, other):
         assert all(map(torch.equal, ours, both))
     assert not together
+
+
+@pytest.fixture
+def sampled_calls(no_races, monkeypatch):
+    """One entry for each time that the dispatcher was asked for a sampled product."""
+    found, real = [], forms.bsr_sampled_matmul
+    monkeypatch.setattr(
+        forms, "bsr_sampled_matmul", lambda *a, **k: (found.append(1), real(*a, **k))[1]
+    )
+    return found
+
+
+# x and y of a product that has the pattern's shape, 64 x 48.
+SAMPLES = {
+    "rows": lambda x, y: (x, y),
+    "columns": lambda x, y: (x.mT.contiguous().mT, y.mT.contiguous().mT),
+    "wide": lambda x, y: (torch.cat([x, x], 1)[:, :12], torch.cat([y, y], 1)[:, :48]),
+    "one_term": lambda x, y: (x[:, :1], y[:1]),
+    "leading_dimensions": lambda x, y: (
+        x.mT.reshape(3, 4, 64).mT, y.reshape(3, 4, 48),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("transposed", [False, True])
+@pytest.mark.parametrize("sample", SAMPLES)
+def test_sampled_products_take_it(sampled_calls, device, sample, transposed, dtype):
+    """The operator's bits without the operator."""
+    a = random_bsr(64, 48, (16, 8), density=0.5, device=device, dtype=dtype)
+    x, y = (torch.randn(*shape, device=device, dtype=dtype) for shape in ((64, 12), (12, 48)))
+    x, y = SAMPLES[sample](x, y)
+    if transposed:
+        a, x, y = a.t(), y.mT, x.mT
+    for product in range(3):
+        sampled_calls.clear()
+        with torch.no_grad():
+            result = sampled_matmul(x, y, a)
+        if device == "cpu":
+            assert len(sampled_calls) == (product == 0)
+        if product == 0:
+            first = result
+    assert type(result) is sparse_autotune.BsrTensor and result.shape == a.shape
+    assert result.crow_indices is a.crow_indices and result.col_indices is a.col_indices
+    assert torch.equal(result.values, first.values) and result.values.is_contiguous()
+    with Listener() as listener:
+        listened = sampled_matmul(x, y, a)
+    assert "sparse_autotune.bsr_sampled_matmul.default" in listener.heard
+    assert torch.equal(listened.values, first.values)
+    inside = (result.to_dense() != 0).double()
+    total = x.double() @ y.double()
+    total = total.sum(0) if total.dim() == 3 else total
+    close(result.to_dense().double(), total * inside, 1e-5 if dtype in (FP32, FP64) else 0.06)
+
+
+def test_sampled_products_that_the_operator_has_to_see(sampled_calls):
+    """Gradients, a dtype that is not the pattern's, scattered terms, other shapes and indices."""
+    a = random_bsr(64, 48, 16, density=0.5)
+    x, y = torch.randn(64, 12), torch.randn(12, 48)
+    for _ in range(2):
+        expected = sampled_matmul(x, y, a).values
+    sampled_calls.clear()
+    sampled_matmul(x.requires_grad_(), y, a).values.sum().backward()
+    assert len(sampled_calls) == 1 and x.grad is not None
+    x = x.detach()
+    scattered = torch.randn(3, 2, 64, 5).transpose(0, 1), torch.randn(3, 2, 5, 48).transpose(0, 1)
+    for left, right in ((x.double(), y.double()), scattered):
+        sampled_calls.clear()
+        assert torch.equal(
+            sampled_matmul(left, right, a).values, sampled_matmul(left, right, a).values
+        )
+        assert len(sampled_calls) == 2
+    for left, right in ((x[:48], y), (x, y[:, :32]), (x[:, :6], y), (x[None], y), (x, y.double())):
+        with pytest.raises((TypeError, ValueError)):
+            sampled_matmul(left, right, a)
+    a.col_indices.copy_(a.col_indices.clone())
+    assert torch.equal(sampled_matmul(x, y, a).values, expected)

@@ -108,6 +108,45 @@ class TensorLauncher {
     return launched ? result : py::none();
   }
 
+  // The blocks of x * y that the pattern stores, summed over leading dimensions; of (x * y)^T, with
+  // `transposed`. None: the operator's work.
+  py::object sample(py::handle crow_indices, py::handle col_indices, py::handle x, py::handle y,
+                    bool transposed, bool allow_tf32, bool deterministic) {
+    if (!eager_.is_plain(x) || !eager_.is_plain(y) ||
+        (eager_.is_grad_enabled() && (eager_.requires_grad(x) || eager_.requires_grad(y))) ||
+        !eager_.nobody_listens()) {
+      return py::none();
+    }
+    TensorView crow, col, left, right;
+    if (!operands_.view(crow_indices, &crow) || !operands_.view(col_indices, &col) ||
+        !crow_.is(crow) || !col_.is(col)) {
+      lost_ = true;
+      return py::none();
+    }
+    Launcher::Call call{};
+    Launcher::Sample sample{};
+    if (!operands_.view(x, &left) || !operands_.view(y, &right) ||
+        !matrix_.set_sample(left, right, transposed, &call, &sample) ||
+        !operands_.read_version(crow_indices, &call.crow_version) ||
+        !operands_.read_version(col_indices, &call.col_version)) {
+      return py::none();
+    }
+    call.allow_tf32 = allow_tf32;
+    call.deterministic = deterministic;
+    const int64_t sizes[] = {matrix_.pattern.nnzb, matrix_.block_m, matrix_.block_k};
+    const py::object result = operands_.new_empty(x, left, sizes, 3);
+    TensorView blocks;
+    if (!operands_.view(result, &blocks)) return py::none();
+    sample.blocks = const_cast<void*>(blocks.begin());
+    TensorScratch scratch(operands_, x, left);
+    bool launched = false;
+    {
+      const py::gil_scoped_release no_gil;
+      launched = launcher_.launch_sample(call, sample, scratch.scratch());
+    }
+    return launched ? result : py::none();
+  }
+
   bool lost() const { return lost_; }
 
  private:
@@ -161,6 +200,23 @@ PyObject* product_method(PyObject* self, PyObject* const* args, Py_ssize_t count
   });
 }
 
+PyObject* sample_method(PyObject* self, PyObject* const* args, Py_ssize_t count) {
+  if (count != 7) {
+    PyErr_SetString(PyExc_TypeError, "sample takes 7 arguments");
+    return nullptr;
+  }
+  return returned([&] {
+    return py::cast<TensorLauncher&>(py::handle(self))
+        .sample(args[0], args[1], args[2], args[3], args[4] == Py_True, args[5] == Py_True,
+                args[6] == Py_True);
+  });
+}
+
+void add_method(py::class_<TensorLauncher>& type, PyMethodDef& definition) {
+  type.attr(definition.ml_name) =
+      checked(PyDescr_NewMethod(reinterpret_cast<PyTypeObject*>(type.ptr()), &definition));
+}
+
 }  // namespace
 
 void bind_launcher(py::module_& m) {
@@ -172,10 +228,11 @@ void bind_launcher(py::module_& m) {
   static PyMethodDef product = {
       "product", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(&product_method)),
       METH_FASTCALL, nullptr};
-  const auto method = py::reinterpret_steal<py::object>(
-      PyDescr_NewMethod(reinterpret_cast<PyTypeObject*>(type.ptr()), &product));
-  if (!method) throw py::error_already_set();
-  type.attr("product") = method;
+  static PyMethodDef sample = {
+      "sample", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(&sample_method)),
+      METH_FASTCALL, nullptr};
+  add_method(type, product);
+  add_method(type, sample);
 }
 
 }  // namespace sparse_autotune

@@ -101,6 +101,26 @@ bool Matrix::set_dense(const TensorView& in, const TensorView& out, bool sparse_
   return true;
 }
 
+bool Matrix::set_sample(const TensorView& x, const TensorView& y, bool transposed,
+                        Launcher::Call* call, Launcher::Sample* sample) const {
+  const int32_t dims = x.dims;
+  if (!is_operand(x) || !is_operand(y) || dims < 2 || y.dims != dims) return false;
+  const int64_t m = transposed ? cols : rows, k = transposed ? rows : cols;
+  const int32_t last = dims - 1, inner = dims - 2;
+  if (x.shape[inner] != m || y.shape[last] != k || x.shape[last] != y.shape[inner]) return false;
+  Step n{x.shape[last], y.strides[inner], x.strides[last]};
+  for (int32_t d = inner - 1; d >= 0; --d) {
+    if (x.shape[d] != y.shape[d]) return false;
+    if (!fold(n, {x.shape[d], y.strides[d], x.strides[d]})) return false;
+  }
+  call->n = n.size;
+  *sample = {x.begin(), y.begin(), nullptr, x.strides[inner], n.c, n.b, y.strides[last]};
+  if (transposed) {
+    *sample = {y.begin(), x.begin(), nullptr, y.strides[last], n.b, n.c, x.strides[inner]};
+  }
+  return true;
+}
+
 bool Matrix::set_bias(const TensorView& v, Launcher::Call* call) const {
   if (!is_operand(v) || v.dims != 1 || v.shape[0] != (call->transpose ? cols : rows)) return false;
   if (v.strides[0] != 1 && v.shape[0] > 1) return false;

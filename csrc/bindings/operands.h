@@ -43,6 +43,11 @@ struct Matrix {
   bool set_dense(const exchange::TensorView& in, const exchange::TensorView& out, bool sparse_right,
                  Launcher::Call* call) const;
   bool set_bias(const exchange::TensorView& bias, Launcher::Call* call) const;
+  // The two dense matrices of a sampled product, x (..., m, n) and y (..., n, k), whose terms are
+  // one dimension that is walked in steps; with `transposed` it is of (x * y)^T. False for whatever
+  // does not fit so.
+  bool set_sample(const exchange::TensorView& x, const exchange::TensorView& y, bool transposed,
+                  Launcher::Call* call, Launcher::Sample* sample) const;
 };
 
 // Asks torch's tensors, under the GIL; makes others.

@@ -177,6 +177,14 @@ bool Launcher::launch(const Call& call, Scratch scratch) const {
   return true;
 }
 
+bool Launcher::launch_sample(const Call& call, const Sample& sample, Scratch scratch) const {
+  Surroundings here;
+  Ready blocks;
+  if (!look(call, &here) || !prepare(call, sample, here, scratch, &blocks)) return false;
+  blocks.run();
+  return true;
+}
+
 bool Launcher::launch_both(const Call& call, const Sample& sample, Scratch scratch) const {
   Surroundings here;
   Ready product, blocks;

@@ -49,6 +49,8 @@ class SPARSE_AUTOTUNE_API Launcher {
     void* blocks;
     int64_t x_row_stride, x_col_stride, y_row_stride, y_col_stride;
   };
+  // That sample alone, of which `call` has what is not of the product only; as launch().
+  bool launch_sample(const Call& call, const Sample& sample, Scratch scratch) const;
   // Both gradients of a product, by the product and the sample that compute them; as launch().
   bool launch_both(const Call& call, const Sample& sample, Scratch scratch) const;
 

@@ -98,6 +98,17 @@ class Launcher:
         deterministic: bool,
         /,
     ) -> Tensor | None: ...
+    def sample(
+        self,
+        crow_indices: Tensor,
+        col_indices: Tensor,
+        x: Tensor,
+        y: Tensor,
+        transposed: bool,
+        allow_tf32: bool,
+        deterministic: bool,
+        /,
+    ) -> Tensor | None: ...
 
 def memory(ordinal: int = -1) -> dict[str, int]: ...
 def drop_plan(crow_indices: int, col_indices: int) -> None: ...

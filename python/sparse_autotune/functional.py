@@ -16,7 +16,7 @@ from .autograd import product, sampled
 from .bsr_tensor import BsrTensor
 from .compiling import unwatched, watched_native
 from .forms import NONE, Form, SampleForm, call_with_form
-from .launching import ShortWay, launched
+from .launching import ShortWay, launched, sample_launched
 from .matrix_checks import bsr_components, is_sparse_operand
 from .ops import bsr_matmul_out
 from .precision import allow_tf32, deterministic
@@ -175,8 +175,13 @@ def sampled_matmul(
             legal here.
         RuntimeError: devices differ.
     """
-    if not _is_compiling() and watched_native(pattern):
-        return unwatched(sampled_matmul, x, y, pattern, variant=variant)
+    if not _is_compiling():
+        if type(pattern) is BsrTensor and variant == "auto":
+            values = sample_launched(x, y, pattern)
+            if values is not None:
+                return pattern._with(pattern._crow_indices, pattern._col_indices, values)
+        if watched_native(pattern):
+            return unwatched(sampled_matmul, x, y, pattern, variant=variant)
     try:
         tensors, form = _sampled_operands(x, y, pattern, variant)
         result = sampled(*tensors, form)

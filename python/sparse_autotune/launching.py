@@ -81,13 +81,9 @@ def launched(
     that do not fit together, the operator says. A pattern's first product has nothing to find: who
     multiplies by each pattern once does not pay for the way.
     """
-    way = a._short_way
+    way = _way_of_later_products(a)
     if way is None:
-        if a._plan_owner is not None and a._plan_owner.is_first_product():
-            return None
-        way = short_way_of(a)
-        if way is None:
-            return None
+        return None
     if a._frozen:
         a.check_frozen()
     values = a._values
@@ -111,6 +107,32 @@ def launched(
     elif out is not None:  # written behind autograd's back: saved tensors must notice
         increment_version(out)
     return result
+
+
+def sample_launched(x: Any, y: Any, pattern: BsrTensor) -> Tensor | None:
+    """The values of a sampled product without gradients, likewise."""
+    way = _way_of_later_products(pattern)
+    if way is None:
+        return None
+    result = way.sample(
+        pattern._crow_indices,
+        pattern._col_indices,
+        x,
+        y,
+        pattern._transposed,
+        pattern._values.is_cuda and allow_tf32(pattern._values),
+        _deterministic(),
+    )
+    if result is None and way.lost:
+        pattern._short_way = None
+    return result
+
+
+def _way_of_later_products(a: BsrTensor) -> ShortWay | None:
+    way = a._short_way
+    if way is None and (a._plan_owner is None or not a._plan_owner.is_first_product()):
+        way = short_way_of(a)
+    return way
 
 
 def short_way_of(a: BsrTensor) -> ShortWay | None:
