@@ -98,14 +98,13 @@ SPARSE_AUTOTUNE_INLINE void multiply_rows(const DotsTask& t, int64_t row,
 template <class L, int kColumns>
 SPARSE_AUTOTUNE_TARGET void multiply_columns(const DotsTask& t) {
   using T = typename L::T;
-  constexpr int kMostTiles = 16;
   const int64_t tiles = ceil_div(t.block_m, L::kRows), bk = t.block_k;
-  int64_t first[kMostTiles + 1];
+  int64_t first[kMostSide + 1];
   for (int64_t i = 0; i <= tiles; ++i) first[i] = t.block_m * i / tiles;  // of nearly equal height
   const int64_t all = t.count * bk, next_block = t.block_m * bk - bk + 1;
   const T* const b = static_cast<const T*>(t.b);
   T* place = static_cast<T*>(t.sums);
-  T nowhere[kMostTiles * kMostTiles];
+  T nowhere[kMostSide * kMostSide];
   int64_t block = 0, k = 0;
   for (int64_t done = 0; done < all; done += kColumns) {
     const T* columns[kColumns];

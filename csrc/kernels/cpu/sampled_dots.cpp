@@ -24,7 +24,6 @@ using cpu_tiled::Indices;
 using cpu_tiled::Microkernels;
 using cpu_tiled::round_up;
 
-constexpr int64_t kMostSide = 16;      // of a block: larger ones fill vectors by their columns
 constexpr int64_t kFewestTerms = 64;   // of a pass: sums across lanes cost as much
 constexpr int64_t kSums = 4096;        // of half types that are narrowed at a time
 constexpr int64_t kLineElements = 32;  // rows of a column-major C packed at a time

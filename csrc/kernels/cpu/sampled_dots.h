@@ -6,6 +6,8 @@
 
 namespace sparse_autotune::cpu_dots {
 
+inline constexpr int64_t kMostSide = 16;  // of a block: larger ones fill vectors by their columns
+
 // Blocks of one block row: sums (one block after another) = rows of C * rows of B, over all pieces.
 // A piece is some terms, `depth` of them: rows of both operands packed one after another. Strides
 // are in elements.
