@@ -10,7 +10,7 @@ _SPACE = Space(
     dtypes={"bfloat16": 0.25, "float16": 0.1, "float32": 0.4, "float64": 0.25},
     sizes=(64, 128, 256, 500, 512, 768, 1000, 1024, 2048, 3000, 4096),
     columns=(1, 2, 3, 4, 7, 8, 12, 16, 17, 24, 32, 48, 64, 100, 128, 256, 512, 1000),
-    most_flops={"bfloat16": 8e9, "float16": 8e9, "float32": 8e9, "float64": 4e9},
+    most_flops={"bfloat16": 4e9, "float16": 4e9, "float32": 4e9, "float64": 4e9},
     most_elements=1 << 24,
 )
 
