@@ -208,7 +208,7 @@ def test_sampled_products_take_it(sampled_calls, device, sample, transposed, dty
     inside = (result.to_dense() != 0).double()
     total = x.double() @ y.double()
     total = total.sum(0) if total.dim() == 3 else total
-    close(result.to_dense().double(), total * inside, 1e-5 if dtype in (FP32, FP64) else 0.06)
+    close(result.to_dense().double(), total * inside, 1e-4 if dtype in (FP32, FP64) else 0.06)
 
 
 def test_sampled_products_that_the_operator_has_to_see(sampled_calls):
