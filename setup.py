@@ -227,6 +227,16 @@ def write_build(
     if cuda.nvcc and tuple(map(int, cuda.version.split("."))) >= SPLIT_COMPILE_CUDA:
         waits.append("--split-compile=2")
 
+    # Else pybind11 asks at each reference it counts whether the GIL is held.
+    binding_flags = [*host, "-DNDEBUG", f"-isystem{pybind11_include}"]
+    binding_flags.append(f"-isystem{sysconfig.get_paths()['include']}")
+    # As one: nine tenths of what each file compiles to is pybind11's own code, the same in all. At
+    # the beginning, as it is long: the last jobs of a build leave cores idle.
+    bindings = work / "bindings.cpp"
+    files = sorted((CSRC / "bindings").glob("*.cpp"))
+    write(bindings, "".join(f'#include "{p.relative_to(CSRC).as_posix()}"\n' for p in files))
+    commands.add(work / "bindings.o", "cxx", [bindings], binding_flags)
+
     objects = []
     for path in library_sources(cuda, architectures):
         relative = path.relative_to(CSRC)
@@ -257,14 +267,6 @@ def write_build(
         link += ["-lcudart_static", "-lrt", "-ldl"]
     commands.add(library, "link", objects, link)
 
-    # Else pybind11 asks at each reference it counts whether the GIL is held.
-    binding_flags = [*host, "-DNDEBUG", f"-isystem{pybind11_include}"]
-    binding_flags.append(f"-isystem{sysconfig.get_paths()['include']}")
-    # As one: nine tenths of what each file compiles to is pybind11's own code, the same in all.
-    bindings = work / "bindings.cpp"
-    files = sorted((CSRC / "bindings").glob("*.cpp"))
-    write(bindings, "".join(f'#include "{p.relative_to(CSRC).as_posix()}"\n' for p in files))
-    commands.add(work / "bindings.o", "cxx", [bindings], binding_flags)
     module = work / ("_tuner" + sysconfig.get_config_var("EXT_SUFFIX"))
     commands.add(module, "link", [work / "bindings.o", library], ["-Wl,-rpath,$ORIGIN", build_id])
     return library, module
