@@ -11,7 +11,7 @@ _ACTIVATIONS = (None, "gelu", None, "relu", "silu")
 _LARGE = ((64, 64), (128, 128), (64, 128), (128, 64), (192, 64), (128, 192))
 
 
-def _of_blocks(family, block, grid, n, op, b_layout, out_layout, **rest):
+def of_blocks(family, block, grid, n, op, b_layout, out_layout, **rest):
     """A product of a matrix of `grid` blocks and of n columns."""
     return Problem(
         f"{family}_{block[0]}x{block[1]}-{op}-{n}-{b_layout}-{out_layout}",
@@ -32,7 +32,7 @@ def _large_blocks():
     )  # fmt: skip
     for i, block in enumerate(_LARGE):
         for j, (n, *form) in enumerate(products):
-            yield _of_blocks(
+            yield of_blocks(
                 "large", block, (3, 4), n, *form, dtype=(BF16, HALF)[(i + j) % 2],
                 index_dtype=INDEX_DTYPES[j % 2], pattern=_SKEWED_FIRST[(i + j) % 4],
                 bias=j % 3 == 1, activation=_ACTIVATIONS[(i + 2 * j) % 4],
@@ -56,7 +56,7 @@ def _small_blocks():
     )  # fmt: skip
     for i, block in enumerate(((16, 16), (32, 32), (16, 32), (32, 16))):
         for j, (n, *form) in enumerate(products):
-            yield _of_blocks(
+            yield of_blocks(
                 "small", block, (35, 45), n, *form, dtype=(BF16, HALF)[(i + j) % 2],
                 index_dtype=INDEX_DTYPES[(j + 1) % 2], pattern=_PATTERNS[(i + j) % 5],
                 bias=j % 3 == 1, activation=_ACTIVATIONS[(i + 2 * j) % 4],
@@ -79,7 +79,7 @@ def _halves_below_sixteen():
         for j, (n, *form) in enumerate(products):
             if i >= 4 and (i + j) % 2:
                 continue
-            yield _of_blocks(
+            yield of_blocks(
                 ("eights", "sparse_eights")[i // 4], block, grid, n, *form,
                 dtype=(BF16, HALF)[(i + j) % 2], index_dtype=INDEX_DTYPES[(j + 1) % 2],
                 pattern=_PATTERNS[(i + j) % 5], density=(0.3, 0.06)[i // 4], bias=j % 3 == 1,
@@ -103,7 +103,7 @@ def _long_rows():
     for i, block in enumerate(((64, 64), (128, 128), (128, 64))):
         for j, (n, *form) in enumerate(products):
             pattern = ("skewed", "one_dense_row", "full")[(i + j) % 3]
-            yield _of_blocks(
+            yield of_blocks(
                 "_long_rows", block, (2 if pattern == "full" else 5, 13), n, *form,
                 dtype=(HALF, BF16)[(i + j) % 2], index_dtype=INDEX_DTYPES[(j + 1) % 2],
                 pattern=pattern, bias=j > 0, activation=("relu", None, "gelu")[j],
@@ -127,7 +127,7 @@ def _few_columns():
         for j, n in enumerate((1, 2, 3, 5, 8, 12, 16, 17, 32, 64, 100, 128)):
             if (i + j) % 2:
                 continue
-            yield _of_blocks(
+            yield of_blocks(
                 "few", block, (5, 9 + 4 * j), n, *forms[(i + j // 2) % len(forms)],
                 dtype=(BF16, HALF)[i % 2], index_dtype=INDEX_DTYPES[j // 2 % 2],
                 pattern=_SKEWED_FIRST[(i + j // 2) % 4], bias=j % 3 == 1,
@@ -147,7 +147,7 @@ def _few_columns():
     for i, block in enumerate((16, 32)):
         for j, n in enumerate((33, 64, 65, 72, 96, 127, 128)):
             form = columns_of_b[0 if (i + j) % 2 == 0 else 1 + j % 2]
-            yield _of_blocks(
+            yield of_blocks(
                 "few_small", (block, block), (11, 22 + 8 * j), n, *form,
                 dtype=(BF16, HALF)[j % 2], index_dtype=INDEX_DTYPES[(i + j) % 2],
                 pattern=("skewed", "empty_rows", "one_dense_row", "uniform")[(i + j) % 4],
@@ -162,7 +162,7 @@ def _few_columns():
     for i, block in enumerate((16, 32)):
         for j, n in enumerate((24, 32, 40, 64, 72, 96, 120, 128)):
             layouts = ("row", "padded")[(i + j) % 2], ("row", "column", "offset")[(i + j) % 3]
-            yield _of_blocks(
+            yield of_blocks(
                 "few_row_major", (block, block), (11, 22 + 8 * j), n, "matmul", *layouts,
                 dtype=(HALF, BF16)[j % 2], index_dtype=INDEX_DTYPES[(i + j) % 2],
                 pattern=("empty_rows", "skewed", "uniform", "one_dense_row")[(i + j) % 4],
@@ -177,7 +177,7 @@ def _few_columns():
     for i, block in enumerate((16, 32, 64)):
         for j, n in enumerate((1, 8, 13, 16)):
             form = columns_of_b[0 if (i + j) % 2 == 0 else 1 + j % 2]
-            yield _of_blocks(
+            yield of_blocks(
                 "few_square", (block, block), (9, 37 + 13 * j), n, *form,
                 dtype=(BF16, HALF)[(i + j) % 2], index_dtype=INDEX_DTYPES[j % 2],
                 pattern=_PATTERNS[j], density=(0.2, 0.6)[(i + j) % 2], bias=j % 3 == 1,
@@ -209,7 +209,7 @@ def _odd_blocks():
     )  # fmt: skip
     for i, block in enumerate(blocks):
         for j, n in enumerate((16, 24, 33, 64, 100, 128, 260)):
-            yield _of_blocks(
+            yield of_blocks(
                 "odd", block, (21, 37), n, *forms[(i + j) % len(forms)],
                 dtype=(FP64, FP32, FP64, BF16, FP32, HALF, FP64)[(2 * i + j) % 7],
                 index_dtype=INDEX_DTYPES[(i + j) % 2], pattern=_PATTERNS[(i + j // 2) % 4],
@@ -240,7 +240,7 @@ def _columns_of_scalars():
             if (i + j) % 2:
                 continue
             form = forms[0 if n is None else (i + j // 2) % 6]
-            yield _of_blocks(
+            yield of_blocks(
                 "scalars", block, (23, 31 + 2 * j), n, *form, dtype=(FP64, FP32)[(i + j // 3) % 2],
                 index_dtype=INDEX_DTYPES[(i + j) % 2], pattern=_PATTERNS[(i + j // 2) % 4],
                 bias=j % 3 == 1, activation=(None, None, "gelu", "relu")[(i + j) % 4],
@@ -271,7 +271,7 @@ def _few_columns_of_any_block():
             if (i + j) % 2:
                 continue
             op, *layouts = forms[(i + j) % len(forms)]
-            yield _of_blocks(
+            yield of_blocks(
                 "any", block, (5 + i, 9 + 4 * j), n, op, *(layouts if n else ("row", "row")),
                 dtype=dtypes[(i + 2 * j + j // 3) % len(dtypes)],
                 index_dtype=INDEX_DTYPES[(i + j // 2) % 2], pattern=_SKEWED_FIRST[(i + j // 2) % 4],
@@ -281,7 +281,7 @@ def _few_columns_of_any_block():
     for i, block in enumerate(((1, 1), (2, 2), (3, 3), (8, 8), (4, 1))):
         for j, op in enumerate(("matmul", "linear", "transposed", "right")):
             for n in (1, 11):
-                yield _of_blocks(
+                yield of_blocks(
                     "any_long_rows", block, ((3, 9)[j % 2], 2600), n, op, "row", "row",
                     dtype=(FP32, FP64)[(i + j) % 2], index_dtype=INDEX_DTYPES[1 - j // 2],
                     pattern=("full", "one_dense_row")[j % 2], bias=j % 2 == 0,
@@ -300,41 +300,6 @@ def _larger_than_a_core_cache():
                           out_layout=out_layout)  # fmt: skip
 
 
-def _double_precision():
-    """What fp64 tensor cores take: blocks of 8 rows and more, groups of rows that are not full,
-    columns that fill tiles, leave a part of one, or are aligned to 8 bytes only."""
-    products = (
-        (144, "matmul", "row", "row"), (272, "matmul", "row", "column"),
-        (133, "matmul", "column", "row"), (300, "linear", "row", "row"),
-        (37, "matmul", "row", "row"), (16, "matmul", "padded", "offset"),
-        (200, "transposed", "row", "row"), (130, "transposed", "column", "column"),
-        (96, "right", "row", "row"),
-    )  # fmt: skip
-    blocks = (
-        (8, 8), (16, 16), (32, 32), (64, 64), (128, 128), (8, 16), (16, 8), (24, 8), (96, 48),
-        (8, 24), (192, 16),
-    )  # fmt: skip
-    for i, block in enumerate(blocks):
-        for j, (n, *form) in enumerate(products):
-            if (i + j) % 2:
-                continue
-            yield _of_blocks(
-                "double", block, (35 if block[0] <= 32 else 5, 21 if block[1] <= 32 else 7), n,
-                *form, dtype=FP64, index_dtype=INDEX_DTYPES[(i + j + 1) % 2],
-                pattern=_PATTERNS[(i + j) % 5], bias=j % 3 == 1,
-                activation=_ACTIVATIONS[(i + 2 * j) % 5],
-            )  # fmt: skip
-    for op in ("matmul", "linear"):
-        yield Problem(f"double-batch-{op}", 304, 720, 144, (16, 16), FP64, batch=(3,),
-                      pattern="skewed", op=op)  # fmt: skip
-    # More tiles than multiprocessors keep at one time.
-    yield Problem("double-many_tiles", 4160, 208, 1040, (16, 16), FP64, pattern="skewed",
-                  bias=True, activation="silu")  # fmt: skip
-    for op in ("matmul", "linear", "transposed"):
-        yield Problem(f"double-many_tiles-8-{op}", 1032, 264, 1730, (8, 8), FP64,
-                      pattern="one_dense_row", density=0.1, bias=True, op=op)  # fmt: skip
-
-
 def _large_transposed():
     """The cases of `_large_blocks` and `_long_rows` for a matrix that is stored transposed."""
     products = (
@@ -344,7 +309,7 @@ def _large_transposed():
     )  # fmt: skip
     for i, block in enumerate(_LARGE):
         for j, (n, *form) in enumerate(products):
-            yield _of_blocks(
+            yield of_blocks(
                 "large", block, (3, 5), n, *form, dtype=(HALF, BF16)[(i + j) % 2],
                 index_dtype=INDEX_DTYPES[(i + j // 2) % 2], pattern=_SKEWED_FIRST[(i + j) % 4],
                 bias=j % 3 == 1, activation=_ACTIVATIONS[(i + 2 * j) % 4],
@@ -352,7 +317,7 @@ def _large_transposed():
     for i, block in enumerate(((64, 64), (128, 128), (128, 64), (64, 128))):
         for j, (n, *form) in enumerate(products[1:6]):
             pattern = ("skewed", "one_dense_row", "full")[(i + j) % 3]
-            yield _of_blocks(
+            yield of_blocks(
                 "_long_rows", block, (2 if pattern == "full" else 5, 13), n, *form,
                 dtype=(BF16, HALF)[(i + j) % 2], index_dtype=INDEX_DTYPES[(i + j // 2 + 1) % 2],
                 pattern=pattern, bias=j % 2 == 1, activation=("relu", None, "gelu")[j % 3],
@@ -379,7 +344,7 @@ def _fp32_blocks():
               (128, 128))  # fmt: skip
     for i, block in enumerate(blocks):
         for j, (n, *form) in list(enumerate(products))[i % 2 :: 2]:
-            yield _of_blocks(
+            yield of_blocks(
                 "fp32", block, (5, 7 if block[1] > 32 else 37), n, *form,
                 index_dtype=INDEX_DTYPES[j // 2 % 2], pattern=_SKEWED_FIRST[(i + j // 2) % 4],
                 bias=j % 3 == 1, activation=_ACTIVATIONS[(i + 2 * j) % 5],
@@ -395,6 +360,6 @@ def _fp32_blocks():
 _FAMILIES = (
     _large_blocks, _small_blocks, _halves_below_sixteen, _long_rows, _columns_of_scalars,
     _few_columns, _odd_blocks, _few_columns_of_any_block, _fp32_blocks, _larger_than_a_core_cache,
-    _double_precision, _large_transposed,
+    _large_transposed,
 )  # fmt: skip
 KERNEL_CASES = tuple(problem for family in _FAMILIES for problem in family())

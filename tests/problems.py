@@ -1,6 +1,7 @@
 """The products that every variant must get right: blocks, sizes, patterns, layouts, epilogues."""
 
 import torch
+from double_problems import DOUBLE_CASES
 from kernel_problems import KERNEL_CASES
 from problem import (
     BF16,
@@ -217,5 +218,8 @@ _FAMILIES = (
     _blocks, _widths, _patterns, _layouts, _batches, _epilogues, _linears, _transposed, _native,
     _dense_copies,
 )  # fmt: skip
-CASES = (*(problem for family in _FAMILIES for problem in family()), *KERNEL_CASES, *UNEVEN_CASES)
+CASES = (
+    *(problem for family in _FAMILIES for problem in family()),
+    *KERNEL_CASES, *DOUBLE_CASES, *UNEVEN_CASES,
+)  # fmt: skip
 TF32_CASES = tuple(_tf32())

@@ -168,7 +168,7 @@ def _patterns():
         yield SampledProblem(f"tall-{name_of(dtype)}", 384, 128, 2100, (192, 32), dtype)
 
 
-def _in_all_layouts(name, shapes, terms, block_rows, block_cols):
+def _in_all_layouts(name, shapes, terms, block_rows, block_cols, dtypes=(HALF, BF16)):
     """Each block shape in each layout, with all else that a kernel may depend on in turn.
 
     ``terms`` are multiples of eight: only so do contiguous ones leave the next line aligned.
@@ -183,7 +183,7 @@ def _in_all_layouts(name, shapes, terms, block_rows, block_cols):
                 k=block_k * block_cols[(i + j) % 2],
                 n=aligned - 3 if (x_layout, y_layout) == ("column", "row") else aligned,
                 block=(block_m, block_k),
-                dtype=(HALF, BF16)[(i + j) % 2],
+                dtype=dtypes[(i + j) % 2],
                 index_dtype=INDEX_DTYPES[i % 2],
                 pattern=patterns[(2 * i + j) % 6],
                 x_layout=x_layout,
@@ -261,6 +261,20 @@ def _small_blocks():
                              BF16, pattern="full", x_layout="column")  # fmt: skip
 
 
+def _double_precision():
+    """What fp64 tensor cores take, in all layouts: blocks that fill tiles, share them or leave a
+    part; so few that their sums are cut into parts, and so many that each share has several."""
+    shapes = ((16, 16), (32, 32), (64, 64), (128, 128), (8, 48), (24, 160), (80, 32), (256, 16))
+    yield from _in_all_layouts("double", shapes, (8, 136, 40, 264), (5, 12, 3), (4, 7), (FP64,) * 2)
+    for side in (16, 64):
+        for x_layout, y_layout in (*_PLAIN_LAYOUTS, ("expanded", "row"), ("row", "batch_inside")):
+            yield SampledProblem(f"double_{side}-long-{x_layout}-{y_layout}", 2 * side, 3 * side,
+                                 1112, (side, side), FP64, batch=(3,), x_layout=x_layout,
+                                 y_layout=y_layout)  # fmt: skip
+        yield SampledProblem(f"double_{side}-many", 40 * side, 50 * side, 24, (side, side), FP64,
+                             torch.int32, "skewed", x_layout="column")  # fmt: skip
+
+
 def _layouts():
     for layout in LAYOUTS[1:]:
         for dtype in DTYPES:
@@ -336,7 +350,7 @@ def _tf32():
 
 _FAMILIES = (
     _blocks, _lengths, _multiples, _patterns, _large_blocks, _one_wave, _shares, _small_blocks,
-    _layouts, _batches, _many_columns, _native,
+    _double_precision, _layouts, _batches, _many_columns, _native,
 )  # fmt: skip
 SAMPLED_CASES = tuple(problem for family in _FAMILIES for problem in family())
 SAMPLED_TF32_CASES = tuple(_tf32())

@@ -15,38 +15,48 @@
 namespace sparse_autotune {
 
 // Applies a costly activation. A rolled loop cannot index registers, and unrolled it would be
-// hundreds of copies of erf and tanh: 16 values at a time go through the thread's own words of
+// hundreds of copies of erf and tanh: some values at a time go through the thread's own words of
 // `shared`.
 template <typename Tile>
 __device__ __forceinline__ void activate_fp64(double* all, char* shared, Activation activation) {
+  constexpr int kAtOnce = Tile::kThreads > 128 ? 8 : 16;
   double* const own = reinterpret_cast<double*>(shared) + threadIdx.x % Tile::kThreads;
 #pragma unroll
-  for (int from = 0; from < Tile::kSums; from += 16) {
+  for (int from = 0; from < Tile::kSums; from += kAtOnce) {
 #pragma unroll
-    for (int i = 0; i < 16; ++i) own[i * Tile::kThreads] = all[from + i];
+    for (int i = 0; i < kAtOnce; ++i) own[i * Tile::kThreads] = all[from + i];
 #pragma unroll 1
-    for (int i = 0; i < 16 * Tile::kThreads; i += Tile::kThreads) {
+    for (int i = 0; i < kAtOnce * Tile::kThreads; i += Tile::kThreads) {
       own[i] = activate(own[i], activation);
     }
 #pragma unroll
-    for (int i = 0; i < 16; ++i) all[from + i] = own[i * Tile::kThreads];
+    for (int i = 0; i < kAtOnce; ++i) all[from + i] = own[i * Tile::kThreads];
   }
 }
 
+// Where a tile's sums go.
+struct Fp64Place {
+  double* c;           // its first element
+  const double* bias;  // of its first row; null: none
+  int64_t ldc;
+  int rows, columns;
+  Activation activation;
+  bool c_rows, pairs;  // pairs: aligned to 16 bytes
+};
+
 // Adds bias, applies the activation and writes the tile. All threads are done with `shared`.
 template <typename Tile>
-__device__ __forceinline__ void write_fp64_tile(double (&sum)[Tile::kTilesN][Tile::kTilesM][4],
-                                                char* shared, const DmmaArguments& args,
-                                                const DmmaPart& part) {
+__device__ __forceinline__ void write_fp64_sums(double (&sum)[Tile::kTilesN][Tile::kTilesM][4],
+                                                char* shared, const Fp64Place& place) {
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32 % Tile::kWarps;
   // Of each 8 rows the thread has two.
   const int row = Tile::kSlices == 2 ? lane % 4 : lane % 4 * 2;
   constexpr int kNextRow = Tile::kSlices == 2 ? 4 : 1;
-  if (args.bias != nullptr) {
-    const double* bias = static_cast<const double*>(args.bias) + part.row0 + row;
+  if (place.bias != nullptr) {
+    const double* bias = place.bias + row;
 #pragma unroll
     for (int i = 0; i < Tile::kTilesN; ++i) {
-      if (i * 8 >= part.rows) break;
+      if (i * 8 >= place.rows) break;
       const double x = bias[i * 8], y = bias[i * 8 + kNextRow];
 #pragma unroll
       for (int j = 0; j < Tile::kTilesM; ++j) {
@@ -58,11 +68,11 @@ __device__ __forceinline__ void write_fp64_tile(double (&sum)[Tile::kTilesN][Til
     }
   }
   double* const all = &sum[0][0][0];
-  if (args.activation == Activation::kRelu) {
+  if (place.activation == Activation::kRelu) {
 #pragma unroll
     for (int i = 0; i < Tile::kSums; ++i) all[i] = activate(all[i], Activation::kRelu);
-  } else if (args.activation != Activation::kNone) {
-    activate_fp64<Tile>(all, shared, args.activation);
+  } else if (place.activation != Activation::kNone) {
+    activate_fp64<Tile>(all, shared, place.activation);
   }
 
   // The thread's columns of each 16: neighbours, or 8 apart, as multiply_granules' b has them.
@@ -70,11 +80,10 @@ __device__ __forceinline__ void write_fp64_tile(double (&sum)[Tile::kTilesN][Til
   const int in_16 = Tile::kRowMajorB ? group * 2 : Tile::kSlices == 2 ? line_of(group) : group;
   const int column = warp * Tile::kWarpN + in_16;
   constexpr int kOther = Tile::kRowMajorB ? 1 : 8;
-  const int64_t to_row = args.c_rows ? args.ldc : 1, to_column = args.c_rows ? 1 : args.ldc;
-  double* c = static_cast<double*>(args.c) + part.batch * args.c_batch_stride +
-              (part.row0 + row) * to_row + (part.n0 + column) * to_column;
+  const int64_t to_row = place.c_rows ? place.ldc : 1, to_column = place.c_rows ? 1 : place.ldc;
+  double* c = place.c + row * to_row + column * to_column;
   const auto store = [&](double* to, double x, double y, int64_t apart, bool both) {
-    if (apart == 1 && both && args.pairs) {
+    if (apart == 1 && both && place.pairs) {
       *reinterpret_cast<double2*>(to) = make_double2(x, y);
     } else {
       to[0] = x;
@@ -83,15 +92,15 @@ __device__ __forceinline__ void write_fp64_tile(double (&sum)[Tile::kTilesN][Til
   };
 #pragma unroll
   for (int i = 0; i < Tile::kTilesN; ++i) {
-    if (i * 8 >= part.rows) break;
+    if (i * 8 >= place.rows) break;
 #pragma unroll
     for (int j = 0; j < Tile::kTilesM; ++j) {
       const int at = column + j * 16;
-      if (at >= part.columns) continue;
+      if (at >= place.columns) continue;
       double* to = c + i * 8 * to_row + j * 16 * to_column;
       const double(&x)[4] = sum[i][j];
-      const bool both = at + kOther < part.columns;
-      if (Tile::kRowMajorB && args.c_rows) {
+      const bool both = at + kOther < place.columns;
+      if (Tile::kRowMajorB && place.c_rows) {
         store(to, x[0], x[2], 1, both);
         store(to + kNextRow * to_row, x[1], x[3], 1, both);
       } else {
@@ -100,6 +109,20 @@ __device__ __forceinline__ void write_fp64_tile(double (&sum)[Tile::kTilesN][Til
       }
     }
   }
+}
+
+// The same of what find_dmma_part() found.
+template <typename Tile>
+__device__ __forceinline__ void write_fp64_tile(double (&sum)[Tile::kTilesN][Tile::kTilesM][4],
+                                                char* shared, const DmmaArguments& args,
+                                                const DmmaPart& part) {
+  const int64_t first =
+      args.c_rows ? part.row0 * args.ldc + part.n0 : part.row0 + part.n0 * args.ldc;
+  const double* bias = static_cast<const double*>(args.bias);
+  write_fp64_sums<Tile>(sum, shared,
+                        {static_cast<double*>(args.c) + part.batch * args.c_batch_stride + first,
+                         bias == nullptr ? nullptr : bias + part.row0, args.ldc, part.rows,
+                         part.columns, args.activation, args.c_rows, args.pairs});
 }
 
 }  // namespace sparse_autotune
