@@ -1,8 +1,8 @@
 // Sampled products in fp64 on Hopper's tensor cores.
 //
 // Each thread block computes a run of as many stored blocks as the others: those of a block row
-// that are 64 or 128 columns together are a tile, or a strip of a larger block is. Where blocks are
-// few, parts of the terms go to thread blocks of their own, and a second kernel adds up their sums.
+// that are 64 columns together are a tile, or a strip of a larger block is. Where blocks are few,
+// parts of the terms go to thread blocks of their own, and a second kernel adds up their sums.
 // Data path: TMA -> 16 terms a step in a ring in shared memory -> registers -> mma.sync (16x8x16)
 // -> values, or sums in L2. Operands in either layout.
 // Requires: fp64, block_m a multiple of 8, block_k of 16, operands aligned to 16 bytes.
@@ -164,23 +164,22 @@ struct Code {
   int threads, shared_bytes, resident;
 };
 
-template <int kRows, int kColumns>
+template <int kRows>
 constexpr Code sampled_code_of(bool c_turned, bool b_turned) {
   const auto code = []<typename Tile>(Tile) {
     return Code{&sampled_code<Tile>, Tile::kLaunched, Tile::kSharedBytes, Tile::kResident};
   };
   if (c_turned) {
-    return b_turned ? code(DmmaStepTile<kRows, kColumns, true, true>{})
-                    : code(DmmaStepTile<kRows, kColumns, true, false>{});
+    return b_turned ? code(DmmaStepTile<kRows, 64, true, true>{})
+                    : code(DmmaStepTile<kRows, 64, true, false>{});
   }
-  return b_turned ? code(DmmaStepTile<kRows, kColumns, false, true>{})
-                  : code(DmmaStepTile<kRows, kColumns, false, false>{});
+  return b_turned ? code(DmmaStepTile<kRows, 64, false, true>{})
+                  : code(DmmaStepTile<kRows, 64, false, false>{});
 }
 
 class SampledDmmaSm90 final : public Variant {
  public:
-  SampledDmmaSm90(std::string_view name, int columns)
-      : Variant(DeviceType::kCuda, name, Op::kSampled), columns_(columns) {}
+  using Variant::Variant;
 
   Support supports(const Problem& p, const Device& d) const override {
     if (d.compute_capability != 90) return Support::no("needs compute capability 9.0");
@@ -188,9 +187,6 @@ class SampledDmmaSm90 final : public Variant {
     if (p.block_m % 8 != 0 || p.block_k % 16 != 0) {
       return Support::no("needs blocks of multiples of 8 rows and 16 columns, got " +
                          block_text(p.block_m, p.block_k));
-    }
-    if (columns_ == 128 && strip_rows(p) <= 32) {
-      return Support::no("is for blocks of more than 32 rows, got " + std::to_string(p.block_m));
     }
     // What the kernel counts: stored blocks, and steps.
     if (Support s = sampled_by_tma(p, std::max(p.nnzb, steps(p)) + 128); !s) return s;
@@ -200,7 +196,7 @@ class SampledDmmaSm90 final : public Variant {
   double estimate_us(const Problem& p, const Device& d) const override {
     // Measured on an H200: of the tensor cores' rate what smaller blocks leave, and a launch.
     const double share = p.block_m > 32 ? 0.57 : p.block_m > 16 ? 0.45 : 0.38;
-    const double flops = nnz_flops(p) * (columns_ > p.block_k && p.block_m > 32 ? 1.2 : 1);
+    const double flops = nnz_flops(p);
     const Cut cut = cut_of(p, d);
     return 4 + std::max({cut.us, flops / (share * d.fp64_tensor_tflops * 1e6), uncached_us(p, d)});
   }
@@ -221,9 +217,9 @@ class SampledDmmaSm90 final : public Variant {
     a.block_m = static_cast<int>(p.block_m);
     a.block_k = static_cast<int>(p.block_k);
     a.strips_m = static_cast<int>(strips(p.block_m, kM));
-    a.strips_k = static_cast<int>(strips(p.block_k, columns_));
+    a.strips_k = static_cast<int>(strips(p.block_k, kN));
     a.strip_rows = static_cast<int>(strip_rows(p));
-    a.strip_cols = static_cast<int>(strip(p.block_k, columns_, 16));
+    a.strip_cols = static_cast<int>(strip(p.block_k, kN, 16));
     a.together = static_cast<int>(together(p));
     a.steps = static_cast<int>(ceil_div(p.n, 16));
     a.batch = static_cast<int>(p.batch);
@@ -250,7 +246,7 @@ class SampledDmmaSm90 final : public Variant {
   }
 
  private:
-  static constexpr int kM = 64;
+  static constexpr int kM = 64, kN = 64;  // of a tile, at most
 
   static bool c_turned(const Problem& p) { return p.c_layout != Layout::kRowMajor; }
   static bool b_turned(const Problem& p) { return p.b_layout != Layout::kRowMajor; }
@@ -260,13 +256,11 @@ class SampledDmmaSm90 final : public Variant {
     return ceil_div(ceil_div(side, strips(side, most)), unit) * unit;
   }
   static int64_t strip_rows(const Problem& p) { return strip(p.block_m, kM, 8); }
-  int64_t tiles(const Problem& p) const {
-    return strips(p.block_m, kM) * strips(p.block_k, columns_);
-  }
+  static int64_t tiles(const Problem& p) { return strips(p.block_m, kM) * strips(p.block_k, kN); }
   static int64_t steps(const Problem& p) { return ceil_div(p.n, 16) * p.batch; }
   static int64_t elements(const Problem& p) { return p.nnzb * p.block_m * p.block_k; }
   // Thread blocks for each strip and part of the terms.
-  int64_t shares(const Problem& p, const Device& d, int64_t parts) const {
+  static int64_t shares(const Problem& p, const Device& d, int64_t parts) {
     const int64_t most = int64_t{code_of(p).resident} * d.multiprocessors / (tiles(p) * parts);
     return std::clamp<int64_t>(most, 1, p.nnzb);
   }
@@ -275,7 +269,7 @@ class SampledDmmaSm90 final : public Variant {
     int64_t parts;
     double us;
   };
-  Cut cut_of(const Problem& p, const Device& d) const {
+  static Cut cut_of(const Problem& p, const Device& d) {
     // Measured on an H200: a step of a thread block, the second kernel.
     constexpr double kStepUs = 0.65, kAddUs = 3, kL2Gbps = 3000;
     constexpr int64_t kMost = 16, kLeastSteps = 8, kMaxWorkspace = int64_t{256} << 20;
@@ -293,23 +287,18 @@ class SampledDmmaSm90 final : public Variant {
     }
     return best;
   }
-  int64_t together(const Problem& p) const {
-    return p.block_k > columns_ ? 1 : columns_ / p.block_k;
+  static int64_t together(const Problem& p) { return p.block_k > kN ? 1 : kN / p.block_k; }
+
+  static Code code_of(const Problem& p) {
+    if (strip_rows(p) > 32) return sampled_code_of<64>(c_turned(p), b_turned(p));
+    if (strip_rows(p) > 16) return sampled_code_of<32>(c_turned(p), b_turned(p));
+    return sampled_code_of<16>(c_turned(p), b_turned(p));
   }
 
-  Code code_of(const Problem& p) const {
-    if (columns_ == 128) return sampled_code_of<64, 128>(c_turned(p), b_turned(p));
-    if (strip_rows(p) > 32) return sampled_code_of<64, 64>(c_turned(p), b_turned(p));
-    if (strip_rows(p) > 16) return sampled_code_of<32, 64>(c_turned(p), b_turned(p));
-    return sampled_code_of<16, 64>(c_turned(p), b_turned(p));
-  }
-
-  int columns_;
   Registration registration_{*this};
 };
 
-const SampledDmmaSm90 kN64{"sampled_dmma_sm90/n64", 64};
-const SampledDmmaSm90 kN128{"sampled_dmma_sm90/n128", 128};
+const SampledDmmaSm90 kN64{DeviceType::kCuda, "sampled_dmma_sm90/n64", Op::kSampled};
 
 }  // namespace
 }  // namespace sparse_autotune
