@@ -3,7 +3,7 @@
 // Each thread block computes a run of as many stored blocks as the others, 32 or 64 columns wide,
 // and writes the rows of C that end in it; what borders cut leaves sums in the workspace. A
 // second kernel adds up the pieces of each such row, in order.
-// Data path: TMA -> 16 k a step in a ring of 4 steps in shared memory -> registers -> mma.sync
+// Data path: TMA -> 16 k a step in a ring of 4 to 8 steps in shared memory -> registers -> mma.sync
 // (16x8x16) -> C, or sums in L2.
 // Requires: fp64, block_m a multiple of 8, block_k of 16, values and B aligned to 16 bytes.
 // Wins: up to some 256 columns, where rows are few, long or uneven. Bound by reading A, for 128
@@ -246,7 +246,10 @@ class DmmaFlatSm90 final : public Variant {
     return ceil_div(ceil_div(p.block_m, strips(p)), 8) * 8;
   }
   static int64_t units(const Problem& p) { return p.nnzb * (p.block_k / 16) + block_rows(p); }
-  int64_t tiles(const Problem& p) const { return ceil_div(p.n, columns_) * strips(p) * p.batch; }
+  // For each stored block.
+  int64_t tiles(const Problem& p) const {
+    return std::max<int64_t>(ceil_div(p.n, columns_), 1) * strips(p) * p.batch;
+  }
   static int64_t cut_bytes(int64_t parts) { return ceil_div(parts * 16, 256) * 256; }
   int64_t shares(const Problem& p, const Device& d) const {
     const int64_t most = int64_t{code_of(p).resident} * d.multiprocessors / tiles(p);
