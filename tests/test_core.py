@@ -1,4 +1,4 @@
-"""The torch-free core: each tests/core/*.cpp is compiled with the autotuner alone and run."""
+"""The torch-free core: each tests/core/*.cpp is compiled with autotuner and plan alone and run."""
 
 import os
 import pathlib
@@ -9,8 +9,12 @@ import pytest
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 CORE = sorted((ROOT / "tests" / "core").glob("test_*.cpp"))
-# The autotuner without devices' own code, plans or operators, and without any variant.
-SOURCES = ("operands", "verify", "bench_cpu", "race", "record", "signature", "registry", "settings")
+# Without devices' own code, operators and variants.
+SOURCES = (
+    *("autotune/operands.cpp", "autotune/verify.cpp", "autotune/bench_cpu.cpp"),
+    *("autotune/race.cpp", "autotune/record.cpp", "autotune/signature.cpp"),
+    *("autotune/registry.cpp", "autotune/settings.cpp", "plan/plan.cpp"),
+)
 
 
 @pytest.fixture(scope="session")
@@ -25,8 +29,8 @@ def core_library(tmp_path_factory):
     folder = tmp_path_factory.mktemp("core")
     objects = []
     for name in SOURCES:
-        objects.append(str(folder / f"{name}.o"))
-        source = ROOT / "csrc" / "autotune" / f"{name}.cpp"
+        source = ROOT / "csrc" / name
+        objects.append(str(folder / f"{source.stem}.o"))
         subprocess.run([compiler, *flags, "-c", str(source), "-o", objects[-1]], check=True)
     return [compiler, *flags], objects, folder
 

@@ -5,16 +5,23 @@ namespace {
 
 // A loop over ever new shapes must not grow without bound; a signature is cheap to look up again.
 constexpr size_t kMaxDecisions = 4096;
+// A decision takes some 430 bytes, and thousands of experts see ever new numbers of tokens, too:
+// where all plans together remember so many, each goes on with few.
+constexpr int64_t kManyDecisions = 1 << 18;
+constexpr size_t kFewDecisions = 16;
 
-std::atomic<int64_t> all_derived{0};
+std::atomic<int64_t> all_derived{0}, all_decisions{0};
 
 }  // namespace
 
-Plan::~Plan() { all_derived -= derived_bytes_; }
+Plan::~Plan() {
+  all_derived -= derived_bytes_;
+  all_decisions -= static_cast<int64_t>(decisions_.size());
+}
 
 int64_t Plan::all_derived_bytes() { return all_derived; }
 
-void Plan::after_fork() { all_derived = 0; }
+void Plan::after_fork() { all_derived = all_decisions = 0; }
 
 void Plan::derived(int64_t bytes) {
   derived_bytes_ += bytes;
@@ -31,9 +38,13 @@ std::optional<Decision> Plan::find(const Problem& problem, uint64_t generation) 
 
 void Plan::remember(const Problem& problem, uint64_t generation, const Decision& decision) {
   const std::lock_guard<std::mutex> lock(mutex_);
-  if (generation != generation_ || decisions_.size() >= kMaxDecisions) decisions_.clear();
+  const size_t most = all_decisions < kManyDecisions ? kMaxDecisions : kFewDecisions;
+  if (generation != generation_ || decisions_.size() >= most) {
+    all_decisions -= static_cast<int64_t>(decisions_.size());
+    decisions_ = {};  // with the room that so many took
+  }
   generation_ = generation;
-  decisions_[problem] = decision;
+  if (decisions_.insert_or_assign(problem, decision).second) ++all_decisions;
 }
 
 std::shared_ptr<KeptMemory> Plan::find_copy(const void* values, const Variant* variant,

@@ -1,0 +1,71 @@
+// What a plan remembers, and how much all plans do.
+#include "plan/plan.h"
+
+#include <array>
+#include <memory>
+#include <vector>
+
+#include "fakes.h"
+
+using namespace sparse_autotune;
+
+namespace {
+
+constexpr uint64_t kGeneration = 1;
+
+Problem with_columns(int64_t n) {
+  Problem problem{};
+  problem.n = n;
+  return problem;
+}
+
+std::unique_ptr<Plan> make_plan() {
+  return std::make_unique<Plan>(PatternKey{}, PatternFacts{}, std::array<int64_t, 2>{}, nullptr);
+}
+
+int64_t remembered(Plan* plan, int64_t widths) {
+  int64_t count = 0;
+  for (int64_t n = 0; n < widths; ++n) {
+    const auto decision = plan->find(with_columns(n), kGeneration);
+    if (!decision) continue;
+    CHECK(decision->workspace_bytes == n);
+    ++count;
+  }
+  return count;
+}
+
+void remember(Plan* plan, int64_t n) {
+  Decision decision;
+  decision.workspace_bytes = n;
+  plan->remember(with_columns(n), kGeneration, decision);
+  CHECK(plan->find(with_columns(n), kGeneration));
+}
+
+void few_plans_remember_thousands() {
+  const auto plan = make_plan();
+  for (int64_t n = 0; n < 4000; ++n) remember(plan.get(), n);
+  CHECK(remembered(plan.get(), 4000) == 4000);
+  CHECK(!plan->find(with_columns(0), kGeneration + 1));
+}
+
+void many_plans_remember_what_one_budget_holds() {
+  constexpr int64_t kPlans = 400, kWidths = 1000, kBound = 300'000;
+  std::vector<std::unique_ptr<Plan>> plans;
+  for (int i = 0; i < kPlans; ++i) plans.push_back(make_plan());
+  for (int64_t n = 0; n < kWidths; ++n) {
+    for (const auto& plan : plans) remember(plan.get(), n);
+  }
+  int64_t count = 0;
+  for (const auto& plan : plans) count += remembered(plan.get(), kWidths);
+  CHECK(count < kBound);
+  plans.clear();  // and with them what they counted
+  few_plans_remember_thousands();
+}
+
+}  // namespace
+
+int main() {
+  few_plans_remember_thousands();
+  many_plans_remember_what_one_budget_holds();
+  std::printf("all passed\n");
+}
