@@ -151,7 +151,8 @@ def test_override_restores_whatever_happens():
     with pytest.raises(ValueError, match="budget_s"), settings.override(mode="off", budget_s=-1):
         pass
     assert repr(settings) == before
-    with pytest.raises(AttributeError), settings.override(mode="off", nonsense=1):
+    unknown = pytest.raises(AttributeError, match="settings has no 'nonsense'; it has mode, ")
+    with unknown, settings.override(mode="off", nonsense=1):
         pass
     assert repr(settings) == before
 

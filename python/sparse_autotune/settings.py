@@ -122,6 +122,11 @@ def _checked(name: str, value: Any, shown: str) -> Any:
         raise ValueError(f"{shown} {rule}; got {value!r}") from None
 
 
+def _check_name(name: str) -> None:
+    if name not in _RULES:
+        raise AttributeError(f"settings has no {name!r}; it has {', '.join(_RULES)}")
+
+
 class Settings:
     """What a user may change, checked when it is assigned.
 
@@ -182,8 +187,7 @@ class Settings:
 
     def __setattr__(self, name: str, value: Any) -> None:
         """Checks and applies; an unknown name raises AttributeError."""
-        if name not in _RULES:
-            raise AttributeError(f"settings has no {name!r}; it has {', '.join(_RULES)}")
+        _check_name(name)
         checked = _checked(name, value, f"settings.{name}")
         moved = name == "cache_dir" and checked != self.cache_dir
         self.__dict__[name] = checked
@@ -207,6 +211,8 @@ class Settings:
             AttributeError: there is no setting of that name.
             ValueError: a value breaks its rule. Nothing stays changed.
         """
+        for name in values:
+            _check_name(name)
         before = {name: getattr(self, name) for name in values}
         try:
             for name, value in values.items():
