@@ -232,17 +232,27 @@ class ColumnStrips final : public Variant {
            2 * static_cast<double>(partial_bytes(p, order)) / (kL2Gbps * 1e3);
   }
 
+  // Fewer than the warps that a multiprocessor needs to have lines of B on their way all the time.
+  static bool are_few(const Problem& p, const Device& d) {
+    constexpr int64_t kWarps = 16;
+    return tiles(p) * kStripWarps < kWarps * std::max(d.multiprocessors, 1);
+  }
+
   // The order that ends soonest; none where the longest row ends in time as it is.
   static int part_order(const Problem& p, const Device& d) {
     int best = kNoRowOrder;
     if (p.longest_row < 0) return best;
     double best_us = ending_us(p, d, best);
     for (int order = 1; order < kRowOrders; ++order) {
-      // An average row is not cut.
-      const bool cuts =
-          p.row_cuts.rows[order] != 0 && part_limit(order) * block_rows(p) * 2 >= p.nnzb * 3;
-      if (!cuts || partial_bytes(p, order) > kMaxWorkspace / 8) continue;
-      const double us = ending_us(p, d, order);
+      // An average row is cut where there are too few to keep multiprocessors busy, and where that
+      // gains more than what this leaves out: parts of all rows to be listed and added up.
+      constexpr double kAverageUs = 20;
+      const bool average = part_limit(order) * block_rows(p) * 2 < p.nnzb * 3;
+      if (p.row_cuts.rows[order] == 0 || (average && !are_few(p, d)) ||
+          partial_bytes(p, order) > kMaxWorkspace / 8) {
+        continue;
+      }
+      const double us = ending_us(p, d, order) + (average ? kAverageUs : 0);
       if (us >= best_us) continue;
       best = order;
       best_us = us;
