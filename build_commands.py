@@ -20,7 +20,7 @@ class Commands:
 
     def __init__(self) -> None:
         self.rules: dict[str, tuple[str, str]] = {}
-        self.steps: list[tuple[Path, str, list[Path], str]] = []
+        self.steps: list[tuple[Path, str, list[Path], list[Path], str]] = []
 
     def rule(self, name: str, command: str, description: str) -> None:
         """Adds a kind of step; both texts may hold $in, $out and $flags.
@@ -29,9 +29,17 @@ class Commands:
         """
         self.rules[name] = command, description
 
-    def add(self, out: Path, rule: str, inputs: list[Path], flags: list[str]) -> None:
-        """One step."""
-        self.steps.append((out, rule, inputs, shlex.join(flags)))
+    def add(
+        self,
+        out: Path,
+        rule: str,
+        inputs: list[Path],
+        flags: list[str],
+        made_before: Path | None = None,
+    ) -> None:
+        """One step; `made_before` is an input that $in does not name."""
+        unnamed = [made_before] if made_before else []
+        self.steps.append((out, rule, inputs, unnamed, shlex.join(flags)))
 
     def run(self, work: Path) -> int:
         """Carries out what is out of date, keeping its books in `work`; returns the exit status."""
@@ -59,21 +67,22 @@ class Commands:
         for name, (command, description) in self.rules.items():
             lines += [f"rule {name}", f"  command = {command}", f"  description = {description}"]
             lines += ["  depfile = $out.d", "  deps = gcc"] if "$out.d" in command else []
-        for out, rule, inputs, flags in self.steps:
-            lines.append(f"build {escape(out)}: {rule} " + " ".join(map(escape, inputs)))
+        for out, rule, inputs, unnamed, flags in self.steps:
+            read = [*map(escape, inputs), *(f"| {escape(path)}" for path in unnamed)]
+            lines.append(f"build {escape(out)}: {rule} {' '.join(read)}")
             lines.append("  flags = " + flags.replace("$", "$$"))
         return "\n".join(lines) + "\n"
 
     def _for_make(self) -> str:
         lines = ["SHELL := /bin/bash", ".DELETE_ON_ERROR:"]
         lines.append(f"all: {' '.join(str(out) for out, *_ in self.steps)}")
-        for out, rule, inputs, flags in self.steps:
+        for out, rule, inputs, unnamed, flags in self.steps:
             words = {"in": " ".join(map(str, inputs)), "out": str(out), "flags": flags}
             command, description = (Template(text).substitute(words) for text in self.rules[rule])
             # make does not notice by itself that a step's words changed: they are an input, too.
             said = out.with_name(out.name + ".command")
             write(said, command)
-            lines.append(f"{out}: {words['in']} {said}")
+            lines.append(f"{out}: {' '.join(map(str, [*inputs, *unnamed, said]))}")
             lines.append(f"\t@echo '{description}'")
             lines.append("\t@" + command.replace("$", "$$"))
             lines.append(f"-include {out}.d")

@@ -52,6 +52,8 @@ STABLE_ABI_TARGET = "0x020a000000000000"
 # sm_80 code also serves 86 and 89, its PTX everything newer; sm_90a is Hopper with WGMMA and TMA.
 DEFAULT_ARCHITECTURES = "8.0+PTX;9.0a"
 MINIMUM_TORCH = (2, 10)
+# What csrc/ops reads of torch, under torch/csrc.
+TORCH_HEADERS = ("stable/library.h", "stable/ops.h", "stable/tensor.h")
 SPLIT_COMPILE_CUDA = (12, 6)  # older nvcc was not tried with --split-compile
 # ptxas only mentions that it serialised WGMMA or ignored setmaxnreg; for us that is an error.
 PTXAS_FORBIDDEN = r"\(C75(0[78]|1[0-9]|20)\)"
@@ -237,6 +239,13 @@ def write_build(
     write(bindings, "".join(f'#include "{p.relative_to(CSRC).as_posix()}"\n' for p in files))
     commands.add(work / "bindings.o", "cxx", [bindings], binding_flags)
 
+    # Else reading torch's headers is half of what each of the operators' files takes. A compiler to
+    # which the precompiled ones are of no use reads them themselves.
+    torch_headers = work / "ops" / "torch.h"
+    write(torch_headers, "".join(f"#include <torch/csrc/{name}>\n" for name in TORCH_HEADERS))
+    precompiled = torch_headers.with_name("torch.h.gch")
+    commands.add(precompiled, "cxx", [torch_headers], [*host, *torch_flags, "-xc++-header"])
+
     objects = []
     for path in library_sources(cuda, architectures):
         relative = path.relative_to(CSRC)
@@ -255,7 +264,9 @@ def write_build(
             commands.add(made, "nvcc", [path], flags)
         else:
             flags = [*host, *extra.get(relative.parts[0], []), *extra.get(relative.name, [])]
-            commands.add(made, "cxx", [path], flags)
+            in_ops = relative.parts[0] == "ops"
+            flags += [f"-include{torch_headers}"] if in_ops else []
+            commands.add(made, "cxx", [path], flags, precompiled if in_ops else None)
 
     library = work / "libsparse_autotune.so"
     build_id = f"-Wl,--build-id=0x{digest}"

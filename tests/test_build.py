@@ -197,6 +197,26 @@ def test_a_step_runs_when_its_input_or_its_words_change(tool, tmp_path):
     assert (tmp_path / "out").read_text() == "b\n2\n"
 
 
+def test_a_step_runs_when_an_input_that_it_does_not_name_changes(tool, tmp_path):
+    for name in ("named", "unnamed"):
+        (tmp_path / name).write_text("1\n")
+
+    def run():
+        commands = build_commands.Commands()
+        commands.rule("copy", "cat $in > $out", "COPY $in")
+        commands.add(tmp_path / "made", "copy", [tmp_path / "unnamed"], [])
+        commands.add(tmp_path / "out", "copy", [tmp_path / "named"], [], tmp_path / "made")
+        assert commands.run(tmp_path) == 0
+        return (tmp_path / "out").stat().st_mtime_ns
+
+    first = run()
+    assert run() == first
+    time.sleep(0.02)
+    (tmp_path / "unnamed").write_text("2\n")
+    assert run() != first
+    assert (tmp_path / "out").read_text() == "1\n"
+
+
 def test_a_path_with_spaces(tool, tmp_path):
     work = tmp_path / "die höhe"
     work.mkdir()
