@@ -63,7 +63,7 @@ class SmallNHalvesSm90 final : public Variant {
     a.line_bytes = line_bytes(p);
     const dim3 grid(static_cast<unsigned>(2 * pairs), static_cast<unsigned>(p.batch));
     set_small_n_ahead(p, *l.device, BAccess::kAlongK, grid.x, &a);
-    a.value_lines = 0;
+    set_values_ahead(p, grid.x, &a);
     return code_of(p).launch(a, grid, Tile::kThreads, shared_bytes(p), l.stream, name(), 2);
   }
 
@@ -75,6 +75,15 @@ class SmallNHalvesSm90 final : public Variant {
     const int64_t most = std::max(d.multiprocessors / 2, 1);
     return std::min(strips_of(p),
                     std::max<int64_t>(most, ceil_div(strips_of(p), Tile::kStripsMost)));
+  }
+
+  // What of the values goes into L2 in advance: of the 4 KB that a warp has on their way, the most
+  // that costs nothing.
+  static void set_values_ahead(const Problem& p, int64_t blocks, HalvesArguments* a) {
+    constexpr int64_t kLine = 128, kMost = 1536, kWarps = Tile::kThreads / 32;
+    a->value_lines = 0;
+    a->value_step = static_cast<int64_t>(values_bytes(p)) / (blocks * kWarps) / kLine * kLine;
+    a->value_bytes = static_cast<unsigned>(std::min(kMost, a->value_step));
   }
 
   // Of a column of B in shared memory.

@@ -46,6 +46,8 @@ struct HalvesArguments : SmallNArguments {
   int strips_each, more;    // strips of a pair; so many pairs have one more
   int half, block_columns;  // block columns in the first half, and in all
   int line_bytes;           // from one column of B to the next in shared memory
+  // Of the values, asked into L2 by each warp before the kernel may read, value_step apart.
+  unsigned value_bytes;
 };
 
 // Where a warp works. `thread` is volatile so that what follows from it need not be kept in
@@ -153,17 +155,19 @@ __global__ void __launch_bounds__(HalvesTile::kThreads, 1)
   const int own_columns = rank == 0 ? args.half : args.block_columns - args.half;
   const int own_bytes = own_columns * Tile::kLine;  // of a column of B
 
-  if (threadIdx.x == 0) {
-#pragma unroll 1
-    for (int i = 0; i <= Tile::kFinished; ++i) mbarrier_init(b_barrier + i * 8, 1);
+  if (threadIdx.x <= Tile::kFinished) {
+    const uint32_t barrier = b_barrier + threadIdx.x * 8;
+    mbarrier_init(barrier, 1);
     mbarrier_init_fence();
-    mbarrier_arrive_expect(b_barrier, own_bytes * args.n);
-#pragma unroll 1
-    for (int i = 1; i <= Tile::kFinished; ++i) {
-      mbarrier_arrive_expect(b_barrier + i * 8, Tile::kOthers * Tile::kSumBytes);
-    }
+    mbarrier_arrive_expect(barrier,
+                           threadIdx.x == 0 ? own_bytes * args.n : Tile::kOthers * Tile::kSumBytes);
   }
   ask_ahead<T>(args);
+  if (lane == 0 && batch == 0 && args.value_bytes > 0) {
+    const unsigned place_in_grid = blockIdx.x * (Tile::kThreads / 32) + warp;
+    ask_bulk(static_cast<const char*>(args.values) + place_in_grid * args.value_step,
+             args.value_bytes);
+  }
   __syncwarp();
   // Both thread blocks' barriers are ready. Relaxed: mbarrier_init_fence() has released them, and
   // arrive.release would wait for what was just asked into L2.
@@ -172,11 +176,16 @@ __global__ void __launch_bounds__(HalvesTile::kThreads, 1)
   follow_launch_before();
 
   // Pairs begin with different columns, so that they do not all want the same lines of L2 at once.
-  if (lane == 0 && warp < args.n) {
-    const int j = (warp + pair) % args.n;
-    const T* const from = static_cast<const T*>(args.b) + batch * args.b_batch +
-                          static_cast<int64_t>(j) * args.b_column + first_column * Tile::kBlockSide;
-    bulk_load(b_base + j * args.line_bytes, from, own_bytes, b_barrier);
+  // As a loop, though it has one turn at most: its code keeps these warps from asking for values
+  // right away, in front of B, which takes 0.1 us longer.
+  if (lane == 0) {
+    for (int i = warp; i < args.n; i += Tile::kThreads / 32) {
+      const int j = (i + pair) % args.n;
+      const T* const from = static_cast<const T*>(args.b) + batch * args.b_batch +
+                            static_cast<int64_t>(j) * args.b_column +
+                            first_column * Tile::kBlockSide;
+      bulk_load(b_base + j * args.line_bytes, from, own_bytes, b_barrier);
+    }
   }
   __syncwarp();
   if (place.local >= place.strips) return;
@@ -200,52 +209,85 @@ __global__ void __launch_bounds__(HalvesTile::kThreads, 1)
   uint32_t a[kAhead][4] = {};
   const char* next = static_cast<const char*>(args.values) + block_of(part) * Tile::kBlockBytes +
                      g * Tile::kLine + t * Tile::kPiece;  // of the next unit, this lane's piece
+  int64_t step = kShare * (rank == 0 ? Tile::kBlockBytes : -Tile::kBlockBytes);
+  asm("" : "+l"(step));  // in a register, instead of found anew for each unit
   const auto load_unit = [&](bool present, uint32_t(&to)[4]) {
     load_values(present, to, next);
     load_values(present, to + 2, next + 8 * Tile::kLine);
-    next += kShare * (rank == 0 ? Tile::kBlockBytes : -Tile::kBlockBytes);
+    next += step;
   };
-  int column = look_up(0);
-#pragma unroll
-  for (int i = 0; i < kAhead; ++i) load_unit(i * kShare + part < length, a[i]);
-  int later_column = look_up(32);
-
   // Columns ascend: the half's units are the first ones.
   const auto count_own = [&](int of) {
     const bool own = static_cast<unsigned>(of) < static_cast<unsigned>(own_columns);
     return __popc(__ballot_sync(~0u, own));
   };
-  const uint32_t own_b = b_base + g * args.line_bytes + t * Tile::kPiece;
-  float sum[2][4] = {};  // see finish_strip
-  int count = count_own(column);
-  mbarrier_wait(b_barrier, 0);
-#pragma unroll 1
-  for (int base = 0;; base += 32) {
-    int more = 0;
-#pragma unroll 1
-    for (int at = 0; at < count; at += kAhead) {
-      int present = count;
-      if (at == 32 - kAhead) {
-        if (count == 32) more = count_own(later_column);
-        present = 32 + more;
-      }
+  // Half of the first units as long as their columns are not known, then those that are the half's:
+  // B comes sooner, and no other values come.
+  int column = look_up(0);
 #pragma unroll
-      for (int i = 0; i < kAhead; ++i) {
-        if (at + i >= count) break;
-        const uint32_t from = own_b + __shfl_sync(~0u, column, at + i) * Tile::kLine;
-        uint32_t low[2], high[2];
-        load_shared<2>(low, from);
-        load_shared<2>(high, from + 8 * args.line_bytes);
-        const uint32_t columns[4] = {low[0], high[0], low[1], high[1]};
-        mma<T>(sum[0], columns, a[i]);
-        mma<T>(sum[1], columns, a[i] + 2);
-        load_unit(at + i + kAhead < present, a[i]);
-      }
+  for (int i = 0; i < kAhead / 2; ++i) load_unit(i * kShare + part < length, a[i]);
+  int count = count_own(column);  // of `column`, not multiplied yet
+#pragma unroll
+  for (int i = kAhead / 2; i < kAhead; ++i) load_unit(i < count, a[i]);
+  int later_column = look_up(32);
+
+  const uint32_t low_b = b_base + g * args.line_bytes + t * Tile::kPiece;
+  const uint32_t high_b = low_b + 8 * args.line_bytes;
+  float sum[2][4] = {};  // see finish_strip
+  // mma wants four registers in a row, which two loads of pairs do not leave so. The compiler would
+  // move them there for each mma by itself; sums with a zero that it does not know serve both.
+  const uint32_t zero = blockIdx.z;
+  const auto multiply = [&](int unit) {
+    const uint32_t at = __shfl_sync(~0u, column, unit) * Tile::kLine;
+    uint32_t low[2], high[2];
+    load_shared<2>(low, low_b + at);
+    load_shared<2>(high, high_b + at);
+    const uint32_t columns[4] = {low[0] + zero, high[0] + zero, low[1] + zero, high[1] + zero};
+    mma<T>(sum[0], columns, a[unit]);
+    mma<T>(sum[1], columns, a[unit] + 2);
+  };
+  mbarrier_wait(b_barrier, 0);
+  // While there is more than what is on its way, as many units as that at a time. No branch parts
+  // them, here and below, so that a unit's pieces of B are loaded while others are multiplied.
+#pragma unroll 1
+  for (int looked_up = 2 * 32;;) {
+    const int later = count == kAhead ? count_own(later_column) : 0;
+    const int present = count + later;
+    if (present <= kAhead) break;
+#pragma unroll
+    for (int i = 0; i < kAhead; ++i) {
+      multiply(i);
+      load_unit(i + kAhead < present, a[i]);
     }
-    if (more == 0) break;
-    column = later_column;
-    count = more;
-    later_column = look_up(base + 64);
+    count -= kAhead;
+    column = __shfl_down_sync(~0u, column, kAhead);
+    if (count == 0) {
+      column = later_column;
+      count = later;
+      later_column = look_up(looked_up);
+      looked_up += 32;
+    }
+  }
+  const auto multiply_some = [&]<int kFrom, int kCount>() {
+#pragma unroll
+    for (int i = kFrom; i < kFrom + kCount; ++i) multiply(i);
+  };
+  const auto multiply_up_to_three = [&]<int kFrom>(int units) {
+    if (units >= 2) {
+      multiply_some.template operator()<kFrom, 2>();
+      if (units == 3) multiply_some.template operator()<kFrom + 2, 1>();
+    } else if (units == 1) {
+      multiply_some.template operator()<kFrom, 1>();
+    }
+  };
+  static_assert(kAhead == 8);
+  if (count == 8) {
+    multiply_some.template operator()<0, 8>();
+  } else if (count >= 4) {
+    multiply_some.template operator()<0, 4>();
+    multiply_up_to_three.template operator()<4>(count - 4);
+  } else {
+    multiply_up_to_three.template operator()<0>(count);
   }
 
   // The thread blocks finish every other strip, by the first of its warps there.
