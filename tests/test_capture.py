@@ -2,6 +2,7 @@
 
 import gc
 import math
+import time
 
 import pytest
 import torch
@@ -153,11 +154,16 @@ def test_a_graph_keeps_what_it_reads(variant):
     del graph
     gc.collect()
     torch.cuda.synchronize()
-    # The release is taken note of by the next use of any copy.
-    third = operands.a.detach().freeze()
-    matmul(third, operands.b, variant=variant)
-    third.thaw()
-    assert _tuner.memory(0)["frozen_bytes"] <= before  # less where earlier tests' copies went too
+    # CUDA tells of the graph's end in a thread of its own, and the next use of any copy heeds it.
+    for _ in range(100):
+        third = operands.a.detach().freeze()
+        matmul(third, operands.b, variant=variant)
+        third.thaw()
+        kept = _tuner.memory(0)["frozen_bytes"]
+        if kept <= before:
+            break
+        time.sleep(0.05)
+    assert kept <= before  # less where earlier tests' copies went too
 
 
 def test_two_patterns_of_equal_size_in_one_captured_place():

@@ -30,15 +30,14 @@ gpu = pytest.mark.gpu
 
 # Families that take block rows longest first, and the dtypes that they multiply.
 FAMILIES = {
-    "wgmma_sm90": (BF16, HALF), "mma_sm80": (BF16, HALF), "fma_tiled": (FP32,),
-    "dmma_sm80": (FP64,), "dmma_sm90": (FP64,),
+    "wgmma_sm90": (BF16, HALF), "mma_sm80": (BF16, HALF), "dmma_sm80": (FP64,), "dmma_sm90": (FP64,),
 }  # fmt: skip
 # Of the ragged ones one test is enough: they differ from wgmma_sm90 in how B and C travel.
 RAGGED = "wgmma_ragged_sm90/m128_n128"
 # Where one is enough.
 ANY = "wgmma_sm90/m128_n128"
-# What cuts rows or groups them: see test_split_k.py and test_row_groups.py.
-ELSEWHERE = re.compile(r"split_k_|union_|wgmma_ragged_|\w+/\w+_groups")
+# What cuts rows or groups them: see test_split_k.py, uneven_problems.py and test_row_groups.py.
+ELSEWHERE = re.compile(r"split_k_|fma_tiled/|union_|wgmma_ragged_|\w+/\w+_groups")
 NAMES = [name for name in built("cuda") if not ELSEWHERE.match(name)]
 ORDERED = {name: FAMILIES[f] for name in NAMES if (f := name.split("/")[0]) in FAMILIES}
 OTHERS = [name for name in NAMES if name not in ORDERED]
@@ -60,7 +59,7 @@ def order_bytes(a):
 
 
 @gpu
-@pytest.mark.parametrize("dtype", [BF16, FP32, FP64], ids=str)
+@pytest.mark.parametrize("dtype", [BF16, FP64], ids=str)
 def test_built_once_and_counted_with_the_plan(dtype):
     """The first product that has a use for it builds it; all such variants share it."""
     names = [name for name, dtypes in ORDERED.items() if dtype in dtypes]

@@ -31,8 +31,8 @@ struct NextStage {
   unsigned tile;  // panels.tiles or more: there is none
 };
 
-// The ring, behind it the values of each warp, the barriers of filled stages, counters of the warps
-// that are done with one, and the next stage.
+// The ring, behind it the values of each warp, the next stage, the barriers of filled stages and of
+// those that warps have left, and counters of these warps.
 template <typename Tile>
 struct StripsRing {
   char* memory;
@@ -45,8 +45,11 @@ struct StripsRing {
   }
   __device__ __forceinline__ uint32_t next() const { return address + Tile::kBarriersAt; }
   __device__ __forceinline__ uint32_t full(uint32_t stage) const { return next() + 16 + stage * 8; }
+  __device__ __forceinline__ uint32_t left(uint32_t stage) const {
+    return full(Tile::kStages + stage);
+  }
   __device__ __forceinline__ uint32_t done(uint32_t stage) const {
-    return full(Tile::kStages) + stage * 4;
+    return full(2 * Tile::kStages) + stage * 4;
   }
 };
 
@@ -64,8 +67,8 @@ __device__ __forceinline__ NextStage load_next(uint32_t from) {
   return next;
 }
 
-// Counts up to `last`, then from 0 again; what it was. Whoever counts has in registers what it read
-// of the stage, so that there is nothing to wait for: a fence would wait for values on their way.
+// Counts up to `last`, then from 0 again; what it was. Only who is the last comes of it: a fence
+// would wait for values on their way, and the order of what is done comes of a barrier.
 __device__ __forceinline__ uint32_t count_done(uint32_t counter, uint32_t last) {
   uint32_t was;
   asm volatile("atom.relaxed.cta.shared::cta.inc.u32 %0, [%1], %2;\n"
@@ -129,14 +132,18 @@ __device__ __forceinline__ void multiply_tiles(const TmaStripsArguments& args,
 #pragma unroll 1
     for (int i = 0; i < rest.stages; ++i, ++turn) {
       const uint32_t stage = static_cast<uint32_t>(turn) % Tile::kStages;
-      mbarrier_wait(ring.full(stage), static_cast<uint32_t>(turn) / Tile::kStages % 2);
+      const uint32_t parity = static_cast<uint32_t>(turn) / Tile::kStages % 2;
+      mbarrier_wait(ring.full(stage), parity);
       multiply_strips<Tile>(rest, pieces, ring.memory + stage * Tile::kStageBytes, i * Tile::kSlabs,
                             sum);
-      // Who is the last to be done with a stage has it filled again.
+      // Who is the last to be done with a stage has it filled again. By then all have arrived.
       __syncwarp();
-      if (threadIdx.x % 32 == 0 &&
-          count_done(ring.done(stage), Tile::kWarps - 1) == Tile::kWarps - 1) {
-        fill_stage<Tile>(args, ring, stage);
+      if (threadIdx.x % 32 == 0) {
+        mbarrier_arrive(ring.left(stage));
+        if (count_done(ring.done(stage), Tile::kWarps - 1) == Tile::kWarps - 1) {
+          mbarrier_wait(ring.left(stage), parity);
+          fill_stage<Tile>(args, ring, stage);
+        }
       }
       __syncwarp();
     }
@@ -158,6 +165,7 @@ __global__ void __launch_bounds__(Tile::kThreads, 1)
     tma_prefetch_map(args.b);
     for (int i = 0; i < Tile::kStages; ++i) {
       mbarrier_init(ring.full(i), 1);
+      mbarrier_init(ring.left(i), Tile::kWarps);
       store_shared_32(ring.done(i), 0);
     }
     mbarrier_init_fence();

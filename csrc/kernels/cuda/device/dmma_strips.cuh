@@ -33,7 +33,7 @@ struct StripsTile {
   static constexpr int kWarpBytes = kOwn * kSlots * kPieceBytes;
   static constexpr int kSlotsAt = kStages * kStageBytes;
   static constexpr int kBarriersAt = kSlotsAt + kWarps * kWarpBytes;
-  static constexpr int kSharedBytes = kSwizzleAlignment + kBarriersAt + 16 + kStages * (8 + 4);
+  static constexpr int kSharedBytes = kSwizzleAlignment + kBarriersAt + 16 + kStages * (8 + 8 + 4);
   static constexpr int kLanes = 32 / kOwn;  // of each strip
   static constexpr int kTilesM = kN / 16;
   static_assert(kLanes > kSlabs && kSharedBytes <= 227 * 1024);

@@ -94,7 +94,7 @@ __global__ void __launch_bounds__(Tile::kThreads* Tile::kGroups, Tile::kResident
   if (!exists) length = 0;
   const int64_t n0 = int64_t{at.column} * Tile::kN;
   const int rows = exists ? min(args.block_m - m0, Tile::kM) : 0;
-  const auto columns = static_cast<int>(min(args.n - n0, int64_t{Tile::kN}));
+  auto columns = static_cast<int>(min(args.n - n0, int64_t{Tile::kN}));
 
   const int row_steps = static_cast<int>(
       (static_cast<unsigned>(length) * args.block_units + kStepUnits - 1) / kStepUnits);
@@ -190,6 +190,7 @@ __global__ void __launch_bounds__(Tile::kThreads* Tile::kGroups, Tile::kResident
     end.to = args.partials + (int64_t{at.batch} * args.slots + slot) * args.part_words +
              place(m0, args.part_pitch);
     end.aligned = true;
+    if (args.c_rows) columns = (columns + 3) / 4 * 4;  // whole quads: as they are read
   }
   finish_tiles<Tile>(end, ring - share * Tile::kGroupWords, shares, rows, columns,
                      share * Tile::kThreads + thread, shares * Tile::kThreads);

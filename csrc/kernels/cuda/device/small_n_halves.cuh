@@ -159,6 +159,7 @@ __global__ void __launch_bounds__(HalvesTile::kThreads, 1)
     const uint32_t barrier = b_barrier + threadIdx.x * 8;
     mbarrier_init(barrier, 1);
     mbarrier_init_fence();
+    __syncwarp((2u << Tile::kFinished) - 1);
     mbarrier_arrive_expect(barrier,
                            threadIdx.x == 0 ? own_bytes * args.n : Tile::kOthers * Tile::kSumBytes);
   }
