@@ -30,8 +30,11 @@ gpu = pytest.mark.gpu
 
 # Families that take block rows longest first, and the dtypes that they multiply.
 FAMILIES = {
-    "wgmma_sm90": (BF16, HALF), "mma_sm80": (BF16, HALF), "dmma_sm80": (FP64,), "dmma_sm90": (FP64,),
-}  # fmt: skip
+    "wgmma_sm90": (BF16, HALF),
+    "mma_sm80": (BF16, HALF),
+    "dmma_sm80": (FP64,),
+    "dmma_sm90": (FP64,),
+}
 # Of the ragged ones one test is enough: they differ from wgmma_sm90 in how B and C travel.
 RAGGED = "wgmma_ragged_sm90/m128_n128"
 # Where one is enough.
