@@ -26,7 +26,7 @@ namespace {
 
 template <typename Tile>
 __device__ __forceinline__ void consume_share(const DmmaFlatArguments& args,
-                                              const DmmaStepRing<Tile>& ring) {
+                                              const DmmaRing<Tile>& ring) {
   const int lane = threadIdx.x % 32;
   const unsigned tiles = gridDim.x / args.shares;
   const unsigned share = blockIdx.x / tiles, number = blockIdx.x % tiles;
@@ -91,15 +91,11 @@ __global__ void __launch_bounds__(Tile::kLaunched, Tile::kResident)
     dmma_flat_kernel(const __grid_constant__ DmmaFlatArguments args) {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   extern __shared__ char memory[];
-  const DmmaStepRing<Tile> ring(memory);
+  const DmmaRing<Tile> ring(memory);
   if (threadIdx.x == 0) {
     tma_prefetch_map(args.values);
     tma_prefetch_map(args.b);
-    for (int i = 0; i < Tile::kStages; ++i) {
-      mbarrier_init(ring.full(i), 1);
-      mbarrier_init(ring.empty(i), Tile::kWarps);
-    }
-    mbarrier_init_fence();
+    ring.init_barriers();
   }
   wait_for_launch_before();
   FlatPlace ends[2];

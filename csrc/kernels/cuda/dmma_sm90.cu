@@ -111,11 +111,7 @@ __global__ void __launch_bounds__(Tile::kLaunched, Tile::kResident)
   if (threadIdx.x == 0) {
     tma_prefetch_map(args.values);
     tma_prefetch_map(args.b);
-    for (int i = 0; i < Tile::kStages; ++i) {
-      mbarrier_init(ring.full(i), 1);
-      mbarrier_init(ring.empty(i), Tile::kWarps);
-    }
-    mbarrier_init_fence();
+    ring.init_barriers();
   }
   __syncthreads();
   const int warp = __shfl_sync(~0u, static_cast<int>(threadIdx.x) / 32, 0);

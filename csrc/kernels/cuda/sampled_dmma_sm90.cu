@@ -62,7 +62,7 @@ __device__ __forceinline__ void write_blocks(const double (&sum)[Tile::kTilesN][
 
 template <typename Tile>
 __device__ __forceinline__ void consume_sampled(const SampledDmmaArguments& args,
-                                                const DmmaStepRing<Tile>& ring) {
+                                                const DmmaRing<Tile>& ring) {
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
   const int strip = static_cast<int>(blockIdx.x % (args.strips_m * args.strips_k));
   const DmmaLanes<Tile> lanes;
@@ -94,15 +94,11 @@ __global__ void __launch_bounds__(Tile::kLaunched, Tile::kResident)
     sampled_dmma_kernel(const __grid_constant__ SampledDmmaArguments args) {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   extern __shared__ char memory[];
-  const DmmaStepRing<Tile> ring(memory);
+  const DmmaRing<Tile> ring(memory);
   if (threadIdx.x == 0) {
     tma_prefetch_map(args.c);
     tma_prefetch_map(args.b);
-    for (int i = 0; i < Tile::kStages; ++i) {
-      mbarrier_init(ring.full(i), 1);
-      mbarrier_init(ring.empty(i), Tile::kWarps);
-    }
-    mbarrier_init_fence();
+    ring.init_barriers();
   }
   __syncthreads();
   wait_for_launch_before();

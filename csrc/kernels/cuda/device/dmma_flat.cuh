@@ -107,7 +107,7 @@ __device__ __forceinline__ void find_ends(const DmmaFlatArguments& args, unsigne
 // The warp that copies. Lanes up to 7 issue the copies of A, 8 to 15 those of B.
 template <typename Tile>
 __device__ __forceinline__ void produce_share(const DmmaFlatArguments& args,
-                                              const DmmaStepRing<Tile>& ring,
+                                              const DmmaRing<Tile>& ring,
                                               const FlatPlace (&ends)[2]) {
   const int lane = static_cast<int>(threadIdx.x) % 32;
   const unsigned tiles = gridDim.x / args.shares;

@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "kernels/cuda/device/dmma.cuh"
+#include "kernels/cuda/device/dmma_ring.cuh"
 #include "kernels/cuda/device/load_index.cuh"
 #include "kernels/cuda/device/mbarrier.cuh"
 #include "kernels/cuda/device/panel_walk.cuh"
@@ -27,36 +28,14 @@ struct DmmaTmaTile {
   static constexpr int kN = kWarpN * kWarps, kGranule = kSide, kGranules = kM / kGranule;
   static constexpr bool kTransposedA = false, kRowMajorB = kRowMajor;
   static constexpr int kSlices = kTogether, kUnits = 2 / kSlices, kUnitK = 8 * kSlices;
-  static constexpr int kStages = 4, kResident = 2;
+  static constexpr int kStages = 4, kNoteBytes = 16, kResident = 2;
   static constexpr int kLaunched = kThreads + 128;  // registers are given up by warpgroups
   static constexpr int kGranuleBytes = kGranule * kUnitK * 8;
   static constexpr int kBytesA = kM * kUnitK * 8, kBytesB = kN * kUnitK * 8;
   static constexpr int kUnitBytes = kBytesA + kBytesB, kStageBytes = kUnits * kUnitBytes;
-  static constexpr int kSharedBytes = kSwizzleAlignment + kStages * (kStageBytes + 16 + 16);
+  static constexpr int kSharedBytes = kSwizzleAlignment + kStages * (kStageBytes + kNoteBytes + 16);
   static constexpr int kTilesN = kM / 8, kTilesM = kWarpN / 16, kSums = kTilesN * kTilesM * 4;
   static_assert(kSharedBytes <= 227 * 1024 / kResident - 1024);
-};
-
-// The ring, behind it what comes with each step, behind that the barriers.
-template <typename Tile>
-struct DmmaRing {
-  char* memory;
-  uint32_t address;
-
-  __device__ __forceinline__ explicit DmmaRing(char* shared) {
-    const auto start = static_cast<uint32_t>(__cvta_generic_to_shared(shared));
-    address = align_swizzled(start);
-    memory = shared + (address - start);
-  }
-  __device__ __forceinline__ uint32_t note(uint32_t stage) const {
-    return address + Tile::kStages * Tile::kStageBytes + stage * 16;
-  }
-  __device__ __forceinline__ uint32_t full(uint32_t stage) const {
-    return note(Tile::kStages) + stage * 8;
-  }
-  __device__ __forceinline__ uint32_t empty(uint32_t stage) const {
-    return full(Tile::kStages + stage);
-  }
 };
 
 // What comes with a step: which granules its slices have, and of which tile they are.

@@ -5,8 +5,7 @@
 #include <algorithm>
 #include <cstdint>
 
-#include "kernels/cuda/device/mbarrier.cuh"
-#include "kernels/cuda/device/tma.cuh"
+#include "kernels/cuda/device/dmma_ring.cuh"
 
 namespace sparse_autotune {
 
@@ -18,12 +17,12 @@ struct DmmaStepTile {
   static constexpr bool kTransposedA = kTransposed, kRowMajorB = kRowMajor;
   static constexpr int kSlices = 2, kUnitK = 8 * kSlices, kUnitLine = kUnitK * 8;
   static constexpr int kBytesA = kM * kUnitLine, kBytesB = kN * kUnitLine;
-  static constexpr int kStageBytes = kBytesA + kBytesB;
+  static constexpr int kStageBytes = kBytesA + kBytesB, kNoteBytes = 8;
   // 12 warps leave each 168 registers.
   static constexpr int kResident = std::min({64 * 128 / (kM * kN), 12 / (kWarps + 1), 4});
-  static constexpr int kStages =
-      std::min((227 * 1024 / kResident - 1024 - kSwizzleAlignment) / (kStageBytes + 24), 8);
-  static constexpr int kSharedBytes = kSwizzleAlignment + kStages * (kStageBytes + 8 + 16);
+  static constexpr int kStages = std::min(
+      (227 * 1024 / kResident - 1024 - kSwizzleAlignment) / (kStageBytes + kNoteBytes + 16), 8);
+  static constexpr int kSharedBytes = kSwizzleAlignment + kStages * (kStageBytes + kNoteBytes + 16);
   static constexpr int kTilesN = kM / 8, kTilesM = kWarpN / 16, kSums = kTilesN * kTilesM * 4;
   // A costly activation goes by way of a stage.
   static_assert(kSums % 16 == 0 && kThreads * 64 <= kStageBytes);
@@ -36,27 +35,6 @@ struct DmmaStep {
 };
 constexpr uint32_t kStepMultiplies = 1, kStepIsLast = 2, kStepFromBefore = 4, kStepGoesOn = 8,
                    kStepsEnd = 16;
-
-template <typename Tile>
-struct DmmaStepRing {
-  char* memory;
-  uint32_t address;
-
-  __device__ __forceinline__ explicit DmmaStepRing(char* shared) {
-    const auto start = static_cast<uint32_t>(__cvta_generic_to_shared(shared));
-    address = align_swizzled(start);
-    memory = shared + (address - start);
-  }
-  __device__ __forceinline__ uint32_t note(uint32_t stage) const {
-    return address + Tile::kStages * Tile::kStageBytes + stage * 8;
-  }
-  __device__ __forceinline__ uint32_t full(uint32_t stage) const {
-    return note(Tile::kStages) + stage * 8;
-  }
-  __device__ __forceinline__ uint32_t empty(uint32_t stage) const {
-    return full(Tile::kStages + stage);
-  }
-};
 
 __device__ __forceinline__ void store_dmma_step(uint32_t to, int row, uint32_t what) {
   asm volatile("st.shared.v2.u32 [%0], {%1, %2};\n" ::"r"(to), "r"(row), "r"(what) : "memory");

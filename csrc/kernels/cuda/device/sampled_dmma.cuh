@@ -49,7 +49,7 @@ __device__ __forceinline__ int find_block_row(const SampledDmmaArguments& args, 
 // Lanes up to 7 issue the copies of C, 8 to 15 those of B.
 template <typename Tile>
 __device__ __forceinline__ void produce_sampled(const SampledDmmaArguments& args,
-                                                const DmmaStepRing<Tile>& ring) {
+                                                const DmmaRing<Tile>& ring) {
   const int lane = static_cast<int>(threadIdx.x) % 32;
   const unsigned tiles = static_cast<unsigned>(args.strips_m * args.strips_k);
   const unsigned share = blockIdx.x / tiles / args.parts, strip = blockIdx.x % tiles;
