@@ -153,6 +153,15 @@ def test_tune_with_the_keywords_of_matmul():
     assert tuning_count() == before + 1
 
 
+def test_linear_takes_the_weight_first():
+    """Not as `linear` does: in its order both would fit a square weight, of another product."""
+    weight, x = random_bsr(M, M, BLOCK, density=0.5), torch.randn(5, M)
+    for ask in (variants, tune, benchmark):
+        with pytest.raises(TypeError, match=r"weight must be a BSR matrix, got a dense tensor"):
+            ask(x, weight, linear=True)
+    assert cache.entries() == []
+
+
 def test_a_product_from_the_left():
     """With the block-sparse matrix as `b`."""
     a, _ = problem()

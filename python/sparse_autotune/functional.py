@@ -363,7 +363,7 @@ def operator_arguments(
 
     Used by whatever asks about a product without computing it: `variants`, `tune`, `benchmark`.
     """
-    if is_sparse_operand(b) and not is_sparse_operand(a):
+    if not linear and is_sparse_operand(b) and not is_sparse_operand(a):
         tensors, form = _operands(b, "b", a, True, activation, "auto")
     else:
         name = "weight" if linear else "a"
