@@ -95,6 +95,12 @@ def test_none_is_refused_without_a_word_from_torch(device, capfd):
     assert capfd.readouterr().err == ""
 
 
+def test_compiled_linear_calls_its_weight_so():
+    call = torch.compile(linear, backend="eager", fullgraph=True)
+    with pytest.raises(Exception, match=r"weight must be a BSR matrix.*from_dense\(weight"):
+        call(torch.ones(N, K), torch.ones(M, K))
+
+
 @pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
 @pytest.mark.parametrize("layout", [torch.strided, torch.jagged])
 def test_nested_tensors(layout):

@@ -289,7 +289,8 @@ def _traced(
     the indices, which each run of the compiled code checks as any product does.
     """
     if linear or (type(b) is BsrTensor and type(a) is not BsrTensor):
-        tensors, form = _operands(b, "b", a, True, activation, variant, linear=linear)
+        name = "weight" if linear else "b"
+        tensors, form = _operands(b, name, a, True, activation, variant, linear=linear)
     else:
         tensors, form = _operands(a, "a", b, False, activation, variant)
     if out is None:
