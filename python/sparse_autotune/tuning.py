@@ -172,6 +172,11 @@ def _race(
     )
 
 
+def _is_a(numbers: type, value: Any) -> bool:
+    """Whether it is one of these numbers, as True and False, for Python, are too."""
+    return isinstance(value, numbers) and not isinstance(value, bool)
+
+
 def tune(
     a: Tensor | BsrTensor,
     b: Tensor | BsrTensor,
@@ -242,14 +247,14 @@ def benchmark(
     Raises:
         TypeError, ValueError, RuntimeError: as `matmul`, or `sampled_matmul` with a pattern;
             ValueError also for an unknown variant, when none of ``variants`` is legal, and for
-            a ``num_runs`` or ``budget_s`` that is no positive number.
+            a ``num_runs`` or ``budget_s`` that breaks its rule.
     """
-    if num_runs is not None and not (
-        isinstance(num_runs, Integral) and not isinstance(num_runs, bool) and 0 < num_runs < 2**31
-    ):
-        raise ValueError(f"num_runs must be a whole number, 1 or more; got {num_runs!r}")
-    if budget_s is not None and not (isinstance(budget_s, Real) and 0 < budget_s < math.inf):
-        raise ValueError(f"budget_s must be a positive number of seconds; got {budget_s!r}")
+    if num_runs is not None and not (_is_a(Integral, num_runs) and 0 < num_runs < 2**31):
+        raise ValueError(f"num_runs must be a whole number, 1 to 2**31 - 1; got {num_runs!r}")
+    if budget_s is not None and not (_is_a(Real, budget_s) and 0 < budget_s < math.inf):
+        raise ValueError(
+            f"budget_s must be a positive, finite number of seconds; got {budget_s!r}"
+        )
     with silenced():
         return _race(
             _Product(a, b, bias, activation, linear, pattern),
