@@ -20,6 +20,7 @@ import shlex
 import shutil
 import sys
 import sysconfig
+from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -72,7 +73,7 @@ def is_cuda_source(path: Path) -> bool:
     return path.suffix == ".cu" or path.stem.endswith("_cuda") or in_libraries
 
 
-def library_sources(cuda: Cuda, architectures: Architectures | None) -> list[Path]:
+def library_sources(architectures: Architectures | None) -> list[Path]:
     found = sorted([*CSRC.rglob("*.cpp"), *CSRC.rglob("*.cu")])
     found = [p for p in found if p.relative_to(CSRC).parts[0] != "bindings"]
     if architectures is None:
@@ -133,7 +134,8 @@ class BuildNative(build_ext):
                 return
             check_toolchain(cxx, cuda, architectures, work)
             commands = Commands()
-            made = write_build(commands, work, cxx, cuda, architectures, digest)
+            compilers = Compilers.of(cxx, cuda, architectures)
+            made = write_build(commands, work, compilers, digest)
             if commands.run(work) != 0:
                 raise CompileError("compiling csrc/ failed; the compiler's messages are above")
             target.mkdir(parents=True, exist_ok=True)
@@ -162,125 +164,170 @@ def build_digest(cuda: Cuda, architectures: Architectures | None, torch_version:
     return digest.hexdigest()[:40]
 
 
+@dataclass(frozen=True)
+class Compilers:
+    """What compiles, for which architectures, and the flags of all files of a kind."""
+
+    cxx: str
+    version: str  # of cxx
+    cuda: Cuda
+    architectures: Architectures | None
+    torch_home: Path
+    cuda_includes: list[str]
+    cuda_libraries: list[str]
+
+    @staticmethod
+    def of(cxx: str, cuda: Cuda, architectures: Architectures | None) -> Compilers:
+        import torch
+
+        version = run([cxx, "--version"]).stdout.partition("\n")[0]
+        folders = cuda.folders(cxx) if cuda.nvcc else ([], [])
+        return Compilers(cxx, version, cuda, architectures, Path(torch.__file__).parent, *folders)
+
+    def common(self) -> list[str]:
+        flags = ["-std=c++20", f"-I{CSRC}"]
+        return [*flags, "-DSPARSE_AUTOTUNE_WITH_CUDA=1"] if self.cuda.nvcc else flags
+
+    def host(self) -> list[str]:
+        """Of C++ files."""
+        flags = [*self.common(), "-O3", "-fPIC", "-pthread"]
+        flags += ["-fvisibility=hidden", "-fvisibility-inlines-hidden"]
+        # Designated initialisers leave the other members at their defaults on purpose.
+        flags += ["-Wall", "-Wextra", "-Wno-missing-field-initializers"]
+        if "clang" not in self.version:  # which does not know it
+            flags.append("-Wno-restrict")  # false alarms on std::string in GCC 12 (GCC bug 105329)
+        if os.environ.get("SPARSE_AUTOTUNE_WERROR") == "1":
+            flags.append("-Werror")
+        for folder in self.cuda_includes:
+            flags += [f"-isystem{folder}", f"-isystem{folder}/cccl"]
+        return flags
+
+    def torch(self) -> list[str]:
+        """Besides, of those that include torch."""
+        flags = [f"-DTORCH_TARGET_VERSION={STABLE_ABI_TARGET}", "-Wno-unused-parameter"]
+        flags.append(f"-isystem{self.torch_home}/include")
+        return [*flags, "-DUSE_CUDA"] if self.cuda.nvcc else flags
+
+    def pybind11(self) -> list[str]:
+        """Besides, of those that include it."""
+        # torch brings a copy of its headers, for environments without pybind11.
+        include = self.torch_home / "include"
+        if find_spec("pybind11") is not None:
+            import pybind11
+
+            include = Path(pybind11.get_include())
+        # Else pybind11 asks at each reference it counts whether the GIL is held.
+        flags = ["-DNDEBUG", f"-isystem{include}"]
+        return [*flags, f"-isystem{sysconfig.get_paths()['include']}"]
+
+    def build_info(self) -> list[str]:
+        """Besides, of the file that says what was built."""
+        import torch
+
+        info = {
+            "VERSION": version(),
+            "CUDA_VERSION": self.cuda.version,
+            "CUDA_REASON": self.cuda.reason,
+            "ARCHITECTURES": self.architectures.text if self.architectures else "",
+            "KERNEL_HASH": kernel_hash(),
+            "BUILT_WITH_TORCH": torch.__version__,
+            "COMPILER": self.version,
+        }
+        return [f'-DSPARSE_AUTOTUNE_{key}="{text}"' for key, text in info.items()]
+
+    def kernels(self, hopper_only: bool) -> list[str]:
+        """Of CUDA files."""
+        assert self.architectures is not None
+        chosen = self.architectures.hopper if hopper_only else self.architectures.portable
+        flags = [*self.common(), *chosen]
+        flags.append("-O2")  # of the host's code, which only launches; kernels are at -O3
+        flags += ["--expt-relaxed-constexpr", "-Xfatbin=-compress-all"]
+        # A lone changed kernel's wait: two architectures and two functions at a time.
+        flags.append("--threads=2")
+        if tuple(map(int, self.cuda.version.split("."))) >= SPLIT_COMPILE_CUDA:
+            flags.append("--split-compile=2")
+        flags += ["-Xcompiler=-fPIC,-fvisibility=hidden,-pthread"]
+        flags += ["-Xptxas=-warn-spills,-Werror"]
+        flags.append("-diag-suppress=2810")  # sees [[nodiscard]] ignored in assignments
+        return flags
+
+    def linked(self) -> list[str]:
+        """What the operator library is linked to."""
+        flags = [f"-L{self.torch_home}/lib"]
+        # Hidden archives: the static CUDA runtime must not meet torch's own copy of its symbols.
+        flags += ["-ltorch_cpu", "-lc10", "-Wl,--exclude-libs,ALL"]
+        flags += ["-Wl,--no-undefined", "-pthread"]
+        if self.cuda.nvcc:
+            flags += [f"-L{folder}" for folder in self.cuda_libraries]
+            flags += ["-lcudart_static", "-lrt", "-ldl"]
+        return flags
+
+
 def write_build(
-    commands: Commands,
-    work: Path,
-    cxx: str,
-    cuda: Cuda,
-    architectures: Architectures | None,
-    digest: str,
+    commands: Commands, work: Path, compilers: Compilers, digest: str
 ) -> tuple[Path, Path]:
     """Fills `commands`; returns the paths of the operator library and of the Python module."""
-    import torch
+    add_rules(commands, compilers)
+    # At the beginning, as it is long: the last jobs of a build leave cores idle.
+    bindings = add_bindings(commands, work, compilers)
+    objects = add_objects(commands, work, compilers)
+    build_id = f"-Wl,--build-id=0x{digest}"
+    library = work / "libsparse_autotune.so"
+    named = ["-Wl,-soname,libsparse_autotune.so", build_id]
+    commands.add(library, "link", objects, [*named, *compilers.linked()])
+    module = work / ("_tuner" + sysconfig.get_config_var("EXT_SUFFIX"))
+    commands.add(module, "link", [bindings, library], ["-Wl,-rpath,$ORIGIN", build_id])
+    return library, module
 
-    torch_home = Path(torch.__file__).parent
-    # torch brings a copy of pybind11's headers, for environments without pybind11.
-    pybind11_include = torch_home / "include"
-    if find_spec("pybind11") is not None:
-        import pybind11
 
-        pybind11_include = Path(pybind11.get_include())
-    common = ["-std=c++20", f"-I{CSRC}"]
-    if cuda.nvcc:
-        common.append("-DSPARSE_AUTOTUNE_WITH_CUDA=1")
-    host = [*common, "-O3", "-fPIC", "-pthread"]
-    host += ["-fvisibility=hidden", "-fvisibility-inlines-hidden"]
-    # Designated initialisers leave the other members at their defaults on purpose.
-    host += ["-Wall", "-Wextra", "-Wno-missing-field-initializers"]
-    compiler_version = run([cxx, "--version"]).stdout.partition("\n")[0]
-    if "clang" not in compiler_version:  # which does not know it
-        host.append("-Wno-restrict")  # false alarms on std::string in GCC 12 (GCC bug 105329)
-    if os.environ.get("SPARSE_AUTOTUNE_WERROR") == "1":
-        host.append("-Werror")
-    cuda_includes, cuda_libraries = cuda.folders(cxx) if cuda.nvcc else ([], [])
-    for folder in cuda_includes:
-        host += [f"-isystem{folder}", f"-isystem{folder}/cccl"]
-    info = {
-        "VERSION": version(),
-        "CUDA_VERSION": cuda.version,
-        "CUDA_REASON": cuda.reason,
-        "ARCHITECTURES": architectures.text if architectures else "",
-        "KERNEL_HASH": kernel_hash(),
-        "BUILT_WITH_TORCH": torch.__version__,
-        "COMPILER": compiler_version,
-    }
-    torch_flags = [f"-DTORCH_TARGET_VERSION={STABLE_ABI_TARGET}", "-Wno-unused-parameter"]
-    torch_flags += [f"-isystem{torch_home}/include"] + (["-DUSE_CUDA"] if cuda.nvcc else [])
-    extra = {
-        "build_info.cpp": [f'-DSPARSE_AUTOTUNE_{key}="{text}"' for key, text in info.items()],
-        "ops": torch_flags,
-    }
-
-    compiler, nvcc = shlex.quote(cxx), shlex.quote(str(cuda.nvcc))
-    commands.rule("cxx", f"{compiler} $flags -MD -MF $out.d -c $in -o $out", "C++ $in")
+def add_rules(commands: Commands, compilers: Compilers) -> None:
+    cxx, nvcc = shlex.quote(compilers.cxx), shlex.quote(str(compilers.cuda.nvcc))
+    commands.rule("cxx", f"{cxx} $flags -MD -MF $out.d -c $in -o $out", "C++ $in")
     # $out.log keeps ptxas's report, so that what it only mentions is found afterwards.
     commands.rule(
         "nvcc",
-        f"{nvcc} -ccbin {compiler} $flags -MD -MF $out.d -c $in -o $out > $out.log 2>&1 "
+        f"{nvcc} -ccbin {cxx} $flags -MD -MF $out.d -c $in -o $out > $out.log 2>&1 "
         "|| { cat $out.log; exit 1; }; "
         f"if grep -E '{PTXAS_FORBIDDEN}' $out.log; then rm -f $out; exit 1; fi; "
         "grep -i warning $out.log || true",
         "CUDA $in",
     )
-    commands.rule("link", f"{compiler} -shared $in -o $out $flags", "LINK $out")
+    commands.rule("link", f"{cxx} -shared $in -o $out $flags", "LINK $out")
 
-    # A lone changed kernel's wait: two architectures and two functions at a time.
-    waits = ["--threads=2"]
-    if cuda.nvcc and tuple(map(int, cuda.version.split("."))) >= SPLIT_COMPILE_CUDA:
-        waits.append("--split-compile=2")
 
-    # Else pybind11 asks at each reference it counts whether the GIL is held.
-    binding_flags = [*host, "-DNDEBUG", f"-isystem{pybind11_include}"]
-    binding_flags.append(f"-isystem{sysconfig.get_paths()['include']}")
-    # As one: nine tenths of what each file compiles to is pybind11's own code, the same in all. At
-    # the beginning, as it is long: the last jobs of a build leave cores idle.
-    bindings = work / "bindings.cpp"
+def add_bindings(commands: Commands, work: Path, compilers: Compilers) -> Path:
+    """As one: nine tenths of what each file compiles to is pybind11's own code, the same in all."""
+    together, made = work / "bindings.cpp", work / "bindings.o"
     files = sorted((CSRC / "bindings").glob("*.cpp"))
-    write(bindings, "".join(f'#include "{p.relative_to(CSRC).as_posix()}"\n' for p in files))
-    commands.add(work / "bindings.o", "cxx", [bindings], binding_flags)
+    write(together, "".join(f'#include "{p.relative_to(CSRC).as_posix()}"\n' for p in files))
+    commands.add(made, "cxx", [together], [*compilers.host(), *compilers.pybind11()])
+    return made
 
+
+def add_objects(commands: Commands, work: Path, compilers: Compilers) -> list[Path]:
+    """Those of the operator library."""
+    host, torch = compilers.host(), compilers.torch()
     # Else reading torch's headers is half of what each of the operators' files takes. A compiler to
     # which the precompiled ones are of no use reads them themselves.
     torch_headers = work / "ops" / "torch.h"
     write(torch_headers, "".join(f"#include <torch/csrc/{name}>\n" for name in TORCH_HEADERS))
     precompiled = torch_headers.with_name("torch.h.gch")
-    commands.add(precompiled, "cxx", [torch_headers], [*host, *torch_flags, "-xc++-header"])
-
+    commands.add(precompiled, "cxx", [torch_headers], [*host, *torch, "-xc++-header"])
     objects = []
-    for path in library_sources(cuda, architectures):
+    for path in library_sources(compilers.architectures):
         relative = path.relative_to(CSRC)
         made = work / relative.with_name(relative.name + ".o")
         objects.append(made)
         if path.suffix == ".cu":
-            assert architectures is not None
-            hopper_only = path.stem.endswith("_sm90")
-            flags = [*common, *(architectures.hopper if hopper_only else architectures.portable)]
-            flags.append("-O2")  # of the host's code, which only launches; kernels are at -O3
-            flags += ["--expt-relaxed-constexpr", "-Xfatbin=-compress-all"]
-            flags += waits
-            flags += ["-Xcompiler=-fPIC,-fvisibility=hidden,-pthread"]
-            flags += ["-Xptxas=-warn-spills,-Werror"]
-            flags.append("-diag-suppress=2810")  # sees [[nodiscard]] ignored in assignments
-            commands.add(made, "nvcc", [path], flags)
+            commands.add(made, "nvcc", [path], compilers.kernels(path.stem.endswith("_sm90")))
+        elif relative.parts[0] == "ops":
+            flags = [*host, *torch, f"-include{torch_headers}"]
+            commands.add(made, "cxx", [path], flags, precompiled)
+        elif relative.name == "build_info.cpp":
+            commands.add(made, "cxx", [path], [*host, *compilers.build_info()])
         else:
-            flags = [*host, *extra.get(relative.parts[0], []), *extra.get(relative.name, [])]
-            in_ops = relative.parts[0] == "ops"
-            flags += [f"-include{torch_headers}"] if in_ops else []
-            commands.add(made, "cxx", [path], flags, precompiled if in_ops else None)
-
-    library = work / "libsparse_autotune.so"
-    build_id = f"-Wl,--build-id=0x{digest}"
-    link = ["-Wl,-soname,libsparse_autotune.so", build_id, f"-L{torch_home}/lib"]
-    # Hidden archives: the static CUDA runtime must not meet torch's own copy of its symbols.
-    link += ["-ltorch_cpu", "-lc10", "-Wl,--exclude-libs,ALL", "-Wl,--no-undefined", "-pthread"]
-    if cuda.nvcc:
-        link += [f"-L{folder}" for folder in cuda_libraries]
-        link += ["-lcudart_static", "-lrt", "-ldl"]
-    commands.add(library, "link", objects, link)
-
-    module = work / ("_tuner" + sysconfig.get_config_var("EXT_SUFFIX"))
-    commands.add(module, "link", [work / "bindings.o", library], ["-Wl,-rpath,$ORIGIN", build_id])
-    return library, module
+            commands.add(made, "cxx", [path], host)
+    return objects
 
 
 def install(source: Path, target: Path) -> None:
