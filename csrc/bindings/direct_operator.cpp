@@ -1,10 +1,10 @@
 #include "bindings/direct_operator.h"
 
 #include <array>
+#include <exception>
 #include <initializer_list>
 #include <memory>
 #include <optional>
-#include <stdexcept>
 #include <utility>
 
 #include "bindings/eager.h"
@@ -82,8 +82,7 @@ class DirectOperator {
     g.call.allow_tf32 = f.allow_tf32 && g.matrix.dtype == DType::kFloat32;
     g.call.deterministic = f.deterministic;
     if (f.activation < 0 || f.activation > static_cast<int64_t>(Activation::kSilu) ||
-        !operands_.read_version(g.crow_indices, &g.call.crow_version) ||
-        !operands_.read_version(g.col_indices, &g.call.col_version)) {
+        !operands_.read_versions(g.crow_indices, g.col_indices, &g.call)) {
       return std::nullopt;
     }
     return g;
@@ -101,8 +100,6 @@ class DirectOperator {
     }
     return result;
   }
-
-  TensorScratch scratch_like(const Given& g) const { return {operands_, g.values, g.values_view}; }
 
   const Operands& operands() const { return operands_; }
 
@@ -130,13 +127,11 @@ class DirectProduct final : public DirectOperator {
     const bool sparse_right = ProductForm(*number(a[7])).sparse_right;
     py::object result = place_result(g->dense, g->dense_view, sparse_right, &*g);
     if (!result) return {};
-    TensorScratch scratch = scratch_like(*g);
-    bool launched = false;
-    {
-      const py::gil_scoped_release no_gil;
-      launched = g->matrix.launcher().launch(g->call, scratch.scratch());
-    }
-    return launched ? std::move(result) : py::object();
+    const auto launch = [&](Launcher::Scratch scratch) {
+      return g->matrix.launcher().launch(g->call, scratch);
+    };
+    if (!launched(operands(), g->values, g->values_view, launch)) return {};
+    return result;
   }
 };
 
@@ -161,13 +156,11 @@ class DirectGradients final : public DirectOperator {
         operands().new_empty(g->values, g->values_view, g->values_view.shape, 3);
     if (!operands().view(grad_values, &blocks)) return {};
     sample.blocks = const_cast<void*>(blocks.begin());
-    TensorScratch scratch = scratch_like(*g);
-    bool launched = false;
-    {
-      const py::gil_scoped_release no_gil;
-      launched = g->matrix.launcher().launch_both(g->call, sample, scratch.scratch());
-    }
-    return launched ? py::make_tuple(std::move(grad_dense), std::move(grad_values)) : py::object();
+    const auto launch = [&](Launcher::Scratch scratch) {
+      return g->matrix.launcher().launch_both(g->call, sample, scratch);
+    };
+    if (!launched(operands(), g->values, g->values_view, launch)) return {};
+    return py::make_tuple(std::move(grad_dense), std::move(grad_values));
   }
 
  private:

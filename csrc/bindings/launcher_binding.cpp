@@ -7,8 +7,7 @@
 
 #include <algorithm>
 #include <array>
-#include <optional>
-#include <stdexcept>
+#include <utility>
 
 #include "bindings/eager.h"
 #include "bindings/operands.h"
@@ -67,9 +66,8 @@ class TensorLauncher {
   py::object product(const Arguments& a) {
     if (!is_for_us(a)) return py::none();
     TensorView crow, col, v, in, out;
-    if (!operands_.view(a.crow_indices, &crow) || !operands_.view(a.col_indices, &col) ||
-        !operands_.view(a.values, &v) || !crow_.is(crow) || !col_.is(col) || !values_.is(v)) {
-      lost_ = true;
+    if (!find(a.crow_indices, crow_, &crow) || !find(a.col_indices, col_, &col) ||
+        !find(a.values, values_, &v)) {
       return py::none();
     }
     Launcher::Call call{};
@@ -84,8 +82,7 @@ class TensorLauncher {
       return py::none();
     }
     if (!matrix_.is_operand(v) || !matrix_.set_dense(in, out, a.sparse_right, &call) ||
-        !operands_.read_version(a.crow_indices, &call.crow_version) ||
-        !operands_.read_version(a.col_indices, &call.col_version)) {
+        !operands_.read_versions(a.crow_indices, a.col_indices, &call)) {
       return py::none();
     }
     if (!a.bias.is_none()) {
@@ -99,13 +96,8 @@ class TensorLauncher {
     call.frozen = a.frozen;
     call.allow_tf32 = a.allow_tf32;
     call.deterministic = a.deterministic;
-    TensorScratch scratch(operands_, a.dense, v);
-    bool launched = false;
-    {
-      const py::gil_scoped_release no_gil;
-      launched = launcher_.launch(call, scratch.scratch());
-    }
-    return launched ? result : py::none();
+    const auto launch = [&](Launcher::Scratch scratch) { return launcher_.launch(call, scratch); };
+    return launched(operands_, a.dense, in, launch) ? result : py::none();
   }
 
   // The blocks of x * y that the pattern stores, summed over leading dimensions; of (x * y)^T, with
@@ -118,17 +110,12 @@ class TensorLauncher {
       return py::none();
     }
     TensorView crow, col, left, right;
-    if (!operands_.view(crow_indices, &crow) || !operands_.view(col_indices, &col) ||
-        !crow_.is(crow) || !col_.is(col)) {
-      lost_ = true;
-      return py::none();
-    }
+    if (!find(crow_indices, crow_, &crow) || !find(col_indices, col_, &col)) return py::none();
     Launcher::Call call{};
     Launcher::Sample sample{};
     if (!operands_.view(x, &left) || !operands_.view(y, &right) ||
         !matrix_.set_sample(left, right, transposed, &call, &sample) ||
-        !operands_.read_version(crow_indices, &call.crow_version) ||
-        !operands_.read_version(col_indices, &call.col_version)) {
+        !operands_.read_versions(crow_indices, col_indices, &call)) {
       return py::none();
     }
     call.allow_tf32 = allow_tf32;
@@ -138,13 +125,10 @@ class TensorLauncher {
     TensorView blocks;
     if (!operands_.view(result, &blocks)) return py::none();
     sample.blocks = const_cast<void*>(blocks.begin());
-    TensorScratch scratch(operands_, x, left);
-    bool launched = false;
-    {
-      const py::gil_scoped_release no_gil;
-      launched = launcher_.launch_sample(call, sample, scratch.scratch());
-    }
-    return launched ? result : py::none();
+    const auto launch = [&](Launcher::Scratch scratch) {
+      return launcher_.launch_sample(call, sample, scratch);
+    };
+    return launched(operands_, x, left, launch) ? result : py::none();
   }
 
   bool lost() const { return lost_; }
@@ -157,6 +141,13 @@ class TensorLauncher {
                    operands_.component(values, 3), rows, cols);
     if (!matrix) throw py::value_error("the components do not make up a matrix");
     return *matrix;
+  }
+
+  // A component, where it lies as it did; else the way is lost.
+  bool find(py::handle component, const Place& known, TensorView* view) {
+    const bool found = operands_.view(component, view) && known.is(*view);
+    lost_ = lost_ || !found;
+    return found;
   }
 
   bool is_for_us(const Arguments& a) const {

@@ -166,6 +166,12 @@ TensorView Operands::component(py::handle tensor, int32_t dims) const {
   return v;
 }
 
+bool Operands::read_versions(py::handle crow_indices, py::handle col_indices,
+                             Launcher::Call* call) const {
+  return read_version(crow_indices, &call->crow_version) &&
+         read_version(col_indices, &call->col_version);
+}
+
 bool Operands::read_version(py::handle tensor, int64_t* version) const {
   const auto number =
       py::reinterpret_steal<py::object>(PyObject_GetAttr(tensor.ptr(), version_.ptr()));

@@ -64,8 +64,9 @@ class Operands {
   bool view(pybind11::handle tensor, exchange::TensorView* out) const;
   // Of a component of a matrix; throws.
   exchange::TensorView component(pybind11::handle tensor, int32_t dims) const;
-  // False, and no exception, for what has no version counter.
-  bool read_version(pybind11::handle tensor, int64_t* version) const;
+  // How often the indices were written; false, and no exception, where one has no version counter.
+  bool read_versions(pybind11::handle crow_indices, pybind11::handle col_indices,
+                     Launcher::Call* call) const;
   // A new contiguous tensor of the dtype of `like`, which lies as `view` says, and of its kind of
   // device, whichever is current; throws where there is no memory.
   pybind11::object new_empty(pybind11::handle like, const exchange::TensorView& view,
@@ -77,6 +78,7 @@ class Operands {
 
  private:
   bool has_memory(pybind11::handle tensor, const exchange::TensorView& view) const;
+  bool read_version(pybind11::handle tensor, int64_t* version) const;
 
   const exchange::Api& api_;
   const pybind11::object empty_on_cpu_, empty_on_gpu_;
@@ -102,5 +104,14 @@ class TensorScratch {
   const exchange::TensorView& view_;
   std::vector<pybind11::object> kept_;
 };
+
+// What `launch` returns, called without the GIL with scratch of the kind of `like`.
+template <typename Launch>
+bool launched(const Operands& operands, pybind11::handle like, const exchange::TensorView& view,
+              Launch&& launch) {
+  TensorScratch scratch(operands, like, view);
+  const pybind11::gil_scoped_release no_gil;
+  return launch(scratch.scratch());
+}
 
 }  // namespace sparse_autotune
