@@ -7,8 +7,8 @@
 
 #include "autotune/device.h"
 #include "autotune/settings.h"
-#include "ops/cpu_scratch.h"
 #include "ops/dense_layout.h"
+#include "ops/scratch.h"
 #include "ops/torch_runtime.h"
 #include "plan/plan_cache.h"
 #include "plan/transpose.h"
@@ -57,20 +57,16 @@ struct Launcher::Ready {
       if (copy == nullptr) return false;
       launch.prepared = copy->data();
     }
-    const int64_t prepared = prepares() ? decision.prepared_bytes : 0;
-    const int64_t own = ceil_div(decision.workspace_bytes, kScratchAlignment) * kScratchAlignment;
-    if (own + prepared > 0) {
-      if (problem.device == DeviceType::kCpu) {
-        launch.workspace = own + prepared > kMaxKeptScratch ? nullptr : cpu_scratch(own + prepared);
-      } else if (scratch.allocate != nullptr) {
-        const auto address = reinterpret_cast<uintptr_t>(
-            scratch.allocate(scratch.context, own + prepared + kScratchAlignment));
-        launch.workspace = reinterpret_cast<void*>(
-            ceil_div(static_cast<int64_t>(address), kScratchAlignment) * kScratchAlignment);
-      }
-      if (launch.workspace == nullptr) return false;
-      if (prepared > 0) launch.prepared = static_cast<char*>(launch.workspace) + own;
+    const ScratchLayout layout(decision.workspace_bytes, prepares() ? decision.prepared_bytes : 0);
+    if (layout.bytes() == 0) return true;
+    void* memory = nullptr;
+    if (problem.device == DeviceType::kCpu) {
+      memory = cpu_scratch(layout.bytes());
+    } else if (scratch.allocate != nullptr) {
+      memory = ScratchLayout::aligned(scratch.allocate(scratch.context, layout.bytes_anywhere()));
     }
+    if (memory == nullptr) return false;
+    layout.put(memory, &launch);
     return true;
   }
 

@@ -6,8 +6,8 @@
 #include "autotune/settings.h"
 #include "autotune/signature.h"
 #include "autotune/tuner.h"
-#include "ops/cpu_scratch.h"
 #include "ops/pattern_pieces.h"
+#include "ops/scratch.h"
 
 namespace sparse_autotune {
 namespace {
@@ -61,50 +61,53 @@ std::shared_ptr<KeptMemory> frozen_copy(Bound& bound, const Decision& d, Launch&
   return copy;
 }
 
+// One launch for each combination of the leading dimensions that fold into nothing.
+Status launch_each(const Variant& variant, const Product& product, Launch l) {
+  const int64_t item = size_of(product.problem.dtype);
+  std::vector<int64_t> at(product.outer.size(), 0);
+  const char* b = static_cast<const char*>(l.b);
+  char* c = static_cast<char*>(l.c);
+  for (bool more = true; more;) {
+    int64_t b_offset = 0, c_offset = 0;
+    for (size_t i = 0; i < at.size(); ++i) {
+      b_offset += at[i] * product.outer[i].b_stride;
+      c_offset += at[i] * product.outer[i].c_stride;
+    }
+    l.b = b + b_offset * item;
+    l.c = c + c_offset * item;
+    if (Status status = variant.launch(product.problem, l); !status) return status;
+    more = false;
+    for (size_t i = 0; i < at.size() && !more; ++i) {
+      more = ++at[i] < product.outer[i].size;
+      if (!more) at[i] = 0;
+    }
+  }
+  return Status::ok();
+}
+
 void launch(Bound& bound, const Decision& d) {
   const Problem& p = bound.product.problem;
   Launch l = bound.product.launch;
   l.device = bound.device;
   d.complete(&l);
   const auto copy = frozen_copy(bound, d, l);
-  const int64_t scratch = ceil_div(d.workspace_bytes, kScratchAlignment) * kScratchAlignment;
-  const int64_t bytes = scratch + (copy == nullptr ? d.prepared_bytes : 0);
-  std::optional<Tensor> workspace;
-  if (bytes > 0 && p.device == DeviceType::kCpu && bytes <= kMaxKeptScratch) {
-    l.workspace = cpu_scratch(bytes);
-  }
-  if (bytes > 0 && l.workspace == nullptr) {
-    workspace = empty_bytes(bound.product.kept_alive[0], bytes + kScratchAlignment);
-    const auto address = reinterpret_cast<uintptr_t>(workspace->data_ptr());
-    l.workspace = reinterpret_cast<void*>(
-        ceil_div(static_cast<int64_t>(address), kScratchAlignment) * kScratchAlignment);
+  const ScratchLayout layout(d.workspace_bytes, copy == nullptr ? d.prepared_bytes : 0);
+  std::optional<Tensor> allocated;
+  if (layout.bytes() > 0) {
+    void* memory = p.device == DeviceType::kCpu ? cpu_scratch(layout.bytes()) : nullptr;
+    if (memory == nullptr) {
+      allocated = empty_bytes(bound.product.kept_alive[0], layout.bytes_anywhere());
+      memory = ScratchLayout::aligned(allocated->data_ptr());
+    }
+    layout.put(memory, &l);
   }
   Status status = Status::ok();
   if (copy != nullptr) {
     l.prepared = copy->data();
   } else if (d.prepared_bytes > 0) {
-    l.prepared = static_cast<char*>(l.workspace) + scratch;
     status = d.variant->prepare(p, l);
   }
-  // One launch for each combination of the leading dimensions that fold into nothing.
-  std::vector<int64_t> at(bound.product.outer.size(), 0);
-  const char* b = static_cast<const char*>(l.b);
-  char* c = static_cast<char*>(l.c);
-  for (bool more = true; more && status;) {
-    int64_t b_offset = 0, c_offset = 0;
-    for (size_t i = 0; i < at.size(); ++i) {
-      b_offset += at[i] * bound.product.outer[i].b_stride;
-      c_offset += at[i] * bound.product.outer[i].c_stride;
-    }
-    l.b = b + b_offset * size_of(p.dtype);
-    l.c = c + c_offset * size_of(p.dtype);
-    status = d.variant->launch(p, l);
-    more = false;
-    for (size_t i = 0; i < at.size() && !more; ++i) {
-      more = ++at[i] < bound.product.outer[i].size;
-      if (!more) at[i] = 0;
-    }
-  }
+  if (status) status = launch_each(*d.variant, bound.product, l);
   if (copy != nullptr) copy->used_by(l.stream);
   d.used_by(l.stream);
   if (bound.transposed != nullptr) bound.transposed->used_by(l.stream);

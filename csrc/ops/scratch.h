@@ -1,19 +1,33 @@
-// Scratch of CPU variants. No torch.
+// What a launch works in: its workspace and, where no copy of the values is kept, the prepared one
+// behind it, in one piece of memory. No torch.
 #pragma once
 
 #include <cstdint>
 
+#include "variant.h"
+
 namespace sparse_autotune {
 
-// Above what cpu_tiled and sampled_tiled pack at a time. Pages that malloc returns and maps again
-// in every call cost as much as a fifth of such a product; races keep their scratch too.
-constexpr int64_t kMaxKeptScratch = int64_t{32} << 20;
+class ScratchLayout {
+ public:
+  // Of so many bytes each, 0 where there is to be none.
+  ScratchLayout(int64_t workspace, int64_t prepared);
 
-// What variant.h asks of a launch's workspace and prepared copy, bytes.
-constexpr int64_t kScratchAlignment = 256;
+  // 0: no memory is needed.
+  int64_t bytes() const { return bytes_; }
+  // What an allocator has to give, whose memory is aligned to less than a launch's.
+  int64_t bytes_anywhere() const;
+  // The first aligned address of such memory; null stays null.
+  static void* aligned(void* anywhere);
+  // Lets the launch work in bytes() of aligned memory.
+  void put(void* memory, Launch* launch) const;
 
-// This thread's, for one launch at a time, aligned so; kept, and so at most kMaxKeptScratch.
-// Null: no memory.
+ private:
+  int64_t prepared_at_, bytes_;
+};
+
+// This thread's, for one launch at a time, aligned; it is kept. Null: there is no memory, or more
+// is wanted than is worth keeping.
 void* cpu_scratch(int64_t bytes);
 
 }  // namespace sparse_autotune
