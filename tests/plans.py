@@ -37,6 +37,30 @@ def captured(call):
     return graph, result
 
 
+def check_the_same_bits(call, times, beside=lambda: None):
+    """On several streams and in a graph: each launch finds what it writes to as another left it.
+
+    `beside` is called before each, for other work."""
+    first = call()
+    graph, in_graph = captured(lambda: [call() for _ in range(3)])
+    streams = [torch.cuda.Stream() for _ in range(3)]
+    torch.cuda.synchronize()
+    results = []
+    for i in range(times):
+        beside()
+        with torch.cuda.stream(streams[i % 3]):
+            results.append(call())
+        if i % 20 == 0:
+            for result in in_graph:
+                result.fill_(math.nan)
+            graph.replay()
+            torch.cuda.synchronize()
+            assert all(torch.equal(result, first) for result in in_graph)
+    torch.cuda.synchronize()
+    assert all(torch.equal(result, first) for result in results)
+    return first
+
+
 def reversed_rows(operands):
     """The same blocks with the first block row last, and what their product must be."""
     a, p = operands.a, operands.problem
