@@ -252,9 +252,7 @@ def benchmark(
     if num_runs is not None and not (_is_a(Integral, num_runs) and 0 < num_runs < 2**31):
         raise ValueError(f"num_runs must be a whole number, 1 to 2**31 - 1; got {num_runs!r}")
     if budget_s is not None and not (_is_a(Real, budget_s) and 0 < budget_s < math.inf):
-        raise ValueError(
-            f"budget_s must be a positive, finite number of seconds; got {budget_s!r}"
-        )
+        raise ValueError(f"budget_s must be a positive, finite number of seconds; got {budget_s!r}")
     with silenced():
         return _race(
             _Product(a, b, bias, activation, linear, pattern),
