@@ -246,34 +246,33 @@ const Runner* winner(const std::vector<Runner>& runners) {
   return found;
 }
 
-}  // namespace
-
-Record race(const Problem& problem, const Device& device, const Launch& user,
-            const std::vector<const Variant*>& entrants, const RaceOptions& options) {
-  const Clock::time_point start = Clock::now();
+// Sorted by estimate; `place` gets room for those whose memory a race may take.
+std::vector<Runner> line_up(const std::vector<const Variant*>& entrants, const Problem& problem,
+                            const Device& device, BenchOptions* place) {
   std::vector<Runner> runners;
-  BenchOptions place;
-  place.cold = options.timing == Timing::kCold;
-  place.tuning_bytes = options.tuning_bytes;
   for (const Variant* v : entrants) {
     Runner runner{v, v->estimate_us(problem, device), {}};
     runner.entrant.name = v->name();
     const int64_t scratch = v->workspace_bytes(problem, device);
     const int64_t prepared = v->prepared_bytes(problem, device);
     runner.entrant.memory_bytes = scratch + prepared;
-    if (scratch + prepared > options.tuning_bytes / 2) {
+    if (scratch + prepared > place->tuning_bytes / 2) {
       runner.entrant.outcome = Outcome::kOutOfMemory;
       runner.entrant.reason = "it needs " + std::to_string(scratch + prepared) +
                               " bytes, more than half of settings.tuning_bytes";
     } else {
-      place.scratch_bytes = std::max(place.scratch_bytes, scratch);
-      place.prepared_bytes = std::max(place.prepared_bytes, prepared);
+      place->scratch_bytes = std::max(place->scratch_bytes, scratch);
+      place->prepared_bytes = std::max(place->prepared_bytes, prepared);
     }
     runners.push_back(std::move(runner));
   }
   std::stable_sort(runners.begin(), runners.end(),
                    [](const Runner& a, const Runner& b) { return a.estimate_us < b.estimate_us; });
+  return runners;
+}
 
+// What is known before the race.
+Record record_of(const Problem& problem, const Device& device, const RaceOptions& options) {
   Record record;
   record.signature = signature(problem, device, options.timing, options.family);
   record.device_class = device_class(device);
@@ -285,7 +284,37 @@ Record race(const Problem& problem, const Device& device, const Launch& user,
                        static_cast<double>(problem.n) * static_cast<double>(problem.batch);
   record.bytes = compulsory_bytes(problem);
   record.limit_us = limit_us(problem, device);
+  return record;
+}
 
+// The winner, and all in their order.
+void conclude(std::vector<Runner> runners, Record* record) {
+  for (Runner& r : runners) {
+    if (r.racing) r.entrant.outcome = Outcome::kOk;
+    if (r.samples.empty() || r.entrant.failed()) continue;
+    r.entrant.median_us = median(r.samples);
+    r.entrant.spread_us = interquartile_range(r.samples);
+    r.entrant.samples = static_cast<int64_t>(r.samples.size());
+  }
+  if (const Runner* best = winner(runners)) record->winner = best->entrant.name;
+  for (Runner& r : runners) record->entrants.push_back(std::move(r.entrant));
+  std::stable_sort(record->entrants.begin(), record->entrants.end(),
+                   [](const Entrant& a, const Entrant& b) {
+                     if (a.timed() != b.timed()) return a.timed();
+                     return a.timed() && a.median_us < b.median_us;
+                   });
+}
+
+}  // namespace
+
+Record race(const Problem& problem, const Device& device, const Launch& user,
+            const std::vector<const Variant*>& entrants, const RaceOptions& options) {
+  const Clock::time_point start = Clock::now();
+  BenchOptions place;
+  place.cold = options.timing == Timing::kCold;
+  place.tuning_bytes = options.tuning_bytes;
+  std::vector<Runner> runners = line_up(entrants, problem, device, &place);
+  Record record = record_of(problem, device, options);
   Status status = Status::ok();
   const std::unique_ptr<Bench> bench = make_bench(problem, device, user, place, &status);
   if (bench != nullptr) {
@@ -307,21 +336,7 @@ Record race(const Problem& problem, const Device& device, const Launch& user,
       if (!r.entrant.failed()) r.entrant.reason = "there was no race";
     }
   }
-
-  for (Runner& r : runners) {
-    if (r.racing) r.entrant.outcome = Outcome::kOk;
-    if (r.samples.empty() || r.entrant.failed()) continue;
-    r.entrant.median_us = median(r.samples);
-    r.entrant.spread_us = interquartile_range(r.samples);
-    r.entrant.samples = static_cast<int64_t>(r.samples.size());
-  }
-  if (const Runner* best = winner(runners)) record.winner = best->entrant.name;
-  for (Runner& r : runners) record.entrants.push_back(std::move(r.entrant));
-  std::stable_sort(record.entrants.begin(), record.entrants.end(),
-                   [](const Entrant& a, const Entrant& b) {
-                     if (a.timed() != b.timed()) return a.timed();
-                     return a.timed() && a.median_us < b.median_us;
-                   });
+  conclude(std::move(runners), &record);
   record.seconds = std::chrono::duration<double>(Clock::now() - start).count();
   return record;
 }

@@ -72,6 +72,38 @@ void check_operands(const MatmulArguments& a) {
   }
 }
 
+// The columns of the product and its batch, from the dimensions that are neither k nor m.
+struct Folded {
+  Step n{1, 0, 0}, batch{1, 0, 0};
+  std::vector<Product::Outer> outer;
+};
+
+Folded fold_dimensions(const MatmulArguments& a, const Tensor& result, const Axes& axes) {
+  Folded f;
+  if (axes.n >= 0) {
+    f.n = {a.dense.size(axes.n), a.dense.stride(axes.n), result.stride(axes.result_n)};
+  }
+  std::vector<Step> lead;  // innermost first
+  bool matrices = true;
+  for (int64_t d = axes.lead - 1; d >= 0; --d) {
+    const Step step{a.dense.size(d), a.dense.stride(d), result.stride(d)};
+    matrices = matrices && step.size > 0;
+    Step& inner = lead.empty() ? f.n : lead.back();
+    if (!fold(inner, step)) lead.push_back(step);
+  }
+  if (!matrices) {  // as one without columns
+    f.n.size = 0;
+    lead.clear();
+  }
+  if (!lead.empty()) {
+    f.batch = lead.front();
+    for (size_t i = 1; i < lead.size(); ++i) {
+      f.outer.push_back({lead[i].size, lead[i].b, lead[i].c});
+    }
+  }
+  return f;
+}
+
 // First and one-past-last byte that a tensor's elements touch.
 std::pair<uintptr_t, uintptr_t> extent(const Tensor& t) {
   const auto begin = reinterpret_cast<uintptr_t>(t.data_ptr());
@@ -115,35 +147,16 @@ std::optional<Product> bind_product(const MatmulArguments& a, const Tensor& resu
   p.exact_nonfinite = exact_nonfinite();
   p.longest_row = -1;
 
-  Step n{1, 0, 0};
-  if (axes.n >= 0) n = {a.dense.size(axes.n), a.dense.stride(axes.n), result.stride(axes.result_n)};
-  std::vector<Step> lead;  // innermost first
-  bool matrices = true;
-  for (int64_t d = axes.lead - 1; d >= 0; --d) {
-    const Step step{a.dense.size(d), a.dense.stride(d), result.stride(d)};
-    matrices = matrices && step.size > 0;
-    Step& inner = lead.empty() ? n : lead.back();
-    if (!fold(inner, step)) lead.push_back(step);
-  }
-  if (!matrices) {  // as one without columns
-    n.size = 0;
-    lead.clear();
-  }
-  Step batch{1, 0, 0};
-  if (!lead.empty()) {
-    batch = lead.front();
-    for (size_t i = 1; i < lead.size(); ++i) {
-      product.outer.push_back({lead[i].size, lead[i].b, lead[i].c});
-    }
-  }
-  p.n = n.size;
-  p.batch = batch.size;
-  p.b_batch_stride = batch.b;
-  p.c_batch_stride = batch.c;
+  Folded folded = fold_dimensions(a, result, axes);
+  p.n = folded.n.size;
+  p.batch = folded.batch.size;
+  p.b_batch_stride = folded.batch.b;
+  p.c_batch_stride = folded.batch.c;
+  product.outer = std::move(folded.outer);
 
-  const auto c = dense_layout(p.m, p.n, result.stride(axes.m), n.c);
+  const auto c = dense_layout(p.m, p.n, result.stride(axes.m), folded.n.c);
   if (!c) return std::nullopt;
-  const auto b = dense_layout(p.k, p.n, a.dense.stride(axes.k), n.b);
+  const auto b = dense_layout(p.k, p.n, a.dense.stride(axes.k), folded.n.b);
   if (!b) {  // neither rows nor columns contiguous: torch's own matmul copies here too
     MatmulArguments contiguous = a;
     contiguous.dense = torch::stable::contiguous(a.dense);
