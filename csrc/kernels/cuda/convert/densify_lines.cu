@@ -14,6 +14,7 @@
 #include "kernels/cuda/convert/chunk.cuh"
 #include "kernels/cuda/cuda_status.h"
 #include "kernels/cuda/device/load_index.cuh"
+#include "kernels/cuda/device/warp_search.cuh"
 
 namespace sparse_autotune {
 namespace {
@@ -36,22 +37,6 @@ struct LinesArguments {
 };
 
 constexpr int kThreads = 256, kResident = 6;
-
-// How many of `count` ascending columns are less than `column`: by a warp, which divides what is
-// left.
-__device__ __forceinline__ int columns_before(const LinesArguments& a, int64_t begin, int count,
-                                              int column) {
-  const int lane = static_cast<int>(threadIdx.x) % 32;
-  int low = 0, high = count;
-  while (low < high) {
-    const int step = (high - low + 31) / 32, probe = low + (lane + 1) * step - 1;
-    const bool less =
-        probe < high && load_narrow_index(a.col, begin + probe, a.wide_indices) < column;
-    low += __popc(__ballot_sync(~0u, less)) * step;
-    high = min(high, low + step - 1);
-  }
-  return min(low, count);
-}
 
 // By a warp for each line: `length` bytes, a multiple of Word's.
 template <typename Word>
@@ -92,8 +77,8 @@ __global__ void __launch_bounds__(kThreads, kResident)
   }
   if (a.windows > 1) {
     if (thread < 64) {
-      const int found =
-          columns_before(a, begin, count, first_column + thread / 32 * a.tile_columns);
+      const int column = first_column + thread / 32 * a.tile_columns;
+      const int found = indices_below(a.col, begin, count, column, a.wide_indices);
       if (thread % 32 == 0) bounds[thread / 32] = found;
     }
     __syncthreads();

@@ -34,6 +34,25 @@ __device__ __forceinline__ void activate_fp64(double* all, char* shared, Activat
   }
 }
 
+// A thread has two rows of each 8, kNextRow apart, and two columns of each 16: neighbours where B
+// is row-major, else 8 apart. `rows`: from its first row on, of those that C has.
+template <int kNextRow, int kTilesN, int kTilesM>
+__device__ __forceinline__ void add_fp64_bias(double (&sum)[kTilesN][kTilesM][4],
+                                              const double* bias, int rows) {
+#pragma unroll
+  for (int i = 0; i < kTilesN; ++i) {
+    if (i * 8 >= rows) break;
+    const double x = bias[i * 8], y = bias[i * 8 + kNextRow];
+#pragma unroll
+    for (int j = 0; j < kTilesM; ++j) {
+      sum[i][j][0] += x;
+      sum[i][j][1] += y;
+      sum[i][j][2] += x;
+      sum[i][j][3] += y;
+    }
+  }
+}
+
 // Where a tile's sums go.
 struct Fp64Place {
   double* c;           // its first element
@@ -44,44 +63,13 @@ struct Fp64Place {
   bool c_rows, pairs;  // pairs: aligned to 16 bytes
 };
 
-// Adds bias, applies the activation and writes the tile. All threads are done with `shared`.
-template <typename Tile>
-__device__ __forceinline__ void write_fp64_sums(double (&sum)[Tile::kTilesN][Tile::kTilesM][4],
-                                                char* shared, const Fp64Place& place) {
-  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32 % Tile::kWarps;
-  // Of each 8 rows the thread has two.
-  const int row = Tile::kSlices == 2 ? lane % 4 : lane % 4 * 2;
-  constexpr int kNextRow = Tile::kSlices == 2 ? 4 : 1;
-  if (place.bias != nullptr) {
-    const double* bias = place.bias + row;
-#pragma unroll
-    for (int i = 0; i < Tile::kTilesN; ++i) {
-      if (i * 8 >= place.rows) break;
-      const double x = bias[i * 8], y = bias[i * 8 + kNextRow];
-#pragma unroll
-      for (int j = 0; j < Tile::kTilesM; ++j) {
-        sum[i][j][0] += x;
-        sum[i][j][1] += y;
-        sum[i][j][2] += x;
-        sum[i][j][3] += y;
-      }
-    }
-  }
-  double* const all = &sum[0][0][0];
-  if (place.activation == Activation::kRelu) {
-#pragma unroll
-    for (int i = 0; i < Tile::kSums; ++i) all[i] = activate(all[i], Activation::kRelu);
-  } else if (place.activation != Activation::kNone) {
-    activate_fp64<Tile>(all, shared, place.activation);
-  }
-
-  // The thread's columns of each 16: neighbours, or 8 apart, as multiply_granules' b has them.
-  const int group = lane / 4;
-  const int in_16 = Tile::kRowMajorB ? group * 2 : Tile::kSlices == 2 ? line_of(group) : group;
-  const int column = warp * Tile::kWarpN + in_16;
-  constexpr int kOther = Tile::kRowMajorB ? 1 : 8;
+// Writes the thread's sums, whose first row and column of the tile these are.
+template <bool kRowMajorB, int kNextRow, int kTilesN, int kTilesM>
+__device__ __forceinline__ void store_fp64(const double (&sum)[kTilesN][kTilesM][4],
+                                           const Fp64Place& place, int row, int column) {
+  constexpr int kOther = kRowMajorB ? 1 : 8;
   const int64_t to_row = place.c_rows ? place.ldc : 1, to_column = place.c_rows ? 1 : place.ldc;
-  double* c = place.c + row * to_row + column * to_column;
+  double* const c = place.c + row * to_row + column * to_column;
   const auto store = [&](double* to, double x, double y, int64_t apart, bool both) {
     if (apart == 1 && both && place.pairs) {
       *reinterpret_cast<double2*>(to) = make_double2(x, y);
@@ -91,16 +79,16 @@ __device__ __forceinline__ void write_fp64_sums(double (&sum)[Tile::kTilesN][Til
     }
   };
 #pragma unroll
-  for (int i = 0; i < Tile::kTilesN; ++i) {
+  for (int i = 0; i < kTilesN; ++i) {
     if (i * 8 >= place.rows) break;
 #pragma unroll
-    for (int j = 0; j < Tile::kTilesM; ++j) {
+    for (int j = 0; j < kTilesM; ++j) {
       const int at = column + j * 16;
       if (at >= place.columns) continue;
       double* to = c + i * 8 * to_row + j * 16 * to_column;
       const double(&x)[4] = sum[i][j];
       const bool both = at + kOther < place.columns;
-      if (Tile::kRowMajorB && place.c_rows) {
+      if (kRowMajorB && place.c_rows) {
         store(to, x[0], x[2], 1, both);
         store(to + kNextRow * to_row, x[1], x[3], 1, both);
       } else {
@@ -109,6 +97,29 @@ __device__ __forceinline__ void write_fp64_sums(double (&sum)[Tile::kTilesN][Til
       }
     }
   }
+}
+
+// Adds bias, applies the activation and writes the tile. All threads are done with `shared`.
+template <typename Tile>
+__device__ __forceinline__ void write_fp64_sums(double (&sum)[Tile::kTilesN][Tile::kTilesM][4],
+                                                char* shared, const Fp64Place& place) {
+  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32 % Tile::kWarps;
+  const int row = Tile::kSlices == 2 ? lane % 4 : lane % 4 * 2;
+  constexpr int kNextRow = Tile::kSlices == 2 ? 4 : 1;
+  if (place.bias != nullptr) add_fp64_bias<kNextRow>(sum, place.bias + row, place.rows);
+  double* const all = &sum[0][0][0];
+  if (place.activation == Activation::kRelu) {
+#pragma unroll
+    for (int i = 0; i < Tile::kSums; ++i) all[i] = activate(all[i], Activation::kRelu);
+  } else if (place.activation != Activation::kNone) {
+    activate_fp64<Tile>(all, shared, place.activation);
+  }
+
+  // As multiply_granules' b has the columns.
+  const int group = lane / 4;
+  const int in_16 = Tile::kRowMajorB ? group * 2 : Tile::kSlices == 2 ? line_of(group) : group;
+  const int column = warp * Tile::kWarpN + in_16;
+  store_fp64<Tile::kRowMajorB, kNextRow>(sum, place, row, column);
 }
 
 // The same of what find_dmma_part() found.

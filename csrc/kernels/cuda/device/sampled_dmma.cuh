@@ -12,6 +12,7 @@
 #include "kernels/cuda/device/load_index.cuh"
 #include "kernels/cuda/device/mbarrier.cuh"
 #include "kernels/cuda/device/tma.cuh"
+#include "kernels/cuda/device/warp_search.cuh"
 
 namespace sparse_autotune {
 
@@ -32,18 +33,9 @@ struct SampledDmmaArguments {
 // Notes of steps carry the tile's first block and, above the flags, how many it has.
 constexpr int kStepBlocksAt = 8;
 
-// The block row of a stored block: by a warp, which divides what is left.
+// The block row of a stored block, by a warp: as many rows as begin at or before it lie above.
 __device__ __forceinline__ int find_block_row(const SampledDmmaArguments& args, int block) {
-  int low = 0, high = args.block_rows;
-  while (high - low > 1) {
-    const int step = (high - low + 31) / 32;
-    const int probe = low + (static_cast<int>(threadIdx.x) % 32 + 1) * step;
-    const bool before =
-        probe < high && load_narrow_index(args.crow_indices, probe, args.wide_indices) <= block;
-    low += __popc(__ballot_sync(~0u, before)) * step;
-    high = min(low + step, high);
-  }
-  return low;
+  return indices_below(args.crow_indices, 1, args.block_rows - 1, block + 1, args.wide_indices);
 }
 
 // Lanes up to 7 issue the copies of C, 8 to 15 those of B.
