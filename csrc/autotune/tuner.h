@@ -31,7 +31,7 @@ Choice choose(const Problem& problem, const Device& device, const Launch& data,
 Record race_now(const Problem& problem, const Device& device, const Launch& data,
                 const std::vector<const Variant*>& entrants, RaceOptions options, bool save);
 
-// How many races this process has run for matmul and tune (not for benchmark).
+// How many races this process has run for products and tune() (not for benchmark()).
 int64_t tuning_count();
 
 // The records in memory, as (device class, text).

@@ -39,7 +39,6 @@ struct Api {
   int (*view)(void* tensor, TensorView* out);  // no synchronisation; an exception is set unless 0
   void* stream;
 };
-inline constexpr char kCapsuleName[] = "dlpack_exchange_api";
 inline constexpr uint32_t kVersion = 1;
 
 }  // namespace sparse_autotune::exchange

@@ -1,6 +1,7 @@
 #include "plan/kept_memory.h"
 
 #include <cstdlib>
+#include <string>
 #include <utility>
 
 namespace sparse_autotune {
@@ -48,9 +49,9 @@ class HostMemory final : public KeptMemory {
   std::atomic<int64_t>* const count_;  // null: not counted
 };
 
-std::shared_ptr<KeptMemory> make_copy(const Device& device, int64_t bytes, void* stream,
-                                      std::shared_ptr<const void> owner,
-                                      std::atomic<int64_t>* count, Status* status) {
+std::shared_ptr<KeptMemory> make_memory(const Device& device, int64_t bytes, void* stream,
+                                        std::shared_ptr<const void> owner,
+                                        std::atomic<int64_t>* count, Status* status) {
   if (device.type == DeviceType::kCuda) {
     return detail::make_kept_memory_cuda(device, bytes, stream, std::move(owner), count, status);
   }
@@ -58,7 +59,8 @@ std::shared_ptr<KeptMemory> make_copy(const Device& device, int64_t bytes, void*
   const int64_t size = ceil_div(bytes, kAlignment) * kAlignment;
   void* data = std::aligned_alloc(kAlignment, static_cast<size_t>(size));
   if (data == nullptr) {
-    *status = Status::failed(StatusCode::kOutOfMemory, "no host memory for a frozen copy");
+    *status = Status::failed(StatusCode::kOutOfMemory,
+                             "no host memory for " + std::to_string(bytes) + " bytes");
     return nullptr;
   }
   return std::make_shared<HostMemory>(data, bytes, std::move(owner), count);
@@ -69,13 +71,13 @@ std::shared_ptr<KeptMemory> make_copy(const Device& device, int64_t bytes, void*
 std::shared_ptr<KeptMemory> make_frozen_copy(const Device& device, int64_t bytes, void* stream,
                                              std::shared_ptr<const void> values_owner,
                                              Status* status) {
-  return make_copy(device, bytes, stream, std::move(values_owner), &detail::frozen_byte_count(),
-                   status);
+  return make_memory(device, bytes, stream, std::move(values_owner), &detail::frozen_byte_count(),
+                     status);
 }
 
 std::shared_ptr<KeptMemory> make_pattern_memory(const Device& device, int64_t bytes, void* stream,
                                                 Status* status) {
-  return make_copy(device, bytes, stream, nullptr, nullptr, status);
+  return make_memory(device, bytes, stream, nullptr, nullptr, status);
 }
 
 Status wait_until_filled(const Device& device, void* stream) {

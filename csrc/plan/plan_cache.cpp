@@ -135,14 +135,6 @@ void PlanCache::drop_copies(const void* crow_indices, const void* col_indices, c
   for (const auto& plan : plans) plan->drop_copies(values);
 }
 
-void PlanCache::clear() {
-  State::Order removed;
-  const std::lock_guard<std::mutex> lock(state_->mutex);
-  state_->plans.clear();
-  state_->index_bytes = 0;
-  removed.swap(state_->order);
-}
-
 PlanCache::Use PlanCache::use() const {
   const std::lock_guard<std::mutex> lock(state_->mutex);
   return {static_cast<int64_t>(state_->order.size()), state_->bytes()};

@@ -26,7 +26,6 @@ class PlanCache {
 
   // Every frozen copy of the values at an address that a product with the pattern made.
   void drop_copies(const void* crow_indices, const void* col_indices, const void* values);
-  void clear();
 
   struct Use {
     int64_t plans = 0;

@@ -25,7 +25,6 @@ constexpr int kPieceThreads = 256;
 constexpr int kPieceMostRows = 128, kPieceMostColumns = 4096;  // of a region
 constexpr int kPieceStepBytes = 64;                            // of a line in a stage
 constexpr int kPiecePitch = kPieceStepBytes + 16;  // eight lines in a row touch every bank
-constexpr int kPieceMostStages = 4;
 
 struct PieceArguments {
   const void* crow_indices;
