@@ -147,8 +147,9 @@ class Settings:
     cache_dir       SPARSE_AUTOTUNE_CACHE_DIR       None     where winners are kept; None:
                                                              $XDG_CACHE_HOME/sparse_autotune, else
                                                              ~/.cache/sparse_autotune
-    plan_bytes      SPARSE_AUTOTUNE_PLAN_BYTES      2**30    bound on index tensors that plans
-                                                             keep alive
+    plan_bytes      SPARSE_AUTOTUNE_PLAN_BYTES      2**30    bound on what plans keep: index
+                                                             tensors and what was made from
+                                                             them
     frozen_bytes    SPARSE_AUTOTUNE_FROZEN_BYTES    2**33    bound on converted copies of frozen
                                                              values
     tuning_bytes    SPARSE_AUTOTUNE_TUNING_BYTES    2**32    bound on everything one race
