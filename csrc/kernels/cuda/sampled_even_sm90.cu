@@ -3,16 +3,20 @@
 // A persistent thread block works on two blocks of a row at a time (128 x 256 values), or on one
 // and a half, so that every thread block gets equally much; tasks are found from the indices. One
 // producer thread, a warp that finds tasks, two warpgroups that multiply. Data path: global -> TMA
-// -> shared (swizzled) -> wgmma -> registers -> global, either layout of both operands, through one
+// -> shared (swizzled) -> wgmma -> registers -> global, either layout that both have, through one
 // ring that they share. Requires: compute capability 9.0, fp16 or bf16, blocks of 128x128, at most
 // 32768 in up to 256 block rows, 16-byte aligned C and B. Wins: wherever it is legal and there is
 // more to do than in one wave (sampled_wave_sm90). Bound by the tensor cores at what clock the
 // device's power allows, and by L2 -> shared memory (85 FLOP/B).
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+
 #include <algorithm>
 #include <string>
 
+#include "kernels/cuda/device/sampled_even.cuh"
 #include "kernels/cuda/requirements.h"
-#include "kernels/cuda/sampled_even_launch.cuh"
+#include "kernels/cuda/sampled_codes.h"
 #include "kernels/cuda/sampled_operands.h"
 #include "kernels/cuda/sampled_wave_arguments.h"
 #include "variant.h"
@@ -20,12 +24,19 @@
 namespace sparse_autotune {
 namespace {
 
+template <typename T, bool kTerms>
+constinit KernelCode<ShareArguments> even_code{&sampled_even_kernel<T, kTerms>, true};
+
+template <typename T>
+constexpr AlikeCodes<ShareArguments> kEvenCodes{{&even_code<T, true>, &even_code<T, false>}};
+
 class SampledEvenSm90 final : public Variant {
  public:
   SampledEvenSm90() : Variant(DeviceType::kCuda, "sampled_even_sm90/m128_n256", Op::kSampled) {}
 
   Support supports(const Problem& p, const Device& d) const override {
     if (Support s = half_types_on_hopper(p, d); !s) return s;
+    if (Support s = lie_alike(p); !s) return s;
     if (p.block_m != kSide || p.block_k != kSide || p.nnzb > kShareBlocks ||
         block_rows(p) > kShareRows) {
       return Support::no("needs blocks of 128x128, at most " + std::to_string(kShareBlocks) +
@@ -64,7 +75,8 @@ class SampledEvenSm90 final : public Variant {
   // of a step a task of three pieces saves.
   static constexpr double kStartUs = 2.5, kTaskUs = 2.0, kStepUs = 0.74, kThreeSaves = 0.2;
 
-  SampledKernels<ShareArguments> kernels_{even_codes<__half>(), even_bf16_codes()};
+  SampledKernels<AlikeCodes<ShareArguments>> kernels_{kEvenCodes<__half>,
+                                                      kEvenCodes<__nv_bfloat16>};
   Registration registration_{*this};
 };
 

@@ -67,12 +67,12 @@ struct SampledShape {
   int rows, pieces, each, shared_bytes;  // each: pieces of a consumer
   int64_t tile_bytes;                    // of its sums
   SampledPace pace;
-  SampledKernels<SampledArguments> kernels;
+  SampledKernels<SampledCodes<SampledArguments>> kernels;
 };
 
 template <typename Tile>
-constexpr SampledShape sampled_shape(const SampledPace& pace,
-                                     const SampledKernels<SampledArguments>& kernels) {
+constexpr SampledShape sampled_shape(
+    const SampledPace& pace, const SampledKernels<SampledCodes<SampledArguments>>& kernels) {
   return {Tile::kRows,
           Tile::kPieces,
           Tile::kUnits,

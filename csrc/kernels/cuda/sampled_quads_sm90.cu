@@ -3,7 +3,7 @@
 // A thread block works on four stored blocks in turn, wherever rows end, found from the indices in
 // one round trip to memory. One thread asks for all that a step takes, rows and columns, so that
 // thread blocks which share lines ask for them at about the same time. Data path: global -> TMA ->
-// shared (swizzled) -> wgmma -> registers -> global, either layout of both operands. L2 fetches the
+// shared (swizzled) -> wgmma -> registers -> global, either layout that both have. L2 fetches the
 // first steps while the launch before this one ends. Requires: compute capability 9.0, fp16 or
 // bf16, blocks of 64x64, 16-byte aligned C and B. Wins: where about four blocks are stored for each
 // multiprocessor. Bound by L2 -> shared memory.
@@ -24,13 +24,11 @@
 namespace sparse_autotune {
 namespace {
 
-template <typename T, bool kTermsC, bool kTermsB>
-constinit KernelCode<WaveArguments> quads_code{&sampled_quads_kernel<T, kTermsC, kTermsB>, true};
+template <typename T, bool kTerms>
+constinit KernelCode<WaveArguments> quads_code{&sampled_quads_kernel<T, kTerms>, true};
 
 template <typename T>
-constexpr SampledCodes<WaveArguments> kQuadCodes{
-    {{&quads_code<T, true, true>, &quads_code<T, true, false>},
-     {&quads_code<T, false, true>, &quads_code<T, false, false>}}};
+constexpr AlikeCodes<WaveArguments> kQuadCodes{{&quads_code<T, true>, &quads_code<T, false>}};
 
 class SampledQuadsSm90 final : public Variant {
  public:
@@ -39,6 +37,7 @@ class SampledQuadsSm90 final : public Variant {
 
   Support supports(const Problem& p, const Device& d) const override {
     if (Support s = half_types_on_hopper(p, d); !s) return s;
+    if (Support s = lie_alike(p); !s) return s;
     if (Support s = blocks_are(p, QuadTile::kSide, QuadTile::kSide); !s) return s;
     const int64_t most = std::min<int64_t>(kQuad * wave_places(d), kQuadBlocks);
     if (p.nnzb > most || block_rows(p) > kQuadRows) {
@@ -67,7 +66,7 @@ class SampledQuadsSm90 final : public Variant {
   // Fitted to times on an H200: of a step, and of all that comes before and after.
   static constexpr double kStepUs = 0.55, kStartUs = 4;
 
-  SampledKernels<WaveArguments> kernels_{kQuadCodes<__half>, kQuadCodes<__nv_bfloat16>};
+  SampledKernels<AlikeCodes<WaveArguments>> kernels_{kQuadCodes<__half>, kQuadCodes<__nv_bfloat16>};
   Registration registration_{*this};
 };
 

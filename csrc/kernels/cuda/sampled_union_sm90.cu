@@ -148,7 +148,7 @@ struct Shape {
   int unit_m, unit_k, units, threads, shared_bytes;
   int64_t part_bytes;
   double unit_us;  // of a step, fitted
-  SampledKernels<SampledUnionArguments> kernels;
+  SampledKernels<SampledCodes<SampledUnionArguments>> kernels;
 };
 
 template <typename T, typename Tile>

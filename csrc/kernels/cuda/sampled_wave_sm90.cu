@@ -3,39 +3,53 @@
 // A thread block works on one stored block (`single`) or on two that share C's rows or B's columns
 // (`pairs`), found from the indices in one round trip to memory. Neighbours, which share a path to
 // L2, have blocks of the same row where they can. Data path: global -> TMA -> shared (swizzled) ->
-// wgmma -> registers -> global, either layout of both operands. L2 fetches the first steps while
-// the launch before this one ends. Requires: compute capability 9.0, fp16 or bf16, blocks of
+// wgmma -> registers -> global, either layout that both operands have. L2 fetches the first steps
+// while the launch before this one ends. Requires: compute capability 9.0, fp16 or bf16, blocks of
 // 128x128, 16-byte aligned C and B. Wins: wherever it is legal and about as many blocks are stored
 // as one wave takes. Bound by the tensor cores at what clock the device's power allows, and by what
 // comes before and after.
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+
 #include <algorithm>
 #include <string>
 #include <string_view>
 
+#include "kernels/cuda/device/sampled_wave.cuh"
 #include "kernels/cuda/requirements.h"
+#include "kernels/cuda/sampled_codes.h"
 #include "kernels/cuda/sampled_operands.h"
 #include "kernels/cuda/sampled_wave_arguments.h"
-#include "kernels/cuda/sampled_wave_launch.cuh"
 #include "variant.h"
 
 namespace sparse_autotune {
 namespace {
+
+struct WaveSingle : WaveTile<1, 6> {};
+struct WavePairs : WaveTile<2, 4> {};
+
+template <typename T, typename Tile, bool kTerms>
+constinit KernelCode<WaveArguments> wave_code{&sampled_wave_kernel<T, Tile, kTerms>, true};
+
+template <typename T, typename Tile>
+constexpr AlikeCodes<WaveArguments> kWaveCodes{
+    {&wave_code<T, Tile, true>, &wave_code<T, Tile, false>}};
 
 // What the host knows of a tile. Microseconds, fitted to times on an H200: of a step, and of all
 // that comes before and after.
 struct WaveShape {
   int blocks, shared_bytes;
   double step_us, start_us;
-  SampledKernels<WaveArguments> kernels;
+  SampledKernels<AlikeCodes<WaveArguments>> kernels;
 };
 
 template <typename Tile>
-constexpr WaveShape wave_shape(double step_us, double start_us, const WaveCodes& bf16) {
+constexpr WaveShape wave_shape(double step_us, double start_us) {
   return {Tile::kBlocks,
           EarlyShared<Tile>::kBytes,
           step_us,
           start_us,
-          {wave_codes<__half, Tile>(), bf16}};
+          {kWaveCodes<__half, Tile>, kWaveCodes<__nv_bfloat16, Tile>}};
 }
 
 class SampledWaveSm90 final : public Variant {
@@ -45,6 +59,7 @@ class SampledWaveSm90 final : public Variant {
 
   Support supports(const Problem& p, const Device& d) const override {
     if (Support s = half_types_on_hopper(p, d); !s) return s;
+    if (Support s = lie_alike(p); !s) return s;
     if (Support s = blocks_are(p, kWaveSide, kWaveSide); !s) return s;
     const int64_t most = std::min<int64_t>(shape_.blocks * wave_places(d), kWaveBlocks);
     if (p.nnzb > most || block_rows(p) > kWaveRows) {
@@ -76,10 +91,8 @@ class SampledWaveSm90 final : public Variant {
   Registration registration_{*this};
 };
 
-const SampledWaveSm90 kSingle{"sampled_wave_sm90/single",
-                              wave_shape<WaveSingle>(0.41, 4.5, wave_single_bf16_codes())};
-const SampledWaveSm90 kPairs{"sampled_wave_sm90/pairs",
-                             wave_shape<WavePairs>(0.66, 4.5, wave_pairs_bf16_codes())};
+const SampledWaveSm90 kSingle{"sampled_wave_sm90/single", wave_shape<WaveSingle>(0.41, 4.5)};
+const SampledWaveSm90 kPairs{"sampled_wave_sm90/pairs", wave_shape<WavePairs>(0.66, 4.5)};
 
 }  // namespace
 }  // namespace sparse_autotune

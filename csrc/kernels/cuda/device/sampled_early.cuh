@@ -75,7 +75,7 @@ struct PatternIndices {
 };
 
 // By one warp: has L2 fetch the first steps of all lines, a part of them by each thread block.
-template <int kSide, bool kTermsC, bool kTermsB>
+template <int kSide, bool kTerms>
 __device__ __forceinline__ void fetch_first_steps(const WaveArguments& args, int steps) {
   const int sides = args.block_rows + args.block_columns,
             all = min(steps, args.matrix_steps) * sides;
@@ -83,9 +83,9 @@ __device__ __forceinline__ void fetch_first_steps(const WaveArguments& args, int
        i += static_cast<int>(32 * gridDim.x)) {
     const int term = i / sides * kStepK, side = i % sides;
     if (side < args.block_rows) {
-      fetch_lines<kTermsC>(args.c, side * kSide, term);
+      fetch_lines<kTerms>(args.c, side * kSide, term);
     } else {
-      fetch_lines<kTermsB>(args.b, (side - args.block_rows) * kSide, term);
+      fetch_lines<kTerms>(args.b, (side - args.block_rows) * kSide, term);
     }
   }
 }

@@ -61,7 +61,7 @@ __device__ __forceinline__ void check_early(const WaveArguments& args,
 
 // A kernel of three warpgroups. `produce` is called by one thread, `consume` by two warpgroups with
 // their numbers.
-template <typename Tile, bool kTermsC, bool kTermsB, typename Produce, typename Consume>
+template <typename Tile, bool kTerms, typename Produce, typename Consume>
 __device__ __forceinline__ void run_early(const WaveArguments& args, Produce&& produce,
                                           Consume&& consume) {
   extern __shared__ char memory[];
@@ -74,7 +74,7 @@ __device__ __forceinline__ void run_early(const WaveArguments& args, Produce&& p
   }
   // The launch before this one may not be over yet. L2 may fetch what that has still to write, and
   // tasks are found by indices that it may still change: check_early sees to that.
-  if (warp == 3) fetch_first_steps<Tile::kSide, kTermsC, kTermsB>(args, Tile::kStages);
+  if (warp == 3) fetch_first_steps<Tile::kSide, kTerms>(args, Tile::kStages);
   if (warp == 0) {
     typename Tile::Indices(args).put(shared.notes->scratch);
     Tile::find(args, shared.notes->scratch, shared.notes->tasks[0]);

@@ -90,7 +90,7 @@ struct EvenColumns {
 
 // One warp, while the launch ahead may not be over: finds the first task by indices that this may
 // still change, and has L2 fetch its first steps, which this may have still to write.
-template <bool kTermsC, bool kTermsB>
+template <bool kTerms>
 __device__ __forceinline__ void find_early(const ShareArguments& args, const EvenShared& shared) {
   const ShareTask task = ShareFinder(args, gridDim.x).find(static_cast<int>(blockIdx.x));
   const int lane = threadIdx.x % 32;
@@ -98,9 +98,9 @@ __device__ __forceinline__ void find_early(const ShareArguments& args, const Eve
   if (task.pieces == 0 || lane >= min(EvenTile::kStages, args.matrix_steps)) return;
   const int term = lane * kStepK;
   const EvenColumns columns(args, task);
-  fetch_lines<kTermsC>(args.c, task.row * EvenTile::kSide, term);
-  fetch_lines<kTermsB>(*columns.map[0], columns.column[0], term);
-  if (columns.pieces[1] > 0) fetch_lines<kTermsB>(*columns.map[1], columns.column[1], term);
+  fetch_lines<kTerms>(args.c, task.row * EvenTile::kSide, term);
+  fetch_lines<kTerms>(*columns.map[0], columns.column[0], term);
+  if (columns.pieces[1] > 0) fetch_lines<kTerms>(*columns.map[1], columns.column[1], term);
 }
 
 // The same warp, once it is over: finds this thread block's tasks, one ahead of those who work on
@@ -143,7 +143,7 @@ __device__ __forceinline__ void find_even_tasks(const ShareArguments& args,
 }
 
 // One thread.
-template <bool kTermsC, bool kTermsB>
+template <bool kTerms>
 __device__ __forceinline__ void produce_even(const ShareArguments& args, const EvenShared& shared) {
   RingPlace<EvenTile::kStages> at;
   shared.for_tasks([&](const EvenTask& found) {
@@ -160,11 +160,11 @@ __device__ __forceinline__ void produce_even(const ShareArguments& args, const E
       const int term = step * kStepK, of_b = args.b_batched ? matrix : 0;
       mbarrier_wait(shared.empty(at.stage), at.parity ^ 1);
       mbarrier_arrive_expect(full, bytes);
-      load_lines<kTermsC>(to, args.c, full, row, term, args.c_batched ? matrix : 0);
-      load_lines<kTermsB>(to + EvenTile::kBytesC, *columns.map[0], full, columns.column[0], term,
-                          of_b);
+      load_lines<kTerms>(to, args.c, full, row, term, args.c_batched ? matrix : 0);
+      load_lines<kTerms>(to + EvenTile::kBytesC, *columns.map[0], full, columns.column[0], term,
+                         of_b);
       if (columns.pieces[1] > 0) {
-        load_lines<kTermsB>(to + behind, *columns.map[1], full, columns.column[1], term, of_b);
+        load_lines<kTerms>(to + behind, *columns.map[1], full, columns.column[1], term, of_b);
       }
       at.advance();
       if (step == end) {
@@ -178,7 +178,7 @@ __device__ __forceinline__ void produce_even(const ShareArguments& args, const E
 }
 
 // A warpgroup: 64 rows of each task.
-template <typename T, bool kTermsC, bool kTermsB>
+template <typename T, bool kTerms>
 __device__ __forceinline__ void consume_even(const ShareArguments& args, const EvenShared& shared,
                                              int consumer) {
   RingPlace<EvenTile::kStages> at;
@@ -189,7 +189,7 @@ __device__ __forceinline__ void consume_even(const ShareArguments& args, const E
       // Without a value to begin with they would hold registers from the kernel's start, and so
       // for each of its branches.
       float sum[kPieces * 32] = {};
-      walk_terms<T, EvenTile::kStages, kTermsC, kTermsB, 1, kPieces * 64>(
+      walk_terms<T, EvenTile::kStages, kTerms, 1, kPieces * 64>(
           shared, consumer, consumer * kPieceBytes, EvenTile::kBytesC, args.steps, at, sum);
       if (found.unsure && !shared.confirmed()) return;
 #pragma unroll
@@ -210,7 +210,7 @@ __device__ __forceinline__ void consume_even(const ShareArguments& args, const E
   });
 }
 
-template <typename T, bool kTermsC, bool kTermsB>
+template <typename T, bool kTerms>
 __global__ void __launch_bounds__(kThreads, 1)
     sampled_even_kernel(const __grid_constant__ ShareArguments args) {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
@@ -223,17 +223,17 @@ __global__ void __launch_bounds__(kThreads, 1)
     tma_prefetch_map(args.b_half);
     shared.init_barriers();
   }
-  if (warp == 1) find_early<kTermsC, kTermsB>(args, shared);
+  if (warp == 1) find_early<kTerms>(args, shared);
   follow_launch_before();
   __syncthreads();
   // 88 + 2 * 208 registers for a thread of each warpgroup: the 3 * 168 that were launched.
   if (warp < 4) {
     give_up_registers<88>();
-    if (warp == 0 && elect_one()) produce_even<kTermsC, kTermsB>(args, shared);
+    if (warp == 0 && elect_one()) produce_even<kTerms>(args, shared);
     if (warp == 1) find_even_tasks(args, shared);
   } else {
     take_registers<208>();
-    consume_even<T, kTermsC, kTermsB>(args, shared, warp / 4 - 1);
+    consume_even<T, kTerms>(args, shared, warp / 4 - 1);
   }
 #else
   __trap();

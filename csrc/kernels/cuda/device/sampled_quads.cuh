@@ -30,7 +30,7 @@ struct QuadTile {
 using QuadShared = EarlyShared<QuadTile>;
 
 // One thread.
-template <bool kTermsC, bool kTermsB>
+template <bool kTerms>
 __device__ __forceinline__ void produce_quads(const WaveArguments& args, const QuadShared& shared) {
   RingPlace<QuadTile::kStages> at;
   shared.for_tasks([&](const QuadTask& task, bool) {
@@ -45,11 +45,11 @@ __device__ __forceinline__ void produce_quads(const WaveArguments& args, const Q
 #pragma unroll
       for (int i = 0; i < kQuadLines; ++i) {
         if (i < rows) {
-          load_lines<kTermsC>(to + i * kPieceBytes, args.c, full, line[i], term,
-                              args.c_batched ? matrix : 0);
+          load_lines<kTerms>(to + i * kPieceBytes, args.c, full, line[i], term,
+                             args.c_batched ? matrix : 0);
         } else if (i < lines) {
-          load_lines<kTermsB>(to + i * kPieceBytes, args.b, full, line[i], term,
-                              args.b_batched ? matrix : 0);
+          load_lines<kTerms>(to + i * kPieceBytes, args.b, full, line[i], term,
+                             args.b_batched ? matrix : 0);
         }
       }
       at.advance();
@@ -59,7 +59,7 @@ __device__ __forceinline__ void produce_quads(const WaveArguments& args, const Q
 
 // The two pieces of a warpgroup, multiplied by one instruction if they are `kJoined`: side by side
 // in one row.
-template <typename T, bool kTermsC, bool kTermsB, bool kJoined, typename Store>
+template <typename T, bool kTerms, bool kJoined, typename Store>
 __device__ __forceinline__ void do_quad(const QuadShared& shared, const int (&row)[2],
                                         const int (&column)[2], int steps, bool confirmed,
                                         RingPlace<QuadTile::kStages>& at, Store&& store) {
@@ -70,7 +70,7 @@ __device__ __forceinline__ void do_quad(const QuadShared& shared, const int (&ro
   const auto multiply = [&](uint32_t stage) {
 #pragma unroll
     for (int i = 0; i < 2; i += kPieces) {
-      wgmma::multiply_lines<T, kWidth, !kTermsB, !kTermsC>(
+      wgmma::multiply_lines<T, kWidth, !kTerms, !kTerms>(
           reinterpret_cast<float(&)[kWidth / 2]>(sum[i * 32]), stage + row[i] * kPieceBytes,
           stage + column[i] * kPieceBytes);
     }
@@ -84,7 +84,7 @@ __device__ __forceinline__ void do_quad(const QuadShared& shared, const int (&ro
 }
 
 // A warpgroup.
-template <typename T, bool kTermsC, bool kTermsB>
+template <typename T, bool kTerms>
 __device__ __forceinline__ void consume_quads(const WaveArguments& args, const QuadShared& shared,
                                               int consumer) {
   RingPlace<QuadTile::kStages> at;
@@ -98,21 +98,21 @@ __device__ __forceinline__ void consume_quads(const WaveArguments& args, const Q
                   QuadTile::kSide);
     };
     if (row[0] == row[1] && column[0] + 1 == column[1]) {
-      do_quad<T, kTermsC, kTermsB, true>(shared, row, column, args.steps, confirmed, at, store);
+      do_quad<T, kTerms, true>(shared, row, column, args.steps, confirmed, at, store);
     } else {
-      do_quad<T, kTermsC, kTermsB, false>(shared, row, column, args.steps, confirmed, at, store);
+      do_quad<T, kTerms, false>(shared, row, column, args.steps, confirmed, at, store);
     }
   });
 }
 
-template <typename T, bool kTermsC, bool kTermsB>
+template <typename T, bool kTerms>
 __global__ void __launch_bounds__(kThreads, 1)
     sampled_quads_kernel(const __grid_constant__ WaveArguments args) {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
-  run_early<QuadTile, kTermsC, kTermsB>(
-      args, [&](const QuadShared& shared) { produce_quads<kTermsC, kTermsB>(args, shared); },
+  run_early<QuadTile, kTerms>(
+      args, [&](const QuadShared& shared) { produce_quads<kTerms>(args, shared); },
       [&](const QuadShared& shared, int consumer) {
-        consume_quads<T, kTermsC, kTermsB>(args, shared, consumer);
+        consume_quads<T, kTerms>(args, shared, consumer);
       });
 #else
   __trap();

@@ -90,8 +90,7 @@ __device__ __forceinline__ void end_walk(const Shared& shared, uint32_t last, fl
 // Before its last kApart steps, whose operands are under way by then, the second consumer lets the
 // first finish. A warpgroup alone keeps the tensor cores as busy as two do, so nothing is lost, and
 // the first stores its sums while the second multiplies.
-template <typename T, int kStages, bool kTermsC, bool kTermsB, int kStrips, int kWidth,
-          typename Shared>
+template <typename T, int kStages, bool kTerms, int kStrips, int kWidth, typename Shared>
 __device__ __forceinline__ void walk_terms(const Shared& shared, int consumer, uint32_t rows,
                                            uint32_t columns, int steps, RingPlace<kStages>& at,
                                            float (&sum)[kStrips * kWidth / 2]) {
@@ -108,7 +107,7 @@ __device__ __forceinline__ void walk_terms(const Shared& shared, int consumer, u
   const uint32_t last = walk_stages(shared, steps, at, let_pass, [&](uint32_t stage) {
 #pragma unroll
     for (int i = 0; i < kStrips; ++i) {
-      wgmma::multiply_lines<T, kWidth, !kTermsB, !kTermsC>(
+      wgmma::multiply_lines<T, kWidth, !kTerms, !kTerms>(
           reinterpret_cast<float(&)[kWidth / 2]>(sum[i * kWidth / 2]),
           stage + rows + i * kPieceBytes, stage + columns);
     }

@@ -47,7 +47,7 @@ struct WaveTile {
 };
 
 // One thread.
-template <typename Tile, bool kTermsC, bool kTermsB>
+template <typename Tile, bool kTerms>
 __device__ __forceinline__ void produce_wave(const WaveArguments& args,
                                              const EarlyShared<Tile>& shared) {
   RingPlace<Tile::kStages> at;
@@ -59,13 +59,13 @@ __device__ __forceinline__ void produce_wave(const WaveArguments& args,
       const uint32_t full = shared.full(at.stage);
       uint32_t to = shared.stage(at.stage);
       const auto load_c = [&](int row) {
-        load_lines<kTermsC, Tile::kBriefly>(to, args.c, full, row * kWaveSide, term,
-                                            args.c_batched ? matrix : 0);
+        load_lines<kTerms, Tile::kBriefly>(to, args.c, full, row * kWaveSide, term,
+                                           args.c_batched ? matrix : 0);
         to += kSideBytes;
       };
       const auto load_b = [&](int column) {
-        load_lines<kTermsB, Tile::kBriefly>(to, args.b, full, column * kWaveSide, term,
-                                            args.b_batched ? matrix : 0);
+        load_lines<kTerms, Tile::kBriefly>(to, args.b, full, column * kWaveSide, term,
+                                           args.b_batched ? matrix : 0);
         to += kSideBytes;
       };
       mbarrier_wait(shared.empty(at.stage), at.parity ^ 1);
@@ -81,8 +81,7 @@ __device__ __forceinline__ void produce_wave(const WaveArguments& args,
 
 // A task of a warpgroup: 64 rows of C, or of each of two strips, by kWidth columns of B. `rows` and
 // `columns`: where its own begin in a stage.
-template <typename T, typename Tile, bool kTermsC, bool kTermsB, int kStrips, int kWidth,
-          typename Store>
+template <typename T, typename Tile, bool kTerms, int kStrips, int kWidth, typename Store>
 __device__ __forceinline__ void do_wave_task(const EarlyShared<Tile>& shared, int consumer,
                                              uint32_t rows, uint32_t columns, int steps,
                                              bool confirmed, RingPlace<Tile::kStages>& at,
@@ -90,15 +89,15 @@ __device__ __forceinline__ void do_wave_task(const EarlyShared<Tile>& shared, in
   // Without a value to begin with they would hold registers from the kernel's start, and so for
   // each kind of task.
   float sum[kStrips * kWidth / 2] = {};
-  walk_terms<T, Tile::kStages, kTermsC, kTermsB, kStrips, kWidth>(shared, consumer, rows, columns,
-                                                                  steps, at, sum);
+  walk_terms<T, Tile::kStages, kTerms, kStrips, kWidth>(shared, consumer, rows, columns, steps, at,
+                                                        sum);
   if (!confirmed && !shared.confirmed()) return;
 #pragma unroll
   for (int i = 0; i < kStrips * kWidth / 64; ++i) store(i, sum + 32 * i);
 }
 
 // A warpgroup.
-template <typename T, typename Tile, bool kTermsC, bool kTermsB>
+template <typename T, typename Tile, bool kTerms>
 __device__ __forceinline__ void consume_wave(const WaveArguments& args,
                                              const EarlyShared<Tile>& shared, int consumer) {
   RingPlace<Tile::kStages> at;
@@ -112,8 +111,8 @@ __device__ __forceinline__ void consume_wave(const WaveArguments& args,
     const auto run = [&]<int kStrips, int kWidth>(std::integral_constant<int, kStrips>,
                                                   std::integral_constant<int, kWidth>,
                                                   uint32_t rows, uint32_t columns, auto&& each) {
-      do_wave_task<T, Tile, kTermsC, kTermsB, kStrips, kWidth>(shared, consumer, rows, columns,
-                                                               args.steps, confirmed, at, each);
+      do_wave_task<T, Tile, kTerms, kStrips, kWidth>(shared, consumer, rows, columns, args.steps,
+                                                     confirmed, at, each);
     };
     constexpr std::integral_constant<int, 1> kOne;
     constexpr std::integral_constant<int, 2> kTwo;
@@ -135,15 +134,14 @@ __device__ __forceinline__ void consume_wave(const WaveArguments& args,
   });
 }
 
-template <typename T, typename Tile, bool kTermsC, bool kTermsB>
+template <typename T, typename Tile, bool kTerms>
 __global__ void __launch_bounds__(kThreads, 1)
     sampled_wave_kernel(const __grid_constant__ WaveArguments args) {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
-  run_early<Tile, kTermsC, kTermsB>(
-      args,
-      [&](const EarlyShared<Tile>& shared) { produce_wave<Tile, kTermsC, kTermsB>(args, shared); },
+  run_early<Tile, kTerms>(
+      args, [&](const EarlyShared<Tile>& shared) { produce_wave<Tile, kTerms>(args, shared); },
       [&](const EarlyShared<Tile>& shared, int consumer) {
-        consume_wave<T, Tile, kTermsC, kTermsB>(args, shared, consumer);
+        consume_wave<T, Tile, kTerms>(args, shared, consumer);
       });
 #else
   __trap();
