@@ -220,6 +220,28 @@ def _measure_compiled(
     return found
 
 
+def _compile(
+    model: torch.nn.Module,
+    leaves: list[torch.Tensor],
+    upstream: torch.Tensor,
+    eager: Call,
+    device: str,
+) -> tuple[dict[str, tuple[Call, bool]], float]:
+    """What `_measure_compiled` takes, and how far the worst of the compiled models is off."""
+    compiled: dict[str, Call] = {}
+    ways: dict[str, tuple[Call, bool]] = {}
+    differences = []
+    for way, (mode, threads) in COMPILED.items():
+        if device != "cuda" and way != "compiled":
+            continue
+        if mode not in compiled:
+            forward = torch.compile(model, fullgraph=True, mode=mode)
+            compiled[mode] = functools.partial(_step, forward, leaves, upstream)
+            differences.append(_compiled_difference(eager, compiled[mode], leaves))
+        ways[way] = compiled[mode], threads
+    return ways, torch.tensor(differences).max().item()  # which passes NaN on
+
+
 def measure(
     width: int,
     hidden: int,
@@ -270,18 +292,7 @@ def measure(
         for name, step in steps.items()
     }
     taken = timing.interleave(samplers, rounds, keep=samplers)
-    compiled: dict[str, Call] = {}
-    ways: dict[str, tuple[Call, bool]] = {}
-    differences = []
-    for way, (mode, threads) in COMPILED.items():
-        if device != "cuda" and way != "compiled":
-            continue
-        if mode not in compiled:
-            forward = torch.compile(model, fullgraph=True, mode=mode)
-            compiled[mode] = functools.partial(_step, forward, leaves, upstream)
-            differences.append(_compiled_difference(steps[OURS], compiled[mode], leaves))
-        ways[way] = compiled[mode], threads
-    difference = torch.tensor(differences).max().item()  # which passes NaN on
+    ways, difference = _compile(model, leaves, upstream, steps[OURS], device)
     beside_eager = _measure_compiled(steps[OURS], ways, device, 2 * rounds)
     shape = (width, hidden, tokens, dtype, block, density)
     return MlpResult(*shape, taken, beside_eager, error, difference, resident, step_bytes)
