@@ -68,12 +68,8 @@ std::string isa_name(CpuIsa isa) { return name_of(isa); }
 std::vector<LibraryInfo> libraries() {
 #ifdef SPARSE_AUTOTUNE_WITH_CUDA
   const CuSparse& found = cusparse();
-  const int v = found.version;
-  return {{"cusparse",
-           v == 0 ? ""
-                  : std::to_string(v / 1000) + "." + std::to_string(v % 1000 / 100) + "." +
-                        std::to_string(v % 100),
-           found.unavailable}};
+  const std::string version = found.version == 0 ? "" : version_name(found.version);
+  return {{"cusparse", version, found.unavailable}};
 #else
   return {};
 #endif

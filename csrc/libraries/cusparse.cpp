@@ -14,11 +14,6 @@ namespace {
 constexpr int kMinimumVersion = 12000;
 constexpr int kCreateBsrVersion = 12100;
 
-std::string version_name(int version) {
-  return std::to_string(version / 1000) + "." + std::to_string(version / 100 % 10) + "." +
-         std::to_string(version % 100);
-}
-
 template <typename Function>
 bool resolve(const LoadedLibrary& library, const char* name, Function& function) {
   function = reinterpret_cast<Function>(library.symbol(name));
@@ -96,6 +91,11 @@ Status create_handle(cusparseHandle_t& handle) {
 }
 
 }  // namespace
+
+std::string version_name(int version) {
+  return std::to_string(version / 1000) + "." + std::to_string(version / 100 % 10) + "." +
+         std::to_string(version % 100);
+}
 
 const CuSparse& cusparse() {
   static const CuSparse& loaded = *new CuSparse(load());

@@ -33,6 +33,9 @@ struct CuSparse {
   decltype(&::cusparseSDDMM) sddmm = nullptr;
 };
 
+// As NVIDIA writes it: "12.6.3".
+std::string version_name(int version);
+
 // Looked for at the first call, from any thread; the answer is kept.
 const CuSparse& cusparse();
 

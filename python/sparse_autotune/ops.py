@@ -24,14 +24,14 @@ bsr_matmul_legality = torch.ops.sparse_autotune.bsr_matmul_legality.default
 bsr_sampled_matmul = torch.ops.sparse_autotune.bsr_sampled_matmul.default
 bsr_sampled_matmul_race = torch.ops.sparse_autotune.bsr_sampled_matmul_race.default
 bsr_sampled_matmul_legality = torch.ops.sparse_autotune.bsr_sampled_matmul_legality.default
-# Without derivatives: what the others are below autograd, and in compiled graphs.
+bsr_prepare = torch.ops.sparse_autotune.bsr_prepare.default
+# Without derivatives: what the products are below autograd, and in compiled graphs.
 bsr_product = torch.ops.sparse_autotune.bsr_product.default
 bsr_sampled_product = torch.ops.sparse_autotune.bsr_sampled_product.default
 bsr_product_gradients = torch.ops.sparse_autotune.bsr_product_gradients.default
-bsr_prepare = torch.ops.sparse_autotune.bsr_prepare.default
 
 # `form` of those three: the sum of what holds, and the activation's number so far to the left. As
-# csrc/ops/library.cpp has it.
+# csrc/ops/product_form.h has it.
 SPARSE_RIGHT, TRANSPOSE, FROZEN, ALLOW_TF32, DETERMINISTIC = 1, 2, 4, 8, 16
 ACTIVATION_SHIFT = 5
 

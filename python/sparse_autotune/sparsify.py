@@ -54,6 +54,7 @@ def sparsify_(
             a ``model`` that is no module or a ``filter`` that cannot be called, ValueError for a
             weight that another module shares, which could not stay shared, and for one that is
             computed from other parameters.
+        RuntimeError: as `SparseLinear.from_linear`.
     """
     if not isinstance(model, torch.nn.Module):
         raise TypeError(f"model must be a torch.nn.Module, got {kind(model)}")
