@@ -24,6 +24,7 @@ constexpr double kFarAtOnce = 2;       // out after one, once the budget is spen
 constexpr double kHopeless = 10;       // a first launch so much slower is not repeated
 constexpr double kWithinNoise = 1.02;  // medians that close count as equal
 constexpr double kPromising = 0.2;     // of the best so far: expected to take less, never skipped
+constexpr double kContender = 2;       // times the best so far: expected to take less, may yet win
 constexpr int kMinRounds = 7;
 constexpr int kMaxRounds = 25;
 constexpr double kOverrun = 0.1;  // of the budget: what the least rounds may cost beyond it
@@ -177,8 +178,10 @@ class Race {
     double us = 0;
     Status status = bench_.check(*runner.variant, &runner.entrant.error, &us);
     // The first launch pays for loading code and libraries: a second one counts, unless even the
-    // first took a good part of the budget.
-    if (status && (!options_.eliminate || !have_one || us < 0.1e6 * options_.budget_s)) {
+    // first took a good part of the budget, and was not expected to win.
+    const bool contender = runner.estimate_us < kContender * best_first_us_;
+    const double most_us = (contender ? 1e6 : 0.1e6) * options_.budget_s;
+    if (status && (!options_.eliminate || !have_one || us < most_us)) {
       status = bench_.time(*runner.variant, 1, &us);
     }
     if (!status) return fail(runner, status);

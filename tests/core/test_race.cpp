@@ -343,6 +343,23 @@ void configurations_do_not_crowd_out_a_family() {
   }));
 }
 
+// As code and libraries are loaded, for longer than most launches may take.
+void a_long_first_launch_costs_a_contender_nothing() {
+  const Example e;
+  size_t launches = 0;
+  const Fake other("a/other", 20, 1000),
+      loads("b/loads", 30, 200, [&](const Problem&, const Launch&) {
+        if (launches++ == 0) test::spin(150e3);
+        return Status::ok();
+      });
+  RaceOptions options;
+  options.budget_s = 0.6;
+  CHECK(at_last([&] {
+    launches = 0;
+    return run(e, {&other, &loads}, options).winner == "b/loads";
+  }));
+}
+
 void a_spent_budget_ends_a_race_of_long_launches() {
   const Example e;
   const Fake fast("a/fast", 1, 40e3), far("b/far", 2, 250e3);
@@ -432,6 +449,7 @@ int main() {
   memory_is_bounded();
   hopeless_estimates_are_skipped();
   configurations_do_not_crowd_out_a_family();
+  a_long_first_launch_costs_a_contender_nothing();
   a_spent_budget_ends_a_race_of_long_launches();
   who_takes_far_longer_than_expected_keeps_nobody_out();
   short_launches_are_warm();
