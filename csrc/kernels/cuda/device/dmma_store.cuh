@@ -63,15 +63,21 @@ struct Fp64Place {
   bool c_rows, pairs;  // pairs: aligned to 16 bytes
 };
 
-// Writes the thread's sums, whose first row and column of the tile these are.
+// C from a thread's first element on.
+struct Fp64Corner {
+  double* c;
+  int64_t ldc;
+  int rows, columns;
+  bool c_rows, pairs;
+};
+
 template <bool kRowMajorB, int kNextRow, int kTilesN, int kTilesM>
 __device__ __forceinline__ void store_fp64(const double (&sum)[kTilesN][kTilesM][4],
-                                           const Fp64Place& place, int row, int column) {
+                                           const Fp64Corner& at) {
   constexpr int kOther = kRowMajorB ? 1 : 8;
-  const int64_t to_row = place.c_rows ? place.ldc : 1, to_column = place.c_rows ? 1 : place.ldc;
-  double* const c = place.c + row * to_row + column * to_column;
+  const int64_t to_row = at.c_rows ? at.ldc : 1, to_column = at.c_rows ? 1 : at.ldc;
   const auto store = [&](double* to, double x, double y, int64_t apart, bool both) {
-    if (apart == 1 && both && place.pairs) {
+    if (apart == 1 && both && at.pairs) {
       *reinterpret_cast<double2*>(to) = make_double2(x, y);
     } else {
       to[0] = x;
@@ -80,15 +86,14 @@ __device__ __forceinline__ void store_fp64(const double (&sum)[kTilesN][kTilesM]
   };
 #pragma unroll
   for (int i = 0; i < kTilesN; ++i) {
-    if (i * 8 >= place.rows) break;
+    if (i * 8 >= at.rows) break;
 #pragma unroll
     for (int j = 0; j < kTilesM; ++j) {
-      const int at = column + j * 16;
-      if (at >= place.columns) continue;
-      double* to = c + i * 8 * to_row + j * 16 * to_column;
+      if (j * 16 >= at.columns) continue;
+      double* to = at.c + i * 8 * to_row + j * 16 * to_column;
       const double(&x)[4] = sum[i][j];
-      const bool both = at + kOther < place.columns;
-      if (kRowMajorB && place.c_rows) {
+      const bool both = j * 16 + kOther < at.columns;
+      if (kRowMajorB && at.c_rows) {
         store(to, x[0], x[2], 1, both);
         store(to + kNextRow * to_row, x[1], x[3], 1, both);
       } else {
@@ -119,7 +124,10 @@ __device__ __forceinline__ void write_fp64_sums(double (&sum)[Tile::kTilesN][Til
   const int group = lane / 4;
   const int in_16 = Tile::kRowMajorB ? group * 2 : Tile::kSlices == 2 ? line_of(group) : group;
   const int column = warp * Tile::kWarpN + in_16;
-  store_fp64<Tile::kRowMajorB, kNextRow>(sum, place, row, column);
+  const int64_t to_row = place.c_rows ? place.ldc : 1, to_column = place.c_rows ? 1 : place.ldc;
+  store_fp64<Tile::kRowMajorB, kNextRow>(
+      sum, {place.c + row * to_row + column * to_column, place.ldc, place.rows,
+            place.columns - column, place.c_rows, place.pairs});
 }
 
 // The same of what find_dmma_part() found.

@@ -29,20 +29,10 @@ __device__ __forceinline__ void store_strips(double (&sum)[Tile::kOwn][Tile::kTi
                                              const StripsArguments& args, const TilePlace& place,
                                              int strip) {
   const int lane = threadIdx.x % 32, group = lane / 4;
-  const int first = strip * Tile::kRows, row = lane % 4 * 2;
-  const int64_t n0 = int64_t{place.column} * Tile::kN;
-  const int64_t to_row = args.c_rows ? args.ldc : 1, to_column = args.c_rows ? 1 : args.ldc;
-  const double* bias = static_cast<const double*>(args.bias);
-  const Fp64Place to{static_cast<double*>(args.c) + place.batch * args.c_batch_stride +
-                         first * to_row + n0 * to_column,
-                     bias == nullptr ? nullptr : bias + first,
-                     args.ldc,
-                     args.m - first,
-                     static_cast<int>(min(args.n - n0, int64_t{Tile::kN})),
-                     args.activation,
-                     args.c_rows,
-                     args.pairs};
-  if (to.bias != nullptr) add_fp64_bias<1>(sum, to.bias + row, to.rows);
+  const int row0 = strip * Tile::kRows + lane % 4 * 2, rows = args.m - row0;
+  if (args.bias != nullptr) {
+    add_fp64_bias<1>(sum, static_cast<const double*>(args.bias) + row0, rows);
+  }
   double* const all = &sum[0][0][0];
   constexpr int kSums = Tile::kOwn * Tile::kTilesM * 4;
   if (args.activation == Activation::kRelu) {
@@ -51,8 +41,15 @@ __device__ __forceinline__ void store_strips(double (&sum)[Tile::kOwn][Tile::kTi
   } else if (args.activation != Activation::kNone) {
     activate_passing<kSums>(all, args.activation);
   }
+
+  const int64_t n0 = int64_t{place.column} * Tile::kN;
+  const auto columns = static_cast<int>(min(args.n - n0, int64_t{Tile::kN}));
   const int column = Tile::kRowMajorB ? group * 2 : line_of(group);
-  store_fp64<Tile::kRowMajorB, 1>(sum, to, row, column);
+  const int64_t to_row = args.c_rows ? args.ldc : 1, to_column = args.c_rows ? 1 : args.ldc;
+  double* const c = static_cast<double*>(args.c) + place.batch * args.c_batch_stride +
+                    row0 * to_row + (n0 + column) * to_column;
+  store_fp64<Tile::kRowMajorB, 1>(sum,
+                                  {c, args.ldc, rows, columns - column, args.c_rows, args.pairs});
 }
 
 }  // namespace sparse_autotune
