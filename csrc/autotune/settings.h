@@ -20,7 +20,7 @@ struct Settings {
   Mode mode = Mode::kOn;
   double budget_s = 1.0;  // of one race, seconds
   Timing timing = Timing::kCold;
-  int64_t plan_bytes = int64_t{1} << 30;    // index tensors that plans keep alive
+  int64_t plan_bytes = int64_t{1} << 30;    // what plans keep
   int64_t frozen_bytes = int64_t{8} << 30;  // copies of frozen values in a variant's own form
   int64_t tuning_bytes = int64_t{4} << 30;  // everything that one race allocates
   bool exact_nonfinite = false;             // no NaN from an absent block that meets an infinity

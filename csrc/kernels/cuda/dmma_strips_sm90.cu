@@ -10,7 +10,6 @@
 // Wins: blocks of 8 from some 5% up, A^T of blocks of 8 to 32. Bound by L2, which hands out B and
 // A, and by shared memory.
 #include <algorithm>
-#include <string>
 
 #include "kernels/cuda/arguments_of.h"
 #include "kernels/cuda/device/dmma_strips.cuh"

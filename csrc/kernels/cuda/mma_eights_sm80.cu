@@ -11,7 +11,6 @@
 // Wins: blocks of 8, many columns, up to some 10%. Bound by instructions: of a stage, whatever it
 // holds, where blocks are few, else of multiplying a piece.
 #include <bit>
-#include <string>
 
 #include "kernels/cuda/mma_eights_launch.cuh"
 

@@ -9,7 +9,6 @@
 // Wins: wherever it may run. Bound by the tensor cores for blocks from 64 up, by L2 for 16.
 #include <algorithm>
 #include <cmath>
-#include <string>
 
 #include "kernels/cuda/device/dmma_lanes.cuh"
 #include "kernels/cuda/device/launch_overlap.cuh"

@@ -6,7 +6,6 @@
 // Requires: fp16 or bf16; blocks of 16; values and B aligned to 16 bytes. Any C.
 #include <algorithm>
 #include <cmath>
-#include <string>
 
 #include "kernels/cuda/device/small_n_halves.cuh"
 #include "kernels/cuda/small_n_launch.cuh"
