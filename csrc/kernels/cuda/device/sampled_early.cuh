@@ -79,6 +79,7 @@ template <int kSide, bool kTerms>
 __device__ __forceinline__ void fetch_first_steps(const WaveArguments& args, int steps) {
   const int sides = args.block_rows + args.block_columns,
             all = min(steps, args.matrix_steps) * sides;
+#pragma unroll 1
   for (auto i = static_cast<int>(blockIdx.x + threadIdx.x % 32 * gridDim.x); i < all;
        i += static_cast<int>(32 * gridDim.x)) {
     const int term = i / sides * kStepK, side = i % sides;

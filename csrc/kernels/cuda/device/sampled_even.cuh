@@ -155,6 +155,7 @@ __device__ __forceinline__ void produce_even(const ShareArguments& args, const E
     const int ahead = found.backwards ? -1 : 1, last = args.matrix_steps - 1;
     const int begin = found.backwards ? last : 0, end = last - begin;
     int step = begin, matrix = found.backwards ? args.steps / args.matrix_steps - 1 : 0;
+#pragma unroll 1
     for (int left = args.steps; left > 0; --left) {
       const uint32_t full = shared.full(at.stage), to = shared.stage(at.stage);
       const int term = step * kStepK, of_b = args.b_batched ? matrix : 0;

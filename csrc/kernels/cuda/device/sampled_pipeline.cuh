@@ -126,6 +126,7 @@ __device__ __forceinline__ void fetch_lines(const CUtensorMap& map, int line, in
 template <typename Arguments, typename F>
 __device__ __forceinline__ void for_steps(const Arguments& args, int first, int steps, F&& f) {
   int matrix = first / args.matrix_steps, step = first - matrix * args.matrix_steps;
+#pragma unroll 1
   for (int left = steps; left > 0; --left) {
     f(step * kStepK, matrix);
     if (++step == args.matrix_steps) {

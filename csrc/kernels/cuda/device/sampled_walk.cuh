@@ -62,6 +62,9 @@ __device__ __forceinline__ uint32_t walk_stages(const Shared& shared, int steps,
                                                 RingPlace<kStages>& at, Before&& before,
                                                 Multiply&& multiply) {
   uint32_t last = 0;
+  // Left to itself the compiler copies the step several times over: no faster, and compiled for
+  // twice as long.
+#pragma unroll 1
   for (int step = 0; step < steps; ++step) {
     before(step);
     mbarrier_wait(shared.full(at.stage), at.parity);

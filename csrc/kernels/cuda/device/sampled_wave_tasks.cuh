@@ -106,6 +106,7 @@ class WaveFinder {
     }
     // The second of two that share nothing.
     int wanted = number - whole;
+#pragma unroll 1
     for (int i = 0; i < odd_ / 2; ++i) {
       const Match match = match_of(i);
       if (match.shared || wanted-- > 0) continue;
@@ -177,6 +178,7 @@ class WaveFinder {
   }
   __device__ __forceinline__ int unmatched_before(int i) const {
     int unmatched = 0;
+#pragma unroll 1
     for (int k = 0; k < i; ++k) unmatched += match_of(k).shared ? 0 : 1;
     return unmatched;
   }
