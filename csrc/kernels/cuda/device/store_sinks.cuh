@@ -81,6 +81,7 @@ class DirectSink {
       if (left >= kHalves) {
         *reinterpret_cast<Chunk*>(c) = chunk;
       } else if constexpr (kHalves > 1) {
+#pragma unroll 1
         for (int i = 0; i < left; ++i) c[i] = half_of(chunk, i);
       }
     }
