@@ -157,6 +157,7 @@ __global__ void __launch_bounds__(kPieceThreads, 2) sampled_pieces_kernel(const 
   __syncthreads();
   if (thread < 32) {
     int sum = 0;
+#pragma unroll 1
     for (int i = lane; i - lane < rows; i += 32) {
       int up = i < rows ? region.before[i + 1] : 0;
 #pragma unroll
@@ -198,13 +199,16 @@ __global__ void __launch_bounds__(kPieceThreads, 2) sampled_pieces_kernel(const 
     // find room.
     int count = static_cast<int>(min(int64_t{places}, end_piece - done)), c_rows, b_columns;
     for (;;) {
+#pragma unroll 1
       for (int i = thread; i < kPieceMostRows / 32; i += kPieceThreads) region.rows.words[i] = 0;
+#pragma unroll 1
       for (int i = thread; i < kPieceMostColumns / 32; i += kPieceThreads) {
         region.columns.words[i] = 0;
       }
       __syncthreads();
       const int first = static_cast<int>(done / block_pieces);
       const int last = static_cast<int>((done + count - 1) / block_pieces);
+#pragma unroll 1
       for (int block = first + thread; block <= last; block += kPieceThreads) {
         const int row = row_of(block);
         region.rows.set(row);
@@ -225,16 +229,21 @@ __global__ void __launch_bounds__(kPieceThreads, 2) sampled_pieces_kernel(const 
     }
     const int c_lines = c_rows * a.block_m;
     const int all_lines = c_lines + b_columns * a.block_k;
+#pragma unroll 1
     for (int i = thread; i < all_lines; i += kPieceThreads) lines[i] = -1;
     __syncthreads();
+#pragma unroll 1
     for (int i = thread; i < rows; i += kPieceThreads) {
       if (!region.rows.has(i)) continue;
       const int at = region.rows.rank(i);
+#pragma unroll 1
       for (int r = 0; r < a.block_m; ++r) lines[r * c_rows + at] = (row0 + i) * a.block_m + r;
     }
+#pragma unroll 1
     for (int i = thread; i < columns; i += kPieceThreads) {
       if (!region.columns.has(i)) continue;
       const int at = c_lines + region.columns.rank(i);
+#pragma unroll 1
       for (int s = 0; s < a.block_k; ++s) {
         lines[s * b_columns + at] = (column0 + i) * a.block_k + s;
       }
@@ -303,8 +312,10 @@ __global__ void __launch_bounds__(kPieceThreads, 2) sampled_pieces_kernel(const 
         cp_async_wait<2>();
       }
     };
+#pragma unroll 1
     for (int i = 0; i < a.stages - 1; ++i) copy();
     int read = 0;
+#pragma unroll 1
     for (int step = 0; step < steps; ++step) {
       wait();
       __syncthreads();
@@ -342,6 +353,7 @@ __global__ void __launch_bounds__(kPieceThreads, 2) sampled_pieces_kernel(const 
       }
       __syncthreads();
       if (team == 0) {
+#pragma unroll 1
         for (int other = 0; other < a.teams - 1; ++other) {
 #pragma unroll
           for (int y = 0; y < kRows; ++y) {
