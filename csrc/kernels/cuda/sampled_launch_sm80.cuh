@@ -67,6 +67,7 @@ __global__ void __launch_bounds__(Tile::kThreads, Tile::kResident)
   const auto blocks = static_cast<int>(min(row_end - first, int64_t{args.blocks}));
 
   const int m0 = strip_m * Tile::kM, k0 = strip_k * Tile::kN;
+#pragma unroll 1
   for (int i = threadIdx.x; i < Tile::kM + Tile::kN; i += Tile::kThreads) {
     int source = -1;
     if (i < Tile::kM) {
