@@ -207,6 +207,7 @@ __global__ void __launch_bounds__(kFlatThreads, (kBlockK > 6 ? 5 : 6))
   Acc sum = 0;
   const auto add_chunk = [&](int first, int blocks) {
     const int items = blocks * a.block_m;
+#pragma unroll 1
     for (int item = tid; item < items; item += kItems * kFlatThreads) {
       Acc some[kItems];
       multiply_items<T, kBlockK, kTransposed>(a, b, first, item, kFlatThreads, items - 1, some);
@@ -226,6 +227,7 @@ __global__ void __launch_bounds__(kFlatThreads, (kBlockK > 6 ? 5 : 6))
         const Acc q = from[(i + 2) * a.block_m] + from[(i + 3) * a.block_m];
         sum += p + q;
       }
+#pragma unroll 1
       for (; i < high; ++i) sum += from[i * a.block_m];
     }
     for (unsigned left = __ballot_sync(~0u, high - low > kAlone); left != 0; left &= left - 1) {
@@ -233,6 +235,7 @@ __global__ void __launch_bounds__(kFlatThreads, (kBlockK > 6 ? 5 : 6))
       const int begin = __shfl_sync(~0u, low, whose), end = __shfl_sync(~0u, high, whose);
       const Acc* const its = products + __shfl_sync(~0u, r, whose);
       Acc part = 0;
+#pragma unroll 1
       for (int i = begin + tid % 32; i < end; i += 32) part += its[i * a.block_m];
 #pragma unroll
       for (int half = 16; half > 0; half /= 2) part += __shfl_xor_sync(~0u, part, half);
@@ -254,6 +257,7 @@ __global__ void __launch_bounds__(kFlatThreads, (kBlockK > 6 ? 5 : 6))
       __syncthreads();
       next = hole[1];
     }
+#pragma unroll 1
     for (int first = at; first < end; first += a.chunk) add_chunk(first, min(a.chunk, end - first));
     at = next;
     __syncthreads();
