@@ -3,7 +3,7 @@
 Like those of `problems.py`, of which they are a part, every variant must get them right.
 """
 
-from problem import BF16, FP32, FP64, Problem, name_of
+from problem import BF16, FP32, FP64, INDEX_DTYPES, Problem, name_of
 
 
 def _shared_rows():
@@ -30,4 +30,27 @@ def _cut_rows():
                   out_layout="column", bias=True, activation="gelu")  # fmt: skip
 
 
-UNEVEN_CASES = (*_shared_rows(), *_cut_rows())
+def _merged_rows():
+    """Shares of stored blocks and row ends: rows over many of them beside rows without a block, in
+    one strip of columns and in several, with every layout and kind of index."""
+    forms = (
+        (2, "matmul", "row", "row"), (5, "matmul", "column", "row"), (16, "linear", "row", "row"),
+        (37, "transposed", "row", "column"), (68, "matmul", "row", "padded"),
+        (132, "transposed", "row", "row"), (256, "matmul", "padded", "offset"),
+    )  # fmt: skip
+    for i, side in enumerate((1, 2, 3)):
+        for j, (n, op, b_layout, out_layout) in enumerate(forms):
+            dtype = (FP32, FP64)[(i + j) % 2]
+            yield Problem(
+                f"merged_rows_{side}-{op}-{n}-{b_layout}-{out_layout}-{name_of(dtype)}",
+                side * 310, side * 1700, n, (side, side), dtype, op=op, b_layout=b_layout,
+                out_layout=out_layout, index_dtype=INDEX_DTYPES[(i + j // 2) % 2],
+                pattern=("skewed", "one_dense_row")[j % 2], density=0.01, bias=j % 3 == 1,
+                activation=(None, "gelu", "relu")[(i + j) % 3],
+            )  # fmt: skip
+        yield Problem(f"merged_rows_{side}-batch", side * 400, side * 900, 6, (side, side),
+                      (FP64, FP32)[i % 2], batch=(3,), pattern="skewed", bias=i == 1,
+                      out_layout=("row", "column")[i % 2])  # fmt: skip
+
+
+UNEVEN_CASES = (*_shared_rows(), *_cut_rows(), *_merged_rows())

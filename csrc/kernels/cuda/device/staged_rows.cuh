@@ -17,6 +17,7 @@
 #include "kernels/cuda/device/at_step.cuh"
 #include "kernels/cuda/device/cp_async.cuh"
 #include "kernels/cuda/device/load_words.cuh"
+#include "kernels/cuda/device/stage_bytes.cuh"
 #include "kernels/cuda/device/warp_row_parts.cuh"
 #include "variant.h"
 
@@ -45,26 +46,6 @@ struct StagedRowsArguments {
   bool wide_indices;
   bool stores_words;  // of 16 bytes
 };
-
-// Copies bytes as they lie to shared memory, to where 16 bytes have the same bounds as there: by
-// all threads. Returns how far behind `to` the first is.
-__device__ __forceinline__ int stage_bytes(char* to, const char* from, int bytes) {
-  const int shift = static_cast<int>(reinterpret_cast<uint64_t>(from) % 16), end = shift + bytes;
-  const auto shared = static_cast<uint32_t>(__cvta_generic_to_shared(to));
-  from -= shift;
-  const int step = static_cast<int>(blockDim.x) * 16;
-  for (int i = static_cast<int>(threadIdx.x) * 16; i < end; i += step) {
-    if (i >= shift && i + 16 <= end) {
-      cp_async_16(shared + i, from + i);
-      continue;
-    }
-#pragma unroll
-    for (int j = i; j < i + 16; j += 4) {
-      if (j >= shift && j < end) cp_async_narrow<4>(shared + j, from + j, 4);
-    }
-  }
-  return shift;
-}
 
 // Copies blocks that do not lie in order, one behind the other.
 template <int kBytes>
