@@ -18,6 +18,14 @@ inline constexpr int64_t kWholeRow = int64_t{1} << 40;
 inline constexpr int64_t kFewestRows = 64, kMostRows = 256;  // in a chunk of rows read in place
 inline constexpr int64_t kWidenedBytes = 16 << 10;  // a chunk of B whose values are widened first
 inline constexpr int64_t kUnitsPerSlot = 4;  // at least, of block rows (or spans) times panels
+// In place, where nothing is packed, more units than that even out rows of unequal length: up to so
+// many of them pay where panels keep so many strips, for each panel walks A, and the pages of its
+// rows, anew. Two threads gain nothing by it.
+struct Finer {
+  int64_t units_per_slot, strips;
+};
+inline constexpr int64_t kFewestFinerSlots = 8;
+inline constexpr Finer kFinerInPlace[] = {{12, 2}, {24, 7}};
 // Cores of one machine differ by a third and more (a sibling at work, two threads on one core): the
 // faster ones take over parts of this size.
 inline constexpr int64_t kPartsPerSlot = 12;
@@ -121,9 +129,15 @@ inline int64_t count_panels(const Problem& p, const Cut& cut, const Microkernels
   int64_t widest = cut.panel_columns / kernels.lanes;
   if (cut.source != Source::kOwnPanel) {
     const int64_t units = std::max<int64_t>(p.m / p.block_m * spans * p.batch, 1);
-    const int64_t wanted = slots == 1 ? 1 : ceil_div(kUnitsPerSlot * slots, units);
-    return std::max(ceil_div(vectors, widest),
-                    std::min(wanted, ceil_div(vectors, kernels.vectors)));
+    const int64_t strips = ceil_div(vectors, kernels.vectors), fewest = ceil_div(vectors, widest);
+    if (slots == 1) return fewest;
+    int64_t panels = std::max(fewest, std::min(ceil_div(kUnitsPerSlot * slots, units), strips));
+    if (cut.source != Source::kInPlace || slots < kFewestFinerSlots) return panels;
+    for (const Finer& finer : kFinerInPlace) {
+      panels =
+          std::max(panels, std::min(finer.units_per_slot * slots / units, strips / finer.strips));
+    }
+    return panels;
   }
   widest = std::min(widest, own_panel_vectors(vector_bytes));
   const int64_t fewest = ceil_div(vectors, widest);
