@@ -263,9 +263,9 @@ __global__ void __launch_bounds__(kMergeThreads, merge_resident(kBlock))
     row += count;
   }
 
-  // Whether this share is the last of the row cut at its begin, and at its end, and these rows'
-  // first and last shares.
   if (!cut_first && !cut_last) return;
+  // Of the row cut at the share's begin, and of that cut at its end: whether this share is the last
+  // of them to end, the first and the last of them.
   __shared__ int3 done[2];
   const bool is_one = cut_first && cut_last && first_row == last_row;
   __syncthreads();
