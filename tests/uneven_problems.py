@@ -38,17 +38,19 @@ def _merged_rows():
         (37, "transposed", "row", "column"), (68, "matmul", "row", "padded"),
         (132, "transposed", "row", "row"), (256, "matmul", "padded", "offset"),
     )  # fmt: skip
-    for i, side in enumerate((1, 2, 3)):
+    for i, side in enumerate((1, 2, 3, 4)):
         for j, (n, op, b_layout, out_layout) in enumerate(forms):
-            dtype = (FP32, FP64)[(i + j) % 2]
+            if (i + j) % 2 != 0:
+                continue
+            dtype = (FP32, FP64)[(i + j) // 2 % 2]
             yield Problem(
                 f"merged_rows_{side}-{op}-{n}-{b_layout}-{out_layout}-{name_of(dtype)}",
-                side * 310, side * 1700, n, (side, side), dtype, op=op, b_layout=b_layout,
+                side * 310, side * 900, n, (side, side), dtype, op=op, b_layout=b_layout,
                 out_layout=out_layout, index_dtype=INDEX_DTYPES[(i + j // 2) % 2],
                 pattern=("skewed", "one_dense_row")[j % 2], density=0.01, bias=j % 3 == 1,
                 activation=(None, "gelu", "relu")[(i + j) % 3],
             )  # fmt: skip
-        yield Problem(f"merged_rows_{side}-batch", side * 400, side * 900, 6, (side, side),
+        yield Problem(f"merged_rows_{side}-batch", side * 400, side * 500, 6, (side, side),
                       (FP64, FP32)[i % 2], batch=(3,), pattern="skewed", bias=i == 1,
                       out_layout=("row", "column")[i % 2])  # fmt: skip
 
