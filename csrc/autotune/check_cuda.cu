@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "kernels/cuda/device/load_index.cuh"
 #include "kernels/cuda/element_types.h"
 
 namespace sparse_autotune {
@@ -72,22 +73,23 @@ __device__ void for_each_element(const TileArguments& a, Element&& element) {
   }
 }
 
-template <typename T, typename Index>
+template <typename T>
 __global__ void __launch_bounds__(kThreads, 2) expected_kernel(const TileArguments a) {
+  const bool wide = a.problem.index_type == IndexType::kInt64;
   for_each_element(a, [&](const Tile& tile, int i, int j, Expected& expected) {
-    const int64_t begin = static_cast<const Index*>(a.operands.crow_indices)[tile.block_row];
-    const int64_t end = static_cast<const Index*>(a.operands.crow_indices)[tile.block_row + 1];
+    const int64_t begin = load_index(a.operands.crow_indices, tile.block_row, wide);
+    const int64_t end = load_index(a.operands.crow_indices, tile.block_row + 1, wide);
     const T* b = static_cast<const T*>(a.operands.b) + tile.batch * a.b_strides.batch_stride +
                  (tile.col + j) * a.b_strides.col_stride;
     double sum = 0, magnitude = 0;
     for (int64_t block = begin; block < end; ++block) {
-      const auto* positions = static_cast<const Index*>(a.operands.positions);
-      const int64_t position = positions == nullptr ? block : int64_t{positions[block]};
+      const void* positions = a.operands.positions;
+      const int64_t position = positions == nullptr ? block : load_index(positions, block, wide);
       const T* left = static_cast<const T*>(a.operands.values) +
                       position * a.problem.block_m * a.problem.block_k +
                       (tile.row % a.problem.block_m + i) * a.row_stride;
-      const T* right = b + static_cast<const Index*>(a.operands.col_indices)[block] *
-                               a.problem.block_k * a.b_strides.row_stride;
+      const T* right = b + load_index(a.operands.col_indices, block, wide) * a.problem.block_k *
+                               a.b_strides.row_stride;
       for (int64_t k = 0; k < a.problem.block_k; ++k) {
         const double product = static_cast<double>(*left) * static_cast<double>(*right);
         sum += product;
@@ -105,13 +107,13 @@ __global__ void __launch_bounds__(kThreads, 2) expected_kernel(const TileArgumen
   });
 }
 
-template <typename T, typename Index>
+template <typename T>
 __global__ void __launch_bounds__(kThreads, 2) expected_sampled_kernel(const TileArguments a) {
+  const bool wide = a.problem.index_type == IndexType::kInt64;
   for_each_element(a, [&](const Tile& tile, int i, int j, Expected& expected) {
     const int64_t row = tile.block_row * a.problem.block_m + tile.row + i;
     const int64_t col =
-        static_cast<const Index*>(a.operands.col_indices)[tile.batch] * a.problem.block_k +
-        tile.col + j;
+        load_index(a.operands.col_indices, tile.batch, wide) * a.problem.block_k + tile.col + j;
     double sum = 0, magnitude = 0;
     for (int64_t matrix = 0; matrix < a.problem.batch; ++matrix) {
       const T* left = static_cast<const T*>(a.operands.c) + matrix * a.c_strides.batch_stride +
@@ -221,14 +223,12 @@ cudaError_t compute_expected(const Problem& p, const Launch& operands, const Til
                              int64_t count, Expected* expected, cudaStream_t stream) {
   const TileArguments a = tile_arguments(p, operands, tiles, expected);
   with_type(p.dtype, [&]<typename T>(T*) {
-    with_index(p.index_type, [&]<typename Index>(const Index*) {
-      const dim3 blocks(static_cast<unsigned>(count), kTileRows / kStripRows);
-      if (p.op == Op::kSampled) {
-        expected_sampled_kernel<T, Index><<<blocks, kThreads, 0, stream>>>(a);
-      } else {
-        expected_kernel<T, Index><<<blocks, kThreads, 0, stream>>>(a);
-      }
-    });
+    const dim3 blocks(static_cast<unsigned>(count), kTileRows / kStripRows);
+    if (p.op == Op::kSampled) {
+      expected_sampled_kernel<T><<<blocks, kThreads, 0, stream>>>(a);
+    } else {
+      expected_kernel<T><<<blocks, kThreads, 0, stream>>>(a);
+    }
   });
   return cudaGetLastError();
 }

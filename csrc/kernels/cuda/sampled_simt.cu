@@ -8,6 +8,7 @@
 
 #include "kernels/cuda/cuda_status.h"
 #include "kernels/cuda/device/accumulator.cuh"
+#include "kernels/cuda/device/load_index.cuh"
 #include "kernels/cuda/element_types.h"
 #include "variant.h"
 
@@ -31,6 +32,7 @@ struct Arguments {
   Operand c, b;
   void* sampled;
   int64_t block_rows, block_m, block_k, tiles_m, tiles_k, n, batch;
+  bool wide_indices;
 };
 
 // Lines [0, lines) and terms [0, terms) from `first` on, zeros around them.
@@ -48,7 +50,7 @@ __device__ void load_tile(typename Accumulator<T>::Type (&tile)[kLines][kTerms +
   }
 }
 
-template <typename T, typename Index, int kEach>
+template <typename T, int kEach>
 __global__ void __launch_bounds__(kThreads) sampled_simt_kernel(const Arguments a) {
   using Acc = typename Accumulator<T>::Type;
   constexpr int kTile = kSide * kEach;
@@ -57,17 +59,16 @@ __global__ void __launch_bounds__(kThreads) sampled_simt_kernel(const Arguments 
   const int64_t tiles = a.tiles_m * a.tiles_k;
   const int64_t block = blockIdx.x / tiles, tile = blockIdx.x % tiles;
   if (threadIdx.x == 0) {
-    const auto* crow = static_cast<const Index*>(a.crow_indices);
     int64_t low = 0, high = a.block_rows;  // the last row that begins at or before the block
     while (high - low > 1) {
       const int64_t middle = low + (high - low) / 2;
-      (crow[middle] <= block ? low : high) = middle;
+      (load_index(a.crow_indices, middle, a.wide_indices) <= block ? low : high) = middle;
     }
     block_row = low;
   }
   __syncthreads();
   const int64_t row0 = tile / a.tiles_k * kTile, col0 = tile % a.tiles_k * kTile;
-  const int64_t block_col = static_cast<const Index*>(a.col_indices)[block];
+  const int64_t block_col = load_index(a.col_indices, block, a.wide_indices);
   const T* c = static_cast<const T*>(a.c.data) + (block_row * a.block_m + row0) * a.c.line_stride;
   const T* b = static_cast<const T*>(a.b.data) + (block_col * a.block_k + col0) * a.b.line_stride;
   const int i = threadIdx.x / kSide, j = threadIdx.x % kSide;
@@ -143,6 +144,7 @@ class SampledSimt final : public Variant {
     a.tiles_k = tiles(p.block_k);
     a.n = p.n;
     a.batch = p.batch;
+    a.wide_indices = p.index_type == IndexType::kInt64;
     return with_type(p.dtype, [&]<typename T>(T*) { return launch_typed<T>(p, a, l.stream); });
   }
 
@@ -153,12 +155,7 @@ class SampledSimt final : public Variant {
   template <typename T>
   static Status launch_typed(const Problem& p, const Arguments& a, void* stream) {
     const auto blocks = static_cast<unsigned>(p.nnzb * a.tiles_m * a.tiles_k);
-    const auto s = static_cast<cudaStream_t>(stream);
-    if (p.index_type == IndexType::kInt64) {
-      sampled_simt_kernel<T, int64_t, kEach><<<blocks, kThreads, 0, s>>>(a);
-    } else {
-      sampled_simt_kernel<T, int32_t, kEach><<<blocks, kThreads, 0, s>>>(a);
-    }
+    sampled_simt_kernel<T, kEach><<<blocks, kThreads, 0, static_cast<cudaStream_t>(stream)>>>(a);
     return to_status(cudaGetLastError(), "sampled_simt");
   }
 };

@@ -13,6 +13,7 @@
 #include "kernels/cuda/arguments_of.h"
 #include "kernels/cuda/cuda_status.h"
 #include "kernels/cuda/device/accumulator.cuh"
+#include "kernels/cuda/device/load_index.cuh"
 #include "kernels/cuda/element_types.h"
 #include "variant.h"
 
@@ -35,16 +36,17 @@ struct Arguments {
   // Elements from one row to the next and from one column to the next.
   int64_t b_row, b_col, b_batch, c_row, c_col, c_batch;
   Activation activation;
+  bool wide_indices;
 };
 
-template <typename T, typename Index, int kRowsPerThread>
+template <typename T, int kRowsPerThread>
 __global__ void __launch_bounds__(kColumns* kLanes, 4) simt_kernel(const Arguments a) {
   using Acc = typename Accumulator<T>::Type;
   const int64_t block_row = blockIdx.x / a.strips;
   const int64_t first_row = (blockIdx.x % a.strips) * (kRowsPerThread * kLanes) + threadIdx.y;
-  const auto* crow = static_cast<const Index*>(a.crow_indices);
-  const auto* col = static_cast<const Index*>(a.col_indices);
-  const int64_t begin = crow[block_row], end = crow[block_row + 1];
+  const auto index = [&](const void* of, int64_t i) { return load_index(of, i, a.wide_indices); };
+  const int64_t begin = index(a.crow_indices, block_row);
+  const int64_t end = index(a.crow_indices, block_row + 1);
 
   for (int64_t batch = blockIdx.z; batch < a.batch; batch += gridDim.z) {
     const T* b = static_cast<const T*>(a.b) + batch * a.b_batch;
@@ -54,11 +56,10 @@ __global__ void __launch_bounds__(kColumns* kLanes, 4) simt_kernel(const Argumen
       if (j >= a.n) continue;
       Acc sum[kRowsPerThread] = {};
       for (int64_t p = begin; p < end; ++p) {
-        const int64_t position =
-            a.positions == nullptr ? p : int64_t{static_cast<const Index*>(a.positions)[p]};
+        const int64_t position = a.positions == nullptr ? p : index(a.positions, p);
         const T* left = static_cast<const T*>(a.values) + position * a.block_m * a.block_k +
                         first_row * a.a_row;
-        const T* right = b + col[p] * a.block_k * a.b_row + j * a.b_col;
+        const T* right = b + index(a.col_indices, p) * a.block_k * a.b_row + j * a.b_col;
         for (int64_t kk = 0; kk < a.block_k; ++kk, left += a.a_col, right += a.b_row) {
           const Acc b_value = static_cast<Acc>(*right);
 #pragma unroll
@@ -85,12 +86,7 @@ Status launch_typed(const Problem& p, const Arguments& a, cudaStream_t stream) {
   const dim3 grid(static_cast<unsigned>(a.block_rows * a.strips),
                   static_cast<unsigned>(std::min<int64_t>(ceil_div(p.n, kColumns), 65535)),
                   static_cast<unsigned>(std::min<int64_t>(p.batch, 65535)));
-  const dim3 threads(kColumns, kLanes);
-  if (p.index_type == IndexType::kInt64) {
-    simt_kernel<T, int64_t, kRowsPerThread><<<grid, threads, 0, stream>>>(a);
-  } else {
-    simt_kernel<T, int32_t, kRowsPerThread><<<grid, threads, 0, stream>>>(a);
-  }
+  simt_kernel<T, kRowsPerThread><<<grid, dim3(kColumns, kLanes), 0, stream>>>(a);
   return to_status(cudaGetLastError(), "simt");
 }
 
@@ -131,6 +127,7 @@ class Simt final : public Variant {
     a.c_col = c_rows ? 1 : p.ldc;
     a.c_batch = p.c_batch_stride;
     a.activation = p.activation;
+    a.wide_indices = p.index_type == IndexType::kInt64;
     return with_type(p.dtype, [&]<typename T>(T*) {
       return launch_typed<T, kRowsPerThread>(p, a, static_cast<cudaStream_t>(l.stream));
     });
