@@ -15,11 +15,11 @@
 #include <string>
 
 #include "kernels/cuda/arguments_of.h"
-#include "kernels/cuda/convert/turn_dense.h"
 #include "kernels/cuda/cuda_status.h"
 #include "kernels/cuda/requirements.h"
 #include "kernels/cuda/tile_counters.h"
 #include "kernels/cuda/with_block_side.h"
+#include "kernels/cuda/word_rows.h"
 #include "variant.h"
 
 namespace sparse_autotune {
@@ -31,12 +31,6 @@ constexpr int64_t kMaxWorkspace = int64_t{1} << 30;
 constexpr int64_t kLeastShare = 256, kWholeRow = 8;
 
 constexpr int64_t aligned(int64_t bytes) { return ceil_div(bytes, 256) * 256; }
-
-int64_t chunk_columns(const Problem& p) { return p.dtype == DType::kFloat64 ? 2 : 4; }
-int64_t pitch(const Problem& p) { return ceil_div(p.n, chunk_columns(p)) * chunk_columns(p); }
-bool turns_b(const Problem& p) {
-  return p.b_layout != Layout::kRowMajor || p.b_alignment < 16 || p.n % chunk_columns(p) != 0;
-}
 
 // Of values and columns: two chunks and the sums of runs within 48 KB.
 int64_t chunk_bytes(const Problem& p) { return (p.block_m < 4 ? 16 : 12) << 10; }
@@ -50,7 +44,7 @@ struct Plan {
 
 Plan plan_of(const Problem& p, const Device& d) {
   Plan plan{};
-  const int64_t lanes = ceil_div(p.n, chunk_columns(p));
+  const int64_t lanes = row_words(p);
   const int64_t items = std::max<int64_t>(block_rows(p) + p.nnzb, 1);
   plan.strips = ceil_div(lanes, 32);
   plan.lanes = ceil_div(lanes, plan.strips);
@@ -61,7 +55,7 @@ Plan plan_of(const Problem& p, const Device& d) {
   plan.share = ceil_div(items, shares);
   plan.shares = ceil_div(items, plan.share);
   const int64_t tasks = plan.strips * p.batch * plan.shares;
-  plan.b = turns_b(p) ? aligned(p.batch * p.k * pitch(p) * size_of(p.dtype)) : 0;
+  plan.b = aligned(laid_b_bytes(p));
   plan.sums = aligned(2 * tasks * p.block_m * plan.lanes * 16);
   plan.ended = tasks * static_cast<int64_t>(sizeof(unsigned));
   return plan;
@@ -88,9 +82,8 @@ class MergeRows final : public Variant {
       return Support::no("leaves rows of even length to staged_rows and warp_rows");
     }
     if (Support s = aligned_to_16("values", p.values_alignment); !s) return s;
-    const int64_t row_bytes = std::max(p.ldb, p.n + chunk_columns(p)) * size_of(p.dtype);
     const int64_t c_bytes = p.block_m * p.ldc * size_of(p.dtype);
-    if (std::max({p.block_k * row_bytes, c_bytes, 2 * p.m, 2 * p.nnzb}) > INT32_MAX) {
+    if (std::max({p.block_k * most_b_row_bytes(p), c_bytes, 2 * p.m, 2 * p.nnzb}) > INT32_MAX) {
       return Support::no("has 30 bits for rows and blocks, 31 for the bytes of a block's B and C");
     }
     if (const Plan plan = plan_of(p, d); plan.strips * p.batch > kPartCounters) {
@@ -127,16 +120,10 @@ class MergeRows final : public Variant {
     const auto stream = static_cast<cudaStream_t>(l.stream);
     char* const workspace = static_cast<char*>(l.workspace);
     auto a = arguments_of<MergeRowsArguments>(l);
-    int64_t ldb = p.ldb, b_batch = p.b_batch_stride;
-    if (plan.b > 0) {
-      ldb = pitch(p);
-      b_batch = p.k * ldb;
-      const DenseLines from{const_cast<void*>(l.b), p.ldb, p.b_batch_stride};
-      const DenseLines to{workspace, ldb, b_batch};
-      const Status status = lay_rows_cuda(p.b_layout, p.k, p.n, p.batch, item, from, to, l.stream);
-      if (!status) return status;
-      a.b = workspace;
-    }
+    DenseLines b;
+    const Status status = lay_b(p, l, workspace, &b);
+    if (!status) return status;
+    a.b = b.memory;
     a.partials = workspace + plan.b;
     a.counters = part_counters(l.device->ordinal, stream);
     if (a.counters == nullptr) {
@@ -147,12 +134,12 @@ class MergeRows final : public Variant {
       if (error != cudaSuccess) return to_status(error, name());
     }
     const bool c_rows = p.c_layout == Layout::kRowMajor;
-    a.b_batch = b_batch * item;
+    a.b_batch = b.batch_stride * item;
     a.c_batch = p.c_batch_stride * item;
     a.c_row = static_cast<int>((c_rows ? p.ldc : 1) * item);
     a.c_column = static_cast<int>((c_rows ? 1 : p.ldc) * item);
     a.n = static_cast<int>(p.n);
-    a.b_k = static_cast<int>(ldb * item);
+    a.b_k = static_cast<int>(b.pitch * item);
     a.rows = static_cast<int>(block_rows(p));
     a.items = static_cast<int>(block_rows(p) + p.nnzb);
     a.share = static_cast<int>(plan.share);
@@ -162,7 +149,7 @@ class MergeRows final : public Variant {
     a.groups = kMergeThreads / a.column_lanes;
     a.activation = p.activation;
     a.wide_indices = p.index_type == IndexType::kInt64;
-    a.stores_words = c_rows && p.c_alignment >= 16 && p.n % chunk_columns(p) == 0;
+    a.stores_words = c_rows && p.c_alignment >= 16 && p.n % word_columns(p) == 0;
     const int64_t block_bytes = p.block_m * p.block_k * item;
     // Chunks of one length.
     const int64_t longest = a.share + a.limit, fit = chunk_bytes(p) / (block_bytes + index);

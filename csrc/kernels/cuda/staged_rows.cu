@@ -14,10 +14,10 @@
 #include <string>
 
 #include "kernels/cuda/arguments_of.h"
-#include "kernels/cuda/convert/turn_dense.h"
 #include "kernels/cuda/cuda_status.h"
 #include "kernels/cuda/requirements.h"
 #include "kernels/cuda/with_block_side.h"
+#include "kernels/cuda/word_rows.h"
 #include "variant.h"
 
 namespace sparse_autotune {
@@ -41,8 +41,8 @@ class StagedRows final : public Variant {
                          std::to_string(p.n));
     }
     if (Support s = aligned_to_16("values", p.values_alignment); !s) return s;
-    const int64_t row_bytes = std::max(p.ldb, p.n + chunk_columns(p)) * size_of(p.dtype);
-    if (std::max({p.block_k * row_bytes, p.m, 2 * p.nnzb}) > INT32_MAX || p.batch > kMaxBatch) {
+    if (std::max({p.block_k * most_b_row_bytes(p), p.m, 2 * p.nnzb}) > INT32_MAX ||
+        p.batch > kMaxBatch) {
       return Support::no("has 31 bits for rows, twice the blocks and the bytes of a block's B");
     }
     if (workspace_bytes(p, d) > kMaxWorkspace) {
@@ -58,7 +58,7 @@ class StagedRows final : public Variant {
     const double gbps = p.n * size_of(p.dtype) <= 32 ? 600 : 510;
     const double turned = 2 * static_cast<double>(workspace_bytes(p, d));
     double us = (compulsory_bytes(p) + turned) / (d.memory_gbps * gbps);
-    if (p.n % chunk_columns(p) != 0) us *= kUneven;
+    if (p.n % word_columns(p) != 0) us *= kUneven;
     if (p.transpose) {
       const int64_t bytes = p.block_m * p.block_k * size_of(p.dtype);
       const int64_t pieces = p.nnzb * p.batch * bytes / std::min<int64_t>(bytes & -bytes, 16);
@@ -69,38 +69,32 @@ class StagedRows final : public Variant {
   }
 
   int64_t workspace_bytes(const Problem& p, const Device&) const override {
-    return turns_b(p) ? p.batch * p.k * pitch(p) * size_of(p.dtype) : 0;
+    return laid_b_bytes(p);
   }
 
   Status launch(const Problem& p, const Launch& l) const override {
     auto a = arguments_of<StagedRowsArguments>(l);
     const int64_t item = size_of(p.dtype);
-    int64_t ldb = p.ldb, b_batch = p.b_batch_stride;
-    if (turns_b(p)) {
-      ldb = pitch(p);
-      b_batch = p.k * ldb;
-      const DenseLines from{const_cast<void*>(l.b), p.ldb, p.b_batch_stride};
-      const DenseLines to{l.workspace, ldb, b_batch};
-      const Status status = lay_rows_cuda(p.b_layout, p.k, p.n, p.batch, item, from, to, l.stream);
-      if (!status) return status;
-      a.b = l.workspace;
-    }
-    a.b_batch = b_batch * item;
+    DenseLines b;
+    const Status status = lay_b(p, l, l.workspace, &b);
+    if (!status) return status;
+    a.b = b.memory;
+    a.b_batch = b.batch_stride * item;
     a.c_batch = p.c_batch_stride;
     const bool c_rows = p.c_layout == Layout::kRowMajor;
     a.c_row = c_rows ? p.ldc : 1;
     a.c_column = c_rows ? 1 : p.ldc;
     a.n = static_cast<int>(p.n);
-    a.b_k = static_cast<int>(ldb * item);
+    a.b_k = static_cast<int>(b.pitch * item);
     a.rows = static_cast<int>(block_rows(p));
-    a.column_lanes = static_cast<int>(ceil_div(p.n, chunk_columns(p)));
+    a.column_lanes = static_cast<int>(row_words(p));
     a.block_lanes = block_lanes(p);
     const auto reciprocal = [](int x) { return static_cast<unsigned>(ceil_div(1 << 16, x)); };
     a.by_column_lanes = reciprocal(a.column_lanes);
     a.by_block_lanes = reciprocal(a.block_lanes);
     a.activation = p.activation;
     a.wide_indices = p.index_type == IndexType::kInt64;
-    a.stores_words = c_rows && p.c_alignment >= 16 && p.n % chunk_columns(p) == 0;
+    a.stores_words = c_rows && p.c_alignment >= 16 && p.n % word_columns(p) == 0;
 
     // As many rows as leave room for several thread blocks on a multiprocessor.
     constexpr int64_t kMostBytes = 32 << 10, kAllBytes = 46 << 10;
@@ -128,17 +122,9 @@ class StagedRows final : public Variant {
   }
 
  private:
-  static int chunk_columns(const Problem& p) { return p.dtype == DType::kFloat64 ? 2 : 4; }
-  static bool turns_b(const Problem& p) {
-    return p.b_layout != Layout::kRowMajor || p.b_alignment < 16 || p.n % chunk_columns(p) != 0;
-  }
-  static int64_t pitch(const Problem& p) {
-    return ceil_div(p.n, chunk_columns(p)) * chunk_columns(p);
-  }
-
   // Of a block row, over stored blocks: a power of two where there are several, all of one warp.
   static int block_lanes(const Problem& p) {
-    const int64_t columns = ceil_div(p.n, chunk_columns(p));
+    const int64_t columns = row_words(p);
     if (p.block_m == 1 || (columns & (columns - 1)) != 0) return 1;
     const int64_t all = p.block_m <= 3 ? size_of(p.dtype) : 16;  // of a block row, measured
     return static_cast<int>(std::clamp<int64_t>(all / columns, 1, columns == 1 ? 8 : 4));

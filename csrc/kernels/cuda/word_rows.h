@@ -1,0 +1,37 @@
+// B as rows of whole words of 16 bytes, of which lanes read one at a time: as it lies, or laid anew
+// in the workspace. Host code.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+#include "kernels/cuda/convert/turn_dense.h"
+#include "variant.h"
+
+namespace sparse_autotune {
+
+inline int64_t word_columns(const Problem& p) { return 16 / size_of(p.dtype); }
+inline int64_t row_words(const Problem& p) { return ceil_div(p.n, word_columns(p)); }
+
+inline bool lays_b(const Problem& p) {
+  return p.b_layout != Layout::kRowMajor || p.b_alignment < 16 || p.n % word_columns(p) != 0;
+}
+inline int64_t laid_b_bytes(const Problem& p) {
+  return lays_b(p) ? p.batch * p.k * row_words(p) * 16 : 0;
+}
+// From one row to the next, at most: as it lies, or laid anew.
+inline int64_t most_b_row_bytes(const Problem& p) {
+  return std::max(p.ldb, p.n + word_columns(p)) * size_of(p.dtype);
+}
+
+// `rows`: the caller's, or those that are laid in `memory`.
+inline Status lay_b(const Problem& p, const Launch& l, void* memory, DenseLines* rows) {
+  const DenseLines from{const_cast<void*>(l.b), p.ldb, p.b_batch_stride};
+  *rows = from;
+  if (!lays_b(p)) return Status::ok();
+  const int64_t pitch = row_words(p) * word_columns(p);
+  *rows = {memory, pitch, p.k * pitch};
+  return lay_rows_cuda(p.b_layout, p.k, p.n, p.batch, size_of(p.dtype), from, *rows, l.stream);
+}
+
+}  // namespace sparse_autotune
