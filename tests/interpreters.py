@@ -8,8 +8,8 @@ import sys
 TESTS = pathlib.Path(__file__).parent
 
 
-def run_python(code, cache, *arguments, timeout=300, expect=0, **environment):
-    """Runs `code` and returns what it printed; the tests' modules can be imported there.
+def end_of_python(code, cache, *arguments, timeout=300, **environment):
+    """Runs `code`, however it ends; the tests' modules can be imported there.
 
     `environment` holds settings without their prefix: `budget_s="0.1"`; `mode` is SPARSE_AUTOTUNE.
     """
@@ -17,7 +17,7 @@ def run_python(code, cache, *arguments, timeout=300, expect=0, **environment):
     if "mode" in environment:
         variables["SPARSE_AUTOTUNE"] = variables.pop("SPARSE_AUTOTUNE_MODE")
     path = [str(TESTS), *filter(None, [os.environ.get("PYTHONPATH")])]
-    done = subprocess.run(
+    return subprocess.run(
         [sys.executable, "-c", code, *map(str, arguments)],
         env={
             **os.environ,
@@ -30,5 +30,10 @@ def run_python(code, cache, *arguments, timeout=300, expect=0, **environment):
         timeout=timeout,
         check=False,
     )
+
+
+def run_python(code, cache, *arguments, timeout=300, expect=0, **environment):
+    """As `end_of_python`, and returns what it printed; it has to exit with `expect`."""
+    done = end_of_python(code, cache, *arguments, timeout=timeout, **environment)
     assert done.returncode == expect, f"exit {done.returncode}\n{done.stdout}\n{done.stderr}"
     return done.stdout
