@@ -1,4 +1,4 @@
-"""The main job: real problems, the printed race, the cache, and a comparison with the peers.
+"""A demonstration: typical problems, the printed races, the cache, a comparison with the peers.
 
     make demo        or        python examples/demo.py [--device cpu|cuda]
 
@@ -21,7 +21,7 @@ ROUNDS = 7
 
 
 def problems(device):
-    """(name, a, b) of each product: random ones, and patterns as pruned models have them."""
+    """(name, a, b) of each product, in patterns that pruned and structured models have."""
     size, n, dtype = (2048, 512, torch.float32) if device == "cpu" else (4096, 4096, torch.bfloat16)
     generator = torch.Generator(device=device).manual_seed(0)
     b = torch.randn(size, n, device=device, generator=generator).to(dtype)
@@ -45,7 +45,7 @@ def problems(device):
 
 
 def seconds(call, device):
-    """Wall time of one call, waited for."""
+    """Wall time of one call, until its result is ready."""
     begin = time.perf_counter()
     call()
     if device == "cuda":
@@ -103,7 +103,7 @@ def main():
         sa.settings.cache_dir = options.second_process
         print(f"tunings in the second process: {tunings_of_calls(list(problems(device)))}")
         return
-    # A cache of the demo's own, so that its races are seen each time it runs.
+    # A fresh cache, so that the races are shown each time.
     with tempfile.TemporaryDirectory(prefix="sparse_autotune_demo_") as cache:
         sa.settings.cache_dir = cache
         demonstrate(device, cache)

@@ -4,10 +4,10 @@
 
 Into FOLDER go
 
-- model.pt2, the package: any batch size up to MAX_BATCH;
-- expected.pt, for each size of BATCHES an input, the result in fp64 and how far from it an element
-  may be; main.cpp and `main` here compare with them;
-- bundle, the winners of the races for those sizes: a program that finds it through
+- model.pt2: the package, for any batch size up to MAX_BATCH;
+- expected.pt: for each size of BATCHES an input, the result in fp64 and the error bound of each
+  element; main.cpp and `main` here compare with them;
+- bundle: the winners of the races for those sizes; a program that finds it through
   SPARSE_AUTOTUNE_BUNDLE does not race again.
 """
 
@@ -21,7 +21,7 @@ import sparse_autotune as sa
 BATCHES = (3, 64)
 MAX_BATCH = 4096
 # More than eight block rows: torch may rewrite shorter index tensors in place from call to call, so
-# that on a GPU less is assumed of their products, and races made in eager mode are not theirs.
+# on a GPU the operators assume less about them, and winners of races in eager mode do not apply.
 IN_FEATURES, HIDDEN, BLOCK, DENSITY = 128, 256, 16, 0.25
 # Unit roundoff of a stored result. Sums are in fp32 (fp64 where that is the dtype).
 ROUNDOFF = {
@@ -30,7 +30,7 @@ ROUNDOFF = {
     torch.float32: 2.0**-24,
     torch.float64: 2.0**-53,
 }
-# GELU may magnify an error of its argument by 1.13; evaluating it costs a few roundoffs.
+# GELU can magnify an error of its argument by 1.13; evaluating it adds a few roundoffs.
 GELU_SLOPE, GELU_ROUNDOFFS = 1.13, 8
 
 
@@ -51,7 +51,7 @@ def package(model, x, path):
 
 
 def layer_and_bound(layer, x, error):
-    """A layer's result in fp64, and how far off it may be for an input off by ``error``."""
+    """A layer's result in fp64, and its error bound for an input that is off by ``error``."""
     weight, bias = layer.weight.to_dense().double().cpu(), layer.bias.double().cpu()
     y = x @ weight.T + bias
     roundoff = ROUNDOFF[layer.values.dtype]
@@ -71,7 +71,7 @@ def expected_of(model, x):
 
 
 def check(y, expected, bound, what):
-    """Raises unless every element is within its bound; NaN is not."""
+    """Raises unless every element is within its bound, which NaN never is."""
     error = (y.double().cpu() - expected).abs()
     if not bool((error <= bound).all()):
         raise SystemExit(f"{what}: wrong by {error.max():.3g}, at most {bound.max():.3g} allowed")
@@ -103,7 +103,7 @@ def main():
     compiled = torch._inductor.aoti_load_package(path)
     for i, x in enumerate(inputs):
         check(compiled(x), *stored[3 * i + 1 : 3 * i + 3], f"the package, batch {len(x)}")
-    print(f"{path}: batches of {BATCHES} agree with eager mode's bounds on {device}, {dtype}")
+    print(f"{path}: batches of {BATCHES} are within their bounds on {device}, {dtype}")
 
 
 if __name__ == "__main__":

@@ -1,5 +1,5 @@
-// Runs the package that export.py made, without Python: every batch size that it stored, compared
-// element by element.
+// Runs the package that export.py wrote, without Python, for every batch size stored beside it, and
+// compares the results element by element.
 //
 //     program LIBRARY PACKAGE EXPECTED
 //
@@ -27,7 +27,7 @@ void load_operators(const char* library) {
   if (dlopen(library, RTLD_NOW | RTLD_GLOBAL) == nullptr) throw std::runtime_error(dlerror());
 }
 
-// For each batch size the input, the result in fp64 and how far from it an element may be.
+// For each batch size the input, the result in fp64 and the error bound of each element.
 std::vector<at::Tensor> load_expected(const char* path) {
   std::ifstream file(path, std::ios::binary);
   if (!file) throw std::runtime_error(std::string("cannot read ") + path);
@@ -54,7 +54,7 @@ bool check(const at::Tensor& y, const at::Tensor& expected, const at::Tensor& bo
 }
 
 int run(const char* library, const char* package, const char* expected_path) {
-  load_operators(library);  // before the package, which looks its operators up while it is loaded
+  load_operators(library);  // before the package, whose loader looks the operators up
   const c10::InferenceMode no_gradients;
   torch::inductor::AOTIModelPackageLoader model(package);
   const std::string device = model.get_metadata().at("AOTI_DEVICE_KEY");
