@@ -1,4 +1,4 @@
-"""Block-sparse (BSR) x dense matrix products for PyTorch: races what is legal, keeps the winner."""
+"""Block-sparse (BSR) x dense products for PyTorch: races the legal kernels, keeps the winner."""
 
 from __future__ import annotations
 

@@ -37,20 +37,20 @@ class BsrTensor(Described):
     """A block-sparse (BSR) matrix in component form.
 
     Stored blocks are ``values[i]``, dense and row-major; block row ``r`` owns the blocks
-    ``crow_indices[r]`` to ``crow_indices[r + 1]``, whose block columns are in ``col_indices``,
-    strictly ascending within the row. The tensors are kept as given, never copied.
+    ``crow_indices[r]`` to ``crow_indices[r + 1]`` (exclusive), whose block columns are in
+    ``col_indices``, strictly ascending within the row. The tensors are kept as given, never copied.
 
-    Unlike those of a ``torch.sparse_bsr`` tensor, ``crow_indices``, ``col_indices`` and ``values``
-    are attributes, not methods. Two BsrTensors are equal only when they are the same object.
+    ``crow_indices``, ``col_indices`` and ``values`` are attributes, not methods as in a
+    ``torch.sparse_bsr`` tensor. Two BsrTensors are equal only if they are the same object.
 
-    The transpose ``a.t()`` is a view: it shares the tensors of ``a`` and its plan, and nothing is
-    moved. Its ``shape`` is the transposed one; ``crow_indices``, ``col_indices``, ``values`` and
-    ``block_size`` go on describing the matrix as stored, and ``is_transposed`` tells the two apart.
+    The transpose ``a.t()`` is a view that shares the tensors and the plan of ``a``; no data moves.
+    Its ``shape`` is the transposed one; ``crow_indices``, ``col_indices``, ``values`` and
+    ``block_size`` still describe the matrix as stored, and ``is_transposed`` is True.
 
-    With another, leading dimension of ``values`` it is a batch of matrices on one pattern, of shape
-    ``(batch, rows, cols)``; `unbind` gives the matrices. `matmul` and `linear` multiply each by a
-    matrix of its own or all by one, one tuned product after the other. What is about one matrix
-    (`freeze`, `to_torch`, `to_scipy`, `benchmark`) refuses a batch.
+    If ``values`` has an additional leading dimension, it is a batch of matrices on one pattern, of
+    shape ``(batch, rows, cols)``; `unbind` returns the matrices. `matmul` and `linear` multiply
+    each by a matrix of its own, or all by the same one, in one tuned product per matrix. Methods
+    and functions for one matrix (`freeze`, `to_torch`, `to_scipy`, `benchmark`) refuse a batch.
 
     Args:
         crow_indices: (block rows + 1,), int32 or int64.
@@ -58,11 +58,11 @@ class BsrTensor(Described):
         values: (nnzb, block_m, block_k) or (batch, nnzb, block_m, block_k), float16, bfloat16,
             float32 or float64.
         shape: ``(rows, cols)`` of each matrix in elements, multiples of the block size.
-        check: also check the content of the indices now, which synchronises with a GPU; otherwise
-            a product checks it, once per pattern.
+        check: also check the contents of the indices now, which synchronises with a GPU; otherwise
+            a product checks them, once per pattern.
 
     Raises:
-        TypeError: an argument is not a strided tensor, or has another dtype than these.
+        TypeError: an argument is not a strided tensor, or has a dtype not listed above.
         ValueError: shapes do not fit together, a tensor is not contiguous or, with ``check``, the
             indices are not those of a BSR matrix.
         RuntimeError: the tensors are on different devices.
@@ -127,32 +127,32 @@ class BsrTensor(Described):
     def from_dense(
         cls, dense: Tensor, block_size: int | Sequence[int], keep: Tensor | None = None
     ) -> BsrTensor:
-        """The blocks of a dense tensor; differentiable in ``dense``, int64 indices.
+        """Stores blocks of a dense tensor, with int64 indices; differentiable in ``dense``.
 
         Args:
             dense: (rows, cols), float16, bfloat16, float32 or float64.
             block_size: an int or ``(block_m, block_k)``; must divide the shape.
-            keep: bool, (rows / block_m, cols / block_k): the blocks to store, zeros and all. None
-                stores the blocks that hold a non-zero; NaN is one.
+            keep: bool, (rows / block_m, cols / block_k): the blocks to store, even if they are
+                zero. None stores the blocks that contain a non-zero or NaN.
 
         Raises:
-            TypeError: ``dense`` or ``keep`` has another layout or dtype.
+            TypeError: ``dense`` or ``keep`` has a wrong layout or dtype.
             ValueError: a shape does not fit.
-            RuntimeError: ``keep`` is on another device than ``dense``.
+            RuntimeError: ``keep`` is on a different device than ``dense``.
         """
         parts = conversions.from_dense(dense, block_shape(block_size), keep)
         return cls(*parts[:3], parts[3:5])
 
     @classmethod
     def from_torch(cls, a: Tensor) -> BsrTensor:
-        """The components of a ``torch.sparse_bsr`` tensor, shared with it.
+        """The matrix of a ``torch.sparse_bsr`` tensor, sharing its memory.
 
-        The transpose of one, which torch calls ``torch.sparse_bsc``, becomes a transposed view.
-        Values whose blocks are not row-major are copied: those of a BSC tensor that is no
+        The transpose of one, of layout ``torch.sparse_bsc``, becomes a transposed view.
+        Values whose blocks are not row-major are copied: those of a BSC tensor that is not a
         transpose, and those of a BSC tensor's ``.t()``.
 
         Raises:
-            TypeError: ``a`` has another layout or is batched; the message names the conversion.
+            TypeError: ``a`` has a different layout or is batched; the message names the conversion.
         """
         crow, col, values, rows, cols, transposed = bsr_components(a, "a")
         stored = cls(crow.contiguous(), col.contiguous(), values.contiguous(), (rows, cols))
@@ -171,10 +171,10 @@ class BsrTensor(Described):
     def to_torch(self) -> Tensor:
         """A ``torch.sparse_bsr`` tensor on the same memory; torch checks the indices.
 
-        Of a transpose, the ``torch.sparse_bsc`` tensor that torch's own ``.t()`` gives.
+        For a transpose, the ``torch.sparse_bsc`` tensor that torch's own ``.t()`` returns.
 
         Raises:
-            ValueError: it is a batch; torch's have a pattern for each matrix.
+            ValueError: it is a batch; torch's batches have a pattern for each matrix.
             RuntimeError: the indices are not those of a BSR matrix.
         """
         check_components(self._parts(), "a")
@@ -197,19 +197,19 @@ class BsrTensor(Described):
         return conversions.to_dense(self._parts())
 
     def to_scipy(self) -> scipy.sparse.bsr_array:
-        """A copy on the CPU for SciPy; of a transpose, sorted anew with transposed blocks.
+        """A copy on the CPU for SciPy; for a transpose, re-sorted, with transposed blocks.
 
         Raises:
-            TypeError: float16 and bfloat16, which SciPy does not have.
+            TypeError: the dtype is float16 or bfloat16, which SciPy lacks.
             ValueError: it is a batch, or the indices are not those of a BSR matrix.
         """
         return conversions.to_scipy(self._parts())
 
     def unbind(self) -> tuple[BsrTensor, ...]:
-        """The matrices of a batch: views on its pattern, with its plan.
+        """The matrices of a batch, as views that share its pattern and plan.
 
         Raises:
-            ValueError: it is one matrix.
+            ValueError: it is a single matrix.
         """
         if self._values.dim() != 4:
             raise ValueError(
@@ -228,12 +228,12 @@ class BsrTensor(Described):
         non_blocking: bool = False,
         copy: bool = False,
     ) -> BsrTensor:
-        """To a device, a dtype, both, or those of another tensor; self if it is there.
+        """Converts to a device, a dtype, both, or those of another tensor; self if nothing changes.
 
         As with ``torch.Tensor.to``, ``non_blocking`` and ``copy`` may follow a dtype or a tensor.
 
         Raises:
-            TypeError: the library does not compute with that dtype.
+            TypeError: the dtype is not supported.
         """
         if isinstance(dtype, bool):
             if not isinstance(device, torch.dtype | Tensor | BsrTensor):
@@ -279,7 +279,7 @@ class BsrTensor(Described):
         return self.to(torch.bfloat16)
 
     def pin_memory(self) -> BsrTensor:
-        """A copy in page-locked memory, from which ``to(…, non_blocking=True)`` need not wait."""
+        """A copy in page-locked memory, from which ``to(…, non_blocking=True)`` is asynchronous."""
         return self._with(
             self._crow_indices.pin_memory(),
             self._col_indices.pin_memory(),
@@ -300,7 +300,7 @@ class BsrTensor(Described):
         """Sets, in place, whether the values require grad. Returns self.
 
         Raises:
-            RuntimeError: the matrix is frozen, which promises values that nobody trains.
+            RuntimeError: the matrix is frozen, which promises that the values do not change.
         """
         if requires_grad and self._frozen:
             raise RuntimeError(
@@ -321,7 +321,7 @@ class BsrTensor(Described):
     # The transpose
 
     def t(self) -> BsrTensor:
-        """The transpose: a view that shares the tensors and the plan, but no `freeze`."""
+        """The transpose: a view that shares the tensors and the plan, but is not frozen."""
         return self._with(self._crow_indices, self._col_indices, self._values, turned=True)
 
     @property

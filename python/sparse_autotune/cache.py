@@ -1,9 +1,8 @@
 """The winners on disk: one file per entry, written atomically, read without locks.
 
-An entry lies at ``<path()>/<device class>-<environment>/<signature>.txt``. The environment is a
-hash over the versions that decide whether a time still means anything: package, kernels, torch,
-CUDA runtime, driver and cuSPARSE. An entry that cannot be read is a miss, and the next race
-replaces it.
+An entry is stored at ``<path()>/<device class>-<environment>/<signature>.txt``. The environment is
+a hash of the versions that timings depend on: package, kernels, torch, CUDA runtime, driver and
+cuSPARSE. An entry that cannot be read counts as a miss, and the next race replaces it.
 """
 
 from __future__ import annotations
@@ -49,11 +48,12 @@ class CacheEntry(NamedTuple):
     Attributes:
         signature: the kind of problem, and the stem of the entry's file.
         device: the device's name.
-        problem: the same for people, "4096x4096x4096 bs64 density 0.125 bf16" (m x k x n).
+        problem: the raced problem in readable form, "4096x4096x4096 bs64 density 0.125 bf16"
+            (m x k x n).
         winner: "family/config".
-        median_us: the winner's, microseconds.
-        when: the race began, UTC.
-        path: the entry's file; None where it is in memory only.
+        median_us: the winner's median time, microseconds.
+        when: the start of the race, UTC.
+        path: the entry's file; None if it is in memory only.
     """
 
     signature: str
@@ -66,7 +66,7 @@ class CacheEntry(NamedTuple):
 
 
 def path() -> Path:
-    """The directory in use; it need not exist yet."""
+    """The cache directory in use, which may not exist yet."""
     if settings.cache_dir is not None:
         return Path(settings.cache_dir)
     base = os.environ.get("XDG_CACHE_HOME", "")
@@ -192,7 +192,7 @@ def _found() -> list[tuple[str, dict[str, Any], Path | None]]:
 
 
 def entries() -> list[CacheEntry]:
-    """The remembered races that this environment would use."""
+    """The cached races that are valid in this environment."""
     listed = []
     for _, record, file in _found():
         times = {entrant["name"]: entrant["median_us"] for entrant in record["entrants"]}
@@ -211,7 +211,9 @@ def entries() -> list[CacheEntry]:
 
 
 def clear() -> int:
-    """Removes every entry, of all environments, and forgets them; returns how many files went.
+    """Removes the entries of all environments, on disk and in memory.
+
+    Returns the number of files removed.
 
     Raises:
         OSError: a file could not be removed.
@@ -229,13 +231,13 @@ def clear() -> int:
 
 
 def export(path: str | os.PathLike[str]) -> int:
-    """Writes this environment's entries to one file, a bundle; returns how many.
+    """Writes this environment's entries to one file, a bundle. Returns the number of entries.
 
-    ``SPARSE_AUTOTUNE_BUNDLE`` lets a program without Python use a bundle.
+    A program without Python reads the bundle that ``SPARSE_AUTOTUNE_BUNDLE`` names.
 
     Raises:
         OSError: the file cannot be written.
-        ValueError: the entries exceed the 64 MiB that a bundle may have.
+        ValueError: the entries exceed the limit of a bundle, 64 MiB.
     """
     texts = [text for text, _, _ in _found()]
     total = sum(map(len, texts))
@@ -267,13 +269,13 @@ def _split_bundle(content: bytes) -> tuple[list[str], list[tuple[str, str]]]:
 
 
 def load(path: str | os.PathLike[str]) -> int:
-    """Adds the entries of a bundle, replacing those of equal signature; returns how many.
+    """Adds the entries of a bundle, replacing equal signatures. Returns the number of entries.
 
-    They count as measured in this environment, and are used on devices of the class they name.
+    They are treated as measured in this environment, and apply to devices of the class they name.
 
     Raises:
         OSError: the file cannot be read.
-        ValueError: it is not a bundle; nothing has been added then.
+        ValueError: the file is not a bundle; then nothing is added.
     """
     with open(path, "rb") as stream:
         content = stream.read(_MAX_BUNDLE_BYTES + 1)

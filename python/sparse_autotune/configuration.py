@@ -77,7 +77,7 @@ def _variant_lines() -> list[str]:
 
 
 def show_config() -> None:
-    """Prints versions, devices, settings, and what is disabled and why."""
+    """Prints versions, devices, settings, and what is disabled and why, for a bug report."""
     build = _tuner.build_info()
     lines = [
         f"sparse_autotune {build['version']}, kernels {build['kernel_hash']}",

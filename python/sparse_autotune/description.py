@@ -57,12 +57,12 @@ class Described(Kept):
 
     @property
     def values(self) -> Tensor:
-        """(nnzb, block_m, block_k): the stored blocks; of a batch (batch, nnzb, …)."""
+        """(nnzb, block_m, block_k): the stored blocks; (batch, nnzb, …) for a batch."""
         return self._values
 
     @property
     def shape(self) -> torch.Size:
-        """``(rows, cols)`` in elements; of a transpose, the transposed ones; of a batch three."""
+        """``(rows, cols)`` in elements, swapped for a transpose; a batch prepends its length."""
         # Of a pytree that was mapped to something else, values have no shape.
         batch = getattr(self._values, "shape", ())[:-3]
         stored = (self._rows, self._cols)
@@ -70,7 +70,7 @@ class Described(Kept):
 
     @property
     def block_size(self) -> tuple[int, int]:
-        """``(block_m, block_k)``: rows and columns of a block as stored."""
+        """``(block_m, block_k)``: rows and columns of a stored block."""
         return self._block_size
 
     @property
@@ -80,12 +80,12 @@ class Described(Kept):
 
     @property
     def nnzb(self) -> int:
-        """The number of stored blocks, of a batch those of each matrix."""
+        """The number of stored blocks; for a batch, of each matrix."""
         return self._col_indices.shape[0]
 
     @property
     def density(self) -> float:
-        """The share of blocks that are stored, 0 to 1; 0 for a matrix without elements."""
+        """The fraction of blocks that are stored, 0 to 1; 0 for a matrix without elements."""
         block_m, block_k = self._block_size
         blocks = (self._rows // block_m) * (self._cols // block_k)
         return self.nnzb / blocks if blocks else 0.0

@@ -36,11 +36,10 @@ def matmul(
 ) -> Tensor:
     """The product of a block-sparse matrix and a dense one, ``activation(a @ b + bias)``.
 
-    Either operand may be the block-sparse one, and it may be a transpose (``a.t()``); the dense one
-    is neither copied nor transposed. The first call with a new kind of problem races every variant
-    that is legal for it and remembers the winner (see ``settings``). Half types accumulate in
-    float32. Differentiable, to any order, in the dense operand, the stored blocks and ``bias``; the
-    gradients come from block-sparse products too.
+    Either operand may be the block-sparse one, and it may be a transpose (``a.t()``). The first
+    call with a new kind of problem races every variant that is legal for it and remembers the
+    winner (see ``settings``). Half types accumulate in float32. Differentiable, to any order, in
+    the dense operand, the stored blocks and ``bias``; gradients are block-sparse products too.
 
     Args:
         a: (m, k) `BsrTensor`, ``torch.sparse_bsr`` tensor or transpose of one
@@ -48,25 +47,26 @@ def matmul(
             matrix as ``b``: (m, k), (..., m, k) or (k,), strided.
         b: (k, n), (..., k, n) or (k,), strided, the dtype and device of ``a``. Row-major and
             column-major matrices are read in place, others are copied. Or, with a dense ``a``, the
-            (k, n) block-sparse matrix. Where the block-sparse operand is a batch of ``batch``
-            matrices on one pattern, the dense one is (batch, …) or one matrix or vector for all.
-        bias: (m,), one value per row of the result; with the block-sparse matrix as ``b`` (n,), one
-            per column.
+            (k, n) block-sparse matrix. If the block-sparse operand is a batch of ``batch`` matrices
+            on one pattern, the dense one is (batch, …), or one matrix or vector for all.
+        bias: (m,), one value per row of the result, or (n,), one per column, if ``b`` is the
+            block-sparse matrix; the dtype and device of ``a``.
         activation: "relu", "gelu", "gelu_tanh" or "silu".
-        out: written instead of a new tensor; any strides. Never resized, and its memory may not
-            overlap an input's. Not differentiable.
-        variant: "auto", a family ("simt"), or one variant ("simt/rows16"). Gradients choose theirs.
+        out: receives the result; any strides. Never resized, and must not overlap an input in
+            memory. Not differentiable.
+        variant: "auto", a family ("simt"), or one variant ("simt/rows16"). Gradients are always
+            computed by variants of their own choice.
 
     Returns:
-        (m, n), (..., m, n), (m,) or (n,), contiguous unless ``out`` is given; for a batch with its
-        length in front.
+        (m, n), (..., m, n), (m,) or (n,), of the operands' dtype, contiguous unless ``out`` is
+        given; a batch adds a leading dimension.
 
     Raises:
         TypeError: an argument has a wrong type, layout or dtype.
         ValueError: shapes disagree, the indices break a rule of BSR, ``out`` does not fit, the
             activation is unknown, the variant is unknown or not legal here.
-        RuntimeError: devices differ, ``out`` overlaps, ``out`` is given where gradients are wanted,
-            a frozen matrix requires grad.
+        RuntimeError: devices differ, ``out`` overlaps an input, ``out`` is given although gradients
+            are required, a frozen matrix requires grad.
     """
     if not _is_compiling() and variant == "auto" and (number := _known(activation)) is not None:
         result = None
@@ -112,17 +112,18 @@ def linear(
 ) -> Tensor:
     """A linear layer with a block-sparse weight, ``activation(x @ weight.T + bias)``.
 
-    Neither ``x`` nor the result is copied or transposed. Differentiable as `matmul`.
+    Neither ``x`` nor the result is transposed, though a variant may rearrange ``x`` in its scratch.
+    Differentiable like `matmul`.
 
     Args:
         x: (..., in_features), strided, the dtype and device of ``weight``.
         weight: (out_features, in_features) `BsrTensor`, ``torch.sparse_bsr`` tensor or transpose.
-        bias: (out_features,).
+        bias: (out_features,), the dtype and device of ``weight``.
         activation: "relu", "gelu", "gelu_tanh" or "silu".
         variant: "auto", a family, or one variant, as in `matmul`.
 
     Returns:
-        (..., out_features), contiguous.
+        (..., out_features), of the operands' dtype, contiguous.
 
     Raises:
         TypeError, ValueError, RuntimeError: as `matmul`.
@@ -153,21 +154,21 @@ def linear(
 def sampled_matmul(
     x: Tensor, y: Tensor, pattern: Tensor | BsrTensor, *, variant: str = "auto"
 ) -> BsrTensor:
-    """The blocks of ``x @ y`` that a block-sparse matrix stores, and no others (SDDMM).
+    """``x @ y`` at the stored blocks of a block-sparse matrix only (SDDMM).
 
-    The gradient of a block-sparse operand's values is one. Differentiable, to any order, in ``x``
-    and ``y``. Half types accumulate in float32.
+    The gradient of a block-sparse operand's values is such a product. Differentiable, to any order,
+    in ``x`` and ``y``. Half types accumulate in float32.
 
     Args:
         x: (m, n) or (..., m, n), strided; the products of leading dimensions are summed.
         y: (n, k) or (..., n, k), the dtype, device and leading dimensions of ``x``.
-        pattern: (m, k) `BsrTensor`, ``torch.sparse_bsr`` tensor or transpose; its values are not
-            used, nor is their dtype.
+        pattern: (m, k) `BsrTensor`, ``torch.sparse_bsr`` tensor or transpose; its values and
+            their dtype are not used.
         variant: "auto", a family, or one variant.
 
     Returns:
-        (m, k) on the indices of ``pattern``, with the plan of ``pattern`` where that is a
-        BsrTensor, and transposed where it is.
+        (m, k), of the dtype of ``x``, on the indices of ``pattern``; it shares the plan of
+        ``pattern`` if that is a BsrTensor, and is a transpose if ``pattern`` is.
 
     Raises:
         TypeError: an argument has a wrong type, layout or dtype.

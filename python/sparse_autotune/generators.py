@@ -1,4 +1,4 @@
-"""Random block-sparse matrices with the patterns that pruned and structured models have."""
+"""Random block-sparse matrices in patterns that pruned and structured models have."""
 
 from __future__ import annotations
 
@@ -36,32 +36,32 @@ def random_bsr(
     Exactly ``round(density * blocks)`` blocks are stored, except where the pattern sets them:
 
     - ``uniform``: any blocks, equally likely;
-    - ``banded``: those nearest to the diagonal from the first to the last block;
-    - ``power_law``: blocks per row fall off as a power of the row's rank, the longest row being 50
-      times the mean or full, in random order; columns at random;
-    - ``one_dense_row``: one random block row is full, the others share the rest;
+    - ``banded``: the blocks nearest to the diagonal, from the first block to the last;
+    - ``power_law``: blocks per row fall off as a power of the row's rank, the longest row having 50
+      times the mean, or being full; rows in random order, columns at random;
+    - ``one_dense_row``: one random block row is full, the other rows share the rest;
     - ``half_empty``: half of the block rows, at random, are empty;
     - ``block_diagonal``: the blocks on the diagonal; sets its own density;
-    - ``causal``: the blocks that ``torch.tril`` leaves something of; sets its own density.
+    - ``causal``: the blocks that ``torch.tril`` does not zero entirely; sets its own density.
 
-    Indices and values are drawn on the CPU, so that a seed gives one matrix on every device.
+    Indices and values are drawn on the CPU, so a seed gives the same matrix on every device.
 
     Args:
         m: rows, a multiple of the block's.
         k: columns, a multiple of the block's.
         block_size: an int or ``(block_m, block_k)``.
-        density: the share of blocks to store, 0 to 1.
-        sparsity: 1 - density; give one of the two, or none where the pattern sets it.
+        density: the fraction of blocks to store, 0 to 1.
+        sparsity: 1 - density; give one of the two, or neither if the pattern sets it.
         pattern: one of the names above.
         dtype: float16, bfloat16, float32 or float64.
-        device: where the result lives; by default torch's default device.
+        device: of the result; by default torch's default device.
         generator: the source of randomness; by default torch's CPU generator.
 
     Raises:
         TypeError: a size, block size, pattern, dtype or generator of the wrong kind.
         ValueError: a negative size, an unknown pattern, a block size that does not divide the
-            shape, a density outside [0, 1], missing, given twice or where the pattern sets it, or a
-            pattern that cannot hold that many blocks.
+            shape, a density outside [0, 1], missing, given twice, or given although the pattern
+            sets it, or a pattern that cannot hold that many blocks.
     """
     block_m, block_k = block_shape(block_size)
     check_value_dtype(dtype, "dtype")

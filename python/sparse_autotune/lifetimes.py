@@ -77,7 +77,7 @@ class Kept:
         self._drop_copies: weakref.finalize[..., Any] | None = None
 
     def prepare(self: _Self) -> _Self:
-        """Checks the indices and builds the plan now, rather than in the first product.
+        """Checks the indices and builds the plan now instead of in the first product.
 
         Call it before capturing a CUDA graph. Returns self.
 
@@ -93,10 +93,10 @@ class Kept:
         return self
 
     def invalidate(self: _Self) -> _Self:
-        """Forgets the plan and copies of this matrix. Returns self.
+        """Drops the plan and the converted copies of this matrix. Returns self.
 
-        In-place edits of indices are noticed by themselves; on a GPU not those of tensors made
-        under ``torch.inference_mode``, nor writes that bypass torch's version counters.
+        In-place edits of indices are detected automatically, except, on a GPU, edits of tensors
+        created under ``torch.inference_mode`` and writes that bypass torch's version counters.
         """
         crow_indices, col_indices, values = self._pointers()
         _tuner.drop_frozen(crow_indices, col_indices, values)
@@ -107,11 +107,11 @@ class Kept:
         """Promises, in place, that ``values`` will not change until `thaw`. Returns self.
 
         Variants may then keep a converted copy of them. A change that torch's version counter shows
-        raises RuntimeError at the next product; ``.data``, raw writes and tensors made under
-        ``torch.inference_mode`` show none.
+        raises RuntimeError at the next product; changes through ``.data``, raw writes and changes
+        of tensors created under ``torch.inference_mode`` go undetected.
 
         Raises:
-            RuntimeError: the values require grad, or are those of a batch.
+            RuntimeError: the values require grad, or the matrix is a batch.
         """
         checks.check_freezable(self._values)
         if self._values.dim() == 4:
@@ -126,7 +126,7 @@ class Kept:
         return self
 
     def thaw(self: _Self) -> _Self:
-        """Takes `freeze` back and drops the copies, in place. Returns self."""
+        """Revokes `freeze` and drops the converted copies, in place. Returns self."""
         self._frozen = False
         self._frozen_version = None
         if self._drop_copies is not None:

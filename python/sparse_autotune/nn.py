@@ -40,19 +40,20 @@ class SparseLinear(torch.nn.Module):
     """``x @ weight.T + bias`` with a block-sparse weight; only its stored blocks are trained.
 
     A new layer stores ``round(density * blocks)`` blocks at random places, drawn by torch's CPU
-    generator. The state consists of strided tensors: the parameters ``values`` (nnzb, block_m,
+    generator. The state consists of strided tensors only: the parameters ``values`` (nnzb, block_m,
     block_k) and ``bias`` (out_features,), and the buffers ``crow_indices`` and ``col_indices``.
-    ``load_state_dict`` takes a state with another nnzb, too: ``values`` then changes its shape, so
-    make the optimizer afterwards. Layers made on the meta device get their pattern with their
-    values, from `reset_parameters` or a state. Under autocast the layer computes in its dtype.
+    ``load_state_dict`` also accepts a state with a different nnzb: ``values`` then changes shape,
+    so create the optimizer afterwards. Layers created on the meta device get their pattern with
+    their values, from `reset_parameters` or a state. Under autocast the layer computes in
+    autocast's dtype.
 
     Args:
         in_features: columns of the weight, a multiple of block_k.
         out_features: rows of the weight, a multiple of block_m.
         block_size: an int or ``(block_m, block_k)``.
-        density: the share of blocks to store, 0 to 1.
+        density: the fraction of blocks to store, 0 to 1.
         bias: whether to add a trained bias.
-        device: where the tensors live.
+        device: of the tensors; by default torch's default device.
         dtype: of values and bias: float16, bfloat16, float32 or float64.
 
     Raises:
@@ -105,7 +106,7 @@ class SparseLinear(torch.nn.Module):
         return self.out_features // block_m, self.in_features // block_k
 
     def reset_parameters(self) -> None:
-        """Draws the pattern, with as many blocks as now, and the values anew.
+        """Redraws the pattern, with the same number of blocks, and the values.
 
         Uniform as in ``torch.nn.Linear``, with the mean number of stored inputs as the fan-in.
         """
@@ -130,24 +131,24 @@ class SparseLinear(torch.nn.Module):
         density: float | None = None,
         criterion: Criterion = "magnitude",
     ) -> SparseLinear:
-        """A layer with the blocks of a dense layer that matter most, copied.
+        """A layer that keeps, as copies, the most important blocks of a dense layer.
 
         Args:
-            linear: the dense layer; it is left as it is.
+            linear: the dense layer, which does not change.
             block_size: an int or ``(block_m, block_k)``.
-            density: the share of blocks to keep; None with a mask, which decides by itself.
+            density: the fraction of blocks to keep; None with a mask, which determines it.
             criterion: "magnitude" keeps the blocks of largest Frobenius norm; a bool mask, shape
-                (block rows, block columns), keeps those it marks; a callable gets the dense weight
-                (out_features, in_features) and returns one score per block, of which the highest
-                are kept.
+                (block rows, block columns), keeps those it marks; a callable takes the dense weight
+                (out_features, in_features) and returns one score per block, (block rows, block
+                columns), and the blocks of highest score are kept.
 
         Raises:
-            TypeError: ``linear`` is no ``torch.nn.Linear``; the criterion or what it returns is of
-                the wrong kind.
-            ValueError: the block does not divide the weight, density is missing, outside [0, 1] or
-                not that of the mask, scores of the wrong shape or with NaN, or a weight on the meta
-                device.
-            RuntimeError: a mask on another device.
+            TypeError: ``linear`` is not a ``torch.nn.Linear``; the criterion or what it returns is
+                of the wrong kind.
+            ValueError: the block size does not divide the weight; density is missing, outside
+                [0, 1] or not that of the mask; scores have the wrong shape or contain NaN; the
+                weight is on the meta device.
+            RuntimeError: the mask is on a different device.
         """
         if not isinstance(linear, torch.nn.Linear):
             raise TypeError(f"linear must be a torch.nn.Linear, got {type(linear).__name__}")
@@ -198,7 +199,7 @@ class SparseLinear(torch.nn.Module):
 
     @property
     def weight(self) -> BsrTensor:
-        """(out_features, in_features): the weight, sharing the layer's tensors and plan."""
+        """The weight, (out_features, in_features), sharing the layer's tensors and plan."""
         return self._weight_with(self.values)
 
     def _parts_with(self, values: Tensor) -> Components:
@@ -215,15 +216,15 @@ class SparseLinear(torch.nn.Module):
 
     @property
     def density(self) -> float:
-        """The share of blocks that are stored."""
+        """The fraction of blocks that are stored, 0 to 1."""
         rows, cols = self._grid()
         return self.nnzb / (rows * cols) if rows * cols else 0.0
 
     def forward(self, input: Tensor) -> Tensor:
-        """(..., out_features) of the layer's dtype from ``input`` (..., in_features).
+        """(..., out_features), of the layer's dtype, from ``input`` (..., in_features).
 
-        Under autocast, input, values and bias are converted first, as by ``torch.nn.Linear``; those
-        of float64 are not.
+        Under autocast, input, values and bias are converted first, as in ``torch.nn.Linear``;
+        float64 ones are not.
 
         Raises:
             TypeError, ValueError, RuntimeError: as `linear`; RuntimeError also for values that
@@ -269,7 +270,7 @@ class SparseLinear(torch.nn.Module):
     def freeze(self) -> SparseLinear:
         """Promises that ``values`` will not change until `thaw`; see ``BsrTensor.freeze``.
 
-        Moving or converting the layer renews the promise. Returns self.
+        The promise carries over when the layer is moved or converted. Returns self.
 
         Raises:
             RuntimeError: the values require grad: call ``requires_grad_(False)`` first.
@@ -284,14 +285,14 @@ class SparseLinear(torch.nn.Module):
         return self
 
     def thaw(self) -> SparseLinear:
-        """Takes `freeze` back and drops the copies. Returns self."""
+        """Revokes `freeze` and drops the converted copies. Returns self."""
         if self._frozen_weight is not None:
             self._frozen_weight.thaw()
             self._frozen_weight = None
         return self
 
     def prepare(self) -> SparseLinear:
-        """Checks the indices and builds the plan now; call it before capturing. Returns self.
+        """Checks the indices and builds the plan now, as for CUDA graph capture. Returns self.
 
         Raises:
             ValueError: the indices are not those of a BSR matrix.

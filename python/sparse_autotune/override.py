@@ -151,16 +151,16 @@ class override_torch:  # noqa: N801  used like torch.no_grad
     """Makes torch's products of native BSR tensors use this package, in eager mode.
 
     As a context manager, ``with override_torch(): ...``, for the body; as a switch,
-    ``override_torch(True)``, until ``override_torch(False)``. Either is the calling thread's alone,
-    and afterwards torch is what it was: none of its kernels is replaced.
+    ``override_torch(True)``, until ``override_torch(False)``. Both affect only the calling thread,
+    and replace none of torch's kernels: afterwards torch behaves as before.
 
-    ``@``, ``torch.matmul``, ``mm``, ``mv``, ``addmm`` and ``torch.nn.functional.linear``, functions
-    and methods, are taken over where one operand is a ``torch.sparse_bsr`` matrix or its transpose
-    (``torch.sparse_bsc``) and the other is dense and of its dtype. ``alpha`` and ``beta`` of addmm
-    are applied outside of the kernel. Everything else goes to torch.
+    ``@``, ``torch.matmul``, ``mm``, ``mv``, ``addmm`` and ``torch.nn.functional.linear``, as
+    functions and as methods, are overridden if one operand is a ``torch.sparse_bsr`` matrix or its
+    transpose (``torch.sparse_bsc``) and the other is dense and has the same dtype. ``alpha`` and
+    ``beta`` of addmm are applied outside the kernel. Everything else goes to torch.
 
     Args:
-        enabled: None for the context manager; True or False switches at once.
+        enabled: None for the context manager; True or False switches immediately.
 
     Raises:
         TypeError: ``enabled`` is neither None nor a bool.

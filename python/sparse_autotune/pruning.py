@@ -1,14 +1,14 @@
 """Changing the pattern of a `SparseLinear` between training steps: prune, regrow, and when.
 
-Only stored blocks have gradients, so a schedule prunes by their values and grows by chance or by
-scores of the caller's. Each change gives the layer new index tensors, and with them a new plan.
-Compiled code recompiles when the number of blocks changes, until ``torch._dynamo`` has had enough
-of it; with its ``config.force_parameter_static_shapes`` and
+Only stored blocks have gradients, so blocks are pruned by their values, and grown at random or by
+scores from the caller. Each change gives the layer new index tensors and hence a new plan. Compiled
+code recompiles when the number of blocks changes, up to the recompile limit of ``torch._dynamo``;
+with its ``config.force_parameter_static_shapes`` and
 ``config.force_nn_module_property_static_shapes`` False, one graph serves any number. Pass the
-optimizer, whose state then moves with the blocks. Under DistributedDataParallel keep the number of
-blocks and change them alike in all processes, or do it before wrapping; always do it before FSDP
-shards the parameters. An averaged copy of a model wants the same patterns, by `set_pattern_`: torch
-averages values by their place in memory.
+optimizer, so that its state moves with the blocks. Under DistributedDataParallel keep the number of
+blocks and make the same change in all processes, or change patterns before wrapping; with FSDP
+always do it before parameters are sharded. An averaged copy of a model needs the same patterns, set
+by `set_pattern_`: torch averages values by their position in memory.
 """
 
 from __future__ import annotations
@@ -37,18 +37,18 @@ AbsentScores = Literal["random"] | Callable[[BsrTensor], Tensor]
 class PolynomialDensity:
     """A density for every step: ``initial`` until ``begin``, ``final`` from ``end`` on.
 
-    Between them it falls as ``final + (initial - final) * (1 - progress) ** power``, fast at first
-    (Zhu and Gupta, "To prune, or not to prune", 2017, with power 3).
+    In between it is ``final + (initial - final) * (1 - progress) ** power``, which changes fast at
+    first (Zhu and Gupta, "To prune, or not to prune", 2017, with power 3).
 
     Args:
         initial: the density at the beginning, 0 to 1.
         final: the density at the end, 0 to 1.
-        begin: the first step of the change.
-        end: its last step, after ``begin``.
+        begin: the step at which the change begins.
+        end: the step at which it ends, after ``begin``.
         power: the exponent, positive.
 
     Raises:
-        ValueError: an argument outside its range.
+        ValueError: an argument is outside its range.
     """
 
     initial: float
@@ -74,25 +74,26 @@ class PolynomialDensity:
 def set_pattern_(
     layer: SparseLinear, keep: Tensor, optimizer: torch.optim.Optimizer | None = None
 ) -> SparseLinear:
-    """Gives a layer the blocks that a mask marks: kept blocks keep their values, others are 0.
+    """Makes a layer store the blocks that a mask marks; those not stored before start at 0.
 
-    ``values`` stays the same Parameter, without a gradient. A graph of the old pattern raises in
-    its backward.
+    ``values`` remains the same Parameter; its gradient is dropped. The backward of a graph that was
+    recorded with the old pattern raises.
 
     Args:
         layer: the layer, changed in place.
         keep: bool, (block rows, block columns), on the layer's device.
-        optimizer: whose state for ``values`` (momenta and the like, tensors with a part for each
-            block, as ``values`` has) moves with the blocks, new blocks starting at 0.
+        optimizer: its state for ``values`` (tensors with an entry for each block, such as momenta)
+            moves with the blocks, and starts at 0 for new ones.
 
     Returns:
         The layer.
 
     Raises:
-        TypeError: ``layer`` is no SparseLinear, ``keep`` no bool mask, or ``optimizer`` no
-            optimizer.
-        ValueError: ``keep`` has another shape.
-        RuntimeError: the layer is frozen, its values are sharded, or ``keep`` is on another device.
+        TypeError: ``layer`` is not a SparseLinear, ``keep`` is not a bool mask, or ``optimizer`` is
+            not an optimizer.
+        ValueError: ``keep`` has the wrong shape.
+        RuntimeError: the layer is frozen, its values are sharded or computed from other tensors, or
+            ``keep`` is on a different device.
     """
     _check_changeable(layer)
     check_keep(keep, layer._grid(), layer.values, "keep", "layer")
@@ -132,15 +133,15 @@ def prune_(
     *,
     optimizer: torch.optim.Optimizer | None = None,
 ) -> int:
-    """Drops the stored blocks that matter least until ``density`` is reached.
+    """Drops the least important stored blocks until ``density`` is reached.
 
     Args:
         layer: the layer, changed in place.
-        density: the share of blocks that stay stored, 0 to 1; nothing happens where it is not below
-            the layer's.
-        criterion: "magnitude" drops the blocks of smallest Frobenius norm; a callable gets
-            ``layer.weight`` and returns one score per stored block, (nnzb,), of which the lowest
-            are dropped.
+        density: the fraction of blocks that stay stored, 0 to 1; no effect unless it is below the
+            layer's.
+        criterion: "magnitude" drops the blocks of smallest Frobenius norm; a callable takes
+            ``layer.weight`` and returns one score per stored block, (nnzb,), and the blocks of
+            lowest score are dropped.
         optimizer: as for `set_pattern_`.
 
     Returns:
@@ -166,15 +167,15 @@ def regrow_(
     *,
     optimizer: torch.optim.Optimizer | None = None,
 ) -> int:
-    """Stores more blocks, zeros at first, until ``density`` is reached.
+    """Stores more blocks, initially zero, until ``density`` is reached.
 
     Args:
         layer: the layer, changed in place.
-        density: the share of blocks that are stored afterwards, 0 to 1; nothing happens where it is
-            not above the layer's.
-        criterion: "random" takes absent blocks at random, by torch's CPU generator; a callable gets
+        density: the fraction of blocks that are stored afterwards, 0 to 1; no effect unless it is
+            above the layer's.
+        criterion: "random" adds absent blocks at random, by torch's CPU generator; a callable takes
             ``layer.weight`` and returns one score per block, (block rows, block columns), and the
-            absent blocks of highest score are taken.
+            absent blocks of highest score are added.
         optimizer: as for `set_pattern_`.
 
     Returns:
@@ -201,13 +202,13 @@ def prune_and_regrow_(
     regrow: AbsentScores = "random",
     optimizer: torch.optim.Optimizer | None = None,
 ) -> int:
-    """Moves a share of the stored blocks elsewhere; the number of blocks stays.
+    """Moves a fraction of the stored blocks; the number of blocks stays the same.
 
-    The weakest blocks are dropped, and as many that were absent before are stored, zeros at first.
+    The least important blocks are dropped, and as many that were absent are stored, initially zero.
 
     Args:
         layer: the layer, changed in place.
-        fraction: the share of stored blocks to move, 0 to 1; no more than there is room for.
+        fraction: of the stored blocks, 0 to 1; at most as many move as there are absent blocks.
         prune: as ``criterion`` of `prune_`.
         regrow: as ``criterion`` of `regrow_`.
         optimizer: as for `set_pattern_`.

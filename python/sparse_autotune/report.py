@@ -1,4 +1,4 @@
-"""`BenchmarkReport`: what a race measured, for people and for programs."""
+"""`BenchmarkReport`: the results of a race, as a table and as data."""
 
 from __future__ import annotations
 
@@ -38,25 +38,26 @@ def significant(value: float, digits: int) -> str:
 
 @dataclass(frozen=True)
 class VariantRecord:
-    """How one variant fared; what was not measured is None.
+    """One variant's results; what was not measured is None.
 
     Attributes:
         name: "family/config".
         family: the algorithm, and the stem of its source file.
-        status: "ok", "eliminated" (right, and timed until it was far behind), "skipped" (its
+        status: "ok", "eliminated" (correct, and timed until it was far behind), "skipped" (its
             expected time exceeds the budget), "unsupported" or "failed".
-        reason: why it is not "ok".
-        median_us: of one call on the device, microseconds, with its conversions.
-        spread_us: interquartile range of the samples.
-        samples: how many timings are behind the median.
-        tflops: on stored blocks only, 2 · nnzb · block_m · block_k · n / median.
-        dense_tflops: of the dense product of equal shape.
-        gbps: 1e9 bytes a second, of the bytes that any variant must move.
-        limit_share: the shortest time that the device allows, over the median. A GPU's limits are
-            its data sheet's; a CPU's a rough estimate, which products in its caches exceed.
-        error: the largest deviation from the reference, as a share of what rounding explains: wrong
-            above 1.
-        memory_bytes: scratch of a call, and the converted copy.
+        reason: why the status is not "ok".
+        median_us: time of one call on the device, microseconds, including conversions.
+        spread_us: interquartile range of the samples, microseconds.
+        samples: the number of timings that the median is taken over.
+        tflops: TFLOP/s on stored blocks only, 2 · nnzb · block_m · block_k · n / median.
+        dense_tflops: TFLOP/s of the dense product of the same shape in that time.
+        gbps: GB/s (1e9 bytes per second), counting the bytes that any variant must move.
+        limit_share: the shortest time that the device allows, divided by the median. A GPU's limits
+            are those of its data sheet; a CPU's are a rough estimate, which products in its caches
+            exceed.
+        error: the largest deviation from the reference, divided by the bound that rounding
+            explains; above 1 the result is wrong.
+        memory_bytes: scratch of a call and converted copy, bytes.
     """
 
     name: str
@@ -82,17 +83,17 @@ class BenchmarkReport:
     `table` shows every configuration.
 
     Attributes:
-        problem: "4096x4096x4096 bs64 density 0.125 bf16" (m x k x n); the operands' shapes where
-            there was nothing to race.
+        problem: "4096x4096x4096 bs64 density 0.125 bf16" (m x k x n); the operands' shapes if there
+            was nothing to race.
         device: the device's name.
         device_type: "cpu" or "cuda".
-        signature: the kind of problem, as cache entries are named.
+        signature: the kind of problem, the name of its cache entry.
         timing: "cold" or "warm", see `settings`.
-        when: the race began, UTC.
-        seconds: what the race took.
-        winner: "family/config"; empty where there is none.
-        failure: why the race was not run, or not to its end; empty where it was.
-        records: of all variants that were asked for.
+        when: the start of the race, UTC.
+        seconds: the duration of the race.
+        winner: "family/config"; empty if there is none.
+        failure: why the race was not run, or not completed; empty if it was.
+        records: those of all requested variants.
     """
 
     problem: str
@@ -133,11 +134,14 @@ class BenchmarkReport:
     def plot(
         self, ax: matplotlib.axes.Axes | None = None, *, configs: bool = False
     ) -> matplotlib.axes.Axes:
-        """Bars of nnz TFLOP/s: of the best of each family, or of all. Needs matplotlib.
+        """Bar chart of nnz TFLOP/s: the best of each family, or all. Needs matplotlib.
 
         Args:
-            ax: drawn into; None makes a figure.
-            configs: every configuration that was timed.
+            ax: axes to draw into; None creates a figure.
+            configs: show every configuration that was timed.
+
+        Returns:
+            The axes.
         """
         if ax is None:
             import matplotlib.pyplot as plt

@@ -1,4 +1,4 @@
-"""What a user may change: `settings`, one object for the process."""
+"""`settings`, the one object per process through which a user configures the library."""
 
 from __future__ import annotations
 
@@ -128,27 +128,28 @@ def _check_name(name: str) -> None:
 
 
 class Settings:
-    """What a user may change, checked when it is assigned.
+    """The library's configuration; each value is checked when it is assigned.
 
     =============== =============================== ======== =====================================
     attribute       environment variable            default  meaning
     =============== =============================== ======== =====================================
     mode            SPARSE_AUTOTUNE                 "on"     "on" races on a miss; "off" uses the
-                                                             heuristic alone; "readonly" the
+                                                             heuristic alone; "readonly" uses the
                                                              cache, else the heuristic, and never
-                                                             races or writes; "record" is readonly
-                                                             and logs the signatures it missed
-    verbosity       SPARSE_AUTOTUNE_VERBOSE         1        0 silences what a tuning prints and
+                                                             races or writes; "record" is
+                                                             "readonly" and logs the signatures
+                                                             that it missed
+    verbosity       SPARSE_AUTOTUNE_VERBOSE         1        0 silences what a race prints and
                                                              "record" logs
-    budget_s        SPARSE_AUTOTUNE_BUDGET_S        1.0      seconds that one race has for its
+    budget_s        SPARSE_AUTOTUNE_BUDGET_S        1.0      seconds that one race may spend on
                                                              launches
-    timing          SPARSE_AUTOTUNE_TIMING          "cold"   "cold" rotates operands that fit the
-                                                             GPU's cache, "warm" does not
+    timing          SPARSE_AUTOTUNE_TIMING          "cold"   "cold" rotates operands that would fit
+                                                             the GPU's cache, "warm" does not
     cache_dir       SPARSE_AUTOTUNE_CACHE_DIR       None     where winners are kept; None:
                                                              $XDG_CACHE_HOME/sparse_autotune, else
                                                              ~/.cache/sparse_autotune
     plan_bytes      SPARSE_AUTOTUNE_PLAN_BYTES      2**30    bound on what plans keep: index
-                                                             tensors and what was made from
+                                                             tensors and what is derived from
                                                              them
     frozen_bytes    SPARSE_AUTOTUNE_FROZEN_BYTES    2**33    bound on converted copies of frozen
                                                              values
@@ -162,8 +163,8 @@ class Settings:
     =============== =============================== ======== =====================================
 
     Environment variables are read once, at import; an empty one counts as unset. Assigning to an
-    attribute takes effect at the next call, in every thread. A value that breaks a rule raises
-    ValueError and changes nothing.
+    attribute takes effect at the next call, in every thread. An invalid value raises ValueError and
+    changes nothing.
     """
 
     mode: str
@@ -187,7 +188,7 @@ class Settings:
         self._apply()
 
     def __setattr__(self, name: str, value: Any) -> None:
-        """Checks and applies; an unknown name raises AttributeError."""
+        """Checks and applies a value; an unknown name raises AttributeError."""
         _check_name(name)
         checked = _checked(name, value, f"settings.{name}")
         moved = name == "cache_dir" and checked != self.cache_dir
@@ -197,7 +198,7 @@ class Settings:
         self._apply()
 
     def __delattr__(self, name: str) -> None:
-        """Raises AttributeError: there is no process without settings."""
+        """Raises AttributeError: settings cannot be deleted."""
         raise AttributeError(f"settings.{name} cannot be deleted: assign another value")
 
     def _apply(self) -> None:
@@ -206,11 +207,11 @@ class Settings:
 
     @contextmanager
     def override(self, **values: Any) -> Iterator[Settings]:
-        """Settings for the body of a ``with`` statement, in the whole process.
+        """Changes settings for the body of a ``with`` statement, in the whole process.
 
         Raises:
             AttributeError: there is no setting of that name.
-            ValueError: a value breaks its rule. Nothing stays changed.
+            ValueError: a value is invalid; no setting stays changed.
         """
         for name in values:
             _check_name(name)

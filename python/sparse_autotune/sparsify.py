@@ -1,4 +1,4 @@
-"""`sparsify_`: the linear layers of a model, replaced by block-sparse ones."""
+"""`sparsify_`: replaces the linear layers of a model with block-sparse ones."""
 
 from __future__ import annotations
 
@@ -31,29 +31,30 @@ def sparsify_(
     filter: Callable[[str, torch.nn.Module], bool] | None = None,
     criterion: Criterion = "magnitude",
 ) -> list[str]:
-    """Replaces the ``torch.nn.Linear`` layers of a model by `SparseLinear`, in place.
+    """Replaces the ``torch.nn.Linear`` layers of a model with `SparseLinear`, in place.
 
     Subclasses of ``torch.nn.Linear`` are left alone: their owners may read ``weight``, as
     ``torch.nn.MultiheadAttention`` does. So does the fused inference of
-    ``torch.nn.TransformerEncoderLayer``, which is switched off where its layers are replaced.
-    Nothing is replaced where any layer cannot be. Hooks on forward and backward go along, and their
-    handles with them.
+    ``torch.nn.TransformerEncoderLayer``, which is switched off if its layers are replaced. If any
+    chosen layer cannot be replaced, none is. Forward and backward hooks move to the new layers, and
+    their handles stay valid.
 
     Args:
         model: the model; not itself a Linear.
-        block_size: an int or ``(block_m, block_k)``; must divide every weight that is replaced.
+        block_size: an int or ``(block_m, block_k)``; must divide the shape of every weight that is
+            replaced.
         density: as in `SparseLinear.from_linear`.
-        filter: called with the name and the layer; the layer is replaced where it returns True.
+        filter: called with the name and the layer; the layer is replaced if it returns True.
         criterion: as in `SparseLinear.from_linear`.
 
     Returns:
-        The names of the layers replaced; a layer with several names is listed with each.
+        The names of the replaced layers; a layer with several names is listed under each.
 
     Raises:
-        TypeError, ValueError: as `SparseLinear.from_linear`, naming the layer; TypeError also for
-            a ``model`` that is no module or a ``filter`` that cannot be called, ValueError for a
-            weight that another module shares, which could not stay shared, and for one that is
-            computed from other parameters.
+        TypeError, ValueError: as `SparseLinear.from_linear`, naming the layer; TypeError also if
+            ``model`` is not a module or ``filter`` is not callable; ValueError also if ``model`` is
+            itself a Linear, or if a weight is shared with another module or computed from other
+            parameters.
         RuntimeError: as `SparseLinear.from_linear`.
     """
     if not isinstance(model, torch.nn.Module):

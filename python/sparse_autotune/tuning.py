@@ -1,4 +1,4 @@
-"""`variants`, `tune`, `benchmark`, `tuning_count`: asking the tuner, not letting it choose."""
+"""`variants`, `tune`, `benchmark`, `tuning_count`: using the tuner directly."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def variants(
     linear: bool = False,
     pattern: Tensor | BsrTensor | None = None,
 ) -> list[str]:
-    """Full names ("family/config") of the variants.
+    """Full names ("family/config") of the variants of this build, or of those legal for a product.
 
     Args:
         a: as for `matmul`; None lists all variants of this build.
@@ -116,7 +116,7 @@ def variants(
         pattern: ask about ``sampled_matmul(a, b, pattern)`` instead, with dense ``a`` and ``b``.
 
     Returns:
-        Sorted names; with operands, of those that are legal for them on their device.
+        Sorted names; with operands, only variants that are legal for them on their device.
 
     Raises:
         TypeError: only one of ``a`` and ``b`` is given; or as `matmul`.
@@ -188,7 +188,7 @@ def tune(
     linear: bool = False,
     pattern: Tensor | BsrTensor | None = None,
 ) -> BenchmarkReport:
-    """Races now, whatever is remembered and in every mode, and replaces the entry.
+    """Races now, in every mode, even if a winner is cached, and replaces the cache entry.
 
     Args:
         a: as for `matmul`.
@@ -196,13 +196,13 @@ def tune(
         bias: as for `matmul`.
         activation: as for `matmul`.
         out: as for `matmul`; its layout is used, its values are not. Not for `linear`.
-        variant: "auto", or a family or variant to race alone; the entry is then left as it is.
+        variant: "auto", or a family or variant to race alone; the cache entry then does not change.
         linear: tune ``linear(b, a)`` instead of ``matmul(a, b)``.
         pattern: tune ``sampled_matmul(a, b, pattern)`` instead, with dense ``a`` and ``b``.
 
     Returns:
-        The race. One without a winner, which says why, where there is nothing to race: the matrix
-        has no stored block or the product no element.
+        The race. If there is nothing to race, because the matrix has no stored block or the product
+        no element, a report without a winner that says why.
 
     Raises:
         TypeError, ValueError, RuntimeError: as `matmul`, or `sampled_matmul` with a pattern.
@@ -227,27 +227,27 @@ def benchmark(
     linear: bool = False,
     pattern: Tensor | BsrTensor | None = None,
 ) -> BenchmarkReport:
-    """Times every variant to the end, on operands of its own; remembers nothing.
+    """Times every variant, eliminating none, on operands of its own; caches nothing.
 
     Args:
         a: as for `matmul`; its pattern and strides are used, its values are not.
         b: as for `matmul` (for `linear`: ``x``).
-        variants: names and families to compare; None: all of the operands' device.
-        num_runs: timed rounds for each variant; None: as many as pay within the budget.
-        budget_s: seconds to spend; None: ten times ``settings.budget_s``. Who is not expected to
-            fit is skipped, unless ``num_runs`` is given.
+        variants: names and families to compare; None: all for the operands' device.
+        num_runs: timed rounds for each variant; None: as many as are useful within the budget.
+        budget_s: seconds to spend; None: ten times ``settings.budget_s``. Variants that are not
+            expected to fit are skipped, unless ``num_runs`` is given.
         bias: as for `matmul`.
         activation: as for `matmul`.
         linear: measure ``linear(b, a)`` instead of ``matmul(a, b)``.
         pattern: measure ``sampled_matmul(a, b, pattern)`` instead, with dense ``a`` and ``b``.
 
     Returns:
-        A record per variant, with those that could not take part, and why.
+        A record per variant, including those that could not take part, with the reason.
 
     Raises:
         TypeError, ValueError, RuntimeError: as `matmul`, or `sampled_matmul` with a pattern;
-            ValueError also for an unknown variant, when none of ``variants`` is legal, and for
-            a ``num_runs`` or ``budget_s`` that breaks its rule.
+            ValueError also if a variant is unknown, if none of ``variants`` is legal, or if
+            ``num_runs`` or ``budget_s`` is out of range.
     """
     if num_runs is not None and not (_is_a(Integral, num_runs) and 0 < num_runs < 2**31):
         raise ValueError(f"num_runs must be a whole number, 1 to 2**31 - 1; got {num_runs!r}")
@@ -266,5 +266,5 @@ def benchmark(
 
 
 def tuning_count() -> int:
-    """How many races this process has run for products and `tune` (not for `benchmark`)."""
+    """How many races this process has run for products and `tune` (excluding `benchmark`)."""
     return _tuner.tuning_count()
