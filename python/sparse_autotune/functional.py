@@ -54,8 +54,8 @@ def matmul(
         activation: "relu", "gelu", "gelu_tanh" or "silu".
         out: receives the result; any strides. Never resized, and must not overlap an input in
             memory. Not differentiable.
-        variant: "auto", a family ("simt"), or one variant ("simt/rows16"). Gradients are always
-            computed by variants of their own choice.
+        variant: "auto", a family ("simt"), or one variant ("simt/rows16"). Does not apply to
+            gradients, which choose their own.
 
     Returns:
         (m, n), (..., m, n), (m,) or (n,), of the operands' dtype, contiguous unless ``out`` is
