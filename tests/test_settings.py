@@ -105,6 +105,29 @@ def test_an_empty_environment_variable_counts_as_unset(monkeypatch):
     )
 
 
+@pytest.mark.parametrize(
+    ("variable", "meant"),
+    [
+        ("SPARSE_AUTOTUNE_MODE", "; is SPARSE_AUTOTUNE meant?"),
+        ("SPARSE_AUTOTUNE_VERBOSITY", "; is SPARSE_AUTOTUNE_VERBOSE meant?"),
+        ("SPARSE_AUTOTUNE_BUDGET", "; is SPARSE_AUTOTUNE_BUDGET_S meant?"),
+        ("SPARSE_AUTOTUNE_XYZ", ""),
+    ],
+)
+def test_an_unknown_environment_variable_is_warned_of(variable, meant, monkeypatch):
+    monkeypatch.setenv(variable, "1")
+    with pytest.warns(UserWarning, match=f"variable {variable} is none of .*autotune's") as warned:
+        type(settings)()
+    assert str(warned[0].message).endswith(meant or "'s") and len(warned) == 1
+
+
+@pytest.mark.parametrize("variable", ["SPARSE_AUTOTUNE_CUDA", "SPARSE_AUTOTUNE_BUNDLE"])
+def test_other_variables_of_the_package_are_known(variable, monkeypatch, recwarn):
+    monkeypatch.setenv(variable, "")
+    type(settings)()
+    assert not recwarn.list
+
+
 @pytest.mark.parametrize(("name", "value"), [(n, v) for n, values in BAD.items() for v in values])
 def test_bad_value(name, value):
     before, core = repr(settings), _tuner.get_settings()

@@ -43,12 +43,35 @@ def test_from_linear_by_mask_and_by_score():
     assert layer.col_indices.tolist() == [1, 0] and layer.crow_indices.tolist() == [0, 1, 2]
 
 
+@pytest.mark.parametrize("density", [None, 0.5])
+def test_an_already_pruned_model(density):
+    """Each layer keeps the blocks that hold a non-zero, NaN among them, however small."""
+    model = torch.nn.Sequential(torch.nn.Linear(6, 4), torch.nn.ReLU(), torch.nn.Linear(4, 6))
+    with torch.no_grad():
+        model[0].weight.zero_()
+        model[0].weight[1, 2], model[0].weight[3, 3] = 1e-30, float("nan")
+        model[2].weight[:, 2:] = 0
+    if density is None:
+        expected = [m.weight.clone() for m in (model[0], model[2])]
+        assert sparsify_(model, (2, 1), criterion="nonzero") == ["0", "2"]
+        assert [model[0].nnzb, model[2].nnzb] == [2, 6]
+        for layer, dense in zip((model[0], model[2]), expected, strict=True):
+            torch.testing.assert_close(
+                layer.weight.to_dense(), dense, rtol=0, atol=0, equal_nan=True
+            )
+    else:
+        last = model[2:]
+        sparsify_(last, (2, 1), density, criterion="nonzero")  # as many as there are
+        assert last[0].nnzb == 6
+
+
 BAD_CRITERIA = {
-    "name": (TypeError, "criterion must be 'magnitude'.*got 'magnitud'", "magnitud"),
+    "name": (TypeError, "criterion must be 'magnitude', 'nonzero'.*got 'magnitud'", "magnitud"),
     "mask shape": (ValueError, r"per block, shape \(2, 2\); got \(4, 6\)", torch.ones(4, 6).bool()),
     "mask dtype": (TypeError, "criterion must be a bool mask", torch.ones(2, 2)),
-    "mask density": (ValueError, "the mask keeps 4 blocks, but density 0.5 asks for 2 of 4",
+    "mask density": (ValueError, "the criterion keeps 4 blocks, but density 0.5 asks for 2 of 4",
                      torch.ones(2, 2).bool()),
+    "nonzero density": (ValueError, "keeps 4 blocks, but density 0.5 asks for 2 of 4", "nonzero"),
     "score mask": (TypeError, "one score per block as a tensor of numbers, got torch.bool",
                    lambda w: torch.ones(2, 2).bool()),
     "score shape": (ValueError, r"shape \(2, 2\); got \(4, 6\)", lambda w: w),
@@ -69,7 +92,7 @@ def test_bad_criteria(kind):
 
 
 def test_from_linear_wants_a_linear_and_a_density():
-    with pytest.raises(ValueError, match="density must be given, unless criterion is a mask"):
+    with pytest.raises(ValueError, match="density must be given, unless criterion is 'nonzero' or"):
         SparseLinear.from_linear(torch.nn.Linear(6, 4), (2, 3))
     with pytest.raises(TypeError, match=r"linear must be a torch\.nn\.Linear, got ReLU"):
         SparseLinear.from_linear(torch.nn.ReLU(), (2, 3), 0.5)

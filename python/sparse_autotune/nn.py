@@ -136,9 +136,11 @@ class SparseLinear(torch.nn.Module):
         Args:
             linear: the dense layer, which does not change.
             block_size: an int or ``(block_m, block_k)``.
-            density: the fraction of blocks to keep; None with a mask, which determines it.
-            criterion: "magnitude" keeps the blocks of largest Frobenius norm; a bool mask, shape
-                (block rows, block columns), keeps those it marks; a callable takes the dense weight
+            density: the fraction of blocks to keep; None with "nonzero" or a mask, which determine
+                it.
+            criterion: "magnitude" keeps the blocks of largest Frobenius norm; "nonzero", for a
+                layer that is already pruned, those that hold a non-zero; a bool mask, shape
+                (block rows, block columns), those it marks; a callable takes the dense weight
                 (out_features, in_features) and returns one score per block, (block rows, block
                 columns), and the blocks of highest score are kept.
 
@@ -146,8 +148,8 @@ class SparseLinear(torch.nn.Module):
             TypeError: ``linear`` is not a ``torch.nn.Linear``; the criterion or what it returns is
                 of the wrong kind.
             ValueError: the block size does not divide the weight; density is missing, outside
-                [0, 1] or not that of the mask; scores have the wrong shape or contain NaN; the
-                weight is on the meta device.
+                [0, 1] or not what the criterion keeps; scores have the wrong shape or contain NaN;
+                the weight is on the meta device.
             RuntimeError: the mask is on a different device.
         """
         if not isinstance(linear, torch.nn.Linear):

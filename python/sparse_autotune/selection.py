@@ -10,7 +10,7 @@ from torch import Tensor
 
 from .matrix_checks import check_keep, kind, share
 
-Criterion = Literal["magnitude"] | Tensor | Callable[[Tensor], Tensor]
+Criterion = Literal["magnitude", "nonzero"] | Tensor | Callable[[Tensor], Tensor]
 
 
 def stored_count(density: Any, grid: tuple[int, int]) -> int:
@@ -27,19 +27,24 @@ def blocks_to_keep(
 ) -> Tensor:
     """The bool mask of the blocks of a dense weight that the criterion keeps."""
     grid = (weight.shape[0] // block[0], weight.shape[1] // block[1])
+    blocks = weight.reshape(grid[0], block[0], grid[1], block[1])
+    keep = None
     if isinstance(criterion, Tensor):
         check_keep(criterion, grid, weight, "criterion", "linear")
-        count = int(criterion.sum())
+        keep = criterion
+    elif criterion == "nonzero":
+        keep = (blocks != 0).any(3).any(1)
+    if keep is not None:
+        count = int(keep.sum())
         if density is not None and stored_count(density, grid) != count:
             raise ValueError(
-                f"the mask keeps {count} blocks, but density {density} asks for "
+                f"the criterion keeps {count} blocks, but density {density} asks for "
                 f"{stored_count(density, grid)} of {grid[0] * grid[1]}: leave density out"
             )
-        return criterion
+        return keep
     if density is None:
-        raise ValueError("density must be given, unless criterion is a mask of blocks")
+        raise ValueError("density must be given, unless criterion is 'nonzero' or a mask of blocks")
     if criterion == "magnitude":
-        blocks = weight.reshape(grid[0], block[0], grid[1], block[1])
         scores = squared_norms(blocks, (1, 3))
     elif callable(criterion):
         scores = check_scores(
@@ -47,7 +52,7 @@ def blocks_to_keep(
         )
     else:
         raise TypeError(
-            "criterion must be 'magnitude', a bool mask of blocks or a callable, got "
+            "criterion must be 'magnitude', 'nonzero', a bool mask of blocks or a callable, got "
             + (repr(criterion) if isinstance(criterion, str) else kind(criterion))
         )
     return highest(scores, stored_count(density, grid))

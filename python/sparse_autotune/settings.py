@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import difflib
 import math
 import os
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, TypedDict
@@ -113,6 +115,22 @@ _VARIABLES = {name: f"{_PREFIX}_{name.upper()}" for name in _RULES} | {
     "verbosity": f"{_PREFIX}_VERBOSE",
 }
 
+# Read by setup.py, and by programs without Python.
+_OTHER_VARIABLES = {f"{_PREFIX}_{name}" for name in ("BUNDLE", "CUDA", "WERROR")}
+
+
+def _warn_of_unknown_variables() -> None:
+    for variable in sorted(os.environ):
+        known = variable in _VARIABLES.values() or variable in _OTHER_VARIABLES
+        if variable.startswith(f"{_PREFIX}_") and not known:
+            name = variable.removeprefix(f"{_PREFIX}_").lower()
+            alike = difflib.get_close_matches(name, _VARIABLES, 1)
+            meant = f"; is {_VARIABLES[alike[0]]} meant?" if alike else ""
+            warnings.warn(
+                f"the environment variable {variable} is none of sparse_autotune's{meant}",
+                stacklevel=2,
+            )
+
 
 def _checked(name: str, value: Any, shown: str) -> Any:
     rule, kept = _RULES[name]
@@ -162,7 +180,8 @@ class Settings:
                                                              linear, and sampled_matmul
     =============== =============================== ======== =====================================
 
-    Environment variables are read once, at import; an empty one counts as unset. Assigning to an
+    Environment variables are read once, at import; an empty one counts as unset, and an unknown one
+    that begins with SPARSE_AUTOTUNE_ is warned of. Assigning to an
     attribute takes effect at the next call, in every thread. An invalid value raises ValueError and
     changes nothing.
     """
@@ -184,6 +203,7 @@ class Settings:
             text = os.environ.get(variable)
             if text:
                 values[name] = _checked(name, text, variable)
+        _warn_of_unknown_variables()
         self.__dict__.update(values)
         self._apply()
 
