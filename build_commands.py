@@ -53,8 +53,11 @@ class Commands:
             command, file, text = ["make"], work / "makefile", self._for_make()
         else:
             sys.exit("neither ninja nor make is installed: pip install ninja")
+        jobs = os.environ.get("MAX_JOBS") or str(_cores())
+        if not jobs.isdecimal() or int(jobs) == 0:
+            sys.exit(f"MAX_JOBS must be a whole number, 1 or more; got {jobs!r}")
         write(file, text)
-        command += ["-f", str(file), "-j", os.environ.get("MAX_JOBS") or str(_cores())]
+        command += ["-f", str(file), "-j", jobs]
         # Without the flags of a make that may have called this: its jobs are not ours.
         environment = {k: v for k, v in os.environ.items() if k not in ("MAKEFLAGS", "MFLAGS")}
         return subprocess.run(command, env=environment, check=False).returncode

@@ -73,13 +73,15 @@ def test_batched_and_hybrid_bsr(device):
     batched = torch.sparse_bsr_tensor(
         crow, col, torch.ones(3, 2, 2, 2), (3, 4, 4), check_invariants=True, device=device
     )
-    words = r"one BSR matrix, got a batched or hybrid one of shape \(3, 4, 4\).*a\[i\]"
+    words = r"one BSR matrix, got a batched one of shape \(3, 4, 4\).*matrices a\[i\]"
     check_refused(TypeError, words, matmul, batched, torch.ones(4, 3, device=device))
     hybrid = torch.sparse_bsr_tensor(
         crow[0], col[0], torch.ones(2, 2, 2, 3), (4, 4, 3), check_invariants=True, device=device
     )
-    words = r"batched or hybrid one of shape \(4, 4, 3\)"
+    words = r"got a hybrid one of shape \(4, 4, 3\): multiply its matrices a\[\.\.\., i\]"
     check_refused(TypeError, words, matmul, hybrid, torch.ones(4, 3, device=device))
+    for one in (batched[0], hybrid[..., 0]):  # as the messages advise
+        assert matmul(one, torch.ones(4, 3, device=device)).shape == (4, 3)
 
 
 def test_not_tensors():
@@ -88,8 +90,11 @@ def test_not_tensors():
                   matmul, [[1.0]], b)  # fmt: skip
     check_refused(TypeError, r"a must be.*scipy.*from_scipy\(matrix.tobsr", matmul, a.to_scipy(), b)
     check_refused(TypeError, r"b must be.*scipy.*from_scipy", matmul, b.T, a.t().to_scipy())
-    check_refused(TypeError, "b must be a dense torch.Tensor, got numpy.ndarray", matmul, a,
-                  b.numpy())  # fmt: skip
+    check_refused(TypeError, r"b must be a dense torch.Tensor, got numpy.ndarray: convert it with "
+                  r"torch\.from_numpy\(b\)", matmul, a, b.numpy())  # fmt: skip
+    check_refused(TypeError, r"b must be .*BsrTensor: convert it with b\.to_dense\(\)",
+                  matmul, a, a.t())  # fmt: skip
+    check_refused(TypeError, r"x must be .* convert it with x\.to_dense\(\)", linear, a, a)
     check_refused(TypeError, "b must be a dense torch.Tensor, got builtins.NoneType", matmul, a,
                   None)  # fmt: skip
     check_refused(TypeError, "bias must be a dense torch.Tensor, got builtins.float", matmul, a, b,

@@ -201,7 +201,11 @@ def test_numbers_of_numpy():
     [
         ({"variants": "fastest"}, ValueError, "variants must be one of .*reference.*'fastest'"),
         ({"variants": ["reference", "referenc"]}, ValueError, "did you mean 'reference'"),
-        ({"variants": "simt"}, ValueError, "variants must be one of .*'simt'"),
+        (
+            {"variants": "sampled_reference"},
+            ValueError,
+            "variants 'sampled_reference' is not legal .* computes sampled_matmul, not matmul",
+        ),
         ({"variants": "aten_bsr"}, ValueError, "variants: none .* legal .*aten_bsr/.*square"),
         ({"variants": []}, ValueError, "variants must name one at least"),
         *(({"num_runs": n}, ValueError, f"num_runs .*- 1; got {n}") for n in (0, 2.5, True, 2**31)),

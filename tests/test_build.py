@@ -184,6 +184,16 @@ def build(work, source, word):
     return (work / "out").stat().st_mtime_ns != before
 
 
+@pytest.mark.parametrize("jobs", ["0", "-1", "many", "2.5"])
+def test_a_number_of_jobs_that_is_none(jobs, tmp_path, monkeypatch):
+    (tmp_path / "source").write_text("1\n")
+    monkeypatch.setenv("MAX_JOBS", jobs)
+    words = f"^MAX_JOBS must be a whole number, 1 or more; got '{jobs}'$"
+    with pytest.raises(SystemExit, match=words):
+        build(tmp_path, tmp_path / "source", "a")
+    assert not (tmp_path / "out").exists()
+
+
 def test_a_step_runs_when_its_input_or_its_words_change(tool, tmp_path):
     source = tmp_path / "source"
     source.write_text("1\n")

@@ -318,6 +318,30 @@ def test_a_bad_entry_is_replaced_with_one_warning(damage):
         assert check() == 1  # the process has been warned
 
 
+def test_an_entry_of_another_device_is_replaced_with_one_warning():
+    """A GPU's signature is that of the next GPU: the file says whose it is."""
+    check()
+    file = entry_file()
+    own = file.read_text()
+    others = own.replace("device_class ", "device_class another_", 1)
+    file.write_text(others)
+    assert cache.entries() == []
+    _tuner.forget()
+    with pytest.warns(
+        RuntimeWarning, match=f"{file.stem} is of another device.*another_"
+    ) as caught:
+        assert check() == 1
+    assert [warning.filename for warning in caught] == [__file__]
+    first_line = next(line for line in own.splitlines() if line.startswith("device_class "))
+    assert first_line in file.read_text().splitlines()
+    assert [entry.path for entry in cache.entries()] == [file]
+    file.write_text(others)
+    _tuner.forget()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert check() == 1  # the process has been warned
+
+
 def test_with_warnings_as_errors_products_still_work(caplog):
     check()
     entry_file().write_bytes(b"")

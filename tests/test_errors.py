@@ -9,12 +9,14 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 import sparse_autotune
 from sparse_autotune import (
     BsrTensor,
+    _tuner,
     checks,
     functional,
     lifetimes,
     linear,
     matmul,
     nn,
+    random_bsr,
     sampled_matmul,
     tuning,
 )
@@ -207,9 +209,71 @@ def test_unknown_variant(device):
         check_refused(ValueError, rf"variant must be one of auto, .*; got '{wrong}'", matmul, a, b,
                       variant=wrong)  # fmt: skip
     check_refused(ValueError, "did you mean 'reference'", matmul, a, b, variant="referense")
+    check_refused(ValueError, "did you mean 'dense/mm'", matmul, a, b, variant="dense/nm")
     check_refused(ValueError, "variant must be one of", linear, b.T, a, variant="simtt")
     check_refused(TypeError, "variant must be a name or 'auto', got builtins.int", matmul, a, b,
                   variant=3)  # fmt: skip
+
+
+def test_unknown_variant_lists_what_could_be_meant(device):
+    """The families of that device and operation: all names of a build fill a screen."""
+    a, b = matrix(device), torch.ones(K, N, device=device)
+    of_device = {v["family"] for v in _tuner.variants() if v["device"] == device}
+    for op, call in (
+        ("matmul", lambda: matmul(a, b, variant="fastest")),
+        ("sampled_matmul", lambda: sampled_matmul(b.new_ones(M, N), b.T, a, variant="fastest")),
+    ):
+        families = {v["family"] for v in _tuner.variants() if v["op"] == op} & of_device
+        with pytest.raises(ValueError, match="must be one of auto, ") as raised:
+            call()
+        listed, _, rest = str(raised.value).partition(", or a full name ")
+        assert set(listed.removeprefix("variant must be one of auto, ").split(", ")) == families
+        assert rest.startswith("as variants() lists them; got 'fastest'")
+
+
+def test_forced_variant_of_a_product_that_launches_none(device):
+    """Nothing runs, but a wrong name is wrong all the same."""
+    a, empty = matrix(device), random_bsr(M, K, (2, 3), density=0, device=device)
+    values = empty.values.new_ones(2, 0, 2, 3)
+    batch = BsrTensor(empty.crow_indices, empty.col_indices, values, empty.shape)
+    x, y = torch.ones(M, N, device=device), torch.ones(N, K, device=device)
+    out = torch.ones(M, N, device=device)
+    right = "reference" if device == "cpu" else "simt"
+    for function, *arguments in (
+        (matmul, empty, y.T),
+        (matmul, a, y.T[:, :0]),
+        (matmul, x.T[:0], a),
+        (matmul, batch, y.T),
+        (linear, y, empty),
+        (linear, y, batch),
+    ):
+        for wrong, words in (
+            ("fastest", "must be one of auto, .*; got 'fastest'"),
+            (f"sampled_{right}", "is not legal .* computes sampled_matmul, not matmul"),
+        ):
+            check_refused(ValueError, f"variant .*{words}", function, *arguments, variant=wrong)
+        function(*arguments, variant=right)
+    check_refused(ValueError, "must be one of auto", matmul, empty, y.T, out=out, variant="fastest")
+    check_refused(ValueError, f"'{right}' is not legal .* computes matmul", sampled_matmul, x, y,
+                  empty, variant=right)  # fmt: skip
+    assert sampled_matmul(x, y, empty, variant=f"sampled_{right}").nnzb == 0
+
+
+def test_forced_variant_of_what_stands_in_for_an_empty_product():
+    """Tensors without memory, and those of transforms, have no variant to look for."""
+    empty, b = random_bsr(M, K, (2, 3), density=0), torch.ones(K, N)
+    parts = empty.crow_indices, empty.col_indices, empty.values, b
+    for fake in (tensors_of_fake_mode(*parts), [tensor.to("meta") for tensor in parts]):
+        crow, col, values, dense = fake
+        product = matmul(BsrTensor(crow, col, values, (M, K)), dense, variant="reference")
+        assert product.shape == (M, N)
+    many = torch.func.vmap(lambda x: matmul(empty, x, variant="reference"))(b.expand(4, K, N))
+    assert torch.equal(many, torch.zeros(4, M, N))
+
+
+def tensors_of_fake_mode(*tensors):
+    mode = FakeTensorMode()
+    return [mode.from_tensor(tensor) for tensor in tensors]
 
 
 def test_illegal_variant(device):

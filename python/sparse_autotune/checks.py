@@ -16,8 +16,7 @@ a synchronisation on a GPU); it comes late.
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -39,6 +38,7 @@ from .matrix_checks import (
     kind,
 )
 from .settings import settings
+from .variant_names import meant_variants, unknown
 
 # The numbers are part of the operators' schema.
 ACTIVATIONS: dict[str | None, int] = {None: 0, "relu": 1, "gelu": 2, "gelu_tanh": 3, "silu": 4}
@@ -181,14 +181,6 @@ def check_freezable(values: Tensor) -> None:
             "freeze() promises that the values will not change, but they require grad: freeze "
             "a.detach(), or call values.requires_grad_(False) first"
         )
-
-
-def unknown(argument: str, value: object, known: Iterable[str]) -> ValueError:
-    """The error for a name that is not one of ``known``."""
-    names = list(known)
-    near = difflib.get_close_matches(str(value), names, n=1)
-    hint = f" (did you mean {near[0]!r}?)" if near else ""
-    return ValueError(f"{argument} must be one of {', '.join(names)}; got {value!r}{hint}")
 
 
 def _matrix(value: Any, name: str, *, batch: bool = False) -> Components:
@@ -364,22 +356,8 @@ def _check_variant(
             return  # none is forced, or one of the other operation
     if not isinstance(variant, str):
         raise TypeError(f"variant must be a name or 'auto', got {kind(variant)}")
-    built = [v for v in _tuner.variants() if variant in (v["name"], v["family"])]
-    if not built:
-        names = [name for v in _tuner.variants() for name in (v["family"], v["name"])]
-        raise unknown("variant", variant, ["auto", *dict.fromkeys(names)])
-    if all(v["op"] != op for v in built):
-        raise ValueError(
-            f"{name} {variant!r} is not legal for this product: it computes {built[0]['op']}, "
-            f"not {op}"
-        )
-    if all(v["device"] != b.device.type for v in built):
-        raise ValueError(
-            f"{name} {variant!r} is not legal for this product: it runs on "
-            f"{built[0]['device'].upper()} tensors, not on {b.device.type.upper()} tensors"
-        )
+    meant = meant_variants(name, variant, op, b.device.type, also=["auto"])
     reasons = legality(a, b, bias, activation, linear=linear, pattern=pattern)
-    meant = {v["name"]: reasons[v["name"]] for v in built}
-    if all(why is not None for why in meant.values()):
-        each = "; ".join(f"{full}: {why}" for full, why in meant.items())
+    if all(reasons[full] is not None for full in meant):
+        each = "; ".join(f"{full}: {reasons[full]}" for full in meant)
         raise ValueError(f"{name} {variant!r} is not legal for this product ({each})")

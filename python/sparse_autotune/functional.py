@@ -20,6 +20,7 @@ from .launching import ShortWay, launched, sample_launched
 from .matrix_checks import bsr_components, is_sparse_operand
 from .ops import bsr_matmul_out
 from .precision import allow_tf32, deterministic
+from .variant_names import forced_on_nothing
 
 _is_compiling = torch.compiler.is_dynamo_compiling
 ACTIVATIONS = checks.ACTIVATIONS
@@ -90,6 +91,8 @@ def matmul(
             tensors, form = _operands(b, "b", a, True, activation, variant)
         else:
             tensors, form = _operands(a, "a", b, False, activation, variant)
+        if forced_on_nothing(variant, tensors):
+            checks.explain_matmul(a, b, bias, activation, out, variant)
         if out is None:
             return product(*tensors, bias, form, _way(b if sparse_right else a))
         checks.check_out_has_no_gradient({**_named(a, b), "bias": bias, "out": out})
@@ -145,6 +148,8 @@ def linear(
         return unwatched(linear, x, weight, bias, activation=activation, variant=variant)
     try:
         tensors, form = _operands(weight, "weight", x, True, activation, variant, linear=True)
+        if forced_on_nothing(variant, tensors):
+            checks.explain_linear(x, weight, bias, activation, variant)
         return product(*tensors, bias, form, _way(weight))
     except checks.REFUSALS:
         checks.explain_linear(x, weight, bias, activation, variant)
@@ -185,6 +190,8 @@ def sampled_matmul(
             return unwatched(sampled_matmul, x, y, pattern, variant=variant)
     try:
         tensors, form = _sampled_operands(x, y, pattern, variant)
+        if forced_on_nothing(variant, tensors):
+            checks.explain_sampled_matmul(x, y, pattern, variant)
         result = sampled(*tensors, form)
     except checks.REFUSALS:
         if not _is_compiling():
@@ -314,11 +321,22 @@ def _of_batch(
     other, name = names if sparse_right else names[::-1]
     count = sparse._values.shape[0]
     checks.check_batch(dense, other, count, name)
+
+    def explain() -> None:
+        one, factor = sparse.unbind()[0], dense[0] if dense.dim() == 3 else dense
+        if linear:
+            checks.explain_linear(factor, one, bias, activation, variant)
+        else:
+            pair = (factor, one) if sparse_right else (one, factor)
+            checks.explain_matmul(*pair, bias, activation, None, variant)
+
     try:
         each = dense.unbind() if dense.dim() == 3 else [dense] * count
         tensors, form = _operands(
             sparse, name, dense, sparse_right, activation, variant, linear=linear
         )
+        if forced_on_nothing(variant, tensors):
+            explain()
         crow, col, values, _ = tensors
         return torch.stack(
             [
@@ -328,12 +346,7 @@ def _of_batch(
         )
     except checks.REFUSALS:
         if not _is_compiling():
-            one, factor = sparse.unbind()[0], dense[0] if dense.dim() == 3 else dense
-            if linear:
-                checks.explain_linear(factor, one, bias, activation, variant)
-            else:
-                pair = (factor, one) if sparse_right else (one, factor)
-                checks.explain_matmul(*pair, bias, activation, None, variant)
+            explain()
         raise
 
 

@@ -7,10 +7,10 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from . import checks
 from .bsr_tensor import BsrTensor
 from .conversions import indices_of
 from .matrix_checks import block_shape, check_divides, check_value_dtype, kind, share, size
+from .variant_names import unknown
 
 # A power-law matrix has a longest block row of this many times the mean, where it fits.
 _POWER_LAW_SKEW = 50
@@ -79,7 +79,7 @@ def random_bsr(
         count = round(_density(density, sparsity) * grid[0] * grid[1])
         positions = _SIZED[pattern](grid, count, generator)
     else:
-        raise checks.unknown("pattern", pattern, [*_SIZED, *_FIXED])
+        raise unknown("pattern", pattern, [*_SIZED, *_FIXED])
     crow_indices, col_indices = indices_of(positions.sort().values, grid)
     values = torch.randn(
         (positions.numel(), block_m, block_k),

@@ -239,7 +239,9 @@ def is_dense(value: Any) -> bool:
 def check_dense(value: Any, name: str) -> None:
     """Raises TypeError unless ``value`` is a dense (strided) tensor."""
     if not isinstance(value, Tensor):
-        raise TypeError(f"{name} must be a dense torch.Tensor, got {kind(value)}")
+        raise TypeError(
+            f"{name} must be a dense torch.Tensor, got {kind(value)}" + _dense_advice(value, name)
+        )
     if value.is_nested:
         raise TypeError(
             f"{name} must be one dense tensor, got a nested one: multiply the tensors of "
@@ -308,9 +310,10 @@ def bsr_components(a: Any, name: str) -> Components:
             f"(layout {a.layout}): convert it with {name}.to_sparse_bsr(block_size)"
         )
     if a.dim() != 2 or a.values().dim() != 3:
+        what, index = ("hybrid", "..., i") if a.dense_dim() else ("batched", "i")
         raise TypeError(
-            f"{name} must be one BSR matrix, got a batched or hybrid one of shape "
-            f"{tuple(a.shape)}: multiply its matrices {name}[i] one at a time"
+            f"{name} must be one BSR matrix, got a {what} one of shape {tuple(a.shape)}: multiply "
+            f"its matrices {name}[{index}] one at a time"
         )
     check_value_dtype(a.dtype, name)
     rows, cols = a.shape
@@ -331,6 +334,14 @@ def is_sparse_operand(value: Any) -> bool:
 def kind(value: Any) -> str:
     """The full name of an argument's type, for messages."""
     return f"{type(value).__module__}.{type(value).__qualname__}"
+
+
+def _dense_advice(value: Any, name: str) -> str:
+    if is_sparse_operand(value):
+        return f": convert it with {name}.to_dense()"
+    if kind(value) == "numpy.ndarray":
+        return f": convert it with torch.from_numpy({name})"
+    return ""
 
 
 def _scipy_advice(value: Any) -> str:

@@ -18,6 +18,7 @@ from .matrix_checks import kind
 from .ops import bsr_matmul_race, bsr_sampled_matmul_race
 from .report import BenchmarkReport, VariantRecord, report_of
 from .settings import settings
+from .variant_names import meant_variants
 
 # A benchmark times everybody to the end: so many times the seconds of a race.
 _BENCHMARK_BUDGETS = 10
@@ -130,19 +131,19 @@ def variants(
     return [name for name, why in product.legality().items() if why is None]
 
 
-def _selected(names: str | Iterable[str] | None, known: Iterable[str], argument: str) -> list[str]:
-    """Full names for names and families."""
+def _selected(
+    names: str | Iterable[str] | None, product: _Product, known: Iterable[str], argument: str
+) -> list[str]:
+    """Full names for names and families; ``known`` are those of the product's device."""
     if names is None:
         return list(known)
+    op, device = "matmul" if product.pattern is None else "sampled_matmul", product.b.device.type
     names = [names] if isinstance(names, str) else names
     if not isinstance(names, Iterable):
         raise TypeError(f"{argument} must be names, got {kind(names)}")
     found: list[str] = []
     for name in names:
-        matching = [full for full in known if name in (full, full.split("/")[0])]
-        if not matching:
-            families = dict.fromkeys(full.split("/")[0] for full in known)
-            raise checks.unknown(argument, name, [*families, *known])
+        matching = meant_variants(argument, name, op, device)
         found += [full for full in matching if full not in found]
     return found
 
@@ -151,7 +152,7 @@ def _race(
     product: _Product, names: str | Iterable[str] | None, argument: str, **options: Any
 ) -> BenchmarkReport:
     legality = product.legality()
-    selected = _selected(names, legality, argument)
+    selected = _selected(names, product, legality, argument)
     if not selected:
         raise ValueError(f"{argument} must name one at least")
     legal = [name for name in selected if legality[name] is None]
