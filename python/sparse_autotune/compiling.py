@@ -19,7 +19,7 @@ def constant_when_compiled(function: _Function) -> _Function:
 
 
 def never_traced(function: _Function) -> _Function:
-    """``torch.compiler.disable`` for a function that is called from C++, likewise."""
+    """``torch.compiler.disable`` for a function that no traced code calls, likewise."""
     skip = eval_frame._FrameExecStrategy(eval_frame._FrameAction.SKIP, eval_frame._FrameAction.SKIP)
     eval_frame.set_code_exec_strategy(function.__code__, skip)
     return function
@@ -32,6 +32,12 @@ def surrounding_level() -> int:
 
     level: int = InstructionTranslator.current_tx().output.dual_level
     return level
+
+
+@constant_when_compiled
+def is_exporting() -> bool:
+    """``torch.compiler.is_exporting``, which older Dynamos take for True in all that they trace."""
+    return torch.compiler.is_exporting()
 
 
 def watched_native(*operands: Any) -> bool:

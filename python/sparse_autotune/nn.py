@@ -12,6 +12,7 @@ from torch import Tensor
 from .autograd import product
 from .bsr_tensor import BsrTensor
 from .checks import REFUSALS, explain_linear
+from .compiling import is_exporting
 from .conversions import indices_of
 from .functional import linear_form
 from .launching import ShortWay, find_short_way
@@ -262,7 +263,7 @@ class SparseLinear(torch.nn.Module):
         """Raises where frozen values changed; False for others that stand in for them."""
         assert self._frozen_weight is not None
         if values is not self._frozen_weight.values:
-            return torch.compiler.is_exporting()  # which has fake ones stand in for the layer's own
+            return is_exporting()  # which has fake ones stand in for the layer's own
         if not torch.compiler.is_compiling():
             self._frozen_weight.check_frozen()
         return True
