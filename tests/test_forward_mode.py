@@ -66,6 +66,7 @@ def test_a_jvp_inside_of_a_graph(backend):
     close(got, tangent(x, dense))
 
 
+@pytest.mark.filterwarnings("error:Dynamo does not know how to trace")
 @pytest.mark.parametrize("trained", [False, True])
 @pytest.mark.parametrize("backend", ["eager", "aot_eager"])
 @pytest.mark.parametrize("name", _functions())

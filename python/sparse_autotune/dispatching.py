@@ -27,6 +27,7 @@ from .autograd import (
     differentiable,
     is_transformed,
 )
+from .compiling import never_traced
 from .forms import (
     NONE,
     RELU,
@@ -97,6 +98,7 @@ def _at_this_level(function: type[torch.autograd.Function], *arguments: Any) -> 
         return _single_level(function).apply(*arguments)
 
 
+@never_traced
 def _product_through_dispatcher(
     crow: Tensor,
     col: Tensor,
@@ -136,6 +138,7 @@ def _product_through_dispatcher(
     return product_below_autograd(crow, col, values, dense, bias, form)
 
 
+@never_traced
 def _sampled_through_dispatcher(
     crow: Tensor,
     col: Tensor,
@@ -156,6 +159,7 @@ def _sampled_through_dispatcher(
     return sampled_below_autograd(crow, col, x, y, form)
 
 
+@never_traced
 def _out_through_dispatcher(*tensors: Any, out: Tensor, **keywords: Any) -> None:
     arguments = [t for t in (*tensors, out) if isinstance(t, Tensor)]
     if _is_grad_enabled() and any(t.requires_grad for t in arguments):

@@ -14,6 +14,7 @@ from torch.autograd.graph import increment_version
 
 from ._tuner import Eager, Operands
 from ._tuner import Launcher as ShortWay
+from .compiling import never_traced
 from .lifetimes import own_plan
 from .matrix_checks import Components
 from .precision import allow_tf32
@@ -147,6 +148,7 @@ def short_way_of(a: BsrTensor) -> ShortWay | None:
     return way
 
 
+@never_traced
 def find_short_way(parts: Components) -> ShortWay | None:
     """None for tensors without memory or a version counter to look at, and while one listens.
 
