@@ -32,6 +32,12 @@ try:
     from setuptools.errors import CompileError
 except ImportError as error:
     sys.exit(f"setuptools 64 or newer is not installed for {sys.executable}: {error}")
+if {"dist_info", "bdist_wheel", "editable_wheel"} & set(sys.argv) and not (
+    find_spec("setuptools.command.bdist_wheel") or find_spec("wheel")
+):  # else "invalid command 'bdist_wheel'"
+    sys.exit(
+        "setuptools before 70.1 makes no wheel by itself: pip install --upgrade setuptools, or wheel"
+    )
 
 ROOT = Path(__file__).resolve().parent
 sys.path.insert(0, str(ROOT))
