@@ -36,7 +36,8 @@ if {"dist_info", "bdist_wheel", "editable_wheel"} & set(sys.argv) and not (
     find_spec("setuptools.command.bdist_wheel") or find_spec("wheel")
 ):  # else "invalid command 'bdist_wheel'"
     sys.exit(
-        "setuptools before 70.1 makes no wheel by itself: pip install --upgrade setuptools, or wheel"
+        "setuptools before 70.1 makes no wheel by itself: pip install --upgrade setuptools, "
+        "or pip install wheel"
     )
 
 ROOT = Path(__file__).resolve().parent

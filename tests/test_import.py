@@ -5,12 +5,13 @@ import inspect
 import os
 import pathlib
 import re
+import shutil
 import sys
 import types
 
 import pytest
 import torch
-from interpreters import run_python
+from interpreters import end_of_python, run_python
 
 import sparse_autotune
 from sparse_autotune import _tuner, cache, settings, show_config
@@ -113,6 +114,20 @@ sparse_autotune.matmul(a, torch.ones(4, 3)).sum().backward()
 print("torch._dynamo" in sys.modules, "torch._inductor" in sys.modules)
 """
     assert run_python(code, tmp_path, mode="off") == "False False\n"
+
+
+def test_a_tree_that_is_not_built_says_so(tmp_path):
+    """As does one that was built for another Python."""
+    (tmp_path / "sparse_autotune").mkdir()
+    for file in PACKAGE.glob("*.py"):
+        shutil.copy(file, tmp_path / "sparse_autotune")
+    (tmp_path / "sparse_autotune" / "_tuner.cpython-39-x86_64-linux-gnu.so").touch()
+    code = "import sys; sys.path.insert(0, sys.argv[1]); import sparse_autotune"
+    done = end_of_python(code, tmp_path, tmp_path)
+    assert done.returncode == 1
+    last = done.stderr.splitlines()[-1]
+    assert last.startswith(f"ImportError: sparse_autotune is not built for {sys.executable}: ")
+    assert f"{tmp_path}/sparse_autotune has no _tuner" in last
 
 
 @pytest.mark.parametrize(

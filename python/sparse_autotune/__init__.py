@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from . import _built as _built  # first: the others would blame a circular import
 from . import announcements as _announcements
 from . import batching as _batching  # noqa: F401  registers
 from . import cache

@@ -1,0 +1,15 @@
+"""Fails the import in one sentence where nothing was built for this Python."""
+
+from __future__ import annotations
+
+import sys
+import sysconfig
+from importlib.util import find_spec
+from pathlib import Path
+
+if find_spec(f"{__package__}._tuner") is None:
+    raise ImportError(
+        f"sparse_autotune is not built for {sys.executable}: {Path(__file__).parent} has no "
+        f"_tuner{sysconfig.get_config_var('EXT_SUFFIX')} (make build PYTHON={sys.executable}, or "
+        "pip install --no-build-isolation . in the sources)"
+    )
