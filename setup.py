@@ -103,7 +103,7 @@ class BuildNative(build_ext):
 
     def run(self) -> None:
         if find_spec("torch") is None:
-            raise CompileError(f"torch is not installed for {sys.executable}")
+            raise CompileError(f"torch, 2.10 or newer, is not installed for {sys.executable}")
         import torch
 
         if tuple(map(int, torch.__version__.split(".")[:2])) < MINIMUM_TORCH:
