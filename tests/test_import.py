@@ -130,6 +130,15 @@ def test_a_tree_that_is_not_built_says_so(tmp_path):
     assert f"{tmp_path}/sparse_autotune has no _tuner" in last
 
 
+def test_a_torch_that_is_too_old_is_named(tmp_path):
+    """Else the loader names a symbol."""
+    code = "import torch; torch.__version__ = '2.9.1+cpu'; import sparse_autotune"
+    done = end_of_python(code, tmp_path)
+    assert done.returncode == 1
+    last = done.stderr.splitlines()[-1]
+    assert last == "ImportError: sparse_autotune needs torch >= 2.10, 2.9.1+cpu is installed"
+
+
 @pytest.mark.parametrize(
     ("variable", "value"),
     [("mode", "sometimes"), ("budget_s", "-1"), ("variant", "fastest")],
