@@ -43,26 +43,19 @@ def test_from_linear_by_mask_and_by_score():
     assert layer.col_indices.tolist() == [1, 0] and layer.crow_indices.tolist() == [0, 1, 2]
 
 
-@pytest.mark.parametrize("density", [None, 0.5])
-def test_an_already_pruned_model(density):
+def test_an_already_pruned_model():
     """Each layer keeps the blocks that hold a non-zero, NaN among them, however small."""
     model = torch.nn.Sequential(torch.nn.Linear(6, 4), torch.nn.ReLU(), torch.nn.Linear(4, 6))
     with torch.no_grad():
         model[0].weight.zero_()
         model[0].weight[1, 2], model[0].weight[3, 3] = 1e-30, float("nan")
         model[2].weight[:, 2:] = 0
-    if density is None:
-        expected = [m.weight.clone() for m in (model[0], model[2])]
-        assert sparsify_(model, (2, 1), criterion="nonzero") == ["0", "2"]
-        assert [model[0].nnzb, model[2].nnzb] == [2, 6]
-        for layer, dense in zip((model[0], model[2]), expected, strict=True):
-            torch.testing.assert_close(
-                layer.weight.to_dense(), dense, rtol=0, atol=0, equal_nan=True
-            )
-    else:
-        last = model[2:]
-        sparsify_(last, (2, 1), density, criterion="nonzero")  # as many as there are
-        assert last[0].nnzb == 6
+    expected = [m.weight.clone() for m in (model[0], model[2])]
+    last = SparseLinear.from_linear(model[2], (2, 1), 0.5, "nonzero")  # as many as there are
+    assert sparsify_(model, (2, 1), criterion="nonzero") == ["0", "2"]
+    assert [model[0].nnzb, model[2].nnzb, last.nnzb] == [2, 6, 6]
+    for layer, dense in zip((model[0], model[2], last), [*expected, expected[1]], strict=True):
+        torch.testing.assert_close(layer.weight.to_dense(), dense, rtol=0, atol=0, equal_nan=True)
 
 
 BAD_CRITERIA = {

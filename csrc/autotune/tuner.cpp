@@ -99,16 +99,19 @@ std::shared_ptr<const Record> loaded(const Key& key) {
   const auto text = host()->load(key.device_class, key.signature);
   std::string why;
   const auto record = text ? parse_record(*text, &why) : std::nullopt;
-  if (record && record->signature == key.signature) {
+  const bool of_signature = record && record->signature == key.signature;
+  // A GPU's signature does not name the GPU.
+  if (of_signature && record->device_class == key.device_class) {
     remember(key, *record);
     return remembered(key);
   }
   if (text) {
+    if (record) why = of_signature ? record->device_class : "it is of another signature";
     host()->report({.kind = Event::Kind::kWarning,
                     .signature = key.signature,
                     .text = "the remembered race of " + key.signature +
-                            " is unreadable and will be replaced: " +
-                            (why.empty() ? "it is of another signature" : why)});
+                            (of_signature ? " is of another device" : " is unreadable") +
+                            " and will be replaced: " + why});
   }
   const std::lock_guard<std::mutex> lock(state().mutex);
   state().missed.insert(key.joined());

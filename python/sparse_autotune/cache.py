@@ -32,7 +32,6 @@ _MAX_BUNDLE_BYTES = 64 << 20  # as the core bounds it for SPARSE_AUTOTUNE_BUNDLE
 _RECORD = re.compile(r"sparse_autotune_race .*?^end \d+\n", re.DOTALL | re.MULTILINE)
 # What signature and device class may be made of: they become names in the cache directory.
 _NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,199}")
-_DEVICE_CLASS = re.compile(r"^device_class (\S+)", re.MULTILINE)
 _OUR_DIRECTORY = re.compile(r".+-[0-9a-f]{12}")
 
 # What an unwritable directory could not take, by the file it would be.
@@ -93,10 +92,7 @@ def file_of(device_class: str, signature: str) -> Path:
 
 
 def read(device_class: str, signature: str) -> str | None:
-    """The text of an entry, of which only the device is checked; None where there is none.
-
-    Never raises.
-    """
+    """The text of an entry, unchecked; None when there is none. Never raises."""
     file = file_of(device_class, signature)
     try:
         with file.open("rb") as stream:
@@ -106,14 +102,7 @@ def read(device_class: str, signature: str) -> str | None:
     except OSError as error:
         _warn_of_directory(f"cannot be read ({error})")
         return _in_memory.get(file)
-    text = content.decode("ascii", errors="replace")
-    # The core compares signatures alone, and those of GPUs do not name the GPU.
-    found = _DEVICE_CLASS.search(text)
-    if found is not None and found[1] != device_class:
-        what = f"the remembered race of {signature} is of another device and will be replaced"
-        warn_once("the remembered race", f"{what}: {found[1]}")
-        return None
-    return text
+    return content.decode("ascii", errors="replace")
 
 
 def write(device_class: str, signature: str, text: str) -> Path | None:

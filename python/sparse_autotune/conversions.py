@@ -33,7 +33,7 @@ def from_dense(dense: Tensor, block: tuple[int, int], keep: Tensor | None) -> Co
     grid = (rows // block[0], cols // block[1])
     blocks = dense.reshape(grid[0], block[0], grid[1], block[1]).transpose(1, 2)
     if keep is None:
-        keep = (blocks.detach() != 0).flatten(2).any(2)
+        keep = nonzero_blocks(blocks)
     else:
         check_keep(keep, grid, dense, "keep", "dense")
     row_indices, col_indices = keep.nonzero(as_tuple=True)
@@ -41,6 +41,11 @@ def from_dense(dense: Tensor, block: tuple[int, int], keep: Tensor | None) -> Co
     # Both are views of one memory, which files would hold whole, and safetensors refuses.
     col_indices = col_indices.clone()
     return Components(compress(keep.sum(1)), col_indices, values, rows, cols)
+
+
+def nonzero_blocks(blocks: Tensor) -> Tensor:
+    """The bool mask of those of a grid of blocks that hold a non-zero, which NaN is, too."""
+    return (blocks.detach() != 0).flatten(2).any(2)
 
 
 def compress(blocks_per_row: Tensor) -> Tensor:

@@ -8,6 +8,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
+from .conversions import nonzero_blocks
 from .matrix_checks import check_keep, kind, share
 
 Criterion = Literal["magnitude", "nonzero"] | Tensor | Callable[[Tensor], Tensor]
@@ -27,13 +28,13 @@ def blocks_to_keep(
 ) -> Tensor:
     """The bool mask of the blocks of a dense weight that the criterion keeps."""
     grid = (weight.shape[0] // block[0], weight.shape[1] // block[1])
-    blocks = weight.reshape(grid[0], block[0], grid[1], block[1])
+    blocks = weight.reshape(grid[0], block[0], grid[1], block[1]).transpose(1, 2)
     keep = None
     if isinstance(criterion, Tensor):
         check_keep(criterion, grid, weight, "criterion", "linear")
         keep = criterion
     elif criterion == "nonzero":
-        keep = (blocks != 0).any(3).any(1)
+        keep = nonzero_blocks(blocks)
     if keep is not None:
         count = int(keep.sum())
         if density is not None and stored_count(density, grid) != count:
@@ -45,7 +46,7 @@ def blocks_to_keep(
     if density is None:
         raise ValueError("density must be given, unless criterion is 'nonzero' or a mask of blocks")
     if criterion == "magnitude":
-        scores = squared_norms(blocks, (1, 3))
+        scores = squared_norms(blocks, (2, 3))
     elif callable(criterion):
         scores = check_scores(
             criterion(weight), grid, weight.device, "block", masks_go="as criterion itself"
