@@ -10,12 +10,13 @@ from typing import Any
 import torch
 
 import sparse_autotune
+from sparse_autotune.choices import Pattern
 
 # What a contestant does: it returns what its kind of arrays the product is.
 Call = Callable[[], Any]
 
 # Patterns that set their own density: the share of a square grid's blocks that they store.
-_SHARES: dict[str, Callable[[int], float]] = {
+_SHARES: dict[Pattern, Callable[[int], float]] = {
     "block_diagonal": lambda side: 1 / side,
     "causal": lambda side: (side + 1) / (2 * side),
 }
@@ -43,7 +44,7 @@ class Cell:
     block: int
     density: float
     dtype: str = "float32"
-    pattern: str = "uniform"
+    pattern: Pattern = "uniform"
     op: str = "matmul"
 
     def __str__(self) -> str:
@@ -61,7 +62,7 @@ class Cell:
         )
 
     @staticmethod
-    def of_fixed(pattern: str, size: int, n: int, block: int, dtype: str) -> Cell:
+    def of_fixed(pattern: Pattern, size: int, n: int, block: int, dtype: str) -> Cell:
         """A cell of a square matrix whose pattern sets its own density."""
         return Cell(size, n, size, block, _SHARES[pattern](size // block), dtype, pattern)
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import datetime
 import importlib.metadata
+import json
 import os
 import platform
 import subprocess
@@ -89,3 +91,29 @@ def describe(device: str) -> dict:
             ),
         }
     return found
+
+
+class Record:
+    """A run as it is saved: which suite, when, in what environment, and what it measured."""
+
+    def __init__(self, suite: str, device: str, path: Path | None) -> None:
+        self._started = datetime.datetime.now(datetime.timezone.utc)
+        self.suite = suite
+        self.path = path
+        self.environment = describe(device)
+
+    def save(self, *, complete: bool, **measured: Any) -> dict[str, Any]:
+        """All of it, written to the path if there is one."""
+        seconds = (datetime.datetime.now(datetime.timezone.utc) - self._started).total_seconds()
+        saved = {
+            "suite": self.suite,
+            "complete": complete,
+            "started": self._started.isoformat(timespec="seconds"),
+            "seconds": seconds,
+            "environment": self.environment,
+            **measured,
+        }
+        if self.path is not None:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            self.path.write_text(json.dumps(saved, indent=1) + "\n")
+        return saved

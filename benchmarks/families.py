@@ -51,7 +51,7 @@ def rows(
             found.append((Row(family, "family", "left out", "too large with its zeros"), ""))
         elif not timed:
             said = next((r for r in records if r.status == "failed"), records[0])
-            status = said.status
+            status: str = said.status
             if family in _LESS_PRECISE and status == "failed" and "wrong result" in said.reason:
                 status = "disqualified"
             found.append((Row(family, "family", status, said.reason), ""))

@@ -29,14 +29,14 @@ def lines(rows: list[dict[str, str]]) -> str:
     return "\n".join(f"| {' | '.join(line)} |" for line in cells)
 
 
-def table(saved: dict) -> str:
+def _cells(results: list[dict]) -> list[dict[str, str]]:
     """A line a cell: what ran, its rate in each mode, the best peer of each and the speed over it.
 
     Rates are nnz TFLOP/s, except cuBLAS's on a full random matrix, where it was measured. Beside
     that of a peer that left the rounds before the choice did stands how many it took part in.
     """
     found: list[dict[str, str]] = []
-    for result in saved["cells"]:
+    for result in results:
         cell = result["cell"]
         rows = {row["name"]: row for row in result["rows"]}
         line = {
@@ -68,12 +68,41 @@ def table(saved: dict) -> str:
             rate = rows["dense_random"]["tflops_dense"]["warm"]
             line["cuBLAS dense, random data"] = f"{rate:.3g}"
         found.append(line)
+    return found
+
+
+def _host_times(rows: list[dict]) -> list[dict[str, str]]:
+    """A line a call: its time, its reference's, and whether it is within the limit."""
+    found = []
+    for row in rows:
+        line = {
+            "call": f"`{row['name']}`",
+            "µs": f"{row['us']:.2f}",
+            "reference": f"`{row['reference']}`",
+            "its µs": f"{row['reference_us']:.2f}",
+            "×": f"{row['ratio']:.2f}",
+            "limit": "",
+            "holds": "",
+        }
+        if row["limit"] is not None:
+            extra = f" + {row['extra_us']:g} µs" if row["extra_us"] else ""
+            line["limit"] = f"{row['limit']:g} ×{extra} = {row['limit_us']:.2f} µs"
+            line["holds"] = "yes" if row["holds"] else "**no**"
+        if row["waited"]:
+            line["holds"] += " (waited for the GPU)"
+        found.append(line)
+    return found
+
+
+def table(saved: dict) -> str:
+    """What a run measured, and where it was."""
+    rows = _host_times(saved["host_times"]) if "host_times" in saved else _cells(saved["cells"])
     gpu = saved["environment"].get("gpu", {}).get("name") or saved["environment"]["cpu"]
     source = (
         f"{gpu}, torch {saved['environment']['torch']}, suite `{saved['suite']}`, revision "
         f"{saved['environment']['revision']}, {saved['started']}"
     )
-    return f"{lines(found)}\n\n{source}"
+    return f"{lines(rows)}\n\n{source}"
 
 
 def main() -> int:

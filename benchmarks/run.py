@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import datetime
 import importlib
 import json
 import pkgutil
@@ -56,7 +55,10 @@ def _run(options: argparse.Namespace) -> int:
     name = options.suite
     if name == "auto":
         name = "cpu" if why_no_gpu() else "gpu"
-    suite = importlib.import_module(f"benchmarks.suites.{name}").SUITE
+    module = importlib.import_module(f"benchmarks.suites.{name}")
+    if hasattr(module, "run"):  # what it measures are no cells
+        return module.run(options, "cpu" if why_no_gpu() else "cuda")
+    suite = module.SUITE
     if options.rounds is not None:
         suite = dataclasses.replace(suite, rounds=options.rounds)
     if suite.device == "cuda" and (why := why_no_gpu()):
@@ -66,27 +68,18 @@ def _run(options: argparse.Namespace) -> int:
     if not cells:
         print(f"suite {name} has no cell named like {options.only!r}", file=sys.stderr)
         return 2
-    started = datetime.datetime.now(datetime.timezone.utc)
-    described = environment.describe(suite.device)
-    print(json.dumps(described, indent=None if options.brief else 1))
+    record = environment.Record(name, suite.device, options.save)
+    print(json.dumps(record.environment, indent=None if options.brief else 1))
     if suite.device == "cuda" and suite.peers and "triton_tuned" not in suite.without:
         triton_tuned.compile_ahead(cells, renew=options.renew_peers)
     results: list[Result] = []
 
-    def save(host: dict | None) -> None:
-        if options.save is None:
-            return
-        options.save.parent.mkdir(parents=True, exist_ok=True)
-        saved = {
-            "suite": name,
-            "complete": host is not None,
-            "started": started.isoformat(timespec="seconds"),
-            "seconds": (datetime.datetime.now(datetime.timezone.utc) - started).total_seconds(),
-            "environment": described,
-            "cells": [result.to_dict() for result in results],
-            "host_time": host,
-        }
-        options.save.write_text(json.dumps(saved, indent=1) + "\n")
+    def save(host: host_time.Row | None) -> None:
+        record.save(
+            complete=host is not None,
+            cells=[result.to_dict() for result in results],
+            host_time=host and host.to_dict(),
+        )
 
     for cell in cells:
         begin = time.monotonic()
@@ -95,11 +88,12 @@ def _run(options: argparse.Namespace) -> int:
         text = str(cell) if options.brief else tables.of_cell(results[-1])
         print(f"{text}\n  in {took:.1f} s\n", flush=True)
         save(None)  # what is measured is kept, whatever becomes of the rest
-    host = host_time.measure(suite.device)
+    host = host_time.measure_short(suite.device)
     save(host)
     if options.save is not None:
         print(f"saved in {options.save}")
-    print(tables.of_results(results), host_time.show(host), tables.headline(results), sep="\n")
+    shown = host_time.show(host, suite.device)
+    print(tables.of_results(results), shown, tables.headline(results), sep="\n")
     broken = _broken(results)
     for line in broken:
         print(f"FAILED: {line}", file=sys.stderr)

@@ -7,11 +7,16 @@ import os
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TypeVar
+
+from sparse_autotune.choices import Pattern
 
 from .cell import Cell
 
+_Name = TypeVar("_Name", bound=str)
+
 _BLOCKS = (1, 2, 3, 4, 5, 8, 12, 16, 24, 32, 48, 64, 96, 128, 256)
-_PATTERNS = {
+_PATTERNS: dict[Pattern, float] = {
     "uniform": 0.64,
     "banded": 0.09,
     "power_law": 0.1,
@@ -45,7 +50,7 @@ class Space:
         return [self._draw(draw) for _ in range(count)]
 
     def _draw(self, draw: random.Random) -> Cell:
-        def one_of(shares: dict[str, float]) -> str:
+        def one_of(shares: dict[_Name, float]) -> _Name:
             return draw.choices(list(shares), list(shares.values()))[0]
 
         while True:

@@ -28,7 +28,7 @@ from problem import (
 from reference import PoisonedOut, error_bound, pattern_mask, strided
 
 import sparse_autotune
-from sparse_autotune.checks import legality
+from sparse_autotune.errors import legality
 
 LARGEST = 2048  # of m, k and n
 _MOST_BLOCKS = 48  # along a side

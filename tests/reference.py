@@ -14,7 +14,7 @@ import torch
 from problem import DENSE_LEFT, STORED_TRANSPOSED, Problem
 
 import sparse_autotune
-from sparse_autotune import checks
+from sparse_autotune.errors import legality
 
 # Unit roundoff: of the accumulator (half types accumulate in fp32), and of the stored result.
 ACCUMULATE_ROUNDOFF = {
@@ -72,8 +72,8 @@ class Operands:
         """Why each variant may not compute it (None: it may)."""
         p = self.problem
         if p.op == "linear":
-            return checks.legality(self.a, self.b, self.bias, p.activation, linear=True)
-        return checks.legality(*self.factors(), self.bias, p.activation)
+            return legality(self.a, self.b, self.bias, p.activation, linear=True)
+        return legality(*self.factors(), self.bias, p.activation)
 
 
 def pattern_mask(p: Problem, rng: np.random.Generator) -> np.ndarray:

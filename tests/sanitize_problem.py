@@ -41,7 +41,7 @@ from sampled_problems import SAMPLED_CASES, SAMPLED_TF32_CASES, make_sampled
 
 import sparse_autotune
 from sparse_autotune import _tuner
-from sparse_autotune.checks import legality
+from sparse_autotune.errors import legality
 
 TOOLS = ("memcheck", "racecheck", "initcheck", "synccheck")
 # All our kernels live in the namespace sparse_autotune, which their mangled names hold.

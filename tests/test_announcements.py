@@ -16,7 +16,6 @@ from interpreters import run_python
 import sparse_autotune
 from sparse_autotune import (
     _tuner,
-    announcements,
     cache,
     matmul,
     random_bsr,
@@ -24,6 +23,7 @@ from sparse_autotune import (
     tune,
     variants,
 )
+from sparse_autotune.tuning import announcements
 
 M, K, N, BLOCK = 64, 48, 24, 16
 # The lines of a family and of the winner.

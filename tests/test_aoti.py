@@ -14,7 +14,8 @@ import pytest
 import torch
 from interpreters import end_of_python
 
-from sparse_autotune import ops, random_bsr
+from sparse_autotune import random_bsr
+from sparse_autotune.operators.library import LIBRARY
 
 EXAMPLE = pathlib.Path(__file__).resolve().parent.parent / "examples" / "aoti"
 # What only calls the operators need not be optimised, and compiles in less time so.
@@ -80,7 +81,7 @@ def example(tmp_path_factory):
     return made(tmp_path_factory, "--device", "cpu")
 
 
-def run(example, *, library=ops.LIBRARY, expected="expected.pt", **environment):
+def run(example, *, library=LIBRARY, expected="expected.pt", **environment):
     """The program, with nothing of Python's in its environment."""
     arguments = (library, example.folder / "model.pt2", example.folder / expected)
     return subprocess.run(

@@ -8,7 +8,7 @@ from problem import DTYPES
 from torch.autograd import forward_ad, gradcheck, gradgradcheck
 
 from sparse_autotune import BsrTensor, linear, matmul, random_bsr, sampled_matmul
-from sparse_autotune.checks import ACTIVATIONS
+from sparse_autotune.operators.forms import ACTIVATIONS
 
 pytestmark = pytest.mark.usefixtures("no_races")
 

@@ -22,7 +22,7 @@ from sparse_autotune import (
     tuning_count,
     variants,
 )
-from sparse_autotune.report import report_of, significant
+from sparse_autotune.tuning.report import report_of, significant
 
 M, K, N, BLOCK = 96, 64, 40, (16, 8)
 
@@ -66,7 +66,7 @@ UNSUPPORTED = {"picky/a": "blocks are <1>", "picky/b": "blocks are <2>"}
 
 @pytest.fixture
 def report():
-    return report_of(_tuner.parse_record(RACE), "cuda", UNSUPPORTED)
+    return report_of(_tuner.parse_record(RACE), "cuda", UNSUPPORTED, "cold")
 
 
 # benchmark
@@ -136,6 +136,25 @@ def test_an_illegal_one_among_legal_ones_is_reported():
         ("reference", "ok"),
         ("aten_bsr", "unsupported"),
     ]
+
+
+@pytest.mark.parametrize("timing", ["cold", "warm"])
+def test_the_timing_is_that_of_the_settings(timing, device):
+    """And where the launches found the caches otherwise, as on every CPU, it says so, too."""
+    a, b = problem(device)
+    with settings.override(timing=timing):
+        report = benchmark(a, b, variants=variants(a, b)[:1], num_runs=1)
+        idle = benchmark(random_bsr(M, K, BLOCK, density=0, device=device), b)
+        with settings.override(tuning_bytes=1000):
+            failed = benchmark(a, b)
+    measured = "warm" if device == "cpu" else timing
+    assert (report.timing, report.measured) == (timing, measured)
+    shown = timing if measured == timing else f"{timing} (measured {measured})"
+    for text in (str(report).splitlines()[0], report._repr_html_()):
+        assert f", {shown}, " in text
+    for report in (idle, failed):
+        assert (report.timing, report.measured) == (timing, "")
+        assert f", {timing}, " in str(report)
 
 
 def test_linear_bias_and_activation():
@@ -301,13 +320,13 @@ def test_table(report):
 
 
 def test_a_cpu_limit_is_called_rough():
-    report = report_of(_tuner.parse_record(RACE), "cpu", {})
+    report = report_of(_tuner.parse_record(RACE), "cpu", {}, "cold")
     assert " ~50% " in str(report)
 
 
 def test_without_a_winner():
     text = RACE.replace("winner fast/small", "winner ").replace("failure ", "failure no memory")
-    report = report_of(_tuner.parse_record(text), "cuda", {})
+    report = report_of(_tuner.parse_record(text), "cuda", {}, "cold")
     assert report.best is None
     assert report.table().splitlines()[0].endswith(", no memory")
     assert "*" not in report.table()

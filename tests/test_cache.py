@@ -1,5 +1,6 @@
 """The winners on disk: where, whole or not at all, shared by processes, and never in the way."""
 
+import inspect
 import os
 import shutil
 import signal
@@ -13,7 +14,16 @@ import pytest
 import torch
 
 import sparse_autotune
-from sparse_autotune import _tuner, cache, matmul, random_bsr, settings, tune, tuning_count
+from sparse_autotune import (
+    SparseLinear,
+    _tuner,
+    cache,
+    matmul,
+    random_bsr,
+    settings,
+    tune,
+    tuning_count,
+)
 
 
 @pytest.fixture(autouse=True)
@@ -220,7 +230,8 @@ def test_what_a_killed_process_left_behind_goes_with_clear():
 
 TEN_PROCESSES = """
 import os, sys, torch, sparse_autotune
-from sparse_autotune import _tuner, announcements
+from sparse_autotune import _tuner
+from sparse_autotune.tuning import announcements
 torch.set_num_threads(1)
 
 def multiply():
@@ -357,7 +368,7 @@ def test_an_unwritable_directory_costs_one_warning(monkeypatch, tmp_path):
     monkeypatch.setattr(settings, "cache_dir", str(tmp_path / "file" / "cache"))
     with pytest.warns(RuntimeWarning) as caught:
         assert (check(8), check(40)) == (1, 1)
-    assert len(caught) == 1
+    assert [warning.filename for warning in caught] == [__file__]
     assert str(tmp_path / "file" / "cache") in str(caught[0].message)
     _tuner.forget()
     assert (check(8), check(40)) == (0, 0)
@@ -375,8 +386,35 @@ def test_an_unreadable_entry_is_a_miss(monkeypatch):
     _tuner.forget()
     with pytest.warns(RuntimeWarning) as caught:
         assert check() == 1
-    assert len(caught) == 1
+    assert [warning.filename for warning in caught] == [__file__]
     assert check() == 0
+
+
+def through_a_module(a, x):
+    SparseLinear(32, 32, 16, density=0.5)(x.t())
+
+
+def through_backward(a, x):
+    with settings.override(mode="off"):
+        product = matmul(a, x.requires_grad_()).sum()
+    product.backward()
+
+
+def through_inductor(a, x):
+    torch.compile(lambda x: matmul(a, x))(x)
+
+
+@pytest.mark.parametrize("way", [through_a_module, through_backward, through_inductor])
+def test_a_warning_points_at_the_users_line(way, monkeypatch, tmp_path, fresh_dynamo):
+    """Not at torch's frames around ours, and code that it generates lies anywhere."""
+    (tmp_path / "file").write_text("not a directory")
+    monkeypatch.setattr(settings, "cache_dir", str(tmp_path / "file" / "cache"))
+    a, x = problem()
+    with pytest.warns(RuntimeWarning, match="cannot be written") as caught:
+        way(a, x)
+    ours = [(w.filename, w.lineno) for w in caught if "sparse_autotune" in str(w.message)]
+    lines, first = inspect.getsourcelines(way)
+    assert ours == [(__file__, first + len(lines) - 1)]
 
 
 @pytest.mark.parametrize("function", ["read", "write", "warn_once"])

@@ -11,6 +11,7 @@ from parallel import run_threads
 from plans import captured
 from problem import FP32
 from reference import assert_close
+from test_dispatch import CountedCalls
 from test_gpu import VARIANTS, case, close, dense_product, operands_for
 
 import sparse_autotune
@@ -62,6 +63,34 @@ def test_capture_of_every_kind_of_product(product):
     result.fill_(math.nan)
     graph.replay()
     close(result, expected)
+
+
+@pytest.mark.parametrize("variant", ["auto", "simt", "cublas_dense"])
+def test_captured_products_are_direct(variant, monkeypatch):
+    """What was decided before is launched into the graph, scratch and all."""
+    a, b = random_bsr(128, 192, 32, density=0.4, device="cuda"), torch.randn(192, 40, device="cuda")
+    many, out = torch.randn(5, 192, 8, device="cuda"), torch.empty(40, 128, device="cuda").T
+
+    def call():
+        return [
+            matmul(a, b, variant=variant),
+            matmul(a, b, out=out, variant=variant),
+            matmul(a, many, variant=variant),
+            linear(b.T, a, variant=variant),
+        ]
+
+    call()
+    calls = CountedCalls(monkeypatch)
+    graph, results = captured(call)
+    assert not calls.asked
+    for result in results:
+        result.fill_(math.nan)
+    graph.replay()
+    expected = dense_product(a, b)
+    for result, of in zip(
+        results, (expected, expected, a.to_dense() @ many, expected.T), strict=True
+    ):
+        close(result, of)
 
 
 NEVER_SEEN = """

@@ -30,8 +30,9 @@ from benchmarks.result import Result, Row
 from benchmarks.suite import Suite
 
 SUITES = {
-    module.name: importlib.import_module(f"benchmarks.suites.{module.name}").SUITE
-    for module in pkgutil.iter_modules(suites.__path__)
+    found.name: module.SUITE
+    for found in pkgutil.iter_modules(suites.__path__)
+    if hasattr(module := importlib.import_module(f"benchmarks.suites.{found.name}"), "SUITE")
 }
 
 

@@ -1,50 +1,71 @@
 """What compiled graphs call past the dispatcher: the operator's bits, or the operator itself."""
 
 import itertools
+from types import SimpleNamespace
+from typing import NamedTuple
 
 import pytest
 import torch
+from interpreters import run_python
 from reference import close
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import sparse_autotune
-from sparse_autotune import SparseLinear, direct, launching, ops, random_bsr
-from sparse_autotune._tuner import DirectGradients, DirectProduct
-from sparse_autotune.forms import Form, _packed
+from sparse_autotune import BsrTensor, SparseLinear, random_bsr
+from sparse_autotune._torch.direct import install
+from sparse_autotune._tuner import DirectOperator
+from sparse_autotune.operators.library import bsr_matmul, bsr_matmul_backward, bsr_sampled_matmul
 
 pytestmark = pytest.mark.usefixtures("no_races")
 
 FORMS = list(itertools.product([False, True], [False, True], ["vector", "matrix", "batch"]))
-PRODUCT, GRADIENTS = ops.bsr_product, ops.bsr_product_gradients
-DISPATCHED = {
-    op: torch._C._get_operation_overload(op._schema.name, "")[0] for op in (PRODUCT, GRADIENTS)
-}
+OPERATORS = (bsr_matmul, bsr_matmul_backward, bsr_sampled_matmul)
+DISPATCHED = {op: torch._C._get_operation_overload(op._schema.name, "")[0] for op in OPERATORS}
 
-if not isinstance(PRODUCT._op, DirectProduct):
-    pytest.skip("a torch whose tensors only the dispatcher may look at", allow_module_level=True)
+
+class Call(NamedTuple):
+    """An operator and its arguments."""
+
+    operator: object
+    arguments: tuple
+    keywords: dict
+
+    def dispatched(self):
+        return DISPATCHED[self.operator](*self.arguments, **self.keywords)
+
+    def changed(self, place, value):
+        arguments = (*self.arguments[:place], value, *self.arguments[place + 1 :])
+        return self._replace(arguments=arguments)
+
+    def with_keywords(self, **keywords):
+        return self._replace(keywords=self.keywords | keywords)
 
 
 class Counted:
-    """The ways past the dispatcher, and how often they left a call to it."""
+    """Ways past the dispatcher such as torch calls, and how often they left a call to it."""
 
     def __init__(self):
         self.count = 0
-        arguments = (launching.OPERANDS, direct._EAGER)
-        self.product = DirectProduct(self._counting(PRODUCT), *arguments)
-        self.gradients = DirectGradients(self._counting(GRADIENTS), *arguments)
+        self.ways = {operator: self._way(operator) for operator in OPERATORS}
 
-    def _counting(self, operator):
-        def call(*given, **keywords):
+    def _way(self, operator):
+        def counting(*given, **keywords):
             self.count += 1
             return DISPATCHED[operator](*given, **keywords)
 
-        return call
+        stand_in = SimpleNamespace(_schema=operator._schema, _op=counting)
+        install(stand_in)
+        return stand_in._op
 
     def during(self, call):
         before = self.count
         result = call()
         return self.count - before, result
+
+    def left(self, call):
+        """How often the dispatcher was asked, and the result."""
+        return self.during(lambda: self.ways[call.operator](*call.arguments, **call.keywords))
 
 
 @pytest.fixture
@@ -52,16 +73,12 @@ def counted():
     return Counted()
 
 
-class Calls(dict):
-    """Arguments by what is computed, and the matrix, which keeps its plan."""
-
-    def __init__(self, matrix, **calls):
-        super().__init__(calls)
-        self.matrix = matrix
+def results_of(result):
+    return result if isinstance(result, tuple) else (result,)
 
 
-def operands(device, sparse_right=True, transpose=True, shape="matrix", dtype=torch.float32):
-    """Of both operators, after a call with each."""
+def calls_on(device, sparse_right=True, transpose=True, shape="matrix", dtype=torch.float32):
+    """One of each operator and one with a bias, all made before; and the matrix."""
     a = random_bsr(64, 96, (16, 32), density=0.5, device=device, dtype=dtype)
     inner, outer = (64, 96) if transpose != sparse_right else (96, 64)
 
@@ -75,50 +92,46 @@ def operands(device, sparse_right=True, transpose=True, shape="matrix", dtype=to
 
     x, grad, bias = dense(inner), dense(outer), torch.randn(outer, device=device, dtype=dtype)
     matrix = (a.crow_indices, a.col_indices, a.values, 64, 96)
-    form = _packed(Form(64, 96, sparse_right, transpose))
-    calls = Calls(
-        a,
-        product=(*matrix, x, None, form, None),
-        with_bias=(*matrix, x, bias, form | 1 << ops.ACTIVATION_SHIFT, None),
-        gradients=(*matrix, x, grad, form),
-    )
-    for name, arguments in calls.items():
-        DISPATCHED[GRADIENTS if name == "gradients" else PRODUCT](*arguments)
-    return calls
+    form = {"sparse_right": sparse_right, "transpose": transpose}
+    lead = {"vector": (), "matrix": (), "batch": (3,)}[shape]
+    left = torch.randn(*lead, 64, 5, device=device, dtype=dtype)
+    right = torch.randn(*lead, 5, 96, device=device, dtype=dtype)
+    sample = (a.crow_indices, a.col_indices, 64, 96, 16, 32, left, right)
+    calls = {
+        "product": Call(bsr_matmul, (*matrix, x), form),
+        "with_bias": Call(bsr_matmul, (*matrix, x, bias), form | {"activation": 1}),
+        "gradients": Call(bsr_matmul_backward, (*matrix, x, grad), form),
+        "sampled": Call(bsr_sampled_matmul, sample, {}),
+    }
+    for call in calls.values():
+        call.dispatched()
+    return calls, a
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16], ids=str)
 @pytest.mark.parametrize(("sparse_right", "transpose", "shape"), FORMS)
 def test_the_same_bits(counted, device, sparse_right, transpose, shape, dtype):
-    calls = operands(device, sparse_right, transpose, shape, dtype)
-    for name, arguments in calls.items():
-        way, op = (
-            (counted.gradients, GRADIENTS) if name == "gradients" else (counted.product, PRODUCT)
-        )
-        count, got = counted.during(lambda way=way, arguments=arguments: way(*arguments))
-        expected = DISPATCHED[op](*arguments)
-        assert count == (shape == "batch" and not sparse_right), name
-        pairs = zip(got, expected, strict=True) if op is GRADIENTS else [(got, expected)]
-        for ours, theirs in pairs:
+    calls, _a = calls_on(device, sparse_right, transpose, shape, dtype)
+    for name, call in calls.items():
+        count, got = counted.left(call)
+        assert count == 0, name
+        for ours, theirs in zip(results_of(got), results_of(call.dispatched()), strict=True):
             assert ours.dtype == dtype and ours.shape == theirs.shape
             assert ours.stride() == theirs.stride()
             assert torch.equal(ours, theirs), name
 
 
-def test_torch_calls_them(counted):
-    assert isinstance(PRODUCT._op, DirectProduct) and isinstance(GRADIENTS._op, DirectGradients)
+def test_torch_calls_them():
+    for operator in OPERATORS:
+        assert type(operator._op) is DirectOperator
     # Some versions of torch find an operator in tables by what `_op` is found by.
-    way = DirectProduct(len, launching.OPERANDS, direct._EAGER)
-    assert hash(way) == hash(len)
+    stand_in = SimpleNamespace(_schema=bsr_matmul._schema, _op=len)
+    install(stand_in)
+    assert type(stand_in._op) is DirectOperator and hash(stand_in._op) == hash(len)
 
 
 class Listening(TorchDispatchMode):
-    def __init__(self):
-        super().__init__()
-        self.met = []
-
     def __torch_dispatch__(self, function, types, args=(), kwargs=None):
-        self.met.append(function)
         return function(*args, **(kwargs or {}))
 
 
@@ -132,99 +145,181 @@ class Own(torch.Tensor):
 
 
 def test_what_is_out_of_the_ordinary_is_the_operators(counted, device):
-    calls = operands(device)
-    product, gradients = list(calls["product"]), list(calls["gradients"])
-
-    def left(arguments, context=None, **keywords):
-        way = counted.gradients if len(arguments) == 8 else counted.product
-        if context is None:
-            return counted.during(lambda: way(*arguments, **keywords))[0]
-        with context:
-            return counted.during(lambda: way(*arguments, **keywords))[0]
-
-    def changed(arguments, place, value):
-        return [*arguments[:place], value, *arguments[place + 1 :]]
-
-    assert left(product) == left(gradients) == 0
-    variant = {"cpu": "reference", "cuda": "simt"}[device]
-    for arguments in (
-        changed(product, 8, variant),
-        changed(product, 5, product[5].as_subclass(Own)),
-        changed(product, 5, product[5].clone().requires_grad_()),
-        changed(product, 2, product[2].clone().requires_grad_()),
-        changed(product, 5, product[5].cfloat().conj().imag),
-        changed(product, 5, product[5].repeat(1, 2)[:, ::2]),
-        changed(gradients, 6, gradients[6].clone().requires_grad_()),
-        changed(gradients, 6, gradients[6][:1].expand(5, -1)),
+    calls, _a = calls_on(device)
+    product, gradients, sampled = (calls[name] for name in ("product", "gradients", "sampled"))
+    for call in calls.values():
+        assert counted.left(call)[0] == 0
+    x, grad, left = product.arguments[5], gradients.arguments[6], sampled.arguments[6]
+    for call in (
+        product.changed(5, x.as_subclass(Own)),
+        product.changed(5, x.clone().requires_grad_()),
+        product.changed(2, product.arguments[2].clone().requires_grad_()),
+        product.changed(5, x.cfloat().conj().imag),
+        product.changed(5, x.repeat(2, 2)[::2, ::2]),
+        calls["with_bias"].changed(6, torch.randn(128, device=device)[::2]),
+        gradients.changed(6, grad.clone().requires_grad_()),
+        gradients.changed(6, grad.repeat(2, 2)[::2, ::2]),
+        gradients.changed(6, grad[:1, :1].expand_as(grad)),
+        sampled.changed(6, left.as_subclass(Own)),
+        sampled.changed(6, left.clone().requires_grad_()),
+        sampled.changed(6, left.repeat(2, 2)[::2, ::2]),
     ):
-        assert left(arguments) == 1
-    for context in (
-        Listening(),
-        Functions(),
-        torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]),
-        torch.autograd.forward_ad.dual_level(),
-    ):
-        assert left(product, context) == 1
+        for _ in range(2):
+            assert counted.left(call)[0] == 1, call
+    for call in calls.values():
+        for context in (
+            Listening(),
+            Functions(),
+            torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]),
+            torch.autograd.forward_ad.dual_level(),
+        ):
+            with context:
+                assert counted.left(call)[0] == 1, (call, context)
+        assert counted.left(call)[0] == 0
+
+
+def test_parameters_are_the_ordinary(counted, device):
+    calls, _a = calls_on(device)
     with torch.no_grad():
-        assert left(changed(product, 2, torch.nn.Parameter(product[2]))) == 0
-    names = [argument.name for argument in PRODUCT._schema.arguments]
-    assert left(product[:-2], form=product[7], variant=None) == 1
-    assert left([], **dict(zip(names, product, strict=True))) == 1
-    with sparse_autotune.settings.override(variant=variant):
-        assert left(product) == 1
+        for name, place in (("product", 2), ("product", 5), ("with_bias", 6), ("gradients", 5)):
+            call = calls[name]
+            parameter = torch.nn.Parameter(call.arguments[place])
+            count, got = counted.left(call.changed(place, parameter))
+            assert count == 0
+            for ours, theirs in zip(results_of(got), results_of(call.dispatched()), strict=True):
+                assert torch.equal(ours, theirs) and not ours.requires_grad
+
+
+def test_a_variant_is_the_operators_once(counted, device):
+    """By keyword or by the setting: it is looked up like any other decision then."""
+    calls, _a = calls_on(device)
+    ours = {"cpu": ("reference", "sampled_reference"), "cuda": ("simt", "sampled_simt")}[device]
+    for name, variant in zip(("product", "sampled"), ours, strict=True):
+        call = calls[name]
+        forced = call.with_keywords(variant=variant)
+        assert [counted.left(forced)[0] for _ in range(3)] == [1, 0, 0]
+        assert torch.equal(counted.left(forced)[1], forced.dispatched())
+        with sparse_autotune.settings.override(variant=variant):
+            assert [counted.left(call)[0] for _ in range(3)] == [1, 0, 0]
+            assert torch.equal(counted.left(call)[1], forced.dispatched())
+        assert [counted.left(call)[0] for _ in range(2)] == [1, 0]  # the setting changed again
+
+
+def test_keywords(counted):
+    """As the schema has them; what it does not have the dispatcher refuses."""
+    calls, _a = calls_on("cpu")
+    crow, col, values, rows, cols, x = calls["product"].arguments
+    way = counted.ways[bsr_matmul]
+    expected = calls["product"].dispatched()
+    count, got = counted.during(
+        lambda: way(
+            crow, col, values, rows, dense=x, cols=cols, transpose=True, sparse_right=True,
+            bias=None, activation=0, frozen=False, allow_tf32=False, deterministic=False,
+            variant=None,
+        )
+    )  # fmt: skip
+    assert count == 0 and torch.equal(got, expected)
+    for wrong in (
+        lambda: way(crow, col, values, rows, cols, x, None, True, transpose=True),
+        lambda: way(crow, col, values, rows, cols, x, dense=x),
+        lambda: way(crow, col, values, rows, cols, x, sparse_left=True),
+        lambda: way(crow, col, values, rows, cols),
+        lambda: way(),
+    ):
+        with pytest.raises((RuntimeError, TypeError)):
+            wrong()
+
+
+MISSING = """
+import torch, sparse_autotune as sa
+from sparse_autotune._torch.direct import direct
+a, b = sa.random_bsr(64, 64, 16, density=0.5), torch.randn(64, 8)
+matrix, ops = (a.crow_indices, a.col_indices, a.values, 64, 64), torch.ops.sparse_autotune
+given = {
+    ops.bsr_matmul.default: (*matrix, b),
+    ops.bsr_matmul_backward.default: (*matrix, b, b),
+    ops.bsr_sampled_matmul.default: (*matrix[:2], 64, 64, 16, 16, b, b.T),
+}
+ways = direct.matmul, direct.gradients, direct.sampled_matmul
+refused = 0
+for (operator, arguments), way in zip(given.items(), ways):
+    operator(*arguments)
+    assert operator(*arguments) is not None
+    shorter = [arguments[:n] for n in range(len(arguments))]
+    emptier = [(*arguments[:n], None, *arguments[n + 1:]) for n in range(len(arguments))]
+    for wrong in shorter + emptier:
+        assert way(*wrong) is None
+        try:
+            operator(*wrong)
+        except Exception:
+            refused += 1
+print(refused)
+"""
+
+
+def test_missing_arguments(tmp_path):
+    """They are the dispatcher's to refuse, none to look at; in another process, lest it crashes."""
+    assert run_python(MISSING, tmp_path, mode="off").split() == [str(2 * (6 + 7 + 8))]
 
 
 def test_a_pattern_met_for_the_first_time_is_the_operators(counted, device):
-    calls = operands(device)
-    product = calls["product"]
-    copied = (product[0].clone(), product[1].clone(), *product[2:])
-    for left in (1, 0):
-        count, got = counted.during(lambda: counted.product(*copied))
-        assert count == left
-        assert torch.equal(got, DISPATCHED[PRODUCT](*product))
+    calls, _a = calls_on(device)
+    for call in calls.values():
+        crow, col = (index.clone() for index in call.arguments[:2])
+        copied = call.changed(0, crow).changed(1, col)
+        # On a GPU few indices that nobody owns are distrusted: no transpose is kept of them.
+        owner = BsrTensor(crow, col, calls["product"].arguments[2], (64, 96))
+        for expected in (1, 0):
+            count, got = counted.left(copied)
+            assert count == expected
+            for ours, theirs in zip(results_of(got), results_of(call.dispatched()), strict=True):
+                assert torch.equal(ours, theirs)
+        del owner
 
 
 def test_a_pattern_that_was_written_is_noticed(counted, device):
     """The version counter says so; on a CPU, the indices do as well."""
-    calls = operands(device)
-    while 1 not in calls.matrix.crow_indices.diff():  # a row whose block may lie elsewhere
-        calls = operands(device)
-    col = calls["product"][1]
-    place = calls.matrix.crow_indices[calls.matrix.crow_indices.diff().tolist().index(1)]
-    col[place] = (col[place] + 1) % 3
-    for name, way, op in (
-        ("product", counted.product, PRODUCT),
-        ("gradients", counted.gradients, GRADIENTS),
-    ):
-        count, got = counted.during(lambda way=way, name=name: way(*calls[name]))
+    calls, a = calls_on(device)
+    while 1 not in a.crow_indices.diff():  # a row whose block may lie elsewhere
+        calls, a = calls_on(device)
+    col = a.col_indices
+    place = a.crow_indices[a.crow_indices.diff().tolist().index(1)]
+    for name, call in calls.items():
+        col[place] = (col[place] + 1) % 3
+        count, got = counted.left(call)
         assert count == 1, name  # the new pattern's first
-        expected = DISPATCHED[op](calls[name][0], col.clone(), *calls[name][2:])
-        pairs = zip(got, expected, strict=True) if op is GRADIENTS else [(got, expected)]
-        for ours, theirs in pairs:
+        expected = call.changed(1, col.clone()).dispatched()
+        for ours, theirs in zip(results_of(got), results_of(expected), strict=True):
             assert torch.equal(ours, theirs)
 
 
 def test_what_is_wrong_the_operator_says(counted, device):
-    calls = operands(device)
-    product = calls["product"]
-    short = product[5][:, :-1].contiguous()
-    for arguments, message in (
-        ((*product[:5], short, *product[6:]), "inner dimensions"),
-        ((*product[:3], 65, *product[4:]), "block_m must divide"),
-        ((*product[:5], product[5].double(), *product[6:]), "one dtype"),
+    calls, _a = calls_on(device)
+    product, sampled, gradients = (calls[name] for name in ("product", "sampled", "gradients"))
+    x, grad = gradients.arguments[5:]
+    for call, message in (
+        (product.changed(5, x[:, :-1].contiguous()), "inner dimensions"),
+        (product.changed(3, 65), "block_m must divide"),
+        (product.changed(5, x.double()), "one dtype"),
+        (product.with_keywords(activation=5), "activation must be one of"),
+        (gradients.changed(6, grad[:, :-1].contiguous()), "inner dimensions"),
+        (gradients.changed(6, grad[0]), "the dimensions of the product"),
+        (gradients.changed(6, grad[:-1]), "inner dimensions"),
+        (sampled.changed(6, sampled.arguments[6][:-1]), "the rows of the pattern"),
+        (sampled.changed(4, 17), "block_m must divide"),
     ):
         with pytest.raises(RuntimeError, match=message):
-            counted.product(*arguments)
+            counted.left(call)
 
 
 def test_memory_that_was_given_back(counted, device):
-    calls = operands(device)
-    product = calls["product"]
-    for place in (2, 5):
-        arguments = [t.clone() if i == place else t for i, t in enumerate(product)]
-        arguments[place].untyped_storage().resize_(0)
-        with pytest.raises(RuntimeError, match="not allocated"):
-            counted.product(*arguments)
+    calls, _a = calls_on(device)
+    for name, places in (("product", (2, 5)), ("gradients", (2, 5, 6)), ("sampled", (6, 7))):
+        for place in places:
+            memory = calls[name].arguments[place].clone()
+            memory.untyped_storage().resize_(0)
+            with pytest.raises(RuntimeError, match="not allocated"):
+                counted.left(calls[name].changed(place, memory))
 
 
 @pytest.mark.usefixtures("fresh_dynamo")
@@ -241,11 +336,13 @@ def test_compiled_training_comes_here(counted, device, monkeypatch):
     for _ in range(2):
         torch.autograd.grad(step(x).sum(), inputs)
     handled = []
-    for op, way in ((PRODUCT, counted.product), (GRADIENTS, counted.gradients)):
+    for op, way in counted.ways.items():
         monkeypatch.setattr(
-            op, "_op", lambda *given, op=op, way=way: (handled.append(op), way(*given))[1]
+            op,
+            "_op",
+            lambda *given, op=op, way=way, **k: (handled.append(op), way(*given, **k))[1],
         )
     count, got = counted.during(lambda: torch.autograd.grad(step(x).square().sum(), inputs))
-    assert handled == [PRODUCT, PRODUCT, GRADIENTS, GRADIENTS]
+    assert handled == [bsr_matmul, bsr_matmul, bsr_matmul_backward, bsr_matmul_backward]
     assert count == 0
     close(got, torch.autograd.grad(model(x).square().sum(), inputs))

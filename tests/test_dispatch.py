@@ -1,7 +1,7 @@
-"""Two ways to one product: the short one of plain eager calls, and the operator for all who listen.
+"""Two ways to one product: the direct one of plain eager calls, the operator for all who listen.
 
-The short way (`launching.launched`) bypasses torch's dispatcher, so it must be taken only where
-nothing but time would be lost, and give the operator's very bits.
+The direct one (`_torch.direct`) bypasses torch's dispatcher, so it must be taken only where nothing
+but time would be lost, and give the operator's very bits. See also test_direct_calls.py.
 """
 
 import pytest
@@ -15,34 +15,32 @@ from torch.autograd import forward_ad
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import sparse_autotune
-from sparse_autotune import (
-    BsrTensor,
-    forms,
-    functional,
-    linear,
-    matmul,
-    random_bsr,
-    sampled_matmul,
-)
+from sparse_autotune import BsrTensor, linear, matmul, random_bsr, sampled_matmul
+from sparse_autotune.operators import forms
+
+OPERATORS = ("bsr_matmul", "bsr_matmul_out", "bsr_matmul_backward", "bsr_sampled_matmul")
 
 
 class CountedCalls:
-    """Calls of the operator, which are passed on."""
+    """The operators that are called, by name; the calls are passed on."""
 
     def __init__(self, monkeypatch):
-        self.count = 0
-        real = forms.bsr_matmul
+        self.asked = []
+        for name in OPERATORS:
+            monkeypatch.setattr(forms, name, self._noting(name, getattr(forms, name)))
 
-        def counted(*arguments, **keywords):
-            self.count += 1
-            return real(*arguments, **keywords)
+    def _noting(self, name, operator):
+        def noting(*arguments, **keywords):
+            self.asked.append(name)
+            return operator(*arguments, **keywords)
 
-        monkeypatch.setattr(forms, "bsr_matmul", counted)
+        return noting
 
     def during(self, call):
-        before = self.count
+        """How many, and the result."""
+        before = len(self.asked)
         result = call()
-        return self.count - before, result
+        return len(self.asked) - before, result
 
 
 @pytest.fixture
@@ -63,14 +61,13 @@ def with_the_operator(a, b):
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
-def test_the_short_way_is_taken_and_gives_the_same_bits(calls, device, dtype):
+def test_the_direct_way_is_taken_and_gives_the_same_bits(calls, device, dtype):
     a, b, _ = operands_on(device, dtype)
     expected = with_the_operator(a, b)
     for operand in (b, b.T.contiguous().T, torch.cat([b, b], 1)[:, :12], b[:, :1]):
         matmul(a, operand)
         count, result = calls.during(lambda operand=operand: matmul(a, operand))
-        if device == "cpu":  # on a GPU only variants without scratch go that way
-            assert count == 0
+        assert count == 0
         assert torch.equal(result, with_the_operator(a, operand))
         assert result.is_contiguous() and result.dtype == dtype
     assert torch.equal(matmul(a, b), expected)
@@ -104,8 +101,7 @@ def test_every_form_takes_it(calls, device, form, activation):
 
         first = call()
         count, second = calls.during(call)
-        if device == "cpu":
-            assert count == 0
+        assert count == 0
         assert torch.equal(first, second) and second.is_contiguous()
         with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]):
             count, listened = calls.during(call)
@@ -113,13 +109,8 @@ def test_every_form_takes_it(calls, device, form, activation):
 
 
 @pytest.mark.parametrize("form", [name for name in FORMS if "linear" not in name])
-def test_out_takes_it(calls, device, form, monkeypatch):
+def test_out_takes_it(calls, device, form):
     """Into memory of the caller's, row-major, column-major or wider, which saved tensors notice."""
-    written = []
-    real = functional.bsr_matmul_out
-    monkeypatch.setattr(
-        functional, "bsr_matmul_out", lambda *a, **k: (written.append(1), real(*a, **k))[1]
-    )
     a = random_bsr(64, 64, 16, density=0.5, device=device)
     x = torch.randn(12, 64, device=device)
     expected = FORMS[form](a, x)
@@ -130,11 +121,9 @@ def test_out_takes_it(calls, device, form, monkeypatch):
     for out in outs:
         FORMS[form](a, x, out=out)  # the other way, which makes what this one needs
         out.fill_(float("nan"))
-        written.clear()
         version = out._version
-        assert FORMS[form](a, x, out=out) is out
-        if device == "cpu":
-            assert not written
+        count, result = calls.during(lambda out=out: FORMS[form](a, x, out=out))
+        assert count == 0 and result is out
         assert out._version > version
         close(out, expected, 1e-5)
 
@@ -144,7 +133,7 @@ def test_out_over_an_input_is_refused_there_too(calls):
     square = random_bsr(64, 64, 16, density=0.5)
     for _ in range(2):
         for dense in (b, b[:, :1]):
-            matmul(square, dense, bias=bias)  # from now on it could go the short way
+            matmul(square, dense, bias=bias)  # from now on it could be done directly
         for out in (b, bias.as_strided((64, 1), (1, 1)), square.values.view(-1)[:768].view(64, 12)):
             dense = b[:, :1] if out.shape[1] == 1 else b
             kept = [t.clone() for t in (b, bias, square.values)]
@@ -156,7 +145,7 @@ def test_out_over_an_input_is_refused_there_too(calls):
 
 
 def test_training_takes_it(calls):
-    """A layer's forward and its input's gradient, as soon as they are known."""
+    """A layer's forward and its gradients, as soon as they are known."""
     layer = sparse_autotune.SparseLinear(64, 48, 16, 0.5)
     x = torch.randn(5, 3, 64, requires_grad=True)
 
@@ -177,7 +166,7 @@ def test_training_takes_it(calls):
 
 
 def test_values_that_move_are_followed(calls):
-    """Other memory at the next call: the old way is lost, another is found."""
+    """Other memory at the next call."""
     layer = sparse_autotune.SparseLinear(64, 48, 16, 0.5).requires_grad_(False)
     x = torch.randn(5, 64)
     layer(x)
@@ -219,7 +208,9 @@ def test_settings_and_switches_reach_it(calls, device):
     with sparse_autotune.settings.override(variant=family):
         count, forced = calls.during(lambda: matmul(a, b))
         assert count == 1
-        assert torch.equal(forced, matmul(a, b, variant=family))
+        count, again = calls.during(lambda: matmul(a, b))
+        assert count == 0
+        assert torch.equal(forced, matmul(a, b, variant=family)) and torch.equal(forced, again)
     for change in ("exact_nonfinite", "deterministic", "threads", "frozen", "invalidated"):
         matmul(a, b)
         threads = torch.get_num_threads()
@@ -244,38 +235,20 @@ def test_settings_and_switches_reach_it(calls, device):
             a.thaw()
 
 
-def test_edits_of_the_indices_reach_it(device):
+def test_edits_of_the_indices_reach_it(calls, device):
     crow, col = torch.tensor([0, 1, 2], device=device), torch.tensor([0, 1], device=device)
     a = BsrTensor(crow, col, torch.randn(2, 16, 16, device=device), (32, 32))
     b = torch.randn(32, 8, device=device)
     for columns in ([0, 1], [1, 0], [1, 1], [0, 0]):
         col.copy_(torch.tensor(columns))
-        for _ in range(3):
-            close(matmul(a, b), a.to_dense() @ b)
+        for expected in (1, 0, 0):
+            count, result = calls.during(lambda: matmul(a, b))
+            assert count == expected
+            close(result, a.to_dense() @ b)
     col[0] = 2
     for _ in range(2):
         with pytest.raises(ValueError, match=r"col_indices must lie in \[0, 2\)"):
             matmul(a, b)
-
-
-def test_what_it_leaves_to_the_operator(calls):
-    a, b, _ = operands_on("cpu")
-    batch, scattered = b.expand(2, 64, 12), torch.randn(128, 36)[::2, ::3]
-    out = torch.empty(48, 12)
-    parameter = torch.nn.Parameter(b.clone())
-    with torch.no_grad():
-        for arguments, keywords in (
-            ((batch,), {}),
-            ((scattered,), {}),
-            ((parameter,), {}),
-            ((b,), {"bias": torch.randn(96)[::2]}),
-            ((b,), {"bias": torch.randn(48, dtype=torch.cfloat).conj().imag}),
-            ((b,), {"variant": "reference"}),
-        ):
-            for _ in range(2):
-                count, _ = calls.during(lambda x=arguments, k=keywords: matmul(a, *x, **k))
-                assert count == 1, (arguments, keywords)
-    assert matmul(a, b, out=out) is out
 
 
 # Who listens
@@ -349,7 +322,7 @@ def test_transforms_refuse_out(transform):
 
 
 def test_transforms_after_a_launch():
-    """A matrix whose launcher exists must not be launched on what a transform hands it."""
+    """What was decided for a plain tensor must not be launched on what a transform hands it."""
     a, b, _ = operands_on("cpu")
     matmul(a, b)
     dense = a.to_dense()
@@ -378,17 +351,32 @@ def test_tangents_do_not_reach_out(where):
         torch.testing.assert_close(matmul(a, a.to_dense().T), a.to_dense() @ a.to_dense().T)
 
 
-def test_autocast_changes_nothing():
-    a, b, _ = operands_on("cpu")
-    with torch.autocast("cpu", dtype=BF16):
-        assert matmul(a, b).dtype == FP32
+def test_autocast(calls, device):
+    """It converts operands, as for `torch.matmul`; float64 stays. Outside all is as before."""
+    a, b, _ = operands_on(device)
+    x, y = torch.randn(48, 12, device=device), b.T.contiguous()
+    lower = a.to(BF16)
+    for _ in range(2):
+        plain = matmul(a, b), sampled_matmul(x, y, a).values
+    with torch.autocast(device, dtype=BF16):
+        assert torch.equal(matmul(a, b), matmul(lower, b.to(BF16)))
+        assert torch.equal(matmul(a, b), matmul(a, b.to(BF16)))
+        sampled = sampled_matmul(x, y, a)
+        assert torch.equal(sampled.values, sampled_matmul(x.to(BF16), y.to(BF16), lower).values)
+        assert matmul(a, b).dtype == sampled.dtype == BF16
+        assert matmul(a.double(), b.double()).dtype == FP64
         with pytest.raises(TypeError, match="b must have the dtype of a"):
-            matmul(a, b.to(BF16))
+            matmul(a.double(), b)
+        with torch.autocast(device, enabled=False):
+            count, again = calls.during(lambda: (matmul(a, b), sampled_matmul(x, y, a).values))
+            assert count == 0 and all(map(torch.equal, again, plain))
+    count, again = calls.during(lambda: (matmul(a, b), sampled_matmul(x, y, a).values))
+    assert count == 0 and all(map(torch.equal, again, plain))
 
 
 def test_a_case_of_its_own():
-    """fp64 beside fp32 on the same indices: one plan, two launchers."""
-    operands = make(Problem("short-way", dtype=FP64))
+    """fp64 beside fp32 on the same indices: one plan, two decisions."""
+    operands = make(Problem("direct", dtype=FP64))
     single = operands.a.to(FP32)
     for _ in range(3):
         assert_close(operands.call(), operands)

@@ -12,7 +12,7 @@ from reference import block_product, make, poisoned
 
 import sparse_autotune
 from sparse_autotune import BsrTensor, _tuner, linear, matmul, random_bsr
-from sparse_autotune.checks import legality
+from sparse_autotune.errors import legality
 
 pytestmark = pytest.mark.usefixtures("no_races")
 

@@ -10,16 +10,16 @@ import sparse_autotune
 from sparse_autotune import (
     BsrTensor,
     _tuner,
-    checks,
+    bsr_tensor,
+    errors,
     functional,
-    lifetimes,
     linear,
     matmul,
-    nn,
     random_bsr,
     sampled_matmul,
-    tuning,
 )
+from sparse_autotune.nn import sparse_linear
+from sparse_autotune.tuning import races
 
 pytestmark = pytest.mark.usefixtures("no_races")
 
@@ -142,16 +142,16 @@ def test_device_mismatch_with_meta(where):
 def test_device_that_is_off(monkeypatch):
     """A build without CUDA says so, where torch has CUDA tensors: here, fake ones."""
     off = {"unavailable": "this build has no CUDA: no nvcc was found"}
-    monkeypatch.setattr(checks._tuner, "device_info", lambda ordinal: off)
+    monkeypatch.setattr(errors._tuner, "device_info", lambda ordinal: off)
     with FakeTensorMode(), torch.device("cuda"):
         indices = torch.zeros(2, dtype=torch.int64)
         a, b = BsrTensor(indices, indices[:1], torch.ones(1, 4, 4), (4, 4)), torch.ones(4, 4)
         words = "is on cuda:0, where products are off: this build has no CUDA: no nvcc was found"
         for explain, arguments in (
-            (checks.explain_matmul, (a, b)),
-            (checks.explain_matmul, (b, a)),
-            (checks.explain_linear, (b, a)),
-            (checks.explain_sampled_matmul, (b, b, a)),
+            (errors.explain_matmul, (a, b)),
+            (errors.explain_matmul, (b, a)),
+            (errors.explain_linear, (b, a)),
+            (errors.explain_sampled_matmul, (b, b, a)),
         ):
             with pytest.raises(RuntimeError, match=words):
                 explain(*arguments)
@@ -279,7 +279,7 @@ def tensors_of_fake_mode(*tensors):
 def test_illegal_variant(device):
     """The reason is the variant's own."""
     a, b = matrix(device), torch.ones(K, N, device=device)
-    reasons = checks.legality(a, b, None, None, linear=False)
+    reasons = errors.legality(a, b, None, None, linear=False)
     illegal = {name: why for name, why in reasons.items() if why is not None}
     assert illegal, "2 x 3 blocks suit no fast variant: some must refuse"
     for name, why in illegal.items():
@@ -291,7 +291,7 @@ def test_illegal_variant(device):
 
 def test_illegal_family():
     a, b = matrix(), torch.ones(K, N)
-    reasons = checks.legality(a, b, None, None, linear=False)
+    reasons = errors.legality(a, b, None, None, linear=False)
     families = {name.split("/")[0] for name in reasons}
     for family in families:
         configurations = [why for name, why in reasons.items() if name.split("/")[0] == family]
@@ -327,8 +327,8 @@ def test_what_nobody_can_explain_is_not_swallowed(monkeypatch):
     layer = sparse_autotune.SparseLinear(K, M, 2, 1)
     batch = BsrTensor(a.crow_indices, a.col_indices, a.values.expand(2, -1, -1, -1).clone(), (M, K))
     for module, name in (
-        (functional, "product"), (functional, "sampled"), (nn, "product"),
-        (lifetimes, "bsr_prepare"), (tuning, "bsr_matmul_race"), (checks, "legality"),
+        (functional, "product"), (functional, "sampled"), (sparse_linear, "product"),
+        (bsr_tensor, "bsr_prepare"), (races, "bsr_matmul_race"), (errors, "legality"),
     ):  # fmt: skip
         monkeypatch.setattr(module, name, broken)
     for call in (
@@ -343,7 +343,7 @@ def test_what_nobody_can_explain_is_not_swallowed(monkeypatch):
     ):
         with pytest.raises(RuntimeError, match="broken on purpose"):
             call()
-    monkeypatch.setattr(checks, "legality", lambda *_, **__: {"reference/fp64": None})
+    monkeypatch.setattr(errors, "legality", lambda *_, **__: {"reference/fp64": None})
     with pytest.raises(RuntimeError, match="broken on purpose"):
         sparse_autotune.tune(a, b)
 
@@ -351,11 +351,11 @@ def test_what_nobody_can_explain_is_not_swallowed(monkeypatch):
 def test_explanations_return_when_nothing_is_wrong(device):
     a, b = matrix(device), torch.ones(K, N, device=device)
     bias, out = torch.ones(M, device=device), poisoned(M, N, device=device)
-    assert checks.explain_matmul(a, b, bias, "relu", out) is None
-    assert checks.explain_matmul(a.to_torch(), b[:, 0]) is None
-    assert checks.explain_matmul(b.T, a.t(), bias, "silu", out.new_empty(N, M)) is None
-    assert checks.explain_matmul(b[:, 0], a.t(), bias) is None
-    assert checks.explain_matmul(a, b[:, :0], out=out[:, :0]) is None
-    assert checks.explain_sampled_matmul(out, b.T, a) is None
-    assert checks.explain_linear(b.T, a, bias, "gelu") is None
+    assert errors.explain_matmul(a, b, bias, "relu", out) is None
+    assert errors.explain_matmul(a.to_torch(), b[:, 0]) is None
+    assert errors.explain_matmul(b.T, a.t(), bias, "silu", out.new_empty(N, M)) is None
+    assert errors.explain_matmul(b[:, 0], a.t(), bias) is None
+    assert errors.explain_matmul(a, b[:, :0], out=out[:, :0]) is None
+    assert errors.explain_sampled_matmul(out, b.T, a) is None
+    assert errors.explain_linear(b.T, a, bias, "gelu") is None
     assert bool(out.isnan().all())

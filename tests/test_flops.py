@@ -7,7 +7,10 @@ from interpreters import run_python
 from sparse_autotune import BsrTensor, SparseLinear, linear, matmul, random_bsr, sampled_matmul
 
 flop_counter = pytest.importorskip("torch.utils.flop_counter")
-pytestmark = pytest.mark.usefixtures("no_races")
+pytestmark = [
+    pytest.mark.usefixtures("no_races"),
+    pytest.mark.filterwarnings("ignore:.*Sparse BSR tensor support is in beta"),
+]
 
 
 def counted(call):
@@ -40,6 +43,17 @@ def test_products(a, device):
     assert counted(lambda: matmul(batch, many)) == 15 * stored(a)
 
 
+def test_what_is_direct_without_a_counter(a, device):
+    """A counter is a mode: while there is one, every call goes to the operator."""
+    b, x = torch.randn(64, 5, device=device), torch.randn(48, 5, device=device)
+    y = torch.randn(5, 64, device=device)
+    for _ in range(2):
+        matmul(a, b), sampled_matmul(x, y, a), matmul(a.to_torch(), b)
+    assert counted(lambda: matmul(a, b)) == 5 * stored(a)
+    assert counted(lambda: matmul(a.to_torch(), b)) == 5 * stored(a)
+    assert counted(lambda: sampled_matmul(x, y, a)) == 5 * stored(a)
+
+
 def test_sampled_products(a, device):
     x, y = torch.randn(2, 48, 5, device=device), torch.randn(2, 5, 64, device=device)
     assert counted(lambda: sampled_matmul(x[0], y[0], a)) == 5 * stored(a)
@@ -56,7 +70,7 @@ def test_training(device):
 
 
 def test_compiled(fresh_dynamo):
-    """A graph's operators are others."""
+    """A graph computes both gradients by one operator."""
     layer = SparseLinear(64, 48, (16, 8), density=0.3)
     x = torch.randn(6, 64, requires_grad=True)
     each = 6 * 2 * layer.values.numel()

@@ -11,7 +11,7 @@ from test_compile import compiled
 
 import sparse_autotune
 from sparse_autotune import BsrTensor, SparseLinear, _tuner, linear, matmul, random_bsr
-from sparse_autotune.checks import legality
+from sparse_autotune.errors import legality
 
 pytestmark = pytest.mark.usefixtures("no_races")
 

@@ -14,8 +14,9 @@ from problem import BF16, FP32, FP64, Problem
 from reference import assert_close, make
 
 import sparse_autotune
-from sparse_autotune import BsrTensor, announcements, matmul, random_bsr
-from sparse_autotune.checks import legality
+from sparse_autotune import BsrTensor, matmul, random_bsr
+from sparse_autotune.errors import legality
+from sparse_autotune.tuning import announcements
 
 pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("no_races")]
 

@@ -9,7 +9,6 @@ import torch
 from reference import close
 
 from sparse_autotune import (
-    announcements,
     benchmark,
     cache,
     matmul,
@@ -18,6 +17,7 @@ from sparse_autotune import (
     tune,
     tuning_count,
 )
+from sparse_autotune.tuning import announcements
 
 
 class Stop(BaseException):

@@ -12,7 +12,8 @@ from problem import BF16, DTYPES, FP32, FP64, INDEX_DTYPES, LAYOUTS, PATTERNS, P
 from reference import PoisonedOut, assert_close, close, make
 
 import sparse_autotune
-from sparse_autotune import BsrTensor, linear, matmul, precision, random_bsr
+from sparse_autotune import BsrTensor, linear, matmul, random_bsr
+from sparse_autotune.operators import precision
 
 
 @st.composite
@@ -242,7 +243,7 @@ def test_deterministic_algorithms(device):
     before = torch.are_deterministic_algorithms_enabled()
     torch.use_deterministic_algorithms(True)
     try:
-        reasons = sparse_autotune.checks.legality(a, b)
+        reasons = sparse_autotune.errors.legality(a, b)
         first = matmul(a, b)
         assert all(torch.equal(matmul(a, b), first) for _ in range(20))
     finally:

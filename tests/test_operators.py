@@ -4,12 +4,12 @@ import inspect
 
 import pytest
 import torch
-from torch._guards import TracingContext, tracing
 from torch.autograd import forward_ad
 
-from sparse_autotune import dispatching, forms, random_bsr
-from sparse_autotune.checks import ACTIVATIONS as NUMBERS
-from sparse_autotune.ops import ACTIVATION_SHIFT, DETERMINISTIC, TRANSPOSE
+from sparse_autotune import random_bsr
+from sparse_autotune._torch.direct import direct
+from sparse_autotune.operators import dispatching, forms
+from sparse_autotune.operators.forms import ACTIVATIONS
 
 pytestmark = pytest.mark.usefixtures("no_races", "fresh_dynamo")
 
@@ -60,17 +60,13 @@ def test_opcheck_of_sampled_products():
     torch.library.opcheck(OPS.bsr_sampled_matmul.default, arguments)
 
 
-@pytest.mark.parametrize("transpose", [False, True])
-def test_opcheck_of_what_is_below_autograd(transpose):
+@pytest.mark.parametrize("keywords", [{}, {"transpose": True}, {"deterministic": True}], ids=str)
+def test_opcheck_of_gradients(keywords):
+    """They have no derivative of their own."""
+    transpose = keywords.get("transpose", False)
     arguments = product_arguments(requires_grad=False, transpose=transpose)
-    form = TRANSPOSE * transpose | NUMBERS["gelu"] << ACTIVATION_SHIFT
-    torch.library.opcheck(OPS.bsr_product.default, (*arguments, form, None))
-    sample = (*arguments[:2], 8, 12, 2, 3, torch.randn(8, 5), torch.randn(5, 12))
-    torch.library.opcheck(OPS.bsr_sampled_product.default, (*sample, DETERMINISTIC, None))
     grad = torch.randn(12 if transpose else 8, 5)
-    torch.library.opcheck(
-        OPS.bsr_product_gradients.default, (*arguments[:6], grad, TRANSPOSE * transpose)
-    )
+    torch.library.opcheck(OPS.bsr_matmul_backward.default, (*arguments[:6], grad), keywords)
 
 
 @pytest.mark.parametrize(
@@ -84,12 +80,12 @@ def test_gradients_of_tensors_that_do_not_fit_raise(dense, grad):
     """Called by itself the operator reads no memory that is not there."""
     crow, col, values, rows, cols = product_arguments(requires_grad=False)[:5]
     with pytest.raises(RuntimeError):
-        OPS.bsr_product_gradients(
-            crow, col, values, rows, cols, torch.randn(dense), torch.randn(grad), 0
+        OPS.bsr_matmul_backward(
+            crow, col, values, rows, cols, torch.randn(dense), torch.randn(grad)
         )
     with pytest.raises(RuntimeError):
-        OPS.bsr_product_gradients(
-            crow, col, values, rows, cols, torch.randn(12, 5), torch.randn(8, 5).double(), 0
+        OPS.bsr_matmul_backward(
+            crow, col, values, rows, cols, torch.randn(12, 5), torch.randn(8, 5).double()
         )
 
 
@@ -134,14 +130,14 @@ def test_operators_refuse_what_does_not_fit(what):
     with pytest.raises(RuntimeError, match=words):
         OPS.bsr_matmul(*arguments.values())
     with pytest.raises(RuntimeError, match=words):
-        OPS.bsr_product(*arguments.values(), 0, None)
+        OPS.bsr_matmul_race(*arguments.values(), dry_run=True)
     with pytest.raises(RuntimeError, match=words):
         OPS.bsr_matmul_out(*arguments.values(), out=out)
     assert (out == 7).all()
     if "bias" not in changes:
         matrix = [arguments[name] for name in names[:5]]
         with pytest.raises(RuntimeError, match="sparse_autotune"):
-            OPS.bsr_product_gradients(*matrix, dense, torch.ones(8, 5, dtype=dense.dtype), 0)
+            OPS.bsr_matmul_backward(*matrix, dense, torch.ones(8, 5, dtype=dense.dtype))
 
 
 @pytest.mark.parametrize("activation", [-1, 5])
@@ -150,43 +146,58 @@ def test_operators_refuse_unknown_activations(activation):
         OPS.bsr_matmul(*product_arguments(requires_grad=False), activation=activation)
 
 
+@pytest.mark.parametrize("variant", ["no_such_family", "", "simt"])
+@pytest.mark.parametrize("empty", ["no block", "no column of dense"])
+def test_operators_refuse_variants_that_have_nothing_to_launch(variant, empty):
+    """One that does not exist, no name, one of another device: though no variant would run."""
+    crow, col, values, rows, cols, dense, _ = product_arguments(requires_grad=False)
+    if empty == "no block":
+        crow, col, values = torch.zeros_like(crow), col[:0], values[:0]
+    else:
+        dense = dense[:, :0]
+    with pytest.raises(RuntimeError, match="variant"):
+        OPS.bsr_matmul(crow, col, values, rows, cols, dense, variant=variant)
+    x, y = torch.randn(8, dense.shape[1]), dense.mT.contiguous()
+    with pytest.raises(RuntimeError, match="variant"):
+        OPS.bsr_sampled_matmul(crow, col, rows, cols, 2, 3, x, y, variant=variant)
+
+
 SWITCHES = ("deterministic", "frozen", "sparse_right", "transpose", "allow_tf32")
 
 
 @pytest.mark.parametrize("on", [(), *((name,) for name in SWITCHES), SWITCHES], ids="-".join)
-@pytest.mark.parametrize("activation", [None, "relu", "gelu", "gelu_tanh", "silu"])
-def test_a_form_means_the_same_in_both_languages(on, activation, monkeypatch):
-    """What Python packs, C++ unpacks: the two operators describe the same problem."""
-    packed_forms, real = [], forms.bsr_product
-    monkeypatch.setattr(
-        forms, "bsr_product", lambda *given: packed_forms.append(given[-2]) or real(*given)
-    )
+@pytest.mark.parametrize("activation", ACTIVATIONS)
+def test_a_form_means_the_same_by_position_and_by_name(on, activation):
+    """What the operator decided for its keywords is found for these fields, and for no others."""
     a = random_bsr(24, 24, 4, density=0.5)
-    parts = (a.crow_indices, a.col_indices, a.values)
     x, bias = torch.randn(24, 24), torch.randn(24)
-    switches = {name: name in on for name in SWITCHES}
-    number = 0 if activation is None else NUMBERS[activation]
-    form = forms.Form(24, 24, **switches, activation=number)
-    with torch.no_grad():
-        with tracing(TracingContext(None)):  # as AOTAutograd does
-            packed = forms.product_below_autograd(*parts, x, bias, form)
-        named = OPS.bsr_matmul(*parts, 24, 24, x, bias, activation=number, **switches)
-    assert torch.equal(packed, named)
-    assert len(packed_forms) == 1
+    form = forms.Form(24, 24, **dict.fromkeys(on, True), activation=ACTIVATIONS[activation])
+
+    def directly(form):
+        given = a.crow_indices, a.col_indices, a.values, 24, 24, x, bias, *form[2:], None
+        return direct.matmul(*given)
+
+    operands = (a.crow_indices, a.col_indices, a.values, 24, 24, x, bias)
+    named = OPS.bsr_matmul(*operands, **forms.switches(form, 2))
+    assert torch.equal(directly(form), named)
+    others = [{name: name not in on} for name in SWITCHES] + [{"activation": form.activation ^ 1}]
+    for other in others:
+        assert directly(form._replace(**other)) is None, other
 
 
 def test_opcheck_of_the_others():
     arguments = product_arguments(requires_grad=False)
-    torch.library.opcheck(OPS.bsr_matmul_legality.default, arguments)
     torch.library.opcheck(OPS.bsr_prepare.default, (*arguments[:2], 8, 12, 2, 3))
     # What a race measures differs from run to run, so results are not compared.
     tests = ("test_schema", "test_autograd_registration", "test_faketensor")
     keywords = {"variants": "reference", "rounds": 1, "save": False}
     torch.library.opcheck(OPS.bsr_matmul_race.default, arguments, keywords, test_utils=tests)
     sample = (*arguments[:2], 8, 12, 2, 3, torch.randn(8, 5), torch.randn(5, 12))
-    torch.library.opcheck(OPS.bsr_sampled_matmul_legality.default, sample)
     keywords["variants"] = "sampled_reference"
     torch.library.opcheck(OPS.bsr_sampled_matmul_race.default, sample, keywords, test_utils=tests)
+    # Nothing is measured where only what is legal is asked for.
+    torch.library.opcheck(OPS.bsr_matmul_race.default, arguments, {"dry_run": True})
+    torch.library.opcheck(OPS.bsr_sampled_matmul_race.default, sample, {"dry_run": True})
 
 
 def test_defaults_are_those_of_the_schemas():
@@ -248,14 +259,11 @@ def test_tracing_refuses_what_does_not_fit(what):
     )  # fmt: skip
     matrix = (crow, col, values, 8, 12)
 
-    def product(dense, bias):
-        return OPS.bsr_product(*matrix, dense, bias, 0, None)
-
     def into(dense, bias, out):
         OPS.bsr_matmul_out(*matrix, dense, bias, out=out)
 
     def gradients(dense, grad):
-        return OPS.bsr_product_gradients(*matrix, dense, grad, 0)
+        return OPS.bsr_matmul_backward(*matrix, dense, grad)
 
     out, grad = tensor("out", (8, 5)), tensor("grad", (8, 5))
     if "grad" in changes:
@@ -265,7 +273,6 @@ def test_tracing_refuses_what_does_not_fit(what):
     else:
         calls = [
             lambda: OPS.bsr_matmul(*matrix, dense, bias),
-            lambda: product(dense, bias),
             lambda: into(dense, bias, out),
         ]
     for call in calls:
@@ -276,16 +283,15 @@ def test_tracing_refuses_what_does_not_fit(what):
 def test_tracing_refuses_factors_that_do_not_fit():
     crow, col = (torch.empty(n, dtype=torch.int64, device="meta") for n in (5, 3))
     x, y = torch.empty(8, 5, device="meta"), torch.empty(5, 12, device="meta")
-    for operator, more in ((OPS.bsr_sampled_matmul, ()), (OPS.bsr_sampled_product, (0, None))):
-        assert operator(crow, col, 8, 12, 2, 3, x, y, *more).shape == (3, 2, 3)
-        for left, right, words in (
-            (x, y[1:], "columns of x must match the rows of y, got 5 and 4"),
-            (x, y.double(), "share one dtype"),
-            (torch.empty(8, 5), y, "on one device"),
-            (torch.empty(8, 5), torch.empty(5, 12), "on one device, got meta and cpu"),
-        ):
-            with pytest.raises(RuntimeError, match=words):
-                operator(crow, col, 8, 12, 2, 3, left, right, *more)
+    assert OPS.bsr_sampled_matmul(crow, col, 8, 12, 2, 3, x, y).shape == (3, 2, 3)
+    for left, right, words in (
+        (x, y[1:], "columns of x must match the rows of y, got 5 and 4"),
+        (x, y.double(), "share one dtype"),
+        (torch.empty(8, 5), y, "on one device"),
+        (torch.empty(8, 5), torch.empty(5, 12), "on one device, got meta and cpu"),
+    ):
+        with pytest.raises(RuntimeError, match=words):
+            OPS.bsr_sampled_matmul(crow, col, 8, 12, 2, 3, left, right)
 
 
 def test_opcheck_covers_every_operator():
@@ -296,7 +302,6 @@ def test_opcheck_covers_every_operator():
         if schema.name.startswith("sparse_autotune::")
     }
     assert names == {
-        "bsr_matmul", "bsr_matmul_out", "bsr_matmul_race", "bsr_matmul_legality", "bsr_prepare",
-        "bsr_sampled_matmul", "bsr_sampled_matmul_race", "bsr_sampled_matmul_legality",
-        "bsr_product", "bsr_sampled_product", "bsr_product_gradients",
+        "bsr_matmul", "bsr_matmul_out", "bsr_matmul_backward", "bsr_matmul_race", "bsr_prepare",
+        "bsr_sampled_matmul", "bsr_sampled_matmul_race",
     }  # fmt: skip

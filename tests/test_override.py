@@ -10,8 +10,7 @@ from reference import close
 from torch.utils._device import DeviceContext
 
 import sparse_autotune
-from sparse_autotune import override as module
-from sparse_autotune import override_torch, random_bsr
+from sparse_autotune import override_torch, random_bsr, torch_functions
 
 pytestmark = pytest.mark.usefixtures("no_races")
 
@@ -23,13 +22,13 @@ def calls(monkeypatch):
     """The products that the package was asked for."""
     heard = []
     for name in ("matmul", "linear"):
-        real = getattr(module, name)
+        real = getattr(torch_functions, name)
 
         def counted(*arguments, real=real, name=name, **keywords):
             heard.append(name)
             return real(*arguments, **keywords)
 
-        monkeypatch.setattr(module, name, counted)
+        monkeypatch.setattr(torch_functions, name, counted)
     return heard
 
 
@@ -78,6 +77,41 @@ def test_products(calls, name):
     assert len(calls) == 1
     close(got, expected)
     assert got.layout == torch.strided
+
+
+# Those of torch.sparse, and what they are of dense tensors.
+PRODUCTS_OF_SPARSE = {
+    "mm": (lambda a, x, y: torch.sparse.mm(a, x), lambda a, x, y: a @ x),
+    "mm transposed": (lambda a, x, y: torch.sparse.mm(a.t(), y.t()), lambda a, x, y: a.t() @ y.t()),
+    "mm dense": (lambda a, x, y: torch.sparse.mm(y, a), lambda a, x, y: y @ a),
+    "addmm": (lambda a, x, y: torch.sparse.addmm(y.t(), a, x), lambda a, x, y: y.t() + a @ x),
+    "addmm scaled": (
+        lambda a, x, y: torch.sparse.addmm(y.t(), a, x, beta=2, alpha=-3),
+        lambda a, x, y: 2 * y.t() - 3 * (a @ x),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", PRODUCTS_OF_SPARSE)
+def test_products_of_torch_sparse(calls, name):
+    function, of_dense = PRODUCTS_OF_SPARSE[name]
+    native, dense = operands()
+    x, y = torch.randn(24, 5), torch.randn(5, 16)
+    with override_torch():
+        got = function(native, x, y)
+    assert len(calls) == 1
+    close(got, of_dense(dense, x, y))
+    assert got.layout == torch.strided
+
+
+def test_matrices_of_this_package_go_on_as_before(calls):
+    a = random_bsr(16, 24, 4, density=0.5)
+    x = torch.randn(24, 5)
+    with override_torch():
+        close(a @ x, a.to_dense() @ x)
+        close(torch.mm(a, x), a.to_dense() @ x)
+        with pytest.raises(TypeError, match="exp takes no BsrTensor"):
+            torch.exp(a)
 
 
 def test_beta_zero_does_not_read_its_input(calls):
@@ -172,6 +206,37 @@ def test_one_body_at_a_time():
         manager.__enter__()
     with manager:
         pass
+
+
+def test_a_decorator(calls):
+    """Each call has a body of its own: functions that call themselves, too."""
+    native, dense = operands()
+    x = torch.randn(24, 5)
+    depth = torch._C._len_torch_function_stack()
+
+    @override_torch()
+    def product(a, x, times=1):
+        """What it does."""
+        return a @ x if times == 1 else product(a, x, times=times - 1) + a @ x
+
+    assert product.__name__ == "product" and product.__doc__ == "What it does."
+    for times in (1, 3):
+        calls.clear()
+        close(product(native, x, times=times), times * dense @ x)
+        assert len(calls) == times
+        assert torch._C._len_torch_function_stack() == depth
+    calls.clear()
+    native @ x
+    assert not calls
+
+    @override_torch()
+    def fails():
+        raise ZeroDivisionError
+
+    for _ in range(2):
+        with pytest.raises(ZeroDivisionError):
+            fails()
+    assert torch._C._len_torch_function_stack() == depth
 
 
 def test_it_ends_with_the_body(calls):

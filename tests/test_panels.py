@@ -5,7 +5,7 @@ import torch
 from machine import built
 
 from sparse_autotune import matmul, random_bsr
-from sparse_autotune.checks import legality
+from sparse_autotune.errors import legality
 
 pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("no_races")]
 

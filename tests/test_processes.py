@@ -7,7 +7,8 @@ from interpreters import run_python
 from reference import close
 
 import sparse_autotune
-from sparse_autotune import _tuner, announcements, matmul, random_bsr
+from sparse_autotune import _tuner, matmul, random_bsr
+from sparse_autotune.tuning import announcements
 
 # Products of many kinds; prints races and winners.
 PRODUCTS = """

@@ -10,7 +10,7 @@ from problems import CASES
 from reference import assert_close, make
 
 from sparse_autotune import linear
-from sparse_autotune.checks import legality
+from sparse_autotune.errors import legality
 
 pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("no_races")]
 

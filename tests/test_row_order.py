@@ -23,7 +23,7 @@ from reference import assert_close, make
 
 import sparse_autotune
 from sparse_autotune import _tuner, random_bsr
-from sparse_autotune.checks import legality
+from sparse_autotune.errors import legality
 
 pytestmark = pytest.mark.usefixtures("no_races")
 

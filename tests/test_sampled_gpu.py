@@ -11,7 +11,7 @@ from reference import assert_close
 from sampled_problems import SampledProblem, make_sampled
 
 from sparse_autotune import BsrTensor, benchmark, random_bsr, sampled_matmul, tune
-from sparse_autotune.checks import legality
+from sparse_autotune.errors import legality
 
 pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("no_races")]
 

@@ -13,7 +13,6 @@ from sparse_autotune import (
     _tuner,
     benchmark,
     cache,
-    checks,
     matmul,
     random_bsr,
     sampled_matmul,
@@ -22,6 +21,7 @@ from sparse_autotune import (
     tuning_count,
     variants,
 )
+from sparse_autotune.errors import legality
 
 M, K, N = 32, 48, 21
 
@@ -366,7 +366,7 @@ def test_a_batch_as_the_pattern(fresh_cache):
     assert torch.equal(sampled_matmul(x, y, batch).values, sampled_matmul(x, y, pattern).values)
     assert variants(x, y, pattern=batch) == variants(x, y, pattern=pattern)
     assert tune(x, y, pattern=batch).signature == tune(x, y, pattern=pattern).signature
-    assert checks.legality(x, y, pattern=batch) == checks.legality(x, y, pattern=pattern)
+    assert legality(x, y, pattern=batch) == legality(x, y, pattern=pattern)
 
 
 def test_questions_about_what_the_operation_does_not_have():

@@ -18,7 +18,7 @@ from sampled_problems import (
 )
 
 from sparse_autotune import BsrTensor
-from sparse_autotune.checks import legality
+from sparse_autotune.errors import legality
 
 pytestmark = pytest.mark.usefixtures("as_the_tolerance_assumes")
 

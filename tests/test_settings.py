@@ -6,6 +6,7 @@ import re
 
 import pytest
 import torch
+from interpreters import run_python
 
 import sparse_autotune
 from sparse_autotune import _tuner, cache, matmul, random_bsr, settings, tuning_count
@@ -119,6 +120,24 @@ def test_an_unknown_environment_variable_is_warned_of(variable, meant, monkeypat
     with pytest.warns(UserWarning, match=f"variable {variable} is none of .*autotune's") as warned:
         type(settings)()
     assert str(warned[0].message).endswith(meant or "'s") and len(warned) == 1
+    assert warned[0].filename == __file__
+
+
+@pytest.mark.parametrize(
+    "way", ["import sparse_autotune", "__import__('importlib').import_module('sparse_autotune')"]
+)
+def test_the_warning_of_an_import_points_at_it(way, tmp_path):
+    """Between the two lie this package's frames and those of the import system."""
+    importer = tmp_path / "importer.py"
+    importer.write_text(f"import torch\n\n{way}\n")
+    code = (
+        "import runpy, sys, warnings\n"
+        "with warnings.catch_warnings(record=True) as caught:\n"
+        "    warnings.simplefilter('always')\n"
+        "    runpy.run_path(sys.argv[1])\n"
+        "print([(w.filename, w.lineno) for w in caught if 'XYZ' in str(w.message)])\n"
+    )
+    assert run_python(code, tmp_path, importer, xyz="1") == f"[({str(importer)!r}, 3)]\n"
 
 
 @pytest.mark.parametrize("variable", ["SPARSE_AUTOTUNE_CUDA", "SPARSE_AUTOTUNE_BUNDLE"])

@@ -11,7 +11,7 @@ from reference import PoisonedOut, assert_close, make
 
 import sparse_autotune
 from sparse_autotune import random_bsr
-from sparse_autotune.checks import legality
+from sparse_autotune.errors import legality
 
 pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("no_races")]
 

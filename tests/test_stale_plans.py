@@ -12,7 +12,10 @@ from reference import close
 import sparse_autotune
 from sparse_autotune import BsrTensor, linear, matmul, random_bsr, sampled_matmul
 
-pytestmark = pytest.mark.usefixtures("no_races")
+pytestmark = [
+    pytest.mark.usefixtures("no_races"),
+    pytest.mark.filterwarnings("ignore:.*Sparse BSR tensor support is in beta"),
+]
 
 OPS = torch.ops.sparse_autotune
 
@@ -38,12 +41,23 @@ def two_patterns(rows, block, device, index_dtype=torch.int64):
     return made
 
 
+def check_gradients(a, x):
+    """Of a @ x, for x itself as the gradient of the product."""
+    trained = a.detach().requires_grad_(), x.clone().requires_grad_()
+    leaves = trained[0].values, trained[1]
+    of_values, of_x = torch.autograd.grad(matmul(*trained), leaves, x)
+    of_a = BsrTensor(a.crow_indices, a.col_indices, of_values, a.shape).to_dense()
+    close(of_a, (x @ x.T) * mask(a))
+    close(of_x, a.to_dense().T @ x)
+
+
 @pytest.mark.parametrize("index_dtype", [torch.int32, torch.int64], ids=str)
 @pytest.mark.parametrize("rows", [3, 8, 300])
 def test_indices_written_unseen_on_a_cpu(rows, index_dtype):
-    """By every way to a product: the short one of the second call, transposes, gradients."""
+    """By every way to a product, directly from the second call on, and to its gradients."""
     a, b = two_patterns(rows, 4, "cpu", index_dtype)
     x = torch.randn(rows * 4, rows * 4)
+    few = x[:, :7].contiguous()
     for other in (b, a.clone(), b):
         for _ in range(2):
             dense = a.to_dense()
@@ -51,6 +65,10 @@ def test_indices_written_unseen_on_a_cpu(rows, index_dtype):
             close(matmul(a.t(), x), dense.T @ x)
             close(linear(x, a), x @ dense.T)
             close(matmul(x, a), x @ dense)
+            close(matmul(a, few, variant="reference"), dense @ few)
+            close(matmul(a, few.expand(3, -1, -1)), dense @ few.expand(3, -1, -1))
+            close(matmul(a.to_torch(), few), dense @ few)
+            check_gradients(a, few)
             sampled = sampled_matmul(x, x, a)
             close(sampled.to_dense(), (x @ x) * (sampled.to_dense() != 0))
         write_unseen(a, other)

@@ -1,15 +1,18 @@
-"""The shape of the code and of what is built: who may include whom, what a library shows."""
+"""The shape of the code and of what is built: who may use whom, what a library shows."""
 
+import collections
+import graphlib
 import pathlib
 import re
 import shutil
 import subprocess
 
 import pytest
+import python_imports
 
 import sparse_autotune
 from sparse_autotune import _tuner
-from sparse_autotune.ops import LIBRARY
+from sparse_autotune.operators.library import LIBRARY
 
 ROOT = pathlib.Path(__file__).parents[1]
 CSRC = ROOT / "csrc"
@@ -103,6 +106,26 @@ def test_bindings_include_no_torch_at_any_depth():
     assert "variant.h" in seen
 
 
+# csrc/row_groups.h says what they are, csrc/plan/row_groups.h makes them.
+ALIKE = {"row_groups.h"}
+
+
+def test_headers_have_names_of_their_own():
+    """But for what exists once for the CPU and once for CUDA."""
+    found = collections.defaultdict(list)
+    for path in SOURCES:
+        if path.suffix in (".h", ".cuh"):
+            parts = path.relative_to(CSRC).parts
+            device = parts[1] if parts[0] == "kernels" and len(parts) > 2 else ""
+            found[path.name].append(device)
+    alike = {
+        name
+        for name, devices in found.items()
+        if len(devices) > 1 and sorted(devices) != ["cpu", "cuda"]
+    }
+    assert alike == ALIKE
+
+
 def test_the_tuner_knows_no_variant_by_name():
     families = {v["family"] for v in _tuner.variants()}
     wrong = {
@@ -144,6 +167,86 @@ def test_names_of_variants():
         assert v["name"].split("/")[0] == v["family"]
 
 
+# The Python package
+
+# Each module may import those of the lines above its own, and of its own as long as no circle
+# closes. A package stands for all modules in it.
+LAYERS = (
+    "_built _tuner choices user_warnings picture",
+    "_torch",
+    "settings cache checks",
+    "conversions",
+    "operators",
+    "plan_owner",
+    "bsr_tensor",
+    "operands pytrees generators",
+    "errors",
+    "functional",
+    "torch_functions override",
+    "nn tuning",
+    "configuration",
+    "__init__",
+)
+
+# Names of torch that begin with an underscore and are used outside of _torch.
+PRIVATE_BUT = {
+    "torch._check",  # documented, and without another name
+}
+
+
+def layer_of(module):
+    for number, line in enumerate(LAYERS):
+        if module in line.split() or module.split(".")[0] in line.split():
+            return number
+    raise AssertionError(f"{module} is in no layer")
+
+
+def test_layers_of_the_package():
+    modules = python_imports.modules()
+    assert len(modules) > 30
+    named = {name for line in LAYERS for name in line.split()} - {"_tuner"}
+    assert named == {module.split(".")[0] for module in modules}
+    imported = {module: python_imports.imported_modules(module) for module in modules}
+    wrong = [
+        (module, other)
+        for module, others in imported.items()
+        for other in others
+        if layer_of(other) > layer_of(module)
+    ]
+    assert not wrong
+    # Raises CycleError with the circle. Imports inside functions count: they hide one, at best.
+    graphlib.TopologicalSorter(imported).prepare()
+
+
+def test_private_torch_stays_in_one_package():
+    """What a new version of torch may break is found in one place."""
+    wrong = {
+        module: names
+        for module in python_imports.modules()
+        if module.split(".")[0] != "_torch"
+        and (names := python_imports.private_names_of_torch(module) - PRIVATE_BUT)
+    }
+    assert not wrong
+    assert python_imports.private_names_of_torch("_torch.direct")
+
+
+def test_the_package_shows_what_it_documents():
+    """To whoever asks for its names: not what it imports to work."""
+    shown = {name for name in dir(sparse_autotune) if not name.startswith("__")}
+    assert shown == set(sparse_autotune.__all__)
+    assert "__version__" in dir(sparse_autotune)
+    assert all(hasattr(sparse_autotune, name) for name in dir(sparse_autotune))
+
+
+def test_every_folder_of_the_package_is_packed():
+    listed = re.search(
+        r"^packages = \[(.*?)\]", (ROOT / "pyproject.toml").read_text(), re.MULTILINE | re.DOTALL
+    )
+    folders = {path.parent for path in python_imports.modules().values()}
+    names = {".".join(path.relative_to(python_imports.PACKAGE.parent).parts) for path in folders}
+    assert set(re.findall(r'"([\w.]+)"', listed.group(1))) == names
+
+
 # What is built
 
 
@@ -165,8 +268,11 @@ def symbols(*options):
 def test_exported_symbols():
     """Only what the Python module needs: two copies of anything else might meet in a process."""
     strong = [name for kind, name in symbols("--defined-only") if kind in "TDBRG"]
-    ours = ("sparse_autotune::api::", "sparse_autotune::Launcher::")
-    assert strong and not [name for name in strong if not name.startswith(ours)]
+    # The last ones are of ops/call.h: what a call must keep to, and how a gradient is one.
+    ours = re.compile(
+        r"sparse_autotune::(api::|direct::|broken_rule\(|broken_rule_of_result\(|GradientCalls::)"
+    )
+    assert strong and not [name for name in strong if not ours.match(name)]
     # The standard library's templates, which its headers make visible.
     shared = [name for kind, name in symbols("--defined-only") if kind not in "TDBRG"]
     standard = re.compile(r"\b(std|__gnu_cxx)::")

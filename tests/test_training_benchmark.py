@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import sparse_autotune
-from sparse_autotune import autograd
+from sparse_autotune.operators import autograd
 
 sys.path.append(str(pathlib.Path(__file__).parent.parent))
 
@@ -87,10 +87,13 @@ def test_an_mlp(monkeypatch):
     for difference in (1e-3, math.nan):
         wrong = dataclasses.replace(result, compiled_difference=difference)
         assert len(text.broken([], [wrong])) == 1
-    real = autograd.gradients_below_autograd
-    monkeypatch.setattr(
-        autograd, "gradients_below_autograd", lambda *given: tuple(1.001 * t for t in real(*given))
-    )
+    real = autograd.gradients_together
+
+    def gradients(*given):
+        both = real(*given)
+        return None if both is None else tuple(1.001 * gradient for gradient in both)
+
+    monkeypatch.setattr(autograd, "gradients_together", gradients)
     wrong = mlp.measure(*shape)
     assert wrong.error > 1
     assert len(text.broken([], [wrong])) == 1

@@ -16,6 +16,17 @@ ROUNDS = 15
 _SIZE, _BLOCK, _TOKENS = 512, 16, 16
 
 
+def step_of(layer: torch.nn.Module, x: torch.Tensor, upstream: torch.Tensor) -> Call:
+    """Forward and backward of a layer, into fresh gradients."""
+
+    def step() -> None:
+        x.grad = None
+        layer.zero_grad(set_to_none=True)
+        layer(x).backward(upstream)
+
+    return step
+
+
 def measure(device: str) -> dict:
     """Microseconds a step of `SparseLinear` and of torch.nn.Linear, both small, with bias.
 
@@ -34,18 +45,10 @@ def measure(device: str) -> dict:
     calls = 300 if device == "cuda" else 30
     wait = torch.cuda.synchronize if device == "cuda" else lambda: None
 
-    def step_of(layer: torch.nn.Module) -> Call:
-        def step() -> None:
-            x.grad = None
-            layer.zero_grad(set_to_none=True)
-            layer(x).backward(upstream)
-
+    steps = {name: step_of(layer, x, upstream) for name, layer in layers.items()}
+    for step in steps.values():
         step()  # races on its first products
-        return step
-
-    samplers = {
-        name: timing.host_sampler(step_of(layer), calls, wait) for name, layer in layers.items()
-    }
+    samplers = {name: timing.host_sampler(step, calls, wait) for name, step in steps.items()}
     taken = timing.interleave(samplers, ROUNDS, keep=samplers)
     found = {name: timed.median_us for name, timed in taken.items()}
     return {"device": device, "us": found, "ratio": found[OURS] / found[DENSE]}

@@ -9,18 +9,18 @@ namespace sparse_autotune::exchange {
 enum DeviceCode : int32_t { kCpuDevice = 1, kCudaDevice = 2 };
 enum TypeCode : uint8_t { kSigned = 0, kFloat = 2, kBFloat = 4 };
 
-struct ElementType {
+struct ElementCode {
   uint8_t code, bits;
   uint16_t lanes;
-  bool operator==(const ElementType&) const = default;
+  bool operator==(const ElementCode&) const = default;
 };
 
 // Borrowed from the tensor: valid while it lives and keeps its shape.
-struct TensorView {
+struct ForeignTensor {
   void* data;
   int32_t device, ordinal;
   int32_t dims;
-  ElementType type;
+  ElementCode type;
   int64_t* shape;
   int64_t* strides;
   uint64_t byte_offset;
@@ -36,7 +36,8 @@ struct Api {
   void* allocate;
   void* take;
   void* give;
-  int (*view)(void* tensor, TensorView* out);  // no synchronisation; an exception is set unless 0
+  int (*view)(void* tensor,
+              ForeignTensor* out);  // no synchronisation; an exception is set unless 0
   void* stream;
 };
 inline constexpr uint32_t kVersion = 1;

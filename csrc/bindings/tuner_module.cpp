@@ -6,21 +6,24 @@
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
-#include <memory>
+#include <algorithm>
+#include <array>
+#include <functional>
+#include <initializer_list>
+#include <optional>
+#include <string>
 #include <utility>
 
 #include "autotune/api.h"
-#include "bindings/direct_operator.h"
-#include "bindings/eager.h"
-#include "bindings/launcher_binding.h"
-#include "bindings/operands.h"
+#include "bindings/direct_call.h"
 
 namespace py = pybind11;
 
 namespace sparse_autotune {
 namespace {
 
-using NoGil = py::call_guard<py::gil_scoped_release>;
+using namespace py::literals;
+using WithoutGil = py::call_guard<py::gil_scoped_release>;
 
 template <typename Call>
 auto without_gil(Call call) {
@@ -28,108 +31,65 @@ auto without_gil(Call call) {
   return call();
 }
 
-const char* name_of(Mode mode) {
-  switch (mode) {
-    case Mode::kOn:
-      return "on";
-    case Mode::kOff:
-      return "off";
-    case Mode::kReadonly:
-      return "readonly";
-    case Mode::kRecord:
-      return "record";
-  }
-  return "";
+// In the order of the enumerations.
+constexpr std::array kModes = {"on", "off", "readonly", "record"};
+constexpr std::array kTimings = {"cold", "warm"};
+constexpr std::array kEvents = {"start", "progress", "finish", "missed", "warning"};
+constexpr std::array kDevices = {"cpu", "cuda"};
+
+template <typename Names, typename Enumeration>
+const char* name_of(const Names& names, Enumeration value) {
+  return names.at(static_cast<size_t>(value));
 }
 
-Mode mode_named(const std::string& name) {
-  for (const Mode mode : {Mode::kOn, Mode::kOff, Mode::kReadonly, Mode::kRecord}) {
-    if (name == name_of(mode)) return mode;
-  }
-  throw py::value_error("mode must be on, off, readonly or record, got '" + name + "'");
+template <typename Enumeration, typename Names>
+Enumeration named(const Names& names, const std::string& name) {
+  const auto found = std::find(names.begin(), names.end(), name);
+  if (found == names.end()) throw py::value_error("no setting has the value '" + name + "'");
+  return static_cast<Enumeration>(found - names.begin());
 }
 
-const char* name_of(Timing timing) { return timing == Timing::kCold ? "cold" : "warm"; }
+py::dict to_dict(const Entrant& e) {
+  return py::dict("name"_a = e.name, "status"_a = api::outcome_name(e.outcome),
+                  "reason"_a = e.reason, "median_us"_a = e.median_us, "spread_us"_a = e.spread_us,
+                  "samples"_a = e.samples, "error"_a = e.error, "memory_bytes"_a = e.memory_bytes);
+}
 
-Timing timing_named(const std::string& name) {
-  if (name == "cold") return Timing::kCold;
-  if (name == "warm") return Timing::kWarm;
-  throw py::value_error("timing must be cold or warm, got '" + name + "'");
+py::dict to_dict(const api::VariantInfo& v) {
+  return py::dict("name"_a = v.name, "family"_a = v.family,
+                  "device"_a = name_of(kDevices, v.device), "op"_a = v.op,
+                  "deterministic"_a = v.deterministic,
+                  "multiplies_padding"_a = v.multiplies_padding);
+}
+
+py::dict to_dict(const api::LibraryInfo& library) {
+  return py::dict("name"_a = library.name, "version"_a = library.version,
+                  "unavailable"_a = library.unavailable);
+}
+
+template <typename Things>
+py::list list_of(const Things& things) {
+  py::list list;
+  for (const auto& thing : things) list.append(to_dict(thing));
+  return list;
 }
 
 py::dict to_dict(const Record& r) {
-  py::list entrants;
-  for (const Entrant& e : r.entrants) {
-    py::dict entry;
-    entry["name"] = e.name;
-    entry["status"] = api::outcome_name(e.outcome);
-    entry["reason"] = e.reason;
-    entry["median_us"] = e.median_us;
-    entry["spread_us"] = e.spread_us;
-    entry["samples"] = e.samples;
-    entry["error"] = e.error;
-    entry["memory_bytes"] = e.memory_bytes;
-    entrants.append(entry);
-  }
-  py::dict d;
-  d["signature"] = r.signature;
-  d["device_class"] = r.device_class;
-  d["device"] = r.device;
-  d["failure"] = r.failure;
-  d["seconds"] = r.seconds;
-  d["limit_us"] = r.limit_us;
-  d["description"] = r.description;
-  d["winner"] = r.winner;
-  d["when"] = r.when;
-  d["timing"] = name_of(r.timing);
-  d["nnz_flops"] = r.nnz_flops;
-  d["dense_flops"] = r.dense_flops;
-  d["bytes"] = r.bytes;
-  d["entrants"] = entrants;
-  return d;
+  return py::dict("signature"_a = r.signature, "device_class"_a = r.device_class,
+                  "device"_a = r.device, "failure"_a = r.failure, "seconds"_a = r.seconds,
+                  "limit_us"_a = r.limit_us, "description"_a = r.description, "winner"_a = r.winner,
+                  "when"_a = r.when, "timing"_a = name_of(kTimings, r.timing),
+                  "nnz_flops"_a = r.nnz_flops, "dense_flops"_a = r.dense_flops, "bytes"_a = r.bytes,
+                  "entrants"_a = list_of(r.entrants));
 }
 
+// What a kind of event does not tell is empty or 0.
 py::dict to_dict(const Event& e) {
-  py::dict d;
-  switch (e.kind) {
-    case Event::Kind::kStart:
-      d["kind"] = "start";
-      d["signature"] = e.signature;
-      d["description"] = e.description;
-      d["device"] = e.device;
-      break;
-    case Event::Kind::kProgress:
-      d["kind"] = "progress";
-      d["fraction"] = e.fraction;
-      d["variant"] = e.variant;
-      break;
-    case Event::Kind::kFinish:
-      d["kind"] = "finish";
-      d["signature"] = e.signature;
-      d["record"] = api::text_of(e.record);
-      break;
-    case Event::Kind::kMissed:
-      d["kind"] = "missed";
-      d["signature"] = e.signature;
-      d["description"] = e.description;
-      break;
-    case Event::Kind::kWarning:
-      d["kind"] = "warning";
-      d["text"] = e.text;
-      break;
-  }
-  return d;
-}
-
-// Python callables held by C++ threads: the last reference must be dropped with the GIL.
-struct Callbacks {
-  py::function load, save, report, reclaim;
-};
-std::shared_ptr<Callbacks> keep(Callbacks callbacks) {
-  return std::shared_ptr<Callbacks>(new Callbacks(std::move(callbacks)), [](Callbacks* last) {
-    const py::gil_scoped_acquire gil;
-    delete last;
-  });
+  const bool finished = e.kind == Event::Kind::kFinish;
+  return py::dict("kind"_a = name_of(kEvents, e.kind), "signature"_a = e.signature,
+                  "description"_a = e.description, "device"_a = e.device, "fraction"_a = e.fraction,
+                  "variant"_a = e.variant, "record"_a = finished ? api::text_of(e.record) : "",
+                  "text"_a = e.text);
 }
 
 // What Python's handlers of signals raise in a callback to end a computation, as for Ctrl-C. It
@@ -179,123 +139,75 @@ auto shielded(Call call) -> decltype(call()) {
   return decltype(call())();
 }
 
-void install_host(py::function load, py::function save, py::function report, py::function reclaim) {
+// The callables, with their last copy too, take the GIL themselves.
+void install_host(
+    std::function<std::optional<std::string>(const std::string&, const std::string&)> load,
+    std::function<void(const std::string&, const std::string&, const std::string&)> save,
+    std::function<void(const py::dict&)> report, std::function<void(int)> reclaim) {
   main_thread =
       py::module_::import("threading").attr("main_thread")().attr("ident").cast<unsigned long>();
-  const auto callbacks =
-      keep({std::move(load), std::move(save), std::move(report), std::move(reclaim)});
   api::HostFunctions functions;
-  functions.load = [callbacks](const std::string& device_class, const std::string& signature) {
-    return shielded([&]() -> std::optional<std::string> {
-      return callbacks->load(device_class, signature).cast<std::optional<std::string>>();
-    });
+  functions.load = [load](const std::string& device_class, const std::string& signature) {
+    return shielded([&] { return load(device_class, signature); });
   };
-  functions.save = [callbacks](const std::string& device_class, const std::string& signature,
-                               const std::string& text) {
-    shielded([&] { callbacks->save(device_class, signature, text); });
+  functions.save = [save](const std::string& device_class, const std::string& signature,
+                          const std::string& text) {
+    shielded([&] { save(device_class, signature, text); });
   };
-  functions.report = [callbacks](const Event& event) {
+  functions.report = [report](const Event& event) {
     const py::gil_scoped_acquire gil;
-    shielded([&] { callbacks->report(to_dict(event)); });
+    shielded([&] { report(to_dict(event)); });
     return interruption == nullptr || PyThread_get_thread_ident() != main_thread;
   };
-  functions.reclaim = [callbacks](int ordinal) { shielded([&] { callbacks->reclaim(ordinal); }); };
+  functions.reclaim = [reclaim](int ordinal) { shielded([&] { reclaim(ordinal); }); };
   without_gil([&] { api::install_host(std::move(functions)); });
 }
 
 void apply_settings(const std::string& mode, double budget_s, const std::string& timing,
                     int64_t plan_bytes, int64_t frozen_bytes, int64_t tuning_bytes,
                     bool exact_nonfinite, const std::optional<std::string>& variant) {
-  Settings s;
-  s.mode = mode_named(mode);
-  s.budget_s = budget_s;
-  s.timing = timing_named(timing);
-  s.plan_bytes = plan_bytes;
-  s.frozen_bytes = frozen_bytes;
-  s.tuning_bytes = tuning_bytes;
-  s.exact_nonfinite = exact_nonfinite;
-  s.variant = variant.value_or("");
+  const Settings s = {.mode = named<Mode>(kModes, mode),
+                      .budget_s = budget_s,
+                      .timing = named<Timing>(kTimings, timing),
+                      .plan_bytes = plan_bytes,
+                      .frozen_bytes = frozen_bytes,
+                      .tuning_bytes = tuning_bytes,
+                      .exact_nonfinite = exact_nonfinite,
+                      .variant = variant.value_or("")};
   without_gil([&] { api::set_settings(s); });
 }
 
 py::dict settings_in_force() {
   const Settings s = without_gil(api::get_settings);
-  py::dict d;
-  d["mode"] = name_of(s.mode);
-  d["budget_s"] = s.budget_s;
-  d["timing"] = name_of(s.timing);
-  d["plan_bytes"] = s.plan_bytes;
-  d["frozen_bytes"] = s.frozen_bytes;
-  d["tuning_bytes"] = s.tuning_bytes;
-  d["exact_nonfinite"] = s.exact_nonfinite;
-  d["variant"] = s.variant.empty() ? py::object(py::none()) : py::object(py::str(s.variant));
-  return d;
-}
-
-py::list variants() {
-  py::list list;
-  for (const api::VariantInfo& v : without_gil(api::variants)) {
-    py::dict d;
-    d["name"] = v.name;
-    d["family"] = v.family;
-    d["device"] = v.device == DeviceType::kCpu ? "cpu" : "cuda";
-    d["op"] = v.op;
-    d["deterministic"] = v.deterministic;
-    d["multiplies_padding"] = v.multiplies_padding;
-    list.append(d);
-  }
-  return list;
+  const auto variant = s.variant.empty() ? std::nullopt : std::optional(s.variant);
+  return py::dict("mode"_a = name_of(kModes, s.mode), "budget_s"_a = s.budget_s,
+                  "timing"_a = name_of(kTimings, s.timing), "plan_bytes"_a = s.plan_bytes,
+                  "frozen_bytes"_a = s.frozen_bytes, "tuning_bytes"_a = s.tuning_bytes,
+                  "exact_nonfinite"_a = s.exact_nonfinite, "variant"_a = variant);
 }
 
 py::dict build_facts() {
   const BuildInfo info = api::build();
-  py::dict d;
-  d["version"] = info.version;
-  d["cuda"] = info.cuda;
-  d["cuda_version"] = info.cuda_version;
-  d["cuda_reason"] = info.cuda_reason;
-  d["architectures"] = info.architectures;
-  d["kernel_hash"] = info.kernel_hash;
-  d["built_with_torch"] = info.built_with_torch;
-  d["compiler"] = info.compiler;
-  return d;
+  return py::dict("version"_a = info.version, "cuda"_a = info.cuda,
+                  "cuda_version"_a = info.cuda_version, "cuda_reason"_a = info.cuda_reason,
+                  "architectures"_a = info.architectures, "kernel_hash"_a = info.kernel_hash,
+                  "built_with_torch"_a = info.built_with_torch, "compiler"_a = info.compiler);
 }
 
 py::dict device_info(int ordinal, int threads) {
   const Device v = without_gil([&] { return api::device(ordinal, threads); });
-  py::dict d;
-  d["name"] = v.name;
-  d["unavailable"] = v.unavailable;
-  d["compute_capability"] = v.compute_capability;
-  d["multiprocessors"] = v.multiprocessors;
-  d["memory_bytes"] = v.memory_bytes;
-  d["isa"] = v.type == DeviceType::kCpu ? api::isa_name(v.isa) : "";
-  d["amx_refused"] = v.amx_refused;
-  d["threads"] = v.threads;
-  return d;
-}
-
-py::list libraries() {
-  py::list list;
-  for (const api::LibraryInfo& library : without_gil(api::libraries)) {
-    py::dict d;
-    d["name"] = library.name;
-    d["version"] = library.version;
-    d["unavailable"] = library.unavailable;
-    list.append(d);
-  }
-  return list;
+  const std::string isa = v.type == DeviceType::kCpu ? api::isa_name(v.isa) : "";
+  return py::dict("name"_a = v.name, "unavailable"_a = v.unavailable,
+                  "compute_capability"_a = v.compute_capability,
+                  "multiprocessors"_a = v.multiprocessors, "memory_bytes"_a = v.memory_bytes,
+                  "isa"_a = isa, "amx_refused"_a = v.amx_refused, "threads"_a = v.threads);
 }
 
 py::dict memory(int ordinal) {
   const api::Memory m = without_gil([&] { return api::memory(ordinal); });
-  py::dict d;
-  d["plans"] = m.plans;
-  d["plan_bytes"] = m.plan_bytes;
-  d["frozen_bytes"] = m.frozen_bytes;
-  d["pool_used"] = m.pool_used;
-  d["pool_reserved"] = m.pool_reserved;
-  return d;
+  return py::dict("plans"_a = m.plans, "plan_bytes"_a = m.plan_bytes,
+                  "frozen_bytes"_a = m.frozen_bytes, "pool_used"_a = m.pool_used,
+                  "pool_reserved"_a = m.pool_reserved);
 }
 
 py::dict record_of(const std::string& text) {
@@ -307,48 +219,41 @@ py::dict record_of(const std::string& text) {
 
 const void* pointer(uintptr_t address) { return reinterpret_cast<const void*>(address); }
 
-template <void (*kCall)(const void*, const void*)>
-void of_indices(uintptr_t crow_indices, uintptr_t col_indices) {
-  kCall(pointer(crow_indices), pointer(col_indices));
-}
-
-void drop_frozen(uintptr_t crow_indices, uintptr_t col_indices, uintptr_t values) {
-  api::drop_frozen(pointer(crow_indices), pointer(col_indices), pointer(values));
-}
-
 }  // namespace
 
 PYBIND11_MODULE(_tuner, m) {
   m.doc() = "The torch-free autotuner of sparse_autotune.";
-  m.def("install_host", &install_host, py::arg("load"), py::arg("save"), py::arg("report"),
-        py::arg("reclaim"));
-  m.def("remove_host", &api::remove_host, NoGil());
-  m.def("set_settings", &apply_settings, py::kw_only(), py::arg("mode"), py::arg("budget_s"),
-        py::arg("timing"), py::arg("plan_bytes"), py::arg("frozen_bytes"), py::arg("tuning_bytes"),
-        py::arg("exact_nonfinite"), py::arg("variant"));
+  m.def("install_host", &install_host, "load"_a, "save"_a, "report"_a, "reclaim"_a);
+  m.def("remove_host", &api::remove_host, WithoutGil());
+  m.def("set_settings", &apply_settings, py::kw_only(), "mode"_a, "budget_s"_a, "timing"_a,
+        "plan_bytes"_a, "frozen_bytes"_a, "tuning_bytes"_a, "exact_nonfinite"_a, "variant"_a);
   m.def("get_settings", &settings_in_force);
-  m.def("tuning_count", &api::tuning_count, NoGil());
-  m.def("parse_record", &record_of, py::arg("text"));
-  m.def("known", &api::known_records, NoGil());
-  m.def("forget", &api::forget_records, NoGil());
-  m.def("variants", &variants);
+  m.def("tuning_count", &api::tuning_count, WithoutGil());
+  m.def("parse_record", &record_of, "text"_a);
+  m.def("known", &api::known_records, WithoutGil());
+  m.def("forget", &api::forget_records, WithoutGil());
+  m.def("variants", [] { return list_of(without_gil(api::variants)); });
   m.def("build_info", &build_facts);
-  m.def("device_info", &device_info, py::arg("ordinal"), py::arg("threads") = 1);
-  m.def("environment", &api::environment, py::arg("ordinal"), NoGil());
-  m.def("libraries", &libraries);
-  bind_eager(m);
-  bind_operands(m);
-  bind_launcher(m);
-  bind_direct_operators(m);
-  m.def("memory", &memory, py::arg("ordinal") = -1);
-  m.def("drop_plan", &of_indices<api::drop_plan>, py::arg("crow_indices"), py::arg("col_indices"),
-        NoGil());
-  m.def("own_indices", &of_indices<api::own_indices>, py::arg("crow_indices"),
-        py::arg("col_indices"), NoGil());
-  m.def("disown_indices", &of_indices<api::disown_indices>, py::arg("crow_indices"),
-        py::arg("col_indices"), NoGil());
-  m.def("drop_frozen", &drop_frozen, py::arg("crow_indices"), py::arg("col_indices"),
-        py::arg("values"), NoGil());
+  m.def("device_info", &device_info, "ordinal"_a, "threads"_a = 1);
+  m.def("environment", &api::environment, "ordinal"_a, WithoutGil());
+  m.def("libraries", [] { return list_of(without_gil(api::libraries)); });
+  bind_direct_calls(m);
+  m.def("memory", &memory, "ordinal"_a = -1);
+  using OfIndices = void(const void* crow_indices, const void* col_indices);
+  for (const auto& [name, call] : std::initializer_list<std::pair<const char*, OfIndices*>>{
+           {"drop_plan", api::drop_plan},
+           {"own_indices", api::own_indices},
+           {"disown_indices", api::disown_indices}}) {
+    m.def(
+        name, [call = call](uintptr_t crow, uintptr_t col) { call(pointer(crow), pointer(col)); },
+        "crow_indices"_a, "col_indices"_a, WithoutGil());
+  }
+  m.def(
+      "drop_frozen",
+      [](uintptr_t crow, uintptr_t col, uintptr_t values) {
+        api::drop_frozen(pointer(crow), pointer(col), pointer(values));
+      },
+      "crow_indices"_a, "col_indices"_a, "values"_a, WithoutGil());
 }
 
 }  // namespace sparse_autotune

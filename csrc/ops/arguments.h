@@ -1,17 +1,15 @@
-// From an operator's tensors to the torch-free Problem and Launch.
+// The operators' arguments, as their schemas have them, and how they are looked at.
 #pragma once
 
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "ops/call.h"
 #include "ops/torch_runtime.h"
-#include "plan/pattern.h"
-#include "variant.h"
 
 namespace sparse_autotune {
 
-// The arguments that all product operators share, as their schema has them.
 struct MatmulArguments {
   Tensor crow_indices, col_indices, values;
   int64_t rows, cols;
@@ -23,33 +21,29 @@ struct MatmulArguments {
   std::optional<std::string> variant;
 };
 
-// The product in normalised form. `problem.longest_row` and `launch.device` are still open.
-struct Product {
-  Problem problem{};
-  Launch launch;
-  PatternKey pattern{};
-  std::vector<Tensor> kept_alive;
-
-  // Leading dimensions of `dense` that no stride folds into n or the batch: one launch for each.
-  struct Outer {
-    int64_t size, b_stride, c_stride;
-  };
-  std::vector<Outer> outer;
+struct SampledArguments {
+  Tensor crow_indices, col_indices;
+  int64_t rows, cols, block_m, block_k;
+  Tensor x, y;
+  bool allow_tf32, deterministic;
+  std::optional<std::string> variant;
 };
 
-// Raises std::runtime_error for whatever would touch memory it must not. Python explains user
-// errors (checks.py); here only what protects memory is repeated.
+// Throws what Python sees as a RuntimeError.
 [[noreturn]] void refuse(const std::string& text);
 
-// Sizes of the result as the user sees it.
-std::vector<int64_t> result_sizes(const MatmulArguments& arguments);
+TensorView view_of(const Tensor& tensor);
 
-// Raises where `out`, of those sizes, would not hold the result or overlaps an input or itself.
-void check_out(const MatmulArguments& arguments, const Tensor& out,
-               const std::vector<int64_t>& sizes);
+// Views of the arguments, which must outlive them; refuses calls that break a rule.
+MatmulCall checked_call(const MatmulArguments& arguments);
+SampledCall checked_call(const SampledArguments& arguments);
 
-// `result` has result_sizes(); its strides are free. nullopt: a layout that no kernel writes
-// (neither rows nor columns contiguous), the caller goes through a contiguous one.
-std::optional<Product> bind_product(const MatmulArguments& arguments, const Tensor& result);
+// Uninitialised and contiguous, for the checked call of these arguments.
+Tensor make_result(const MatmulArguments& arguments, const MatmulCall& call);
+Tensor make_result(const SampledArguments& arguments, const SampledCall& call);
+
+// The same arguments with what `copies` names made contiguous; `c` of a product is its result.
+MatmulArguments contiguous(MatmulArguments arguments, const Copies& copies);
+SampledArguments contiguous(SampledArguments arguments, const Copies& copies);
 
 }  // namespace sparse_autotune

@@ -8,8 +8,8 @@
 #include <string>
 
 #include "autotune/device.h"
+#include "autotune/registry.h"
 #include "autotune/settings.h"
-#include "ops/tensor_rules.h"
 #include "plan/plan_cache.h"
 #include "plan/transpose.h"
 
@@ -46,13 +46,11 @@ std::shared_ptr<Plan> find_plan(const PatternKey& key, const Tensor& crow, const
   return plan;
 }
 
-bool is_empty(const Problem& p) { return p.m == 0 || p.n == 0; }
-
 void add_device(Bound& bound) {
-  Launch& l = bound.product.launch;
+  Launch& l = bound.call.launch;
   bound.generation = settings_generation();
-  if (bound.product.problem.device == DeviceType::kCuda) {
-    const int ordinal = bound.product.pattern.ordinal;
+  if (bound.call.problem.device == DeviceType::kCuda) {
+    const int ordinal = bound.call.pattern.ordinal;
     bound.device = &cuda_device(ordinal);
     l.stream = current_stream(ordinal);
     bound.is_capturing = capturing(l.stream);
@@ -70,7 +68,7 @@ Plan::Transposed find_transposed(Bound& bound) {
   Plan::Transposed found = bound.plan->transposed();
   if (found.plan != nullptr || bound.is_capturing) return found;
   const PatternKey& key = bound.plan->key();
-  const Launch& l = bound.product.launch;
+  const Launch& l = bound.call.launch;
   Status status = Status::ok();
   found.memory = make_pattern_memory(*bound.device, transposed_bytes(key), l.stream, &status);
   if (found.memory == nullptr) refuse("no memory for a transposed pattern: " + status.message());
@@ -81,7 +79,7 @@ Plan::Transposed find_transposed(Bound& bound) {
     transpose_pattern(key, pattern);
     facts = check_pattern(transposed, l.parallel);
   } else {
-    const Tensor scratch = empty_bytes(bound.product.kept_alive[0], transposing_scratch_bytes(key));
+    const Tensor scratch = empty_bytes(bound.operand, transposing_scratch_bytes(key));
     status = transpose_pattern_cuda(key, l.stream, pattern, scratch.data_ptr());
     if (status) status = check_pattern_cuda(transposed, l.stream, &facts);
     if (!status) refuse(status.message());
@@ -94,16 +92,15 @@ Plan::Transposed find_transposed(Bound& bound) {
 // Where no plan of A^T can be kept: a graph being captured cannot wait for one to be made, so that
 // it transposes the pattern itself, each time it runs.
 void transpose_each_time(Bound& bound) {
-  const PatternKey& key = bound.product.pattern;
+  const PatternKey& key = bound.call.pattern;
   const int64_t bytes = transposed_bytes(key);
-  const Tensor memory =
-      empty_bytes(bound.product.kept_alive[0], bytes + transposing_scratch_bytes(key));
-  bound.product.kept_alive.push_back(memory);
+  const Tensor memory = empty_bytes(bound.operand, bytes + transposing_scratch_bytes(key));
+  bound.kept_alive.push_back(memory);
   const TransposedPattern pattern = transposed_at(key, memory.data_ptr());
-  const Status status = transpose_pattern_cuda(key, bound.product.launch.stream, pattern,
+  const Status status = transpose_pattern_cuda(key, bound.call.launch.stream, pattern,
                                                static_cast<char*>(memory.data_ptr()) + bytes);
   if (!status) refuse(status.message());
-  set_pattern(pattern, &bound.product.launch);
+  set_pattern(pattern, &bound.call.launch);
 }
 
 // From here on the plan is that of op(A)'s pattern, or of one not known.
@@ -113,20 +110,31 @@ void add_transposed(Bound& bound) {
   if (bound.plan != nullptr && bound.plan->knows_pattern()) bound.plan = found.plan;
   bound.transposed = found.memory;
   if (found.plan == nullptr) return transpose_each_time(bound);
-  set_pattern(transposed_at(bound.product.pattern, found.memory->data()), &bound.product.launch);
+  set_pattern(transposed_at(bound.call.pattern, found.memory->data()), &bound.call.launch);
 }
 
 void add_plan(Bound& bound, std::shared_ptr<Plan> known) {
-  const Launch& l = bound.product.launch;
-  const PatternKey& key = bound.product.pattern;
+  const Launch& l = bound.call.launch;
+  const PatternKey& key = bound.call.pattern;
   bound.plan = known != nullptr && known->key() == key
                    ? std::move(known)
-                   : find_plan(key, bound.product.kept_alive[1], bound.product.kept_alive[2],
-                               l.stream, l.parallel, bound.is_capturing);
+                   : find_plan(key, bound.crow_indices, bound.col_indices, l.stream, l.parallel,
+                               bound.is_capturing);
   bound.plan_of_pattern = bound.plan;
-  const Problem& p = bound.product.problem;
+  const Problem& p = bound.call.problem;
   if (p.transpose && p.nnzb > 0) add_transposed(bound);
-  if (bound.plan != nullptr) add_facts(bound.plan->facts(), &bound.product.problem);
+  if (bound.plan != nullptr) add_facts(bound.plan->facts(), &bound.call.problem);
+}
+
+// A variant that is asked for must exist and be legal, though nothing is launched.
+void check_selector(const Bound& bound, const std::optional<std::string>& variant) {
+  if (!variant.has_value()) return;
+  if (variant->empty()) refuse("variant must be a name");
+  const auto meant = select_variants(*variant, bound.call.problem.device);
+  for (const Variant* v : meant) {
+    if (legal(*v, bound.call.problem, *bound.device)) return;
+  }
+  refuse("variant '" + *variant + "' is not legal here");
 }
 
 void call_in_place(const char* op, const Tensor& self) {
@@ -165,65 +173,100 @@ void write_without_blocks(const MatmulArguments& a, const Tensor& result) {
   }
 }
 
-std::vector<int64_t> contiguous_strides(const std::vector<int64_t>& sizes) {
-  std::vector<int64_t> strides(sizes.size());
-  int64_t stride = 1;
-  for (size_t d = sizes.size(); d-- > 0;) {
-    strides[d] = stride;
-    stride *= std::max<int64_t>(sizes[d], 1);
+// A call of which nothing must be copied any more; refuses one whose result no kernel writes.
+template <typename Arguments>
+struct Bindable {
+  Arguments arguments;
+  NormalisedCall call;
+};
+template <typename Arguments, typename Call>
+Bindable<Arguments> normalised(const Arguments& arguments, const Call& call, const Tensor& result) {
+  Bindable<Arguments> found{arguments, {}};
+  const TensorView written = view_of(result);
+  const Copies copies = normalise(call, written, &found.call);
+  if (!copies.any()) return found;
+  // Neither rows nor columns contiguous: torch's own matmul copies such operands too.
+  found = {contiguous(arguments, copies), {}};
+  if (normalise(checked_call(found.arguments), written, &found.call).any()) {
+    refuse("a result with neither contiguous rows nor contiguous columns");
   }
-  return strides;
+  return found;
 }
 
-Product must_bind(const MatmulArguments& a, const Tensor& result) {
-  auto product = bind_product(a, result);
-  if (!product) refuse("a result with neither contiguous rows nor contiguous columns");
-  return std::move(*product);
+Bound unbound(const MatmulArguments& a, const MatmulCall& call, const Tensor& result) {
+  auto [arguments, normal] = normalised(a, call, result);
+  Bound bound{.call = std::move(normal),
+              .crow_indices = arguments.crow_indices,
+              .col_indices = arguments.col_indices,
+              .operand = arguments.values,
+              .kept_alive = {arguments.dense, result}};
+  if (arguments.bias.has_value()) bound.kept_alive.push_back(*arguments.bias);
+  add_device(bound);
+  return bound;
+}
+
+Bound unbound(const SampledArguments& a, const SampledCall& call, const Tensor& result) {
+  auto [arguments, normal] = normalised(a, call, result);
+  Bound bound{.call = std::move(normal),
+              .crow_indices = arguments.crow_indices,
+              .col_indices = arguments.col_indices,
+              .operand = arguments.x,
+              .kept_alive = {arguments.y, result}};
+  add_device(bound);
+  return bound;
+}
+
+template <typename Arguments, typename Call>
+Bound bound_for_questions(const Arguments& a, const Call& call, const Tensor& result) {
+  Bound bound = unbound(a, call, result);
+  if (!bound.call.is_empty() && bound.call.problem.nnzb > 0) add_plan(bound, nullptr);
+  return bound;
 }
 
 }  // namespace
 
-Tensor make_result(const MatmulArguments& a, const std::vector<int64_t>& sizes) {
-  const std::vector<int64_t> strides = contiguous_strides(sizes);
-  return empty_strided(a.values, sizes.data(), strides.data(), static_cast<int64_t>(sizes.size()));
-}
-
-Bound bind_to_plan(Product product, bool wants_plan, std::shared_ptr<Plan> known) {
-  Bound bound{.product = std::move(product)};
-  add_device(bound);
-  if (wants_plan) add_plan(bound, std::move(known));
-  return bound;
-}
-
-std::optional<Bound> bind(const MatmulArguments& a, const Tensor& result) {
-  Product product = must_bind(a, result);
-  if (is_empty(product.problem)) return std::nullopt;
-  Bound bound = bind_to_plan(std::move(product), true);
-  if (bound.product.problem.nnzb == 0) {  // also where k is 0
-    write_without_blocks(a, result);
+std::optional<Bound> bind_call(const MatmulArguments& a, const MatmulCall& call,
+                               const Tensor& result, std::shared_ptr<Plan> known) {
+  Bound bound = unbound(a, call, result);
+  if (bound.call.is_empty()) {
+    check_selector(bound, a.variant);
     return std::nullopt;
   }
-  return bound;
+  add_plan(bound, std::move(known));
+  if (bound.call.problem.nnzb > 0) return bound;
+  check_selector(bound, a.variant);
+  write_without_blocks(a, result);  // also where k is 0
+  return std::nullopt;
 }
 
-Bound bind_for_questions(const MatmulArguments& a, const Tensor& result) {
-  Product product = must_bind(a, result);
-  const bool launches = !is_empty(product.problem) && product.problem.nnzb > 0;
-  return bind_to_plan(std::move(product), launches);
+std::optional<Bound> bind_call(const SampledArguments& a, const SampledCall& call,
+                               const Tensor& result, std::shared_ptr<Plan> known) {
+  Bound bound = unbound(a, call, result);
+  const bool sums_nothing = bound.call.is_empty();
+  if (!sums_nothing) add_plan(bound, std::move(known));
+  if (!sums_nothing && bound.call.problem.nnzb > 0) return bound;
+  check_selector(bound, a.variant);
+  Tensor zeros = result;
+  torch::stable::zero_(zeros);
+  return std::nullopt;
 }
 
-void prepare_pattern(const Tensor& crow, const Tensor& col, int64_t block_rows,
-                     int64_t block_cols) {
-  if (crow.dim() != 1 || col.dim() != 1 || !crow.is_contiguous() || !col.is_contiguous() ||
-      crow.size(0) != block_rows + 1) {
-    refuse("crow_indices must be a contiguous vector with block_rows + 1 entries");
-  }
-  expect(index_type(crow) == index_type(col), "indices must share one dtype");
-  if (crow.is_cpu() != col.is_cpu()) refuse("indices must be on one device");
+Bound bind_for_questions(const MatmulArguments& a, const MatmulCall& call, const Tensor& result) {
+  return bound_for_questions(a, call, result);
+}
+
+Bound bind_for_questions(const SampledArguments& a, const SampledCall& call, const Tensor& result) {
+  return bound_for_questions(a, call, result);
+}
+
+void prepare_pattern(const Tensor& crow, const Tensor& col, int64_t rows, int64_t cols,
+                     int64_t block_m, int64_t block_k) {
+  const PatternCall pattern{view_of(crow), view_of(col), rows, cols, block_m, block_k};
+  if (const char* rule = broken_rule(pattern)) refuse(rule);
+  if (!crow.is_contiguous() || !col.is_contiguous()) refuse("indices must be contiguous");
   if (col.size(0) == 0) return;
-  expect(block_rows > 0, "a matrix without elements has no block");
   const DeviceScope scope(crow);
-  const PatternKey key = pattern_key(crow, col, block_rows, block_cols);
+  const PatternKey key = key_of(pattern);
   void* stream = crow.is_cpu() ? nullptr : current_stream(key.ordinal);
   if (stream != nullptr && capturing(stream)) {
     refuse("a plan cannot be built while a CUDA graph is being captured");

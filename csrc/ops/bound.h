@@ -12,7 +12,10 @@
 namespace sparse_autotune {
 
 struct Bound {
-  Product product;
+  NormalisedCall call;
+  Tensor crow_indices, col_indices;
+  Tensor operand;                  // the values; of a sampled product x. Scratch lies beside it
+  std::vector<Tensor> kept_alive;  // what else the launch reads and writes
   const Device* device = nullptr;
   std::shared_ptr<Plan> plan;  // null while capturing a graph with a pattern never seen before
   std::shared_ptr<Plan> plan_of_pattern;  // the same, but where the problem is transposed
@@ -23,21 +26,23 @@ struct Bound {
   std::array<std::shared_ptr<KeptMemory>, kPieces> pieces;
 };
 
-// Adds device, stream and, if it is wanted, the plan, whose first look at a pattern checks it;
-// `known`, if it is one: the plan that the same call has just found.
-Bound bind_to_plan(Product product, bool wants_plan, std::shared_ptr<Plan> known = nullptr);
+// `call` is that of `arguments`, checked. Adds device, stream and plan, whose first look at a
+// pattern checks it; `known`, if it is one: the plan that the caller has just found. nullopt:
+// nothing to launch, and `result` is written already. Refuses a `result` that no kernel can write.
+std::optional<Bound> bind_call(const MatmulArguments& arguments, const MatmulCall& call,
+                               const Tensor& result, std::shared_ptr<Plan> known = nullptr);
+std::optional<Bound> bind_call(const SampledArguments& arguments, const SampledCall& call,
+                               const Tensor& result, std::shared_ptr<Plan> known = nullptr);
 
-// nullopt: nothing to launch, `result` is written already (or has no elements).
-std::optional<Bound> bind(const MatmulArguments& arguments, const Tensor& result);
-
-// The same without writing anything: for questions about variants, also of products without blocks.
-Bound bind_for_questions(const MatmulArguments& arguments, const Tensor& result);
-
-// Uninitialised and contiguous.
-Tensor make_result(const MatmulArguments& arguments, const std::vector<int64_t>& sizes);
+// The same without writing anything: for questions about variants, also of products that launch
+// nothing, which get no plan.
+Bound bind_for_questions(const MatmulArguments& arguments, const MatmulCall& call,
+                         const Tensor& result);
+Bound bind_for_questions(const SampledArguments& arguments, const SampledCall& call,
+                         const Tensor& result);
 
 // Builds the pattern's plan ahead of the first product; raises when the indices break a rule.
-void prepare_pattern(const Tensor& crow_indices, const Tensor& col_indices, int64_t block_rows,
-                     int64_t block_cols);
+void prepare_pattern(const Tensor& crow_indices, const Tensor& col_indices, int64_t rows,
+                     int64_t cols, int64_t block_m, int64_t block_k);
 
 }  // namespace sparse_autotune

@@ -50,16 +50,6 @@ inline void set_alignments(Problem* p, const void* values, const void* b, const 
   p->c_alignment = alignment_of(c, p->ldc, p->c_batch_stride, item);
 }
 
-// How many elements strided memory spans, from its first to its last; 0 where it has none.
-inline int64_t span_of(const int64_t* sizes, const int64_t* strides, int64_t dims) {
-  int64_t last = 0;
-  for (int64_t d = 0; d < dims; ++d) {
-    if (sizes[d] == 0) return 0;
-    last += (sizes[d] - 1) * strides[d];
-  }
-  return last + 1;
-}
-
 // Strides of the two dense operands over one more dimension.
 struct Step {
   int64_t size, b, c;

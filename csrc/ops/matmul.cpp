@@ -1,47 +1,41 @@
 #include "ops/matmul.h"
 
+#include <torch/csrc/inductor/aoti_torch/c/shim.h>
 #include <torch/csrc/stable/ops.h>
 
-#include "autotune/registry.h"
+#include <memory>
+#include <utility>
+
 #include "autotune/settings.h"
-#include "autotune/signature.h"
 #include "autotune/tuner.h"
+#include "ops/bound.h"
 #include "ops/pattern_pieces.h"
-#include "ops/scratch.h"
+#include "ops/ready_launch.h"
 
 namespace sparse_autotune {
 namespace {
 
-std::string selector_of(const std::optional<std::string>& variant, Op op) {
-  if (variant.has_value()) {
-    if (variant->empty()) refuse("variant must be a name");
-    return *variant;
-  }
-  // A setting that forces a variant is about the operation that it computes.
-  const std::string forced = forced_variant();
-  return forced.empty() || serves(forced, op) ? forced : "";
-}
-
-// `forced` is the selector; empty leaves the choice to the tuner.
-Decision decide(Bound& bound, const std::string& forced) {
-  bound.product.launch.device = bound.device;
+// By the tuner; an empty `selector` leaves it the choice.
+Decision decide(Bound& bound, const std::string& selector) {
+  bound.call.launch.device = bound.device;
   const Choice choice =
-      choose(bound.product.problem, *bound.device, bound.product.launch, forced, bound.is_capturing,
+      choose(bound.call.problem, *bound.device, bound.call.launch, selector, bound.is_capturing,
              [&](const std::vector<const Variant*>& entrants) { add_pieces(bound, entrants); });
   if (choice.variant == nullptr) refuse(choice.error);
   add_pieces(bound, {choice.variant});
   const Decision decision = decision_for(bound, *choice.variant);
   // Behind a capture what could not be built in it will be.
   const bool final = choice.final && (decision.is_complete() || !bound.is_capturing);
-  if (final && forced.empty() && bound.plan != nullptr) {
-    bound.plan->remember(bound.product.problem, bound.generation, decision);
+  if (final && bound.plan != nullptr) {
+    bound.plan->remember(bound.call.problem, bound.generation, selector, decision);
   }
   return decision;
 }
 
 // The frozen copy for this launch, made on first use; null where none may be kept.
-std::shared_ptr<KeptMemory> frozen_copy(Bound& bound, const Decision& d, Launch& l) {
-  const Problem& p = bound.product.problem;
+std::shared_ptr<KeptMemory> frozen_copy(const Bound& bound, const Decision& d) {
+  const Problem& p = bound.call.problem;
+  Launch l = bound.call.launch;
   if (!p.frozen || d.prepared_bytes == 0 || bound.plan == nullptr) return nullptr;
   if (!bound.plan->knows_pattern()) return nullptr;
   if (auto copy = bound.plan->find_copy(l.values, d.variant, p)) return copy;
@@ -49,10 +43,11 @@ std::shared_ptr<KeptMemory> frozen_copy(Bound& bound, const Decision& d, Launch&
     return nullptr;
   }
   Status status = Status::ok();
-  auto copy =
-      make_frozen_copy(*bound.device, d.prepared_bytes, l.stream,
-                       std::make_shared<Tensor>(alias_of(bound.product.kept_alive[0])), &status);
+  auto copy = make_frozen_copy(*bound.device, d.prepared_bytes, l.stream,
+                               std::make_shared<Tensor>(alias_of(bound.operand)), &status);
   if (copy == nullptr) return nullptr;  // no memory: converted with every launch instead
+  l.device = bound.device;
+  d.complete(&l);
   l.prepared = copy->data();
   status = d.variant->prepare(p, l);
   if (status) status = wait_until_filled(*bound.device, l.stream);
@@ -61,97 +56,115 @@ std::shared_ptr<KeptMemory> frozen_copy(Bound& bound, const Decision& d, Launch&
   return copy;
 }
 
-// One launch for each combination of the leading dimensions that fold into nothing.
-Status launch_each(const Variant& variant, const Product& product, Launch l) {
-  const int64_t item = size_of(product.problem.dtype);
-  std::vector<int64_t> at(product.outer.size(), 0);
-  const char* b = static_cast<const char*>(l.b);
-  char* c = static_cast<char*>(l.c);
-  for (bool more = true; more;) {
-    int64_t b_offset = 0, c_offset = 0;
-    for (size_t i = 0; i < at.size(); ++i) {
-      b_offset += at[i] * product.outer[i].b_stride;
-      c_offset += at[i] * product.outer[i].c_stride;
-    }
-    l.b = b + b_offset * item;
-    l.c = c + c_offset * item;
-    if (Status status = variant.launch(product.problem, l); !status) return status;
-    more = false;
-    for (size_t i = 0; i < at.size() && !more; ++i) {
-      more = ++at[i] < product.outer[i].size;
-      if (!more) at[i] = 0;
-    }
+// Chooses the variant, unless one is asked for, and launches it.
+void serve(Bound& bound, const std::optional<std::string>& variant) {
+  if (variant.has_value() && variant->empty()) refuse("variant must be a name");
+  const std::string selector = selector_of(variant.value_or(""), bound.call.problem.op);
+  std::optional<Decision> decision;
+  if (bound.plan != nullptr) {
+    decision = bound.plan->find(bound.call.problem, bound.generation, selector);
   }
-  return Status::ok();
-}
-
-void launch(Bound& bound, const Decision& d) {
-  const Problem& p = bound.product.problem;
-  Launch l = bound.product.launch;
-  l.device = bound.device;
-  d.complete(&l);
-  const auto copy = frozen_copy(bound, d, l);
-  const ScratchLayout layout(d.workspace_bytes, copy == nullptr ? d.prepared_bytes : 0);
+  if (!decision) decision = decide(bound, selector);
+  ReadyLaunch ready;
+  ready.decision = *decision;
+  ready.frozen_copy = frozen_copy(bound, *decision);
+  ready.transposed = bound.transposed;
+  ready.call = bound.call;
+  ready.call.launch.device = bound.device;
+  const ScratchLayout layout = ready.scratch();
   std::optional<Tensor> allocated;
   if (layout.bytes() > 0) {
-    void* memory = p.device == DeviceType::kCpu ? cpu_scratch(layout.bytes()) : nullptr;
+    const bool on_cpu = bound.call.problem.device == DeviceType::kCpu;
+    void* memory = on_cpu ? cpu_scratch(layout.bytes()) : nullptr;
     if (memory == nullptr) {
-      allocated = empty_bytes(bound.product.kept_alive[0], layout.bytes_anywhere());
+      allocated = empty_bytes(bound.operand, layout.bytes_anywhere());
       memory = ScratchLayout::aligned(allocated->data_ptr());
     }
-    layout.put(memory, &l);
+    layout.put(memory, &ready.call.launch);
   }
-  Status status = Status::ok();
-  if (copy != nullptr) {
-    l.prepared = copy->data();
-  } else if (d.prepared_bytes > 0) {
-    status = d.variant->prepare(p, l);
-  }
-  if (status) status = launch_each(*d.variant, bound.product, l);
-  if (copy != nullptr) copy->used_by(l.stream);
-  d.used_by(l.stream);
-  if (bound.transposed != nullptr) bound.transposed->used_by(l.stream);
-  if (!status) {
-    refuse(std::string(d.variant->name()) + " failed on " + describe(p) + ": " + status.message());
-  }
+  ready.run();
 }
 
-void run(const MatmulArguments& a, const Tensor& result) {
-  if (std::optional<Bound> bound = bind(a, result)) serve(*bound, a.variant);
+// Its plan, for a call on the same pattern.
+std::shared_ptr<Plan> compute(const MatmulArguments& a, const MatmulCall& call,
+                              const Tensor& result) {
+  std::optional<Bound> bound = bind_call(a, call, result);
+  if (!bound) return nullptr;
+  serve(*bound, a.variant);
+  return bound->plan_of_pattern;
+}
+
+// A tensor over the storage of another, without torch's dispatcher.
+Tensor tensor_like(const Tensor& tensor, const TensorView& view) {
+  AtenTensorHandle made = nullptr;
+  TORCH_ERROR_CODE_CHECK(
+      aoti_torch__reinterpret_tensor(tensor.get(), view.dims, view.sizes, view.strides, 0, &made));
+  return Tensor(made);
 }
 
 }  // namespace
 
-void serve(Bound& bound, const std::optional<std::string>& variant) {
-  const std::string forced = selector_of(variant, bound.product.problem.op);
-  std::optional<Decision> decision;
-  if (forced.empty() && bound.plan != nullptr) {
-    decision = bound.plan->find(bound.product.problem, bound.generation);
-  }
-  if (!decision) decision = decide(bound, forced);
-  launch(bound, *decision);
-}
-
 Tensor matmul(const MatmulArguments& a) {
-  const std::vector<int64_t> sizes = result_sizes(a);
+  const MatmulCall call = checked_call(a);
   const DeviceScope scope(a.values);
-  const Tensor result = make_result(a, sizes);
-  run(a, result);
+  const Tensor result = make_result(a, call);
+  compute(a, call, result);
   return result;
 }
 
 void matmul_out(const MatmulArguments& a, const Tensor& out) {
-  const std::vector<int64_t> sizes = result_sizes(a);
-  check_out(a, out, sizes);
+  const MatmulCall call = checked_call(a);
+  const TensorView written = view_of(out);
+  if (const char* rule = broken_rule_of_result(call, written)) refuse(rule);
   const DeviceScope scope(a.values);
-  if (bind_product(a, out)) {
-    run(a, out);
+  NormalisedCall unused;
+  if (!normalise(call, written, &unused).c) {
+    compute(a, call, out);
     return;
   }
-  const Tensor contiguous = make_result(a, sizes);
-  run(a, contiguous);
+  const Tensor contiguous = make_result(a, call);
+  compute(a, call, contiguous);
   Tensor target = out;
   torch::stable::copy_(target, contiguous);
+}
+
+std::tuple<Tensor, Tensor> matmul_backward(const MatmulArguments& forward, const Tensor& grad) {
+  const MatmulCall call = checked_call(forward);
+  const TensorView given = view_of(grad);
+  if (given.dims != call.dense.dims) refuse("the gradient must have the dimensions of the product");
+  const GradientCalls calls(call, given);
+  MatmulArguments back = forward;
+  back.dense = grad;
+  back.transpose = !forward.transpose;
+  if (const char* rule = broken_rule(calls.of_dense)) refuse(rule);
+  const bool grad_left = !call.transposed();
+  const SampledArguments sampled{forward.crow_indices,
+                                 forward.col_indices,
+                                 forward.rows,
+                                 forward.cols,
+                                 forward.values.size(1),
+                                 forward.values.size(2),
+                                 tensor_like(grad_left ? grad : forward.dense, calls.of_values.x),
+                                 tensor_like(grad_left ? forward.dense : grad, calls.of_values.y),
+                                 forward.allow_tf32,
+                                 forward.deterministic,
+                                 std::nullopt};
+  if (const char* rule = broken_rule(calls.of_values)) refuse(rule);
+  const DeviceScope scope(forward.values);
+  Tensor grad_dense = make_result(back, calls.of_dense);
+  std::shared_ptr<Plan> known = compute(back, calls.of_dense, grad_dense);
+  Tensor grad_values = make_result(sampled, calls.of_values);
+  std::optional<Bound> bound = bind_call(sampled, calls.of_values, grad_values, std::move(known));
+  if (bound) serve(*bound, std::nullopt);
+  return {std::move(grad_dense), std::move(grad_values)};
+}
+
+Tensor sampled_matmul(const SampledArguments& a) {
+  const SampledCall call = checked_call(a);
+  const DeviceScope scope(a.x);
+  const Tensor result = make_result(a, call);
+  if (std::optional<Bound> bound = bind_call(a, call, result)) serve(*bound, a.variant);
+  return result;
 }
 
 }  // namespace sparse_autotune

@@ -12,7 +12,7 @@ namespace {
 using Wanted = std::array<bool, kPieces>;
 
 Wanted wanted_by(const std::vector<const Variant*>& variants, const Bound& bound) {
-  const Problem& p = bound.product.problem;
+  const Problem& p = bound.call.problem;
   Wanted wanted{};
   for (const Variant* v : variants) {
     const int order = v->row_order(p, *bound.device), grouping = v->grouping(p, *bound.device);
@@ -32,7 +32,7 @@ int64_t bytes_of(int piece, const Bound& bound) {
 Status build(int piece, const Bound& bound, void* memory) {
   const PatternKey& key = bound.plan->key();
   const PatternFacts& facts = bound.plan->facts();
-  const Launch& l = bound.product.launch;
+  const Launch& l = bound.call.launch;
   return piece < kRowOrders
              ? build_row_order_cuda(key, facts, piece, l.stream, static_cast<OrderedRow*>(memory))
              : build_row_groups_cuda(key, facts, piece - kRowOrders, l.stream, memory);
@@ -41,13 +41,12 @@ Status build(int piece, const Bound& bound, void* memory) {
 // Memory for a piece that is worth building; null: there is to be none.
 std::shared_ptr<KeptMemory> memory_for(int piece, const Bound& bound) {
   const bool order = piece < kRowOrders;
-  if (order &&
-      !row_order_pays(bound.plan->key(), bound.plan->facts(), bound.product.problem, piece)) {
+  if (order && !row_order_pays(bound.plan->key(), bound.plan->facts(), bound.call.problem, piece)) {
     return nullptr;
   }
   Status status = Status::ok();
-  auto memory = make_pattern_memory(*bound.device, bytes_of(piece, bound),
-                                    bound.product.launch.stream, &status);
+  auto memory =
+      make_pattern_memory(*bound.device, bytes_of(piece, bound), bound.call.launch.stream, &status);
   // Rows are taken as they come, then; groups nobody can do without.
   if (memory == nullptr && !order) refuse("no memory for row groups: " + status.message());
   return memory;
@@ -63,20 +62,20 @@ void put(int piece, const Bound& bound, const void* memory, Launch* l) {
 }
 
 void build_in_graph(int piece, Bound& bound) {
-  const Tensor memory = empty_bytes(bound.product.kept_alive[0], bytes_of(piece, bound));
-  bound.product.kept_alive.push_back(memory);
+  const Tensor memory = empty_bytes(bound.operand, bytes_of(piece, bound));
+  bound.kept_alive.push_back(memory);
   const Status status = build(piece, bound, memory.data_ptr());
   if (!status) refuse(status.message());
-  put(piece, bound, memory.data_ptr(), &bound.product.launch);
+  put(piece, bound, memory.data_ptr(), &bound.call.launch);
 }
 
 }  // namespace
 
 void add_pieces(Bound& bound, const std::vector<const Variant*>& variants) {
-  if (bound.plan == nullptr || bound.product.problem.device != DeviceType::kCuda) return;
+  if (bound.plan == nullptr || bound.call.problem.device != DeviceType::kCuda) return;
   if (!bound.plan->knows_pattern()) return;  // a piece would outlast the pattern
   const Wanted wanted = wanted_by(variants, bound);
-  void* const stream = bound.product.launch.stream;
+  void* const stream = bound.call.launch.stream;
   for (int piece = 0; piece < kPieces; ++piece) {
     if (!wanted[static_cast<size_t>(piece)]) continue;
     std::shared_ptr<KeptMemory> found = bound.plan->piece(piece);
@@ -89,18 +88,18 @@ void add_pieces(Bound& bound, const std::vector<const Variant*>& variants) {
       found = memory_for(piece, bound);
       if (found == nullptr) continue;
       const Status status = build(piece, bound, found->data());
+      found->filled_by(stream);  // first: what was enqueued before a failure may still write it
       if (!status) refuse(status.message());
-      found->filled_by(stream);
       bound.plan->remember_piece(piece, found);
     }
-    put(piece, bound, found->data(), &bound.product.launch);
+    put(piece, bound, found->data(), &bound.call.launch);
     bound.pieces[static_cast<size_t>(piece)] = std::move(found);
   }
 }
 
 Decision decision_for(const Bound& bound, const Variant& variant) {
-  const Problem& p = bound.product.problem;
-  const Launch& l = bound.product.launch;
+  const Problem& p = bound.call.problem;
+  const Launch& l = bound.call.launch;
   Decision d{.variant = &variant,
              .workspace_bytes = variant.workspace_bytes(p, *bound.device),
              .prepared_bytes = variant.prepared_bytes(p, *bound.device),

@@ -4,11 +4,11 @@ namespace sparse_autotune {
 namespace {
 
 // A loop over ever new shapes must not grow without bound; a signature is cheap to look up again.
-constexpr size_t kMaxDecisions = 4096;
+constexpr int64_t kMaxDecisions = 4096;
 // A decision takes some 430 bytes, and thousands of experts see ever new numbers of tokens, too:
 // where all plans together remember so many, each goes on with few.
 constexpr int64_t kManyDecisions = 1 << 18;
-constexpr size_t kFewDecisions = 16;
+constexpr int64_t kFewDecisions = 16;
 
 std::atomic<int64_t> all_derived{0}, all_decisions{0};
 
@@ -16,7 +16,7 @@ std::atomic<int64_t> all_derived{0}, all_decisions{0};
 
 Plan::~Plan() {
   all_derived -= derived_bytes_;
-  all_decisions -= static_cast<int64_t>(decisions_.size());
+  all_decisions -= count_;
 }
 
 int64_t Plan::all_derived_bytes() { return all_derived; }
@@ -28,23 +28,31 @@ void Plan::derived(int64_t bytes) {
   all_derived += bytes;
 }
 
-std::optional<Decision> Plan::find(const Problem& problem, uint64_t generation) {
+std::optional<Decision> Plan::find(const Problem& problem, uint64_t generation,
+                                   std::string_view selector) {
   const std::lock_guard<std::mutex> lock(mutex_);
   if (generation != generation_) return std::nullopt;
-  const auto it = decisions_.find(problem);
-  if (it == decisions_.end()) return std::nullopt;
+  const auto decisions = decisions_.find(selector);
+  if (decisions == decisions_.end()) return std::nullopt;
+  const auto it = decisions->second.find(problem);
+  if (it == decisions->second.end()) return std::nullopt;
   return it->second;
 }
 
-void Plan::remember(const Problem& problem, uint64_t generation, const Decision& decision) {
+void Plan::remember(const Problem& problem, uint64_t generation, std::string_view selector,
+                    const Decision& decision) {
   const std::lock_guard<std::mutex> lock(mutex_);
-  const size_t most = all_decisions < kManyDecisions ? kMaxDecisions : kFewDecisions;
-  if (generation != generation_ || decisions_.size() >= most) {
-    all_decisions -= static_cast<int64_t>(decisions_.size());
+  const int64_t most = all_decisions < kManyDecisions ? kMaxDecisions : kFewDecisions;
+  if (generation != generation_ || count_ >= most) {
+    all_decisions -= count_;
+    count_ = 0;
     decisions_ = {};  // with the room that so many took
   }
   generation_ = generation;
-  if (decisions_.insert_or_assign(problem, decision).second) ++all_decisions;
+  if (decisions_[std::string(selector)].insert_or_assign(problem, decision).second) {
+    ++count_;
+    ++all_decisions;
+  }
 }
 
 std::shared_ptr<KeptMemory> Plan::find_copy(const void* values, const Variant* variant,

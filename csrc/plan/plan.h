@@ -4,10 +4,13 @@
 #include <array>
 #include <atomic>
 #include <cstring>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <string>
+#include <string_view>
 #include <tuple>
 #include <unordered_map>
 #include <utility>
@@ -104,8 +107,11 @@ class Plan {
   const std::array<int64_t, 2>& versions() const { return versions_; }
 
   // `generation` is that of settings, devices and threads: a decision of another one is forgotten.
-  std::optional<Decision> find(const Problem& problem, uint64_t generation);
-  void remember(const Problem& problem, uint64_t generation, const Decision& decision);
+  // `selector` is the variant or family that the call is limited to; empty: it is not.
+  std::optional<Decision> find(const Problem& problem, uint64_t generation,
+                               std::string_view selector);
+  void remember(const Problem& problem, uint64_t generation, std::string_view selector,
+                const Decision& decision);
 
   // The frozen copy that `variant` made of the values at that address, read as `problem` does.
   std::shared_ptr<KeptMemory> find_copy(const void* values, const Variant* variant,
@@ -153,7 +159,9 @@ class Plan {
   std::atomic<int64_t> derived_bytes_{0};  // but for those of the transposed pattern's plan
   std::mutex mutex_;
   uint64_t generation_ = 0;
-  std::unordered_map<Problem, Decision, ProblemHash, ProblemEqual> decisions_;
+  using Decisions = std::unordered_map<Problem, Decision, ProblemHash, ProblemEqual>;
+  std::map<std::string, Decisions, std::less<>> decisions_;  // by selector
+  int64_t count_ = 0;                                        // of all of them
   // One memory may hold blocks of several shapes and dtypes for the same indices.
   using CopyKey = std::tuple<const void*, const Variant*, int64_t, int64_t, DType, bool>;
   static CopyKey copy_key(const void* values, const Variant* variant, const Problem& p) {

@@ -3,32 +3,41 @@
 from __future__ import annotations
 
 from . import _built as _built  # first: the others would blame a circular import
-from . import announcements as _announcements
-from . import batching as _batching  # noqa: F401  registers
 from . import cache
-from . import direct as _direct
-from . import dispatching as _dispatching  # noqa: F401  registers
-from . import flops as _flops
-from . import pytrees as _pytrees
+from ._torch.direct import install as _install_direct
+from ._torch.testing import compare_as as _compare_as
 from ._tuner import build_info as _build_info
 from .bsr_tensor import BsrTensor
 from .configuration import show_config
 from .functional import linear, matmul, sampled_matmul
 from .generators import random_bsr
-from .nn import SparseLinear
+from .nn import (
+    PolynomialDensity,
+    SparseLinear,
+    prune_,
+    prune_and_regrow_,
+    regrow_,
+    set_pattern_,
+    sparsify_,
+)
+from .operators import batching as _batching  # noqa: F401  registers
+from .operators import dispatching as _dispatching  # noqa: F401  registers
+from .operators import flops as _flops  # noqa: F401  registers
+from .operators.library import bsr_matmul, bsr_matmul_backward, bsr_sampled_matmul
 from .override import override_torch
-from .pruning import PolynomialDensity, prune_, prune_and_regrow_, regrow_, set_pattern_
-from .report import BenchmarkReport, VariantRecord
+from .pytrees import register as _register_pytree
 from .settings import settings
-from .sparsify import sparsify_
-from .tuning import benchmark, tune, tuning_count, variants
+from .torch_functions import comparable as _comparable
+from .tuning import BenchmarkReport, VariantRecord, benchmark, tune, tuning_count, variants
+from .tuning.announcements import install as _install_announcements
 
 __version__: str = _build_info()["version"]
 
-_announcements.install()
-_direct.install()
-_flops.install()
-_pytrees.register()
+_install_announcements()
+_install_direct(bsr_matmul, bsr_matmul_backward, bsr_sampled_matmul)
+_compare_as(BsrTensor, _comparable)
+_register_pytree()
+del bsr_matmul, bsr_matmul_backward, bsr_sampled_matmul
 
 __all__ = [
     "BenchmarkReport",
@@ -54,3 +63,7 @@ __all__ = [
     "tuning_count",
     "variants",
 ]
+
+
+def __dir__() -> list[str]:
+    return [*__all__, "__version__"]

@@ -35,80 +35,26 @@ def device_info(ordinal: int, threads: int = 1) -> dict[str, Any]: ...
 def environment(ordinal: int) -> str: ...
 def libraries() -> list[dict[str, Any]]: ...
 
-class Eager:
-    def __init__(
-        self,
-        *,
-        tensor: type[Tensor],
-        parameter: type[Tensor],
-        is_grad_enabled: Callable[[], bool],
-        listeners: tuple[Callable[[], int], ...],
-        forward_ad: ModuleType,
-    ) -> None: ...
-    def is_component(self, tensor: Tensor) -> bool: ...
-    def nobody_listens(self) -> bool: ...
-
-class Operands:
+class Direct:
     def __init__(
         self,
         *,
         exchange_api: object,
         empty_on_cpu: Callable[..., Tensor] | None,
         empty_on_gpu: Callable[..., Tensor] | None,
+        tensor: type[Tensor],
+        parameter: type[Tensor],
+        is_grad_enabled: Callable[[], bool],
+        listeners: tuple[Callable[[], int], ...],
+        forward_ad: ModuleType,
     ) -> None: ...
+    def nobody_listens(self) -> bool: ...
 
-class DirectProduct:
+class DirectOperator:
     def __init__(
-        self, dispatched: Callable[..., Any], operands: Operands, eager: Eager
+        self, name: str, direct: Direct, dispatched: Callable[..., Any] | None, /
     ) -> None: ...
     def __call__(self, *arguments: Any, **keywords: Any) -> Any: ...
-
-class DirectGradients:
-    def __init__(
-        self, dispatched: Callable[..., Any], operands: Operands, eager: Eager
-    ) -> None: ...
-    def __call__(self, *arguments: Any, **keywords: Any) -> Any: ...
-
-class Launcher:
-    def __init__(
-        self,
-        operands: Operands,
-        eager: Eager,
-        crow_indices: Tensor,
-        col_indices: Tensor,
-        values: Tensor,
-        rows: int,
-        cols: int,
-    ) -> None: ...
-    @property
-    def lost(self) -> bool: ...
-    def product(
-        self,
-        crow_indices: Tensor,
-        col_indices: Tensor,
-        values: Tensor,
-        dense: Tensor,
-        bias: Tensor | None,
-        out: Tensor | None,
-        sparse_right: bool,
-        transpose: bool,
-        activation: int,
-        frozen: bool,
-        allow_tf32: bool,
-        deterministic: bool,
-        /,
-    ) -> Tensor | None: ...
-    def sample(
-        self,
-        crow_indices: Tensor,
-        col_indices: Tensor,
-        x: Tensor,
-        y: Tensor,
-        transposed: bool,
-        allow_tf32: bool,
-        deterministic: bool,
-        /,
-    ) -> Tensor | None: ...
 
 def memory(ordinal: int = -1) -> dict[str, int]: ...
 def drop_plan(crow_indices: int, col_indices: int) -> None: ...

@@ -2,46 +2,70 @@
 
 from __future__ import annotations
 
-import numbers
+import inspect
 import operator
-from collections.abc import Sequence
+import weakref
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, final
 
 import torch
 from torch import Tensor
 
-from . import conversions
-from .description import Described
-from .launching import ShortWay
-from .lifetimes import PlanOwner, own_plan
-from .matrix_checks import (
+from . import _tuner, conversions, picture
+from ._torch.compiling import distinguish_products
+from .checks.matrix import (
     Components,
     block_shape,
-    bsr_components,
     check_components,
-    check_contiguous,
+    check_freezable,
     check_indices,
     check_value_dtype,
+    native_components,
 )
+from .operators.library import bsr_prepare
+from .plan_owner import PlanOwner, at_end_of, own_plan
 
 if TYPE_CHECKING:
     import scipy.sparse
 
+_is_dynamo_compiling = torch.compiler.is_dynamo_compiling
 
-# `functional`, which needs this module, puts its `matmul` here.
+# What torch's functions and methods, by torch's own objects for them, do with a BsrTensor. The
+# modules that compute register here: this one is below them.
+TORCH_FUNCTIONS: dict[Callable[..., Any], Callable[..., Any]] = {}
+# `functional`, which is above this module, too, puts its `matmul` here.
 _matmul: Any = None
 
 
+def _not_offered(name: str, how: str) -> TypeError:
+    return TypeError(
+        f"torch's {name} takes no BsrTensor{how}: use a.to_dense(), or {name} on a.values, the "
+        "stored blocks"
+    )
+
+
+def _takes(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    try:
+        inspect.signature(function).bind(*args, **kwargs)
+    except TypeError:
+        return False
+    return True
+
+
 @final
-class BsrTensor(Described):
+class BsrTensor:
     """A block-sparse (BSR) matrix in component form.
 
     Stored blocks are ``values[i]``, dense and row-major; block row ``r`` owns the blocks
     ``crow_indices[r]`` to ``crow_indices[r + 1]`` (exclusive), whose block columns are in
-    ``col_indices``, strictly ascending within the row. The tensors are kept as given, never copied.
+    ``col_indices``, strictly ascending within the row. The tensors are kept as given, unless one is
+    not contiguous: then a contiguous copy is.
 
     ``crow_indices``, ``col_indices`` and ``values`` are attributes, not methods as in a
-    ``torch.sparse_bsr`` tensor. Two BsrTensors are equal only if they are the same object.
+    ``torch.sparse_bsr`` tensor. It is no ``torch.Tensor``, but torch's functions take it where a
+    block-sparse result or a product is meant: products (``@``, ``torch.matmul``, ``mm``, ``mv``,
+    ``addmm``, ``torch.sparse.mm``, ``linear``), scaling and arithmetic on one pattern, ``sum``,
+    ``norm``, ``amax``, comparisons, copies. Whatever would need the absent blocks raises TypeError.
 
     The transpose ``a.t()`` is a view that shares the tensors and the plan of ``a``; no data moves.
     Its ``shape`` is the transposed one; ``crow_indices``, ``col_indices``, ``values`` and
@@ -63,12 +87,37 @@ class BsrTensor(Described):
 
     Raises:
         TypeError: an argument is not a strided tensor, or has a dtype not listed above.
-        ValueError: shapes do not fit together, a tensor is not contiguous or, with ``check``, the
-            indices are not those of a BSR matrix.
+        ValueError: shapes do not fit together or, with ``check``, the indices are not those of a
+            BSR matrix.
         RuntimeError: the tensors are on different devices.
     """
 
-    __slots__ = ()
+    __slots__ = (
+        "__weakref__",
+        "_block_size",
+        "_col_indices",
+        "_cols",
+        "_crow_indices",
+        "_drop_copies",
+        "_frozen",
+        "_frozen_version",
+        "_plan_owner",
+        "_rows",
+        "_transposed",
+        "_values",
+    )
+
+    _crow_indices: Tensor
+    _col_indices: Tensor
+    _values: Tensor
+    _rows: int  # of the matrix as stored
+    _cols: int
+    _transposed: bool
+    _block_size: tuple[int, int]
+    _plan_owner: PlanOwner | None
+    _frozen: bool
+    _frozen_version: int | None
+    _drop_copies: weakref.finalize[..., Any] | None
 
     # With a NumPy array on the left of @, NumPy leaves the answer to __rmatmul__.
     __array_ufunc__ = None
@@ -86,22 +135,24 @@ class BsrTensor(Described):
             rows, cols = (operator.index(size) for size in shape)
         except (TypeError, ValueError):
             raise TypeError(f"shape must be two ints, got {shape!r}") from None
-        parts = Components(crow_indices, col_indices, values, rows, cols)
-        check_components(parts, batch=True)
-        check_contiguous(parts)
+        check_components(Components(crow_indices, col_indices, values, rows, cols), batch=True)
+        crow, col, blocks = (
+            tensor if tensor.is_contiguous() else tensor.contiguous()
+            for tensor in (crow_indices, col_indices, values)
+        )
+        parts = Components(crow, col, blocks, rows, cols)
         if check:
             check_indices(parts)
-        block = values.shape[-2], values.shape[-1]
-        self._fill(parts, block, own_plan(crow_indices, col_indices))
+        self._fill(parts, (blocks.shape[-2], blocks.shape[-1]), own_plan(crow, col))
 
     def _fill(self, parts: Components, block: tuple[int, int], owner: PlanOwner | None) -> None:
         self._crow_indices, self._col_indices, self._values = parts[:3]
-        # Of the matrix as stored.
         self._rows, self._cols, self._transposed = parts[3:]
         self._block_size = block
         self._plan_owner = owner
-        self._short_way: ShortWay | None = None
-        self._start_thawed()
+        self._frozen = False
+        self._frozen_version = None
+        self._drop_copies = None
 
     @staticmethod
     def _made_of(parts: Components, block: tuple[int, int], owner: PlanOwner | None) -> BsrTensor:
@@ -110,16 +161,249 @@ class BsrTensor(Described):
         made._fill(parts, block, owner)
         return made
 
-    def _with(
-        self, crow_indices: Tensor, col_indices: Tensor, values: Tensor, *, turned: bool = False
-    ) -> BsrTensor:
+    def _with(self, crow_indices: Tensor, col_indices: Tensor, values: Tensor) -> BsrTensor:
         """Other tensors of the same shapes; the plan stays shared while the indices are."""
         check_value_dtype(values.dtype, "values")
         shared = crow_indices is self._crow_indices and col_indices is self._col_indices
         owner = self._plan_owner if shared else own_plan(crow_indices, col_indices)
-        transposed = self._transposed != turned
-        parts = Components(crow_indices, col_indices, values, self._rows, self._cols, transposed)
+        shape = self._rows, self._cols
+        parts = Components(crow_indices, col_indices, values, *shape, self._transposed)
         return BsrTensor._made_of(parts, self._block_size, owner)
+
+    def _with_values(self, values: Tensor) -> BsrTensor:
+        """Other values on the same pattern."""
+        return self._with(self._crow_indices, self._col_indices, values)
+
+    def _parts(self) -> Components:
+        return Components(
+            self._crow_indices,
+            self._col_indices,
+            self._values,
+            self._rows,
+            self._cols,
+            self._transposed,
+        )
+
+    @classmethod
+    def __torch_function__(
+        cls, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        """Torch's functions and methods with a BsrTensor among their arguments."""
+        if _is_dynamo_compiling():
+            distinguish_products()
+            if func is Tensor.__rmatmul__:  # which it finds in no dict
+                return TORCH_FUNCTIONS[torch.matmul](*args[::-1])
+        kwargs = kwargs or {}
+        function = TORCH_FUNCTIONS.get(func)
+        if function is None:
+            raise _not_offered(getattr(func, "__name__", str(func)), "")
+        try:
+            return function(*args, **kwargs)
+        except TypeError:
+            if _takes(function, args, kwargs):
+                raise
+            name = function.__name__.removeprefix("_")
+            raise _not_offered(name, " with these arguments") from None
+
+    # What it tells of itself
+
+    @property
+    def crow_indices(self) -> Tensor:
+        """(block rows + 1,): where the blocks of each block row begin in ``values``."""
+        return self._crow_indices
+
+    @property
+    def col_indices(self) -> Tensor:
+        """(nnzb,): the block column of each stored block."""
+        return self._col_indices
+
+    @property
+    def values(self) -> Tensor:
+        """(nnzb, block_m, block_k): the stored blocks; (batch, nnzb, …) for a batch."""
+        return self._values
+
+    @property
+    def shape(self) -> torch.Size:
+        """``(rows, cols)`` in elements, swapped for a transpose; a batch prepends its length."""
+        # Of a pytree that was mapped to something else, values have no shape.
+        batch = getattr(self._values, "shape", ())[:-3]
+        stored = (self._rows, self._cols)
+        return torch.Size((*batch, *(stored[::-1] if self._transposed else stored)))
+
+    @property
+    def block_size(self) -> tuple[int, int]:
+        """``(block_m, block_k)``: rows and columns of a stored block."""
+        return self._block_size
+
+    @property
+    def is_transposed(self) -> bool:
+        """Whether this is the transpose of the matrix that the tensors describe."""
+        return self._transposed
+
+    @property
+    def nnzb(self) -> int:
+        """The number of stored blocks; for a batch, of each matrix."""
+        return self._col_indices.shape[0]
+
+    @property
+    def density(self) -> float:
+        """The fraction of blocks that are stored, 0 to 1; 0 for a matrix without elements."""
+        block_rows, block_cols = self._grid()
+        blocks = block_rows * block_cols
+        return self.nnzb / blocks if blocks else 0.0
+
+    def _grid(self) -> tuple[int, int]:
+        """Block rows and block columns of the matrix as stored."""
+        return self._rows // self._block_size[0], self._cols // self._block_size[1]
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The dtype of the values."""
+        return self._values.dtype
+
+    @property
+    def device(self) -> torch.device:
+        """The device of all three tensors."""
+        return self._values.device
+
+    @property
+    def layout(self) -> torch.layout:
+        """``torch.sparse_bsr``; of a transpose ``torch.sparse_bsc``."""
+        return torch.sparse_bsc if self._transposed else torch.sparse_bsr
+
+    @property
+    def is_cuda(self) -> bool:
+        """Whether the tensors are on a GPU."""
+        return self._values.is_cuda
+
+    @property
+    def ndim(self) -> int:
+        """2; of a batch 3."""
+        return self._values.dim() - 1
+
+    def dim(self) -> int:
+        """2; of a batch 3."""
+        return self.ndim
+
+    def size(self, dim: int | None = None) -> torch.Size | int:
+        """`shape`, or its entry ``dim``."""
+        return self.shape if dim is None else self.shape[dim]
+
+    def numel(self) -> int:
+        """The number of elements, absent ones included."""
+        return self.shape.numel()
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    @property
+    def requires_grad(self) -> bool:
+        """Whether the values require grad; their gradient is ``values.grad``."""
+        return self._values.requires_grad
+
+    @property
+    def grad(self) -> BsrTensor | None:
+        """``values.grad`` on the same pattern; None before a backward."""
+        grad = self._values.grad
+        return None if grad is None else self._with_values(grad)
+
+    def __repr__(self) -> str:
+        block_m, block_k = self._block_size
+        turned = " of a transposed matrix" if self._transposed else ""
+        frozen = ", frozen" if self._frozen else ""
+        shape = "x".join(map(str, self.shape))
+        return (
+            f"BsrTensor({shape}, block {block_m}x{block_k}{turned}, nnzb {self.nnzb}, "
+            f"density {self.density:.4g}, {str(self.dtype).removeprefix('torch.')}, "
+            f"{self.device}{frozen})"
+        )
+
+    def _repr_html_(self) -> str:
+        """The pattern as a picture, for notebooks."""
+        return picture.html(
+            self._crow_indices,
+            self._col_indices,
+            *self._grid(),
+            self._block_size,
+            repr(self),
+            transposed=self._transposed,
+        )
+
+    # The plan, and copies of frozen values
+
+    def _pointers(self) -> tuple[int, int, int]:
+        return (
+            self._crow_indices.data_ptr(),
+            self._col_indices.data_ptr(),
+            self._values.data_ptr(),
+        )
+
+    def prepare(self) -> BsrTensor:
+        """Checks the indices and builds the plan now instead of in the first product.
+
+        Call it before capturing a CUDA graph. Returns self.
+
+        Raises:
+            ValueError: the indices are not those of a BSR matrix.
+        """
+        parts = self._parts()
+        try:
+            bsr_prepare(*parts[:2], *parts[3:5], *self._block_size)
+        except RuntimeError:
+            check_indices(parts)
+            raise
+        return self
+
+    def invalidate(self) -> BsrTensor:
+        """Drops the plan and the converted copies of this matrix. Returns self.
+
+        In-place edits of indices are detected automatically, except, on a GPU, edits of tensors
+        created under ``torch.inference_mode`` and writes that bypass torch's version counters.
+        """
+        crow_indices, col_indices, values = self._pointers()
+        _tuner.drop_frozen(crow_indices, col_indices, values)
+        _tuner.drop_plan(crow_indices, col_indices)
+        return self
+
+    def freeze(self) -> BsrTensor:
+        """Promises, in place, that ``values`` will not change until `thaw`. Returns self.
+
+        Variants may then keep a converted copy of them. A change that torch's version counter shows
+        raises RuntimeError at the next product; changes through ``.data``, raw writes and changes
+        of tensors created under ``torch.inference_mode`` go undetected.
+
+        Raises:
+            RuntimeError: the values require grad, or the matrix is a batch.
+        """
+        check_freezable(self._values)
+        if self._values.dim() == 4:
+            raise RuntimeError("a batch cannot be frozen: freeze its matrices, from unbind()")
+        version = None if self._values.is_inference() else self._values._version
+        if self._frozen and (version is None or version != self._frozen_version):
+            self.thaw()  # a new promise, about values that changed or may have
+        if self._drop_copies is None:
+            self._drop_copies = at_end_of(self, _tuner.drop_frozen, *self._pointers())
+        self._frozen_version = version
+        self._frozen = True
+        return self
+
+    def thaw(self) -> BsrTensor:
+        """Revokes `freeze` and drops the converted copies, in place. Returns self."""
+        self._frozen = False
+        self._frozen_version = None
+        if self._drop_copies is not None:
+            self._drop_copies()
+            self._drop_copies = None
+        return self
+
+    def check_frozen(self) -> None:
+        """Raises RuntimeError if the values changed since `freeze`."""
+        if self._frozen_version is not None and self._values._version != self._frozen_version:
+            raise RuntimeError(
+                "the values of a frozen BsrTensor must not change, but they did: their version was "
+                f"{self._frozen_version} at freeze() and is {self._values._version} now. Call "
+                "thaw() before changing them and freeze() afterwards"
+            )
 
     # Conversions
 
@@ -154,8 +438,10 @@ class BsrTensor(Described):
         Raises:
             TypeError: ``a`` has a different layout or is batched; the message names the conversion.
         """
-        crow, col, values, rows, cols, transposed = bsr_components(a, "a")
-        stored = cls(crow.contiguous(), col.contiguous(), values.contiguous(), (rows, cols))
+        if isinstance(a, BsrTensor):
+            return a
+        crow, col, values, rows, cols, transposed = native_components(a, "a")
+        stored = cls(crow, col, values, (rows, cols))
         return stored.t() if transposed else stored
 
     @classmethod
@@ -215,9 +501,7 @@ class BsrTensor(Described):
             raise ValueError(
                 f"unbind() takes a batch apart, but values has {self._values.dim()} dimensions"
             )
-        return tuple(
-            self._with(self._crow_indices, self._col_indices, one) for one in self._values.unbind()
-        )
+        return tuple(map(self._with_values, self._values.unbind()))
 
     # Copies; all but an unchanged `to` are thawed
 
@@ -294,7 +578,7 @@ class BsrTensor(Described):
 
     def detach(self) -> BsrTensor:
         """The same memory and plan, without a gradient."""
-        return self._with(self._crow_indices, self._col_indices, self._values.detach())
+        return self._with_values(self._values.detach())
 
     def requires_grad_(self, requires_grad: bool = True) -> BsrTensor:
         """Sets, in place, whether the values require grad. Returns self.
@@ -322,7 +606,8 @@ class BsrTensor(Described):
 
     def t(self) -> BsrTensor:
         """The transpose: a view that shares the tensors and the plan, but is not frozen."""
-        return self._with(self._crow_indices, self._col_indices, self._values, turned=True)
+        parts = self._parts()._replace(transposed=not self._transposed)
+        return BsrTensor._made_of(parts, self._block_size, self._plan_owner)
 
     @property
     def mT(self) -> BsrTensor:  # noqa: N802
@@ -334,24 +619,70 @@ class BsrTensor(Described):
         """``self.t()``."""
         return self.t()
 
-    # Products
+    # What it computes: see TORCH_FUNCTIONS
 
-    def __matmul__(self, b: Tensor) -> Tensor:
+    def __matmul__(self, b: Any) -> Tensor:
         """``sparse_autotune.matmul(self, b)``."""
         return _matmul(self, b)
 
-    def __rmatmul__(self, b: Tensor) -> Tensor:
+    def __rmatmul__(self, b: Any) -> Tensor:
         """``sparse_autotune.matmul(b, self)``."""
         return _matmul(b, self)
 
+    def matmul(self, b: Tensor) -> Tensor:
+        """``sparse_autotune.matmul(self, b)``."""
+        return self @ b
+
+    mm = mv = matmul
+
     def __mul__(self, factor: Any) -> BsrTensor:
-        """The stored blocks times a number or a tensor of one element; differentiable in both."""
-        if not (
-            isinstance(factor, numbers.Real)
-            or (isinstance(factor, Tensor) and factor.dim() == 0 and not factor.is_complex())
-        ):
-            return NotImplemented
-        scaled: Tensor = self._values * factor  # type: ignore[assignment]
-        return self._with(self._crow_indices, self._col_indices, scaled)
+        """Scaled by a number or a tensor of one element, or blocks times those of one pattern."""
+        return TORCH_FUNCTIONS[torch.mul](self, factor)
 
     __rmul__ = __mul__
+
+    def __truediv__(self, divisor: Any) -> BsrTensor:
+        """Divided by a number or a tensor of one element."""
+        return TORCH_FUNCTIONS[torch.div](self, divisor)
+
+    def __add__(self, other: Any) -> BsrTensor:
+        """The sum with a matrix on the same pattern."""
+        return TORCH_FUNCTIONS[torch.add](self, other)
+
+    __radd__ = __add__
+
+    def __rsub__(self, other: Any) -> BsrTensor:
+        """The difference to a matrix on the same pattern, from the right."""
+        return TORCH_FUNCTIONS[torch.sub](other, self)
+
+    def __rtruediv__(self, dividend: Any) -> BsrTensor:
+        """Refused: absent blocks would become infinite."""
+        return TORCH_FUNCTIONS[torch.div](dividend, self)
+
+    def __sub__(self, other: Any) -> BsrTensor:
+        """The difference to a matrix on the same pattern."""
+        return TORCH_FUNCTIONS[torch.sub](self, other)
+
+    def __neg__(self) -> BsrTensor:
+        return self._with_values(-self._values)
+
+    neg = __neg__
+
+    def __abs__(self) -> BsrTensor:
+        return self._with_values(self._values.abs())
+
+    abs = __abs__
+
+    def sum(
+        self, dim: int | Sequence[int] | None = None, keepdim: bool = False, **options: Any
+    ) -> Tensor:
+        """The sum of all elements, or of those along ``dim``, as a dense tensor."""
+        return TORCH_FUNCTIONS[torch.sum](self, dim, keepdim, **options)
+
+    def norm(self, p: Any = "fro") -> Tensor:
+        """The norm of the elements as one vector: "fro", which is 2, or another positive order."""
+        return TORCH_FUNCTIONS[torch.norm](self, p)
+
+    def amax(self, dim: int | Sequence[int] = (), keepdim: bool = False) -> Tensor:
+        """The largest element, or those along ``dim``, absent ones counting as 0."""
+        return TORCH_FUNCTIONS[torch.amax](self, dim, keepdim)

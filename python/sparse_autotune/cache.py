@@ -14,9 +14,7 @@ import itertools
 import logging
 import os
 import re
-import sys
 import threading
-import warnings
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -24,6 +22,7 @@ import torch
 
 from . import _tuner
 from .settings import settings
+from .user_warnings import warn
 
 __all__ = ["CacheEntry", "clear", "entries", "export", "load", "path"]
 
@@ -38,8 +37,6 @@ _OUR_DIRECTORY = re.compile(r".+-[0-9a-f]{12}")
 _in_memory: dict[Path, str] = {}
 _serial = itertools.count()
 _warned: dict[str, object] = {}
-# Frames that a warning is not about.
-_OURS = (os.path.dirname(__file__), os.path.dirname(torch.__file__))
 
 
 class CacheEntry(NamedTuple):
@@ -95,14 +92,18 @@ def read(device_class: str, signature: str) -> str | None:
     """The text of an entry, unchecked; None when there is none. Never raises."""
     file = file_of(device_class, signature)
     try:
-        with file.open("rb") as stream:
-            content = stream.read(_MAX_BYTES + 1)
+        return _start_of(file).decode("ascii", errors="replace")
     except (FileNotFoundError, NotADirectoryError):
-        return _in_memory.get(file)
+        pass
     except OSError as error:
         _warn_of_directory(f"cannot be read ({error})")
-        return _in_memory.get(file)
-    return content.decode("ascii", errors="replace")
+    return _in_memory.get(file)
+
+
+def _start_of(file: Path) -> bytes:
+    """All of a record; of a longer file enough to be refused."""
+    with file.open("rb") as stream:
+        return stream.read(_MAX_BYTES + 1)
 
 
 def write(device_class: str, signature: str, text: str) -> Path | None:
@@ -130,12 +131,8 @@ def warn_once(topic: str, text: str) -> None:
     mine = object()
     if _warned.setdefault(topic, mine) is not mine:
         return
-    level = 1
-    frame = sys._getframe()
-    while frame.f_back is not None and frame.f_code.co_filename.startswith(_OURS):
-        frame, level = frame.f_back, level + 1
     try:
-        warnings.warn(f"sparse_autotune: {text}", RuntimeWarning, stacklevel=level)
+        warn(f"sparse_autotune: {text}", RuntimeWarning)
     except RuntimeWarning:  # the filter "error": a product that is right must not fail for it
         logging.getLogger("sparse_autotune").warning("sparse_autotune: %s", text)
 
@@ -172,15 +169,10 @@ def _directories() -> list[Path]:
 def _found() -> list[tuple[str, dict[str, Any], Path | None]]:
     """Text, content and file of the entries that this environment would use."""
     texts: list[tuple[str, Path | None]] = []
-    for directory in _directories():
-        if not directory.name.endswith(f"-{_environment()}"):
-            continue
-        for file in sorted(directory.glob("*.txt")):
-            try:
-                with file.open("rb") as stream:
-                    texts.append((stream.read(_MAX_BYTES + 1).decode("ascii"), file))
-            except (OSError, UnicodeDecodeError):
-                continue  # a miss, as it would be for a product
+    ours = [d for d in _directories() if d.name.endswith(f"-{_environment()}")]
+    for file in itertools.chain(*(sorted(directory.glob("*.txt")) for directory in ours)):
+        with contextlib.suppress(OSError, UnicodeDecodeError):  # a miss, as it is for a product
+            texts.append((_start_of(file).decode("ascii"), file))
     texts += [(text, None) for file, text in list(_in_memory.items()) if path() in file.parents]
     found = []
     for text, source in texts:
@@ -249,15 +241,15 @@ def export(path: str | os.PathLike[str]) -> int:
     return len(texts)
 
 
-def _split_bundle(content: bytes) -> tuple[list[str], list[tuple[str, str]]]:
-    """Its records, and of each the device class and signature, fit to be names of files."""
+def _split_bundle(content: bytes) -> list[tuple[str, str, str]]:
+    """Device class and signature, both fit to be names of files, and text of its records."""
     if len(content) > _MAX_BUNDLE_BYTES:
         raise ValueError(f"it has more than {_MAX_BUNDLE_BYTES} bytes")
     text = content.decode("ascii", errors="replace")
     texts: list[str] = _RECORD.findall(text)
     if "".join(texts) != text:
         raise ValueError("there is something beside complete records")
-    places = []
+    found = []
     for number, one in enumerate(texts, 1):
         try:
             record = _tuner.parse_record(one)
@@ -266,8 +258,8 @@ def _split_bundle(content: bytes) -> tuple[list[str], list[tuple[str, str]]]:
         place = (record["device_class"], record["signature"])
         if not all(map(_NAME.fullmatch, place)):
             raise ValueError(f"record {number}: {place!r} cannot be the names of an entry")
-        places.append(place)
-    return texts, places
+        found.append((*place, one))
+    return found
 
 
 def load(path: str | os.PathLike[str]) -> int:
@@ -282,10 +274,10 @@ def load(path: str | os.PathLike[str]) -> int:
     with open(path, "rb") as stream:
         content = stream.read(_MAX_BUNDLE_BYTES + 1)
     try:
-        texts, places = _split_bundle(content)
+        found = _split_bundle(content)
     except ValueError as error:
         raise ValueError(f"path: {os.fspath(path)} is not a bundle: {error}") from None
-    for place, one in zip(places, texts, strict=True):
-        write(*place, one)
+    for entry in found:
+        write(*entry)
     _tuner.forget()
-    return len(texts)
+    return len(found)

@@ -11,13 +11,10 @@ from . import _tuner, cache
 from .settings import settings
 
 
-def _torch_lines() -> list[str]:
-    runtime = "no CUDA"
-    if torch.version.cuda is not None:
-        runtime = f"CUDA {torch.version.cuda}"
-    elif torch.version.hip is not None:
-        runtime = f"ROCm {torch.version.hip}"
-    return [f"torch          {torch.__version__}, {runtime}"]
+def _torch_line() -> str:
+    cuda, rocm = torch.version.cuda, torch.version.hip
+    runtime = f"CUDA {cuda}" if cuda else f"ROCm {rocm}" if rocm else "no CUDA"
+    return f"torch          {torch.__version__}, {runtime}"
 
 
 def _cpu_lines() -> list[str]:
@@ -83,7 +80,7 @@ def show_config() -> None:
         f"sparse_autotune {build['version']}, kernels {build['kernel_hash']}",
         f"built with     torch {build['built_with_torch']}, {build['compiler']}",
         f"python         {sys.version.split()[0]} on {platform.platform()}",
-        *_torch_lines(),
+        _torch_line(),
         *_cpu_lines(),
         *_gpu_lines(),
         *_variant_lines(),

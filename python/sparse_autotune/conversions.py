@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from .matrix_checks import (
+from .checks.matrix import (
     Components,
     check_components,
     check_dense,
@@ -38,20 +38,12 @@ def from_dense(dense: Tensor, block: tuple[int, int], keep: Tensor | None) -> Co
         check_keep(keep, grid, dense, "keep", "dense")
     row_indices, col_indices = keep.nonzero(as_tuple=True)
     values = blocks[row_indices, col_indices].contiguous()
-    # Both are views of one memory, which files would hold whole, and safetensors refuses.
-    col_indices = col_indices.clone()
-    return Components(compress(keep.sum(1)), col_indices, values, rows, cols)
+    return Components(*indices_of(row_indices * grid[1] + col_indices, grid), values, rows, cols)
 
 
 def nonzero_blocks(blocks: Tensor) -> Tensor:
     """The bool mask of those of a grid of blocks that hold a non-zero, which NaN is, too."""
     return (blocks.detach() != 0).flatten(2).any(2)
-
-
-def compress(blocks_per_row: Tensor) -> Tensor:
-    """crow_indices from the number of blocks in each block row."""
-    total = torch.cumsum(blocks_per_row, 0)
-    return torch.cat([total.new_zeros(1), total])
 
 
 def indices_of(positions: Tensor, grid: tuple[int, int]) -> tuple[Tensor, Tensor]:

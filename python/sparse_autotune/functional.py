@@ -1,7 +1,7 @@
 """`matmul`, `linear` and `sampled_matmul`: from arguments to operators, on the shortest path.
 
 A valid call pays for no check in Python: the operators refuse what would touch memory they must
-not, and only then `checks` looks for the reason.
+not, and only then `errors` looks for the reason.
 """
 
 from __future__ import annotations
@@ -10,20 +10,22 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd.graph import increment_version
 
-from . import bsr_tensor, checks
-from .autograd import product, sampled
+from . import bsr_tensor, errors
+from ._torch.compiling import frame_callback, unwatched, watched_native
+from ._torch.direct import direct
+from ._torch.transforms import is_any_autocast_enabled
 from .bsr_tensor import BsrTensor
-from .compiling import unwatched, watched_native
-from .forms import NONE, Form, SampleForm, call_with_form
-from .launching import ShortWay, launched, sample_launched
-from .matrix_checks import bsr_components, is_sparse_operand
-from .ops import bsr_matmul_out
-from .precision import allow_tf32, deterministic
-from .variant_names import forced_on_nothing
+from .checks.matrix import BSR_LAYOUTS
+from .choices import Activation
+from .operands import is_sparse_operand, operands_of, sampled_operands
+from .operators.autograd import product, sampled
+from .operators.forms import ACTIVATIONS, call_matmul_out
+from .operators.precision import allow_tf32
 
 _is_compiling = torch.compiler.is_dynamo_compiling
-ACTIVATIONS = checks.ACTIVATIONS
+_deterministic = torch.are_deterministic_algorithms_enabled
 
 
 def matmul(
@@ -31,7 +33,7 @@ def matmul(
     b: Tensor | BsrTensor,
     *,
     bias: Tensor | None = None,
-    activation: str | None = None,
+    activation: Activation | None = None,
     out: Tensor | None = None,
     variant: str = "auto",
 ) -> Tensor:
@@ -41,6 +43,7 @@ def matmul(
     call with a new kind of problem races every variant that is legal for it and remembers the
     winner (see ``settings``). Half types accumulate in float32. Differentiable, to any order, in
     the dense operand, the stored blocks and ``bias``; gradients are block-sparse products too.
+    Under autocast the operands are converted first, as for ``torch.matmul``.
 
     Args:
         a: (m, k) `BsrTensor`, ``torch.sparse_bsr`` tensor or transpose of one
@@ -69,40 +72,13 @@ def matmul(
         RuntimeError: devices differ, ``out`` overlaps an input, ``out`` is given although gradients
             are required, a frozen matrix requires grad.
     """
-    if not _is_compiling() and variant == "auto" and (number := _known(activation)) is not None:
-        result = None
-        if type(a) is BsrTensor:
-            result = launched(a, b, bias, number, False, False, out)
-        elif type(b) is BsrTensor:
-            result = launched(b, a, bias, number, True, False, out)
+    if not _is_compiling():
+        sparse_right = type(a) is not BsrTensor and (type(b) is BsrTensor or _is_native(b))
+        sparse, dense = (b, a) if sparse_right else (a, b)
+        result = _directly(sparse, dense, bias, activation, variant, sparse_right, False, out)
         if result is not None:
             return result
-    if _is_batch(a) or _is_batch(b):
-        if out is not None:
-            raise ValueError("out must be None where the block-sparse operand is a batch")
-        return _of_batch(a, b, bias, activation, variant, linear=False)
-    if _is_compiling():
-        return _traced(a, b, bias, activation, out, variant, linear=False)
-    if watched_native(a, b):
-        return unwatched(matmul, a, b, bias=bias, activation=activation, out=out, variant=variant)
-    try:
-        sparse_right = is_sparse_operand(b) and not is_sparse_operand(a)
-        if sparse_right:
-            tensors, form = _operands(b, "b", a, True, activation, variant)
-        else:
-            tensors, form = _operands(a, "a", b, False, activation, variant)
-        if forced_on_nothing(variant, tensors):
-            checks.explain_matmul(a, b, bias, activation, out, variant)
-        if out is None:
-            return product(*tensors, bias, form, _way(b if sparse_right else a))
-        checks.check_out_has_no_gradient({**_named(a, b), "bias": bias, "out": out})
-        if out.is_neg():  # torch's fallback for those misreads an operator that returns nothing
-            raise ValueError("out is a lazily negated view")
-        _write(tensors, bias, form, out)
-    except checks.REFUSALS:
-        checks.explain_matmul(a, b, bias, activation, out, variant)
-        raise
-    return out
+    return _multiply(a, b, bias, activation, out, variant, linear=False)
 
 
 def linear(
@@ -110,7 +86,7 @@ def linear(
     weight: Tensor | BsrTensor,
     bias: Tensor | None = None,
     *,
-    activation: str | None = None,
+    activation: Activation | None = None,
     variant: str = "auto",
 ) -> Tensor:
     """A linear layer with a block-sparse weight, ``activation(x @ weight.T + bias)``.
@@ -131,29 +107,11 @@ def linear(
     Raises:
         TypeError, ValueError, RuntimeError: as `matmul`.
     """
-    if (
-        type(weight) is BsrTensor
-        and variant == "auto"
-        and not _is_compiling()
-        and (number := _known(activation)) is not None
-    ):
-        result = launched(weight, x, bias, number, True, True)
+    if not _is_compiling():
+        result = _directly(weight, x, bias, activation, variant, True, True, None)
         if result is not None:
             return result
-    if _is_batch(weight):
-        return _of_batch(x, weight, bias, activation, variant, linear=True)
-    if _is_compiling():
-        return _traced(x, weight, bias, activation, None, variant, linear=True)
-    if watched_native(weight):
-        return unwatched(linear, x, weight, bias, activation=activation, variant=variant)
-    try:
-        tensors, form = _operands(weight, "weight", x, True, activation, variant, linear=True)
-        if forced_on_nothing(variant, tensors):
-            checks.explain_linear(x, weight, bias, activation, variant)
-        return product(*tensors, bias, form, _way(weight))
-    except checks.REFUSALS:
-        checks.explain_linear(x, weight, bias, activation, variant)
-        raise
+    return _multiply(x, weight, bias, activation, None, variant, linear=True)
 
 
 def sampled_matmul(
@@ -181,221 +139,172 @@ def sampled_matmul(
             legal here.
         RuntimeError: devices differ.
     """
-    if not _is_compiling():
-        if type(pattern) is BsrTensor and variant == "auto":
-            values = sample_launched(x, y, pattern)
-            if values is not None:
-                return pattern._with(pattern._crow_indices, pattern._col_indices, values)
-        if watched_native(pattern):
-            return unwatched(sampled_matmul, x, y, pattern, variant=variant)
+    if not _is_compiling() and watched_native(pattern):
+        return unwatched(sampled_matmul, x, y, pattern, variant=variant)
     try:
-        tensors, form = _sampled_operands(x, y, pattern, variant)
-        if forced_on_nothing(variant, tensors):
-            checks.explain_sampled_matmul(x, y, pattern, variant)
-        result = sampled(*tensors, form)
-    except checks.REFUSALS:
+        operands = sampled_operands(x, y, pattern, variant)
+        result = sampled(*operands)
+    except errors.REFUSALS:
         if not _is_compiling():
-            checks.explain_sampled_matmul(x, y, pattern, variant)
+            errors.explain_sampled_matmul(x, y, pattern, variant)
         raise
-    crow, col, _, _ = tensors
+    crow, col, _, _, form = operands
     if type(pattern) is BsrTensor:
         return pattern._with(crow, col, result)
     stored = BsrTensor(crow, col, result, (form.rows, form.cols))
     return stored.t() if pattern.layout == torch.sparse_bsc else stored
 
 
-def _operands(
+def _is_native(value: Any) -> bool:
+    return type(value) is Tensor and value.layout in BSR_LAYOUTS
+
+
+def _is_batch(value: Any) -> bool:
+    return type(value) is BsrTensor and value._values.dim() == 4
+
+
+def _directly(
     sparse: Any,
-    name: str,
     dense: Any,
+    bias: Any,
+    activation: Any,
+    variant: Any,
     sparse_right: bool,
-    activation: str | None,
-    variant: str,
-    *,
-    linear: bool = False,
-) -> tuple[tuple[Tensor, Tensor, Tensor, Tensor], Form]:
-    """What `product` takes but for the bias."""
+    linear: bool,
+    out: Any,
+) -> Tensor | None:
+    """A plain eager product without gradients that was decided before; None: go the long way.
+
+    What is wrong with others, and with those that do not fit together, the long way says.
+    """
+    number = ACTIVATIONS.get(activation) if activation is None or type(activation) is str else None
+    if number is None or is_any_autocast_enabled():
+        return None
     if type(sparse) is BsrTensor:
         crow, col, values = sparse._crow_indices, sparse._col_indices, sparse._values
         rows, cols, transposed = sparse._rows, sparse._cols, sparse._transposed
         frozen = sparse._frozen
-        if frozen and not _is_compiling():
+        if frozen:
             sparse.check_frozen()
+    # In this order: see `watched_native`.
+    elif _is_native(sparse) and sparse.dim() == 2 and frame_callback() in (None, False):
+        rows, cols = sparse.shape
+        values, frozen = sparse.values(), False
+        transposed = sparse.layout is torch.sparse_bsc
+        if transposed:
+            crow, col, values = sparse.ccol_indices(), sparse.row_indices(), values.mT
+            rows, cols = cols, rows
+        else:
+            crow, col = sparse.crow_indices(), sparse.col_indices()
     else:
-        crow, col, values, rows, cols, transposed = bsr_components(sparse, name)
-        frozen = False
-    form = Form(
+        return None
+    result = direct.matmul(
+        crow,
+        col,
+        values,
         rows,
         cols,
+        dense,
+        bias,
         sparse_right,
         transposed != linear,
+        number,
         frozen,
-        allow_tf32(values),
-        deterministic(),
-        ACTIVATIONS[activation],
+        values.is_cuda and allow_tf32(values),
+        _deterministic(),
         None if variant == "auto" else variant,
+        out,
     )
-    return (crow, col, values, dense), form
+    if result is not None and out is not None:  # written behind autograd's back
+        increment_version(out)
+    return result
 
 
-def _sampled_operands(
-    x: Tensor, y: Tensor, pattern: Tensor | BsrTensor, variant: str
-) -> tuple[tuple[Tensor, Tensor, Tensor, Tensor], SampleForm]:
-    """What `sampled` takes."""
-    crow, col, values, rows, cols, transposed = bsr_components(pattern, "pattern")
-    block_m, block_k = values.shape[-2:]
-    form = SampleForm(
-        rows,
-        cols,
-        block_m,
-        block_k,
-        allow_tf32(x),
-        deterministic(),
-        None if variant == "auto" else variant,
-    )
-    left, right = (y.mT, x.mT) if transposed else (x, y)
-    return (crow, col, left, right), form
-
-
-def _known(activation: Any) -> int | None:
-    """The number of an activation; None for what is none."""
-    if activation is None:
-        return NONE
-    return ACTIVATIONS.get(activation) if type(activation) is str else None
-
-
-def _way(sparse: Any) -> ShortWay | None:
-    return sparse._short_way if type(sparse) is BsrTensor else None
-
-
-def linear_form(values: Tensor, rows: int, cols: int, frozen: bool) -> Form:
-    """The form of ``linear`` with a (rows, cols) weight."""
-    return Form(
-        rows,
-        cols,
-        sparse_right=True,
-        transpose=True,
-        frozen=frozen,
-        allow_tf32=allow_tf32(values),
-        deterministic=deterministic(),
-    )
-
-
-def _traced(
+def _multiply(
     a: Any,
     b: Any,
-    bias: Tensor | None,
-    activation: str | None,
-    out: Tensor | None,
-    variant: str,
+    bias: Any,
+    activation: Any,
+    out: Any,
+    variant: Any,
     *,
     linear: bool,
 ) -> Tensor:
-    """What Dynamo sees of `matmul` and `linear`: straight to the operators.
+    """``matmul(a, b)``, or ``linear(a, b)``: any that is not directly done.
 
-    What it cannot look at is left to eager mode: whether frozen values changed, and the content of
-    the indices, which each run of the compiled code checks as any product does.
+    What Dynamo cannot look at is left to eager mode: whether frozen values changed, and the content
+    of the indices, which each run of the compiled code checks as any product does.
     """
-    if linear or (type(b) is BsrTensor and type(a) is not BsrTensor):
-        name = "weight" if linear else "b"
-        tensors, form = _operands(b, name, a, True, activation, variant, linear=linear)
-    else:
-        tensors, form = _operands(a, "a", b, False, activation, variant)
-    if out is None:
-        return product(*tensors, bias, form)
-    _write(tensors, bias, form, out)
-    return out
-
-
-def _is_batch(operand: Any) -> bool:
-    return type(operand) is BsrTensor and operand._values.dim() == 4
-
-
-def _of_batch(
-    a: Any, b: Any, bias: Tensor | None, activation: str | None, variant: str, *, linear: bool
-) -> Tensor:
-    """A product for each matrix of a batch, with a matrix of its own or one for all."""
-    sparse_right = linear or not _is_batch(a)
-    sparse, dense = (b, a) if sparse_right else (a, b)
-    names = ("x", "weight") if linear else ("a", "b")
-    other, name = names if sparse_right else names[::-1]
-    count = sparse._values.shape[0]
-    checks.check_batch(dense, other, count, name)
-
-    def explain() -> None:
-        one, factor = sparse.unbind()[0], dense[0] if dense.dim() == 3 else dense
-        if linear:
-            checks.explain_linear(factor, one, bias, activation, variant)
-        else:
-            pair = (factor, one) if sparse_right else (one, factor)
-            checks.explain_matmul(*pair, bias, activation, None, variant)
-
+    if _is_compiling():
+        return _computed(a, b, bias, activation, out, variant, linear)
+    if watched_native(a, b):
+        return unwatched(_multiply, a, b, bias, activation, out, variant, linear=linear)
+    if _is_batch(a) or _is_batch(b):  # each product of which is explained
+        return _computed(a, b, bias, activation, out, variant, linear)
     try:
-        each = dense.unbind() if dense.dim() == 3 else [dense] * count
-        tensors, form = _operands(
-            sparse, name, dense, sparse_right, activation, variant, linear=linear
-        )
-        if forced_on_nothing(variant, tensors):
-            explain()
-        crow, col, values, _ = tensors
-        return torch.stack(
-            [
-                product(crow, col, one, factor, bias, form)
-                for one, factor in zip(values.unbind(), each, strict=True)
-            ]
-        )
-    except checks.REFUSALS:
-        if not _is_compiling():
-            explain()
+        return _computed(a, b, bias, activation, out, variant, linear)
+    except errors.REFUSALS:
+        if linear:
+            errors.explain_linear(a, b, bias, activation, variant)
+        else:
+            errors.explain_matmul(a, b, bias, activation, out, variant)
         raise
 
 
-def _write(
-    tensors: tuple[Tensor, Tensor, Tensor, Tensor], bias: Tensor | None, form: Form, out: Tensor
-) -> None:
-    call_with_form(bsr_matmul_out, *tensors, bias, form, out=out)
+def _computed(
+    a: Any, b: Any, bias: Any, activation: Any, out: Any, variant: Any, linear: bool
+) -> Tensor:
+    sparse_right = linear or (is_sparse_operand(b) and not is_sparse_operand(a))
+    sparse, dense = (b, a) if sparse_right else (a, b)
+    name = "weight" if linear else "b" if sparse_right else "a"
+    if _is_batch(sparse):
+        return _of_batch(sparse, name, dense, bias, activation, out, variant, sparse_right, linear)
+    operands = operands_of(
+        sparse,
+        name,
+        dense,
+        bias,
+        sparse_right=sparse_right,
+        linear=linear,
+        activation=activation,
+        variant=variant,
+        autocast=out is None,  # as for torch's own products into `out`
+    )
+    if out is None:
+        return product(*operands)
+    if not _is_compiling():
+        named = {"a": a, "b": b, "bias": bias, "out": out, name: operands.values}
+        errors.check_out_has_no_gradient(named)
+        if out.is_neg():  # torch's fallback for those misreads an operator that returns nothing
+            raise ValueError("out is a lazily negated view")
+    call_matmul_out(*operands, out)
     # The operator writes behind autograd's back: saved tensors must notice.
-    torch.autograd.graph.increment_version(out)
+    increment_version(out)
+    return out
 
 
-def _named(a: Any, b: Any) -> dict[str, Any]:
-    """The tensors of two operands that may carry a gradient, by the name of the argument."""
-    return {
-        name: operand._values if type(operand) is BsrTensor else operand
-        for name, operand in (("a", a), ("b", b))
-    }
-
-
-def operator_arguments(
-    a: Tensor | BsrTensor,
-    b: Tensor | BsrTensor,
-    bias: Tensor | None = None,
-    activation: str | None = None,
-    *,
-    linear: bool = False,
-) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """The operators' arguments for ``matmul(a, b)``, or for ``linear(b, a)``.
-
-    Used by whatever asks about a product without computing it: `variants`, `tune`, `benchmark`.
-    """
-    if not linear and is_sparse_operand(b) and not is_sparse_operand(a):
-        tensors, form = _operands(b, "b", a, True, activation, "auto")
-    else:
-        name = "weight" if linear else "a"
-        tensors, form = _operands(a, name, b, linear, activation, "auto", linear=linear)
-    crow, col, values, dense = tensors
-    keywords = form._asdict()
-    rows, cols, _ = (keywords.pop(name) for name in ("rows", "cols", "variant"))
-    return (crow, col, values, rows, cols, dense, bias), keywords
-
-
-def sampled_arguments(
-    x: Tensor, y: Tensor, pattern: Tensor | BsrTensor
-) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """The operators' arguments for ``sampled_matmul(x, y, pattern)``, but for the variant."""
-    (crow, col, left, right), form = _sampled_operands(x, y, pattern, "auto")
-    keywords = {"allow_tf32": form.allow_tf32, "deterministic": form.deterministic}
-    return (crow, col, *form[:4], left, right), keywords
+def _of_batch(
+    batch: BsrTensor,
+    name: str,
+    dense: Any,
+    bias: Any,
+    activation: Any,
+    out: Any,
+    variant: Any,
+    sparse_right: bool,
+    linear: bool,
+) -> Tensor:
+    """A product for each matrix of a batch, with a matrix of its own or one for all."""
+    if out is not None:
+        raise ValueError("out must be None where the block-sparse operand is a batch")
+    count = batch._values.shape[0]
+    errors.check_batch(dense, "x" if linear else "a" if sparse_right else "b", count, name)
+    each = dense.unbind() if dense.dim() == 3 else [dense] * count
+    products = []
+    for one, factor in zip(batch.unbind(), each, strict=True):
+        left, right = (factor, one) if sparse_right else (one, factor)
+        products.append(_multiply(left, right, bias, activation, None, variant, linear=linear))
+    return torch.stack(products)
 
 
 bsr_tensor._matmul = matmul

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import get_args
 
 import torch
 from torch import Tensor
 
 from .bsr_tensor import BsrTensor
+from .checks.matrix import block_shape, check_divides, check_value_dtype, kind, share, size
+from .checks.variant_names import unknown
+from .choices import Pattern
 from .conversions import indices_of
-from .matrix_checks import block_shape, check_divides, check_value_dtype, kind, share, size
-from .variant_names import unknown
 
 # A power-law matrix has a longest block row of this many times the mean, where it fits.
 _POWER_LAW_SKEW = 50
-# Random keys drawn at once (bounds the memory of power_law), and the largest grid of blocks that is
-# shuffled whole.
+# The largest grid of blocks that is shuffled whole.
 _MOST_KEYS = 1 << 24
 
 
@@ -26,7 +27,7 @@ def random_bsr(
     *,
     density: float | None = None,
     sparsity: float | None = None,
-    pattern: str = "uniform",
+    pattern: Pattern = "uniform",
     dtype: torch.dtype = torch.float32,
     device: torch.device | str | int | None = None,
     generator: torch.Generator | None = None,
@@ -79,7 +80,7 @@ def random_bsr(
         count = round(_density(density, sparsity) * grid[0] * grid[1])
         positions = _SIZED[pattern](grid, count, generator)
     else:
-        raise unknown("pattern", pattern, [*_SIZED, *_FIXED])
+        raise unknown("pattern", pattern, get_args(Pattern))
     crow_indices, col_indices = indices_of(positions.sort().values, grid)
     values = torch.randn(
         (positions.numel(), block_m, block_k),
@@ -242,14 +243,14 @@ def _causal(grid: tuple[int, int], block: tuple[int, int]) -> Tensor:
     return (first_col <= last_row[:, None]).flatten().nonzero().squeeze(1)
 
 
-_SIZED: dict[str, Callable[[tuple[int, int], int, torch.Generator | None], Tensor]] = {
+_SIZED: dict[Pattern, Callable[[tuple[int, int], int, torch.Generator | None], Tensor]] = {
     "uniform": _uniform,
     "banded": _banded,
     "power_law": _power_law,
     "one_dense_row": _one_dense_row,
     "half_empty": _half_empty,
 }
-_FIXED: dict[str, Callable[[tuple[int, int], tuple[int, int]], Tensor]] = {
+_FIXED: dict[Pattern, Callable[[tuple[int, int], tuple[int, int]], Tensor]] = {
     "block_diagonal": _block_diagonal,
     "causal": _causal,
 }

@@ -2,54 +2,87 @@
 
 from __future__ import annotations
 
+import functools
 import threading
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
 import torch
 from torch import Tensor
-from torch.overrides import (
-    TorchFunctionMode,
-    _len_torch_function_stack,
-    _pop_mode,
-    _push_mode,
-)
-from torch.utils._device import DeviceContext
+from torch.overrides import TorchFunctionMode
 
-from .functional import linear, matmul
-from .matrix_checks import VALUE_DTYPES, is_dense
+from ._torch.function_modes import enter_lowest, leave
+from .bsr_tensor import TORCH_FUNCTIONS
+from .checks.matrix import BSR_LAYOUTS, VALUE_DTYPES, is_dense
+from .operands import autocast_dtype, autocast_to
 
-_LAYOUTS = (torch.sparse_bsr, torch.sparse_bsc)
+_Parameters = ParamSpec("_Parameters")
+_Result = TypeVar("_Result")
+
+# By torch's function: positional parameters, those given by name alone, the numbers of dimensions
+# that it takes, and where among the positional ones the two operands are.
+_Signature = tuple[tuple[str, ...], set[str], tuple[int, int] | None, slice]
+_MATMUL: _Signature = (("input", "other"), {"out"}, None, slice(0, 2))
+_MM: _Signature = (("input", "mat2"), {"out"}, (2, 2), slice(0, 2))
+_MV: _Signature = (("input", "vec"), {"out"}, (2, 1), slice(0, 2))
+_ADDMM: _Signature = (("input", "mat1", "mat2"), {"alpha", "beta"}, (2, 2), slice(1, 3))
+_LINEAR: _Signature = (("input", "weight", "bias"), set(), None, slice(0, 2))
+_SIGNATURES: dict[Any, _Signature] = {
+    torch.matmul: _MATMUL,
+    Tensor.matmul: _MATMUL,
+    Tensor.__matmul__: _MATMUL,
+    torch.mm: _MM,
+    Tensor.mm: _MM,
+    torch.sparse.mm: _MM,
+    torch.mv: _MV,
+    Tensor.mv: _MV,
+    torch.addmm: _ADDMM,
+    Tensor.addmm: _ADDMM,
+    torch.sparse.addmm: _ADDMM,
+    torch.nn.functional.linear: _LINEAR,
+}
 
 
 def _is_native(value: Any) -> bool:
     return (
         isinstance(value, Tensor)
-        and value.layout in _LAYOUTS
+        and value.layout in BSR_LAYOUTS
         and value.dim() == 2
         and value.dtype in VALUE_DTYPES
     )
 
 
-def _is_ours(a: Any, b: Any) -> bool:
-    """One native block-sparse matrix and one dense operand of its dtype, not a scalar."""
-    return (
-        ((_is_native(a) and is_dense(b)) or (is_dense(a) and _is_native(b)))
-        and a.dtype == b.dtype
-        and a.dim() > 0
-        and b.dim() > 0
-    )
+def _have_one_dtype(a: Tensor, b: Tensor) -> bool:
+    """Under autocast, after its conversion."""
+    if a.dtype == b.dtype:
+        return True
+    lower = autocast_dtype(a.device)
+    return autocast_to(a.dtype, lower) == autocast_to(b.dtype, lower)
 
 
-# Each returns NotImplemented for what torch shall do, or refuse, itself.
+def _is_ours(signature: _Signature, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """One native block-sparse matrix and one dense operand of its dtype, not a scalar.
 
-
-def _matmul(input: Any, other: Any, out: Any = None) -> Any:
-    if not _is_ours(input, other):
-        return NotImplemented
-    if out is not None and (not is_dense(out) or out.shape != _result_shape(input, other)):
-        return NotImplemented  # torch resizes it
-    return matmul(input, other, out=out)
+    All else, and what torch would refuse, or resize ``out`` for, is torch's.
+    """
+    names, options, dims, operands = signature
+    given = dict(zip(names, args, strict=False)) | kwargs
+    required = set(names) - {"bias"}
+    if len(args) > len(names) or not required <= set(given) <= {*names, *options}:
+        return False
+    a, b = (given[name] for name in names[operands])
+    if not ((_is_native(b) and is_dense(a)) or (_is_native(a) and is_dense(b))):
+        return False
+    if a.dim() == 0 or b.dim() == 0 or not _have_one_dtype(a, b):
+        return False
+    if dims is not None and (a.dim(), b.dim()) != dims:
+        return False
+    if signature is _LINEAR:
+        return _is_native(b)
+    if signature is _ADDMM:
+        return is_dense(given["input"]) and _have_one_dtype(given["input"], a)
+    out = given.get("out")
+    return out is None or (is_dense(out) and tuple(out.shape) == _result_shape(a, b))
 
 
 def _result_shape(a: Tensor, b: Tensor) -> tuple[int, ...]:
@@ -61,103 +94,32 @@ def _result_shape(a: Tensor, b: Tensor) -> tuple[int, ...]:
     return (*lead, a.shape[-2], b.shape[-1])
 
 
-def _mm(input: Any, mat2: Any, out: Any = None) -> Any:
-    if not _is_ours(input, mat2) or input.dim() != 2 or mat2.dim() != 2:
-        return NotImplemented
-    return _matmul(input, mat2, out)
-
-
-def _mv(input: Any, vec: Any, out: Any = None) -> Any:
-    if not _is_ours(input, vec) or input.dim() != 2 or vec.dim() != 1:
-        return NotImplemented
-    return _matmul(input, vec, out)
-
-
-def _addmm(input: Any, mat1: Any, mat2: Any, beta: Any = 1, alpha: Any = 1) -> Any:
-    if not is_dense(input) or not _is_ours(mat1, mat2) or mat1.dim() != 2 or mat2.dim() != 2:
-        return NotImplemented
-    if input.dtype != mat1.dtype:
-        return NotImplemented
-    # A vector that the kernels add themselves: one value per column of dense @ BSR.
-    if alpha == 1 and beta == 1 and _is_native(mat2) and input.shape == mat2.shape[1:]:
-        return matmul(mat1, mat2, bias=input)
-    product = matmul(mat1, mat2)
-    if beta == 0:  # input is not read then, whatever it holds
-        return product * alpha
-    scaled = input if beta == 1 else input * beta
-    return torch.add(scaled.expand_as(product), product, alpha=alpha)
-
-
-def _linear(input: Any, weight: Any, bias: Any = None) -> Any:
-    if not is_dense(input) or not _is_native(weight) or not _is_ours(input, weight):
-        return NotImplemented
-    return linear(input, weight, bias)
-
-
-# With the names of the positional arguments, and of those given by name alone.
-_REPLACEMENTS: dict[Any, tuple[Callable[..., Any], tuple[str, ...], set[str]]] = {
-    torch.matmul: (_matmul, ("input", "other"), {"out"}),
-    Tensor.matmul: (_matmul, ("input", "other"), set()),
-    Tensor.__matmul__: (_matmul, ("input", "other"), set()),
-    torch.mm: (_mm, ("input", "mat2"), {"out"}),
-    Tensor.mm: (_mm, ("input", "mat2"), set()),
-    torch.mv: (_mv, ("input", "vec"), {"out"}),
-    Tensor.mv: (_mv, ("input", "vec"), set()),
-    torch.addmm: (_addmm, ("input", "mat1", "mat2"), {"alpha", "beta"}),
-    Tensor.addmm: (_addmm, ("input", "mat1", "mat2"), {"alpha", "beta"}),
-    torch.nn.functional.linear: (_linear, ("input", "weight", "bias"), set()),
-}
-
-
 class _Override(TorchFunctionMode):
     def __torch_function__(
         self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         kwargs = kwargs or {}
-        if func in _REPLACEMENTS:
-            replacement, names, options = _REPLACEMENTS[func]
-            given = dict(zip(names, args, strict=False)) | kwargs
-            # Whoever passes anything else, or too little, means torch.
-            required = set(names) - {"bias"}
-            if len(args) <= len(names) and required <= set(given) <= {*names, *options}:
-                result = replacement(**given)
-                if result is not NotImplemented:
-                    return result
+        if func in _SIGNATURES and _is_ours(_SIGNATURES[func], args, kwargs):
+            func = TORCH_FUNCTIONS[func]
         return func(*args, **kwargs)
 
 
 _switched = threading.local()
 
 
-def _switch(enabled: bool) -> None:
-    """Puts a mode under those that others entered, who will leave by popping theirs, or removes it.
-
-    Above torch's own for ``set_default_device``, which counts on being the lowest. That of ``with
-    torch.device(…)``, of the same class, is popped like any other; it was entered without
-    ``__enter__``, which remembers a device.
-    """
-    stack = [_pop_mode() for _ in range(_len_torch_function_stack())][::-1]
-    mode = getattr(_switched, "mode", None)
-    stack = [entered for entered in stack if entered is not mode]
-    _switched.mode = _Override() if enabled else None
-    if enabled:
-        default = stack and isinstance(stack[0], DeviceContext) and hasattr(stack[0], "old_device")
-        stack.insert(1 if default else 0, _switched.mode)
-    for entered in stack:
-        _push_mode(entered)
-
-
 class override_torch:  # noqa: N801  used like torch.no_grad
     """Makes torch's products of native BSR tensors use this package, in eager mode.
 
-    As a context manager, ``with override_torch(): ...``, for the body; as a switch,
-    ``override_torch(True)``, until ``override_torch(False)``. Both affect only the calling thread,
-    and replace none of torch's kernels: afterwards torch behaves as before.
+    As a context manager, ``with override_torch(): ...``, for the body; as a decorator,
+    ``@override_torch()``, for a function; as a switch, ``override_torch(True)``, until
+    ``override_torch(False)``. All affect only the calling thread, and replace none of torch's
+    kernels: afterwards torch behaves as before.
 
-    ``@``, ``torch.matmul``, ``mm``, ``mv``, ``addmm`` and ``torch.nn.functional.linear``, as
-    functions and as methods, are overridden if one operand is a ``torch.sparse_bsr`` matrix or its
-    transpose (``torch.sparse_bsc``) and the other is dense and has the same dtype. ``alpha`` and
-    ``beta`` of addmm are applied outside the kernel. Everything else goes to torch.
+    ``@``, ``torch.matmul``, ``mm``, ``mv``, ``addmm``, ``torch.sparse.mm``, ``torch.sparse.addmm``
+    and ``torch.nn.functional.linear``, as functions and as methods, are overridden if one operand
+    is a ``torch.sparse_bsr`` matrix or its transpose (``torch.sparse_bsc``) and the other is dense
+    and has the same dtype. ``alpha`` and ``beta`` of addmm are applied outside the kernel.
+    Everything else goes to torch.
 
     Args:
         enabled: None for the context manager; True or False switches immediately.
@@ -171,7 +133,20 @@ class override_torch:  # noqa: N801  used like torch.no_grad
             raise TypeError(f"enabled must be None, True or False, got {enabled!r}")
         self._mode: _Override | None = None
         if enabled is not None:
-            _switch(enabled)
+            leave(getattr(_switched, "mode", None))
+            _switched.mode = _Override() if enabled else None
+            if enabled:
+                enter_lowest(_switched.mode)
+
+    def __call__(self, function: Callable[_Parameters, _Result]) -> Callable[_Parameters, _Result]:
+        """A function that runs with the override."""
+
+        @functools.wraps(function)
+        def overridden(*args: _Parameters.args, **kwargs: _Parameters.kwargs) -> _Result:
+            with override_torch():
+                return function(*args, **kwargs)
+
+        return overridden
 
     def __enter__(self) -> None:
         if self._mode is not None:

@@ -7,52 +7,57 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils import _pytree as pytree
 
+from ._torch.pytree import register_node
+from ._torch.transforms import differentiates
 from .bsr_tensor import BsrTensor
-from .lifetimes import own_plan
-from .matrix_checks import Components
+from .checks.matrix import Components
+from .plan_owner import own_plan
+
+
+class _Indices:
+    """Index tensors as part of a tree's structure: equal where they are the same objects."""
+
+    def __init__(self, crow_indices: Tensor, col_indices: Tensor) -> None:
+        self.tensors = crow_indices, col_indices
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Indices) and all(
+            mine is theirs for mine, theirs in zip(self.tensors, other.tensors, strict=True)
+        )
+
+    __hash__ = None  # type: ignore[assignment]
 
 
 def _flatten(a: BsrTensor) -> tuple[list[Any], Any]:
-    return list(a._parts()[:3]), [a._rows, a._cols, *a._block_size, a._transposed]
+    indices, values = [a._crow_indices, a._col_indices], a._values
+    context = [a._rows, a._cols, *a._block_size, a._transposed]
+    if differentiates():
+        # A derivative is taken with respect to every leaf, which torch refuses of integers.
+        return [values], [*context, _Indices(*indices)]
+    if isinstance(values, Tensor) and values.dim() == 4:
+        # For `torch.vmap` the indices of a batch are a batch like any other.
+        indices = [index.expand(values.shape[0], *index.shape) for index in indices]
+    return [*indices, values], context
 
 
 def _unflatten(leaves: Iterable[Any], context: Any) -> BsrTensor:
     # The leaves may be anything: pytree users map tensors to shapes, specs and fake tensors.
-    rows, cols, block_m, block_k, transposed = context
-    crow_indices, col_indices, values = leaves
-    if _are_of_a_batch(crow_indices, col_indices):
-        crow_indices, col_indices = crow_indices[0], col_indices[0]
+    rows, cols, block_m, block_k, transposed, *kept = context
+    *indices, values = leaves
+    if kept:
+        indices = kept[0].tensors
+    elif all(isinstance(index, Tensor) and index.dim() > 1 for index in indices):
+        # The same pattern for each matrix of a batch, or for each entry of a Jacobian.
+        indices = [index[(0,) * (index.dim() - 1)] for index in indices]
+    crow_indices, col_indices = indices
     parts = Components(crow_indices, col_indices, values, rows, cols, transposed)
-    return BsrTensor._made_of(parts, (block_m, block_k), own_plan(crow_indices, col_indices))
-
-
-def _are_of_a_batch(*indices: Any) -> bool:
-    """Whether these are indices that `torch.vmap` repeats, for which they are results like any."""
-    return all(
-        isinstance(tensor, Tensor)
-        and tensor.dim() == 2
-        and (len(tensor) == 1 or (len(tensor) > 1 and tensor.stride(0) == 0))
-        for tensor in indices
-    )
-
-
-def _flatten_with_keys(a: BsrTensor) -> tuple[list[tuple[Any, Any]], Any]:
-    leaves, context = _flatten(a)
-    names = ("crow_indices", "col_indices", "values")
-    return [(pytree.GetAttrKey(n), t) for n, t in zip(names, leaves, strict=True)], context
+    owner = own_plan(crow_indices, col_indices)
+    return BsrTensor._made_of(parts, (block_m, block_k), owner)
 
 
 def register() -> None:
     """Makes BsrTensor a pytree node and a type that ``torch.load(weights_only=True)`` loads."""
-    pytree.register_pytree_node(
-        BsrTensor,
-        _flatten,
-        _unflatten,
-        serialized_type_name="sparse_autotune.BsrTensor",
-        to_dumpable_context=list,
-        from_dumpable_context=list,
-        flatten_with_keys_fn=_flatten_with_keys,
-    )
+    names = ("crow_indices", "col_indices", "values")
+    register_node(BsrTensor, _flatten, _unflatten, names, "sparse_autotune.BsrTensor")
     torch.serialization.add_safe_globals([BsrTensor])

@@ -5,23 +5,28 @@ from __future__ import annotations
 import difflib
 import math
 import os
-import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, TypedDict
+from typing import TYPE_CHECKING, Any, TypedDict, get_args
 
 from . import _tuner
+from .choices import Mode, Timing, Verbosity
+from .user_warnings import warn
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 _PREFIX = "SPARSE_AUTOTUNE"
-_INT64_MAX = 2**63 - 1
 
 
-class _Core(TypedDict):
-    """The settings that the compiled core reads."""
+class _Values(TypedDict, total=False):
+    """What can be assigned to each setting."""
 
-    mode: str
+    mode: Mode
+    verbosity: Verbosity
     budget_s: float
-    timing: str
+    timing: Timing
+    cache_dir: str | os.PathLike[str] | None
     plan_bytes: int
     frozen_bytes: int
     tuning_bytes: int
@@ -47,45 +52,32 @@ def _one_of(*choices: str) -> _Rule:
     return f"must be one of {', '.join(choices)}", kept
 
 
-def _whole_number(value: Any) -> int:
-    _refuse_unless(not isinstance(value, bool))
-    number = int(value)
-    _refuse_unless(isinstance(value, str) or number == value)
-    return number
+def _whole_number(rule: str, most: int) -> _Rule:
+    def kept(value: Any) -> int:
+        number = int(value)
+        _refuse_unless(isinstance(value, str) or (number == value and not isinstance(value, bool)))
+        _refuse_unless(0 <= number <= most)
+        return number
 
-
-def _bytes(value: Any) -> int:
-    number = _whole_number(value)
-    _refuse_unless(0 <= number <= _INT64_MAX)
-    return number
+    return rule, kept
 
 
 def _seconds(value: Any) -> float:
-    _refuse_unless(not isinstance(value, bool))
     number = float(value)
-    _refuse_unless(0 < number < math.inf)
-    return number
-
-
-def _verbosity(value: Any) -> int:
-    number = _whole_number(value)
-    _refuse_unless(number in (0, 1))
+    _refuse_unless(0 < number < math.inf and not isinstance(value, bool))
     return number
 
 
 def _truth(value: Any) -> bool:
-    if isinstance(value, bool):
-        return value
-    _refuse_unless(value in ("0", "1"))
-    return bool(value == "1")
+    _refuse_unless(isinstance(value, bool) or value in ("0", "1"))
+    return value in (True, "1")
 
 
 def _directory(value: Any) -> str | None:
     if value is None or value == "":
         return None
-    path: str | bytes = os.fspath(value)
-    if not isinstance(path, str) or "\0" in path:
-        raise ValueError
+    path = os.fspath(value)
+    _refuse_unless(isinstance(path, str) and "\0" not in path)
     # Absolute: a later chdir does not move the cache.
     return os.path.abspath(os.path.expanduser(path))
 
@@ -97,12 +89,12 @@ def _variant(value: Any) -> str | None:
     return str(value)
 
 
-_BYTES: _Rule = ("must be a whole number of bytes, 0 to 2**63 - 1", _bytes)
+_BYTES = _whole_number("must be a whole number of bytes, 0 to 2**63 - 1", 2**63 - 1)
 _RULES: dict[str, _Rule] = {
-    "mode": _one_of("on", "off", "readonly", "record"),
-    "verbosity": ("must be 0 or 1", _verbosity),
+    "mode": _one_of(*get_args(Mode)),
+    "verbosity": _whole_number("must be 0 or 1", 1),
     "budget_s": ("must be a positive, finite number of seconds", _seconds),
-    "timing": _one_of("cold", "warm"),
+    "timing": _one_of(*get_args(Timing)),
     "cache_dir": ("must be a path or None", _directory),
     "plan_bytes": _BYTES,
     "frozen_bytes": _BYTES,
@@ -126,10 +118,8 @@ def _warn_of_unknown_variables() -> None:
             name = variable.removeprefix(f"{_PREFIX}_").lower()
             alike = difflib.get_close_matches(name, _VARIABLES, 1)
             meant = f"; is {_VARIABLES[alike[0]]} meant?" if alike else ""
-            warnings.warn(
-                f"the environment variable {variable} is none of sparse_autotune's{meant}",
-                stacklevel=2,
-            )
+            text = f"the environment variable {variable} is none of sparse_autotune's{meant}"
+            warn(text, UserWarning)
 
 
 def _checked(name: str, value: Any, shown: str) -> Any:
@@ -162,7 +152,8 @@ class Settings:
     budget_s        SPARSE_AUTOTUNE_BUDGET_S        1.0      seconds that one race may spend on
                                                              launches
     timing          SPARSE_AUTOTUNE_TIMING          "cold"   "cold" rotates operands that would fit
-                                                             the GPU's cache, "warm" does not
+                                                             the GPU's cache, "warm" does not; a
+                                                             CPU's caches are warm in either case
     cache_dir       SPARSE_AUTOTUNE_CACHE_DIR       None     where winners are kept; None:
                                                              $XDG_CACHE_HOME/sparse_autotune, else
                                                              ~/.cache/sparse_autotune
@@ -186,16 +177,24 @@ class Settings:
     changes nothing.
     """
 
-    mode: str
-    verbosity: int
+    mode: Mode
+    verbosity: Verbosity
     budget_s: float
-    timing: str
-    cache_dir: str | None
+    timing: Timing
     plan_bytes: int
     frozen_bytes: int
     tuning_bytes: int
     exact_nonfinite: bool
     variant: str | None
+
+    if TYPE_CHECKING:  # at run time an attribute like the others
+
+        @property
+        def cache_dir(self) -> str | None:
+            """Assigned a path of any kind, it is read as a string."""
+
+        @cache_dir.setter
+        def cache_dir(self, path: str | os.PathLike[str] | None) -> None: ...
 
     def __init__(self) -> None:
         values: dict[str, Any] = {"verbosity": 1, "cache_dir": None, **_tuner.get_settings()}
@@ -207,7 +206,7 @@ class Settings:
         self.__dict__.update(values)
         self._apply()
 
-    def __setattr__(self, name: str, value: Any) -> None:
+    def _assign(self, name: str, value: Any) -> None:
         """Checks and applies a value; an unknown name raises AttributeError."""
         _check_name(name)
         checked = _checked(name, value, f"settings.{name}")
@@ -217,16 +216,18 @@ class Settings:
             _tuner.forget()  # what another directory remembered
         self._apply()
 
+    if not TYPE_CHECKING:  # a type checker that saw it would accept an unknown name
+        __setattr__ = _assign
+
     def __delattr__(self, name: str) -> None:
         """Raises AttributeError: settings cannot be deleted."""
         raise AttributeError(f"settings.{name} cannot be deleted: assign another value")
 
     def _apply(self) -> None:
-        core: _Core = {name: self.__dict__[name] for name in _Core.__annotations__}  # type: ignore[assignment]
-        _tuner.set_settings(**core)
+        _tuner.set_settings(**{name: self.__dict__[name] for name in _tuner.get_settings()})
 
     @contextmanager
-    def override(self, **values: Any) -> Iterator[Settings]:
+    def override(self, **values: Unpack[_Values]) -> Iterator[Settings]:
         """Changes settings for the body of a ``with`` statement, in the whole process.
 
         Raises:

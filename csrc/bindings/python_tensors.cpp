@@ -1,0 +1,124 @@
+#include "bindings/python_tensors.h"
+
+#include <algorithm>
+#include <stdexcept>
+#include <utility>
+
+#include "bindings/python_calls.h"
+
+namespace py = pybind11;
+
+namespace sparse_autotune {
+namespace {
+
+ElementType element_type(const exchange::ElementCode& code) {
+  using exchange::ElementCode;
+  if (code == ElementCode{exchange::kFloat, 16, 1}) return ElementType::kFloat16;
+  if (code == ElementCode{exchange::kBFloat, 16, 1}) return ElementType::kBFloat16;
+  if (code == ElementCode{exchange::kFloat, 32, 1}) return ElementType::kFloat32;
+  if (code == ElementCode{exchange::kFloat, 64, 1}) return ElementType::kFloat64;
+  if (code == ElementCode{exchange::kSigned, 32, 1}) return ElementType::kInt32;
+  if (code == ElementCode{exchange::kSigned, 64, 1}) return ElementType::kInt64;
+  return ElementType::kOther;
+}
+
+}  // namespace
+
+PythonTensors::PythonTensors(const py::capsule& api, py::type tensor, py::type parameter,
+                             py::object empty_on_cpu, py::object empty_on_gpu)
+    : api_(*static_cast<const exchange::Api*>(api.get_pointer())),
+      tensor_(std::move(tensor)),
+      parameter_(std::move(parameter)),
+      empty_on_cpu_(std::move(empty_on_cpu)),
+      empty_on_gpu_(std::move(empty_on_gpu)),
+      version_(interned("_version")),
+      new_empty_(interned("new_empty")),
+      dtype_(interned("dtype")),
+      storage_offset_(interned("storage_offset")),
+      is_neg_(interned("is_neg")),
+      is_inference_(interned("is_inference")),
+      requires_grad_(interned("requires_grad")) {
+  if (api_.version.major != exchange::kVersion) {
+    throw std::runtime_error("DLPack's exchange API is of another version");
+  }
+}
+
+bool PythonTensors::is_plain(py::handle tensor) const {
+  const py::handle type = py::type::handle_of(tensor);
+  return type.is(tensor_) || type.is(parameter_);
+}
+
+bool PythonTensors::is_negated(py::handle tensor) const { return is_true_of(tensor, is_neg_); }
+
+bool PythonTensors::is_inference(py::handle tensor) const {
+  return is_true_of(tensor, is_inference_);
+}
+
+bool PythonTensors::requires_grad(py::handle tensor) const {
+  return is_true(PyObject_GetAttr(tensor.ptr(), requires_grad_.ptr()));
+}
+
+bool PythonTensors::read_version(py::handle tensor, int64_t* version) const {
+  const auto number =
+      py::reinterpret_steal<py::object>(PyObject_GetAttr(tensor.ptr(), version_.ptr()));
+  *version = number ? PyLong_AsLongLong(number.ptr()) : -1;
+  if (PyErr_Occurred() == nullptr) return true;
+  PyErr_Clear();
+  return false;
+}
+
+bool PythonTensors::view(py::handle tensor, TensorView* out) const {
+  exchange::ForeignTensor v;
+  if (!tensor || api_.view(tensor.ptr(), &v) != 0 || !has_memory(tensor, v)) {
+    PyErr_Clear();
+    return false;
+  }
+  *out = {.data = v.begin(),
+          .sizes = v.shape,
+          .strides = v.strides,
+          .dims = v.dims,
+          .type = element_type(v.type),
+          .device = v.device == exchange::kCpuDevice    ? kCpuDevice
+                    : v.device == exchange::kCudaDevice ? v.ordinal
+                                                        : kOtherDevice};
+  return true;
+}
+
+// torch's tensors of zeros that are not stored have no memory, and the dispatcher gives them some.
+// Views of memory that was given back begin at their offset.
+bool PythonTensors::has_memory(py::handle tensor, const exchange::ForeignTensor& v) const {
+  constexpr uintptr_t kBeyondOffsets = uintptr_t{1} << 40;
+  const auto begin = reinterpret_cast<uintptr_t>(v.begin());
+  if (begin >= kBeyondOffsets) return true;
+  PyObject* const self = tensor.ptr();
+  const auto offset = py::reinterpret_steal<py::object>(
+      PyObject_VectorcallMethod(storage_offset_.ptr(), &self, 1, nullptr));
+  return offset && begin != PyLong_AsSize_t(offset.ptr()) * (v.type.bits / 8);
+}
+
+py::object PythonTensors::new_empty(py::handle like, const TensorView& view,
+                                    const std::vector<int64_t>& sizes) const {
+  if (!last_.shape || last_.sizes != sizes) {
+    py::tuple shape(sizes.size()), strides(sizes.size());
+    int64_t stride = 1;
+    for (size_t d = sizes.size(); d-- > 0;) {
+      shape[d] = py::int_(sizes[d]);
+      strides[d] = py::int_(stride);
+      stride *= std::max<int64_t>(sizes[d], 1);
+    }
+    last_ = {sizes, std::move(shape), std::move(strides)};
+  }
+  // Held here: an allocation may run other Python code, which makes other tensors.
+  const py::object shape = last_.shape, strides = last_.strides;
+  const py::object& empty = view.device == kCpuDevice ? empty_on_cpu_ : empty_on_gpu_;
+  if (empty.is_none()) {
+    PyObject* arguments[] = {like.ptr(), shape.ptr()};
+    return checked(PyObject_VectorcallMethod(new_empty_.ptr(), arguments, 2, nullptr));
+  }
+  py::object& dtype = dtypes_[static_cast<size_t>(view.type)];
+  if (!dtype) dtype = checked(PyObject_GetAttr(like.ptr(), dtype_.ptr()));
+  PyObject* arguments[] = {shape.ptr(), strides.ptr(), dtype.ptr()};
+  return checked(PyObject_Vectorcall(empty.ptr(), arguments, 3, nullptr));
+}
+
+}  // namespace sparse_autotune

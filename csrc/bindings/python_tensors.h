@@ -1,0 +1,58 @@
+// Python's tensors without torch's headers: where they lie, whether they are no more than their
+// memory, and new ones.
+#pragma once
+
+#include <pybind11/pybind11.h>
+
+#include <cstdint>
+#include <vector>
+
+#include "bindings/tensor_exchange.h"
+#include "ops/tensor_view.h"
+
+namespace sparse_autotune {
+
+// All under the GIL.
+class PythonTensors {
+ public:
+  // torch's capsule, which lives as long as the process, torch.Tensor, torch.nn.Parameter, and what
+  // compiled code allocates with: (sizes, strides, dtype) to a tensor on the CPU, and to one on the
+  // current GPU; None where torch has none.
+  PythonTensors(const pybind11::capsule& api, pybind11::type tensor, pybind11::type parameter,
+                pybind11::object empty_on_cpu, pybind11::object empty_on_gpu);
+
+  // A torch.Tensor or a torch.nn.Parameter, and none of their subclasses.
+  bool is_plain(pybind11::handle tensor) const;
+  // Whether its elements are to be read with the other sign.
+  bool is_negated(pybind11::handle tensor) const;
+  bool is_inference(pybind11::handle tensor) const;
+  bool requires_grad(pybind11::handle tensor) const;
+  // How often it was written; false, and no exception, where nobody counts.
+  bool read_version(pybind11::handle tensor, int64_t* version) const;
+  // False, and no exception, for what is not there and what has no memory to look at: a sparse
+  // tensor, for instance.
+  bool view(pybind11::handle tensor, TensorView* out) const;
+  // A new contiguous tensor of the dtype of `like`, which lies as `view` says, and of its kind of
+  // device, whichever is current; throws where there is no memory.
+  pybind11::object new_empty(pybind11::handle like, const TensorView& view,
+                             const std::vector<int64_t>& sizes) const;
+
+ private:
+  bool has_memory(pybind11::handle tensor, const exchange::ForeignTensor& v) const;
+
+  const exchange::Api& api_;
+  const pybind11::type tensor_, parameter_;
+  const pybind11::object empty_on_cpu_, empty_on_gpu_;
+  // Of the last new tensor, as the next one is often like it; and torch's dtypes, once they were
+  // met.
+  struct Like {
+    std::vector<int64_t> sizes;
+    pybind11::object shape, strides;
+  };
+  mutable Like last_;
+  mutable pybind11::object dtypes_[static_cast<size_t>(ElementType::kOther)];
+  const pybind11::str version_, new_empty_, dtype_, storage_offset_, is_neg_, is_inference_,
+      requires_grad_;
+};
+
+}  // namespace sparse_autotune

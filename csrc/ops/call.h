@@ -1,0 +1,111 @@
+// A product as its caller describes it, the rules that it must keep, and its normalised form.
+//
+// The one place that reads shapes: the dispatcher's operators (matmul.cpp), plain eager calls and
+// compiled graphs (direct_launch.h) all come through here. No torch.
+#pragma once
+
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "autotune/api.h"
+#include "ops/tensor_view.h"
+#include "plan/pattern.h"
+#include "variant.h"
+
+namespace sparse_autotune {
+
+// The indices of a block-sparse matrix, as stored.
+struct PatternCall {
+  TensorView crow_indices, col_indices;
+  int64_t rows, cols;  // of the matrix in elements
+  int64_t block_m, block_k;
+};
+
+// activation(op(A) @ dense + bias), or activation(dense @ op(A) + bias) with `sparse_right`.
+struct MatmulCall {
+  TensorView crow_indices, col_indices, values;
+  int64_t rows, cols;
+  TensorView dense;
+  std::optional<TensorView> bias;
+  bool sparse_right, transpose;
+  int64_t activation;
+  bool frozen, allow_tf32, deterministic;
+
+  // A product on the right with A is one on the left with A^T, and the other way round.
+  bool transposed() const { return transpose != sparse_right; }
+  PatternCall pattern() const {
+    return {crow_indices, col_indices, rows, cols, values.sizes[1], values.sizes[2]};
+  }
+  // The dimension of `dense` that is summed over, which is the one of the result that changes.
+  int64_t inner() const {
+    return sparse_right || dense.dims == 1 ? dense.dims - 1 : dense.dims - 2;
+  }
+  int64_t result_size() const { return transposed() ? cols : rows; }
+};
+
+// x @ y at the stored blocks, summed over leading dimensions.
+struct SampledCall {
+  PatternCall pattern;
+  TensorView x, y;
+  bool allow_tf32, deterministic;
+};
+
+// The first rule that a call breaks, in words; null where it keeps all. Python explains user errors
+// (checks/); these are the rules that protect memory.
+SPARSE_AUTOTUNE_API const char* broken_rule(const MatmulCall& call);
+SPARSE_AUTOTUNE_API const char* broken_rule(const SampledCall& call);
+const char* broken_rule(const PatternCall& pattern);
+PatternKey key_of(const PatternCall& pattern);
+// Whether the result of `call`, which keeps its rules, may be written there.
+SPARSE_AUTOTUNE_API const char* broken_rule_of_result(const MatmulCall& call,
+                                                      const TensorView& result);
+
+// The same product with other operands for the gradients of its dense operand and of its values.
+// The view swaps the last two dimensions of a tensor, for which it owns sizes and strides.
+struct SwappedView {
+  explicit SwappedView(const TensorView& of, bool swap = true);
+  TensorView view;
+  std::vector<int64_t> sizes, strides;
+  SwappedView(const SwappedView&) = delete;
+  SwappedView& operator=(const SwappedView&) = delete;
+};
+// Given `grad`, of the shape of the result.
+class SPARSE_AUTOTUNE_API GradientCalls {
+ public:
+  GradientCalls(const MatmulCall& forward, const TensorView& grad);
+  MatmulCall of_dense;
+  SampledCall of_values;
+
+ private:
+  SwappedView left_, right_;
+};
+
+// What a call comes to. `problem` has no facts of the pattern yet, `launch` neither device nor
+// stream.
+struct NormalisedCall {
+  Problem problem{};
+  Launch launch;
+  PatternKey pattern{};
+  // Leading dimensions of `dense` that no stride folds into n or the batch: one launch for each.
+  struct Outer {
+    int64_t size, b_stride, c_stride;
+  };
+  std::vector<Outer> outer;
+
+  bool is_empty() const { return problem.m == 0 || problem.n == 0; }
+};
+
+// Operands that no kernel reads or writes where they lie, and that must be made contiguous first:
+// A's components and the bias, B, C. Of a sampled product B is y and C is x.
+struct Copies {
+  bool components = false, b = false, c = false;
+  bool any() const { return components || b || c; }
+};
+
+// `call` keeps its rules and `result` is of its result's shape; `out` is complete unless something
+// must be copied.
+Copies normalise(const MatmulCall& call, const TensorView& result, NormalisedCall* out);
+Copies normalise(const SampledCall& call, const TensorView& result, NormalisedCall* out);
+
+}  // namespace sparse_autotune

@@ -1,0 +1,41 @@
+// Products that were decided before, past the dispatcher and without tensor objects.
+//
+// Python comes here where the dispatcher would add nothing but its time: in plain eager calls, and
+// in compiled graphs (bindings/direct_call.h). Only what the plan remembers for exactly this call
+// is launched; everything else is left to the operator.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string_view>
+
+#include "ops/call.h"
+
+namespace sparse_autotune::direct {
+
+// Where a GPU's workspace comes from, in stream order, for the time of the call; `allocate` may
+// return null. On a CPU there is enough.
+struct Scratch {
+  void* (*allocate)(void* context, int64_t bytes) = nullptr;
+  void* context = nullptr;
+};
+
+// What a call brings besides its tensors.
+struct Circumstances {
+  std::array<int64_t, 2> versions;  // how often crow_indices and col_indices were written
+  std::string_view variant;         // the one asked for; empty: the tuner's choice
+  Scratch scratch;
+};
+
+// The calls keep their rules (call.h), and the results are of the right shape and memory of the
+// caller's. False when the operator has to do it, all of it. They throw std::runtime_error when a
+// launch fails.
+SPARSE_AUTOTUNE_API bool matmul(const MatmulCall& call, const TensorView& result,
+                                const Circumstances& here);
+SPARSE_AUTOTUNE_API bool sampled_matmul(const SampledCall& call, const TensorView& result,
+                                        const Circumstances& here);
+// Both gradients of a product.
+SPARSE_AUTOTUNE_API bool gradients(const GradientCalls& calls, const TensorView& grad_dense,
+                                   const TensorView& grad_values, const Circumstances& here);
+
+}  // namespace sparse_autotune::direct

@@ -1,0 +1,26 @@
+// What the tuner is asked through operators: a race now, and what is legal.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "ops/arguments.h"
+
+namespace sparse_autotune {
+
+struct RaceArguments {
+  std::optional<std::string> variants;  // names or families, comma-separated; none: all legal
+  int64_t rounds = 0;                   // 0: as many as the budget holds
+  double budget_s = 0;                  // 0: the setting
+  bool eliminate = true;
+  bool save = true;
+  bool dry_run = false;       // launches nothing: says who is legal
+  std::optional<Tensor> out;  // not written: its layout is that of the result; not when sampled
+};
+// The text of the race's record, or "" when there is nothing to race (an empty product). Of a dry
+// run, a line per variant of the operation on the operands' device: name \t ok, or
+// name \t unsupported \t reason.
+std::string race_text(const MatmulArguments& arguments, const RaceArguments& race);
+std::string race_text(const SampledArguments& arguments, const RaceArguments& race);
+
+}  // namespace sparse_autotune

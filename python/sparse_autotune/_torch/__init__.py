@@ -1,0 +1,1 @@
+"""Everything that uses private interfaces of torch: what a new version of torch may break."""

@@ -1,0 +1,80 @@
+"""Products past the dispatcher, where it would add nothing but its time.
+
+`matmul` and its kin make the calls of plain eager mode, and the first derivatives of training. A
+compiled graph calls ``torch.ops.sparse_autotune.bsr_matmul.default`` in every step: an object that
+hands its arguments to ``_op``, torch's way into the dispatcher, which newer versions of torch
+exchange for one of their own. `install` exchanges it for one that computes products which were
+decided before, of plain tensors, and passes all others on. Graphs that are stored on disk profit
+as well.
+
+Both take only what was decided before, of plain tensors while nobody listens (csrc/bindings/
+direct_call.h); all else is for the operators.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch._C._dynamo import guards
+from torch.autograd import forward_ad
+
+from .._tuner import Direct, DirectOperator
+from .transforms import transforms_active
+
+# Transforms, tracers, profilers and modes must find the operator in the dispatcher.
+_LISTENERS: tuple[Callable[[], int], ...] = (
+    torch._C._len_torch_dispatch_stack,
+    torch._C._is_tracing,
+    torch.autograd._profiler_enabled,
+    transforms_active,
+)
+
+
+def _direct(listeners: tuple[Callable[[], int], ...]) -> Direct:
+    return Direct(
+        exchange_api=Tensor.__dlpack_c_exchange_api__,
+        empty_on_cpu=guards._empty_strided_cpu,  # type: ignore[attr-defined]
+        empty_on_gpu=getattr(guards, "_empty_strided_cuda", None),
+        tensor=Tensor,
+        parameter=torch.nn.Parameter,
+        is_grad_enabled=torch.is_grad_enabled,
+        listeners=listeners,
+        forward_ad=forward_ad,
+    )
+
+
+class _Calls(NamedTuple):
+    """Each takes all parameters of the operator of that name by position.
+
+    They return None for what the operator has to do.
+    """
+
+    matmul: DirectOperator
+    sampled_matmul: DirectOperator
+    gradients: DirectOperator
+    nobody_listens: Callable[[], bool]
+
+
+def _calls() -> _Calls:
+    direct = _direct(_LISTENERS)
+    return _Calls(
+        DirectOperator("bsr_matmul", direct, None),
+        DirectOperator("bsr_sampled_matmul", direct, None),
+        DirectOperator("bsr_matmul_backward", direct, None),
+        direct.nobody_listens,
+    )
+
+
+direct = _calls()
+
+
+def install(*operators: Any) -> None:
+    """Once for each operator, at import."""
+    # Modes of functions, too, expect to meet whatever is called from Python.
+    of_graphs = _direct((*_LISTENERS, torch._C._len_torch_function_stack))
+    for operator in operators:
+        name = operator._schema.name.split("::")[1]
+        operator._op = DirectOperator(name, of_graphs, operator._op)

@@ -1,0 +1,185 @@
+"""From the arguments of the public functions to those of the operators."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from ._torch.transforms import is_any_autocast_enabled
+from .bsr_tensor import BsrTensor
+from .checks.matrix import BSR_LAYOUTS, Components, native_components
+from .operators.forms import ACTIVATIONS, Form, SampleForm, switches
+from .operators.precision import allow_tf32, deterministic
+
+_is_compiling = torch.compiler.is_dynamo_compiling
+
+
+class MatmulOperands(NamedTuple):
+    """What `operators.autograd.product` takes."""
+
+    crow_indices: Tensor
+    col_indices: Tensor
+    values: Tensor
+    dense: Tensor
+    bias: Tensor | None
+    form: Form
+
+
+class SampledOperands(NamedTuple):
+    """What `operators.autograd.sampled` takes."""
+
+    crow_indices: Tensor
+    col_indices: Tensor
+    x: Tensor
+    y: Tensor
+    form: SampleForm
+
+
+def is_sparse_operand(value: Any) -> bool:
+    """Whether `bsr_components` would look into it rather than refuse its kind."""
+    return isinstance(value, BsrTensor) or (
+        isinstance(value, Tensor) and value.layout in BSR_LAYOUTS
+    )
+
+
+def bsr_components(a: Any, name: str) -> Components:
+    """The components of a BsrTensor, a ``torch.sparse_bsr`` tensor or one's transpose.
+
+    Raises:
+        TypeError: anything else; the message names the conversion.
+    """
+    return a._parts() if isinstance(a, BsrTensor) else native_components(a, name)
+
+
+def autocast_dtype(device: torch.device) -> torch.dtype | None:
+    """The dtype in which autocast has matrix products computed there; None where it is off."""
+    if not _is_compiling() and not is_any_autocast_enabled():
+        return None
+    kind = device.type
+    if kind == "meta" or not torch.is_autocast_enabled(kind):  # which refuses to speak of meta
+        return None
+    return torch.get_autocast_dtype(kind)
+
+
+def autocast_to(dtype: torch.dtype, lower: torch.dtype | None) -> torch.dtype:
+    """What autocast, to `autocast_dtype`, makes of a dtype: float64 and integers stay."""
+    stays = lower is None or not dtype.is_floating_point or dtype == torch.float64
+    return dtype if stays else lower  # type: ignore[return-value]
+
+
+def _lowered(tensor: Any, lower: torch.dtype) -> Any:
+    return tensor.to(autocast_to(tensor.dtype, lower)) if isinstance(tensor, Tensor) else tensor
+
+
+def matmul_operands(
+    matrix: tuple[Tensor, Tensor, Tensor, int, int, bool],
+    dense: Any,
+    bias: Any,
+    sparse_right: bool,
+    *,
+    linear: bool = False,
+    activation: str | None = None,
+    frozen: bool = False,
+    variant: str | None = "auto",
+    autocast: bool = True,
+) -> MatmulOperands:
+    """For ``matmul``, or for ``linear`` with the matrix as weight; autocast has been applied.
+
+    ``matrix`` has the fields of `Components`.
+    """
+    crow, col, values, rows, cols, transposed = matrix
+    lower = autocast_dtype(values.device) if autocast else None
+    if lower is not None:
+        stored, values = values, _lowered(values, lower)
+        dense, bias = _lowered(dense, lower), _lowered(bias, lower)
+        frozen = frozen and values is stored
+    form = Form(
+        rows,
+        cols,
+        sparse_right,
+        transposed != linear,
+        ACTIVATIONS[activation],
+        frozen,
+        allow_tf32(values),
+        deterministic(),
+        None if variant == "auto" else variant,
+    )
+    return MatmulOperands(crow, col, values, dense, bias, form)
+
+
+def operands_of(
+    sparse: Any,
+    name: str,
+    dense: Any,
+    bias: Any = None,
+    *,
+    sparse_right: bool,
+    linear: bool = False,
+    activation: str | None = None,
+    variant: str | None = "auto",
+    autocast: bool = True,
+) -> MatmulOperands:
+    """The same for the block-sparse argument ``name``."""
+    frozen = type(sparse) is BsrTensor and sparse._frozen
+    if frozen and not _is_compiling():
+        sparse.check_frozen()
+    return matmul_operands(
+        bsr_components(sparse, name),
+        dense,
+        bias,
+        sparse_right,
+        linear=linear,
+        activation=activation,
+        frozen=frozen,
+        variant=variant,
+        autocast=autocast,
+    )
+
+
+def sampled_operands(
+    x: Tensor, y: Tensor, pattern: Tensor | BsrTensor, variant: str | None = "auto"
+) -> SampledOperands:
+    """For ``sampled_matmul``."""
+    crow, col, values, rows, cols, transposed = bsr_components(pattern, "pattern")
+    lower = autocast_dtype(values.device)
+    if lower is not None:
+        x, y = _lowered(x, lower), _lowered(y, lower)
+    left, right = (y.mT, x.mT) if transposed else (x, y)
+    form = SampleForm(
+        rows,
+        cols,
+        values.shape[-2],
+        values.shape[-1],
+        allow_tf32(x),
+        deterministic(),
+        None if variant == "auto" else variant,
+    )
+    return SampledOperands(crow, col, left, right, form)
+
+
+# For whatever asks about a product without computing it: `variants`, `tune`, `benchmark`, errors.
+
+
+def matmul_arguments(
+    a: Any, b: Any, bias: Any = None, activation: str | None = None, *, linear: bool = False
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """The operators' arguments for ``matmul(a, b)``, or for ``linear(b, a)``."""
+    if not linear and is_sparse_operand(b) and not is_sparse_operand(a):
+        found = operands_of(b, "b", a, bias, sparse_right=True, activation=activation)
+    else:
+        name = "weight" if linear else "a"
+        found = operands_of(
+            a, name, b, bias, sparse_right=linear, linear=linear, activation=activation
+        )
+    crow, col, values, dense, bias, form = found
+    return (crow, col, values, form.rows, form.cols, dense, bias), switches(form, 2)
+
+
+def sampled_arguments(
+    x: Tensor, y: Tensor, pattern: Tensor | BsrTensor
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """The operators' arguments for ``sampled_matmul(x, y, pattern)``."""
+    crow, col, left, right, form = sampled_operands(x, y, pattern)
+    return (crow, col, *form[:4], left, right), switches(form, 4)

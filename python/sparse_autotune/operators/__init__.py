@@ -1,0 +1,1 @@
+"""The operators, what compilers and tracers know of them, and their derivatives."""

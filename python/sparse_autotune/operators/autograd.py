@@ -1,0 +1,342 @@
+"""Products and sampled products with their derivatives, by the shortest way that keeps them right.
+
+- Eager calls without gradients stay below autograd.
+- Eager calls with gradients go through a ``torch.autograd.Function``.
+- Compilers, tracers, ``torch.func`` and forward-mode derivatives must find the operator in the
+  dispatcher; `dispatching` gives it the same derivatives there.
+
+The backward is written in `product` and `sampled`, so derivatives of any order exist.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from .._torch.compiling import is_compiler_tracing, unwatched
+from .._torch.direct import direct
+from .._torch.transforms import (
+    apply,
+    has_forward_level,
+    is_jit_tracing,
+    is_transformed,
+    transforms_active,
+    would_drop_tangents,
+)
+from ..checks.matrix import check_freezable
+from .forms import (
+    GELU,
+    GELU_TANH,
+    NONE,
+    RELU,
+    SILU,
+    Form,
+    SampleForm,
+    both_below_autograd,
+    call_matmul,
+    call_sampled,
+    directly_both,
+    matmul_below_autograd,
+    sampled_below_autograd,
+)
+
+_is_dynamo_compiling = torch.compiler.is_dynamo_compiling
+_is_grad_enabled = torch.is_grad_enabled
+
+
+def product(
+    crow: Tensor,
+    col: Tensor,
+    values: Tensor,
+    dense: Tensor,
+    bias: Tensor | None,
+    form: Form,
+) -> Tensor:
+    """``activation(op(A) @ dense + bias)`` or ``activation(dense @ op(A) + bias)``.
+
+    Where a gradient will need the pre-activation, it is computed by the operator and the activation
+    by torch, which keeps it; relu's gradient needs only the result.
+    """
+    transformed = is_transformed()
+    if transformed and would_drop_tangents():
+        return unwatched(product, crow, col, values, dense, bias, form)
+    trained = differentiable(values, dense, bias)
+    if trained:
+        if form.frozen:
+            check_freezable(values)
+        if is_jit_tracing():  # which wants one graph, with gradients or without
+            return call_matmul(crow, col, values, dense, bias, form)
+        if form.activation > RELU:
+            plain = form._replace(activation=NONE)
+            return ACTIVATION_FUNCTIONS[form.activation](
+                product(crow, col, values, dense, bias, plain)
+            )
+    if transformed:
+        return call_matmul(crow, col, values, dense, bias, form)
+    if trained:
+        return apply(Product, crow, col, values, dense, bias, form)
+    return matmul_below_autograd(crow, col, values, dense, bias, form)
+
+
+def sampled(crow: Tensor, col: Tensor, x: Tensor, y: Tensor, form: SampleForm) -> Tensor:
+    """The blocks of ``x @ y``, summed over leading dimensions, that a pattern stores."""
+    transformed = is_transformed()
+    if transformed and would_drop_tangents():
+        return unwatched(sampled, crow, col, x, y, form)
+    trained = _is_grad_enabled() and (x.requires_grad or y.requires_grad)
+    if transformed or (trained and is_jit_tracing()):
+        return call_sampled(crow, col, x, y, form)
+    if trained:
+        return apply(Sampled, crow, col, x, y, form)
+    return sampled_below_autograd(crow, col, x, y, form)
+
+
+def differentiable(values: Tensor, dense: Tensor, bias: Tensor | None) -> bool:
+    """Whether a gradient of the product may be asked for."""
+    return _is_grad_enabled() and (
+        values.requires_grad or dense.requires_grad or (bias is not None and bias.requires_grad)
+    )
+
+
+ACTIVATION_FUNCTIONS: dict[int, Callable[[Tensor], Tensor]] = {
+    RELU: torch.relu,
+    GELU: torch.nn.functional.gelu,
+    GELU_TANH: lambda z: torch.nn.functional.gelu(z, approximate="tanh"),
+    SILU: torch.nn.functional.silu,
+}
+
+
+def _silu_backward(grad: Tensor, z: Tensor) -> Tensor:
+    if not _is_grad_enabled():
+        return torch.ops.aten.silu_backward(grad, z)  # which torch cannot differentiate again
+    gate = torch.sigmoid(z)
+    return grad * gate * (1 + z * (1 - gate))
+
+
+# (gradient, pre-activation) -> gradient; themselves differentiable.
+_ACTIVATION_BACKWARDS: dict[int, Callable[[Tensor, Tensor], Tensor]] = {
+    RELU: lambda grad, result: torch.ops.aten.threshold_backward(grad, result, 0),
+    GELU: torch.ops.aten.gelu_backward.default,
+    GELU_TANH: lambda grad, z: torch.ops.aten.gelu_backward(grad, z, approximate="tanh"),
+    SILU: _silu_backward,
+}
+
+
+def _product_backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
+    """The gradients of values, dense and bias."""
+    crow, col, values, dense, bias, result = ctx.saved_tensors
+    form: Form = ctx.form
+    _, _, needs_values, needs_dense, needs_bias, _ = ctx.needs_input_grad
+    if form.variant is not None:
+        form = form._replace(variant=None)
+    if form.activation != NONE:
+        plain = form._replace(activation=NONE)
+        if form.activation == RELU:
+            grad = _ACTIVATION_BACKWARDS[RELU](grad, result)
+        else:  # only where the operator itself was called with gradients
+            z = product(crow, col, values, dense, bias, plain)
+            grad = _ACTIVATION_BACKWARDS[form.activation](grad, z)
+        form = plain
+    grad_values = grad_dense = grad_bias = None
+    if needs_values and needs_dense:
+        both = gradients_together(crow, col, values, dense, grad, form)
+        if both is not None:
+            grad_dense, grad_values = both
+            needs_dense = needs_values = False
+    if needs_dense:
+        turned = form._replace(transpose=not form.transpose)
+        grad_dense = product(crow, col, values, grad, None, turned)
+    if needs_values:
+        block_m, block_k = ctx.block if values is None else values.shape[1:]
+        sample = SampleForm(
+            form.rows, form.cols, block_m, block_k, form.allow_tf32, form.deterministic
+        )
+        grad_values = sampled(crow, col, *_sampled_operands(dense, grad, form), sample)
+    if needs_bias:
+        grad_bias = _bias_gradient(grad, form)
+    return grad_values, grad_dense, grad_bias
+
+
+def _bias_gradient(grad: Tensor, form: Form) -> Tensor:
+    dims = grad.dim()
+    if dims == 1:
+        return grad
+    if dims == 2:
+        return grad.sum(0 if form.sparse_right else 1)
+    kept = dims - (1 if form.sparse_right else 2)
+    return grad.sum([d for d in range(dims) if d != kept])
+
+
+def gradients_together(
+    crow: Tensor, col: Tensor, values: Tensor, dense: Tensor, grad: Tensor, form: Form
+) -> tuple[Tensor, Tensor] | None:
+    """Those of dense and values by one call, where nobody takes a derivative of them."""
+    if _is_dynamo_compiling() or differentiable(values, dense, grad):
+        return None
+    both = directly_both(crow, col, values, dense, grad, form)
+    if both is None and _may_come_together():
+        both = both_below_autograd(crow, col, values, dense, grad, form)
+    return both
+
+
+def _may_come_together() -> bool:
+    """Whether one operator may compute both gradients, which has no derivative itself.
+
+    It saves a graph a call from Python, and eager mode much of one. What Dynamo traces of a
+    backward, AOTAutograd meets once more, as operators. Graphs of other tracers, ``torch.export``
+    among them, may be differentiated, and ``torch.func`` has rules for operators with derivatives
+    alone.
+    """
+    if is_compiler_tracing():
+        exporting, transformed = torch.compiler.is_exporting(), transforms_active()
+        return not (exporting or transformed or has_forward_level())
+    return direct.nobody_listens()
+
+
+def _sampled_operands(dense: Tensor, grad: Tensor, form: Form) -> tuple[Tensor, Tensor]:
+    """(…, rows of A, n) and (…, n, cols of A), whose product holds the gradient of A."""
+    if dense.dim() == 1:
+        left, right = (dense, grad) if form.transpose != form.sparse_right else (grad, dense)
+        return left.unsqueeze(1), right.unsqueeze(0)
+    if form.sparse_right:
+        return (grad.mT, dense) if form.transpose else (dense.mT, grad)
+    return (dense, grad.mT) if form.transpose else (grad, dense.mT)
+
+
+def _sum(terms: list[Tensor]) -> Tensor:
+    total = terms[0]
+    for term in terms[1:]:
+        total = total + term
+    return total
+
+
+class Product(torch.autograd.Function):
+    """In the style that keeps everything in ctx, the cheapest one to call."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        crow: Tensor,
+        col: Tensor,
+        values: Tensor,
+        dense: Tensor,
+        bias: Tensor | None,
+        form: Form,
+    ) -> Tensor:
+        """The operator, and what the gradients that are wanted will need."""
+        result = matmul_below_autograd(crow, col, values, dense, bias, form)
+        _, _, needs_values, needs_dense, _, _ = ctx.needs_input_grad
+        again = form.activation > RELU  # the pre-activation will be computed
+        ctx.form = form
+        if not needs_dense:  # values need not be kept for their shape
+            ctx.block = values.shape[1:]
+        ctx.save_for_backward(
+            crow,
+            col,
+            values if needs_dense or again else None,
+            dense if needs_values or again else None,
+            bias if again else None,
+            result if form.activation == RELU else None,
+        )
+        return result
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        """A gradient for each argument of `forward`."""
+        return None, None, *_product_backward(ctx, grad), None
+
+
+class DispatchedProduct(Product):
+    """The same with tangents, which always come through the dispatcher."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        crow: Tensor,
+        col: Tensor,
+        values: Tensor,
+        dense: Tensor,
+        bias: Tensor | None,
+        form: Form,
+    ) -> Tensor:
+        """As `Product`, and what a tangent will need."""
+        result = Product.forward(ctx, crow, col, values, dense, bias, form)
+        ctx.save_for_forward(crow, col, values, dense, result)
+        return result
+
+    @staticmethod
+    def jvp(
+        ctx: Any,
+        d_crow: None,
+        d_col: None,
+        d_values: Tensor | None,
+        d_dense: Tensor | None,
+        d_bias: Tensor | None,
+        d_form: None,
+    ) -> Tensor:
+        """The tangent of the result."""
+        crow, col, values, dense, result = ctx.saved_tensors
+        form = ctx.form._replace(activation=NONE, variant=None)
+        terms = []
+        if d_values is not None:
+            thawed = form._replace(frozen=False)  # these are other values
+            terms.append(product(crow, col, d_values, dense, None, thawed))
+        if d_dense is not None:
+            terms.append(product(crow, col, values, d_dense, None, form))
+        if d_bias is not None:
+            along_rows = form.sparse_right or dense.dim() == 1
+            terms.append(d_bias if along_rows else d_bias.unsqueeze(-1))
+        tangent = _sum(terms).expand_as(result)
+        if ctx.form.activation == RELU:
+            return _ACTIVATION_BACKWARDS[RELU](tangent, result)
+        return tangent.contiguous()  # never a view of an input's tangent
+
+
+class Sampled(torch.autograd.Function):
+    """The sampled product, in the same style."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, crow: Tensor, col: Tensor, x: Tensor, y: Tensor, form: SampleForm
+    ) -> Tensor:
+        """The operator, and what the gradients that are wanted will need."""
+        values = sampled_below_autograd(crow, col, x, y, form)
+        _, _, needs_x, needs_y, _ = ctx.needs_input_grad
+        ctx.form = form
+        ctx.save_for_backward(crow, col, x if needs_y else None, y if needs_x else None)
+        ctx.save_for_forward(crow, col, x, y)
+        return values
+
+    @staticmethod
+    def jvp(
+        ctx: Any, d_crow: None, d_col: None, d_x: Tensor | None, d_y: Tensor | None, d_form: None
+    ) -> Tensor:
+        """The tangent of the result."""
+        crow, col, x, y = ctx.saved_tensors
+        terms = []
+        if d_x is not None:
+            terms.append(sampled(crow, col, d_x, y, ctx.form))
+        if d_y is not None:
+            terms.append(sampled(crow, col, x, d_y, ctx.form))
+        return _sum(terms)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        """A gradient for each argument of `forward`."""
+        crow, col, x, y = ctx.saved_tensors
+        _, _, needs_x, needs_y, _ = ctx.needs_input_grad
+        form: SampleForm = ctx.form
+        left = Form(
+            form.rows,
+            form.cols,
+            allow_tf32=form.allow_tf32,
+            deterministic=form.deterministic,
+        )
+        # A gradient of the sum over leading dimensions is the same for each of them.
+        grad_x = product(crow, col, grad, y.mT, None, left) if needs_x else None
+        right = left._replace(sparse_right=True)
+        grad_y = product(crow, col, grad, x.mT, None, right) if needs_y else None
+        return None, None, grad_x, grad_y, None

@@ -1,0 +1,65 @@
+"""`torch.vmap` of the operators: one product where it is only the dense operand that is batched."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from .library import bsr_matmul, bsr_sampled_matmul
+
+
+def _one_by_one(
+    operator: Callable[..., Tensor],
+    info: Any,
+    in_dims: tuple[int | None, ...],
+    arguments: tuple[Any, ...],
+    keywords: dict[str, Any],
+) -> tuple[Tensor, int]:
+    # Of an empty batch one of zeros tells what the results would be like.
+    results = [
+        operator(
+            *(
+                argument if dim is None else _at(argument, dim, i)
+                for argument, dim in zip(arguments, in_dims, strict=True)
+            ),
+            **keywords,
+        )
+        for i in range(max(info.batch_size, 1))
+    ]
+    return torch.stack(results)[: info.batch_size], 0
+
+
+def _at(argument: Tensor, dim: int, i: int) -> Tensor:
+    if argument.shape[dim] > 0:
+        return argument.select(dim, i)
+    return argument.new_zeros(argument.shape[:dim] + argument.shape[dim + 1 :])
+
+
+@torch.library.register_vmap("sparse_autotune::bsr_matmul")
+def _vmap_matmul(
+    info: Any, in_dims: tuple[int | None, ...], *arguments: Any, **keywords: Any
+) -> tuple[Tensor, int]:
+    batched = [i for i, dim in enumerate(in_dims) if dim is not None]
+    dense = arguments[5]
+    if batched == [5] and dense.dim() > 2:
+        # A leading dimension like any other.
+        folded = dense.movedim(in_dims[5], 0)
+        return bsr_matmul(*arguments[:5], folded, *arguments[6:], **keywords), 0
+    if batched == [5]:
+        # Vectors side by side are the rows of a matrix that stands on the left.
+        rows = dense.movedim(in_dims[5], 0)
+        if not keywords.get("sparse_right", False):
+            keywords["sparse_right"] = True
+            keywords["transpose"] = not keywords.get("transpose", False)
+        return bsr_matmul(*arguments[:5], rows, *arguments[6:], **keywords), 0
+    return _one_by_one(bsr_matmul, info, in_dims, arguments, keywords)
+
+
+@torch.library.register_vmap("sparse_autotune::bsr_sampled_matmul")
+def _vmap_sampled_matmul(
+    info: Any, in_dims: tuple[int | None, ...], *arguments: Any, **keywords: Any
+) -> tuple[Tensor, int]:
+    return _one_by_one(bsr_sampled_matmul, info, in_dims, arguments, keywords)

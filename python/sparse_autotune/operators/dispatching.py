@@ -1,0 +1,105 @@
+"""The operators' derivatives, for whoever meets them in the dispatcher.
+
+That is anyone who calls the operators themselves, and compilers, tracers, ``torch.func`` and
+forward-mode derivatives, which `autograd` sends here. Without these kernels a compiled gradient
+would be missing and a tangent silently zero.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from .._torch.compiling import never_traced
+from .._torch.transforms import BelowAutograd, apply_at_this_level, has_tangent
+from .autograd import ACTIVATION_FUNCTIONS, DispatchedProduct, Sampled, differentiable
+from .forms import (
+    NONE,
+    RELU,
+    Form,
+    SampleForm,
+    call_matmul,
+    matmul_below_autograd,
+    sampled_below_autograd,
+)
+from .library import bsr_matmul_out
+
+_is_grad_enabled = torch.is_grad_enabled
+
+
+@never_traced
+def _product_through_dispatcher(
+    crow: Tensor,
+    col: Tensor,
+    values: Tensor,
+    rows: int,
+    cols: int,
+    dense: Tensor,
+    bias: Tensor | None = None,
+    *,
+    sparse_right: bool = False,
+    transpose: bool = False,
+    activation: int = NONE,
+    frozen: bool = False,
+    allow_tf32: bool = False,
+    deterministic: bool = False,
+    variant: str | None = None,
+) -> Tensor:
+    form = Form(
+        rows,
+        cols,
+        sparse_right,
+        transpose,
+        activation,
+        frozen,
+        allow_tf32,
+        deterministic,
+        variant,
+    )
+    carries = has_tangent(values, dense, bias)
+    if carries and activation > RELU:
+        plain = form._replace(activation=NONE)
+        return ACTIVATION_FUNCTIONS[activation](call_matmul(crow, col, values, dense, bias, plain))
+    if carries or differentiable(values, dense, bias):
+        return apply_at_this_level(DispatchedProduct, crow, col, values, dense, bias, form)
+    return matmul_below_autograd(crow, col, values, dense, bias, form)
+
+
+@never_traced
+def _sampled_through_dispatcher(
+    crow: Tensor,
+    col: Tensor,
+    rows: int,
+    cols: int,
+    block_m: int,
+    block_k: int,
+    x: Tensor,
+    y: Tensor,
+    *,
+    allow_tf32: bool = False,
+    deterministic: bool = False,
+    variant: str | None = None,
+) -> Tensor:
+    form = SampleForm(rows, cols, block_m, block_k, allow_tf32, deterministic, variant)
+    if has_tangent(x, y) or (_is_grad_enabled() and (x.requires_grad or y.requires_grad)):
+        return apply_at_this_level(Sampled, crow, col, x, y, form)
+    return sampled_below_autograd(crow, col, x, y, form)
+
+
+@never_traced
+def _out_through_dispatcher(*tensors: Any, out: Tensor, **keywords: Any) -> None:
+    arguments = [t for t in (*tensors, out) if isinstance(t, Tensor)]
+    if _is_grad_enabled() and any(t.requires_grad for t in arguments):
+        raise RuntimeError("bsr_matmul_out writes into out, which has no derivative")
+    if has_tangent(*arguments):
+        raise RuntimeError("bsr_matmul_out writes into out, which has no forward-mode derivative")
+    with BelowAutograd():
+        bsr_matmul_out(*tensors, **keywords, out=out)
+
+
+_library = torch.library.Library("sparse_autotune", "IMPL")
+_library.impl("bsr_matmul", _product_through_dispatcher, "Autograd")
+_library.impl("bsr_matmul_out", _out_through_dispatcher, "Autograd")
+_library.impl("bsr_sampled_matmul", _sampled_through_dispatcher, "Autograd")

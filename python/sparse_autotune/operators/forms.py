@@ -1,0 +1,122 @@
+"""What a product is besides its tensors, and the operators called with it."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from torch import Tensor
+
+from .._torch.direct import direct
+from .._torch.transforms import BelowAutograd
+from .library import bsr_matmul, bsr_matmul_backward, bsr_matmul_out, bsr_sampled_matmul
+
+# The numbers are part of the operators' schema.
+ACTIVATIONS: dict[str | None, int] = {None: 0, "relu": 1, "gelu": 2, "gelu_tanh": 3, "silu": 4}
+NONE, RELU, GELU, GELU_TANH, SILU = ACTIVATIONS.values()
+
+
+class Form(NamedTuple):
+    """What a product is besides its tensors: op(A) on the left of ``dense``, or on its right."""
+
+    rows: int  # of A as stored
+    cols: int
+    sparse_right: bool = False
+    transpose: bool = False
+    activation: int = NONE
+    frozen: bool = False
+    allow_tf32: bool = False
+    deterministic: bool = False
+    variant: str | None = None
+
+
+class SampleForm(NamedTuple):
+    """What a sampled product is besides its tensors."""
+
+    rows: int
+    cols: int
+    block_m: int
+    block_k: int
+    allow_tf32: bool = False
+    deterministic: bool = False
+    variant: str | None = None
+
+
+def switches(form: Form | SampleForm, sizes: int) -> dict[str, Any]:
+    """An operator's keywords but for their defaults, which are all false.
+
+    Compiled code calls the operator from Python in every step, where each name takes time.
+    ``sizes`` are the first fields, which are no keywords.
+    """
+    given = zip(form._fields[sizes:], form[sizes:], strict=True)
+    return {name: value for name, value in given if value or value == ""}
+
+
+def call_matmul(
+    crow: Tensor, col: Tensor, values: Tensor, dense: Tensor, bias: Tensor | None, form: Form
+) -> Tensor:
+    """The operator, by whatever the dispatcher has in store."""
+    return bsr_matmul(crow, col, values, *form[:2], dense, bias, **switches(form, 2))
+
+
+def call_matmul_out(
+    crow: Tensor,
+    col: Tensor,
+    values: Tensor,
+    dense: Tensor,
+    bias: Tensor | None,
+    form: Form,
+    out: Tensor,
+) -> None:
+    """The operator that writes into ``out``."""
+    bsr_matmul_out(crow, col, values, *form[:2], dense, bias, **switches(form, 2), out=out)
+
+
+def call_sampled(crow: Tensor, col: Tensor, x: Tensor, y: Tensor, form: SampleForm) -> Tensor:
+    """The operator of sampled products."""
+    return bsr_sampled_matmul(crow, col, *form[:4], x, y, **switches(form, 4))
+
+
+# What follows has no derivative: that is the caller's affair.
+
+
+def matmul_below_autograd(
+    crow: Tensor, col: Tensor, values: Tensor, dense: Tensor, bias: Tensor | None, form: Form
+) -> Tensor:
+    """The product, by the direct way where there is one."""
+    result = direct.matmul(crow, col, values, *form[:2], dense, bias, *form[2:], None)
+    if result is not None:
+        return result
+    with BelowAutograd():
+        return call_matmul(crow, col, values, dense, bias, form)
+
+
+def sampled_below_autograd(
+    crow: Tensor, col: Tensor, x: Tensor, y: Tensor, form: SampleForm
+) -> Tensor:
+    """The sampled product, likewise."""
+    result = direct.sampled_matmul(crow, col, *form[:4], x, y, *form[4:])
+    if result is not None:
+        return result
+    with BelowAutograd():
+        return call_sampled(crow, col, x, y, form)
+
+
+def directly_both(
+    crow: Tensor, col: Tensor, values: Tensor, dense: Tensor, grad: Tensor, form: Form
+) -> tuple[Tensor, Tensor] | None:
+    """The gradients of dense and values by the direct way; None where there is none.
+
+    ``form`` is the product's, without activation and variant.
+    """
+    rows, cols, right, transpose, _, frozen, tf32, deterministic, _ = form
+    flags = right, transpose, frozen, tf32, deterministic
+    return direct.gradients(crow, col, values, rows, cols, dense, grad, *flags)
+
+
+def both_below_autograd(
+    crow: Tensor, col: Tensor, values: Tensor, dense: Tensor, grad: Tensor, form: Form
+) -> tuple[Tensor, Tensor]:
+    """The same by one operator, which a graph calls from Python at every step."""
+    with BelowAutograd():
+        sizes = form.rows, form.cols
+        return bsr_matmul_backward(crow, col, values, *sizes, dense, grad, **switches(form, 2))

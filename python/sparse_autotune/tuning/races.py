@@ -1,0 +1,263 @@
+"""`variants`, `tune`, `benchmark`, `tuning_count`: using the tuner directly."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from numbers import Integral, Real
+from typing import Any
+
+from torch import Tensor
+
+from .. import _tuner, errors
+from ..bsr_tensor import BsrTensor
+from ..checks.matrix import kind
+from ..checks.variant_names import meant_variants
+from ..choices import Activation
+from ..operands import matmul_arguments, sampled_arguments
+from ..operators.library import bsr_matmul_race, bsr_sampled_matmul_race
+from ..settings import settings
+from .announcements import silenced
+from .report import BenchmarkReport, VariantRecord, report_of
+
+# A benchmark times everybody to the end: so many times the seconds of a race.
+_BENCHMARK_BUDGETS = 10
+_NOTHING = "the product has no stored block or no element"
+
+
+@dataclass(frozen=True)
+class _Product:
+    """What is asked about: ``matmul(a, b)``, ``linear(b, a)`` or ``sampled_matmul(a, b, pattern)``.
+
+    Raises:
+        ValueError: a keyword that the operation does not have.
+    """
+
+    a: Any
+    b: Any
+    bias: Tensor | None = None
+    activation: str | None = None
+    linear: bool = False
+    pattern: Any = None
+    out: Tensor | None = None
+
+    def __post_init__(self) -> None:
+        if self.linear and self.out is not None:
+            raise ValueError("out must be None with linear=True: linear has no out")
+        others = {"bias": None, "activation": None, "linear": False, "out": None}
+        for name, absent in others.items():
+            if self.pattern is not None and getattr(self, name) is not absent:
+                raise ValueError(
+                    f"{name} must be {absent} with a pattern: sampled_matmul has no {name}"
+                )
+
+    @contextmanager
+    def explained(self) -> Iterator[None]:
+        """Refuses as the operation would: with its reason, if it has one."""
+        try:
+            yield
+        except Exception:
+            self.explain()
+            raise
+
+    def legality(self) -> dict[str, str | None]:
+        """For each variant of the operands' device, why it is not legal; None where it is."""
+        product = (self.a, self.b, self.bias, self.activation)
+        with self.explained():
+            return errors.legality(*product, linear=self.linear, pattern=self.pattern)
+
+    def race(self, **options: Any) -> str:
+        """The record of a race; empty when there is nothing to race."""
+        with self.explained():
+            if self.pattern is not None:
+                arguments, keywords = sampled_arguments(self.a, self.b, self.pattern)
+                raced = bsr_sampled_matmul_race(*arguments, **keywords, **options)
+            else:
+                product = (self.a, self.b, self.bias, self.activation)
+                arguments, keywords = matmul_arguments(*product, linear=self.linear)
+                raced = bsr_matmul_race(*arguments, **keywords, **options, out=self.out)
+        return bytes(raced.tolist()).decode()
+
+    def explain(self) -> None:
+        """Raises what the operation would, if it refuses these arguments."""
+        if self.pattern is not None:
+            errors.explain_sampled_matmul(self.a, self.b, self.pattern, None)
+        elif self.linear:
+            errors.explain_linear(self.b, self.a, self.bias, self.activation, None)
+        else:
+            errors.explain_matmul(self.a, self.b, self.bias, self.activation, self.out, None)
+        device = self.b.device
+        if device.type not in ("cpu", "cuda"):
+            raise RuntimeError(f"variants run on the CPU and on CUDA devices, but b is on {device}")
+
+    def __str__(self) -> str:
+        return f"{tuple(self.a.shape)} @ {tuple(self.b.shape)}"
+
+
+def variants(
+    a: Tensor | BsrTensor | None = None,
+    b: Tensor | BsrTensor | None = None,
+    *,
+    bias: Tensor | None = None,
+    activation: Activation | None = None,
+    linear: bool = False,
+    pattern: Tensor | BsrTensor | None = None,
+) -> list[str]:
+    """Full names ("family/config") of the variants of this build, or of those legal for a product.
+
+    Args:
+        a: as for `matmul`; None lists all variants of this build.
+        b: as for `matmul` (for `linear`: ``x``).
+        bias: as for `matmul`.
+        activation: as for `matmul`.
+        linear: ask about ``linear(b, a)`` instead of ``matmul(a, b)``.
+        pattern: ask about ``sampled_matmul(a, b, pattern)`` instead, with dense ``a`` and ``b``.
+
+    Returns:
+        Sorted names; with operands, only variants that are legal for them on their device.
+
+    Raises:
+        TypeError: only one of ``a`` and ``b`` is given; or as `matmul`.
+        ValueError, RuntimeError: as `matmul`, or `sampled_matmul` with a pattern.
+    """
+    if a is None and b is None:
+        return [v["name"] for v in _tuner.variants()]
+    if a is None or b is None:
+        raise TypeError("variants needs both a and b, or neither")
+    product = _Product(a, b, bias, activation, linear, pattern)
+    return [name for name, why in product.legality().items() if why is None]
+
+
+def _race(
+    product: _Product, names: str | Iterable[str] | None, argument: str, **options: Any
+) -> BenchmarkReport:
+    """Races the variants that ``names`` and families mean, the value of ``argument``; None: all."""
+    legality, device = product.legality(), product.b.device
+    selected = list(legality)
+    if names is not None:
+        names = [names] if isinstance(names, str) else names
+        if not isinstance(names, Iterable):
+            raise TypeError(f"{argument} must be names, got {kind(names)}")
+        op = "matmul" if product.pattern is None else "sampled_matmul"
+        meant = [meant_variants(argument, name, op, device.type) for name in names]
+        selected = list(dict.fromkeys(itertools.chain(*meant)))
+    if not selected:
+        raise ValueError(f"{argument} must name one at least")
+    legal = [name for name in selected if legality[name] is None]
+    unsupported = {name: why for name in selected if (why := legality[name]) is not None}
+    if not legal:
+        reasons = "; ".join(f"{name}: {why}" for name, why in unsupported.items())
+        raise ValueError(f"{argument}: none of them is legal for this product ({reasons})")
+    timing = settings.timing
+    text = product.race(variants=",".join(legal), **options)
+    if text:
+        return report_of(_tuner.parse_record(text), device.type, unsupported, timing)
+    return BenchmarkReport(
+        problem=str(product),
+        device=_tuner.device_info(-1 if device.type == "cpu" else device.index)["name"],
+        device_type=device.type,
+        timing=timing,
+        failure=f"nothing to race, {_NOTHING}",
+        records=[VariantRecord(name, name.split("/")[0], "skipped", _NOTHING) for name in legal],
+    )
+
+
+def _is_a(numbers: type, value: Any) -> bool:
+    """Whether it is one of these numbers, as True and False, for Python, are too."""
+    return isinstance(value, numbers) and not isinstance(value, bool)
+
+
+def tune(
+    a: Tensor | BsrTensor,
+    b: Tensor | BsrTensor,
+    *,
+    bias: Tensor | None = None,
+    activation: Activation | None = None,
+    out: Tensor | None = None,
+    variant: str = "auto",
+    linear: bool = False,
+    pattern: Tensor | BsrTensor | None = None,
+) -> BenchmarkReport:
+    """Races now, in every mode, even if a winner is cached, and replaces the cache entry.
+
+    Args:
+        a: as for `matmul`.
+        b: as for `matmul` (for `linear`: ``x``). Its values are not used.
+        bias: as for `matmul`.
+        activation: as for `matmul`.
+        out: as for `matmul`; its layout is used, its values are not. Not for `linear`.
+        variant: "auto", or a family or variant to race alone; the cache entry then does not change.
+        linear: tune ``linear(b, a)`` instead of ``matmul(a, b)``.
+        pattern: tune ``sampled_matmul(a, b, pattern)`` instead, with dense ``a`` and ``b``.
+
+    Returns:
+        The race. If there is nothing to race, because the matrix has no stored block or the product
+        no element, a report without a winner that says why.
+
+    Raises:
+        TypeError, ValueError, RuntimeError: as `matmul`, or `sampled_matmul` with a pattern.
+    """
+    return _race(
+        _Product(a, b, bias, activation, linear, pattern, out),
+        None if variant == "auto" else variant,
+        "variant",
+        save=variant == "auto",
+    )
+
+
+def benchmark(
+    a: Tensor | BsrTensor,
+    b: Tensor | BsrTensor,
+    *,
+    variants: str | Iterable[str] | None = None,
+    num_runs: int | None = None,
+    budget_s: float | None = None,
+    bias: Tensor | None = None,
+    activation: Activation | None = None,
+    linear: bool = False,
+    pattern: Tensor | BsrTensor | None = None,
+) -> BenchmarkReport:
+    """Times every variant, eliminating none, on operands of its own; caches nothing.
+
+    Args:
+        a: as for `matmul`; its pattern and strides are used, its values are not.
+        b: as for `matmul` (for `linear`: ``x``).
+        variants: names and families to compare; None: all for the operands' device.
+        num_runs: timed rounds for each variant; None: as many as are useful within the budget.
+        budget_s: seconds to spend; None: ten times ``settings.budget_s``. Variants that are not
+            expected to fit are skipped, unless ``num_runs`` is given.
+        bias: as for `matmul`.
+        activation: as for `matmul`.
+        linear: measure ``linear(b, a)`` instead of ``matmul(a, b)``.
+        pattern: measure ``sampled_matmul(a, b, pattern)`` instead, with dense ``a`` and ``b``.
+
+    Returns:
+        A record per variant, including those that could not take part, with the reason.
+
+    Raises:
+        TypeError, ValueError, RuntimeError: as `matmul`, or `sampled_matmul` with a pattern;
+            ValueError also if a variant is unknown, if none of ``variants`` is legal, or if
+            ``num_runs`` or ``budget_s`` is out of range.
+    """
+    if num_runs is not None and not (_is_a(Integral, num_runs) and 0 < num_runs < 2**31):
+        raise ValueError(f"num_runs must be a whole number, 1 to 2**31 - 1; got {num_runs!r}")
+    if budget_s is not None and not (_is_a(Real, budget_s) and 0 < budget_s < math.inf):
+        raise ValueError(f"budget_s must be a positive, finite number of seconds; got {budget_s!r}")
+    with silenced():
+        return _race(
+            _Product(a, b, bias, activation, linear, pattern),
+            variants,
+            "variants",
+            rounds=int(num_runs or 0),
+            budget_s=float(budget_s or _BENCHMARK_BUDGETS * settings.budget_s),
+            eliminate=False,
+            save=False,
+        )
+
+
+def tuning_count() -> int:
+    """How many races this process has run for products and `tune` (excluding `benchmark`)."""
+    return _tuner.tuning_count()
