@@ -307,7 +307,12 @@ class BsrTensor:
         grad = self._values.grad
         return None if grad is None else self._with_values(grad)
 
+    def __bool__(self) -> bool:
+        return True  # also without rows
+
     def __repr__(self) -> str:
+        if not isinstance(self._values, Tensor):  # a pytree's placeholders, in torch's messages
+            return f"BsrTensor of {self._values!r}"
         block_m, block_k = self._block_size
         turned = " of a transposed matrix" if self._transposed else ""
         frozen = ", frozen" if self._frozen else ""
@@ -636,13 +641,13 @@ class BsrTensor:
     mm = mv = matmul
 
     def __mul__(self, factor: Any) -> BsrTensor:
-        """Scaled by a number or a tensor of one element, or blocks times those of one pattern."""
+        """Scaled by a number or a 0-dimensional tensor, or times a matrix on the same pattern."""
         return TORCH_FUNCTIONS[torch.mul](self, factor)
 
     __rmul__ = __mul__
 
     def __truediv__(self, divisor: Any) -> BsrTensor:
-        """Divided by a number or a tensor of one element."""
+        """Divided by a number or a 0-dimensional tensor."""
         return TORCH_FUNCTIONS[torch.div](self, divisor)
 
     def __add__(self, other: Any) -> BsrTensor:

@@ -107,7 +107,7 @@ def _refuse(function: str, a: Any, b: Any) -> TypeError:
     )
 
 
-@_implements(torch.mul, Tensor.mul, Tensor.__mul__, Tensor.__rmul__)
+@_implements(torch.mul, torch.multiply, Tensor.mul, Tensor.__mul__, Tensor.__rmul__)
 def _mul(input: Any, other: Any) -> BsrTensor:
     if isinstance(input, BsrTensor) and isinstance(other, BsrTensor):
         check_same_pattern(input._parts(), other._parts(), "mul")
@@ -118,7 +118,7 @@ def _mul(input: Any, other: Any) -> BsrTensor:
     return matrix._with_values(matrix._values * factor)
 
 
-@_implements(torch.div, torch.true_divide, Tensor.div, Tensor.true_divide, Tensor.__truediv__)
+@_implements(torch.div, torch.divide, torch.true_divide, Tensor.div, Tensor.true_divide, Tensor.__truediv__)
 def _div(input: Any, other: Any) -> BsrTensor:
     if not isinstance(input, BsrTensor) or not _is_scalar(other):
         raise _refuse("div", input, other)
