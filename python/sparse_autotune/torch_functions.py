@@ -118,7 +118,9 @@ def _mul(input: Any, other: Any) -> BsrTensor:
     return matrix._with_values(matrix._values * factor)
 
 
-@_implements(torch.div, torch.divide, torch.true_divide, Tensor.div, Tensor.true_divide, Tensor.__truediv__)
+@_implements(
+    torch.div, torch.divide, torch.true_divide, Tensor.div, Tensor.true_divide, Tensor.__truediv__
+)
 def _div(input: Any, other: Any) -> BsrTensor:
     if not isinstance(input, BsrTensor) or not _is_scalar(other):
         raise _refuse("div", input, other)
