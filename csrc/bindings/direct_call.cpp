@@ -275,9 +275,7 @@ class Direct {
 
   // Null where it has no memory.
   py::object new_result(PyObject* like, const MatmulCall& call, TensorView* written) const {
-    std::vector<int64_t> sizes(call.dense.sizes, call.dense.sizes + call.dense.dims);
-    sizes[static_cast<size_t>(call.inner())] = call.result_size();
-    py::object result = tensors_.new_empty(like, call.dense, sizes);
+    py::object result = tensors_.new_empty(like, call.dense, call.result_sizes());
     return tensors_.view(result, written) ? result : py::object();
   }
 

@@ -91,9 +91,7 @@ SampledCall checked_call(const SampledArguments& a) {
 }
 
 Tensor make_result(const MatmulArguments& a, const MatmulCall& call) {
-  std::vector<int64_t> sizes(call.dense.sizes, call.dense.sizes + call.dense.dims);
-  sizes[static_cast<size_t>(call.inner())] = call.result_size();
-  return empty(a.values, sizes);
+  return empty(a.values, call.result_sizes());
 }
 
 Tensor make_result(const SampledArguments& a, const SampledCall& call) {

@@ -42,6 +42,11 @@ struct MatmulCall {
     return sparse_right || dense.dims == 1 ? dense.dims - 1 : dense.dims - 2;
   }
   int64_t result_size() const { return transposed() ? cols : rows; }
+  std::vector<int64_t> result_sizes() const {
+    std::vector<int64_t> sizes(dense.sizes, dense.sizes + dense.dims);
+    sizes[static_cast<size_t>(inner())] = result_size();
+    return sizes;
+  }
 };
 
 // x @ y at the stored blocks, summed over leading dimensions.
@@ -61,8 +66,8 @@ PatternKey key_of(const PatternCall& pattern);
 SPARSE_AUTOTUNE_API const char* broken_rule_of_result(const MatmulCall& call,
                                                       const TensorView& result);
 
-// The same product with other operands for the gradients of its dense operand and of its values.
-// The view swaps the last two dimensions of a tensor, for which it owns sizes and strides.
+// A matrix view of a tensor, with its last two dimensions swapped if `swap`. A vector becomes one
+// column, or with `swap` one row. It owns the sizes and strides that the view points to.
 struct SwappedView {
   explicit SwappedView(const TensorView& of, bool swap = true);
   TensorView view;
@@ -70,7 +75,8 @@ struct SwappedView {
   SwappedView(const SwappedView&) = delete;
   SwappedView& operator=(const SwappedView&) = delete;
 };
-// Given `grad`, of the shape of the result.
+// The products that give the gradients of `forward`'s dense operand and values, from `grad`, that
+// of its result.
 class SPARSE_AUTOTUNE_API GradientCalls {
  public:
   GradientCalls(const MatmulCall& forward, const TensorView& grad);

@@ -17,7 +17,7 @@ from ._torch.compiling import frame_callback, unwatched, watched_native
 from ._torch.direct import direct
 from ._torch.transforms import is_any_autocast_enabled
 from .bsr_tensor import BsrTensor
-from .checks.matrix import BSR_LAYOUTS
+from .checks.matrix import BSR_LAYOUTS, stored_parts
 from .choices import Activation
 from .operands import is_sparse_operand, operands_of, sampled_operands
 from .operators.autograd import product, sampled
@@ -188,14 +188,8 @@ def _directly(
             sparse.check_frozen()
     # In this order: see `watched_native`.
     elif _is_native(sparse) and sparse.dim() == 2 and frame_callback() in (None, False):
-        rows, cols = sparse.shape
-        values, frozen = sparse.values(), False
-        transposed = sparse.layout is torch.sparse_bsc
-        if transposed:
-            crow, col, values = sparse.ccol_indices(), sparse.row_indices(), values.mT
-            rows, cols = cols, rows
-        else:
-            crow, col = sparse.crow_indices(), sparse.col_indices()
+        crow, col, values, rows, cols, transposed = stored_parts(sparse)
+        frozen = False
     else:
         return None
     result = direct.matmul(

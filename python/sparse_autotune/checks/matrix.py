@@ -321,18 +321,23 @@ def native_components(a: Any, name: str) -> Components:
             f"{name} must be a BSR matrix, got {_NOT_BSR.get(a.layout, 'a')} tensor "
             f"(layout {a.layout}): convert it with {name}.to_sparse_bsr(block_size)"
         )
-    values = a.values()
-    if a.dim() != 2 or values.dim() != 3:
+    parts = stored_parts(a)
+    if a.dim() != 2 or parts.values.dim() != 3:
         what, index = ("hybrid", "..., i") if a.dense_dim() else ("batched", "i")
         raise TypeError(
             f"{name} must be one BSR matrix, got a {what} one of shape {tuple(a.shape)}: multiply "
             f"its matrices {name}[{index}] one at a time"
         )
-    check_value_dtype(values.dtype, name)
-    rows, cols = a.shape
+    check_value_dtype(parts.values.dtype, name)
+    return parts
+
+
+def stored_parts(a: Tensor) -> Components:
+    """The components of a tensor of one of `BSR_LAYOUTS`, unchecked."""
+    rows, cols = a.shape[:2]
     if a.layout == torch.sparse_bsc:
-        return Components(a.ccol_indices(), a.row_indices(), values.mT, cols, rows, True)
-    return Components(a.crow_indices(), a.col_indices(), values, rows, cols)
+        return Components(a.ccol_indices(), a.row_indices(), a.values().mT, cols, rows, True)
+    return Components(a.crow_indices(), a.col_indices(), a.values(), rows, cols)
 
 
 def kind(value: Any) -> str:
