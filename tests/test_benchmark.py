@@ -38,7 +38,7 @@ def problem(device="cpu", dtype=torch.float32):
 
 
 # A race as the core tells it, with every outcome: 2e9 FLOP, 8e9 dense, 1e6 bytes, limit 50 µs.
-RACE = """sparse_autotune_race 1
+RACE = """sparse_autotune_race 2
 signature matmul_test
 device_class Some_GPU
 device Some <GPU> & more
@@ -52,13 +52,13 @@ nnz_flops 2e+09
 dense_flops 8e+09
 bytes 1e+06
 limit_us 50
-entrant fast/big\tok\t99\t1.5\t9\t0.25\t2097152\t
-entrant fast/small\tok\t100\t2\t9\t0.5\t1024\t
-entrant dense/mm\teliminated\t400\t9\t3\t0.1\t0\tfar behind after 3 rounds
-entrant fast/other\twrong_result\t0\t0\t0\t7.5\t0\t3 of 4 elements are wrong
-entrant huge/x\tout_of_memory\t0\t0\t0\t0\t0\tit needs 5 bytes
-entrant huge/y\tout_of_memory\t0\t0\t0\t0\t0\tit needs 6 bytes
-entrant slow/x\tskipped\t0\t0\t0\t0\t0\ttoo slow
+entrant fast/big\tok\t42\t99\t1.5\t9\t0.25\t2097152\t
+entrant fast/small\tok\t42\t100\t2\t9\t0.5\t1024\t
+entrant dense/mm\teliminated\t42\t400\t9\t3\t0.1\t0\tfar behind after 3 rounds
+entrant fast/other\twrong_result\t42\t0\t0\t0\t7.5\t0\t3 of 4 elements are wrong
+entrant huge/x\tout_of_memory\t42\t0\t0\t0\t0\t0\tit needs 5 bytes
+entrant huge/y\tout_of_memory\t42\t0\t0\t0\t0\t0\tit needs 6 bytes
+entrant slow/x\tskipped\t42\t0\t0\t0\t0\t0\ttoo slow
 end 7
 """
 UNSUPPORTED = {"picky/a": "blocks are <1>", "picky/b": "blocks are <2>"}

@@ -256,6 +256,7 @@ std::vector<Runner> line_up(const std::vector<const Variant*>& entrants, const P
   for (const Variant* v : entrants) {
     Runner runner{v, v->estimate_us(problem, device), {}};
     runner.entrant.name = v->name();
+    runner.entrant.expected_us = runner.estimate_us;
     const int64_t scratch = v->workspace_bytes(problem, device);
     const int64_t prepared = v->prepared_bytes(problem, device);
     runner.entrant.memory_bytes = scratch + prepared;

@@ -11,7 +11,7 @@ namespace {
 
 constexpr std::string_view kHeader = "sparse_autotune_race ";
 constexpr std::string_view kEnd = "end ";
-constexpr size_t kEntrantFields = 8;
+constexpr size_t kEntrantFields = 9;
 constexpr std::array kOutcomes = {
     Outcome::kOk,          Outcome::kUnsupported,  Outcome::kSkipped,     Outcome::kEliminated,
     Outcome::kOutOfMemory, Outcome::kLaunchFailed, Outcome::kWrongResult,
@@ -69,10 +69,10 @@ bool parse_entrant(std::string_view line, Entrant* e) {
   if (f[0].empty() || outcome == kOutcomes.end()) return false;
   e->name = f[0];
   e->outcome = *outcome;
-  e->reason = f[7];
-  return parse_number(f[2], &e->median_us) && parse_number(f[3], &e->spread_us) &&
-         parse_number(f[4], &e->samples) && parse_number(f[5], &e->error) &&
-         parse_number(f[6], &e->memory_bytes);
+  e->reason = f[8];
+  return parse_number(f[2], &e->expected_us) && parse_number(f[3], &e->median_us) &&
+         parse_number(f[4], &e->spread_us) && parse_number(f[5], &e->samples) &&
+         parse_number(f[6], &e->error) && parse_number(f[7], &e->memory_bytes);
 }
 
 // One "key value" line. Keys that a newer version might add are refused: it raises the version.
@@ -160,9 +160,10 @@ std::string to_text(const Record& r) {
   size_t written = 0;
   for (const Entrant& e : r.entrants) {
     std::string line = "entrant " + field(e.name) + "\t" + name_of(e.outcome) + "\t" +
-                       number(e.median_us) + "\t" + number(e.spread_us) + "\t" +
-                       std::to_string(e.samples) + "\t" + number(e.error) + "\t" +
-                       std::to_string(e.memory_bytes) + "\t" + field(e.reason) + "\n";
+                       number(e.expected_us) + "\t" + number(e.median_us) + "\t" +
+                       number(e.spread_us) + "\t" + std::to_string(e.samples) + "\t" +
+                       number(e.error) + "\t" + std::to_string(e.memory_bytes) + "\t" +
+                       field(e.reason) + "\n";
     if (written == kMaxEntrants || s.size() + line.size() + 32 > kMaxRecordBytes) break;
     s += line;
     ++written;

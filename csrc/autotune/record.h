@@ -29,6 +29,7 @@ const char* name_of(Outcome outcome);
 struct Entrant {
   std::string name;
   Outcome outcome = Outcome::kSkipped;
+  double expected_us = 0;  // by the variant's cost model, which orders the race
   double median_us = 0;  // of one launch, with its prepare() unless values are frozen; 0: not timed
   double spread_us = 0;  // interquartile range of the samples
   int64_t samples = 0;   // timed bursts behind the median
@@ -67,7 +68,7 @@ struct Record {
 constexpr size_t kMaxRecordBytes = size_t{1} << 20;
 constexpr size_t kMaxEntrants = 2048;
 constexpr size_t kMaxFieldBytes = 400;
-constexpr int kRecordVersion = 1;
+constexpr int kRecordVersion = 2;
 
 // Lines of printable ASCII, first a header, last a line that says how many entrants came before it.
 // Fields are cut, and other characters replaced, so that parse_record() takes every record back.

@@ -51,8 +51,9 @@ Enumeration named(const Names& names, const std::string& name) {
 
 py::dict to_dict(const Entrant& e) {
   return py::dict("name"_a = e.name, "status"_a = api::outcome_name(e.outcome),
-                  "reason"_a = e.reason, "median_us"_a = e.median_us, "spread_us"_a = e.spread_us,
-                  "samples"_a = e.samples, "error"_a = e.error, "memory_bytes"_a = e.memory_bytes);
+                  "reason"_a = e.reason, "expected_us"_a = e.expected_us,
+                  "median_us"_a = e.median_us, "spread_us"_a = e.spread_us, "samples"_a = e.samples,
+                  "error"_a = e.error, "memory_bytes"_a = e.memory_bytes);
 }
 
 py::dict to_dict(const api::VariantInfo& v) {
