@@ -5,6 +5,6 @@
 
 namespace sparse_autotune {
 
-constinit const EightsShape kEightsDeep = eights_shape<EightsBlocks, 16, 512, 2, 1, 1>();
+constinit const EightsShape kEightsDeep = eights_shape<16, 512, 2, 1, 1>();
 
 }  // namespace sparse_autotune

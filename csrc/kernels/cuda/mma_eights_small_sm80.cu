@@ -5,6 +5,6 @@
 
 namespace sparse_autotune {
 
-constinit const EightsShape kEightsSmall = eights_shape<EightsBlocks, 16, 128, 2, 1, 1>();
+constinit const EightsShape kEightsSmall = eights_shape<16, 128, 2, 1, 1>();
 
 }  // namespace sparse_autotune

@@ -9,7 +9,7 @@
 // of strip64 are smaller. Data path: global -> TMA -> shared (swizzled) -> wgmma -> registers ->
 // global, either layout of both operands. Requires: compute capability 9.0, fp16 or bf16, 16-byte
 // aligned C and B. Wins: wherever it is legal and there is more to do than in one wave
-// (sampled_wave_sm90, sampled_quads_sm90), but for blocks of 128x128 (sampled_even_sm90). Bound by
+// (sampled_wave_sm90, sampled_quads_sm90). Bound by
 // L2 -> shared memory (57 and 85 FLOP/B), which takes that all walk the sums together, and with
 // blocks of 128 by the tensor cores and the device's power too.
 #include <algorithm>

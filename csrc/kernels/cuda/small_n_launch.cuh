@@ -58,8 +58,8 @@ SmallNShape small_n_shape() {
           {small_n_codes<Tile, false, kOverlaps>(), transposed_small_n_codes<Tile, kOverlaps>()}};
 }
 
-// What the families that take square blocks on Hopper alone multiply: small_n_units_sm90,
-// small_n_halves_sm90 and small_n_rings_sm90.
+// What the families that take square blocks on Hopper alone multiply: small_n_units_sm90 and
+// small_n_rings_sm90.
 struct SmallNSquares {
   int side, least, most;  // of a block; numbers of columns
   Layout b_layout;

@@ -1,4 +1,4 @@
-// What the thread blocks of mma_eights_sm80 and mma_fours_sm80 keep in shared memory, and how it
+// What the thread blocks of mma_eights_sm80 keep in shared memory, and how it
 // gets there: a ring of stages, each some rows of B by the tile's columns, and values of A, which
 // each warp fetches for itself.
 #pragma once
