@@ -19,9 +19,11 @@ ARGS ?=
 ifdef PYTHON
   PY := $(PYTHON)
   READY :=
+  DOCS_READY :=
 else
   PY := .venv/bin/python
   READY := .venv/ready
+  DOCS_READY := .venv/docs-ready
 endif
 export PYTHONPATH := $(CURDIR)/python$(if $(PYTHONPATH),:$(PYTHONPATH))
 
@@ -64,6 +66,24 @@ aoti-example: build  ## an AOTInductor package, and a C++ program without Python
 	PYTHON=$(PY) examples/aoti/build.sh build/aoti/program
 	SPARSE_AUTOTUNE_BUNDLE=build/aoti/bundle build/aoti/program \
 	  python/sparse_autotune/libsparse_autotune.so build/aoti/model.pt2 build/aoti/expected.pt
+
+.venv/docs-ready: .venv/ready
+	@echo '==> Installing what the documentation is built with'
+	.venv/bin/python -m pip install --quiet --group docs
+	touch $@
+
+.PHONY: docs
+docs: $(DOCS_READY) build  ## the documentation as HTML, build/docs/index.html; warnings are errors
+	$(call say,Building the documentation)
+	$(PY) -m sphinx --quiet -W --keep-going -d build/doctrees docs build/docs
+
+.PHONY: notebook
+notebook: $(DOCS_READY) build  ## run examples/quickstart.ipynb and keep its outputs
+	$(call say,Running the notebook)
+	export SPARSE_AUTOTUNE_CACHE_DIR=$$(mktemp -d) TORCH_LOGS=-torch.utils.cpp_extension
+	$(PY) -c 'from nbclient.cli import main; main()' --inplace examples/quickstart.ipynb
+	sed -i "s|$$SPARSE_AUTOTUNE_CACHE_DIR|~/.cache/sparse_autotune|" examples/quickstart.ipynb
+	rm -r "$$SPARSE_AUTOTUNE_CACHE_DIR"
 
 .PHONY: test
 test: build  ## all tests (those marked gpu only where there is one), in a process a core; JOBS=

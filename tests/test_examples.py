@@ -1,0 +1,95 @@
+"""The scripts and the notebook in `examples/`, run at small sizes."""
+
+import json
+import pathlib
+import re
+import runpy
+import sys
+
+import pytest
+
+EXAMPLES = pathlib.Path(__file__).parents[1] / "examples"
+# Script: what it needs beside torch, a small size, and what its output has to hold.
+SCRIPTS = {
+    "llama": (
+        "transformers",
+        "--hidden 256 --layers 1 --tokens 64 --block 32 --density 0.25",
+        r"3 of the layers are block-sparse.*prefill, 64 tokens .*x\n.*MLPs alone .*x\n",
+    ),
+    "finetune": (
+        "torch",
+        "--width 64 --steps 4 --block 16",
+        r"dense .*12\.5% of the MLP's blocks kept .*gradually .*MLP, block-sparse +\d",
+    ),
+    "finite_elements": (
+        "skfem",
+        "--cells 3",
+        r"block 3x3, .*here \(\w+\)  \d+ iterations.*free end sinks by 0\.",
+    ),
+    "graph_layer": (
+        "torch",
+        "--nodes 60 --degree 4 --width 4",
+        r"results and gradients agree\n.*forward and backward .*x\n",
+    ),
+    "scipy_matrix": ("scipy", "--points 4", r"A @ x .*and back: bsr_array of \(192, 192\)"),
+}
+
+
+def test_every_script_is_here():
+    others = {"demo"}  # `make demo` runs it
+    assert {path.stem for path in EXAMPLES.glob("*.py")} == set(SCRIPTS) | others
+    for name in SCRIPTS:
+        assert len((EXAMPLES / f"{name}.py").read_text().splitlines()) <= 120
+
+
+@pytest.fixture
+def run_script(monkeypatch, capsys):
+    """Runs a script with these arguments, each time that it measures but once."""
+    from torch.utils.benchmark import Timer
+
+    def once(self, min_run_time):
+        return self.timeit(1)
+
+    monkeypatch.setattr(Timer, "blocked_autorange", once)
+
+    def run(name, arguments):
+        path = str(EXAMPLES / f"{name}.py")
+        monkeypatch.setattr(sys, "argv", [path, *arguments.split()])
+        runpy.run_path(path, run_name="__main__")
+        return capsys.readouterr().out
+
+    return run
+
+
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_script(run_script, name):
+    """Each compares its results with those of another way, and exits if they disagree."""
+    requirement, arguments, output = SCRIPTS[name]
+    pytest.importorskip(requirement, reason=f"{requirement} (group examples) is not installed")
+    assert re.search(output, run_script(name, arguments), re.DOTALL)
+
+
+@pytest.mark.parametrize("name", [n for n, (needs, *_) in SCRIPTS.items() if needs != "torch"])
+def test_what_is_missing_is_said_in_a_sentence(run_script, monkeypatch, name):
+    monkeypatch.setitem(sys.modules, SCRIPTS[name][0], None)
+    for module in [m for m in sys.modules if m.startswith("scipy.")]:
+        monkeypatch.setitem(sys.modules, module, None)
+    with pytest.raises(SystemExit, match=r"^This example needs [\w-]+: pip install [\w -]+$"):
+        run_script(name, "")
+
+
+def test_notebook(capsys):
+    """Its cells as one program; the committed outputs are of a run without an error."""
+    pyplot = pytest.importorskip("matplotlib.pyplot", reason="matplotlib is not installed")
+    pyplot.switch_backend("agg")
+    notebook = json.loads((EXAMPLES / "quickstart.ipynb").read_text())
+    cells = [cell for cell in notebook["cells"] if cell["cell_type"] == "code"]
+    kinds = [{output["output_type"] for output in cell["outputs"]} for cell in cells]
+    assert "error" not in set().union(*kinds)
+    assert [cell["execution_count"] for cell in cells] == list(range(1, len(cells) + 1))
+    names = {}
+    for number, cell in enumerate(cells, 1):
+        exec(compile("".join(cell["source"]), f"quickstart.ipynb, cell {number}", "exec"), names)
+    pyplot.close("all")
+    assert names["error"] < 1e-2 and names["replaced"] == ["0", "2"]
+    assert "races for the second product: 0\n" in capsys.readouterr().out
