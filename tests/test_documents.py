@@ -3,51 +3,86 @@
 import os
 import pathlib
 import re
+import socket
 import textwrap
 
 import pytest
 import torch
 
 import sparse_autotune
-from sparse_autotune import _tuner
+from sparse_autotune import _tuner, settings
 
 ROOT = pathlib.Path(__file__).parents[1]
-README = (ROOT / "README.md").read_text()
+README = ROOT / "README.md"
+PAGES = sorted((ROOT / "docs").rglob("*.md"))
 DOCUMENTS = [
-    ROOT / name
-    for name in ("README.md", "CONTRIBUTING.md", "VARIANTS.md", "examples/aoti/README.md")
-] + sorted((ROOT / "benchmarks").glob("*.md"))  # fmt: skip
-FENCED = re.compile(r"^ *```(\w*)\n(.*?)^ *```$", re.DOTALL | re.MULTILINE)
+    README,
+    ROOT / "CONTRIBUTING.md",
+    ROOT / "examples/aoti/README.md",
+    *PAGES,
+    *sorted((ROOT / "benchmarks").glob("*.md")),
+]
+FENCED = re.compile(r"^ *```(\S*)\n(.*?)^ *```$", re.DOTALL | re.MULTILINE)
+# Blocks that show what runs elsewhere, or what is printed.
+SHOWN = {"", "text", "sh", "cpp", "{toctree}", "{eval-rst}", "{literalinclude}", "{include}"}
 
 
-def python_blocks(document):
-    return [
-        textwrap.dedent(code)
-        for language, code in FENCED.findall((ROOT / document).read_text())
-        if language == "python"
-    ]
+def name_of(document):
+    return str(document.relative_to(ROOT))
 
 
-@pytest.mark.parametrize("document, count", [("README.md", 3), ("CONTRIBUTING.md", 1)])
-def test_code_blocks_run(document, count, capsys):
-    """In order, as one program, on smaller matrices."""
-    blocks = python_blocks(document)
-    assert len(blocks) == count
+def blocks(document, language):
+    found = FENCED.findall(document.read_text())
+    return [textwrap.dedent(code) for marked, code in found if marked == language]
+
+
+WITH_CODE = [document for document in DOCUMENTS if blocks(document, "python")]
+
+
+def test_there_is_code():
+    languages = {lang for document in DOCUMENTS for lang, _ in FENCED.findall(document.read_text())}
+    named = {language.split()[0] if language else "" for language in languages}
+    assert named - SHOWN == {"python"}
+    assert {README, *(ROOT / "docs" / f"{n}.md" for n in ("models", "serving"))} <= set(WITH_CODE)
+
+
+@pytest.fixture
+def as_one_of_torchrun(monkeypatch):
+    """A process alone, for programs that run under torchrun."""
+    with socket.socket() as listener:
+        listener.bind(("localhost", 0))
+        port = listener.getsockname()[1]
+    values = {"RANK": 0, "WORLD_SIZE": 1, "MASTER_ADDR": "localhost", "MASTER_PORT": port}
+    for name, value in values.items():
+        monkeypatch.setenv(name, str(value))
+
+
+@pytest.mark.filterwarnings("ignore:.*Sparse BSR tensor support is in beta")
+@pytest.mark.parametrize("document", WITH_CODE, ids=name_of)
+def test_code_blocks_run(document, as_one_of_torchrun, fresh_dynamo, tmp_path, monkeypatch, capsys):
+    """Those of a document in their order, as one program, on smaller matrices."""
+    if "scipy" in document.read_text():
+        pytest.importorskip("scipy", reason="SciPy is not installed")
+    monkeypatch.chdir(tmp_path)  # some write files
     names = {}
-    for code in blocks:
-        exec(compile(code.replace("4096", "512"), document, "exec"), names)
-    assert "TFLOP/s (nnz)" in capsys.readouterr().out
-    if document == "README.md":
+    with settings.override(mode=settings.mode):
+        for number, code in enumerate(blocks(document, "python"), 1):
+            where = f"{name_of(document)}, block {number}"
+            exec(compile(code.replace("4096", "512"), where, "exec"), names)
+    printed = capsys.readouterr().out
+    if document == README:
         assert names["c"].shape == (512, 512) and names["names"] == ["0"]
-        matrix, y = names["matrix"], names["y"]
-        assert y.dtype == torch.float64 and y.shape == (matrix.shape[0],)
+        expected = names["a"].to_dense() @ names["b"]
+        torch.testing.assert_close(names["c"], expected, rtol=1e-3, atol=1e-3)
+        # The last line of the output that README shows, but for its figures.
+        shown = blocks(README, "text")[0].splitlines()[-1]
+        assert re.sub(r"[\d.]+", "#", printed) == re.sub(r"[\d.]+", "#", shown) + "\n"
 
 
 def test_no_row_of_a_variant_is_stale():
     """Missing ones are no failure: a new variant is one file until it is documented."""
-    rows = re.findall(
-        r"^\| `(\w+)` \| (CUDA|CPU) \|", (ROOT / "VARIANTS.md").read_text(), re.MULTILINE
-    )
+    text = (ROOT / "docs/variants.md").read_text()
+    rows = re.findall(r"^\| `(\w+)` \| (CUDA|CPU) \|", text, re.MULTILINE)
     families = {v["family"]: v["device"].upper() for v in _tuner.variants()}
     if not _tuner.build_info()["cuda"]:
         rows = [row for row in rows if row[1] == "CPU"]
@@ -55,18 +90,31 @@ def test_no_row_of_a_variant_is_stale():
     assert set(rows) <= set(families.items())
 
 
-def test_readme_has_every_public_name():
-    code = " ".join(re.findall(r"`([^`\n]+)`", README))
-    missing = [n for n in sparse_autotune.__all__ if not re.search(rf"\b{n}\b", code)]
-    assert not missing
+def test_the_reference_has_every_public_name():
+    described = " ".join((ROOT / "docs/api").joinpath(f"{page}.md").read_text()
+                         for page in ("products", "tensor", "layers", "tuning"))  # fmt: skip
+    listed = (ROOT / "docs/api/index.md").read_text()
+    for name in sparse_autotune.__all__:
+        assert re.search(rf"^   {name}$|`{name}`", listed, re.MULTILINE), name
+        what = {"cache": "sparse_autotune.cache", "settings": "sparse_autotune.settings.Settings"}
+        assert re.search(rf":: {re.escape(what.get(name, name))}$", described, re.MULTILINE), name
 
 
-def test_readme_names_the_variants_that_multiply_padding():
-    paragraph = README.partition("### Infinities and NaN")[2].partition("\n## ")[0]
+def test_limits_names_the_variants_that_multiply_padding():
+    text = (ROOT / "docs/limits.md").read_text()
+    paragraph = text.partition("## Infinities and NaN")[2].partition("\n## ")[0]
     named = set(re.findall(r"`(\w+)`", paragraph.partition("(")[2].partition(")")[0]))
     every = {v["family"] for v in _tuner.variants()}
     families = {v["family"] for v in _tuner.variants() if v["multiplies_padding"]}
     assert len(named) > 1 and named & every <= families
+
+
+def test_pages_name_settings_as_they_are():
+    text = (ROOT / "docs/settings.md").read_text()
+    rows = dict(re.findall(r"^\| `(\w+)` \| `(SPARSE_AUTOTUNE\w*)` \|", text, re.MULTILINE))
+    for name, variable in rows.items():
+        assert hasattr(settings, name) and variable in type(settings).__doc__
+    assert set(re.findall(r"(\w+)=", repr(settings))) == set(rows)
 
 
 def anchors(path):
@@ -74,9 +122,9 @@ def anchors(path):
     return {re.sub(r"[^\w\- ]", "", h.lower()).replace(" ", "-") for h in headings}
 
 
-@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda d: str(d.relative_to(ROOT)))
+@pytest.mark.parametrize("document", DOCUMENTS, ids=name_of)
 def test_references(document):
-    """Links, files, targets of make and suites."""
+    """Links, pictures, files, targets of make and suites."""
     text = document.read_text()
     prose = FENCED.sub("", text)
     for link in re.findall(r"\]\(([^)\s]+)\)", prose):
@@ -85,10 +133,20 @@ def test_references(document):
             target = pathlib.Path(os.path.normpath(document.parent / path)) if path else document
             assert target.exists(), link
             assert not anchor or anchor in anchors(target), link
-    for path in re.findall(r"`((?:csrc|tests|benchmarks|python|examples)/[\w/.-]*)`", prose):
+    paths = r"`((?:csrc|tests|benchmarks|python|examples|docs)/[\w/.-]*)`"
+    for path in re.findall(paths, prose):
         assert (ROOT / path).exists(), path
     targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
     commands = re.findall(r"(?:^|`)(?:\w+=\S+ )*make ([a-z-]+)", text, re.MULTILINE)
     assert set(commands) <= targets
     for suite in re.findall(r"\bSUITE=([a-z]\w*)", text):
         assert (ROOT / "benchmarks" / "suites" / f"{suite}.py").is_file(), suite
+    for family in re.findall(r"`(\w+_sm[89]0)(?:/\w+)?`", prose):
+        known = {v["family"] for v in _tuner.variants()}
+        assert not _tuner.build_info()["cuda"] or family in known, family
+
+
+def test_kernel_pages_open_with_a_summary():
+    for page in (ROOT / "docs/kernels").glob("*.md"):
+        if page.stem != "index":
+            assert re.match(r"# .+\n\n(- .+\n(?:  .+\n)*){5}\n", page.read_text()), page.name

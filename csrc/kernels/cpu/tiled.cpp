@@ -3,7 +3,7 @@
 // Terms: a strip is up to 3 vectors of B's columns (tiled.h), all of nearly equal width; a panel is
 // a few strips; a span is up to 64 rows of one block row; a chunk is as many of the row's blocks as
 // a configuration walks at a time. In a chunk, tiles of 8 rows broadcast values of A against rows
-// of B. benchmarks/cpu.md tells what bounds it.
+// of B. docs/kernels/cpu.md tells what bounds it.
 // B's rows are read in place (`inplace`), from a copy of each block's rows made when the walk meets
 // it (`block`), from panels that all threads pack before (`panel`), or from one panel at a time
 // that a thread packs for itself and keeps in its L2 while it walks A (`own_panel`): rows that lie

@@ -3,7 +3,7 @@
 // Where the next copies come from is then the same for all of a thread block, and whether they are
 // wanted is never asked: a step takes 263 instead of 337 instructions. Its copies are spread evenly
 // over its slices, as ldmatrix waits behind a crowd of them. The last tile of columns reaches back
-// over the one before. What it gains: benchmarks/large_blocks.md.
+// over the one before. What it gains: docs/kernels/large_blocks.md.
 #include "kernels/cuda/device/warp_store.cuh"
 #include "kernels/cuda/device/whole_copies.cuh"
 #include "kernels/cuda/mma_launch.cuh"
