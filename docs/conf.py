@@ -22,6 +22,8 @@ extensions = [
 html_theme = "furo"
 html_title = f"sparse_autotune {version}"
 html_show_copyright = False
+html_static_path = ["static"]
+html_css_files = ["site.css"]
 html_theme_options = {"navigation_with_keys": True}
 
 myst_heading_anchors = 3

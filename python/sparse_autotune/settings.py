@@ -172,8 +172,8 @@ class Settings:
     =============== =============================== ======== =====================================
 
     Environment variables are read once, at import; an empty one counts as unset, and an unknown one
-    that begins with ``SPARSE_AUTOTUNE_`` is warned of. Assigning to an attribute takes effect at the
-    next call, in every thread. An invalid value raises ValueError and changes nothing.
+    that begins with ``SPARSE_AUTOTUNE_`` is warned of. Assigning to an attribute takes effect at
+    the next call, in every thread. An invalid value raises ValueError and changes nothing.
     """
 
     mode: Mode
