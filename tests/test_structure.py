@@ -1,6 +1,7 @@
 """The shape of the code and of what is built: who may use whom, what a library shows."""
 
 import collections
+import functools
 import graphlib
 import pathlib
 import re
@@ -22,8 +23,20 @@ INCLUDE = re.compile(r'^\s*#\s*include\s*[<"]([^>"]+)[>"]', re.MULTILINE)
 pytestmark = pytest.mark.skipif(not CSRC.is_dir(), reason="installed without its sources")
 
 
+@functools.cache
 def includes(path):
     return INCLUDE.findall(path.read_text())
+
+
+@functools.cache
+def reached(path):
+    """The project's headers that a file includes, at any depth."""
+    seen, waiting = set(), [path]
+    while waiting:
+        found = {name for name in includes(waiting.pop()) if (CSRC / name).is_file()} - seen
+        seen |= found
+        waiting += [CSRC / name for name in found]
+    return seen
 
 
 def layer(path):
@@ -95,15 +108,73 @@ def test_layers():
 
 def test_bindings_include_no_torch_at_any_depth():
     """One build of them serves every torch."""
-    seen, waiting = set(), [p for p in SOURCES if layer(p) == "bindings"]
-    while waiting:
-        path = waiting.pop()
+    bindings = [path for path in SOURCES if layer(path) == "bindings"]
+    seen = set().union(*map(reached, bindings))
+    for path in [*bindings, *(CSRC / name for name in seen)]:
         for name in includes(path):
             assert not re.match(r"(torch|ATen|c10|caffe2)/", name), path
-            if (CSRC / name).is_file() and name not in seen:
-                seen.add(name)
-                waiting.append(CSRC / name)
     assert "variant.h" in seen
+
+
+# Kernels lie in rooms, the folders of kernels/cpu and kernels/cuda. A room includes headers of its
+# own and of these; each of these includes only itself and those before it.
+SERVICES = {
+    "kernels/cpu": ["microkernels", "shared", "convert"],
+    "kernels/cuda": ["device", "host", "convert"],
+}
+# A header in one of these has several users.
+COMMON = {"kernels/cpu/shared", "kernels/cuda/device", "kernels/cuda/host"}
+
+
+def room(path):
+    """A folder of kernels for one device, else a layer."""
+    parts = path.relative_to(CSRC).parts
+    return "/".join(parts[:-1]) if parts[0] == "kernels" else parts[0]
+
+
+def test_every_kernel_is_in_a_room():
+    rooms = {room(path) for path in SOURCES if layer(path) == "kernels"}
+    assert not rooms & set(SERVICES), "files beside the rooms"
+    services = {f"{device}/{name}" for device, names in SERVICES.items() for name in names}
+    assert services | COMMON <= rooms
+    assert len(rooms - services) > 5
+
+
+def test_rooms_include_their_own_headers_and_common_ones():
+    """A header that two rooms want lies in one that serves them."""
+    wrong = []
+    for path in SOURCES:
+        own = room(path)
+        for name in includes(path):
+            device = "/".join(name.split("/")[:2])
+            if device not in SERVICES or room(CSRC / name) == own:
+                continue
+            allowed = [f"{device}/{service}" for service in SERVICES[device]]
+            if own in allowed:
+                allowed = allowed[: allowed.index(own)]
+            elif own.startswith("kernels/") and not own.startswith(f"{device}/"):
+                allowed = []
+            if room(CSRC / name) not in allowed:
+                wrong.append((str(path.relative_to(CSRC)), name))
+    assert not wrong
+
+
+def test_common_headers_have_several_users():
+    """A header that one room alone uses belongs there. Its own implementation is no user."""
+    users = {str(p.relative_to(CSRC)): set() for p in SOURCES if room(p) in COMMON}
+    users = {name: found for name, found in users.items() if name.endswith((".h", ".cuh"))}
+    for path in SOURCES:
+        if path.suffix in (".cpp", ".cu"):
+            for name in users.keys() & reached(path):
+                if pathlib.Path(name).stem != path.stem.removesuffix("_cuda"):
+                    users[name].add(room(path))
+    # What only a layer above uses is an interface of all kernels.
+    wrong = {
+        name: found
+        for name, found in users.items()
+        if not found or (len(found) == 1 and min(found).startswith("kernels/"))
+    }
+    assert not wrong
 
 
 # csrc/row_groups.h says what they are, csrc/plan/row_groups.h makes them.

@@ -13,7 +13,7 @@
 #include "autotune/operands.h"
 #include "autotune/verify.h"
 #include "half.h"
-#include "kernels/cpu/elements.h"
+#include "kernels/cpu/shared/elements.h"
 
 namespace sparse_autotune {
 namespace {

@@ -17,7 +17,7 @@
 #include "autotune/check_cuda.h"
 #include "autotune/operands.h"
 #include "autotune/verify.h"
-#include "kernels/cuda/cuda_status.h"
+#include "kernels/cuda/host/cuda_status.h"
 #include "plan/capture_mode.h"
 #include "plan/memory_pool.h"
 

@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "kernels/cuda/device/load_index.cuh"
-#include "kernels/cuda/element_types.h"
+#include "kernels/cuda/host/element_types.h"
 
 namespace sparse_autotune {
 namespace {

@@ -1,6 +1,6 @@
 #include "libraries/cusparse_spmm.h"
 
-#include "kernels/cuda/apply_epilogue.h"
+#include "kernels/cuda/host/apply_epilogue.h"
 
 namespace sparse_autotune {
 namespace {

@@ -5,7 +5,7 @@
 #include <optional>
 #include <vector>
 
-#include "kernels/cpu/apply_epilogue.h"
+#include "kernels/cpu/shared/apply_epilogue.h"
 #include "ops/dispatched.h"
 
 namespace sparse_autotune {

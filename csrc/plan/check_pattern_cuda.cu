@@ -7,7 +7,7 @@
 #include <map>
 #include <mutex>
 
-#include "kernels/cuda/cuda_status.h"
+#include "kernels/cuda/host/cuda_status.h"
 #include "plan/capture_mode.h"
 #include "plan/check_row.h"
 #include "plan/group_window.cuh"

@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "kernels/cuda/cuda_status.h"
+#include "kernels/cuda/host/cuda_status.h"
 #include "plan/capture_mode.h"
 #include "plan/kept_memory.h"
 #include "plan/memory_pool.h"

@@ -4,7 +4,7 @@
 #include <map>
 #include <mutex>
 
-#include "kernels/cuda/cuda_status.h"
+#include "kernels/cuda/host/cuda_status.h"
 #include "plan/capture_mode.h"
 #include "plan/memory_pool.h"
 

@@ -2,8 +2,8 @@
 // group.
 #include <cuda_runtime.h>
 
-#include "kernels/cuda/cuda_status.h"
 #include "kernels/cuda/device/warp_sum.cuh"
+#include "kernels/cuda/host/cuda_status.h"
 #include "plan/group_window.cuh"
 #include "plan/row_groups.h"
 #include "plan/row_order.h"

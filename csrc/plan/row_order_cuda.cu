@@ -3,8 +3,8 @@
 
 #include <algorithm>
 
-#include "kernels/cuda/cuda_status.h"
 #include "kernels/cuda/device/warp_sum.cuh"
+#include "kernels/cuda/host/cuda_status.h"
 #include "plan/row_order.h"
 
 namespace sparse_autotune {

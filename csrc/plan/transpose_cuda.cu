@@ -2,7 +2,7 @@
 // each block take a place in its column, sort each column.
 #include <cuda_runtime.h>
 
-#include "kernels/cuda/cuda_status.h"
+#include "kernels/cuda/host/cuda_status.h"
 #include "plan/transpose.h"
 
 namespace sparse_autotune {

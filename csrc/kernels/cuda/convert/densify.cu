@@ -9,9 +9,9 @@
 
 #include <cuda_runtime.h>
 
-#include "kernels/cuda/convert/chunk.cuh"
 #include "kernels/cuda/convert/densify_lines.h"
-#include "kernels/cuda/cuda_status.h"
+#include "kernels/cuda/device/chunk.cuh"
+#include "kernels/cuda/host/cuda_status.h"
 
 namespace sparse_autotune {
 namespace {

@@ -11,10 +11,10 @@
 
 #include <algorithm>
 
-#include "kernels/cuda/convert/chunk.cuh"
-#include "kernels/cuda/cuda_status.h"
+#include "kernels/cuda/device/chunk.cuh"
 #include "kernels/cuda/device/load_index.cuh"
 #include "kernels/cuda/device/warp_search.cuh"
+#include "kernels/cuda/host/cuda_status.h"
 
 namespace sparse_autotune {
 namespace {

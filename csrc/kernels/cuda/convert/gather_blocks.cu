@@ -8,8 +8,8 @@
 
 #include <cuda_runtime.h>
 
-#include "kernels/cuda/convert/chunk.cuh"
-#include "kernels/cuda/cuda_status.h"
+#include "kernels/cuda/device/chunk.cuh"
+#include "kernels/cuda/host/cuda_status.h"
 
 namespace sparse_autotune {
 namespace {

@@ -9,7 +9,7 @@
 
 #include <algorithm>
 
-#include "kernels/cuda/cuda_status.h"
+#include "kernels/cuda/host/cuda_status.h"
 
 namespace sparse_autotune {
 namespace {

@@ -1,0 +1,199 @@
+// cpu_tiled for AVX2 with FMA and F16C: 8 floats or 4 doubles a vector, tiles of 6 rows x 2
+// vectors: 12 accumulators, 2 rows of B and one broadcast fill 15 of 16 registers. Half types are
+// widened to fp32, whose sums they need anyway.
+#if defined(__x86_64__)
+#include <immintrin.h>
+
+#define SPARSE_AUTOTUNE_TARGET __attribute__((target("avx2,fma,f16c")))
+
+#include "kernels/cpu/microkernels/tiled_microkernel.h"
+
+namespace sparse_autotune::cpu_tiled {
+namespace {
+
+// Lanes below n are all ones.
+SPARSE_AUTOTUNE_INLINE __m256i first_floats(int n) {
+  return _mm256_cmpgt_epi32(_mm256_set1_epi32(n), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
+}
+SPARSE_AUTOTUNE_INLINE __m256i first_doubles(int n) {
+  return _mm256_cmpgt_epi64(_mm256_set1_epi64x(n), _mm256_setr_epi64x(0, 1, 2, 3));
+}
+
+// AVX2 cannot mask 16-bit elements: a part goes through eight of them on the stack.
+SPARSE_AUTOTUNE_INLINE __m128i load_words(const uint16_t* p, int n) {
+  alignas(16) uint16_t words[8] = {};
+  for (int i = 0; i < n; ++i) words[i] = p[i];
+  return _mm_load_si128(reinterpret_cast<const __m128i*>(words));
+}
+SPARSE_AUTOTUNE_INLINE void store_words(uint16_t* p, __m128i x, int n) {
+  alignas(16) uint16_t words[8];
+  _mm_store_si128(reinterpret_cast<__m128i*>(words), x);
+  for (int i = 0; i < n; ++i) p[i] = words[i];
+}
+
+struct StoredFloat {
+  using Type = float;
+  static constexpr DType kDType = DType::kFloat32;
+  static SPARSE_AUTOTUNE_INLINE __m256 load(const float* p) { return _mm256_loadu_ps(p); }
+  static SPARSE_AUTOTUNE_INLINE __m256 load_part(const float* p, int n) {
+    return _mm256_maskload_ps(p, first_floats(n));
+  }
+  static SPARSE_AUTOTUNE_INLINE void store(float* p, __m256 x) { _mm256_storeu_ps(p, x); }
+  static SPARSE_AUTOTUNE_INLINE void store_part(float* p, __m256 x, int n) {
+    _mm256_maskstore_ps(p, first_floats(n), x);
+  }
+};
+
+struct StoredHalf {
+  using Type = uint16_t;
+  static constexpr DType kDType = DType::kFloat16;
+  static SPARSE_AUTOTUNE_INLINE __m256 load(const uint16_t* p) {
+    return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+  }
+  static SPARSE_AUTOTUNE_INLINE __m256 load_part(const uint16_t* p, int n) {
+    return _mm256_cvtph_ps(load_words(p, n));
+  }
+  static SPARSE_AUTOTUNE_INLINE __m128i narrow(__m256 x) {
+    return _mm256_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+  }
+  static SPARSE_AUTOTUNE_INLINE void store(uint16_t* p, __m256 x) {
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(p), narrow(x));
+  }
+  static SPARSE_AUTOTUNE_INLINE void store_part(uint16_t* p, __m256 x, int n) {
+    store_words(p, narrow(x), n);
+  }
+};
+
+struct StoredBFloat16 {
+  using Type = uint16_t;
+  static constexpr DType kDType = DType::kBFloat16;
+  static SPARSE_AUTOTUNE_INLINE __m256 widen(__m128i x) {
+    return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(x), 16));
+  }
+  static SPARSE_AUTOTUNE_INLINE __m256 load(const uint16_t* p) {
+    return widen(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+  }
+  static SPARSE_AUTOTUNE_INLINE __m256 load_part(const uint16_t* p, int n) {
+    return widen(load_words(p, n));
+  }
+  // Round to nearest even; a NaN keeps its upper bits and becomes quiet.
+  static SPARSE_AUTOTUNE_INLINE __m128i narrow(__m256 x) {
+    const __m256i bits = _mm256_castps_si256(x);
+    const __m256i odd = _mm256_and_si256(_mm256_srli_epi32(bits, 16), _mm256_set1_epi32(1));
+    const __m256i rounded =
+        _mm256_add_epi32(bits, _mm256_add_epi32(odd, _mm256_set1_epi32(0x7fff)));
+    const __m256i quiet = _mm256_or_si256(bits, _mm256_set1_epi32(0x400000));
+    const __m256i nan = _mm256_castps_si256(_mm256_cmp_ps(x, x, _CMP_UNORD_Q));
+    const __m256i result = _mm256_srli_epi32(_mm256_blendv_epi8(rounded, quiet, nan), 16);
+    // Packs within 128-bit halves; the permutation brings their low parts together.
+    const __m256i packed = _mm256_packus_epi32(result, result);
+    return _mm256_castsi256_si128(_mm256_permute4x64_epi64(packed, 0x08));
+  }
+  static SPARSE_AUTOTUNE_INLINE void store(uint16_t* p, __m256 x) {
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(p), narrow(x));
+  }
+  static SPARSE_AUTOTUNE_INLINE void store_part(uint16_t* p, __m256 x, int n) {
+    store_words(p, narrow(x), n);
+  }
+};
+
+struct StoredDouble {
+  using Type = double;
+  static constexpr DType kDType = DType::kFloat64;
+  static SPARSE_AUTOTUNE_INLINE __m256d load(const double* p) { return _mm256_loadu_pd(p); }
+  static SPARSE_AUTOTUNE_INLINE __m256d load_part(const double* p, int n) {
+    return _mm256_maskload_pd(p, first_doubles(n));
+  }
+  static SPARSE_AUTOTUNE_INLINE void store(double* p, __m256d x) { _mm256_storeu_pd(p, x); }
+  static SPARSE_AUTOTUNE_INLINE void store_part(double* p, __m256d x, int n) {
+    _mm256_maskstore_pd(p, first_doubles(n), x);
+  }
+};
+
+struct Float8Lanes {
+  using Acc = float;
+  using Element = float;
+  using Vec = __m256;
+  using Operand = __m256;
+  using Same = StoredFloat;
+  static constexpr int kLanes = 8, kRows = 6, kVectors = 2, kTurnedRows = 6;
+  static SPARSE_AUTOTUNE_INLINE Vec zero() { return _mm256_setzero_ps(); }
+  static SPARSE_AUTOTUNE_INLINE Vec splat(float x) { return _mm256_set1_ps(x); }
+  static SPARSE_AUTOTUNE_INLINE Vec load(const float* p) { return _mm256_loadu_ps(p); }
+  static SPARSE_AUTOTUNE_INLINE void store(float* p, Vec x) { _mm256_storeu_ps(p, x); }
+  static SPARSE_AUTOTUNE_INLINE void stream(float* p, Vec x) { _mm256_stream_ps(p, x); }
+  static void release() { _mm_sfence(); }  // streamed stores before what other threads see
+  static SPARSE_AUTOTUNE_INLINE Vec load_operand(const float* p) { return _mm256_loadu_ps(p); }
+  static SPARSE_AUTOTUNE_INLINE Vec broadcast(const float* p) { return _mm256_broadcast_ss(p); }
+  static SPARSE_AUTOTUNE_INLINE Vec multiply_add(Vec sum, Vec a, Vec b) {
+    return _mm256_fmadd_ps(a, b, sum);
+  }
+  static SPARSE_AUTOTUNE_INLINE void transpose(Vec (&x)[8]) {
+    Vec y[8];
+#pragma GCC unroll 8
+    for (int i = 0; i < 8; i += 2) {
+      y[i] = _mm256_unpacklo_ps(x[i], x[i + 1]);
+      y[i + 1] = _mm256_unpackhi_ps(x[i], x[i + 1]);
+    }
+#pragma GCC unroll 8
+    for (int i = 0; i < 8; i += 4) {  // x[i + q]: column q of each 4 x 4 square
+#pragma GCC unroll 8
+      for (int q = 0; q < 2; ++q) {
+        x[i + 2 * q] = _mm256_shuffle_ps(y[i + q], y[i + q + 2], 0x44);
+        x[i + 2 * q + 1] = _mm256_shuffle_ps(y[i + q], y[i + q + 2], 0xee);
+      }
+    }
+#pragma GCC unroll 8
+    for (int q = 0; q < 4; ++q) {  // then the squares themselves
+      y[q] = _mm256_permute2f128_ps(x[q], x[4 + q], 0x20);
+      y[4 + q] = _mm256_permute2f128_ps(x[q], x[4 + q], 0x31);
+    }
+#pragma GCC unroll 8
+    for (int i = 0; i < 8; ++i) x[i] = y[i];
+  }
+};
+
+struct Double4Lanes {
+  using Acc = double;
+  using Element = double;
+  using Vec = __m256d;
+  using Operand = __m256d;
+  using Same = StoredDouble;
+  static constexpr int kLanes = 4, kRows = 6, kVectors = 2, kTurnedRows = 6;
+  static SPARSE_AUTOTUNE_INLINE Vec zero() { return _mm256_setzero_pd(); }
+  static SPARSE_AUTOTUNE_INLINE Vec splat(double x) { return _mm256_set1_pd(x); }
+  static SPARSE_AUTOTUNE_INLINE Vec load(const double* p) { return _mm256_loadu_pd(p); }
+  static SPARSE_AUTOTUNE_INLINE void store(double* p, Vec x) { _mm256_storeu_pd(p, x); }
+  static SPARSE_AUTOTUNE_INLINE void stream(double* p, Vec x) { _mm256_stream_pd(p, x); }
+  static void release() { _mm_sfence(); }  // streamed stores before what other threads see
+  static SPARSE_AUTOTUNE_INLINE Vec load_operand(const double* p) { return _mm256_loadu_pd(p); }
+  static SPARSE_AUTOTUNE_INLINE Vec broadcast(const double* p) { return _mm256_broadcast_sd(p); }
+  static SPARSE_AUTOTUNE_INLINE Vec multiply_add(Vec sum, Vec a, Vec b) {
+    return _mm256_fmadd_pd(a, b, sum);
+  }
+  static SPARSE_AUTOTUNE_INLINE void transpose(Vec (&x)[4]) {
+    const Vec a = _mm256_unpacklo_pd(x[0], x[1]), b = _mm256_unpackhi_pd(x[0], x[1]);
+    const Vec c = _mm256_unpacklo_pd(x[2], x[3]), d = _mm256_unpackhi_pd(x[2], x[3]);
+    x[0] = _mm256_permute2f128_pd(a, c, 0x20);
+    x[1] = _mm256_permute2f128_pd(b, d, 0x20);
+    x[2] = _mm256_permute2f128_pd(a, c, 0x31);
+    x[3] = _mm256_permute2f128_pd(b, d, 0x31);
+  }
+};
+
+}  // namespace
+
+const Microkernels* avx2_kernels(DType dtype) {
+  return kernels_of<Float8Lanes, Double4Lanes, StoredHalf, StoredBFloat16, StoredFloat,
+                    StoredDouble>(dtype);
+}
+
+}  // namespace sparse_autotune::cpu_tiled
+
+#else
+#include "kernels/cpu/microkernels/tiled.h"
+
+namespace sparse_autotune::cpu_tiled {
+const Microkernels* avx2_kernels(DType) { return nullptr; }
+}  // namespace sparse_autotune::cpu_tiled
+#endif

@@ -1,0 +1,335 @@
+// The bodies of cpu_tiled's micro-kernels, written once over a vector type and compiled once per
+// instruction-set level. A level's file defines SPARSE_AUTOTUNE_TARGET (a function attribute: a
+// per-file flag would leak wide instructions into shared templates) and includes this; everything
+// below is therefore private to the including file. No std template is used inside.
+//
+// A vector type V gives: Acc (accumulator), Vec (kLanes of them), Element and Operand (what is
+// multiplied: Acc and Vec, or pairs of bf16), kLanes, kRows x kVectors (largest tile), kTurnedRows
+// (largest turned tile, of kTurnedVectors), zero, splat, load, store, stream, load_operand,
+// broadcast, multiply_add, transpose. A stored type S gives: Type, load, load_part, store,
+// store_part.
+#pragma once
+
+#include "kernels/cpu/microkernels/tiled.h"
+
+#ifndef SPARSE_AUTOTUNE_TARGET
+#error "define SPARSE_AUTOTUNE_TARGET before including this file"
+#endif
+#define SPARSE_AUTOTUNE_INLINE SPARSE_AUTOTUNE_TARGET inline __attribute__((always_inline))
+#include "kernels/cpu/microkernels/turned_microkernel.h"
+
+namespace sparse_autotune::cpu_tiled {
+namespace {
+
+// Fetches are dealt out over the walk, some every kStepsPerFetch steps along k: a burst of misses
+// would stop the loads of A and B.
+inline constexpr int64_t kDeep = 32;  // steps along k that last as long as a read of memory
+
+// A tile's rows of A, walked along k. Three rows share a pointer, for an address may hold a stride
+// once or twice: more pointers than registers would be loaded anew in each step.
+template <class V, int kRows>
+struct TileRows {
+  static constexpr int kPointers = (kRows + 2) / 3;
+  const typename V::Element* at[kPointers];
+};
+
+// kSteps steps along k: written out, they leave the front end time for what is fetched.
+template <int kSteps, class V, int kRows, int kVectors>
+SPARSE_AUTOTUNE_INLINE void multiply_steps(typename V::Vec (&sum)[kRows][kVectors],
+                                           TileRows<V, kRows>& a, int64_t row_stride,
+                                           const typename V::Element* b, int64_t b_row_stride) {
+#pragma GCC unroll 16
+  for (int step = 0; step < kSteps; ++step, b += b_row_stride) {
+    typename V::Operand row[kVectors];
+#pragma GCC unroll 16
+    for (int v = 0; v < kVectors; ++v) row[v] = V::load_operand(b + v * V::kLanes);
+#pragma GCC unroll 16
+    for (int r = 0; r < kRows; ++r) {
+      const typename V::Operand value = V::broadcast(a.at[r / 3] + r % 3 * row_stride + step);
+#pragma GCC unroll 16
+      for (int v = 0; v < kVectors; ++v) sum[r][v] = V::multiply_add(sum[r][v], value, row[v]);
+    }
+  }
+#pragma GCC unroll 16
+  for (int i = 0; i < a.kPointers; ++i) {
+    a.at[i] += kSteps;
+    asm("" : "+r"(a.at[i]));  // else the compiler makes a pointer a row of them again
+  }
+}
+
+template <class V, int kRows, int kVectors>
+SPARSE_AUTOTUNE_TARGET void multiply_tile(const MultiplyTask& t) {
+  using Acc = typename V::Acc;
+  using Element = typename V::Element;
+  // Tiles one vector wide are bound by their loads, and so short of work that more cost than gain.
+  constexpr bool kFetches = kVectors > 1;
+  typename V::Vec sum[kRows][kVectors];
+  if (t.init != nullptr) {
+    const Acc* init = static_cast<const Acc*>(t.init);
+#pragma GCC unroll 16
+    for (int r = 0; r < kRows; ++r) {
+#pragma GCC unroll 16
+      for (int v = 0; v < kVectors; ++v) {
+        sum[r][v] = V::load(init + r * t.init_stride + v * V::kLanes);
+      }
+    }
+  } else {
+#pragma GCC unroll 16
+    for (int r = 0; r < kRows; ++r) {
+#pragma GCC unroll 16
+      for (int v = 0; v < kVectors; ++v) sum[r][v] = V::splat(static_cast<const Acc*>(t.bias)[r]);
+    }
+  }
+  const Indices columns{t.columns, t.wide_columns};
+  const int64_t row_stride = t.row_stride, b_row_stride = t.b_row_stride, depth = t.depth;
+  const Element* first = static_cast<const Element*>(t.values);
+  // Blocks ahead that values are fetched: memory is slower than the walk over a shallow block.
+  const int64_t ahead = depth < kDeep && t.count > 4 ? 4 : 1;
+  Acc* out = static_cast<Acc*>(t.out);
+  const Acc* unfetched = out;
+  const Acc* const end = out + (t.output == Output::kResult ? kRows * t.out_stride : 0);
+  const Indices fetched_columns{t.fetch.columns, t.wide_columns};
+  const Element* fetched = static_cast<const Element*>(t.fetch.b);
+  int64_t fetches = t.fetch.rows;  // that are left
+  for (int64_t block = 0; block < t.count; ++block, first += t.block_stride) {
+    const int64_t column = t.columns == nullptr ? block : columns[block];
+    const Element* b = static_cast<const Element*>(t.b) + column * t.b_block_stride;
+    // The tile's values in a later block: kRows x depth of them, without a gap.
+    const Element* next_a = block + ahead < t.count
+                                ? first + ahead * t.block_stride
+                                : static_cast<const Element*>(t.next_values) +
+                                      (block + ahead - t.count) * t.block_stride;
+    if (block < t.fetch.count) {
+      fetched =
+          static_cast<const Element*>(t.fetch.b) + fetched_columns[block] * t.fetch.block_stride;
+      fetches = t.fetch.rows;
+    }
+    TileRows<V, kRows> a;
+#pragma GCC unroll 16
+    for (int i = 0; i < a.kPointers; ++i) a.at[i] = first + 3 * i * row_stride;
+    const Element* const pairs_end = first + depth / 2 * 2;
+    while (a.at[0] < pairs_end) {
+      const int64_t left = pairs_end - a.at[0];
+      const Element* const stop = a.at[0] + (left < kStepsPerFetch ? left : kStepsPerFetch);
+      if (kFetches && unfetched < end) {
+#pragma GCC unroll 16
+        for (int v = 0; v < kVectors; ++v) __builtin_prefetch(unfetched + v * V::kLanes, 1);
+        unfetched += t.out_stride;
+      }
+      if constexpr (kFetches) {
+        for (int64_t i = 0; i < t.fetch.burst && fetches > 0; ++i, --fetches) {
+#pragma GCC unroll 16
+          for (int v = 0; v < kVectors; ++v) __builtin_prefetch(fetched + v * V::kLanes);
+          fetched += t.fetch.row_stride;
+        }
+      }
+      do {
+        if constexpr (kFetches) __builtin_prefetch(next_a);
+        multiply_steps<2>(sum, a, row_stride, b, b_row_stride);
+        next_a += 2 * kRows;
+        b += 2 * b_row_stride;
+      } while (a.at[0] < stop);
+    }
+    if (depth % 2 != 0) multiply_steps<1>(sum, a, row_stride, b, b_row_stride);
+  }
+  if (t.output == Output::kStreamed) {
+#pragma GCC unroll 16
+    for (int r = 0; r < kRows; ++r) {
+#pragma GCC unroll 16
+      for (int v = 0; v < kVectors; ++v) {
+        V::stream(out + r * t.out_stride + v * V::kLanes, sum[r][v]);
+      }
+    }
+    return;
+  }
+#pragma GCC unroll 16
+  for (int r = 0; r < kRows; ++r) {
+#pragma GCC unroll 16
+    for (int v = 0; v < kVectors; ++v) V::store(out + r * t.out_stride + v * V::kLanes, sum[r][v]);
+  }
+}
+
+template <class V, int... kTiles>
+void pick_tile(const MultiplyTask& t, std::integer_sequence<int, kTiles...>) {
+  static constexpr void (*kBySize[])(const MultiplyTask&) = {
+      multiply_tile<V, kTiles / V::kVectors + 1, kTiles % V::kVectors + 1>...};
+  kBySize[(t.rows - 1) * V::kVectors + t.vectors - 1](t);
+}
+
+template <class V>
+void multiply(const MultiplyTask& t) {
+  pick_tile<V>(t, std::make_integer_sequence<int, V::kRows * V::kVectors>());
+}
+
+template <class V, class S>
+SPARSE_AUTOTUNE_TARGET void pack_rows(const PackTask& t) {
+  const typename S::Type* from = static_cast<const typename S::Type*>(t.b);
+  typename V::Acc* to = static_cast<typename V::Acc*>(t.strip);
+  constexpr int64_t kRowsAhead = 4, kLine = 64 / static_cast<int64_t>(sizeof(*from));
+  for (int64_t kk = 0; kk < t.depth; ++kk, from += t.ldb, to += t.width) {
+    // Rows lie too far apart for the hardware to foresee the next; if by a power of two, L1 holds
+    // only eight of them.
+    for (int64_t i = 0; i < t.columns; i += kLine) {
+      __builtin_prefetch(from + kRowsAhead * t.ldb + i);
+    }
+    int64_t c = 0;
+    for (; c + V::kLanes <= t.columns; c += V::kLanes) V::store(to + c, S::load(from + c));
+    if (c < t.columns) {
+      V::store(to + c, S::load_part(from + c, static_cast<int>(t.columns - c)));
+      c += V::kLanes;
+    }
+    for (; c < t.width; c += V::kLanes) V::store(to + c, V::zero());
+  }
+}
+
+// A square of kLanes columns at a time, turned in registers.
+template <class V, class S>
+SPARSE_AUTOTUNE_TARGET void pack_columns(const PackTask& t) {
+  const typename S::Type* from = static_cast<const typename S::Type*>(t.b);
+  typename V::Acc* to = static_cast<typename V::Acc*>(t.strip);
+  for (int64_t c = 0; c < t.width; c += V::kLanes) {
+    for (int64_t kk = 0; kk < t.depth; kk += V::kLanes) {
+      const int64_t left = t.depth - kk;
+      const int64_t rows = left < V::kLanes ? left : V::kLanes;
+      // The next square lies in as many lines, below this one or in columns too far apart for the
+      // hardware to foresee.
+      const bool below = kk + V::kLanes < t.depth;
+      const int64_t next_c = below ? c : c + V::kLanes, next_kk = below ? kk + V::kLanes : 0;
+      for (int64_t i = next_c; i < next_c + V::kLanes && i < t.columns; ++i) {
+        __builtin_prefetch(from + i * t.ldb + next_kk);
+      }
+      typename V::Vec square[V::kLanes];
+      for (int i = 0; i < V::kLanes; ++i) {
+        if (c + i >= t.columns) {
+          square[i] = V::zero();
+        } else if (rows == V::kLanes) {
+          square[i] = S::load(from + (c + i) * t.ldb + kk);
+        } else {
+          square[i] = S::load_part(from + (c + i) * t.ldb + kk, static_cast<int>(rows));
+        }
+      }
+      V::transpose(square);
+      for (int i = 0; i < rows; ++i) V::store(to + (kk + i) * t.width + c, square[i]);
+    }
+  }
+}
+
+template <class V, class S>
+void pack(const PackTask& t) {
+  if (t.layout == Layout::kRowMajor) {
+    pack_rows<V, S>(t);
+  } else {
+    pack_columns<V, S>(t);
+  }
+}
+
+template <class V, class S>
+SPARSE_AUTOTUNE_TARGET void widen(const void* from, int64_t count, void* to) {
+  const typename S::Type* source = static_cast<const typename S::Type*>(from);
+  typename V::Acc* target = static_cast<typename V::Acc*>(to);
+  int64_t i = 0;
+  for (; i + V::kLanes <= count; i += V::kLanes) V::store(target + i, S::load(source + i));
+  if (i < count) {
+    const int rest = static_cast<int>(count - i);
+    V::Same::store_part(target + i, S::load_part(source + i, rest), rest);
+  }
+}
+
+template <class V, class S>
+SPARSE_AUTOTUNE_TARGET void store_rows(const StoreTask& t) {
+  const typename V::Acc* from = static_cast<const typename V::Acc*>(t.tile);
+  typename S::Type* to = static_cast<typename S::Type*>(t.c);
+  constexpr int64_t kRowsAhead = 8, kLine = 64 / static_cast<int64_t>(sizeof(*to));
+  for (int64_t r = 0; r < t.rows; ++r, from += t.tile_stride, to += t.ldc) {
+    if (r + kRowsAhead < t.rows) {
+      for (int64_t i = 0; i < t.columns; i += kLine) {
+        __builtin_prefetch(to + kRowsAhead * t.ldc + i, 1);
+      }
+    }
+    int64_t c = 0;
+    for (; c + V::kLanes <= t.columns; c += V::kLanes) S::store(to + c, V::load(from + c));
+    if (c < t.columns) {
+      S::store_part(to + c, V::load(from + c), static_cast<int>(t.columns - c));
+    }
+  }
+}
+
+template <class V, class S>
+SPARSE_AUTOTUNE_TARGET void store_columns(const StoreTask& t) {
+  const typename V::Acc* from = static_cast<const typename V::Acc*>(t.tile);
+  typename S::Type* to = static_cast<typename S::Type*>(t.c);
+  for (int64_t r = 0; r < t.rows; r += V::kLanes) {
+    const int64_t left = t.rows - r;
+    const int64_t rows = left < V::kLanes ? left : V::kLanes;
+    for (int64_t c = 0; c < t.columns; c += V::kLanes) {
+      typename V::Vec square[V::kLanes];
+      for (int i = 0; i < V::kLanes; ++i) {
+        square[i] = i < rows ? V::load(from + (r + i) * t.tile_stride + c) : V::zero();
+      }
+      V::transpose(square);
+      for (int i = 0; i < V::kLanes && c + i < t.columns; ++i) {
+        if (rows == V::kLanes) {
+          S::store(to + (c + i) * t.ldc + r, square[i]);
+        } else {
+          S::store_part(to + (c + i) * t.ldc + r, square[i], static_cast<int>(rows));
+        }
+      }
+    }
+  }
+}
+
+// The tile's rows must be readable up to the next multiple of kLanes columns.
+template <class V, class S>
+void store(const StoreTask& t) {
+  if (t.layout == Layout::kRowMajor) {
+    store_rows<V, S>(t);
+  } else {
+    store_columns<V, S>(t);
+  }
+}
+
+// Types stored as they are accumulated are multiplied in place; others are widened first.
+template <class V, class S>
+constexpr Microkernels kernels_for() {
+  Microkernels k{};
+  k.lanes = V::kLanes;
+  k.rows = V::kRows;
+  k.vectors = V::kVectors;
+  k.pair = 1;
+  k.multiply = multiply<V>;
+  k.pack = pack<V, S>;
+  k.widen =
+      size_of(S::kDType) == static_cast<int64_t>(sizeof(typename V::Acc)) ? nullptr : widen<V, S>;
+  k.store = store<V, S>;
+  k.release = V::release;
+  k.streams = true;
+  k.fetches = k.widen == nullptr;
+  if constexpr (size_of(S::kDType) == static_cast<int64_t>(sizeof(typename V::Acc))) {
+    k.turned = multiply_turned<V>;
+    k.turned_rows = V::kTurnedRows;
+  }
+  return k;
+}
+
+// A level that has code for every dtype.
+template <class Floats, class Doubles, class Half, class BFloat16, class Float, class Double>
+const Microkernels* kernels_of(DType dtype) {
+  static constexpr Microkernels kHalf = kernels_for<Floats, Half>();
+  static constexpr Microkernels kBFloat16 = kernels_for<Floats, BFloat16>();
+  static constexpr Microkernels kFloat = kernels_for<Floats, Float>();
+  static constexpr Microkernels kDouble = kernels_for<Doubles, Double>();
+  switch (dtype) {
+    case DType::kFloat16:
+      return &kHalf;
+    case DType::kBFloat16:
+      return &kBFloat16;
+    case DType::kFloat32:
+      return &kFloat;
+    case DType::kFloat64:
+      return &kDouble;
+  }
+  return nullptr;
+}
+
+}  // namespace
+}  // namespace sparse_autotune::cpu_tiled

@@ -1,0 +1,38 @@
+// The micro-kernels of sampled_dots: what each instruction-set level implements and
+// sampled_dots.cpp calls.
+#pragma once
+
+#include "kernels/cpu/microkernels/tiled.h"
+
+namespace sparse_autotune::cpu_dots {
+
+inline constexpr int64_t kMostSide = 16;  // of a block: larger ones fill vectors by their columns
+
+// Blocks of one block row: sums (one block after another) = rows of C * rows of B, over all pieces.
+// A piece is some terms, `depth` of them: rows of both operands packed one after another. Strides
+// are in elements.
+struct DotsTask {
+  const void* c;    // first piece, first row of the block row
+  int64_t c_piece;  // from one piece to the next
+  const void* b;    // first piece, block column 0
+  int64_t b_piece;
+  int64_t pieces;
+  int64_t depth;               // whole vectors
+  cpu_tiled::Indices columns;  // of each block
+  int64_t count;               // blocks
+  int64_t block_m, block_k;
+  void* sums;
+  bool add;  // to what the sums are already
+};
+
+// One level's code for one accumulator.
+struct DotsKernels {
+  int64_t lanes;
+  void (*dots)(const DotsTask&);
+};
+
+// Half types have those of fp32. Null where the processor is not an x86-64.
+const DotsKernels* avx2_dots_kernels(DType dtype);
+const DotsKernels* avx512_dots_kernels(DType dtype);
+
+}  // namespace sparse_autotune::cpu_dots

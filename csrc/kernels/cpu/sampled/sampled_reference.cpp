@@ -1,0 +1,59 @@
+// The simplest correct sampled product on a CPU: every block size, dtype and layout, accumulated in
+// fp64. What every other variant of a sampled product is compared with.
+#include "kernels/cpu/shared/elements.h"
+
+namespace sparse_autotune {
+namespace {
+
+class SampledReference final : public Variant {
+ public:
+  using Variant::Variant;
+
+  Support supports(const Problem&, const Device&) const override { return Support::yes(); }
+
+  double estimate_us(const Problem& p, const Device& d) const override {
+    return nnz_flops(p) / (0.5e3 * d.threads) + 1.0;  // about 0.5 GFLOP/s a thread
+  }
+
+  Status launch(const Problem& p, const Launch& l) const override {
+    // About 8 us a thread at least: a team is not worth waking for less.
+    const double row_flops = nnz_flops(p) / static_cast<double>(p.m);
+    const auto grain = static_cast<int64_t>(4000 / row_flops) + 1;
+    parallel_for(l.parallel, 0, p.m, grain, [&](int64_t begin, int64_t end) {
+      for (int64_t row = begin; row < end; ++row) compute_row(p, l, row);
+    });
+    return Status::ok();
+  }
+
+ private:
+  // The elements of row i of all blocks that its block row stores.
+  static void compute_row(const Problem& p, const Launch& l, int64_t i) {
+    const int64_t b_row = p.b_layout == Layout::kRowMajor ? p.ldb : 1;
+    const int64_t b_col = p.b_layout == Layout::kRowMajor ? 1 : p.ldb;
+    const int64_t c_row = p.c_layout == Layout::kRowMajor ? p.ldc : 1;
+    const int64_t c_col = p.c_layout == Layout::kRowMajor ? 1 : p.ldc;
+    const int64_t first = load_index(l.crow_indices, i / p.block_m, p.index_type);
+    const int64_t last = load_index(l.crow_indices, i / p.block_m + 1, p.index_type);
+    for (int64_t block = first; block < last; ++block) {
+      const int64_t k0 = load_index(l.col_indices, block, p.index_type) * p.block_k;
+      const int64_t a0 = (block * p.block_m + i % p.block_m) * p.block_k;
+      for (int64_t kk = 0; kk < p.block_k; ++kk) {
+        double sum = 0;
+        for (int64_t batch = 0; batch < p.batch; ++batch) {
+          const int64_t c_at = batch * p.c_batch_stride + i * c_row;
+          const int64_t b_at = batch * p.b_batch_stride + (k0 + kk) * b_row;
+          for (int64_t j = 0; j < p.n; ++j) {
+            sum += load(l.c, c_at + j * c_col, p.dtype) * load(l.b, b_at + j * b_col, p.dtype);
+          }
+        }
+        store(l.sampled, a0 + kk, p.dtype, sum);
+      }
+    }
+  }
+};
+
+const SampledReference kSampledReference{DeviceType::kCpu, "sampled_reference/fp64", Op::kSampled};
+const Registration kRegisterSampledReference{kSampledReference};
+
+}  // namespace
+}  // namespace sparse_autotune

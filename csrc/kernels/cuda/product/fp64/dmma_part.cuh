@@ -1,0 +1,161 @@
+// What the kernels of dmma_sm80 and dmma_sm90 share: tiles of C and how they are multiplied.
+//
+// A tile's rows come in granules that are present or absent together: those of a block row, where a
+// tile has several. It walks the block columns in which any of them has a block.
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <cstdint>
+
+#include "kernels/cuda/device/dmma.cuh"
+#include "kernels/cuda/device/load_index.cuh"
+#include "kernels/cuda/device/panel_walk.cuh"
+#include "variant.h"
+
+namespace sparse_autotune {
+
+struct DmmaArguments {
+  const void* crow_indices;
+  const void* col_indices;
+  const void* positions;  // Launch::positions
+  const void* values;
+  const void* b;
+  const void* bias;
+  void* c;
+  const GroupColumn* columns;  // null: a tile belongs to one block row
+  Panels panels;               // its order: of groups, or of block rows
+  int64_t n, ldb, ldc, b_batch_stride, c_batch_stride;
+  int m, block_m, block_k, block_rows, blocks;
+  int group, strips;  // block rows of a tile, or tiles of a block row
+  int slices;         // of a block's row
+  Activation activation;
+  uint32_t line_a, line_b, block_bytes;  // bytes between lines of a block or of B, and of a block
+  bool wide_indices, c_rows;
+  bool chunks, pairs;  // values and B, or C, are aligned to 16 bytes
+};
+
+// What a thread block computes.
+struct DmmaPart {
+  int row0, rows;     // of C
+  int block_row, m0;  // its first block row, and where in it
+  int begin, length;  // stored blocks of the block row, or columns of the group
+  unsigned batch;
+  int columns;
+  int64_t n0;
+};
+
+// All but the stored blocks. `row`: of tiles, as the row order's entry has it.
+template <typename Tile>
+__device__ __forceinline__ void place_dmma_part(const DmmaArguments& args, const TilePlace& at,
+                                                int row, DmmaPart& part) {
+  part.m0 = static_cast<int>(at.row % static_cast<unsigned>(args.strips)) * Tile::kM;
+  part.block_row = row * args.group;
+  part.row0 = part.block_row * args.block_m + part.m0;
+  part.rows = args.columns == nullptr ? min(args.block_m - part.m0, Tile::kM)
+                                      : min(args.m - part.row0, args.group * args.block_m);
+  part.batch = at.batch;
+  part.n0 = int64_t{at.column} * Tile::kN;
+  part.columns = static_cast<int>(min(args.n - part.n0, static_cast<int64_t>(Tile::kN)));
+}
+
+template <typename Tile>
+__device__ __forceinline__ DmmaPart find_dmma_part(const DmmaArguments& args, unsigned number) {
+  const TilePlace at = locate(args.panels, number);
+  DmmaPart part;
+  int row = static_cast<int>(at.row / static_cast<unsigned>(args.strips));
+  if (args.panels.order != nullptr) {
+    const int4 ordered = __ldg(reinterpret_cast<const int4*>(args.panels.order) + row);
+    row = ordered.x;
+    part.begin = ordered.y;
+    part.length = ordered.z - ordered.y;
+  } else {
+    part.begin = load_narrow_index(args.crow_indices, row, args.wide_indices);
+    part.length = load_narrow_index(args.crow_indices, row + 1, args.wide_indices) - part.begin;
+  }
+  place_dmma_part<Tile>(args, at, row, part);
+  return part;
+}
+
+// Multiplies a slice, or two. `b`: the warp's columns as multiply_fp64 takes them. `slot`: this
+// lane's place in the first granule that is there, `other`: from there to its k of the second
+// slice. Granules lie one behind the other, so that the next one's first fragment is loaded before
+// it is known which it is.
+template <typename Tile>
+__device__ __forceinline__ void multiply_granules(
+    double (&sum)[Tile::kTilesN][Tile::kTilesM][4],
+    const double (&b)[Tile::kTilesM][4 * Tile::kSlices], const char* slot, int other,
+    uint32_t mask) {
+  const auto load_a = [=](const char* from, double(&a)[2 * Tile::kSlices]) {
+    if constexpr (Tile::kTransposedA) {
+      a[0] = *reinterpret_cast<const double*>(from);
+      a[1] = *reinterpret_cast<const double*>(from + Tile::kPitchA);
+    } else {
+#pragma unroll
+      for (int i = 0; i < Tile::kSlices; ++i) {
+        const auto x = *reinterpret_cast<const double2*>(from + i * other);
+        a[2 * i] = x.x;
+        a[2 * i + 1] = x.y;
+      }
+    }
+  };
+  constexpr int kTiles = Tile::kGranule / 8, kTileBytes = Tile::kTransposedA ? 64 : 512;
+  double a[2 * Tile::kSlices];
+  load_a(slot, a);
+  const auto multiply = [&]<int kGranule>() {
+#pragma unroll
+    for (int tile = 0; tile < kTiles; ++tile) {
+      double now[2 * Tile::kSlices];
+#pragma unroll
+      for (int i = 0; i < 2 * Tile::kSlices; ++i) now[i] = a[i];
+      load_a(slot + (tile + 1 < kTiles ? (tile + 1) * kTileBytes * Tile::kSlices
+                                       : Tile::kGranuleBytes),
+             a);
+#pragma unroll
+      for (int i = 0; i < Tile::kTilesM; ++i) {
+        multiply_fp64(sum[kGranule % Tile::kGranules * kTiles + tile][i], b[i], now);
+      }
+    }
+    slot += Tile::kGranuleBytes;
+  };
+  if constexpr (Tile::kGranules <= 2) {
+    if ((mask & 1) != 0) multiply.template operator()<0>();
+    if (Tile::kGranules == 2 && (mask & 2) != 0) multiply.template operator()<1>();
+  } else {
+    // Jumps: of a chain of conditions the compiler would make predicates, with which blocks of 8
+    // took 1.4 to 1.6 times as long.
+#pragma unroll 1
+    for (; mask != 0; mask &= mask - 1) {
+      switch (__ffs(static_cast<int>(mask))) {
+        case 1:
+          multiply.template operator()<0>();
+          break;
+        case 2:
+          multiply.template operator()<1>();
+          break;
+        case 3:
+          multiply.template operator()<2>();
+          break;
+        case 4:
+          multiply.template operator()<3>();
+          break;
+        case 5:
+          multiply.template operator()<4>();
+          break;
+        case 6:
+          multiply.template operator()<5>();
+          break;
+        case 7:
+          multiply.template operator()<6>();
+          break;
+        case 8:
+          multiply.template operator()<7>();
+          break;
+        default:
+          __builtin_unreachable();
+      }
+    }
+  }
+}
+
+}  // namespace sparse_autotune

@@ -1,0 +1,137 @@
+// fp64 on tensor cores, from Ampere on.
+//
+// A thread block owns a tile of C: 64 rows by 128 columns, of one block row or of a group of 4 or 8
+// (blocks of 16, 8), which share what is fetched of B. Each of its 4 warps computes all rows of 32
+// columns.
+// Data path: cp.async -> two slices of k a step in a ring of 3 steps in shared memory -> registers
+// -> mma.sync (16x8x8 on Hopper, 8x8x4 before) -> C.
+// A^T: slices of A are copied with m contiguous, from where Launch::positions says.
+// Requires: fp64, block sides that are multiples of 8. Any n, any alignment (16 bytes is fastest).
+// Wins: fp64 on A100, and on Hopper what dmma_sm90 does not take. Bound by instructions of the
+// copies for blocks of 8 and 16.
+#include <algorithm>
+
+#include "kernels/cuda/host/kernel_code.h"
+#include "kernels/cuda/host/requirements.h"
+#include "kernels/cuda/product/fp64/dmma_copies.cuh"
+#include "kernels/cuda/product/fp64/dmma_product.h"
+#include "kernels/cuda/product/fp64/dmma_store.cuh"
+#include "variant.h"
+
+namespace sparse_autotune {
+namespace {
+
+// Multiplies a step. `masks` and `stage` are its own.
+template <typename Tile>
+__device__ __forceinline__ void multiply_step(double (&sum)[Tile::kTilesN][Tile::kTilesM][4],
+                                              const char* stage, const uint32_t* masks) {
+  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+  const char* a_at =
+      stage + (Tile::kTransposedA ? lane % 4 * 2 * Tile::kPitchA + lane / 4 * 8 : lane * 16);
+  const char* b_at =
+      stage + Tile::kBytesA +
+      (Tile::kRowMajorB ? lane % 4 * 2 * Tile::kPitchB + warp * Tile::kWarpN * 8 + lane / 4 * 16
+                        : warp * Tile::kWarpN * 64 + lane * 16);
+#pragma unroll
+  for (int unit = 0; unit < Tile::kUnits; ++unit) {
+    double b[Tile::kTilesM][4];
+#pragma unroll
+    for (int i = 0; i < Tile::kTilesM; ++i) {
+      const char* from = b_at + unit * Tile::kUnitBytes + i * (Tile::kRowMajorB ? 128 : 1024);
+      load_pairs<Tile::kRowMajorB>(from, from + (Tile::kRowMajorB ? Tile::kPitchB : 512), b[i]);
+    }
+    multiply_granules<Tile>(sum, b, a_at + unit * Tile::kUnitBytes, 0, masks[unit]);
+  }
+}
+
+template <typename Tile>
+__global__ void __launch_bounds__(Tile::kThreads, Tile::kResident)
+    dmma_kernel(const __grid_constant__ DmmaArguments args) {
+  extern __shared__ __align__(128) char shared[];
+  const auto ring = static_cast<uint32_t>(__cvta_generic_to_shared(shared));
+  auto* const masks = reinterpret_cast<uint32_t*>(shared + Tile::kStages * Tile::kStageBytes);
+  const DmmaPart part = find_dmma_part<Tile>(args, blockIdx.x);
+  const int steps = (part.length * args.slices + Tile::kUnits - 1) / Tile::kUnits;
+  DmmaCopies<Tile> copies(args, part);
+  double sum[Tile::kTilesN][Tile::kTilesM][4] = {};
+
+#pragma unroll 1
+  for (int i = 0; i < Tile::kStages - 1; ++i) {
+    copies.start(ring + i * Tile::kStageBytes, masks + i * Tile::kUnits, args);
+    cp_async_commit();
+  }
+  int stage = 0, filled = Tile::kStages - 1;
+#pragma unroll 1
+  for (int step = 0; step < steps; ++step) {
+    cp_async_wait<Tile::kStages - 2>();
+    __syncthreads();
+    copies.start(ring + filled * Tile::kStageBytes, masks + filled * Tile::kUnits, args);
+    cp_async_commit();
+    multiply_step<Tile>(sum, shared + stage * Tile::kStageBytes, masks + stage * Tile::kUnits);
+    filled = stage;
+    stage = stage + 1 == Tile::kStages ? 0 : stage + 1;
+  }
+  cp_async_wait<0>();
+  __syncthreads();
+  write_fp64_tile<Tile>(sum, shared, args, part);
+}
+
+template <typename Tile>
+constinit KernelCode<DmmaArguments> dmma_code{&dmma_kernel<Tile>};
+
+struct Code {
+  KernelCode<DmmaArguments>* code;
+  int shared_bytes;
+};
+
+// By A or A^T and B's layout.
+template <int kSide>
+constexpr Code dmma_code_of(bool transposed, bool row_major) {
+  const auto code = []<typename Tile>(Tile) { return Code{&dmma_code<Tile>, Tile::kSharedBytes}; };
+  if (transposed) {
+    return row_major ? code(DmmaTile<kSide, true, true>{}) : code(DmmaTile<kSide, true, false>{});
+  }
+  return row_major ? code(DmmaTile<kSide, false, true>{}) : code(DmmaTile<kSide, false, false>{});
+}
+
+class DmmaSm80 final : public DmmaProduct {
+ public:
+  using DmmaProduct::DmmaProduct;
+
+  Support supports(const Problem& p, const Device& d) const override {
+    if (Support s = from_ampere_on(d); !s) return s;
+    if (Support s = takes_product(p); !s) return s;
+    if (grouped() && p.block_m == 32) return Support::no("groups blocks of 8 and 16 rows only");
+    return code_of(p).code->runs_on(d, code_of(p).shared_bytes);
+  }
+
+  double estimate_us(const Problem& p, const Device& d) const override {
+    // Measured on an H200: the instructions of the copies.
+    const bool chunks = std::min(p.values_alignment, p.b_alignment) >= 16;
+    return product_us(p, d, chunks ? 0.18 : 0.36, 0.9);
+  }
+
+  Status launch(const Problem& p, const Launch& l) const override {
+    const Code code = code_of(p);
+    return code.code->launch(arguments(p, l), static_cast<unsigned>(tiles(p)), kThreads,
+                             code.shared_bytes, l.stream, name());
+  }
+
+ private:
+  static constexpr int kThreads = 128;
+
+  static Code code_of(const Problem& p) {
+    const bool row_major = p.b_layout == Layout::kRowMajor;
+    if (p.block_m % 64 == 0) return dmma_code_of<64>(p.transpose, row_major);
+    if (p.block_m % 16 == 0) return dmma_code_of<16>(p.transpose, row_major);
+    return dmma_code_of<8>(p.transpose, row_major);
+  }
+
+  Registration registration_{*this};
+};
+
+const DmmaSm80 kRows{"dmma_sm80/m64_n128", false};
+const DmmaSm80 kGroups{"dmma_sm80/m64_n128_groups", true};
+
+}  // namespace
+}  // namespace sparse_autotune

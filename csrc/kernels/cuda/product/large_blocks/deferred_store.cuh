@@ -1,0 +1,140 @@
+// C's way out of a warpgroup's registers while the next tile is being multiplied.
+//
+// finish() applies bias and activation to a tile's sums and packs them into half as many registers.
+// advance(), called between the next tile's multiplications, sends 64 columns of them at a time:
+// stmatrix to a buffer of the warpgroup's two, from which a sink takes 64 x 64 elements to C.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/activation.h"
+#include "kernels/cuda/device/activate_sums.cuh"
+#include "kernels/cuda/device/pack.cuh"
+#include "kernels/cuda/device/tma.cuh"
+#include "kernels/cuda/device/warpgroup.cuh"
+#include "kernels/cuda/product/large_blocks/store_sinks.cuh"
+#include "variant.h"
+
+namespace sparse_autotune {
+
+// `kN`: columns of the warpgroup's tile, which has 64 rows.
+template <typename T, int kN, typename Sink = TmaSink>
+class DeferredStore {
+ public:
+  static constexpr int kBufferBytes = 64 * kLineBytes, kBytes = 2 * kBufferBytes;
+
+  // `buffers`: kBytes of shared memory, aligned to 1024; `n`: columns of C.
+  __device__ __forceinline__ DeferredStore(const Sink& sink, uint32_t buffers, int barrier, int n,
+                                           bool row_major)
+      : sink_(sink),
+        first_(buffers),
+        buffer_(buffers),
+        barrier_(barrier),
+        n_(n),
+        row_major_(row_major) {
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4;
+    // Rows: matrices 0 and 1 are the upper and lower half of 8 columns, 2 and 3 of the next 8.
+    const int line = row_major ? warp * 16 + lane % 16 : lane / 16 * 8 + lane % 8;
+    const int chunk = row_major ? lane / 16 : warp * 2 + lane / 8 % 2;
+    offset_ = line * kLineBytes + ((chunk ^ (lane % 8)) << 4);
+  }
+
+  // How many calls of advance() each of `steps` steps must make for all to be sent in them.
+  __device__ __forceinline__ static int sends_each(int steps) {
+    return steps >= kParts ? 1 : (kParts + steps - 1) / max(steps, 1);
+  }
+
+  // Sends the next 64 columns, if any are left.
+  __device__ __forceinline__ void advance() {
+    const int now = next_;
+#pragma unroll
+    for (int i = 0; i < kParts; ++i) {
+      if (i == now) send(i);
+    }
+  }
+
+  __device__ __forceinline__ void flush() {
+#pragma unroll
+    for (int i = 0; i < kParts; ++i) {
+      if (i >= next_) send(i);
+    }
+  }
+
+  // Takes over a tile whose multiplications are done, once the one before has been sent. `low` and
+  // `high` are the bias of this lane's two rows.
+  __device__ __forceinline__ void finish(float (&sum)[kN / 2], float low, float high,
+                                         Activation activation) {
+    flush();
+#pragma unroll
+    for (int i = 0; i < kN / 2; ++i) sum[i] += i % 4 < 2 ? low : high;
+    if (activation == Activation::kRelu) {
+#pragma unroll
+      for (int i = 0; i < kN / 2; ++i) sum[i] = activate(sum[i], Activation::kRelu);
+    } else if (activation != Activation::kNone) {
+      sink_.drain();
+      warpgroup_sync(barrier_);
+      activate_sums<kN / 2, kBytes / (kWarpgroup * 4), kWarpgroup * 4>(
+          sum, first_ + threadIdx.x % kWarpgroup * 4, activation);
+    }
+#pragma unroll
+    for (int i = 0; i < kN / 4; ++i) word_[i] = pack<T>(sum[2 * i], sum[2 * i + 1]);
+  }
+
+  // The same for a tile whose block row is empty.
+  __device__ __forceinline__ void finish_empty(float low, float high, Activation activation) {
+    flush();
+    low = activate(low, activation);
+    high = activate(high, activation);
+#pragma unroll
+    for (int i = 0; i < kN / 4; ++i)
+      word_[i] = i % 2 == 0 ? pack<T>(low, low) : pack<T>(high, high);
+  }
+
+  // Where the tile just finished goes.
+  __device__ __forceinline__ void begin(int row, int column, int batch) {
+    row_ = row;
+    column_ = column;
+    batch_ = batch;
+    next_ = 0;
+  }
+
+  // Before the thread block ends.
+  __device__ __forceinline__ void close() {
+    flush();
+    sink_.drain();
+  }
+
+ private:
+  static constexpr int kParts = kN / 64;
+
+  __device__ __forceinline__ void send(int part) {
+    next_ = part + 1;
+    if (column_ + part * 64 >= n_) return;
+    sink_.reuse();
+    warpgroup_sync(barrier_);
+    const uint32_t to = buffer_ + offset_;
+    if (row_major_) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) stmatrix(to ^ i * 32, word_ + part * 16 + i * 4, false);
+    } else {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        stmatrix(to + i * 16 * kLineBytes, word_ + part * 16 + i * 4, true);
+      }
+    }
+    sink_.publish();
+    warpgroup_sync(barrier_);
+    sink_.send(buffer_, row_, column_ + part * 64, batch_, row_major_);
+    buffer_ = buffer_ == first_ ? first_ + kBufferBytes : first_;
+  }
+
+  const Sink sink_;
+  const uint32_t first_;
+  uint32_t buffer_, offset_;
+  const int barrier_, n_;
+  const bool row_major_;
+  int next_ = kParts, row_ = 0, column_ = 0, batch_ = 0;
+  uint32_t word_[kN / 4];
+};
+
+}  // namespace sparse_autotune

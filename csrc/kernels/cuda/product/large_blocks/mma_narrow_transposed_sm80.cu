@@ -1,0 +1,16 @@
+// The kernels of mma_sm80 that multiply by A^T in smaller tiles, apart so that no file compiles for
+// long.
+#include "kernels/cuda/product/large_blocks/mma_launch.cuh"
+
+namespace sparse_autotune {
+
+template <typename Tile, bool kTransposedA>
+MmaCodes mma_codes_apart() {
+  return mma_codes<Tile, kTransposedA>();
+}
+
+template MmaCodes mma_codes_apart<MmaM64N128, true>();
+template MmaCodes mma_codes_apart<MmaM32N256, true>();
+template MmaCodes mma_codes_apart<MmaM16N128, true>();
+
+}  // namespace sparse_autotune

@@ -1,0 +1,202 @@
+// Tensor cores through mma.sync: the portable fast kernel, from Ampere on.
+//
+// A thread block owns one tile of C: kM rows of one block row (a strip; a block taller than kM has
+// several) by kN columns. Steps of kStepBytes along k walk the block row's stored blocks as if they
+// stood side by side, in slices of 32 bytes (16 halves, 8 floats): a step may span several blocks,
+// a block several steps.
+// Data path: cp.async keeps `stages` - 1 steps of A and B on their way to a ring in shared memory
+// -> ldmatrix -> mma.sync, fp32 accumulators -> shared memory -> C. Whole tiles of aligned operands
+// are copied by straight code, which the compiler spreads among the mma.
+// Longest rows first, in panels of columns that stay in L2. Where steps and tiles divide the blocks
+// (`_whole`, mma_whole_sm80.cu) the loop over steps is shorter.
+// A^T: tiles of A are copied with m contiguous, from where Launch::positions says, and transposed
+// on the way to registers: halves by ldmatrix, fp32 by loads of single words.
+// Requires: fp16, bf16, or fp32 with TF32 allowed; block sides that are multiples of 16. Any n, any
+// alignment (16 bytes is fastest).
+// Wins: most blocks from 16 up, where no Hopper kernel applies. Bound by L2 -> shared memory
+// traffic for blocks up to 64: kM * kN / (kM + kN) FLOP a byte.
+#include <algorithm>
+#include <cmath>
+#include <string>
+
+#include "kernels/cuda/host/arguments_of.h"
+#include "kernels/cuda/host/requirements.h"
+#include "kernels/cuda/product/large_blocks/mma_launch.cuh"
+#include "variant.h"
+
+namespace sparse_autotune {
+namespace {
+
+// A tile as the host sees it.
+struct Shape {
+  int m, n, step_bytes, stages, threads, resident;
+  MmaCodes codes[2];  // for A and for A^T
+  bool whole;         // whole steps only
+};
+
+template <typename Tile>
+Shape shape_of(const MmaCodes& codes, const MmaCodes& transposed, bool whole = false) {
+  return {Tile::kM,       Tile::kN,        Tile::kStepBytes,    Tile::kStages,
+          Tile::kThreads, Tile::kResident, {codes, transposed}, whole};
+}
+
+template <typename Tile>
+Shape wide() {
+  return shape_of<Tile>(mma_codes<Tile, false>(), mma_codes_apart<Tile, true>());
+}
+
+template <typename Tile>
+Shape narrow() {
+  return shape_of<Tile>(mma_codes_apart<Tile, false>(), mma_codes_apart<Tile, true>());
+}
+
+template <typename Tile>
+Shape whole() {
+  return shape_of<Tile>(whole_mma_codes<Tile>(), MmaCodes{}, true);
+}
+
+class MmaSm80 final : public Variant {
+ public:
+  MmaSm80(std::string_view name, const Shape& shape)
+      : Variant(DeviceType::kCuda, name), shape_(shape) {}
+
+  Support supports(const Problem& p, const Device& d) const override {
+    if (p.dtype == DType::kFloat64) return Support::no("mma_sm80 has no fp64");
+    if (p.dtype == DType::kFloat32 && !p.allow_tf32) {
+      return Support::no("multiplies fp32 in TF32, which the caller's settings do not allow");
+    }
+    if (code_of(p) == nullptr) {
+      return Support::no(p.transpose ? "no form for A^T, or for TF32" : "no form for TF32");
+    }
+    if (Support s = from_ampere_on(d); !s) return s;
+    if (Support s = sides_are_multiples_of(16, p); !s) return s;
+    if (Support s = blocks_fill_rows(p, shape_.m); !s) return s;
+    if (shape_.whole && !takes_whole_steps(p)) {
+      return Support::no("needs whole blocks of " + std::to_string(shape_.m) + " rows and " +
+                         std::to_string(shape_.step_bytes) + " bytes of k, at least " +
+                         std::to_string(shape_.n) + " columns, all aligned to 16 bytes");
+    }
+    if (std::max({p.block_m * p.block_k, p.k, p.nnzb}) > INT32_MAX) {
+      return Support::no("a block, k or the number of blocks is beyond 2^31 - 1");
+    }
+    if (thread_blocks(p) > INT32_MAX) {
+      return Support::no("more than 2^31 - 1 thread blocks in a grid");
+    }
+    return code_of(p)->runs_on(d, shared_bytes(p));
+  }
+
+  double estimate_us(const Problem& p, const Device& d) const override {
+    const double size = size_of(p.dtype), multiprocessors = std::max(d.multiprocessors, 1);
+    const double row_k =
+        static_cast<double>(p.nnzb) * p.block_k / std::max<int64_t>(block_rows(p), 1);
+    // One thread block: what it multiplies (idle rows and columns too) and what it fetches.
+    const double flops = 2.0 * shape_.m * shape_.n * row_k;
+    const double lines = std::min<int64_t>(p.block_m, shape_.m) + std::min<int64_t>(p.n, shape_.n);
+    const double bytes = row_k * size * lines;
+    const bool hopper = d.compute_capability >= 90;
+    // mma.sync reaches less of Hopper's tensor cores than of Ampere's. L2 to shared memory: 9.1
+    // TB/s measured on an H200; four-byte copies and single halves take more instructions.
+    const double tflops = peak_tflops(p, d) * (hopper ? 0.55 : 0.75) / multiprocessors;
+    const int alignment = std::min(p.b_alignment, p.values_alignment);
+    const double access = alignment >= 16 ? 1 : alignment >= 4 ? 0.4 : 0.15;
+    const double gbps = (hopper ? 65.0 : 40.0) * access;
+    const double work_us = std::max(flops / (tflops * 1e6), bytes / (gbps * 1e3));
+
+    const double blocks = static_cast<double>(thread_blocks(p));
+    const double fits =
+        static_cast<double>((d.shared_memory_per_block + 1024) / (shared_bytes(p) + 1024));
+    const double resident = std::max(1.0, std::min<double>(shape_.resident, fits));
+    const double waves = std::ceil(blocks / (resident * multiprocessors));
+    // Full multiprocessors are bound by throughput, with half a thread block's imbalance at the
+    // end; few thread blocks by the latency of their steps, `stages` - 1 of which overlap.
+    constexpr double kLatencyUs = 0.7, kRampUs = 1.2;
+    const double step_us = kLatencyUs / (shape_.stages - 1);
+    const double steps = row_k * size / shape_.step_bytes;
+    const double throughput = std::max(1.0, blocks / multiprocessors + 0.5) * work_us;
+    const double latency = waves * (kRampUs + steps * step_us);
+    const double longest = static_cast<double>(p.longest_row) * p.block_k;
+    const double tail =
+        row_k > 0 ? longest / row_k * std::max(work_us, steps * step_us) + kRampUs : 0;
+    return roofline_us(0, 0, compulsory_bytes(p), d.memory_gbps * 0.85, 2.5) +
+           std::max({throughput, latency, tail});
+  }
+
+  int row_order(const Problem&, const Device&) const override { return kWholeRows; }
+
+  Status launch(const Problem& p, const Launch& l) const override {
+    auto a = arguments_of<MmaArguments>(l);
+    a.n = p.n;
+    a.ldb = p.ldb;
+    a.ldc = p.ldc;
+    a.b_batch_stride = p.b_batch_stride;
+    a.c_batch_stride = p.c_batch_stride;
+    a.block_m = static_cast<int>(p.block_m);
+    a.block_k = static_cast<int>(p.block_k);
+    a.strips = static_cast<int>(strips(p));
+    const Device& d = *l.device;
+    a.panels = panels_of(block_rows(p) * strips(p), ceil_div(p.n, shape_.n), p.batch,
+                         panel_width(p, shape_.n, d.l2_bytes / 2, panel_bytes(d)),
+                         l.row_orders[kWholeRows]);
+    a.slices = static_cast<int>(p.block_k * size_of(p.dtype) / kSliceBytes);
+    const int step_slices = shape_.step_bytes / kSliceBytes;
+    a.step_blocks = step_slices / a.slices;
+    a.step_slices = step_slices % a.slices;
+    const int64_t slice = kSliceBytes / size_of(p.dtype);  // elements
+    a.step_a = a.step_blocks * p.block_m * p.block_k + a.step_slices * slice;
+    a.wrap_a = p.block_m * p.block_k - p.block_k;
+    const int64_t line_a = (p.transpose ? p.block_m : p.block_k) * size_of(p.dtype);
+    const int64_t line_b = p.ldb * size_of(p.dtype);
+    a.line_a = static_cast<uint32_t>(line_a);
+    a.line_b = static_cast<uint32_t>(line_b);
+    a.straight = std::max(line_a, line_b) <= UINT32_MAX &&
+                 std::min(p.values_alignment, p.b_alignment) >= kChunkBytes;
+    a.values_alignment = p.values_alignment;
+    a.b_alignment = p.b_alignment;
+    a.c_alignment = p.c_alignment;
+    a.activation = p.activation;
+    a.wide_indices = p.index_type == IndexType::kInt64;
+    a.c_rows = p.c_layout == Layout::kRowMajor;
+
+    return code_of(p)->launch(a, static_cast<unsigned>(thread_blocks(p)), shape_.threads,
+                              shared_bytes(p), l.stream, name());
+  }
+
+ private:
+  int64_t strips(const Problem& p) const { return ceil_div(p.block_m, shape_.m); }
+  int64_t thread_blocks(const Problem& p) const {
+    return block_rows(p) * strips(p) * ceil_div(p.n, shape_.n) * p.batch;
+  }
+  bool takes_whole_steps(const Problem& p) const {
+    const int64_t size = size_of(p.dtype);
+    const bool rows = p.b_layout == Layout::kRowMajor || p.c_layout == Layout::kRowMajor;
+    return p.block_m % shape_.m == 0 && p.block_k * size % shape_.step_bytes == 0 &&
+           std::min({p.values_alignment, p.b_alignment, p.c_alignment}) >= kChunkBytes &&
+           p.ldb * size <= UINT32_MAX && p.n >= shape_.n &&
+           (!rows || p.n * size % kChunkBytes == 0);
+  }
+  // Of L2, for a panel's part of B. Measured on an H200, for blocks of 128 in whole steps; a
+  // quarter serves the others.
+  int64_t panel_bytes(const Device& d) const { return d.l2_bytes / 20 * (shape_.whole ? 11 : 5); }
+  int64_t shared_bytes(const Problem& p) const {
+    const int64_t ring = int64_t{shape_.stages} * (shape_.m + shape_.n) * shape_.step_bytes;
+    if (shape_.whole) return ring;
+    return std::max(ring, staged_bytes(shape_.m, shape_.n, size_of(p.dtype), p.activation));
+  }
+  KernelCode<MmaArguments>* code_of(const Problem& p) const {
+    const MmaCodes& codes = shape_.codes[p.transpose ? 1 : 0];
+    return codes.of[static_cast<int>(p.dtype)][static_cast<int>(p.b_layout)];
+  }
+
+  Shape shape_;
+  Registration registration_{*this};
+};
+
+const MmaSm80 kM128N128{"mma_sm80/m128_n128_s3", wide<MmaM128N128>()};
+const MmaSm80 kM128N128Whole{"mma_sm80/m128_n128_s3_whole", whole<MmaM128N128>()};
+const MmaSm80 kM64N256{"mma_sm80/m64_n256_s2", wide<MmaM64N256>()};
+const MmaSm80 kM64N128{"mma_sm80/m64_n128_s3", narrow<MmaM64N128>()};
+const MmaSm80 kM32N256{"mma_sm80/m32_n256_s3", narrow<MmaM32N256>()};
+const MmaSm80 kM16N128{"mma_sm80/m16_n128_s4", narrow<MmaM16N128>()};
+
+}  // namespace
+}  // namespace sparse_autotune

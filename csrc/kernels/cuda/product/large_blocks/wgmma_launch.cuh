@@ -1,0 +1,154 @@
+// What the families that multiply by wgmma_pipeline.cuh share: their kernel, and the host's side.
+#pragma once
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+#include <cuda_runtime.h>
+
+#include <string_view>
+
+#include "kernels/cuda/device/launch_overlap.cuh"
+#include "kernels/cuda/device/warpgroup.cuh"
+#include "kernels/cuda/host/kernel_code.h"
+#include "kernels/cuda/product/large_blocks/wgmma_pipeline.cuh"
+#include "variant.h"
+
+namespace sparse_autotune {
+
+template <typename T, typename Tile, bool kTransposedA, bool kRowMajorB, bool kSplits>
+__global__ void __launch_bounds__(kThreads, 1)
+    wgmma_kernel(const __grid_constant__ WgmmaArguments args) {
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+  extern __shared__ char memory[];
+  const Shared<Tile> shared(static_cast<uint32_t>(__cvta_generic_to_shared(memory)));
+  const int warp = __shfl_sync(~0u, static_cast<int>(threadIdx.x) / 32, 0);
+  if (threadIdx.x == 0) {
+    tma_prefetch_map(args.a);
+    tma_prefetch_map(args.b);
+    if constexpr (!Tile::kDirect) tma_prefetch_map(args.c);
+    shared.init_barriers();
+  }
+  follow_launch_before();
+  __syncthreads();
+  // 40 + 2 * 232 registers for a thread of each warpgroup: the 3 * 168 that were launched.
+  if (warp < 4) {
+    give_up_registers<40>();
+    if (warp == 0) produce<Tile, kTransposedA, kRowMajorB>(args, shared);
+    if (warp == 1) schedule<Tile, kTransposedA>(args, shared);
+  } else {
+    take_registers<232>();
+    consume<T, Tile, kTransposedA, kRowMajorB, kSplits>(args, shared, warp / 4 - 1);
+  }
+#else
+  __trap();
+#endif
+}
+
+template <typename T, typename Tile, bool kTransposedA, bool kRowMajorB, bool kSplits>
+constinit KernelCode<WgmmaArguments> wgmma_code{
+    &wgmma_kernel<T, Tile, kTransposedA, kRowMajorB, kSplits>, true};
+
+// A tile's kernels for A or for A^T, by DType and Layout of B.
+struct WgmmaCodes {
+  KernelCode<WgmmaArguments>* of[2][2];
+};
+
+template <typename Tile, bool kTransposedA, bool kSplits>
+constexpr WgmmaCodes wgmma_codes() {
+  return {{{&wgmma_code<__half, Tile, kTransposedA, true, kSplits>,
+            &wgmma_code<__half, Tile, kTransposedA, false, kSplits>},
+           {&wgmma_code<__nv_bfloat16, Tile, kTransposedA, true, kSplits>,
+            &wgmma_code<__nv_bfloat16, Tile, kTransposedA, false, kSplits>}}};
+}
+
+// wgmma_codes<Tile, true, kSplits>(), which files of their own compile: wgmma_transposed_sm90.cu
+// and split_k_transposed_sm90.cu.
+template <typename Tile, bool kSplits>
+WgmmaCodes transposed_wgmma_codes();
+
+// Microseconds, fitted with wgmma_us() to times on an H200: of a step of 64 k where all
+// multiprocessors are at work, and where so few are that L2 is not what they wait for; of a tile
+// besides its steps. A step's depend on B's layout.
+struct WgmmaPace {
+  double busy_us[2], alone_us[2], tile_us;
+};
+
+// Rows, columns, stages of A's ring, stages of B's ring.
+struct M128N256 : WgmmaTile<128, 256, 4, 4> {
+  static constexpr WgmmaPace kPace{{0.74, 0.62}, {0.52, 0.59}, 2.10};
+};
+struct M128N128 : WgmmaTile<128, 128, 6, 6> {
+  static constexpr WgmmaPace kPace{{0.45, 0.39}, {0.28, 0.33}, 0.98};
+};
+struct M128N64 : WgmmaTile<128, 64, 8, 8> {
+  static constexpr WgmmaPace kPace{{0.33, 0.26}, {0.25, 0.23}, 0.46};
+};
+struct M64N512 : WgmmaTile<64, 512, 4, 5> {
+  static constexpr WgmmaPace kPace{{0.82, 0.78}, {0.54, 0.57}, 2.70};
+};
+struct M64N256 : WgmmaTile<64, 256, 5, 9> {
+  static constexpr WgmmaPace kPace{{0.54, 0.51}, {0.42, 0.34}, 1.10};
+};
+struct M64N128 : WgmmaTile<64, 128, 8, 16> {
+  static constexpr WgmmaPace kPace{{0.45, 0.32}, {0.38, 0.27}, 0.38};
+};
+
+// A tile as the host sees it.
+struct WgmmaShape {
+  int m, n, width, shared_bytes;
+  bool direct;  // C is stored without TMA, which then need not take it
+  WgmmaPace pace;
+  WgmmaCodes codes[2];  // for A and for A^T
+
+  int64_t columns(const Problem& p) const { return ceil_div(p.n, n); }
+  int64_t strips(const Problem& p) const { return p.block_m / m; }  // of a block row
+  // For so many entries of a row order.
+  int64_t tiles(const Problem& p, int64_t entries) const {
+    return entries * strips(p) * columns(p) * p.batch;
+  }
+  KernelCode<WgmmaArguments>* code_of(const Problem& p) const {
+    return codes[p.transpose ? 1 : 0].of[static_cast<int>(p.dtype)][static_cast<int>(p.b_layout)];
+  }
+};
+
+template <typename Tile>
+constexpr WgmmaShape wgmma_shape_of(const WgmmaCodes& plain, const WgmmaCodes& transposed) {
+  static_assert(Tile::kSharedBytes <= 227 * 1024);  // a Hopper multiprocessor's
+  return {Tile::kM,      Tile::kN,    Tile::kWidth,       Tile::kSharedBytes,
+          Tile::kDirect, Tile::kPace, {plain, transposed}};
+}
+
+template <typename Tile, bool kSplits>
+WgmmaShape wgmma_shape() {
+  return wgmma_shape_of<Tile>(wgmma_codes<Tile, false, kSplits>(),
+                              transposed_wgmma_codes<Tile, kSplits>());
+}
+
+// For A and row-major B and C alone, C stored directly.
+template <typename Tile>
+struct Direct : Tile {
+  static constexpr bool kDirect = true;
+};
+template <typename Tile>
+constexpr WgmmaShape wgmma_direct_shape() {
+  using D = Direct<Tile>;
+  return wgmma_shape_of<D>({{{&wgmma_code<__half, D, false, true, false>, nullptr},
+                             {&wgmma_code<__nv_bfloat16, D, false, true, false>, nullptr}}},
+                           {});
+}
+
+// Whether the kernel can multiply the problem on the device.
+Support wgmma_supports(const WgmmaShape& shape, const Problem& problem, const Device& device);
+
+// Expected time with so many entries in the row order, of which the longest has so many blocks.
+double wgmma_us(const WgmmaShape& shape, const Problem& problem, const Device& device,
+                int64_t entries, int64_t longest);
+
+// Everything but what concerns parts of rows. `order`: of so many entries; null: rows as they come.
+Status wgmma_arguments(const WgmmaShape& shape, const Problem& problem, const Launch& launch,
+                       const OrderedRow* order, int64_t entries, WgmmaArguments* arguments);
+
+Status wgmma_launch(const WgmmaShape& shape, const Problem& problem, const Launch& launch,
+                    const WgmmaArguments& arguments, std::string_view name);
+
+}  // namespace sparse_autotune

@@ -1,0 +1,151 @@
+#include <algorithm>
+#include <string>
+
+#include "kernels/cuda/host/requirements.h"
+#include "kernels/cuda/host/tensor_map.h"
+#include "kernels/cuda/host/tile_counters.h"
+#include "kernels/cuda/product/large_blocks/wgmma_launch.cuh"
+
+namespace sparse_autotune {
+namespace {
+
+constexpr int kNarrowest = 64;
+// Of B, on an H200 with its 60 MB of L2: what stays there beside what streams by, and what is not
+// worth dividing, as each panel reads all of A; less of it where lines lie apart or C streams, too.
+constexpr int64_t kPanelBytes = 16 << 20;
+constexpr int64_t kWholeBytes = 32 << 20, kStreamedBytes = 24 << 20;
+// Tiles of 64 rows wait for L2, which answers faster the less of B is in use, down to this much;
+// narrower ones would read A too often. A panel of fewer tiles for each multiprocessor, or for each
+// mean row that the longest is long, ends with long rows that have nothing beside them.
+constexpr int64_t kNarrowBytes = 4 << 20, kNarrowColumns = 512;
+constexpr double kRounds = 1.6, kRoundsOfLongest = 0.5;
+// What two tiles for each multiprocessor may have, for the longest to go with the shortest.
+constexpr int64_t kPairedBytes = 64 << 20;
+// Fitted together with WgmmaPace: a launch, and how much slower steps get where L2 overflows.
+constexpr double kStartUs = 2.2, kOverflow = 0.25;
+
+// In tiles.
+int64_t panel_width(const WgmmaShape& shape, const Problem& p, const Device& d, int64_t entries) {
+  const int64_t columns = shape.columns(p), rows = entries * shape.strips(p);
+  const int64_t bytes = p.k * p.n * size_of(p.dtype), tile_bytes = p.k * shape.n * size_of(p.dtype);
+  const int64_t multiprocessors = std::max(d.multiprocessors, 1);
+  // What is fetched once need not stay: memory likes whole rows of B and C better than parts.
+  const bool fetched_once = p.nnzb <= block_cols(p);
+  const bool paired = rows * columns * p.batch <= 2 * multiprocessors && bytes <= kPairedBytes;
+  if (fetched_once || paired) return columns;
+
+  const bool waits = shape.m == 64 && p.longest_row >= 0;
+  const bool streams = c_bytes(p) > static_cast<double>(d.l2_bytes);  // C does, past B
+  const bool scattered = p.b_layout == Layout::kColMajor && (waits || streams);
+  if (bytes <= (scattered ? kPanelBytes : waits && streams ? kStreamedBytes : kWholeBytes)) {
+    return columns;
+  }
+  int64_t most = std::max<int64_t>(kPanelBytes / tile_bytes, 1), least = most;
+  if (waits) {
+    const double means = static_cast<double>(p.longest_row) * static_cast<double>(block_rows(p)) /
+                         static_cast<double>(p.nnzb);
+    const double tiles =
+        std::max(kRounds, kRoundsOfLongest * means) * static_cast<double>(multiprocessors);
+    least = std::max({ceil_div(static_cast<int64_t>(tiles), rows),
+                      ceil_div(kNarrowColumns, shape.n), kNarrowBytes / tile_bytes});
+    if (least > most && bytes <= kWholeBytes && !streams) return columns;
+    least = std::min(least, most);
+  }
+  // A tile for nearly every multiprocessor, even if it takes more: they would be at two panels.
+  const int64_t each = multiprocessors / rows;
+  if (each > most && each * rows * 16 >= multiprocessors * 15 && each * tile_bytes <= kWholeBytes) {
+    least = most = each;
+  }
+  return ceil_div(columns, std::max(columns / least, ceil_div(columns, most)));
+}
+
+}  // namespace
+
+Support wgmma_supports(const WgmmaShape& shape, const Problem& p, const Device& d) {
+  if (Support s = half_types_on_hopper(p, d); !s) return s;
+  if (p.block_m % shape.m != 0 || p.block_k % kStepK != 0) {
+    return Support::no("needs block_m a multiple of " + std::to_string(shape.m) +
+                       " and block_k of 64, got " + std::to_string(p.block_m) + "x" +
+                       std::to_string(p.block_k));
+  }
+  if (p.nnzb == 0) return Support::no("there is no stored block");
+  if (Support s = n_fills_columns(p, shape.n); shape.n > kNarrowest && !s) return s;
+  const auto c_alignment = shape.direct ? uint8_t{16} : p.c_alignment;
+  if (Support s = aligned_to_16("values, B and C",
+                                std::min({p.values_alignment, p.b_alignment, c_alignment}));
+      !s)
+    return s;
+  if (!shape.direct && p.c_layout == Layout::kRowMajor && p.n % 8 != 0) {
+    return Support::no("TMA writes rows of C in units of 8 elements, " + std::to_string(p.n) +
+                       " columns leave a part of one");
+  }
+  const int64_t longest =
+      std::max({p.ldb, p.ldc, p.b_batch_stride, p.c_batch_stride}) * size_of(p.dtype);
+  if (p.nnzb * std::max(p.block_m, p.block_k) > INT32_MAX ||
+      std::max({p.m, p.n, p.k}) > INT32_MAX || shape.tiles(p, block_rows(p)) > INT32_MAX ||
+      longest >= int64_t{1} << 40) {
+    return Support::no("a size is beyond TMA's 32-bit coordinates or 40-bit strides");
+  }
+  return shape.code_of(p)->runs_on(d, shape.shared_bytes);
+}
+
+double wgmma_us(const WgmmaShape& shape, const Problem& p, const Device& d, int64_t entries,
+                int64_t longest) {
+  const WgmmaPace& pace = shape.pace;
+  const double slices = static_cast<double>(p.block_k) / kStepK;
+  const double steps = static_cast<double>(p.nnzb) * slices / static_cast<double>(entries);
+  const double each = static_cast<double>(shape.tiles(p, entries)) / std::max(d.multiprocessors, 1);
+  const int64_t width = panel_width(shape, p, d, entries);
+  const int64_t panels = ceil_div(shape.columns(p), width) * p.batch;
+  // The fewer multiprocessors are at work, the less each waits for L2.
+  const auto layout = static_cast<size_t>(p.b_layout);
+  double step_us = std::max(pace.alone_us[layout], pace.busy_us[layout] * std::min(each, 1.0));
+  if (width < shape.columns(p)) {
+    // A panel that does not stay in L2: k is so large that one tile's width is too much.
+    const double bytes = static_cast<double>(shape.n * p.k * size_of(p.dtype));
+    step_us *= 1 + kOverflow * std::max(bytes / kPanelBytes - 1, 0.0);
+  }
+  const double longest_us = static_cast<double>(longest) * slices * step_us + pace.tile_us;
+  // Whoever is free takes the next tile: at the end half a tile's time is lost.
+  const double rounds = each > 1 ? each + 0.5 : 1;
+  const double even_us = rounds * (steps * step_us + pace.tile_us);
+  // A long row meets every panel: that of the last starts when the others are over.
+  const double last_us = even_us / static_cast<double>(panels);
+  const double work_us = even_us - last_us + std::max(last_us, longest_us);
+  return std::max(work_us, uncached_us(p, d)) + kStartUs;
+}
+
+Status wgmma_arguments(const WgmmaShape& shape, const Problem& p, const Launch& l,
+                       const OrderedRow* order, int64_t entries, WgmmaArguments* a) {
+  const auto m = static_cast<uint32_t>(shape.m), width = static_cast<uint32_t>(shape.width);
+  const uint32_t b_lines = p.b_layout == Layout::kRowMajor ? kStepK : width;
+  Status status = make_tensor_map(tensor_of_values(p, l.values, m), &a->a);
+  if (status) status = make_tensor_map(tensor_of_b(p, l.b, 64, b_lines), &a->b);
+  if (status && !shape.direct) status = make_tensor_map(tensor_of_c(p, l.c, 64, 64), &a->c);
+  if (!status) return status;
+
+  a->crow_indices = l.crow_indices;
+  a->col_indices = l.col_indices;
+  a->positions = l.positions;
+  a->bias = l.bias;
+  a->panels = panels_of(entries * shape.strips(p), shape.columns(p), p.batch,
+                        panel_width(shape, p, *l.device, entries), order);
+  a->n = static_cast<int>(p.n);
+  a->block_m = static_cast<int>(p.block_m);
+  a->block_k = static_cast<int>(p.block_k);
+  a->strips = static_cast<int>(shape.strips(p));
+  a->activation = p.activation;
+  a->wide_indices = p.index_type == IndexType::kInt64;
+  a->c_rows = p.c_layout == Layout::kRowMajor;
+  a->b_batched = p.b_batch_stride != 0;
+  return Status::ok();
+}
+
+Status wgmma_launch(const WgmmaShape& shape, const Problem& p, const Launch& l,
+                    const WgmmaArguments& arguments, std::string_view name) {
+  WgmmaArguments a = arguments;
+  const unsigned blocks = share_out(&a.panels, l);
+  return shape.code_of(p)->launch(a, blocks, kThreads, shape.shared_bytes, l.stream, name);
+}
+
+}  // namespace sparse_autotune

@@ -1,0 +1,321 @@
+// What the warps of a wgmma kernel do: one finds tiles of C to work on, one keeps TMA copies under
+// way, two warpgroups multiply. Copies and multiplications meet at two rings of tiles in shared
+// memory, A's of kM x 64 and B's of 64 x kWidth, which run on across the ends of tiles of C.
+#pragma once
+
+#include <cstdint>
+#include <type_traits>
+
+#include "kernels/cuda/device/load_index.cuh"
+#include "kernels/cuda/device/mbarrier.cuh"
+#include "kernels/cuda/device/panel_walk.cuh"
+#include "kernels/cuda/device/partial_sums.cuh"
+#include "kernels/cuda/device/tile_queue.cuh"
+#include "kernels/cuda/device/tma.cuh"
+#include "kernels/cuda/device/warpgroup_roles.cuh"
+#include "kernels/cuda/device/wgmma.cuh"
+#include "kernels/cuda/product/large_blocks/deferred_store.cuh"
+#include "variant.h"
+
+namespace sparse_autotune {
+
+using Queue = TileQueue<1 + 4 * kConsumers>;
+
+// A tile of C and the depths of the rings.
+template <int kRows, int kColumns, int kDepthA, int kDepthB>
+struct WgmmaTile {
+  static constexpr int kM = kRows, kN = kColumns, kStagesA = kDepthA, kStagesB = kDepthB;
+  static constexpr bool kTall = kM == 128;
+  static constexpr int kWidth = kTall ? kN : kN / kConsumers;  // of one consumer's part
+  static constexpr int kPartsB = kTall ? 1 : kConsumers;       // tiles of B in a step
+  static constexpr int kBytesA = kM * kLineBytes, kBytesB = kWidth * kLineBytes;
+  static constexpr int kReadersB = 4 * kConsumers / kPartsB;  // warps
+  static constexpr int kStoreBytes = 128 * kLineBytes;        // both consumers' DeferredStore
+  static constexpr int kRingBytes = kStagesA * kBytesA + kStagesB * kBytesB;
+  static constexpr int kBarriers = 2 * kStagesA + (1 + kPartsB) * kStagesB + 1;
+  // Steps before the end of a tile at which the next is asked for: 2 to 4 us, what an answer takes.
+  static constexpr int kAskAhead = 4 * 128 * 256 / (kM * kN);
+  static constexpr int kSharedBytes =
+      kSwizzleAlignment + kRingBytes + kConsumers * kStoreBytes + Queue::kBytes + kBarriers * 8;
+  static constexpr bool kDirect = false;  // to C by DirectSink
+  static_assert((kM == 64 || kM == 128) && kWidth % 64 == 0 && kWidth <= 256);
+};
+
+struct WgmmaArguments {
+  // Values as nnzb * block_m rows or, transposed, as nnzb * block_k rows with each 64 columns of a
+  // block as third dimension; B and C with the batch as third dimension.
+  CUtensorMap a, b, c;
+  const void* crow_indices;
+  const void* col_indices;
+  const void* positions;  // Launch::positions
+  const void* bias;
+  Panels panels;
+  PartialSums partials;
+  DirectOutput direct;              // instead of c, for tiles that are stored directly
+  int n, block_m, block_k, strips;  // strips: of one block row
+  Activation activation;
+  bool wide_indices, c_rows, b_batched;
+};
+
+// Where things lie in shared memory.
+template <typename Tile>
+struct Shared {
+  uint32_t a, b, store, queue, barriers;
+
+  __device__ __forceinline__ explicit Shared(uint32_t begin) {
+    a = align_swizzled(begin);
+    b = a + Tile::kStagesA * Tile::kBytesA;
+    store = b + Tile::kStagesB * Tile::kBytesB;
+    queue = store + kConsumers * Tile::kStoreBytes;
+    barriers = queue + Queue::kBytes;
+  }
+  __device__ __forceinline__ uint32_t a_tile(uint32_t i) const { return a + i * Tile::kBytesA; }
+  __device__ __forceinline__ uint32_t b_tile(uint32_t i) const { return b + i * Tile::kBytesB; }
+  __device__ __forceinline__ uint32_t a_full(uint32_t i) const { return barriers + i * 8; }
+  __device__ __forceinline__ uint32_t a_empty(uint32_t i) const {
+    return a_full(Tile::kStagesA + i);
+  }
+  __device__ __forceinline__ uint32_t b_empty(uint32_t i) const {
+    return a_full(2 * Tile::kStagesA + i);
+  }
+  // Each part has barriers of its own for what it waits for. Where the number of stages is odd a
+  // stage holds now one consumer's tile and now the other's; one that waited for every other phase
+  // of a barrier could take a phase that is not over for the one before, of the same parity.
+  __device__ __forceinline__ uint32_t b_full(uint32_t part, uint32_t turn) const {
+    return b_empty(Tile::kStagesB + part * Tile::kStagesB + turn);
+  }
+  __device__ __forceinline__ uint32_t asked() const {
+    return b_full(Tile::kPartsB, 0);  // behind the last of these
+  }
+  __device__ __forceinline__ void init_barriers() const {
+    for (int i = 0; i < Tile::kStagesA; ++i) {
+      mbarrier_init(a_full(i), 1);
+      mbarrier_init(a_empty(i), 4 * kConsumers);
+    }
+    for (int i = 0; i < Tile::kStagesB; ++i) {
+      for (int part = 0; part < Tile::kPartsB; ++part) mbarrier_init(b_full(part, i), 1);
+      mbarrier_init(b_empty(i), Tile::kReadersB);
+    }
+    mbarrier_init(asked(), 1);
+    Queue(queue).init_barriers();
+    mbarrier_init_fence();
+  }
+};
+
+template <bool kTransposedA>
+__device__ __forceinline__ BlockPlace load_place(const WgmmaArguments& args, int block, int end) {
+  BlockPlace place;
+  if (block < end) {
+    place.column = load_narrow_index(args.col_indices, block, args.wide_indices);
+    if constexpr (kTransposedA) {
+      place.position = load_narrow_index(args.positions, block, args.wide_indices);
+    }
+  }
+  return place;
+}
+
+// One warp: finds the next tile to work on when it is asked to. Finding tiles earlier would hand
+// out the last ones while nobody knows who will be free first.
+template <typename Tile, bool kTransposedA>
+__device__ __forceinline__ void schedule(const WgmmaArguments& args, const Shared<Tile>& shared) {
+  const int lane = threadIdx.x % 32;
+  const auto strips = static_cast<unsigned>(args.strips);
+  Queue queue(shared.queue);
+  TileTask task{.valid = true};
+  for (unsigned turn = 0; task.valid; ++turn) {
+    if (turn > 0) mbarrier_wait(shared.asked(), (turn - 1) % 2);
+    unsigned tile = lane == 0 ? next_tile(args.panels, turn) : 0;
+    tile = __shfl_sync(~0u, tile, 0);
+    task.valid = tile < args.panels.tiles;
+    BlockPlace block;
+    if (task.valid) {
+      const TilePlace place = locate(args.panels, tile);
+      int row = static_cast<int>(place.row / strips);
+      const int strip = static_cast<int>(place.row % strips) * Tile::kM;
+      if (args.panels.order != nullptr) {
+        const OrderedRow found = load_entry(args.panels.order, row);
+        row = found.row;
+        task.begin = found.begin;
+        task.end = found.end;
+        task.slot = found.slot;
+      } else {
+        task.slot = -1;
+        task.begin = load_narrow_index(args.crow_indices, row, args.wide_indices);
+        task.end = load_narrow_index(args.crow_indices, row + 1, args.wide_indices);
+      }
+      task.row = row * args.block_m + strip;
+      task.column = static_cast<int>(place.column) * Tile::kN;
+      task.batch = static_cast<int>(place.batch);
+      task.strip = strip;
+      block = load_place<kTransposedA>(args, task.begin + lane, task.end);
+    }
+    queue.push(task, block);
+  }
+}
+
+// One warp: keeps the rings full. Places of blocks are fetched a batch of 32 ahead.
+template <typename Tile, bool kTransposedA, bool kRowMajorB>
+__device__ __forceinline__ void produce(const WgmmaArguments& args, const Shared<Tile>& shared) {
+  const int lane = threadIdx.x % 32;
+  Queue queue(shared.queue);
+  RingPlace<Tile::kStagesA> at_a;
+  RingPlace<Tile::kStagesB> at_b, turn_b;
+
+  const int slices = args.block_k / kStepK;
+  int ask_ahead = INT32_MAX;  // the second tile is asked for at once
+  BlockPlace places;
+  for (TileTask task = queue.pop(&places); task.valid; task = queue.pop(&places)) {
+    const int batch = args.b_batched ? task.batch : 0;
+    int left = (task.end - task.begin) * slices;
+    const int ask_at = min(left, ask_ahead);
+    ask_ahead = Tile::kAskAhead;
+    if (left == 0 && lane == 0) mbarrier_arrive(shared.asked());
+    for (int block = task.begin; block < task.end;) {
+      const int batch_end = min(block + 32, task.end);
+      const BlockPlace following = load_place<kTransposedA>(args, block + 32 + lane, task.end);
+      for (int i = 0; block < batch_end; ++i, ++block) {
+        const int k0 = __shfl_sync(~0u, places.column, i) * args.block_k;
+        // The block's first row in values.
+        const int row = kTransposedA ? __shfl_sync(~0u, places.position, i) * args.block_k
+                                     : block * args.block_m + task.strip;
+        for (int k = 0; k < args.block_k; k += kStepK, --left) {
+          if (left == ask_at && lane == 0) mbarrier_arrive(shared.asked());
+          mbarrier_wait(shared.a_empty(at_a.stage), at_a.parity ^ 1);
+          __syncwarp();
+          if (elect_one()) {
+            const uint32_t full = shared.a_full(at_a.stage);
+            mbarrier_arrive_expect(full, Tile::kBytesA);
+            const uint32_t to = shared.a_tile(at_a.stage);
+            if constexpr (kTransposedA) {
+              tma_load(to, args.a, full, 0, row + k, task.strip / kLineHalves);
+            } else {
+              tma_load(to, args.a, full, k, row);
+            }
+          }
+          at_a.advance();
+#pragma unroll
+          for (int part = 0; part < Tile::kPartsB; ++part) {
+            mbarrier_wait(shared.b_empty(at_b.stage), at_b.parity ^ 1);
+            __syncwarp();
+            if (elect_one()) {
+              const uint32_t full = shared.b_full(part, turn_b.stage);
+              const uint32_t to = shared.b_tile(at_b.stage);
+              const int n = task.column + part * Tile::kWidth;
+              if constexpr (kRowMajorB) {
+                // Boxes beyond the last column stay away: what they leave is never stored.
+                const int boxes = min(max((args.n - n + 63) / 64, 0), Tile::kWidth / 64);
+                mbarrier_arrive_expect(full, boxes * kStepK * kLineBytes);
+#pragma unroll
+                for (int box = 0; box < Tile::kWidth / 64; ++box) {
+                  if (box < boxes) {
+                    tma_load(to + box * kStepK * kLineBytes, args.b, full, n + box * 64, k0 + k,
+                             batch);
+                  }
+                }
+              } else {
+                mbarrier_arrive_expect(full, Tile::kBytesB);
+                tma_load(to, args.b, full, k0 + k, n, batch);
+              }
+            }
+            at_b.advance();
+          }
+          turn_b.advance();
+        }
+      }
+      places = following;
+    }
+  }
+}
+
+// A warpgroup. `kSplits`: tiles of parts of rows leave as partial sums.
+template <typename T, typename Tile, bool kTransposedA, bool kRowMajorB, bool kSplits>
+__device__ __forceinline__ void consume(const WgmmaArguments& args, const Shared<Tile>& shared,
+                                        int consumer) {
+  constexpr int kWidth = Tile::kWidth;
+  const int lane = threadIdx.x % 32;
+  const int slices = args.block_k / kStepK;
+  RingPlace<Tile::kStagesA> at_a;
+  RingPlace<Tile::kStagesB> turn_b;
+  const uint32_t part = Tile::kTall ? 0 : consumer;
+  // The producer fills the stages in turn, with both parts of a step next to each other.
+  const auto stage_b = [&] {
+    const uint32_t i = turn_b.stage * Tile::kPartsB + part;
+    return i < Tile::kStagesB ? i : i - Tile::kStagesB;
+  };
+
+  Queue queue(shared.queue);
+  using Sink = std::conditional_t<Tile::kDirect, DirectSink, TmaSink>;
+  const auto& output = [&]() -> const auto& {
+    if constexpr (Tile::kDirect) {
+      return args.direct;
+    } else {
+      return args.c;
+    }
+  }
+  ();
+  DeferredStore<T, kWidth, Sink> store(Sink(output), shared.store + consumer * Tile::kStoreBytes,
+                                       1 + consumer, args.n, args.c_rows);
+  float sum[kWidth / 2];
+  for (TileTask task = queue.pop(); task.valid; task = queue.pop()) {
+    const int steps = (task.end - task.begin) * slices;
+    const int sends = store.sends_each(steps);
+    const int m0 = task.row + (Tile::kTall ? consumer * 64 : 0);
+    const int n0 = task.column + (Tile::kTall ? 0 : consumer * kWidth);
+    float low = 0, high = 0;
+    if (args.bias != nullptr) {
+      const T* bias = static_cast<const T*>(args.bias) + m0 + threadIdx.x / 32 % 4 * 16 + lane / 4;
+      low = static_cast<float>(bias[0]);
+      high = static_cast<float>(bias[8]);
+    }
+
+    uint32_t last_a = 0, last_b = 0;  // stages of the step before
+    for (int step = 0; step < steps; ++step) {
+      mbarrier_wait(shared.a_full(at_a.stage), at_a.parity);
+      mbarrier_wait(shared.b_full(part, turn_b.stage), turn_b.parity);
+      const uint32_t b_stage = stage_b();
+      const uint32_t a_tile =
+          shared.a_tile(at_a.stage) + (Tile::kTall ? consumer * 64 : 0) * kLineBytes;
+      wgmma::fence();
+      wgmma::multiply_lines<T, kWidth, kRowMajorB, kTransposedA>(sum, a_tile,
+                                                                 shared.b_tile(b_stage), step > 0);
+      wgmma::commit();
+      wgmma::wait<1>();
+      if (step > 0 && lane == 0) {
+        mbarrier_arrive(shared.a_empty(last_a));
+        mbarrier_arrive(shared.b_empty(last_b));
+      }
+      last_a = at_a.stage;
+      last_b = b_stage;
+      at_a.advance();
+      turn_b.advance();
+      for (int i = 0; i < sends; ++i) store.advance();
+    }
+    wgmma::wait<0>();
+    if (steps > 0) {
+      wgmma::pin(sum);
+      if (lane == 0) {
+        mbarrier_arrive(shared.a_empty(last_a));
+        mbarrier_arrive(shared.b_empty(last_b));
+      }
+      if constexpr (kSplits) {
+        if (task.slot >= 0) {
+          float* units = args.partials.tile(task.batch, task.slot, task.strip / Tile::kM,
+                                            task.column / Tile::kN) +
+                         consumer * (kWidth / 64) * kUnitFloats;
+#pragma unroll
+          for (int i = 0; i < kWidth / 64; ++i) {
+            if (n0 + i * 64 < args.n) store_unit(units + i * kUnitFloats, sum, i);
+          }
+          continue;
+        }
+      }
+      store.finish(sum, low, high, args.activation);
+    } else {
+      store.finish_empty(low, high, args.activation);
+    }
+    store.begin(m0, n0, task.batch);
+  }
+  store.close();
+}
+
+}  // namespace sparse_autotune

@@ -1,0 +1,199 @@
+// The kernel of fma_tiled: a thread block's tiles, from the first copy to the last store.
+#pragma once
+
+#include <cstdint>
+#include <type_traits>
+#include <utility>
+
+#include "kernels/cuda/device/load_index.cuh"
+#include "kernels/cuda/device/panel_walk.cuh"
+#include "kernels/cuda/product/scalar/fma_copies.cuh"
+#include "kernels/cuda/product/scalar/fma_sums.cuh"
+#include "kernels/cuda/product/scalar/fma_tile.cuh"
+#include "kernels/cuda/product/scalar/fma_units.cuh"
+#include "variant.h"
+
+namespace sparse_autotune {
+
+struct FmaArguments {
+  const void* crow_indices;
+  const void* col_indices;
+  const void* positions;  // Launch::positions
+  const void* values;
+  const void* b;
+  const void* bias;
+  void* c;
+  float* partials;  // sums of parts of rows: by slot, as a block row of C lies; the batch outside
+  Panels panels;    // of thread blocks
+  int64_t n, ldb, ldc, b_batch_stride, c_batch_stride;
+  uint32_t a_row, a_col;    // bytes from one row to the next and from one k, within a block
+  uint32_t b_line;          // and from one row of B to the next, or one column
+  unsigned tile_rows;       // strips of all block rows
+  unsigned strips, shares;  // shares: groups that have one tile, a divisor of all
+  // Of a block: its units of k, its elements in quads; of a unit: quads from one to the next.
+  unsigned block_units, block_quads, unit_quads;
+  int block_m;
+  int slots;           // parts of all rows
+  int64_t part_pitch;  // words from one row of C to the next in these, or from one column
+  int64_t part_words;
+  Activation activation;
+  bool wide_indices, c_rows;
+  bool b_aligned, c_aligned;  // to 16 bytes
+};
+
+template <typename Tile>
+__device__ __forceinline__ void wait_for_group(int group) {
+  if constexpr (Tile::kThreads == 32) {
+    __syncwarp();
+  } else if constexpr (Tile::kGroups == 1) {
+    __syncthreads();
+  } else {
+    asm volatile("bar.sync %0, %1;\n" ::"r"(group + 1), "n"(Tile::kThreads) : "memory");
+  }
+}
+
+template <typename Tile>
+using CopiesOfDense =
+    std::conditional_t<Tile::kRowsB,
+                       RowCopies<Tile::kN, Tile::kPitchB, Tile::kStep, Tile::kThreads>,
+                       ColumnCopies<Tile::kN, Tile::kPitchB, Tile::kStep, Tile::kThreads>>;
+
+template <typename Tile>
+__global__ void __launch_bounds__(Tile::kThreads* Tile::kGroups, Tile::kResident)
+    fma_tiled_kernel(const __grid_constant__ FmaArguments args) {
+  extern __shared__ __align__(16) float shared[];
+  using CopiesOfA = TurnedCopies<Tile::kM, Tile::kPitchA, Tile::kStep, Tile::kThreads>;
+  using CopiesOfB = CopiesOfDense<Tile>;
+  constexpr int kStepUnits = Tile::kStep / kUnitLines, kStepsOfTurn = 32 / kStepUnits;
+  const int group = Tile::kGroups == 1 ? 0 : static_cast<int>(threadIdx.x) / Tile::kThreads;
+  const int thread = static_cast<int>(threadIdx.x) - group * Tile::kThreads;
+  float* const ring = shared + group * Tile::kGroupWords;
+
+  const TilePlace at = locate(args.panels, blockIdx.x);
+  const auto shares = static_cast<int>(args.shares);
+  const int share = group % shares;
+  unsigned tile_row =
+      at.row * (Tile::kGroups / args.shares) + static_cast<unsigned>(group / shares);
+  const bool exists = tile_row < args.tile_rows;
+  if (!exists) {
+    if (shares == 1) return;  // else others wait for this group
+    tile_row = 0;
+  }
+  int block_row = static_cast<int>(tile_row / args.strips), begin, length, slot = -1;
+  const int m0 = static_cast<int>(tile_row % args.strips) * Tile::kM;
+  if (args.panels.order != nullptr) {
+    const OrderedRow row = load_entry(args.panels.order, block_row);
+    block_row = row.row;
+    begin = row.begin;
+    length = row.end - row.begin;
+    slot = row.slot;
+  } else {
+    begin = load_narrow_index(args.crow_indices, block_row, args.wide_indices);
+    length = load_narrow_index(args.crow_indices, block_row + 1, args.wide_indices) - begin;
+  }
+  if (!exists) length = 0;
+  const int64_t n0 = int64_t{at.column} * Tile::kN;
+  const int rows = exists ? min(args.block_m - m0, Tile::kM) : 0;
+  auto columns = static_cast<int>(min(args.n - n0, int64_t{Tile::kN}));
+
+  const int row_steps = static_cast<int>(
+      (static_cast<unsigned>(length) * args.block_units + kStepUnits - 1) / kStepUnits);
+  const int steps = (row_steps - share + shares - 1) / shares;
+  FmaUnits<kStepUnits, FmaArguments> units(args, begin, length, share);
+
+  // This thread's first elements, and where they go.
+  const char* a = static_cast<const char*>(args.values) +
+                  int64_t{m0 + CopiesOfA::row(thread)} * args.a_row +
+                  CopiesOfA::k(thread) * args.a_col;
+  const char* b = static_cast<const char*>(args.b) + at.batch * args.b_batch_stride * 4;
+  if constexpr (Tile::kRowsB) {
+    b += (n0 + CopiesOfB::element(thread)) * 4 + int64_t{CopiesOfB::k(thread)} * args.b_line;
+  } else {
+    b += (n0 + CopiesOfB::column(thread)) * args.b_line;
+  }
+  const auto ring_address = static_cast<uint32_t>(__cvta_generic_to_shared(ring));
+  const uint32_t to_a = ring_address + CopiesOfA::offset(thread);
+  const uint32_t to_b = ring_address + Tile::kStageA * 4 + CopiesOfB::offset(thread);
+
+  FmaSums<Tile> sums;
+  const int row = FmaSums<Tile>::row(thread), column = FmaSums<Tile>::column(thread);
+  const float* left = ring + row;
+  const float* right = ring + Tile::kStageA + (Tile::kRowsB ? column : column * Tile::kPitchB);
+  int filled = 0, stage = 0;  // words from the ring's beginning
+#pragma unroll 1
+  for (int step = 1 - Tile::kStages; step < steps; ++step) {
+    // Copies go to the stage of the step before, which everyone has left.
+    const int copied = step + Tile::kStages - 1;
+    if (copied < steps) {
+      const int turn = copied % kStepsOfTurn;
+      if (turn == 0) units.turn(args);
+      const auto source_of_a = [&](int unit) {
+        const uint32_t quad = units.quad(turn * kStepUnits + unit);
+        const int line = units.line(turn * kStepUnits + unit);
+        return std::pair{bytes_ahead(a, 16, quad), line >= 0};
+      };
+      const auto source_of_b = [&](int unit) {
+        const int line = units.line(turn * kStepUnits + unit);
+        return std::pair{bytes_ahead(b, Tile::kRowsB ? args.b_line : 4, max(line, 0)), line >= 0};
+      };
+      CopiesOfA::start(to_a + filled * 4, thread, source_of_a, args.a_row, rows);
+      CopiesOfB::start(to_b + filled * 4, thread, source_of_b, args.b_line, columns,
+                       args.b_aligned);
+      filled = filled + Tile::kStageWords == Tile::kRingWords ? 0 : filled + Tile::kStageWords;
+    }
+    cp_async_commit();
+    // This thread's copies for the next step have landed; then everyone's.
+    const auto wait = [&] {
+      cp_async_wait<Tile::kStages - 2>();
+      wait_for_group<Tile>(group);
+    };
+    if (step < 0) {
+      if (step == -1) {
+        wait();
+        sums.begin(left, right);
+      }
+      continue;
+    }
+    sums.multiply(left, right, [&] {
+      wait();
+      const int by = stage + Tile::kStageWords == Tile::kRingWords
+                         ? Tile::kStageWords - Tile::kRingWords
+                         : Tile::kStageWords;
+      stage += by;
+      left += by;
+      right += by;
+    });
+  }
+  cp_async_wait<0>();
+
+  wait_for_group<Tile>(group);
+  sums.leave(
+      ring + (args.c_rows ? row * Tile::kPitchRows + column : column * Tile::kPitchColumns + row),
+      args.c_rows);
+  if (shares == 1) {
+    wait_for_group<Tile>(group);
+  } else {
+    __syncthreads();
+  }
+  FmaEnd end{.by_rows = args.c_rows};
+  const auto place = [&](int64_t row, int64_t pitch) {
+    end.pitch = pitch;
+    return args.c_rows ? row * pitch + n0 : n0 * pitch + row;
+  };
+  if (slot < 0) {
+    const int64_t row = int64_t{block_row} * args.block_m + m0;
+    end.to = static_cast<float*>(args.c) + at.batch * args.c_batch_stride + place(row, args.ldc);
+    end.bias = args.bias == nullptr ? nullptr : static_cast<const float*>(args.bias) + row;
+    end.activation = args.activation;
+    end.aligned = args.c_aligned;
+  } else {
+    end.to = args.partials + (int64_t{at.batch} * args.slots + slot) * args.part_words +
+             place(m0, args.part_pitch);
+    end.aligned = true;
+    if (args.c_rows) columns = (columns + 3) / 4 * 4;  // whole quads: as they are read
+  }
+  finish_tiles<Tile>(end, ring - share * Tile::kGroupWords, shares, rows, columns,
+                     share * Tile::kThreads + thread, shares * Tile::kThreads);
+}
+
+}  // namespace sparse_autotune

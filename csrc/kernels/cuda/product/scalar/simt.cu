@@ -1,0 +1,146 @@
+// The readable CUDA kernel: every block size, every dtype, any alignment. Read this one first.
+//
+// One thread block owns `kRows` rows of one block row and 64 columns of C; a thread owns one column
+// and kRows / 4 of the rows. It walks the block row's stored blocks; all threads of a warp share
+// the element of A (a broadcast from cache) and read neighbouring elements of B. Data path: global
+// memory -> registers. Accumulates in fp32 (fp64 for fp64). Requires: nothing. Wins: odd block
+// sizes, and fp64 on small problems.
+#include <cuda_runtime.h>
+
+#include <algorithm>
+
+#include "kernels/activation.h"
+#include "kernels/cuda/device/accumulator.cuh"
+#include "kernels/cuda/device/load_index.cuh"
+#include "kernels/cuda/host/arguments_of.h"
+#include "kernels/cuda/host/cuda_status.h"
+#include "kernels/cuda/host/element_types.h"
+#include "variant.h"
+
+namespace sparse_autotune {
+namespace {
+
+constexpr int kColumns = 64;  // of C per thread block
+constexpr int kLanes = 4;     // threads that share a column
+
+struct Arguments {
+  const void* crow_indices;
+  const void* col_indices;
+  const void* positions;  // null: blocks lie in order
+  const void* values;
+  const void* b;
+  const void* bias;
+  void* c;
+  int64_t block_rows, strips, n, block_m, block_k, batch;
+  int64_t a_row, a_col;  // in a block of values, elements from one row or column to the next
+  // Elements from one row to the next and from one column to the next.
+  int64_t b_row, b_col, b_batch, c_row, c_col, c_batch;
+  Activation activation;
+  bool wide_indices;
+};
+
+template <typename T, int kRowsPerThread>
+__global__ void __launch_bounds__(kColumns* kLanes, 4) simt_kernel(const Arguments a) {
+  using Acc = typename Accumulator<T>::Type;
+  const int64_t block_row = blockIdx.x / a.strips;
+  const int64_t first_row = (blockIdx.x % a.strips) * (kRowsPerThread * kLanes) + threadIdx.y;
+  const auto index = [&](const void* of, int64_t i) { return load_index(of, i, a.wide_indices); };
+  const int64_t begin = index(a.crow_indices, block_row);
+  const int64_t end = index(a.crow_indices, block_row + 1);
+
+  for (int64_t batch = blockIdx.z; batch < a.batch; batch += gridDim.z) {
+    const T* b = static_cast<const T*>(a.b) + batch * a.b_batch;
+    T* c = static_cast<T*>(a.c) + batch * a.c_batch;
+    for (int64_t strip = blockIdx.y; strip * kColumns < a.n; strip += gridDim.y) {
+      const int64_t j = strip * kColumns + threadIdx.x;
+      if (j >= a.n) continue;
+      Acc sum[kRowsPerThread] = {};
+      for (int64_t p = begin; p < end; ++p) {
+        const int64_t position = a.positions == nullptr ? p : index(a.positions, p);
+        const T* left = static_cast<const T*>(a.values) + position * a.block_m * a.block_k +
+                        first_row * a.a_row;
+        const T* right = b + index(a.col_indices, p) * a.block_k * a.b_row + j * a.b_col;
+        for (int64_t kk = 0; kk < a.block_k; ++kk, left += a.a_col, right += a.b_row) {
+          const Acc b_value = static_cast<Acc>(*right);
+#pragma unroll
+          for (int r = 0; r < kRowsPerThread; ++r) {
+            if (first_row + r * kLanes >= a.block_m) continue;
+            sum[r] += static_cast<Acc>(left[r * kLanes * a.a_row]) * b_value;
+          }
+        }
+      }
+#pragma unroll
+      for (int r = 0; r < kRowsPerThread; ++r) {
+        const int64_t row = first_row + r * kLanes;
+        if (row >= a.block_m) continue;
+        const int64_t i = block_row * a.block_m + row;
+        if (a.bias != nullptr) sum[r] += static_cast<Acc>(static_cast<const T*>(a.bias)[i]);
+        c[i * a.c_row + j * a.c_col] = static_cast<T>(activate(sum[r], a.activation));
+      }
+    }
+  }
+}
+
+template <typename T, int kRowsPerThread>
+Status launch_typed(const Problem& p, const Arguments& a, cudaStream_t stream) {
+  const dim3 grid(static_cast<unsigned>(a.block_rows * a.strips),
+                  static_cast<unsigned>(std::min<int64_t>(ceil_div(p.n, kColumns), 65535)),
+                  static_cast<unsigned>(std::min<int64_t>(p.batch, 65535)));
+  simt_kernel<T, kRowsPerThread><<<grid, dim3(kColumns, kLanes), 0, stream>>>(a);
+  return to_status(cudaGetLastError(), "simt");
+}
+
+template <int kRowsPerThread>
+class Simt final : public Variant {
+ public:
+  using Variant::Variant;
+
+  Support supports(const Problem& p, const Device&) const override {
+    if (block_rows(p) * strips(p) > INT32_MAX) {
+      return Support::no("more than 2^31 - 1 thread blocks in a grid");
+    }
+    return Support::yes();
+  }
+
+  double estimate_us(const Problem& p, const Device& d) const override {
+    // One load of A and a quarter load of B per FMA: the load units bound it. Idle rows count.
+    const double used = static_cast<double>(p.block_m) / (strips(p) * kRowsPerThread * kLanes);
+    const double rate = fma_tflops(p, d) * (kRowsPerThread > 1 ? 0.12 : 0.05);
+    return roofline_us(nnz_flops(p) / used, rate, compulsory_bytes(p), d.memory_gbps, 3.0);
+  }
+
+  Status launch(const Problem& p, const Launch& l) const override {
+    const bool b_rows = p.b_layout == Layout::kRowMajor, c_rows = p.c_layout == Layout::kRowMajor;
+    auto a = arguments_of<Arguments>(l);
+    a.block_rows = block_rows(p);
+    a.strips = strips(p);
+    a.n = p.n;
+    a.block_m = p.block_m;
+    a.block_k = p.block_k;
+    a.batch = p.batch;
+    a.a_row = row_stride_in_block(p);
+    a.a_col = k_stride_in_block(p);
+    a.b_row = b_rows ? p.ldb : 1;
+    a.b_col = b_rows ? 1 : p.ldb;
+    a.b_batch = p.b_batch_stride;
+    a.c_row = c_rows ? p.ldc : 1;
+    a.c_col = c_rows ? 1 : p.ldc;
+    a.c_batch = p.c_batch_stride;
+    a.activation = p.activation;
+    a.wide_indices = p.index_type == IndexType::kInt64;
+    return with_type(p.dtype, [&]<typename T>(T*) {
+      return launch_typed<T, kRowsPerThread>(p, a, static_cast<cudaStream_t>(l.stream));
+    });
+  }
+
+ private:
+  static int64_t strips(const Problem& p) { return ceil_div(p.block_m, kRowsPerThread * kLanes); }
+};
+
+const Simt<1> kSimtRows4{DeviceType::kCuda, "simt/rows4"};
+const Simt<4> kSimtRows16{DeviceType::kCuda, "simt/rows16"};
+const Registration kRegisterRows4{kSimtRows4};
+const Registration kRegisterRows16{kSimtRows16};
+
+}  // namespace
+}  // namespace sparse_autotune

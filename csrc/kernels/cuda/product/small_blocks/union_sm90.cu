@@ -1,0 +1,181 @@
+// Small blocks of half precision on Hopper: block rows that share B's tiles, past the limit of L2.
+//
+// One persistent thread block a multiprocessor works through tiles of C: a group of 4 to 32
+// neighbouring block rows by 64 or 128 columns. It walks the block columns in which any of the rows
+// has a block, and brings each one's tile of B to a ring in shared memory once for all of them.
+// Each warp owns one or two block rows: a ballot over the columns' rows tells which of the ring's
+// tiles it needs, and its blocks come from values in place, through a small ring of the row's own.
+// Column-major B: a copy's time depends on its lines more than on their length (union_producers).
+// Some configurations are for it alone: other copies, or tiles twice as high and half as wide.
+// Data path: TMA (B), cp.async (A) -> shared memory -> ldmatrix -> mma.sync, fp32 sums in registers
+// -> stmatrix -> TMA, while the next tile's first blocks are on their way.
+// Requires: fp16 or bf16, block_m and block_k of 16 or 32, 16-byte alignment everywhere.
+// Wins: blocks of 16 and 32 where rows are of similar length. Bound by L2 -> shared memory traffic
+// up to 12.5%, by shared memory's own from 25% (each block reads its tile of B).
+#include <algorithm>
+#include <cmath>
+#include <string>
+
+#include "kernels/cuda/host/requirements.h"
+#include "kernels/cuda/host/tensor_map.h"
+#include "kernels/cuda/host/tile_counters.h"
+#include "kernels/cuda/product/small_blocks/union_launch.cuh"
+
+namespace sparse_autotune {
+namespace {
+
+constexpr int64_t kPanelBytes = 8 << 20, kWholeBytes = 16 << 20;  // on an H200: 60 MB of L2
+
+// Fitted together with UnionPace: a launch; a tile besides its blocks; what one multiprocessor of
+// all fetches from L2 in a microsecond where B is row-major.
+constexpr double kStartUs = 2.2, kTileUs = 0.5, kRowBytes = 73e3;
+
+// A tile as the host sees it.
+struct UnionShape {
+  int group, grouping, block_m, block_k, n, strip, threads, shared_bytes;
+  int line_k;  // of a column-major B, in which it is fetched
+  UnionPace pace;
+  UnionCodes codes[2];  // for A and for A^T
+
+  int64_t groups(const Problem& p) const { return ceil_div(block_rows(p), group); }
+  int64_t columns(const Problem& p) const { return ceil_div(p.n, n); }
+  int64_t tiles(const Problem& p) const { return groups(p) * columns(p) * p.batch; }
+  KernelCode<UnionArguments>* code_of(const Problem& p) const {
+    return codes[p.transpose ? 1 : 0].of[static_cast<int>(p.dtype)][static_cast<int>(p.b_layout)];
+  }
+};
+
+template <typename Config>
+UnionShape union_shape() {
+  using Tile = UnionTile<Config, true>;
+  static_assert(Tile::kSharedBytes <= 227 * 1024);  // a Hopper multiprocessor's
+  return {Tile::kGroup,
+          grouping_of(Tile::kGroup),
+          Tile::kBlockM,
+          Tile::kBlockK,
+          Tile::kN,
+          Tile::kWarpM,
+          Tile::kThreads,
+          Tile::kSharedBytes,
+          UnionTile<Config, false>::kSpan * Config::kBlockK,
+          Config::kPace,
+          {union_codes<Config, false>(), transposed_union_codes<Config>()}};
+}
+
+// From L2, for a tile of a group with so many block columns and blocks.
+double fetched_bytes(const UnionShape& shape, const Problem& p, double columns, double blocks) {
+  double k = columns * static_cast<double>(p.block_k);
+  if (p.b_layout == Layout::kColMajor) {
+    // As if columns were spread evenly: a line is fetched if any of its columns is there.
+    const double absent = 1 - columns / static_cast<double>(block_cols(p));
+    k = static_cast<double>(p.k) *
+        (1 - std::pow(absent, static_cast<double>(shape.line_k / shape.block_k)));
+  }
+  const double bytes = k * shape.n + blocks * static_cast<double>(p.block_m * p.block_k);
+  return bytes * static_cast<double>(size_of(p.dtype));
+}
+
+class UnionSm90 final : public Variant {
+ public:
+  UnionSm90(std::string_view name, const UnionShape& shape)
+      : Variant(DeviceType::kCuda, name), shape_(shape) {}
+
+  Support supports(const Problem& p, const Device& d) const override {
+    if (Support s = half_types_on_hopper(p, d); !s) return s;
+    if (Support s = blocks_are(p, shape_.block_m, shape_.block_k); !s) return s;
+    if (p.nnzb == 0) return Support::no("there is no stored block");
+    if (shape_.code_of(p) == nullptr) return Support::no("needs a column-major B");
+    if (Support s = groups_are_known(p, shape_.grouping); !s) return s;
+    if (Support s = n_fills_columns(p, shape_.n); !s) return s;
+    if (Support s = aligned_to_16("values, B and C",
+                                  std::min({p.values_alignment, p.b_alignment, p.c_alignment}));
+        !s)
+      return s;
+    if (p.c_layout == Layout::kRowMajor && p.n % 8 != 0) {
+      return Support::no("TMA writes rows of C in units of 8 elements, " + std::to_string(p.n) +
+                         " columns leave a part of one");
+    }
+    constexpr int64_t kStrideLimit = int64_t{1} << 40;
+    const int64_t longest = std::max({p.ldb, p.ldc, p.b_batch_stride, p.c_batch_stride});
+    if (std::max({p.m, p.n, p.k, p.nnzb, shape_.tiles(p)}) > INT32_MAX ||
+        longest * size_of(p.dtype) >= kStrideLimit) {
+      return Support::no("a size is beyond TMA's 32-bit coordinates or 40-bit strides");
+    }
+    return shape_.code_of(p)->runs_on(d, shape_.shared_bytes);
+  }
+
+  double estimate_us(const Problem& p, const Device& d) const override {
+    const auto groups = static_cast<double>(shape_.groups(p));
+    const double columns = p.group_counts.columns[shape_.grouping] / groups;
+    const double blocks = static_cast<double>(p.nnzb) / groups;
+    const double tile_us =
+        std::max(blocks * shape_.pace.busy_us,
+                 fetched_bytes(shape_, p, columns, blocks) /
+                     (p.b_layout == Layout::kRowMajor ? kRowBytes : shape_.pace.column_bytes));
+    // The last tile may be of the longest group, or of the longest row, whose warp works alone.
+    const double longest_us = std::max(tile_us * p.group_counts.longest[shape_.grouping] / columns,
+                                       static_cast<double>(p.longest_row) * shape_.pace.alone_us);
+    const double each = static_cast<double>(shape_.tiles(p)) / std::max(d.multiprocessors, 1);
+    // Whoever is free takes the next tile: at the end of many half a tile's time is lost.
+    const double rounds = each > 8 ? each + 0.5 : std::ceil(each);
+    const double work_us = std::max(rounds * (tile_us + kTileUs), longest_us + kTileUs);
+    return std::max(work_us, uncached_us(p, d)) + kStartUs;
+  }
+
+  int grouping(const Problem&, const Device&) const override { return shape_.grouping; }
+
+  Status launch(const Problem& p, const Launch& l) const override {
+    const bool b_rows = p.b_layout == Layout::kRowMajor, c_rows = p.c_layout == Layout::kRowMajor;
+    const RowGroups& groups = l.row_groups[shape_.grouping];
+    UnionArguments a{};
+    a.b_batched = p.b_batch_stride != 0;
+    a.b_whole = p.n % 64 == 0;
+    const auto block_k = static_cast<uint32_t>(p.block_k), n = static_cast<uint32_t>(shape_.n);
+    const auto line_k = static_cast<uint32_t>(shape_.line_k);
+    BoxedTensor b = tensor_of_b(p, l.b, b_rows ? 64 : line_k, b_rows ? block_k : n);
+    if (b_rows && a.b_whole) b = in_columns_of_64(b, n);
+    const uint32_t c_lines = c_rows ? static_cast<uint32_t>(shape_.strip) : 64;
+    Status status = make_tensor_map(b, &a.b);
+    if (status) status = make_tensor_map(tensor_of_c(p, l.c, 64, c_lines), &a.c);
+    if (!status) return status;
+
+    a.b_data = l.b;
+    a.ldb = p.ldb;
+    a.b_batch_stride = p.b_batch_stride;
+    a.values = l.values;
+    a.crow_indices = l.crow_indices;
+    a.positions = l.positions;
+    a.bias = l.bias;
+    a.columns = groups.columns;
+    a.panels = panels_of(shape_.groups(p), shape_.columns(p), p.batch,
+                         panel_width(p, shape_.n, kWholeBytes, kPanelBytes), groups.groups);
+    a.m = static_cast<int>(p.m);
+    a.n = static_cast<int>(p.n);
+    a.block_rows = static_cast<int>(block_rows(p));
+    a.activation = p.activation;
+    a.wide_indices = p.index_type == IndexType::kInt64;
+    a.c_rows = c_rows;
+    const unsigned blocks = share_out(&a.panels, l);
+    return shape_.code_of(p)->launch(a, blocks, shape_.threads, shape_.shared_bytes, l.stream,
+                                     name());
+  }
+
+ private:
+  UnionShape shape_;
+  Registration registration_{*this};
+};
+
+const UnionSm90 kB16R16{"union_sm90/b16_r16", union_shape<B16R16>()};
+const UnionSm90 kB16R32{"union_sm90/b16_r32", union_shape<B16R32>()};
+const UnionSm90 kB16R8{"union_sm90/b16_r8", union_shape<B16R8>()};
+const UnionSm90 kB16R8N64{"union_sm90/b16_r8_n64", union_shape<B16R8N64>()};
+const UnionSm90 kB16x32R16{"union_sm90/b16x32_r16", union_shape<B16x32R16>()};
+const UnionSm90 kB32x16R8{"union_sm90/b32x16_r8", union_shape<B32x16R8>()};
+const UnionSm90 kB32x16R8Spans{"union_sm90/b32x16_r8_spans", union_shape<B32x16R8Spans>()};
+const UnionSm90 kB32R8{"union_sm90/b32_r8", union_shape<B32R8>()};
+const UnionSm90 kB32R8Lines{"union_sm90/b32_r8_lines", union_shape<B32R8Lines>()};
+const UnionSm90 kB32R4{"union_sm90/b32_r4", union_shape<B32R4>()};
+const UnionSm90 kB32R8N64{"union_sm90/b32_r8_n64", union_shape<B32R8N64>()};
+
+}  // namespace
+}  // namespace sparse_autotune

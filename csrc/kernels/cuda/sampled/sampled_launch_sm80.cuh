@@ -1,0 +1,253 @@
+// The kernel of sampled_sm80, and its instances.
+#pragma once
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+#include <cuda_runtime.h>
+
+#include <cstdint>
+
+#include "kernels/cuda/device/epilogue.cuh"
+#include "kernels/cuda/device/fragments.cuh"
+#include "kernels/cuda/device/load_index.cuh"
+#include "kernels/cuda/device/mma_tile.cuh"
+#include "kernels/cuda/host/kernel_code.h"
+#include "kernels/cuda/sampled/gathered_tile.cuh"
+#include "variant.h"
+
+namespace sparse_autotune {
+
+struct SampledArgumentsSm80 {
+  const void* crow_indices;
+  const void* col_indices;
+  const void* c;
+  const void* b;
+  void* sampled;
+  int64_t n, batch, ldb, ldc, b_batch_stride, c_batch_stride, block_rows;
+  int block_m, block_k, blocks;  // blocks: of one tile
+  int strips_m, strips_k;        // of one block
+  int b_alignment, c_alignment, values_alignment;
+  bool wide_indices;
+  bool straight;  // C and B are aligned to 16 bytes, and their lines less than 2^32 apart
+};
+
+// The last row whose tiles begin at or before number `tile`.
+__device__ __forceinline__ int64_t row_of_sampled_tile(const SampledArgumentsSm80& args,
+                                                       int64_t tile) {
+  int64_t low = 0, high = args.block_rows;
+  while (high - low > 1) {
+    const int64_t middle = low + (high - low) / 2;
+    const int64_t begin =
+        load_index(args.crow_indices, middle, args.wide_indices) / args.blocks + middle;
+    (begin <= tile ? low : high) = middle;
+  }
+  return low;
+}
+
+// kTermsC: C's terms are contiguous (it is row-major); kTermsB: B's are.
+template <typename T, typename Tile, bool kTermsC, bool kTermsB>
+__global__ void __launch_bounds__(Tile::kThreads, Tile::kResident)
+    sampled_sm80_kernel(const __grid_constant__ SampledArgumentsSm80 args) {
+  // The ring, which Fragments wants aligned to 256 bytes, and behind it the table of lines.
+  extern __shared__ __align__(256) char shared[];
+  int* const table = reinterpret_cast<int*>(shared + Tile::kStages * Tile::kStageBytes);
+  auto& block_row = *reinterpret_cast<int64_t*>(table + Tile::kM + Tile::kN);
+  const auto ring = static_cast<uint32_t>(__cvta_generic_to_shared(shared));
+
+  const auto strips = static_cast<unsigned>(args.strips_m * args.strips_k);
+  const int64_t tile = blockIdx.x / strips;
+  const int strip_m = static_cast<int>(blockIdx.x % strips) / args.strips_k;
+  const int strip_k = static_cast<int>(blockIdx.x % strips) % args.strips_k;
+  if (threadIdx.x == 0) block_row = row_of_sampled_tile(args, tile);
+  __syncthreads();
+  const int64_t row_begin = load_index(args.crow_indices, block_row, args.wide_indices);
+  const int64_t row_end = load_index(args.crow_indices, block_row + 1, args.wide_indices);
+  const int64_t first = row_begin + (tile - row_begin / args.blocks - block_row) * args.blocks;
+  if (first >= row_end) return;
+  const auto blocks = static_cast<int>(min(row_end - first, int64_t{args.blocks}));
+
+  const int m0 = strip_m * Tile::kM, k0 = strip_k * Tile::kN;
+#pragma unroll 1
+  for (int i = threadIdx.x; i < Tile::kM + Tile::kN; i += Tile::kThreads) {
+    int source = -1;
+    if (i < Tile::kM) {
+      if (m0 + i < args.block_m) source = static_cast<int>(block_row * args.block_m) + m0 + i;
+    } else {
+      const int at = i - Tile::kM, block = args.strips_k > 1 ? 0 : at / args.block_k;
+      const int column = k0 + at - block * args.block_k;
+      if (block < blocks && column < args.block_k) {
+        const auto place = load_index(args.col_indices, first + block, args.wide_indices);
+        source = static_cast<int>(place) * args.block_k + column;
+      }
+    }
+    table[i] = source;
+  }
+  __syncthreads();
+
+  constexpr int kTerms = Tile::kStepBytes / sizeof(T);
+  const auto steps_each = static_cast<int>((args.n + kTerms - 1) / kTerms);
+  const auto steps = static_cast<int>(steps_each * args.batch);
+  Gathered<T> c{static_cast<const T*>(args.c), args.ldc, args.c_alignment};
+  Gathered<T> b{static_cast<const T*>(args.b), args.ldb, args.b_alignment};
+  int next = 0;  // step within the matrices of the batch that are copied
+  const auto c_line = static_cast<uint32_t>(args.ldc * sizeof(T));
+  const auto b_line = static_cast<uint32_t>(args.ldb * sizeof(T));
+  // Whether all terms of the step to be copied exist, and start() will do.
+  const auto is_straight = [&] { return args.straight && (next + int64_t{1}) * kTerms <= args.n; };
+  const auto start_c = [&](uint32_t stage, bool wanted) {
+    const int64_t from = int64_t{next} * kTerms;
+    if constexpr (kTermsC) {
+      start_lines<T, Tile, Tile::kM>(stage, c.data, c_line, table, from, wanted);
+    } else {
+      start_terms<T, Tile, Tile::kM>(stage, c.data, c_line, table, from, wanted);
+    }
+  };
+  const auto start_b = [&](uint32_t stage, bool wanted) {
+    const int64_t from = int64_t{next} * kTerms;
+    const uint32_t to = stage + Tile::kM * Tile::kStepBytes;
+    if constexpr (kTermsB) {
+      start_lines<T, Tile, Tile::kN>(to, b.data, b_line, table + Tile::kM, from, wanted);
+    } else {
+      start_terms<T, Tile, Tile::kN>(to, b.data, b_line, table + Tile::kM, from, wanted);
+    }
+  };
+  const auto load_step = [&](uint32_t stage) {
+    const int64_t from = int64_t{next} * kTerms;
+    if constexpr (kTermsC) {
+      load_lines<T, Tile, Tile::kM>(stage, c, table, from, args.n);
+    } else {
+      load_terms<T, Tile, Tile::kM>(stage, c, table, from, args.n);
+    }
+    const uint32_t to = stage + Tile::kM * Tile::kStepBytes;
+    if constexpr (kTermsB) {
+      load_lines<T, Tile, Tile::kN>(to, b, table + Tile::kM, from, args.n);
+    } else {
+      load_terms<T, Tile, Tile::kN>(to, b, table + Tile::kM, from, args.n);
+    }
+  };
+  const auto advance = [&] {
+    const bool wraps = ++next == steps_each;
+    if (wraps) next = 0;
+    c.data += wraps ? args.c_batch_stride : 0;
+    b.data += wraps ? args.b_batch_stride : 0;
+  };
+
+  // The tile's columns are those of op(A)^T: what has terms contiguous is column-major to
+  // Fragments.
+  using Registers = Fragments<T, Tile, !kTermsC, !kTermsB>;
+  uint32_t c_offset = Registers::a_offset();
+  uint32_t b_offset = Registers::b_offset() + Tile::kM * Tile::kStepBytes;
+  // Keeps them in registers: the compiler would compute them again in every step.
+  asm volatile("" : "+r"(c_offset), "+r"(b_offset));
+  const auto behind = [&](uint32_t stage) {
+    stage += Tile::kStageBytes;
+    return stage == ring + Tile::kStages * Tile::kStageBytes ? ring : stage;
+  };
+  float sum[Tile::kWarpM * Tile::kWarpN / 32] = {};
+
+  // As in mma_sm80: each turn starts the copies of the step kStages - 1 ahead, the first turns do
+  // nothing else; slices are loaded one ahead of the mma that use them.
+  static_assert(Tile::kSlices == 4);
+  uint32_t stage = ring, filled = ring;
+  Registers registers[2];
+#pragma unroll 1
+  for (int step = 1 - Tile::kStages; step < steps; ++step) {
+    const bool copies = step + Tile::kStages - 1 < steps;
+    const bool straight = copies && is_straight();
+    if (copies && !straight) load_step(filled);
+    if (step < 0) {
+      start_c(filled, straight);
+      start_b(filled, straight);
+      advance();
+      cp_async_commit();
+      filled = behind(filled);
+      if (step == -1) {
+        cp_async_wait<Tile::kStages - 2>();
+        __syncthreads();
+        registers[0].load(stage + c_offset, stage + b_offset, 0);
+      }
+      continue;
+    }
+#pragma unroll
+    for (int slice = 0; slice < Tile::kSlices; ++slice) {
+      if (slice + 1 < Tile::kSlices) {
+        registers[(slice + 1) % 2].load(stage + c_offset, stage + b_offset, slice + 1);
+      } else {
+        cp_async_commit();
+        cp_async_wait<Tile::kStages - 2>();
+        // Everyone's copies for the next step have landed, and everyone has left this one's stage.
+        __syncthreads();
+        stage = behind(stage);
+        filled = behind(filled);
+        registers[0].load(stage + c_offset, stage + b_offset, 0);
+      }
+      if (slice == 0) start_c(filled, straight);
+      if (slice == 1) start_b(filled, straight);
+      if (slice == 2) advance();
+      registers[slice % 2].multiply(sum);
+    }
+  }
+  cp_async_wait<0>();
+  __syncthreads();
+
+  // The tile is gathered in shared memory, to be written in runs as long as a block's rows.
+  T* const staged = reinterpret_cast<T*>(shared);
+  stage_rows<T, Tile>(sum, staged);
+  __syncthreads();
+  constexpr int kChunks = Tile::kN / kChunk<T>;
+  const int64_t block_size = int64_t{args.block_m} * args.block_k;
+  T* values = static_cast<T*>(args.sampled) + first * block_size + k0;
+#pragma unroll 2
+  for (int i = threadIdx.x; i < Tile::kM * kChunks; i += Tile::kThreads) {
+    const int row = i / kChunks, column = i % kChunks * kChunk<T>;
+    if (m0 + row >= args.block_m || table[Tile::kM + column] < 0) continue;
+    const int block = args.strips_k > 1 ? 0 : column / args.block_k;
+    T* to =
+        values + block * (block_size - args.block_k) + int64_t{m0 + row} * args.block_k + column;
+    const T* from = staged + row * staged_line<T>(Tile::kN) + column;
+    if (args.values_alignment >= kChunkBytes) {
+      *reinterpret_cast<uint4*>(to) = *reinterpret_cast<const uint4*>(from);
+    } else {
+#pragma unroll 1
+      for (int j = 0; j < kChunk<T>; ++j) to[j] = from[j];
+    }
+  }
+}
+
+template <typename T, typename Tile, bool kTermsC, bool kTermsB>
+constinit KernelCode<SampledArgumentsSm80> sampled_code_sm80{
+    &sampled_sm80_kernel<T, Tile, kTermsC, kTermsB>};
+
+// A tile's kernels, by DType and the layouts of C and B.
+struct SampledCodesSm80 {
+  KernelCode<SampledArgumentsSm80>* of[3][2][2];
+};
+
+template <typename T, typename Tile>
+constexpr void add_sampled_codes(KernelCode<SampledArgumentsSm80>* (&of)[2][2]) {
+  of[0][0] = &sampled_code_sm80<T, Tile, true, true>;
+  of[0][1] = &sampled_code_sm80<T, Tile, true, false>;
+  of[1][0] = &sampled_code_sm80<T, Tile, false, true>;
+  of[1][1] = &sampled_code_sm80<T, Tile, false, false>;
+}
+
+template <typename Tile>
+constexpr SampledCodesSm80 make_sampled_codes_sm80() {
+  SampledCodesSm80 codes{};
+  add_sampled_codes<__half, Tile>(codes.of[0]);
+  add_sampled_codes<__nv_bfloat16, Tile>(codes.of[1]);
+  add_sampled_codes<float, Tile>(codes.of[2]);
+  return codes;
+}
+
+// make_sampled_codes_sm80<Tile>(), which sampled_narrow_sm80.cu compiles.
+template <typename Tile>
+SampledCodesSm80 sampled_codes_sm80();
+
+// Rows, columns, bytes of a step, stages, warps along m and n, thread blocks a multiprocessor.
+using SampledM128N128 = MmaTile<128, 128, 128, 3, 2, 2, 2>;
+using SampledM64N128 = MmaTile<64, 128, 128, 3, 2, 2, 3>;
+using SampledM32N128 = MmaTile<32, 128, 128, 4, 1, 4, 3>;
+using SampledM16N128 = MmaTile<16, 128, 128, 4, 1, 4, 3>;
+
+}  // namespace sparse_autotune

@@ -1,0 +1,38 @@
+// What TMA asks of a sampled product's operands, whatever multiplies them, and how it sees them.
+// Host code.
+#pragma once
+
+#include <algorithm>
+
+#include "kernels/cuda/host/requirements.h"
+#include "kernels/cuda/host/tensor_map.h"
+#include "variant.h"
+
+namespace sparse_autotune {
+
+// `most`: the largest number that the kernel counts to.
+inline Support sampled_by_tma(const Problem& p, int64_t most) {
+  if (p.nnzb == 0 || p.n == 0) return Support::no("there is nothing to sum up");
+  if (Support s = aligned_to_16("values, B and C",
+                                std::min({p.values_alignment, p.b_alignment, p.c_alignment}));
+      !s)
+    return s;
+  const int64_t longest =
+      std::max({p.ldb, p.ldc, p.b_batch_stride, p.c_batch_stride}) * size_of(p.dtype);
+  if (std::max({p.m, p.n, p.k, p.batch, most}) > INT32_MAX || longest >= int64_t{1} << 40) {
+    return Support::no("a size is beyond TMA's 32-bit coordinates or 40-bit strides");
+  }
+  return Support::yes();
+}
+
+// C's rows or B's columns, as boxes of `box` lines, a multiple of 64, by 64 terms.
+inline Status map_sampled_c(const Problem& p, const Launch& l, uint32_t box, CUtensorMap* to) {
+  if (p.c_layout == Layout::kRowMajor) return make_tensor_map(tensor_of_c(p, l.c, 64, box), to);
+  return make_tensor_map(in_columns_of_64(tensor_of_c(p, l.c, 64, 64), box), to);
+}
+inline Status map_sampled_b(const Problem& p, const Launch& l, uint32_t box, CUtensorMap* to) {
+  if (p.b_layout == Layout::kRowMajor) return make_tensor_map(tensor_of_b(p, l.b, 64, box), to);
+  return make_tensor_map(in_columns_of_64(tensor_of_b(p, l.b, 64, 64), box), to);
+}
+
+}  // namespace sparse_autotune

@@ -1,0 +1,344 @@
+// Sampled products of small blocks on Hopper: stored blocks share the rows and columns they need.
+//
+// A thread block owns a region of values: a group of block rows against strips of 64 columns that
+// hold about as many stored blocks as its warps have registers for. It fetches the rows of C and
+// the columns of B once for all of them. Where there are fewer regions than multiprocessors, sums
+// are cut into parts: the last to come adds them up, in fp32 and in their order.
+// Data path: global -> TMA -> shared (swizzled) -> ldmatrix -> mma.sync -> registers -> global,
+// either layout of both operands. Blocks that are not stored are fetched for, not multiplied.
+// Requires: compute capability 9.0, fp16 or bf16, block sides of 16, 32 or 64, 16-byte aligned C
+// and B. Wins: blocks of 16 and 32. Bound by L2 -> shared memory, and with blocks of 16 by reading
+// shared memory.
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+#include <cuda_runtime.h>
+
+#include <algorithm>
+#include <cmath>
+#include <string>
+#include <string_view>
+
+#include "kernels/cuda/device/launch_overlap.cuh"
+#include "kernels/cuda/device/tma.cuh"
+#include "kernels/cuda/device/warpgroup.cuh"
+#include "kernels/cuda/host/requirements.h"
+#include "kernels/cuda/host/tensor_map.h"
+#include "kernels/cuda/host/tile_counters.h"
+#include "kernels/cuda/sampled/sampled_codes.h"
+#include "kernels/cuda/sampled/sampled_operands.h"
+#include "kernels/cuda/sampled/sampled_union_consumer.cuh"
+#include "kernels/cuda/sampled/sampled_union_region.cuh"
+#include "variant.h"
+
+namespace sparse_autotune {
+namespace {
+
+// The steps of its sums that a thread block takes in a round. The first round's regions are cut;
+// more regions than were expected are not, as partial sums have no room of their own.
+struct RoundSteps {
+  bool cut, mine;
+  int first, count;
+
+  __device__ __forceinline__ RoundSteps(const SampledUnionArguments& args, int round, int part)
+      : cut(round == 0 && args.parts > 1), mine(cut || round % args.parts == part) {
+    first = cut ? part_begin(args.steps, args.parts, part) : 0;
+    count = (cut ? part_begin(args.steps, args.parts, part + 1) : args.steps) - first;
+  }
+};
+
+// One thread: keeps copies of the region's rows and columns under way.
+template <typename Tile, bool kTermsC, bool kTermsB>
+__device__ __forceinline__ void copy_region(const SampledUnionArguments& args,
+                                            const SampledUnionShared<Tile>& shared, int first_row,
+                                            const RoundSteps& steps) {
+  const int row = first_row * args.block_m;
+  const int rows = min(args.group_rows, args.block_rows - first_row);
+  const int left = (rows * args.block_m + kStripWidth - 1) / kStripWidth;
+  const int strips = shared.notes->strips, boxes = left + strips, stages = ring_stages(boxes);
+  SampledUnionPlace at;
+  int matrix = steps.first / args.matrix_steps;
+  int term = steps.first % args.matrix_steps * kBoxTerms;
+  for (int step = 0; step < steps.count; ++step) {
+    mbarrier_wait(shared.empty(at.stage), at.parity ^ 1);
+    const uint32_t full = shared.full(at.stage);
+    uint32_t to = shared.ring + at.stage * boxes * kBoxBytes;
+    mbarrier_arrive_expect(full, boxes * kBoxBytes);
+    const int of_c = args.c_batched ? matrix : 0, of_b = args.b_batched ? matrix : 0;
+#pragma unroll 4
+    for (int i = 0; i < left; ++i, to += kBoxBytes) {
+      const int line = row + i * kStripWidth;
+      tma_load(to, args.c, full, kTermsC ? term : line, kTermsC ? line : term, of_c);
+    }
+#pragma unroll 4
+    for (int i = 0; i < strips; ++i, to += kBoxBytes) {
+      const int line = shared.notes->strip[i] * kStripWidth;
+      tma_load(to, args.b, full, kTermsB ? term : line, kTermsB ? line : term, of_b);
+    }
+    at.advance(stages);
+    term += kBoxTerms;
+    if (term >= args.matrix_steps * kBoxTerms) {
+      term = 0;
+      ++matrix;
+    }
+  }
+}
+
+template <typename T, typename Tile, bool kTermsC, bool kTermsB>
+__global__ void __launch_bounds__(Tile::kThreads, 1)
+    sampled_union_kernel(const __grid_constant__ SampledUnionArguments args) {
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+  extern __shared__ char memory[];
+  const SampledUnionShared<Tile> shared(memory);
+  const int warp = __shfl_sync(~0u, static_cast<int>(threadIdx.x) / 32, 0);
+  if (threadIdx.x == 0) {
+    tma_prefetch_map(args.c);
+    tma_prefetch_map(args.b);
+    shared.init_round_barriers();
+    shared.init_barriers(false);
+    shared.notes->tile = static_cast<int>(blockIdx.x % (gridDim.x / args.parts));
+  }
+  follow_launch_before();
+  __syncthreads();
+  const int tiles = gridDim.x / args.parts, tile = blockIdx.x % tiles, part = blockIdx.x / tiles;
+  const int group = tile / args.pieces, first = tile % args.pieces;
+  if (warp >= Tile::kWarps) {
+    give_up_registers<Tile::kProducerRegisters>();
+    if (warp > Tile::kWarps) return;
+    for (int round = 0;; ++round) {
+      mbarrier_wait(shared.found(), round % 2);
+      const int regions = shared.notes->regions, wanted = first + round * args.pieces;
+      if (wanted >= regions) return;
+      const RoundSteps steps(args, round, part);
+      if (steps.mine && shared.notes->strips > 0 && elect_one()) {
+        copy_region<Tile, kTermsC, kTermsB>(args, shared, group * args.group_rows, steps);
+      }
+      if (wanted + args.pieces >= regions) return;
+      mbarrier_arrive(shared.copied());
+    }
+  } else {
+    take_registers<Tile::kConsumerRegisters>();
+    SampledUnionConsumer<T, Tile, kTermsC, kTermsB> consumer(args, shared);
+    for (int round = 0;; ++round) {
+      const int wanted = first + round * args.pieces;
+      const SampledRegion region = find_region(args, shared, group, wanted);
+      mbarrier_arrive(shared.found());
+      Tile::sync_consumers();
+      if (wanted >= region.regions) return;
+      const RoundSteps steps(args, round, part);
+      if (steps.mine && region.strips > 0) {
+        consumer.work(region, steps.count, steps.cut ? part : -1);
+      }
+      if (wanted + args.pieces >= region.regions) return;
+      mbarrier_wait(shared.copied(), round % 2);
+      Tile::sync_consumers();
+      if (threadIdx.x == 0) shared.init_barriers(true);
+    }
+  }
+#else
+  __trap();
+#endif
+}
+
+template <typename T, typename Tile, bool kTermsC, bool kTermsB>
+constinit KernelCode<SampledUnionArguments> sampled_union_code{
+    &sampled_union_kernel<T, Tile, kTermsC, kTermsB>, true};
+
+// A tile as the host sees it.
+struct Shape {
+  int unit_m, unit_k, units, threads, shared_bytes;
+  int64_t part_bytes;
+  double unit_us;  // of a step, fitted
+  SampledKernels<SampledCodes<SampledUnionArguments>> kernels;
+};
+
+template <typename T, typename Tile>
+constexpr SampledCodes<SampledUnionArguments> codes_of() {
+  return {
+      {{&sampled_union_code<T, Tile, true, true>, &sampled_union_code<T, Tile, true, false>},
+       {&sampled_union_code<T, Tile, false, true>, &sampled_union_code<T, Tile, false, false>}}};
+}
+
+template <typename Tile>
+constexpr Shape shape_of(double unit_us) {
+  return {Tile::kUnitM,
+          Tile::kUnitK,
+          Tile::kUnits,
+          Tile::kThreads,
+          Tile::kSharedBytes,
+          Tile::kPartFloats * int64_t{4},
+          unit_us,
+          {codes_of<__half, Tile>(), codes_of<__nv_bfloat16, Tile>()}};
+}
+
+// How values are cut into regions: block rows of a group, regions of a group, parts of a sum.
+struct Share {
+  int64_t group_rows, pieces, parts;
+  double us;
+};
+
+class SampledUnionSm90 final : public Variant {
+ public:
+  SampledUnionSm90(std::string_view name, const Shape& shape)
+      : Variant(DeviceType::kCuda, name, Op::kSampled), shape_(shape) {}
+
+  Support supports(const Problem& p, const Device& d) const override {
+    if (Support s = half_types_on_hopper(p, d); !s) return s;
+    const auto divides = [](int64_t side, int64_t unit) {
+      return side % unit == 0 && kStripWidth % side == 0;
+    };
+    if (!divides(p.block_m, shape_.unit_m) || !divides(p.block_k, shape_.unit_k)) {
+      return Support::no("needs block_m a multiple of " + std::to_string(shape_.unit_m) +
+                         ", block_k of " + std::to_string(shape_.unit_k) +
+                         ", and both to divide 64, got " + std::to_string(p.block_m) + "x" +
+                         std::to_string(p.block_k));
+    }
+    if (Support s = sampled_by_tma(p, std::max(p.nnzb, steps(p))); !s) return s;
+    if (block_cols(p) * 16 > kRingBoxes * kBoxBytes) {
+      return Support::no("more than " + std::to_string(kRingBoxes * kBoxBytes / 16) +
+                         " block columns, got " + std::to_string(block_cols(p)));
+    }
+    return shape_.kernels.of(p).runs_on(d, shape_.shared_bytes);
+  }
+
+  double estimate_us(const Problem& p, const Device& d) const override { return share(p, d).us; }
+
+  int64_t workspace_bytes(const Problem& p, const Device& d) const override {
+    return parts_bytes(p, share(p, d));
+  }
+
+  Status launch(const Problem& p, const Launch& l) const override {
+    SampledUnionArguments a{};
+    const Device& d = *l.device;
+    Share found = share(p, d);
+    // 32 terms of 64 lines, or of each of 32 terms 64 lines.
+    const auto along = [](Layout layout) -> uint32_t {
+      return layout == Layout::kRowMajor ? kBoxTerms : kStripWidth;
+    };
+    constexpr uint32_t kBoxElements = kBoxTerms * kStripWidth;
+    const uint32_t c_along = along(p.c_layout), b_along = along(p.b_layout);
+    a.c_batched = p.c_batch_stride != 0;
+    a.b_batched = p.b_batch_stride != 0;
+    Status status = make_tensor_map(tensor_of_c(p, l.c, c_along, kBoxElements / c_along), &a.c);
+    if (status) {
+      status = make_tensor_map(tensor_of_b(p, l.b, b_along, kBoxElements / b_along), &a.b);
+    }
+    if (!status) return status;
+    if (found.parts > 1) {
+      a.counters = part_counters(d.ordinal, static_cast<cudaStream_t>(l.stream));
+      a.partials = static_cast<float*>(l.workspace);
+      if (a.counters == nullptr) found.parts = 1;  // as nobody could tell who comes last
+    }
+    a.crow_indices = l.crow_indices;
+    a.col_indices = l.col_indices;
+    a.values = l.sampled;
+    a.block_rows = static_cast<int>(block_rows(p));
+    a.block_m = static_cast<int>(p.block_m);
+    a.block_k = static_cast<int>(p.block_k);
+    a.columns = static_cast<int>(block_cols(p));
+    a.group_rows = static_cast<int>(found.group_rows);
+    a.pieces = static_cast<int>(found.pieces);
+    a.parts = static_cast<int>(found.parts);
+    a.steps = static_cast<int>(steps(p));
+    a.matrix_steps = static_cast<int>(ceil_div(p.n, kBoxTerms));
+    a.wide_indices = p.index_type == IndexType::kInt64;
+    const auto blocks = static_cast<unsigned>(tiles(p, found) * found.parts);
+    return shape_.kernels.of(p).launch(a, blocks, shape_.threads, shape_.shared_bytes, l.stream,
+                                       name());
+  }
+
+ private:
+  static constexpr int64_t kMaxWorkspace = int64_t{64} << 20;
+  static constexpr int64_t kFewestSteps = 8;  // of a part
+  // Strips that a region may well have beyond the average.
+  static constexpr int64_t kSlack = 2;
+  // Fitted: a launch; finding and storing a region; adding parts up; a multiprocessor's share of
+  // L2; a box on its way through shared memory.
+  static constexpr double kStartUs = 3, kRegionUs = 7, kAddUs = 6, kFetchGbps = 75, kBoxUs = 0.018;
+
+  static int64_t steps(const Problem& p) { return ceil_div(p.n, kBoxTerms) * p.batch; }
+  static int64_t tiles(const Problem& p, const Share& s) {
+    return ceil_div(block_rows(p), s.group_rows) * s.pieces;
+  }
+  int64_t parts_bytes(const Problem& p, const Share& s) const {
+    return s.parts > 1 ? tiles(p, s) * s.parts * shape_.part_bytes : 0;
+  }
+
+  // The fastest by the cost model.
+  Share share(const Problem& p, const Device& d) const {
+    Share best{};
+    best.us = INFINITY;
+    for (int high : {128, 256, 320, 384, kMaxRows}) {
+      const int64_t groups = ceil_div(block_rows(p), high / p.block_m);
+      const int64_t rows = ceil_div(block_rows(p), groups);
+      // All blocks of a strip must fit.
+      if (rows * (p.block_m / shape_.unit_m) * (kStripWidth / shape_.unit_k) > shape_.units) break;
+      consider(p, d, rows, &best);
+      if (groups == 1) break;
+    }
+    return best;
+  }
+
+  // Groups of so many block rows: with as few regions as blocks and strips fit in, or with as many
+  // as there are multiprocessors for.
+  void consider(const Problem& p, const Device& d, int64_t rows, Share* best) const {
+    const int64_t groups = ceil_div(block_rows(p), rows), strips = ceil_div(p.k, kStripWidth);
+    const int64_t left = ceil_div(rows * p.block_m, kStripWidth);
+    const double density =
+        static_cast<double>(p.nnzb) / static_cast<double>(block_rows(p) * block_cols(p));
+    const double blocks = density * static_cast<double>(rows * block_cols(p));  // of a group
+    const int64_t units_each = p.block_m / shape_.unit_m * (p.block_k / shape_.unit_k);
+    // Of blocks anywhere: how many strips have one; and how many more some groups have.
+    const double used =
+        static_cast<double>(strips) * (1 - std::exp(-blocks / static_cast<double>(strips)));
+    const auto at_most = [](double mean, double of) {
+      return mean + 2.5 * std::sqrt(mean * std::max(1 - mean / of, 0.0));
+    };
+    const double most = at_most(blocks, static_cast<double>(rows * block_cols(p)));
+    const double room = static_cast<double>(shape_.units / units_each) -
+                        1.25 * most / static_cast<double>(block_cols(p));
+    const double room_strips = static_cast<double>(kMostBoxes - left - kSlack);
+    const auto fewest = static_cast<int64_t>(
+        std::ceil(std::max(most / std::max(room, 1.0), at_most(used, static_cast<double>(strips)) /
+                                                           std::max(room_strips, 1.0))));
+    for (int64_t parts : {1, 2, 3, 4, 6, 8}) {
+      if (parts > 1 && parts * kFewestSteps > steps(p)) break;
+      const int64_t filling = d.multiprocessors / (groups * parts);
+      for (int64_t pieces : {fewest, filling}) {
+        if (pieces < fewest || pieces > strips) continue;
+        const double width = used / static_cast<double>(pieces);
+        Share s{rows, pieces, parts, 0};
+        if (parts > 1 && (tiles(p, s) > kPartCounters || parts_bytes(p, s) > kMaxWorkspace)) {
+          continue;
+        }
+        s.us =
+            time_us(p, d, s, most * static_cast<double>(units_each) / static_cast<double>(pieces),
+                    static_cast<double>(left) + width);
+        if (s.us < best->us) *best = s;
+      }
+    }
+  }
+
+  double time_us(const Problem& p, const Device& d, const Share& s, double units,
+                 double boxes) const {
+    const bool short_lines = p.b_layout == Layout::kRowMajor || p.c_layout == Layout::kRowMajor;
+    const double fetch_us = boxes * kBoxBytes / (kFetchGbps * 1e3) * (short_lines ? 1.15 : 1);
+    const double read_us = units * shape_.unit_us + boxes * kBoxUs;
+    const double rounds = std::ceil(static_cast<double>(tiles(p, s) * s.parts) /
+                                    static_cast<double>(std::max(d.multiprocessors, 1)));
+    const double length = std::ceil(static_cast<double>(steps(p)) / static_cast<double>(s.parts));
+    return kStartUs + rounds * (kRegionUs + length * std::max(fetch_us, read_us)) +
+           (s.parts > 1 ? kAddUs : 0);
+  }
+
+  Shape shape_;
+  Registration registration_{*this};
+};
+
+// Warps, units of a warp, a unit's sides in 16s.
+const SampledUnionSm90 kUnit16{"sampled_union_sm90/unit16",
+                               shape_of<SampledUnionTile<16, 9, 1, 1>>(0.0066)};
+const SampledUnionSm90 kUnit32{"sampled_union_sm90/unit32",
+                               shape_of<SampledUnionTile<8, 5, 2, 2>>(0.017)};
+
+}  // namespace
+}  // namespace sparse_autotune
