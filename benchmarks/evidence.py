@@ -15,6 +15,7 @@ from pathlib import Path
 import torch
 
 import sparse_autotune
+from sparse_autotune.choices import Timing
 
 from . import environment
 from .cell import Cell, Operands
@@ -30,6 +31,7 @@ from .suites import (
 
 # Gradients of a layer y = x Wᵀ: dX = dY W has the sparse operand on the right, dW is sampled.
 _GRADIENTS = ("dX", "dW")
+_TIMINGS: tuple[Timing, ...] = ("warm", "cold")
 
 
 def _gradients() -> list[Cell]:
@@ -77,18 +79,18 @@ def cells() -> dict[str, list[Cell]]:
     return found
 
 
-def race(cell: Cell, timing: str, budget_s: float) -> dict:
+def race(cell: Cell, timing: Timing, budget_s: float) -> dict:
     """One race of everybody, as the tuner reports it."""
-    if cell.op in _GRADIENTS:
-        operands = Operands(dataclasses.replace(cell, op="linear"), "cuda")
-        dy = torch.randn(cell.n, cell.m, device="cuda", dtype=operands.b.dtype)
-        arguments = (dy, operands.a) if cell.op == "dX" else (dy.mT, operands.b)
-        keywords = {} if cell.op == "dX" else {"pattern": operands.a}
-    else:
-        operands = Operands(cell, "cuda")
-        arguments, keywords = (operands.a, operands.b), {"linear": operands.linear}
+    tune = sparse_autotune.tune
     with sparse_autotune.settings.override(budget_s=budget_s, timing=timing):
-        report = sparse_autotune.tune(*arguments, **keywords)
+        if cell.op in _GRADIENTS:
+            operands = Operands(dataclasses.replace(cell, op="linear"), "cuda")
+            a, x = operands.a, operands.b
+            dy = torch.randn(cell.n, cell.m, device="cuda", dtype=x.dtype)
+            report = tune(dy, a) if cell.op == "dX" else tune(dy.mT, x, pattern=a)
+        else:
+            operands = Operands(cell, "cuda")
+            report = tune(operands.a, operands.b, linear=operands.linear)
     return {
         "cell": cell.to_dict(),
         "timing": report.timing,
@@ -117,7 +119,7 @@ def main() -> None:
         for suite, listed in cells().items():
             found[suite] = []
             for cell in listed:
-                for timing in ("warm", "cold"):
+                for timing in _TIMINGS:
                     if time.monotonic() - begin > options.seconds:
                         break
                     found[suite].append(race(cell, timing, options.budget))
