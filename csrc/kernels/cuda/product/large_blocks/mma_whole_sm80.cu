@@ -4,9 +4,9 @@
 // wanted is never asked: a step takes 263 instead of 337 instructions. Its copies are spread evenly
 // over its slices, as ldmatrix waits behind a crowd of them. The last tile of columns reaches back
 // over the one before. What it gains: docs/kernels/large_blocks.md.
+#include "kernels/cuda/product/large_blocks/mma_launch.cuh"
 #include "kernels/cuda/product/large_blocks/warp_store.cuh"
 #include "kernels/cuda/product/large_blocks/whole_copies.cuh"
-#include "kernels/cuda/product/large_blocks/mma_launch.cuh"
 #include "variant.h"
 
 namespace sparse_autotune {
