@@ -5,10 +5,10 @@
 #include <cuda_fp16.h>
 #include <cuda_runtime.h>
 
+#include "kernels/cuda/host/kernel_code.h"
 #include "kernels/cuda/product/small_blocks/eights_store.cuh"
 #include "kernels/cuda/product/small_blocks/eights_strips.cuh"
 #include "kernels/cuda/product/small_blocks/eights_tile.cuh"
-#include "kernels/cuda/host/kernel_code.h"
 #include "variant.h"
 
 namespace sparse_autotune {

@@ -16,8 +16,8 @@
 #include <string_view>
 
 #include "kernels/cuda/host/arguments_of.h"
-#include "kernels/cuda/product/small_blocks/mma_eights_launch.cuh"
 #include "kernels/cuda/host/requirements.h"
+#include "kernels/cuda/product/small_blocks/mma_eights_launch.cuh"
 #include "variant.h"
 
 namespace sparse_autotune {
