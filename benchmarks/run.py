@@ -29,7 +29,6 @@ from benchmarks.result import Result
 from benchmarks.suite import Suite
 from sparse_autotune.configuration import why_no_gpu
 
-
 # What a suite's first cell is expected to take, and how many cells tell what the next one will.
 _FIRST_S = 5.0
 _RECENT = 3

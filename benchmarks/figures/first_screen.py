@@ -9,7 +9,7 @@ from benchmarks.result import CHOICE, Result
 from benchmarks.training.layer import DENSE, OURS
 
 from . import names
-from .results import Run, speedup
+from .results import Run, median_us, speedup
 from .tables import number
 
 # Suite, what the row is called, the mode, the unit, and what its cell is.
@@ -76,7 +76,7 @@ def _of_models(by_suite: dict[str, Run]) -> Iterator[tuple[str, dict[str, str]]]
         for mlp in by_suite["training"].kept["mlps"]:
             if all(mlp[key] == value for key, value in _MLP.items()):
                 ours, dense = (
-                    f"{mlp['us'][name][1] / 1e3:.2f} ms" if "us" in mlp else "–"
+                    f"{median_us(mlp['us'][name]) / 1e3:.2f} ms" if "us" in mlp else "–"
                     for name in (OURS, DENSE)
                 )
                 what = "training step of an MLP 4096 → 14336 → 4096, blocks of 64, 12.5%"
@@ -86,19 +86,31 @@ def _of_models(by_suite: dict[str, Run]) -> Iterator[tuple[str, dict[str, str]]]
     if "llama" in by_suite:
         run = by_suite["llama"]
         step = run.kept["steps"][0]
-        dense, ours = (step["us"][name][1] for name in (DENSE, OURS))
+        dense, ours = (median_us(step["us"][name]) for name in (DENSE, OURS))
         model = run.kept["model"]
         what = (
             f"Llama, {model['layers']} layers of the 8B model's size, {step['name']}, MLPs in "
             f"blocks of {model['block']}, 12.5%"
         )
-        peer = f"dense {dense / 1e3:.3g} ms"
-        yield "llama", _row(what, f"**{ours / 1e3:.3g}** ms", peer, dense / ours)
+        peer = f"dense {number(dense / 1e3)} ms"
+        yield "llama", _row(what, f"**{number(ours / 1e3)}** ms", peer, dense / ours)
+
+
+def _device(runs: list[Run]) -> str | None:
+    """The first GPU that has results."""
+    return next((run.folder for run in runs if run.gpu), None)
+
+
+def picture(runs: list[Run]) -> str:
+    """The speed over each peer."""
+    device = _device(runs)
+    path = f"docs/figures/speedups_{device}.svg"
+    return "" if device is None else f"![Speed over each peer, a point for each product]({path})"
 
 
 def table(runs: list[Run]) -> str:
-    """The picture and the table of the first GPU that has results."""
-    device = next((run.folder for run in runs if run.gpu), None)
+    """A row of each kind of work, and how to measure them."""
+    device = _device(runs)
     by_suite = {run.suite: run for run in runs if run.folder == device}
     found = [
         row
@@ -123,10 +135,12 @@ def table(runs: list[Run]) -> str:
     when = dates[0] if len(dates) == 1 else f"{dates[0]} to {dates[-1]}"
     return "\n\n".join(
         [
-            f"![Speed over each peer, a point for each product](docs/figures/speedups_{device}.svg)",
             lines([row for _, row in found]),
             f"{first.device}, {first.versions}, {when}. TFLOP/s count stored blocks only; times are "
             "of kernels, with warm caches unless a row says otherwise, medians of interleaved "
             f"rounds; × is how many times as fast. Measure them with {', '.join(commands)}.",
         ]
     )
+
+
+SECTIONS = {"first_picture": picture, "first_table": table}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from benchmarks.training.layer import DENSE, OURS
 
-from .results import Run, of_suite, percent
+from .results import Run, median_us, of_suite, percent
 from .svg import WIDTH, Svg
 
 _LEFT, _TOP, _ROW = 150, 72, 40
@@ -42,4 +42,4 @@ def draw(runs: list[Run]) -> str | None:
 
 
 def _us(mlp: dict, name: str) -> str:
-    return f", {mlp['us'][name][1] / 1e3:.2f} ms" if "us" in mlp else ""
+    return f", {median_us(mlp['us'][name]) / 1e3:.2f} ms" if "us" in mlp else ""

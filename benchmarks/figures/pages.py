@@ -9,10 +9,7 @@ from . import dashboard, first_screen, mlp, roofline, speedups, sweeps, tables
 from .results import Run, by_device
 
 ROOT = Path(__file__).parents[2]
-PAGES = (
-    *("README.md", "docs/performance.md", "docs/reading_figures.md", "docs/figures/index.md"),
-    "docs/examples.md",
-)
+PAGES = ("README.md", "docs/performance.md", "docs/reading_figures.md", "docs/figures/index.md")
 FIGURES = "docs/figures"
 DASHBOARD = "docs/dashboard.html"
 _MARKED = re.compile(r"(<!-- figures: (\w+)((?: \w+)*) -->\n).*?(<!-- figures: end -->)", re.DOTALL)
@@ -51,7 +48,7 @@ def _gallery(runs: list[Run]) -> str:
 
 
 def _section(name: str, arguments: list[str], runs: list[Run]) -> str:
-    sections = {**tables.SECTIONS, "first_screen": first_screen.table, "gallery": _gallery}
+    sections = {**tables.SECTIONS, **first_screen.SECTIONS, "gallery": _gallery}
     if name not in sections:
         raise ValueError(f"no section is called {name!r}: there are {', '.join(sections)}")
     return sections[name](runs, *arguments)

@@ -26,6 +26,11 @@ def timing_of(taken: list[float]) -> Timing:
     return Timing(low, median, high, int(rounds))
 
 
+def median_us(taken: list[float]) -> float:
+    """The median of what a file has for a time."""
+    return timing_of(taken).median_us
+
+
 def row_of(kept: dict[str, Any]) -> Row:
     """A contestant."""
     told = {key: kept[key] for key in ("status", "reason", "error", "detail") if key in kept}

@@ -16,9 +16,7 @@ _WITHOUT = ("gpu_losses",)
 
 
 def _ratios(results: list[Result], mode: str) -> dict[str, list[tuple[float, str]]]:
-    found: dict[str | None, list[tuple[float, str]]] = {
-        peer: [] for peer in (None, *names.PEERS)
-    }
+    found: dict[str | None, list[tuple[float, str]]] = {peer: [] for peer in (None, *names.PEERS)}
     for result in results:
         for peer in (None, *names.PEERS):
             ratio = speedup(result, peer or result.best_peer(mode), mode)
@@ -68,5 +66,11 @@ def draw(runs: list[Run]) -> str | None:
         cells = f"of {len(points)}"
         svg.text(_RIGHT + 8, y, f"{mean:.3g}×", weight=bold)
         svg.text(_RIGHT + 8, y + 14, cells, "quiet", size=13)
-    svg.text((_LEFT + _RIGHT) / 2, bottom + 40, "times as fast; ◆ geometric mean", size=14, anchor="middle")
+    svg.text(
+        (_LEFT + _RIGHT) / 2,
+        bottom + 40,
+        "times as fast; ◆ geometric mean",
+        size=14,
+        anchor="middle",
+    )
     return svg.render()

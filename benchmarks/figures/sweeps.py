@@ -68,7 +68,9 @@ def density(runs: list[Run]) -> str | None:
         506,
     )
     times = [us for points in lines.values() for _, us, _ in points] + dense
-    x = axis_around([100 * d for points in lines.values() for d, _, _ in points], 74, WIDTH - 20, 1.15)
+    x = axis_around(
+        [100 * d for points in lines.values() for d, _, _ in points], 74, WIDTH - 20, 1.15
+    )
     y = axis_around(times, 420, 70)
     plot = Plot(svg, x, y, "stored blocks, %", "µs")
     for i, points in enumerate(lines.values()):

@@ -10,7 +10,7 @@ from benchmarks.tables import geometric_mean
 from benchmarks.training.layer import ALL, DENSE, OURS, PASSES, STK
 
 from . import names
-from .results import DTYPES, Run, label, of_suite, percent, row_of, speedup
+from .results import DTYPES, Run, label, median_us, of_suite, percent, row_of, speedup
 
 Table = list[dict[str, str]]
 
@@ -22,8 +22,8 @@ _LOSS = 0.95
 
 
 def number(value: float) -> str:
-    """Three digits, and no exponent."""
-    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+    """Two or three digits, and no exponent."""
+    return f"{value:,.0f}" if value >= 100 else f"{value:.1f}" if value >= 1 else f"{value:.2g}"
 
 
 def _measure(result: Result, name: str | None, mode: str, rate: bool) -> str:
@@ -77,7 +77,8 @@ def _summary(run: Run) -> str:
                 f"{geometric_mean(known):.2f} in geometric mean{f' {mode}' * run.gpu} "
                 f"({min(known):.2f} to {max(known):.2f})"
             )
-    return f"{len(run.results)} products, ×: {', '.join(said)}."
+    some = "" if run.kept["complete"] else " of the suite's"
+    return f"{len(run.results)}{some} products, ×: {', '.join(said)}."
 
 
 def cells(runs: list[Run], suite: str) -> str:
@@ -95,7 +96,7 @@ def cells(runs: list[Run], suite: str) -> str:
         if not several:
             text = f"{DTYPES[run.results[0].cell.dtype]}, {text}"
         table = [_line(result, run, suite in _RATES, several) for result in shown]
-        parts += [f"**{run.device}.** {text}", lines(table), *_foot(run)]
+        parts += [f"**{run.device}**, `{suite}`: {text}", lines(table), *_foot(run)]
     return "\n\n".join(parts)
 
 
@@ -108,7 +109,7 @@ def training(runs: list[Run], suite: str = "training") -> str:
     """The passes of layers and the steps of MLPs."""
     parts = []
     for run in of_suite(runs, suite):
-        parts += [f"**{run.device}.** µs of each pass, and what all three take:"]
+        parts += [f"**{run.device}**, µs of each pass, and what all three take:"]
         parts += [lines([_layer(layer) for layer in run.kept["layers"]])]
         parts += ["Forward and backward of MLPs with tanh-GELU:"]
         parts += [lines([_mlp(mlp) for mlp in run.kept["mlps"]]), *_foot(run)]
@@ -147,7 +148,7 @@ def _mlp(mlp: dict) -> dict[str, str]:
         "block, stored": f"{mlp['block']}, {percent(mlp['density'])}",
     }
     for name, shown in ((OURS, "ours"), (DENSE, "dense")):
-        line[f"{shown}, ms"] = f"{mlp['us'][name][1] / 1e3:.2f}" if "us" in mlp else "–"
+        line[f"{shown}, ms"] = f"{median_us(mlp['us'][name]) / 1e3:.2f}" if "us" in mlp else "–"
     return line | {"×": f"**{mlp['speedup']:.2f}**"}
 
 
@@ -165,7 +166,7 @@ def host(runs: list[Run], suite: str = "host") -> str:
             }
             for row in run.kept["host_times"]
         ]
-        parts += [f"**{run.device}.**", lines(table), *_foot(run)]
+        parts += [f"**{run.device}**:", lines(table), *_foot(run)]
     return "\n\n".join(parts)
 
 
@@ -177,14 +178,14 @@ def llama(runs: list[Run], suite: str = "llama") -> str:
         table = [
             {
                 "what": step["name"],
-                "dense, ms": f"{step['us'][DENSE][1] / 1e3:.3g}",
-                "block-sparse MLPs, ms": f"**{step['us'][OURS][1] / 1e3:.3g}**",
-                "×": f"{step['us'][DENSE][1] / step['us'][OURS][1]:.2f}",
+                "dense, ms": number(median_us(step["us"][DENSE]) / 1e3),
+                "block-sparse MLPs, ms": f"**{number(median_us(step['us'][OURS]) / 1e3)}**",
+                "×": f"{median_us(step['us'][DENSE]) / median_us(step['us'][OURS]):.2f}",
             }
             for step in run.kept["steps"]
         ]
         parts += [
-            f"**{run.device}.** {model['layers']} layers of {model['hidden']} features, "
+            f"**{run.device}**: {model['layers']} layers of {model['hidden']} features, "
             f"{DTYPES[model['dtype']]}, blocks of {model['block']}, {percent(model['density'])}:",
             lines(table),
             *_foot(run),
@@ -215,8 +216,8 @@ def losses(runs: list[Run]) -> str:
     ]
     count = sum(len(run.results) for run in runs)
     text = (
-        f"Of the {count} products whose figures are kept, {len(found)} are slower than the best "
-        "peer by more than 5%"
+        f"Of the {count} products whose figures are kept, {len(found)} "
+        f"{'is' if len(found) == 1 else 'are'} slower than the best peer by more than 5%"
     )
     return f"{text}:\n\n{lines(table)}" if table else f"{text}."
 

@@ -8,7 +8,6 @@ import sys
 
 from benchmarks import environment, host_time, markdown
 
-
 # What it takes, roughly.
 SECONDS = 15.0
 
