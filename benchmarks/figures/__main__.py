@@ -1,4 +1,4 @@
-"""`python -m benchmarks.figures`: writes tables, pictures and the dashboard; `--check` only looks."""
+"""`python -m benchmarks.figures`: makes tables, pictures and the dashboard; `--check` looks."""
 
 from __future__ import annotations
 

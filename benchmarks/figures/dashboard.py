@@ -75,7 +75,7 @@ def _others(run: Run) -> list[dict[str, Any]]:
             if step == "all three":
                 found[-1]["flops"] *= 3
     for mlp in kept.get("mlps", []):
-        if "us" in mlp:
+        if mlp["us"]:
             shape = f"blocks of {mlp['block']}, {percent(mlp['density'])}"
             name = f"MLP {mlp['width']} → {mlp['hidden']} → {mlp['width']}, {shape}"
             found.append({"name": name, "rows": _pair(mlp["us"], run)})

@@ -42,4 +42,4 @@ def draw(runs: list[Run]) -> str | None:
 
 
 def _us(mlp: dict, name: str) -> str:
-    return f", {median_us(mlp['us'][name]) / 1e3:.2f} ms" if "us" in mlp else ""
+    return f", {median_us(mlp['us'][name]) / 1e3:.2f} ms" if mlp["us"] else ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Hashable
 
@@ -29,7 +30,7 @@ def _largest_group(
 
 def _crossing(points: list[tuple[float, float]], level: float) -> float | None:
     """Where a line through points, straight between logarithms, passes a level; None: nowhere."""
-    for (x0, y0), (x1, y1) in zip(points, points[1:], strict=False):
+    for (x0, y0), (x1, y1) in itertools.pairwise(points):
         if y0 <= level < y1:
             share = math.log(level / y0) / math.log(y1 / y0)
             return x0 * (x1 / x0) ** share

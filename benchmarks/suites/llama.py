@@ -8,9 +8,12 @@ from __future__ import annotations
 import argparse
 import copy
 import dataclasses
+import functools
+import importlib.util
 import json
 import sys
 from pathlib import Path
+from types import ModuleType
 
 import torch
 
@@ -19,8 +22,7 @@ from benchmarks import environment, timing
 from benchmarks.cell import Call
 from benchmarks.training import layer
 
-sys.path.append(str(Path(__file__).parents[2] / "examples"))
-
+_EXAMPLE = Path(__file__).parents[2] / "examples" / "llama.py"
 DENSE, OURS = layer.DENSE, layer.OURS
 ROUNDS = 9
 # What it takes, roughly.
@@ -30,6 +32,15 @@ _BLOCK, _DENSITY = 64, 0.125
 _SAMPLE_S = 0.05
 # Relative, of the logits, against the same numbers in dense layers.
 _DIFFERENCE = {torch.float32: 1e-4, torch.bfloat16: 3e-2}
+
+
+def _example() -> ModuleType:
+    """The example. It needs transformers, and ends the program where that is missing."""
+    spec = importlib.util.spec_from_file_location("llama_example", _EXAMPLE)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 def _sampler(call: Call, device: str) -> timing.Sampler:
@@ -53,7 +64,9 @@ def _difference(sparse: torch.nn.Module, names: list[str], tokens: torch.Tensor)
     zeros = copy.deepcopy(sparse)
     for name in names:
         parent, _, child = name.rpartition(".")
-        setattr(zeros.get_submodule(parent), child, zeros.get_submodule(name).to_linear())
+        sparse_layer = zeros.get_submodule(name)
+        assert isinstance(sparse_layer, sparse_autotune.SparseLinear)
+        setattr(zeros.get_submodule(parent), child, sparse_layer.to_linear())
     logits, expected = (model(tokens).logits.double() for model in (sparse, zeros))
     return ((logits - expected).norm() / expected.norm()).item()
 
@@ -61,8 +74,7 @@ def _difference(sparse: torch.nn.Module, names: list[str], tokens: torch.Tensor)
 @torch.no_grad()
 def measure(device: str, rounds: int) -> dict:
     """Prefill, decode and the MLPs alone: microseconds of the dense and of the sparse model."""
-    import llama  # examples/llama.py: needs transformers, or ends the program and says so
-
+    llama = _example()
     gpu = device == "cuda"
     hidden, layers, count = (4096, 4, 4096) if gpu else (1024, 2, 256)
     dtype = torch.bfloat16 if gpu else torch.float32
@@ -79,13 +91,15 @@ def measure(device: str, rounds: int) -> dict:
     calls: dict[str, dict[str, Call]] = {}
     for name, model in ((DENSE, dense), (OURS, sparse)):
         alone = llama.replayed(llama.mlps(model, x))
-        calls.setdefault(f"prefill, {count} tokens", {})[name] = lambda model=model: model(
-            tokens, use_cache=False, logits_to_keep=1
-        )
-        calls.setdefault("decode, 1 token", {})[name] = lambda model=model: model(
-            tokens[:, :1], use_cache=False
-        )
-        calls.setdefault("MLPs, 1 token" + (", CUDA graph" if gpu else ""), {})[name] = alone
+        ways = {
+            f"prefill, {count} tokens": functools.partial(
+                model, tokens, use_cache=False, logits_to_keep=1
+            ),
+            "decode, 1 token": functools.partial(model, tokens[:, :1], use_cache=False),
+            "MLPs, 1 token" + (", CUDA graph" if gpu else ""): alone,
+        }
+        for what, call in ways.items():
+            calls.setdefault(what, {})[name] = call
     steps = []
     for what, both in calls.items():
         samplers = {name: _sampler(call, device) for name, call in both.items()}

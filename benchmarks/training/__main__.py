@@ -22,6 +22,7 @@ from benchmarks.cell import Cell
 
 from . import host, layer, mlp, text
 
+Shape = tuple[int, int]
 Pair = tuple[int, float]
 
 # What an MLP or a layer is expected to take.
@@ -129,14 +130,16 @@ def measure(
             host_time=host_time,
         )
 
-    def of_mlp(shape: Pair, pattern: Pair) -> None:
-        what = (*shape, options.tokens, options.dtype, *pattern)
+    def of_mlp(shape: Shape, pattern: Pair) -> None:
+        (width, hidden), (block, density) = shape, pattern
+        what = width, hidden, options.tokens, options.dtype, block, density
         how = options.device, options.rounds, options.budget, options.compiled
         mlps.append(mlp.measure(*what, *how))
         print(text.of_mlp(mlps[-1]), flush=True)
 
-    def of_layer(shape: Pair, pattern: Pair) -> None:
-        cell = Cell(shape[0], options.tokens, shape[1], *pattern, options.dtype, op="linear")
+    def of_layer(shape: Shape, pattern: Pair) -> None:
+        (m, k), (block, density) = shape, pattern
+        cell = Cell(m, options.tokens, k, block, density, options.dtype, op="linear")
         how = options.device, options.rounds, options.budget, options.pause
         layers.append(layer.measure(cell, *how))
         print(text.of_layer(layers[-1]), flush=True)
