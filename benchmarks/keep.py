@@ -42,6 +42,11 @@ def _timings(timings: dict[str, dict]) -> dict[str, list]:
     return {name: [taken[part] for part in parts] for name, taken in timings.items()}
 
 
+def median_us(taken: list[float]) -> float:
+    """Of what `_timings` makes, or of a median alone where nothing else was published."""
+    return taken[0] if len(taken) == 1 else taken[1]
+
+
 def _row(row: dict) -> dict:
     """Of what did not run, why; of what ran, the times."""
     kept = {key: row[key] for key in ("name", "kind")}
@@ -103,7 +108,7 @@ def _choices(kept: dict) -> dict:
     """What the history keeps of a run: when, which revision, the choices' medians."""
     us = {
         json.dumps(cell["cell"], sort_keys=True): {
-            mode: taken[1] for mode, taken in row["us"].items()
+            mode: median_us(taken) for mode, taken in row["us"].items()
         }
         for cell in kept.get("cells", [])
         for row in cell["rows"]

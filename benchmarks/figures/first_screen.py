@@ -6,12 +6,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from benchmarks.keep import median_us
 from benchmarks.markdown import lines
 from benchmarks.result import CHOICE, Result
 from benchmarks.training.layer import DENSE, OURS
 
 from . import names
-from .results import Run, median_us, speedup
+from .results import Run, speedup
 from .tables import number
 
 
@@ -96,10 +97,11 @@ def _of_models(by_suite: dict[str, Run]) -> Iterator[_Found]:
     if "training" in by_suite:
         for mlp in by_suite["training"].kept["mlps"]:
             if all(mlp[key] == value for key, value in _MLP.items()):
-                ms = {name: f"{median_us(taken) / 1e3:.2f} ms" for name, taken in mlp["us"].items()}
+                ms = {name: f"{median_us(taken) / 1e3:.2f}" for name, taken in mlp["us"].items()}
                 what = "training step of an MLP 4096 → 14336 → 4096, blocks of 64, 12.5%"
-                ours = f"**{ms[OURS]}**" if ms else "–"
-                yield "training", _row(what, ours, f"dense {ms.get(DENSE, '')}", mlp["speedup"])
+                ours = f"**{ms[OURS]}** ms" if ms else "–"
+                dense = f"dense {ms[DENSE]}" if ms else "dense"
+                yield "training", _row(what, ours, dense, mlp["speedup"])
     if "llama" in by_suite:
         run = by_suite["llama"]
         step = run.kept["steps"][0]
@@ -110,7 +112,7 @@ def _of_models(by_suite: dict[str, Run]) -> Iterator[_Found]:
             f"blocks of {model['block']}, 12.5%"
         )
         shown = f"**{number(ours_us / 1e3)}** ms"
-        peer = f"dense {number(dense_us / 1e3)} ms"
+        peer = f"dense {number(dense_us / 1e3)}"
         yield "llama", _row(what, shown, peer, dense_us / ours_us)
 
 
@@ -145,12 +147,15 @@ def table(runs: list[Run]) -> str:
     ]
     first = used[0]
     when = dates[0] if len(dates) == 1 else f"{dates[0]} to {dates[-1]}"
+    lost = float(found[-1][1]["×"]) < 1
+    loses = ["The last row is one of those that we lose."] if lost else []
     return "\n\n".join(
         [
             lines([row for _, row in found]),
             f"{first.device}, {first.versions}, {when}. TFLOP/s count stored blocks only; times "
             "are of kernels, with warm caches unless a row says otherwise, medians of interleaved "
             f"rounds; × is how many times as fast. Measure them with {', '.join(commands)}.",
+            *loses,
         ]
     )
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from benchmarks.keep import median_us
 from benchmarks.training.layer import DENSE, OURS
 
-from .results import Run, median_us, of_suite, percent
+from .results import DTYPES, Run, of_suite, percent
 from .svg import WIDTH, Svg
 
-_LEFT, _TOP, _ROW = 150, 72, 40
+_LEFT, _TOP, _ROW = 160, 72, 40
 
 
 def draw(runs: list[Run]) -> str | None:
@@ -20,7 +21,7 @@ def draw(runs: list[Run]) -> str | None:
     svg = Svg(
         f"A training step of an MLP, {first['width']} → {first['hidden']} → {first['width']}",
         f"{run.device}, {run.date}: forward and backward, {first['tokens']} tokens, "
-        f"{first['dtype']}",
+        f"{DTYPES[first['dtype']]}",
         "Bars: how many times as fast as the dense MLP a step of the sparse one is.",
         bottom + 28,
     )

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.cell import Cell
-from benchmarks.keep import RESULTS
+from benchmarks.keep import RESULTS, median_us
 from benchmarks.result import CHOICE, Result, Row
 from benchmarks.timing import Timing
 
@@ -19,16 +19,10 @@ DTYPES = {"float64": "fp64", "float32": "fp32", "bfloat16": "bf16", "float16": "
 
 
 def timing_of(taken: list[float]) -> Timing:
-    """From quartiles, median and rounds; from a median alone where nothing else was published."""
-    if len(taken) == 1:
-        return Timing(taken[0], taken[0], taken[0], 0)
-    low, median, high, rounds = taken
+    """From quartiles, median and rounds; from a median alone, which is of 0 rounds."""
+    median = median_us(taken)
+    low, _, high, rounds = taken if len(taken) > 1 else (median, median, median, 0)
     return Timing(low, median, high, int(rounds))
-
-
-def median_us(taken: list[float]) -> float:
-    """The median of what a file has for a time."""
-    return timing_of(taken).median_us
 
 
 def row_of(kept: dict[str, Any]) -> Row:

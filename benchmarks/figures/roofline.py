@@ -40,9 +40,8 @@ def draw(runs: list[Run]) -> str | None:
             points.append((result.cell.dtype, intensity(result), rate, said))
     svg = Svg(
         "Every product under the limits of the device",
-        f"{runs[0].device}: rate on stored blocks, cold caches where measured; lines by data sheet",
+        f"{runs[0].device}: cold caches where measured; lines by data sheet",
         "Each point is a product; sloped line: memory bandwidth; level lines: arithmetic.",
-        500,
     )
     x = axis_around([p[1] for p in points], 70, WIDTH - 20, 1.6)
     y = LogAxis(min(p[2] for p in points) / 1.6, max(peaks.values()) * 1.5, 430, 70)

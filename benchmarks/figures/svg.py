@@ -45,13 +45,12 @@ def _number(value: float) -> str:
 
 
 class Svg:
-    """A picture that grows from top to bottom; `render` gives its text."""
+    """A picture; `render` gives its text. Whoever draws below sets `height`."""
 
-    def __init__(self, title: str, subtitle: str, description: str, height: float) -> None:
+    def __init__(self, title: str, subtitle: str, description: str, height: float = 0) -> None:
         self.height = height
         self._title, self._description = title, description
         self._parts: list[str] = []
-        self.rect(0, 0, WIDTH, height, "page")
         self.text(16, 28, title, size=19, weight=600)
         self.text(16, 48, subtitle, "quiet", size=14)
 
@@ -114,12 +113,13 @@ class Svg:
 
     def render(self) -> str:
         """The whole picture."""
-        size = f'viewBox="0 0 {WIDTH} {_number(self.height)}"'
+        height = _number(self.height)
+        page = f'<rect class="page" width="{WIDTH}" height="{height}"/>\n'
         return (
-            f'<svg xmlns="http://www.w3.org/2000/svg" {size} width="{WIDTH}" '
-            f'height="{_number(self.height)}" role="img" font-family="{_FONT}">\n'
+            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" '
+            f'width="{WIDTH}" height="{height}" role="img" font-family="{_FONT}">\n'
             f"<title>{escape(self._title)}</title>\n<desc>{escape(self._description)}</desc>\n"
-            f"<style>{_style()}</style>\n" + "\n".join(self._parts) + "\n</svg>\n"
+            f"<style>{_style()}</style>\n{page}" + "\n".join(self._parts) + "\n</svg>\n"
         )
 
 
@@ -191,8 +191,8 @@ class Plot:
             self.svg.marker(x, y, number, tip)
 
 
-def legend(svg: Svg, y: float, names: Sequence[tuple[int, str]], x: float = 20) -> float:
-    """Markers and names in lines that begin at y; returns where the next line would be."""
+def legend(svg: Svg, y: float, names: Sequence[tuple[int, str]], x: float) -> None:
+    """Markers and names in lines that begin at y, and end the picture."""
     at = x
     for number, name in names:
         width = 22 + 8 * len(name)
@@ -201,4 +201,4 @@ def legend(svg: Svg, y: float, names: Sequence[tuple[int, str]], x: float = 20) 
         svg.marker(at + 5, y - 4.5, number)
         svg.text(at + 16, y, name, size=14)
         at += width + 12
-    return y + 22
+    svg.height = y + 18

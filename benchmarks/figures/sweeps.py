@@ -19,9 +19,9 @@ _LEAST = 3  # points that make a line
 def _largest_group(
     results: list[Result], key: Callable[[Cell], Hashable], along: Callable[[Cell], float]
 ) -> list[Result]:
-    """The cells that differ only in what `along` says (and `key` does not): the most of them."""
+    """The most cells of one `key`, at least three by `along`; of a cell in two suites the first."""
     groups: dict[Hashable, list[Result]] = {}
-    for result in results:
+    for result in {result.cell: result for result in reversed(results)}.values():
         if result.cell.pattern == "uniform":
             groups.setdefault(key(result.cell), []).append(result)
     useful = [g for g in groups.values() if len({along(r.cell) for r in g}) >= _LEAST]
@@ -66,7 +66,6 @@ def density(runs: list[Run]) -> str | None:
         "Time against density",
         f"{runs[0].device}: {cell.m} × {cell.k} × {cell.n}, {DTYPES[cell.dtype]}, {mode}",
         "A line for each block size; the level line is the dense product.",
-        506,
     )
     times = [us for points in lines.values() for _, us, _ in points] + dense
     x = axis_around(
@@ -117,7 +116,6 @@ def columns(runs: list[Run]) -> str | None:
         f"{runs[0].device}: {cell.op}, {cell.m} × {cell.k}, {DTYPES[cell.dtype]}, blocks of "
         f"{cell.block}, {percent(cell.density)}, {mode}",
         "A line for sparse_autotune's choice and for each peer.",
-        506,
     )
     every = [point for points in lines.values() for point in points]
     x = axis_around([point[0] for point in every], 74, WIDTH - 20, 1.3)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from benchmarks.keep import median_us
 from benchmarks.markdown import lines
 from benchmarks.result import CHOICE, DENSE_RATE, Result
 from benchmarks.tables import geometric_mean
 from benchmarks.training.layer import ALL, DENSE, OURS, PASSES, STK
 
 from . import names
-from .results import DTYPES, Run, label, median_us, of_suite, percent, row_of, speedup
+from .results import DTYPES, Run, label, of_suite, percent, row_of, speedup
 
 Table = list[dict[str, str]]
 
