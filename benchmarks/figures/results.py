@@ -22,7 +22,7 @@ def timing_of(taken: list[float]) -> Timing:
     """From quartiles, median and rounds; from a median alone, which is of 0 rounds."""
     median = median_us(taken)
     low, _, high, rounds = taken if len(taken) > 1 else (median, median, median, 0)
-    return Timing(low, median, high, int(rounds))
+    return Timing(median_us=median, low_us=low, high_us=high, rounds=int(rounds))
 
 
 def row_of(kept: dict[str, Any]) -> Row:
