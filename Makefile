@@ -15,6 +15,7 @@ SUITE ?= auto
 SAVE ?=
 CELLS ?=
 KEEP ?=
+REVISION ?=
 ARGS ?=
 
 ifdef PYTHON
@@ -108,9 +109,9 @@ bench-training: build  ## forward, dX, dW and an MLP's step beside dense and stk
 	$(PY) -m benchmarks.training --save $(or $(SAVE),build/bench_training.json) $(ARGS)
 
 .PHONY: figures
-figures: build  ## tables, pictures and dashboard anew from benchmarks/results/; KEEP=saved.json
+figures: build  ## tables, pictures and dashboard anew from benchmarks/results/; KEEP=saved.json, REVISION=
 	$(call say,Making tables and pictures from the results)
-	$(if $(KEEP),$(PY) -m benchmarks.keep $(KEEP))
+	$(if $(KEEP),$(PY) -m benchmarks.keep $(KEEP) $(if $(REVISION),--revision $(REVISION)))
 	$(PY) -m benchmarks.figures
 
 .PHONY: soak

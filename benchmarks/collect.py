@@ -6,7 +6,8 @@
 Suites run in the order in which they are named, the most important first. What does not fit the
 budget is left out, and the file says that it is incomplete. Rounds and races are shorter than
 `benchmarks/run.py` makes them, and eager calls are not timed. `triton_tuned` takes part where its
-knobs are stored for this GPU: a sweep takes longer than everything else.
+knobs are stored for this GPU: a sweep takes longer than everything else. So would torch's CSR
+product of half types with many columns, which is far behind everybody: it is left out there.
 """
 
 from __future__ import annotations
@@ -17,22 +18,25 @@ import importlib
 import sys
 import time
 import traceback
+from collections.abc import Container
 from pathlib import Path
 
 import torch
 
 from . import environment, run, tables
+from .cell import Cell
 from .peers import triton_tuned
 from .suite import Suite
 from .training import __main__ as training
 
 GPU = (
     *("gpu_large_blocks", "training", "llama", "gpu_losses", "gpu_small_n", "gpu_small_blocks"),
-    *("gpu_sweeps", "host", "gpu_science"),
+    *("host", "gpu_sweeps", "gpu_science"),
 )
 CPU = ("cpu_short", "llama", "host")
 _ROUNDS = 5
 _RACE_S = 0.5
+_COLUMNS_OF_CSR = 512
 
 
 def _arguments() -> argparse.Namespace:
@@ -61,16 +65,24 @@ def shortened(suite: Suite, rounds: int) -> Suite:
     )
 
 
+def _without(cell: Cell, with_triton: Container[Cell]) -> tuple[str, ...]:
+    """The peers that are left out in a cell."""
+    half = cell.dtype in ("bfloat16", "float16")
+    slow = ("torch_csr",) if half and cell.n > _COLUMNS_OF_CSR else ()
+    return slow if cell in with_triton else (*slow, "triton_tuned")
+
+
 def _cells(suite: Suite, record: environment.Record, options: argparse.Namespace) -> list[str]:
     """Measures a suite's cells as far as the time goes; returns what was wrong of ours."""
     suite = shortened(suite, options.rounds)
-    if suite.device == "cuda" and "triton_tuned" not in suite.without:
+    if suite.device == "cuda":
         known = [cell for cell in suite.cells if options.sweep or triton_tuned.is_stored(cell)]
-        suite = dataclasses.replace(
-            suite, without_in=lambda cell: () if cell in known else ("triton_tuned",)
-        )
-        triton_tuned.compile_ahead(known)
+        if "triton_tuned" not in suite.without:
+            triton_tuned.compile_ahead(known)
+        suite = dataclasses.replace(suite, without_in=lambda cell: _without(cell, known))
     results = run.measure_cells(suite.cells, suite, record, brief=True, deadline=options.deadline)
+    if not results:
+        return []  # and no file, which would stand for an earlier one
     complete = len(results) == len(suite.cells)
     record.save(complete=complete, cells=[result.to_dict() for result in results])
     print(tables.headline(results))

@@ -89,8 +89,10 @@ def reduced(saved: dict, revision: str = "") -> dict:
         revision: of the code, where the machine that measured had no repository.
 
     Raises:
-        ValueError: the run names no revision, and none was given.
+        ValueError: the run measured nothing, or names no revision, and none was given.
     """
+    if not any(saved.get(name) for name in _LISTS):
+        raise ValueError(f"the run of suite {saved['suite']} measured nothing")
     environment = {key: value for key, value in saved["environment"].items() if key != "settings"}
     environment["revision"] = revision or environment["revision"]
     if not environment["revision"]:

@@ -230,6 +230,8 @@ def test_history(saved, tmp_path):
 def test_a_run_without_a_revision_is_refused(saved):
     nameless = json.loads(saved[0].read_text())
     nameless["environment"]["revision"] = None
+    with pytest.raises(ValueError, match="suite tiny measured nothing"):
+        keep.reduced(nameless | {"cells": []}, "abc")
     with pytest.raises(ValueError, match="suite tiny names no revision: give --revision"):
         keep.reduced(nameless)
     assert keep.reduced(nameless, "abc")["environment"]["revision"] == "abc"
@@ -277,6 +279,13 @@ def test_collected_suites_are_shorter():
     assert collect.shortened(Suite("cuda", [], 3, budget_s=0.2), 5).rounds == 3
     for name in {*collect.GPU, *collect.CPU} - {"training"}:
         assert (pages.ROOT / "benchmarks/suites" / f"{name}.py").is_file()
+
+
+def test_peers_that_a_collection_leaves_out():
+    few, many = (Cell(64, n, 64, 16, 0.5, "bfloat16") for n in (512, 1024))
+    assert collect._without(few, [few]) == ()
+    assert collect._without(many, [few]) == ("torch_csr", "triton_tuned")
+    assert collect._without(fp32(n=1024), [fp32(n=1024)]) == ()
 
 
 def test_collect(monkeypatch, tmp_path, capsys):

@@ -152,7 +152,6 @@ def measure(
             jobs += [(of_layer, shape, small) for small in options.small if shape == first]
     for job, shape, pattern in jobs:
         if time.monotonic() + _SHORTLY_S > deadline:
-            save(complete=False)
             return text.broken(layers, mlps)
         job(shape, pattern)
         layer.release(options.device)
