@@ -46,11 +46,9 @@ def density(runs: list[Run]) -> str | None:
         lambda c: (c.m, c.n, c.k, c.dtype, c.op),
         lambda c: c.density,
     )
-    full = [
-        result.median(DENSE_RATE, mode) or result.median("torch_dense", mode) for result in group
-    ]
+    full = [r.median(DENSE_RATE, mode) or r.median("torch_dense", mode) for r in group]
     times = sorted(us for us in full if us is not None)
-    dense = times[len(times) // 2 :][:1]  # in several rounds it took several times
+    dense = times[len(times) // 2 :][:1]  # the middle one of what it took beside each cell
     lines: dict[int, list[tuple[float, float, str]]] = {}
     for result in sorted(group, key=lambda r: r.cell.density):
         us = result.median(CHOICE, mode)

@@ -82,7 +82,7 @@ def measure(device: str, rounds: int) -> dict:
     with torch.device(device):
         dense = llama.dense_llama(hidden, layers, device, dtype)
         tokens = torch.randint(1024, (1, count))
-        x = torch.randn(1, 1, hidden, dtype=dtype)
+        x = torch.randn(1, count, hidden, dtype=dtype)
     sparse = copy.deepcopy(dense)
     names = sparse_autotune.sparsify_(
         sparse, _BLOCK, _DENSITY, filter=lambda name, _: ".mlp." in name
@@ -90,11 +90,12 @@ def measure(device: str, rounds: int) -> dict:
     error = _difference(sparse, names, tokens) / _DIFFERENCE[dtype]
     calls: dict[str, dict[str, Call]] = {}
     for name, model in ((DENSE, dense), (OURS, sparse)):
-        alone = llama.replayed(llama.mlps(model, x))
+        alone = llama.replayed(llama.mlps(model, x[:, :1]))
         ways = {
             f"prefill, {count} tokens": functools.partial(
                 model, tokens, use_cache=False, logits_to_keep=1
             ),
+            f"one MLP, {count} tokens": functools.partial(model.model.layers[0].mlp, x),
             "decode, 1 token": functools.partial(model, tokens[:, :1], use_cache=False),
             "MLPs, 1 token" + (", CUDA graph" if gpu else ""): alone,
         }
