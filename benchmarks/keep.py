@@ -11,6 +11,7 @@ import argparse
 import json
 import re
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -106,16 +107,40 @@ def reduced(saved: dict, revision: str = "") -> dict:
     return _rounded({**saved, "environment": environment, **lists})
 
 
-def _choices(kept: dict) -> dict:
-    """What the history keeps of a run: when, which revision, the choices' medians."""
-    us = {
-        json.dumps(cell["cell"], sort_keys=True): {
-            mode: median_us(taken) for mode, taken in row["us"].items()
-        }
-        for cell in kept.get("cells", [])
-        for row in cell["rows"]
-        if row["kind"] == "choice"
+def key_of(item: dict, step: str = "") -> str:
+    """What names an item of a run's lists, or a pass of a layer, in every run of the suite."""
+    if "name" in item:
+        return item["name"]
+    shape = item.get("cell") or {
+        key: item[key] for key in ("width", "hidden", "tokens", "dtype", "block", "density")
     }
+    return f"{step} {json.dumps(shape, sort_keys=True)}".strip()
+
+
+def _choice_us(kept: dict) -> Iterator[tuple[str, dict[str, float]]]:
+    """The medians of our choice by mode, of everything that a run measured, and its key."""
+    mode = "warm" if "gpu" in kept["environment"] else "wall"
+    for cell in kept.get("cells", []):
+        choices = (row for row in cell["rows"] if row["kind"] == "choice")
+        yield (
+            key_of(cell),
+            {m: median_us(us) for row in choices for m, us in row.get("us", {}).items()},
+        )
+    for layer in kept.get("layers", []):
+        for step, rows in layer["rows"].items():
+            ours = (row for row in rows if row["kind"] == "choice")
+            us = {m: median_us(taken) for row in ours for m, taken in row.get("us", {}).items()}
+            yield key_of(layer, step), us
+    for item in [*kept.get("mlps", []), *kept.get("steps", [])]:
+        if item["us"]:
+            yield key_of(item), {mode: median_us(item["us"]["sparse_autotune"])}
+    for call in kept.get("host_times", []):
+        yield key_of(call), {"host": call["us"]}
+
+
+def _summary(kept: dict) -> dict:
+    """What the history keeps of a run: when, which revision, the medians of our choices."""
+    us = {key: found for key, found in _choice_us(kept) if found}
     return {"started": kept["started"], "revision": kept["environment"]["revision"], "us": us}
 
 
@@ -138,8 +163,7 @@ def keep(path: Path, revision: str = "", results: Path = RESULTS) -> Path:
     if target.is_file():
         before = json.loads(target.read_text())
         same = before["started"] == kept["started"]
-        history = before.get("history", []) + ([] if same else [_choices(before)])
-        kept["history"] = [run for run in history if run["us"]]
+        kept["history"] = before.get("history", []) + ([] if same else [_summary(before)])
     target.parent.mkdir(parents=True, exist_ok=True)
     target.write_text(text(kept))
     return target

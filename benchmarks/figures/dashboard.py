@@ -6,8 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-from benchmarks.result import CHOICE
-from benchmarks.training.layer import DENSE, OURS
+from benchmarks.keep import key_of
+from benchmarks.training.layer import ALL, DENSE, OURS
 
 from . import names
 from .results import Run, label, percent
@@ -17,82 +17,74 @@ _DATA = "/* data */"
 
 # A contestant: its name, what it is, its times by mode, and what else is known of it.
 Contestant = dict[str, Any]
+# What it was measured in: a cell, a pass, a step or a call.
+Product = dict[str, Any]
 
 
-def _contestant(name: str, kind: str, us: dict[str, list], **more: Any) -> Contestant:
-    return {"name": name, "kind": kind, "us": us} | {k: v for k, v in more.items() if v}
+def _timed(name: str, kind: str, us: dict[str, list]) -> Contestant:
+    return {"name": name, "kind": kind, "us": us}
 
 
-def _cells(run: Run) -> list[dict[str, Any]]:
-    found = []
-    for kept, result in zip(run.kept.get("cells", []), run.results, strict=True):
-        rows = [
-            _contestant(
-                names.shown(row["name"]) if row["kind"] != "family" else row["name"],
-                row["kind"],
-                row.get("us", {}),
-                detail=row.get("detail"),
-                status=row.get("status"),
-                reason=row.get("reason"),
-            )
-            for row in kept["rows"]
-        ]
-        found.append(
-            {
-                "name": label(result.cell),
-                "flops": result.nnz_flops,
-                "dense": result.cell.dense_flops,
-                "won": result.chosen,
-                "rows": rows,
-                "key": json.dumps(kept["cell"], sort_keys=True),
-            }
-        )
-    return found
+def _contestant(kept: dict[str, Any]) -> Contestant:
+    name = kept["name"] if kept["kind"] == "family" else names.shown(kept["name"])
+    more = {key: kept[key] for key in ("detail", "status", "reason") if kept.get(key)}
+    return _timed(name, kept["kind"], kept.get("us", {})) | more
 
 
-def _others(run: Run) -> list[dict[str, Any]]:
+def _cells(run: Run) -> list[Product]:
+    return [
+        {
+            "name": label(result.cell),
+            "flops": result.nnz_flops,
+            "dense": result.cell.dense_flops,
+            "won": result.chosen,
+            "rows": [_contestant(row) for row in kept["rows"]],
+            "key": key_of(kept),
+        }
+        for kept, result in zip(run.kept.get("cells", []), run.results, strict=True)
+    ]
+
+
+def _passes(layer: dict[str, Any]) -> list[Product]:
+    cell = layer["cell"]
+    shape = f"{cell['m']}×{cell['k']}, blocks of {cell['block']}, {percent(cell['density'])}"
+    flops = 2.0 * layer["nnzb"] * cell["block"] ** 2 * cell["n"]
+    return [
+        {
+            "name": f"{step}, {shape}",
+            "flops": flops * (3 if step == ALL else 1),
+            "won": next((r.get("detail", "") for r in rows if r["kind"] == "choice"), ""),
+            "rows": [_contestant(row) for row in rows],
+            "key": key_of(layer, step),
+        }
+        for step, rows in layer["rows"].items()
+    ]
+
+
+def _others(run: Run) -> list[Product]:
     """Passes of layers, steps of MLPs, steps of a model and calls of the host, as cells are."""
-    found = []
     kept = run.kept
-    kinds = {OURS: "choice", CHOICE: "choice"}
-    for layer in kept.get("layers", []):
-        cell = layer["cell"]
-        shape = f"{cell['m']}×{cell['k']}, blocks of {cell['block']}, {percent(cell['density'])}"
-        for step, rows in layer["rows"].items():
-            of = [
-                _contestant(
-                    row["name"],
-                    kinds.get(row["name"], "peer"),
-                    row.get("us", {}),
-                    detail=row.get("detail"),
-                    status=row.get("status"),
-                    reason=row.get("reason"),
-                )
-                for row in rows
-            ]
-            flops = 2.0 * layer["nnzb"] * cell["block"] ** 2 * cell["n"]
-            found.append({"name": f"{step}, {shape}", "flops": flops, "rows": of})
-            if step == "all three":
-                found[-1]["flops"] *= 3
+    found = [product for layer in kept.get("layers", []) for product in _passes(layer)]
     for mlp in kept.get("mlps", []):
         if mlp["us"]:
             shape = f"blocks of {mlp['block']}, {percent(mlp['density'])}"
             name = f"MLP {mlp['width']} → {mlp['hidden']} → {mlp['width']}, {shape}"
-            found.append({"name": name, "rows": _pair(mlp["us"], run)})
+            found.append({"name": name, "rows": _pair(mlp["us"], run), "key": key_of(mlp)})
     for step in kept.get("steps", []):
-        found.append({"name": step["name"], "rows": _pair(step["us"], run)})
-    for row in kept.get("host_times", []):
+        rows = _pair(step["us"], run)
+        found.append({"name": step["name"], "rows": rows, "key": key_of(step)})
+    for call in kept.get("host_times", []):
         rows = [
-            _contestant(row["name"], "choice", {"host": [row["us"]]}),
-            _contestant(row["reference"], "peer", {"host": [row["reference_us"]]}),
+            _timed(call["name"], "choice", {"host": [call["us"]]}),
+            _timed(call["reference"], "peer", {"host": [call["reference_us"]]}),
         ]
-        found.append({"name": row["name"], "rows": rows})
+        found.append({"name": call["name"], "rows": rows, "key": key_of(call)})
     return found
 
 
 def _pair(us: dict[str, list], run: Run) -> list[Contestant]:
     return [
-        _contestant(name, kind, {run.modes[0]: us[name]})
+        _timed(name, kind, {run.modes[0]: us[name]})
         for name, kind in ((OURS, "choice"), (DENSE, "peer"))
     ]
 

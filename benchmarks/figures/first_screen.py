@@ -124,8 +124,13 @@ def _device(runs: list[Run]) -> str | None:
 def picture(runs: list[Run]) -> str:
     """The speed over each peer."""
     device = _device(runs)
+    if device is None:
+        return ""
     path = f"docs/figures/speedups_{device}.svg"
-    return "" if device is None else f"![Speed over each peer, a point for each product]({path})"
+    said = "Each point is a product; right of the line `matmul`'s choice is faster than that peer."
+    if any("source" in run.kept for run in runs if run.folder == device):
+        said += " Of older runs only the best peers of each product are on record."
+    return f"![Speed over each peer, a point for each product]({path})\n\n{said}"
 
 
 def table(runs: list[Run]) -> str:
