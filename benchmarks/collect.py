@@ -15,6 +15,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import importlib
+import pkgutil
 import sys
 import time
 import traceback
@@ -23,7 +24,7 @@ from pathlib import Path
 
 import torch
 
-from . import environment, run, tables
+from . import environment, run, suites, tables
 from .cell import Cell
 from .peers import triton_tuned
 from .suite import Suite
@@ -50,8 +51,10 @@ def _arguments() -> argparse.Namespace:
     options.device = "cuda" if torch.cuda.is_available() else "cpu"
     defaults = GPU if options.device == "cuda" else CPU
     options.suites = options.suites.split(",") if options.suites else list(defaults)
-    for name in set(options.suites) - {"training"}:
-        importlib.import_module(f"benchmarks.suites.{name}")
+    known = {"training", *(module.name for module in pkgutil.iter_modules(suites.__path__))}
+    for name in options.suites:
+        if name not in known:
+            parser.error(f"there is no suite {name!r}; there are {', '.join(sorted(known))}")
     return options
 
 

@@ -53,7 +53,9 @@ def _row(row: dict) -> dict:
     kept = {key: row[key] for key in ("name", "kind")}
     if row["status"] != "ok":
         kept |= {"status": row["status"], "reason": row["reason"][:160]}
-    kept |= {key: row[key] for key in ("error", "detail", "method") if row[key]}
+    kept |= {key: row[key] for key in ("error", "detail") if row[key]}
+    if row["method"] not in ("", "graph"):  # as nearly all are
+        kept["method"] = row["method"]
     return kept | ({"us": _timings(row["timings"])} if row["timings"] else {})
 
 

@@ -250,6 +250,15 @@ def test_rows_that_did_not_run(saved):
     assert "wgmma" not in kept
 
 
+@pytest.mark.parametrize(
+    "save", [["--save", "/somewhere/x.json"], ["--save=/somewhere/x.json"], []]
+)
+def test_the_command_of_a_run(monkeypatch, save):
+    monkeypatch.setattr(sys, "argv", ["run.py", "--suite", "cpu", *save, "--only", "block 64"])
+    expected = "python benchmarks/run.py --suite cpu --only 'block 64'"
+    assert environment.command("python benchmarks/run.py") == expected
+
+
 # Several suites within a budget
 
 
@@ -279,6 +288,13 @@ def test_collected_suites_are_shorter():
     assert collect.shortened(Suite("cuda", [], 3, budget_s=0.2), 5).rounds == 3
     for name in {*collect.GPU, *collect.CPU} - {"training"}:
         assert (pages.ROOT / "benchmarks/suites" / f"{name}.py").is_file()
+
+
+def test_an_unknown_suite_is_refused(monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["collect", "--out", "x", "--suites", "cpu,gpuu"])
+    with pytest.raises(SystemExit):
+        collect.main()
+    assert "there is no suite 'gpuu'; there are cpu, " in capsys.readouterr().err
 
 
 def test_peers_that_a_collection_leaves_out():
