@@ -251,7 +251,7 @@ def test_rows_that_did_not_run(saved):
 
 
 @pytest.mark.parametrize(
-    "save", [["--save", "/somewhere/x.json"], ["--save=/somewhere/x.json"], []]
+    "save", [["--save", "/tmp/x.json"], ["--save=/tmp/x.json"], []]
 )
 def test_the_command_of_a_run(monkeypatch, save):
     monkeypatch.setattr(sys, "argv", ["run.py", "--suite", "cpu", *save, "--only", "block 64"])
