@@ -250,9 +250,7 @@ def test_rows_that_did_not_run(saved):
     assert "wgmma" not in kept
 
 
-@pytest.mark.parametrize(
-    "save", [["--save", "/tmp/x.json"], ["--save=/tmp/x.json"], []]
-)
+@pytest.mark.parametrize("save", [["--save", "/tmp/x.json"], ["--save=/tmp/x.json"], []])
 def test_the_command_of_a_run(monkeypatch, save):
     monkeypatch.setattr(sys, "argv", ["run.py", "--suite", "cpu", *save, "--only", "block 64"])
     expected = "python benchmarks/run.py --suite cpu --only 'block 64'"
