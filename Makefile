@@ -14,6 +14,8 @@ PYTEST_ARGS ?=
 SUITE ?= auto
 SAVE ?=
 CELLS ?=
+KEEP ?=
+REVISION ?=
 ARGS ?=
 
 ifdef PYTHON
@@ -105,6 +107,12 @@ bench-gpu: build  ## large blocks against the peers on a GPU; SUITE=, CELLS=, SA
 bench-training: build  ## forward, dX, dW and an MLP's step beside dense and stk; SAVE=, ARGS=
 	$(call say,Comparing training with the dense layer and stk)
 	$(PY) -m benchmarks.training --save $(or $(SAVE),build/bench_training.json) $(ARGS)
+
+.PHONY: figures
+figures: build  ## tables, pictures and dashboard anew from benchmarks/results/; KEEP=saved.json, REVISION=
+	$(call say,Making tables and pictures from the results)
+	$(if $(KEEP),$(PY) -m benchmarks.keep $(KEEP) $(if $(REVISION),--revision $(REVISION)))
+	$(PY) -m benchmarks.figures
 
 .PHONY: soak
 soak: build  ## random problems for eight minutes, on from the last soak's end; SEED=, JOBS=

@@ -90,7 +90,8 @@ def _contestants(
     ]
     if suite.peers:
         peers_here = find_peers(suite.device)
-        known = {name: peer for name, peer in peers_here.items() if name not in suite.without}
+        without = {*suite.without, *suite.without_in(cell)}
+        known = {name: peer for name, peer in peers_here.items() if name not in without}
         # A library family that is also a peer is timed once, as the peer it is.
         for row, best in families.rows(report, copies[0], suite.device, set(known)):
             found.append((row, _ours(best) if best else None, copies))

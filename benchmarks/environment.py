@@ -8,7 +8,9 @@ import importlib.metadata
 import json
 import os
 import platform
+import shlex
 import subprocess
+import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -93,12 +95,27 @@ def describe(device: str) -> dict:
     return found
 
 
-class Record:
-    """A run as it is saved: which suite, when, in what environment, and what it measured."""
+def command(program: str) -> str:
+    """What was typed to run a program, without where its results go: a path of one machine."""
+    words, rest = [], iter(sys.argv[1:])
+    for word in rest:
+        if word == "--save":
+            next(rest, None)
+        elif not word.startswith("--save="):
+            words.append(word)
+    return f"{program} {shlex.join(words)}".strip()
 
-    def __init__(self, suite: str, device: str, path: Path | None) -> None:
+
+class Record:
+    """A run as it is saved: which suite, by what command, when, in what environment, and what.
+
+    `command` reproduces the run; "" is that of `benchmarks/run.py` for the suite.
+    """
+
+    def __init__(self, suite: str, device: str, path: Path | None, command: str = "") -> None:
         self._started = datetime.datetime.now(datetime.timezone.utc)
         self.suite = suite
+        self.command = command or f"python benchmarks/run.py --suite {suite}"
         self.path = path
         self.environment = describe(device)
 
@@ -107,6 +124,7 @@ class Record:
         seconds = (datetime.datetime.now(datetime.timezone.utc) - self._started).total_seconds()
         saved = {
             "suite": self.suite,
+            "command": self.command,
             "complete": complete,
             "started": self._started.isoformat(timespec="seconds"),
             "seconds": seconds,

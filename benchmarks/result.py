@@ -49,6 +49,7 @@ class Result:
     nnzb: int
     nnz_flops: float
     rows: list[Row]
+    seconds: float = 0.0  # that measuring the cell took
 
     @property
     def modes(self) -> list[str]:
@@ -119,6 +120,7 @@ class Result:
             "judged": self.judged,
             "chosen": self.chosen,
             "nnzb": self.nnzb,
+            "seconds": self.seconds,
             "rows": rows,
             "ratios": self.ratios(),
         }

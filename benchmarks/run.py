@@ -11,19 +11,27 @@ import argparse
 import dataclasses
 import importlib
 import json
+import math
 import pkgutil
 import sys
 import time
 import warnings
+from collections.abc import Sequence
 from pathlib import Path
 
 if __package__ in (None, ""):  # run as a file: its own folder is on the path instead of the tree's
     sys.path[0] = str(Path(__file__).resolve().parent.parent)
 
 from benchmarks import comparison, environment, host_time, suites, tables
+from benchmarks.cell import Cell
 from benchmarks.peers import triton_tuned
 from benchmarks.result import Result
+from benchmarks.suite import Suite
 from sparse_autotune.configuration import why_no_gpu
+
+# What a suite's first cell is expected to take, and how many cells tell what the next one will.
+_FIRST_S = 5.0
+_RECENT = 3
 
 
 def _arguments() -> argparse.Namespace:
@@ -39,16 +47,50 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument(
         "--renew-peers", action="store_true", help="sweep the peers' stored knobs anew"
     )
-    return parser.parse_args()
+    options = parser.parse_args()
+    options.command = environment.command("python benchmarks/run.py")
+    return options
 
 
 def main() -> int:
     """Runs a suite; returns the exit status."""
     options = _arguments()
-    warnings.filterwarnings("ignore", message=".*Sparse BSR tensor support is in beta.*")
-    warnings.filterwarnings("ignore", message=".*bsr_dense_addmm uses non-optimal.*")
+    silence()
     with environment.own_cache():
         return _run(options)
+
+
+def silence() -> None:
+    """Leaves out what peers say about themselves in every run."""
+    warnings.filterwarnings("ignore", message=".*Sparse BSR tensor support is in beta.*")
+    warnings.filterwarnings("ignore", message=".*bsr_dense_addmm uses non-optimal.*")
+
+
+def measure_cells(
+    cells: Sequence[Cell],
+    suite: Suite,
+    record: environment.Record,
+    *,
+    brief: bool,
+    deadline: float = math.inf,
+) -> list[Result]:
+    """Measures cell after cell and keeps what is measured, whatever becomes of the rest.
+
+    No cell is begun of which the recent ones say that it would end after `deadline`, a time of
+    `time.monotonic`.
+    """
+    results: list[Result] = []
+    for cell in cells:
+        begin = time.monotonic()
+        recent = [result.seconds for result in results[-_RECENT:]]
+        if begin + max(recent, default=_FIRST_S) > deadline:
+            break
+        results.append(comparison.measure(cell, suite))
+        results[-1].seconds = time.monotonic() - begin
+        text = str(cell) if brief else tables.of_cell(results[-1])
+        print(f"{text}\n  in {results[-1].seconds:.1f} s\n", flush=True)
+        record.save(complete=False, cells=[result.to_dict() for result in results])
+    return results
 
 
 def _run(options: argparse.Namespace) -> int:
@@ -68,39 +110,29 @@ def _run(options: argparse.Namespace) -> int:
     if not cells:
         print(f"suite {name} has no cell named like {options.only!r}", file=sys.stderr)
         return 2
-    record = environment.Record(name, suite.device, options.save)
+    record = environment.Record(name, suite.device, options.save, options.command)
     print(json.dumps(record.environment, indent=None if options.brief else 1))
     if suite.device == "cuda" and suite.peers and "triton_tuned" not in suite.without:
         triton_tuned.compile_ahead(cells, renew=options.renew_peers)
-    results: list[Result] = []
-
-    def save(host: host_time.Row | None) -> None:
-        record.save(
-            complete=host is not None,
-            cells=[result.to_dict() for result in results],
-            host_time=host and host.to_dict(),
-        )
-
-    for cell in cells:
-        begin = time.monotonic()
-        results.append(comparison.measure(cell, suite))
-        took = time.monotonic() - begin
-        text = str(cell) if options.brief else tables.of_cell(results[-1])
-        print(f"{text}\n  in {took:.1f} s\n", flush=True)
-        save(None)  # what is measured is kept, whatever becomes of the rest
+    results = measure_cells(cells, suite, record, brief=options.brief)
     host = host_time.measure_short(suite.device)
-    save(host)
+    record.save(
+        complete=not options.only,
+        cells=[result.to_dict() for result in results],
+        host_time=host.to_dict(),
+    )
     if options.save is not None:
         print(f"saved in {options.save}")
     shown = host_time.show(host, suite.device)
     print(tables.of_results(results), shown, tables.headline(results), sep="\n")
-    broken = _broken(results)
-    for line in broken:
+    failures = broken(results)
+    for line in failures:
         print(f"FAILED: {line}", file=sys.stderr)
-    return 1 if broken else 0
+    return 1 if failures else 0
 
 
-def _broken(results: list[Result]) -> list[str]:
+def broken(results: list[Result]) -> list[str]:
+    """Our own variants that failed or were wrong."""
     return [
         f"{result.cell}: {row.name} {row.status}: {row.reason}"
         for result in results

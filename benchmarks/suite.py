@@ -18,6 +18,7 @@ class Suite:
         budget_s: seconds that the race of a cell may take.
         peers: measure families and peers, not the choice and its companions alone.
         without: peers to leave out.
+        without_in: those to leave out in a cell besides.
         dense_rate: time cuBLAS on a full random matrix of A's shape too.
         companions: for a cell, others by name whose choice runs in the same rounds, and whose time
             the cell's is compared with.
@@ -30,6 +31,7 @@ class Suite:
     budget_s: float = 1.0
     peers: bool = True
     without: tuple[str, ...] = ()
+    without_in: Callable[[Cell], tuple[str, ...]] = lambda cell: ()
     dense_rate: bool = False
     companions: Callable[[Cell], dict[str, Cell]] = lambda cell: {}
 

@@ -23,6 +23,7 @@ html_theme = "furo"
 html_title = f"sparse_autotune {version}"
 html_show_copyright = False
 html_static_path = ["static"]
+html_extra_path = ["dashboard.html"]  # of its own, not a page
 html_css_files = ["site.css"]
 html_theme_options = {"navigation_with_keys": True}
 

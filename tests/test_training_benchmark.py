@@ -78,6 +78,7 @@ def test_an_mlp(monkeypatch):
     assert result.speedup > 0
     assert 0 <= result.compiled_difference < 1e-5
     assert list(result.compiled) == ["compiled"]  # CUDA graphs need CUDA
+    assert not mlp.measure(*shape, compiled=False).compiled
     compiled = result.compiled["compiled"]
     low, ratio, high = compiled.over_eager
     assert 0 < low <= ratio <= high

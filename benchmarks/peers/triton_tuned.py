@@ -43,6 +43,11 @@ def _key(cell: Cell) -> str:
     return f"{torch.cuda.get_device_name(0)}/{cell.key}"
 
 
+def is_stored(cell: Cell) -> bool:
+    """Whether the cell's knobs are known on this GPU."""
+    return _key(cell) in _stored()
+
+
 def candidates(cell: Cell) -> list[dict[str, int]]:
     """The points of a sweep: tiles of N, stages, warps, and block rows that share a tile's pass."""
     # Of the tiles that are not mostly padding, the three widest; the kernel's narrowest is 16.

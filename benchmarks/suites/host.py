@@ -8,6 +8,9 @@ import sys
 
 from benchmarks import environment, host_time, markdown
 
+# What it takes, roughly.
+SECONDS = 15.0
+
 
 def run(options: argparse.Namespace, device: str) -> int:
     """Prints the table; a limit that is exceeded is shown, never an error."""
@@ -16,7 +19,7 @@ def run(options: argparse.Namespace, device: str) -> int:
     if not names:
         print(f"suite host has no row named like {options.only!r}", file=sys.stderr)
         return 2
-    record = environment.Record("host", device, options.save)
+    record = environment.Record("host", device, options.save, options.command)
     print(json.dumps(record.environment, indent=None if options.brief else 1))
     rows = host_time.measure(device, names, options.rounds or host_time.ROUNDS)
     print(markdown.table(record.save(complete=True, host_times=[row.to_dict() for row in rows])))

@@ -8,10 +8,11 @@ of ours was wrong. A slow one is reported, never an error.
 from __future__ import annotations
 
 import argparse
-import datetime
 import json
+import math
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import torch
@@ -21,7 +22,11 @@ from benchmarks.cell import Cell
 
 from . import host, layer, mlp, text
 
+Shape = tuple[int, int]
 Pair = tuple[int, float]
+
+# What an MLP or a layer is expected to take.
+_SHORTLY_S = 8.0
 
 
 def _shape(text: str) -> tuple[int, int]:
@@ -34,7 +39,8 @@ def _pair(text: str) -> Pair:
     return int(block), float(density)
 
 
-def _arguments() -> argparse.Namespace:
+def arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
+    """The options as the command line gives them, or these words."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.training")
     parser.add_argument("--save", type=Path, help="write results and environment as JSON")
     parser.add_argument("--device", choices=["cuda", "cpu"])
@@ -57,9 +63,12 @@ def _arguments() -> argparse.Namespace:
         default=0.0,
         help="seconds before each sample of a layer: a GPU that is not hot runs at another clock",
     )
-    options = parser.parse_args()
+    parser.add_argument(
+        "--eager", dest="compiled", action="store_false", help="leave compiled MLPs out"
+    )
+    options = parser.parse_args(given)
     options.device = options.device or ("cuda" if torch.cuda.is_available() else "cpu")
-    given = options.layers is not None or options.patterns is not None
+    chosen = options.layers is not None or options.patterns is not None
     gpu = options.device == "cuda"
     defaults = {
         "tokens": 4096 if gpu else 512,
@@ -74,13 +83,13 @@ def _arguments() -> argparse.Namespace:
         if getattr(options, name) is None:
             setattr(options, name, value)
     # Small blocks are of interest in one layer alone.
-    options.small = [(4096, 4096, 32, 0.125), (4096, 4096, 16, 0.125)] if gpu and not given else []
+    options.small = [(32, 0.125), (16, 0.125)] if gpu and not chosen else []
     return options
 
 
 def main() -> int:
     """Runs the benchmark; returns the exit status."""
-    options = _arguments()
+    options = arguments()
     if options.device == "cuda" and not torch.cuda.is_available():
         print("--device cuda: torch sees no GPU", file=sys.stderr)
         return 2
@@ -89,53 +98,68 @@ def main() -> int:
 
 
 def _run(options: argparse.Namespace) -> int:
-    begin, started = time.monotonic(), datetime.datetime.now(datetime.timezone.utc)
-    described = environment.describe(options.device)
-    print(json.dumps(described))
-    layers: list[layer.LayerResult] = []
-    mlps: list[mlp.MlpResult] = []
-
-    def save(host_time: dict | None = None) -> None:
-        if options.save is None:
-            return
-        options.save.parent.mkdir(parents=True, exist_ok=True)
-        saved = {
-            "complete": host_time is not None,
-            "started": started.isoformat(timespec="seconds"),
-            "seconds": time.monotonic() - begin,
-            "environment": described,
-            "pause_s": options.pause,
-            "layers": [result.to_dict() for result in layers],
-            "mlps": [result.to_dict() for result in mlps],
-            "host_time": host_time,
-        }
-        options.save.write_text(json.dumps(saved, indent=1) + "\n")
-
-    cells = [(*shape, *pair) for shape in options.layers for pair in options.patterns]
-    for m, k, block, density in cells + options.small:
-        cell = Cell(m, options.tokens, k, block, density, options.dtype, op="linear")
-        how = options.device, options.rounds, options.budget, options.pause
-        layers.append(layer.measure(cell, *how))
-        layer.release(options.device)
-        print(text.of_layer(layers[-1]), flush=True)
-        save()  # what is measured is kept, whatever becomes of the rest
-    for width, hidden in options.mlp:
-        for block, density in options.patterns:
-            shape = (width, hidden, options.tokens, options.dtype, block, density)
-            mlps.append(mlp.measure(*shape, options.device, options.rounds, options.budget))
-            layer.release(options.device)
-            print(text.of_mlp(mlps[-1]), flush=True)
-            save()
-    host_time = host.measure(options.device)
-    print(host.show(host_time))
-    save(host_time)
+    command = environment.command("python -m benchmarks.training")
+    record = environment.Record("training", options.device, options.save, command)
+    print(json.dumps(record.environment))
+    begin = time.monotonic()
+    broken = measure(options, record)
     print(f"in {time.monotonic() - begin:.0f} s")
     if options.save is not None:
         print(f"saved in {options.save}")
-    broken = text.broken(layers, mlps)
     for line in broken:
         print(f"FAILED: {line}", file=sys.stderr)
     return 1 if broken else 0
+
+
+def measure(
+    options: argparse.Namespace, record: environment.Record, deadline: float = math.inf
+) -> list[str]:
+    """Measures MLPs, then layers, and keeps what is measured; returns what was wrong of ours.
+
+    Nothing is begun after `deadline`, a time of `time.monotonic`, or shortly before.
+    """
+    layers: list[layer.LayerResult] = []
+    mlps: list[mlp.MlpResult] = []
+
+    def save(complete: bool, host_time: dict | None = None) -> None:
+        record.save(
+            complete=complete,
+            pause_s=options.pause,
+            layers=[result.to_dict() for result in layers],
+            mlps=[result.to_dict() for result in mlps],
+            host_time=host_time,
+        )
+
+    def of_mlp(shape: Shape, pattern: Pair) -> None:
+        (width, hidden), (block, density) = shape, pattern
+        what = width, hidden, options.tokens, options.dtype, block, density
+        how = options.device, options.rounds, options.budget, options.compiled
+        mlps.append(mlp.measure(*what, *how))
+        print(text.of_mlp(mlps[-1]), flush=True)
+
+    def of_layer(shape: Shape, pattern: Pair) -> None:
+        (m, k), (block, density) = shape, pattern
+        cell = Cell(m, options.tokens, k, block, density, options.dtype, op="linear")
+        how = options.device, options.rounds, options.budget, options.pause
+        layers.append(layer.measure(cell, *how))
+        print(text.of_layer(layers[-1]), flush=True)
+
+    jobs = [(of_mlp, shape, pattern) for shape in options.mlp for pattern in options.patterns]
+    first, *others = options.layers or [None]
+    for shape in [first, *others]:
+        if shape is not None:
+            jobs += [(of_layer, shape, pattern) for pattern in options.patterns]
+            jobs += [(of_layer, shape, small) for small in options.small if shape == first]
+    for job, shape, pattern in jobs:
+        if time.monotonic() + _SHORTLY_S > deadline:
+            return text.broken(layers, mlps)
+        job(shape, pattern)
+        layer.release(options.device)
+        save(complete=False)  # what is measured is kept, whatever becomes of the rest
+    host_time = host.measure(options.device)
+    print(host.show(host_time))
+    save(complete=True, host_time=host_time)
+    return text.broken(layers, mlps)
 
 
 if __name__ == "__main__":

@@ -252,6 +252,7 @@ def measure(
     device: str,
     rounds: int,
     budget_s: float,
+    compiled: bool = True,
 ) -> MlpResult:
     """No bias and no optimizer; the input requires grad; gradients are None before every step."""
     torch.manual_seed(0)
@@ -292,8 +293,10 @@ def measure(
         for name, step in steps.items()
     }
     taken = timing.interleave(samplers, rounds, keep=samplers)
-    ways, difference = _compile(model, leaves, upstream, steps[OURS], device)
-    beside_eager = _measure_compiled(steps[OURS], ways, device, 2 * rounds)
+    beside_eager, difference = {}, 0.0
+    if compiled:
+        ways, difference = _compile(model, leaves, upstream, steps[OURS], device)
+        beside_eager = _measure_compiled(steps[OURS], ways, device, 2 * rounds)
     shape = (width, hidden, tokens, dtype, block, density)
     return MlpResult(*shape, taken, beside_eager, error, difference, resident, step_bytes)
 

@@ -1,0 +1,24 @@
+"""What contestants are called in tables and pictures."""
+
+from __future__ import annotations
+
+from benchmarks.result import CHOICE, DENSE_RATE
+
+# In the order in which pictures show them.
+PEERS = {
+    "torch_dense": "dense",
+    "triton_tuned": "Triton, tuned",
+    "triton_default": "Triton, default",
+    "stk": "stk",
+    "torch_bsr": "torch BSR",
+    "torch_csr": "torch CSR",
+    "cusparse_bsr": "cuSPARSE BSR",
+    "cusparse_blocked_ell": "Blocked-ELL",
+    "scipy_bsr": "SciPy BSR",
+}
+OTHERS = {CHOICE: "sparse_autotune", DENSE_RATE: "dense, data without zeros"}
+
+
+def shown(name: str | None) -> str:
+    """A contestant's name for readers."""
+    return "–" if name is None else PEERS.get(name) or OTHERS.get(name) or name

@@ -1,0 +1,133 @@
+"""A Llama with block-sparse MLPs beside the dense one, as `examples/llama.py` makes them.
+
+Random weights, the layer sizes of Llama 3 8B on a GPU and a quarter of them on a CPU.
+"""
+
+from __future__ import annotations
+
+import argparse
+import copy
+import dataclasses
+import functools
+import importlib.util
+import json
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import torch
+
+import sparse_autotune
+from benchmarks import environment, timing
+from benchmarks.cell import Call
+from benchmarks.training import layer
+
+_EXAMPLE = Path(__file__).parents[2] / "examples" / "llama.py"
+DENSE, OURS = layer.DENSE, layer.OURS
+ROUNDS = 9
+# What it takes, roughly.
+SECONDS = 40.0
+_BLOCK, _DENSITY = 64, 0.125
+# A sample lasts about so long: a call is as long as the host and the device together.
+_SAMPLE_S = 0.05
+# Relative, of the logits, against the same numbers in dense layers.
+_DIFFERENCE = {torch.float32: 1e-4, torch.bfloat16: 3e-2}
+
+
+def _example() -> ModuleType:
+    """The example. It needs transformers, and ends the program where that is missing."""
+    spec = importlib.util.spec_from_file_location("llama_example", _EXAMPLE)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def _sampler(call: Call, device: str) -> timing.Sampler:
+    """Time of a call, of several issued one after the other, until the device is done."""
+    wait = torch.cuda.synchronize if device == "cuda" else lambda: None
+    whole = timing.host_sampler(lambda: (call(), wait()), 1, wait)
+    whole()
+    calls = max(1, round(_SAMPLE_S * 1e6 / whole()))
+
+    def several() -> None:
+        for _ in range(calls):
+            call()
+        wait()
+
+    sample = timing.host_sampler(several, 1, wait)
+    return lambda: sample() / calls
+
+
+def _difference(sparse: torch.nn.Module, names: list[str], tokens: torch.Tensor) -> float:
+    """Of the logits from those of the same model with dense layers, as a part of their norm."""
+    zeros = copy.deepcopy(sparse)
+    for name in names:
+        parent, _, child = name.rpartition(".")
+        sparse_layer = zeros.get_submodule(name)
+        assert isinstance(sparse_layer, sparse_autotune.SparseLinear)
+        setattr(zeros.get_submodule(parent), child, sparse_layer.to_linear())
+    logits, expected = (model(tokens).logits.double() for model in (sparse, zeros))
+    return ((logits - expected).norm() / expected.norm()).item()
+
+
+@torch.no_grad()
+def measure(device: str, rounds: int) -> dict:
+    """Prefill, decode and the MLPs alone: microseconds of the dense and of the sparse model."""
+    llama = _example()
+    gpu = device == "cuda"
+    hidden, layers, count = (4096, 4, 4096) if gpu else (1024, 2, 256)
+    dtype = torch.bfloat16 if gpu else torch.float32
+    torch.manual_seed(0)
+    with torch.device(device):
+        dense = llama.dense_llama(hidden, layers, device, dtype)
+        tokens = torch.randint(1024, (1, count))
+        x = torch.randn(1, count, hidden, dtype=dtype)
+    sparse = copy.deepcopy(dense)
+    names = sparse_autotune.sparsify_(
+        sparse, _BLOCK, _DENSITY, filter=lambda name, _: ".mlp." in name
+    )
+    error = _difference(sparse, names, tokens) / _DIFFERENCE[dtype]
+    calls: dict[str, dict[str, Call]] = {}
+    for name, model in ((DENSE, dense), (OURS, sparse)):
+        alone = llama.replayed(llama.mlps(model, x[:, :1]))
+        ways = {
+            f"prefill, {count} tokens": functools.partial(
+                model, tokens, use_cache=False, logits_to_keep=1
+            ),
+            f"one MLP, {count} tokens": functools.partial(model.model.layers[0].mlp, x),
+            "decode, 1 token": functools.partial(model, tokens[:, :1], use_cache=False),
+            "MLPs, 1 token" + (", CUDA graph" if gpu else ""): alone,
+        }
+        for what, call in ways.items():
+            calls.setdefault(what, {})[name] = call
+    steps = []
+    for what, both in calls.items():
+        samplers = {name: _sampler(call, device) for name, call in both.items()}
+        taken = timing.interleave(samplers, rounds, keep=samplers)
+        steps.append(
+            {"name": what, "timings": {n: dataclasses.asdict(t) for n, t in taken.items()}}
+        )
+    size = {"hidden": hidden, "layers": layers, "block": _BLOCK, "density": _DENSITY}
+    return {
+        "model": {**size, "dtype": str(dtype).partition(".")[2]},
+        "error": error,
+        "steps": steps,
+    }
+
+
+def run(options: argparse.Namespace, device: str) -> int:
+    """Prints the times; returns the exit status, 1 where results differ too much."""
+    record = environment.Record("llama", device, options.save, options.command)
+    print(json.dumps(record.environment, indent=None if options.brief else 1))
+    measured = measure(device, options.rounds or ROUNDS)
+    record.save(complete=True, **measured)
+    for step in measured["steps"]:
+        dense, ours = (step["timings"][name]["median_us"] for name in (DENSE, OURS))
+        print(f"{step['name']:28} dense {dense:10.1f} µs, {ours:10.1f} µs: {dense / ours:.2f}x")
+    if options.save is not None:
+        print(f"saved in {options.save}")
+    if not measured["error"] <= 1:
+        print(f"FAILED: logits are off by {measured['error']:.3g} tolerances", file=sys.stderr)
+        return 1
+    return 0
