@@ -106,6 +106,11 @@ bench-training: build  ## forward, dX, dW and an MLP's step beside dense and stk
 	$(call say,Comparing training with the dense layer and stk)
 	$(PY) -m benchmarks.training --save $(or $(SAVE),build/bench_training.json) $(ARGS)
 
+.PHONY: families
+families: $(READY)  ## docs/kernels/families.md from the races in benchmarks/results
+	$(call say,Writing what each family is worth)
+	$(PY) -m benchmarks.evidence.page
+
 .PHONY: soak
 soak: build  ## random problems for eight minutes, on from the last soak's end; SEED=, JOBS=
 	$(call say,Random problems against fp64 references)
