@@ -145,24 +145,26 @@ def _summary(judged: Judged) -> list[str]:
     """Five lines, as the other pages here begin with."""
     evidence, races = judged.evidence, judged.races
     if not races:
-        measured = "Nothing has been measured yet: `python -m benchmarks.evidence` does"
-    else:
-        gpu = evidence.environment.get("gpu", {}).get("name", "an unknown GPU")
-        part = "" if evidence.complete else ", cut off before its end"
-        measured = (
-            f"{len(races)} races of every variant on {gpu}, begun {evidence.started[:10]}{part}; "
-            f"{len(evidence.races) - len(races)} more failed"
-        )
+        return [
+            "Nothing has been measured yet: `python -m benchmarks.evidence` does that on a GPU.",
+            f"{len(judged.ours)} families of kernels of ours wait for it.",
+            "A family stays if it makes the choice at least 10% faster in two suites or shapes.",
+            "Kernels to read first, and portable fallbacks, stay without that.",
+            "The same races say how well cost models order variants.",
+        ]
+    gpu = evidence.environment.get("gpu", {}).get("name", "an unknown GPU")
+    part = "" if evidence.complete else ", cut off before its end"
     won = [family for family in judged.ours if any(judged.worth(family).cells.values())]
     overall = judgement.quality(judgement.orders(races))
     return [
-        f"{measured}.",
+        f"{len(races)} races of every variant on {gpu}, begun {evidence.started[:10]}{part}; "
+        f"{len(evidence.races) - len(races)} more failed.",
         f"{len(judged.ours)} families of kernels of ours, of which {len(won)} are the choice "
         "somewhere.",
-        f"The rule below does not keep: {_named(judged.without_a_place()) if races else '–'}.",
+        f"The rule below does not keep: {_named(judged.without_a_place())}.",
         f"A cost model has the winner first in {_share(overall.first)} of the races and among its "
         f"first three in {_share(overall.among_three)}.",
-        f"Without a race, by cost models alone (`off`), products take "
+        "Without a race, by cost models alone (`off`), products take "
         f"{_factor(overall.loss)} times as long (geometric mean).",
     ]
 

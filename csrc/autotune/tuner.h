@@ -16,8 +16,8 @@ namespace sparse_autotune {
 
 struct Choice {
   const Variant* variant = nullptr;
-  std::string error;   // set exactly when there is no variant: why not
-  bool final = false;  // stands until a setting changes, or `validity` ends; otherwise ask again
+  std::string error;    // set exactly when there is no variant: why not
+  bool final = false;   // stands until a setting changes, or `validity` ends; otherwise ask again
   Validity validity{};  // ends when a race of the same signature is saved, or forgotten
 };
 

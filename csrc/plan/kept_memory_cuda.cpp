@@ -78,8 +78,8 @@ bool follow_default_stream(cudaStream_t stream) {
   if (!succeeded(cudaStreamIsCapturing(nullptr, &status))) return false;
   cudaEvent_t event = nullptr;
   if (!succeeded(cudaEventCreateWithFlags(&event, cudaEventDisableTiming))) return false;
-  const bool follows =
-      succeeded(cudaEventRecord(event, nullptr)) && succeeded(cudaStreamWaitEvent(stream, event, 0));
+  const bool follows = succeeded(cudaEventRecord(event, nullptr)) &&
+                       succeeded(cudaStreamWaitEvent(stream, event, 0));
   cudaEventDestroy(event);
   return follows;
 }
@@ -203,13 +203,13 @@ class DeviceMemory final : public KeptMemory, public std::enable_shared_from_thi
       const std::lock_guard<std::mutex> lock(released_mutex);
       released.push_back(std::move(*last));
     };
-    status = to_status(cudaUserObjectCreate(&object, share.get(), destroy, 1,
-                                            cudaUserObjectNoDestructorSync),
-                       kSharing);
+    status = to_status(
+        cudaUserObjectCreate(&object, share.get(), destroy, 1, cudaUserObjectNoDestructorSync),
+        kSharing);
     if (!status) return status;
     static_cast<void>(share.release());  // the object's
-    status = to_status(cudaGraphRetainUserObject(graph, object, 1, cudaGraphUserObjectMove),
-                       kSharing);
+    status =
+        to_status(cudaGraphRetainUserObject(graph, object, 1, cudaGraphUserObjectMove), kSharing);
     if (!status) static_cast<void>(succeeded(cudaUserObjectRelease(object, 1)));
     return status;
   }

@@ -59,7 +59,9 @@ struct Product : Example {
     problem.n = n;
     problem.ldb = problem.ldc = n;
   }
-  Choice choice() const { return choose(problem, device, launch, "", false, [](const auto&) {}); }
+  Choice choice() const {
+    return choose(problem, device, launch, "", false, [](const auto&) {});
+  }
   Record race(bool save) const {
     RaceOptions options;
     options.budget_s = 0.05;
@@ -93,7 +95,8 @@ void a_plan_forgets_what_no_longer_holds() {
   Plan plan(PatternKey{}, PatternFacts{}, {}, nullptr);
   for (const Product* product : {&one, &other}) {
     const Choice choice = product->choice();
-    plan.remember(product->problem, 1, "", {.variant = choice.variant, .validity = choice.validity});
+    plan.remember(product->problem, 1, "",
+                  {.variant = choice.variant, .validity = choice.validity});
   }
   other.race(true);
   CHECK(plan.find(one.problem, 1, ""));
