@@ -132,6 +132,16 @@ void load(const Key& key) {
   state().missed.insert(key.joined());
 }
 
+// Of `entrants`, by what memory or else the host's store has of the signature. Null: neither knows.
+const Variant* known_winner(const Key& key, const std::vector<const Variant*>& entrants,
+                            Found* found) {
+  *found = remembered(key);
+  if (const Variant* winner = winner_of(*found, entrants)) return winner;
+  load(key);
+  *found = remembered(key);
+  return winner_of(*found, entrants);
+}
+
 Choice failure(std::string text) {
   Choice choice;
   choice.error = std::move(text);
@@ -224,13 +234,8 @@ Choice choose_among(const std::vector<const Variant*>& entrants, std::string_vie
   const Settings current = settings();
   if (current.mode == Mode::kOff) return chosen(cheapest(entrants, problem, device), true);
   const Key key{device_class(device), signature(problem, device, current.timing, family)};
-  Found found = remembered(key);
-  const Variant* winner = winner_of(found, entrants);
-  if (winner == nullptr) {
-    load(key);
-    found = remembered(key);
-    winner = winner_of(found, entrants);
-  }
+  Found found;
+  const Variant* winner = known_winner(key, entrants, &found);
   if (winner != nullptr) return chosen(winner, true, found.validity);
   if (capturing || current.mode != Mode::kOn) {
     return unmeasured(key, problem, device, entrants, current.mode, capturing, found.validity);
