@@ -114,6 +114,11 @@ figures: build  ## tables, pictures and dashboard anew from benchmarks/results/;
 	$(if $(KEEP),$(PY) -m benchmarks.keep $(KEEP) $(if $(REVISION),--revision $(REVISION)))
 	$(PY) -m benchmarks.figures
 
+.PHONY: families
+families: $(READY)  ## docs/kernels/families.md from the races in benchmarks/results
+	$(call say,Writing what each family is worth)
+	$(PY) -m benchmarks.evidence.page
+
 .PHONY: soak
 soak: build  ## random problems for eight minutes, on from the last soak's end; SEED=, JOBS=
 	$(call say,Random problems against fp64 references)

@@ -10,6 +10,7 @@
 #pragma once
 
 #include <cstdint>
+#include <cstring>
 #include <string>
 #include <string_view>
 #include <type_traits>
@@ -38,8 +39,8 @@ constexpr int64_t size_of(IndexType type) { return type == IndexType::kInt64 ? 8
 constexpr bool is_half(DType dtype) { return size_of(dtype) == 2; }
 constexpr int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
-// Everything about a product but its data. Plain bytes: two problems are the same call exactly when
-// their bytes are (value-initialise it, so that padding is zero).
+// Everything about a product but its data. Two problems are the same call exactly when their bytes
+// are: it has no padding.
 //
 // Shapes are those of the normalised product C (m x n) = op(A) (m x k) * B (k x n). `linear`
 // (y = x W^T) and products with the sparse operand on the right reach kernels in this form, with
@@ -71,6 +72,11 @@ struct Problem {
   // leading dimension and the batch stride in bytes too.
   uint8_t values_alignment, b_alignment, c_alignment;
 };
+static_assert(std::has_unique_object_representations_v<Problem>,
+              "a member more must leave no padding: bytes are compared and hashed");
+inline bool operator==(const Problem& a, const Problem& b) {
+  return std::memcmp(&a, &b, sizeof(Problem)) == 0;
+}
 
 inline int64_t block_rows(const Problem& p) { return p.m / p.block_m; }
 inline int64_t block_cols(const Problem& p) { return p.k / p.block_k; }

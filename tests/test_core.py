@@ -14,7 +14,22 @@ SOURCES = (
     *("autotune/operands.cpp", "autotune/verify.cpp", "autotune/bench_cpu.cpp"),
     *("autotune/race.cpp", "autotune/record.cpp", "autotune/signature.cpp"),
     *("autotune/registry.cpp", "autotune/settings.cpp", "plan/plan.cpp"),
+    *("autotune/host.cpp", "autotune/tuner.cpp"),
 )
+# What a test links besides, and the flags of both.
+BESIDES = {
+    "test_kept_memory": (
+        *("plan/kept_memory.cpp", "plan/kept_memory_cuda.cpp"),
+        "kernels/cuda/host/cuda_status_cuda.cpp",
+    ),
+    "test_tiled_amx": ("kernels/cpu/microkernels/tiled_amx.cpp",),
+}
+FLAGS = {
+    "test_kept_memory": (
+        f"-I{ROOT / 'tests' / 'core' / 'fake_cuda'}",
+        "-DSPARSE_AUTOTUNE_WITH_CUDA",
+    ),
+}
 
 
 @pytest.fixture(scope="session")
@@ -39,7 +54,11 @@ def core_library(tmp_path_factory):
 def test_core(source, core_library):
     compile_command, objects, folder = core_library
     program = folder / source.stem
-    subprocess.run([*compile_command, str(source), *objects, "-o", str(program)], check=True)
+    besides = [str(ROOT / "csrc" / name) for name in BESIDES.get(source.stem, ())]
+    command = [*compile_command, *FLAGS.get(source.stem, ()), str(source), *besides, *objects]
+    subprocess.run([*command, "-o", str(program)], check=True)
     done = subprocess.run([str(program)], capture_output=True, text=True, check=False, timeout=120)
     assert done.returncode == 0, done.stdout + done.stderr
+    if done.stdout == "no AVX512\n":
+        pytest.skip(done.stdout)
     assert done.stdout.endswith("all passed\n"), done.stdout

@@ -163,6 +163,19 @@ def test_the_variant_of_the_settings_is_direct_likewise(calls, device):
             assert torch.equal(check_direct_from_the_second_on(calls, product), auto[other])
 
 
+def test_a_race_sends_only_its_own_kind_the_slow_way(calls, device):
+    """Once, as it may have another winner: all other products stay direct."""
+    a, b, _ = operands_on(device)
+    wide = torch.randn(64, 400, device=device)
+    with sparse_autotune.settings.override(mode="on", budget_s=0.02):
+        check_direct_from_the_second_on(calls, lambda: matmul(a, b))
+        check_direct_from_the_second_on(calls, lambda: matmul(a, wide))
+        assert sparse_autotune.tune(a, b).best is not None
+        assert calls.during(lambda: matmul(a, wide))[0] == 0
+        assert calls.during(lambda: matmul(a, b))[0] == 1
+        assert calls.during(lambda: matmul(a, b))[0] == 0
+
+
 def test_parameters_are_direct(calls, device):
     """As dense operand and bias, and as values; with gradients, too, below their Function."""
     a, b, _ = operands_on(device)

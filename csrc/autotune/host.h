@@ -28,7 +28,8 @@ struct Event {
   std::string text = {};
 };
 
-// Called on a miss or in need only, from any thread, and never with a lock of the tuner held.
+// Called on a miss or in need only, from any thread. During a race other races wait, and nobody
+// else: no other lock of the tuner's is held.
 // Implementations do not throw.
 class Host {
  public:

@@ -22,10 +22,16 @@ struct Key {
   std::string joined() const { return device_class + "\n" + signature; }
 };
 
+// Of one signature. Lives as long as the process: decisions look at `changes`.
+struct Known {
+  std::shared_ptr<const Record> record;  // null: none
+  std::atomic<uint64_t> changes{0};      // of the record
+};
+
 // All of it guarded by one mutex, which is never held while a host or a race is called.
 struct State {
   std::mutex mutex;
-  std::unordered_map<std::string, std::shared_ptr<const Record>> records;
+  std::unordered_map<std::string, Known> known;
   std::set<std::string> in_flight;  // signatures that a thread is racing: single flight
   std::set<std::string> missed;     // nothing on disk either: not asked for again
   std::set<std::string> told;       // reported as missed, once each
@@ -37,8 +43,8 @@ State& state() {
 
 std::atomic<int64_t> races{0};
 
-// Races would disturb each other's times, so one runs at a time. Not the state's mutex: that is
-// never held for long.
+// Races would disturb each other's times: each holds this mutex from its beginning to its end. Not
+// the state's mutex, which is never held for long.
 std::mutex& race_mutex() {
   static std::mutex* const mutex = new std::mutex;
   return *mutex;
@@ -52,10 +58,17 @@ const Variant* cheapest(const std::vector<const Variant*>& variants, const Probl
       });
 }
 
+struct Found {
+  std::shared_ptr<const Record> record;  // null: none
+  Validity validity;                     // of what is decided from it, or from there being none
+};
+
 // The record's winner or, where that is not legal here, the fastest that is; if nothing legal has
 // joined since: a new variant gets its race. Were the winner's absence a reason for one too, two
 // problems of one signature, of which it may run one, would forget each other's race in turn.
-const Variant* winner_of(const Record& record, const std::vector<const Variant*>& entrants) {
+const Variant* winner_of(const Found& found, const std::vector<const Variant*>& entrants) {
+  if (found.record == nullptr) return nullptr;
+  const Record& record = *found.record;
   for (const Variant* v : entrants) {
     if (record.find(v->name()) == nullptr) return nullptr;
   }
@@ -72,15 +85,17 @@ const Variant* winner_of(const Record& record, const std::vector<const Variant*>
   return nullptr;
 }
 
-std::shared_ptr<const Record> remembered(const Key& key) {
+Found remembered(const Key& key) {
   const std::lock_guard<std::mutex> lock(state().mutex);
-  const auto it = state().records.find(key.joined());
-  return it == state().records.end() ? nullptr : it->second;
+  const Known& known = state().known[key.joined()];
+  return {known.record, Validity(known.changes)};
 }
 
 void remember(const Key& key, const Record& record) {
   const std::lock_guard<std::mutex> lock(state().mutex);
-  state().records[key.joined()] = std::make_shared<const Record>(record);
+  Known& known = state().known[key.joined()];
+  known.record = std::make_shared<const Record>(record);
+  ++known.changes;
   state().missed.erase(key.joined());
 }
 
@@ -91,10 +106,10 @@ bool first_time(const Key& key) {
 }
 
 // From the host's store into memory.
-std::shared_ptr<const Record> loaded(const Key& key) {
+void load(const Key& key) {
   {
     const std::lock_guard<std::mutex> lock(state().mutex);
-    if (state().missed.count(key.joined()) != 0) return nullptr;
+    if (state().missed.count(key.joined()) != 0) return;
   }
   const auto text = host()->load(key.device_class, key.signature);
   std::string why;
@@ -103,7 +118,7 @@ std::shared_ptr<const Record> loaded(const Key& key) {
   // A GPU's signature does not name the GPU.
   if (of_signature && record->device_class == key.device_class) {
     remember(key, *record);
-    return remembered(key);
+    return;
   }
   if (text) {
     if (record) why = of_signature ? record->device_class : "it is of another signature";
@@ -115,7 +130,16 @@ std::shared_ptr<const Record> loaded(const Key& key) {
   }
   const std::lock_guard<std::mutex> lock(state().mutex);
   state().missed.insert(key.joined());
-  return nullptr;
+}
+
+// Of `entrants`, by what memory or else the host's store has of the signature. Null: neither knows.
+const Variant* known_winner(const Key& key, const std::vector<const Variant*>& entrants,
+                            Found* found) {
+  *found = remembered(key);
+  if (const Variant* winner = winner_of(*found, entrants)) return winner;
+  load(key);
+  *found = remembered(key);
+  return winner_of(*found, entrants);
 }
 
 Choice failure(std::string text) {
@@ -123,10 +147,11 @@ Choice failure(std::string text) {
   choice.error = std::move(text);
   return choice;
 }
-Choice chosen(const Variant* variant, bool final) {
+Choice chosen(const Variant* variant, bool final, Validity validity = {}) {
   Choice choice;
   choice.variant = variant;
   choice.final = final;
+  choice.validity = validity;
   return choice;
 }
 
@@ -176,7 +201,6 @@ Record announced_race(const Key& key, const Problem& problem, const Device& devi
   Record record = race(problem, device, data, entrants, options);
   if (save && !record.winner.empty()) {
     remember(key, record);
-    outdate_decisions();  // of an earlier race, where this one replaces it
     to->save(key.device_class, key.signature, to_text(record));
   }
   to->report({.kind = Event::Kind::kFinish, .signature = key.signature, .record = record});
@@ -184,7 +208,8 @@ Record announced_race(const Key& key, const Problem& problem, const Device& devi
 }
 
 Choice unmeasured(const Key& key, const Problem& problem, const Device& device,
-                  const std::vector<const Variant*>& entrants, Mode mode, bool capturing) {
+                  const std::vector<const Variant*>& entrants, Mode mode, bool capturing,
+                  Validity validity) {
   if (mode == Mode::kRecord && first_time(key)) {
     host()->report({.kind = Event::Kind::kMissed,
                     .signature = key.signature,
@@ -199,7 +224,7 @@ Choice unmeasured(const Key& key, const Problem& problem, const Device& device,
                               "call prepare() and tune()"});
     }
   }
-  return chosen(cheapest(entrants, problem, device), !capturing);
+  return chosen(cheapest(entrants, problem, device), !capturing, validity);
 }
 
 Choice choose_among(const std::vector<const Variant*>& entrants, std::string_view family,
@@ -209,13 +234,11 @@ Choice choose_among(const std::vector<const Variant*>& entrants, std::string_vie
   const Settings current = settings();
   if (current.mode == Mode::kOff) return chosen(cheapest(entrants, problem, device), true);
   const Key key{device_class(device), signature(problem, device, current.timing, family)};
-  for (const auto& find : {remembered, loaded}) {
-    const auto record = find(key);
-    const Variant* winner = record == nullptr ? nullptr : winner_of(*record, entrants);
-    if (winner != nullptr) return chosen(winner, true);
-  }
+  Found found;
+  const Variant* winner = known_winner(key, entrants, &found);
+  if (winner != nullptr) return chosen(winner, true, found.validity);
   if (capturing || current.mode != Mode::kOn) {
-    return unmeasured(key, problem, device, entrants, current.mode, capturing);
+    return unmeasured(key, problem, device, entrants, current.mode, capturing, found.validity);
   }
   // Nobody waits for a race of somebody else's: the cost model serves until it is over.
   const Ticket ticket(key);
@@ -224,9 +247,9 @@ Choice choose_among(const std::vector<const Variant*>& entrants, std::string_vie
     return chosen(cheapest(entrants, problem, device), false);
   }
   // Somebody's race may have ended between the look above and the ticket.
-  if (const auto record = remembered(key)) {
-    if (const Variant* winner = winner_of(*record, entrants)) return chosen(winner, true);
-  }
+  found = remembered(key);
+  winner = winner_of(found, entrants);
+  if (winner != nullptr) return chosen(winner, true, found.validity);
   RaceOptions options;
   options.budget_s = current.budget_s;
   options.timing = current.timing;
@@ -235,12 +258,14 @@ Choice choose_among(const std::vector<const Variant*>& entrants, std::string_vie
   ++races;
   before_race(entrants);
   const Record record = announced_race(key, problem, device, data, entrants, options, true);
-  if (const Variant* winner = find_variant(record.winner)) return chosen(winner, true);
+  const Validity validity = remembered(key).validity;
+  winner = find_variant(record.winner);
+  if (winner != nullptr) return chosen(winner, true, validity);
   if (record.stopped) return chosen(cheapest(entrants, problem, device), false);
   // Nothing could be measured (no memory for a race, say): the guess stands, the reasons are told.
   const bool wrong = std::all_of(record.entrants.begin(), record.entrants.end(),
                                  [](const Entrant& e) { return e.failed(); });
-  if (!wrong) return chosen(cheapest(entrants, problem, device), true);
+  if (!wrong) return chosen(cheapest(entrants, problem, device), true, validity);
   std::string text = "every legal variant failed on " + describe(problem) + ":";
   for (const Entrant& e : record.entrants) text += "\n  " + e.name + ": " + e.reason;
   return failure(text);
@@ -299,18 +324,21 @@ int64_t tuning_count() { return races; }
 std::vector<std::pair<std::string, std::string>> known_records() {
   const std::lock_guard<std::mutex> lock(state().mutex);
   std::vector<std::pair<std::string, std::string>> found;
-  for (const auto& [key, record] : state().records) {
-    found.emplace_back(key.substr(0, key.find('\n')), to_text(*record));
+  for (const auto& [key, known] : state().known) {
+    if (known.record == nullptr) continue;
+    found.emplace_back(key.substr(0, key.find('\n')), to_text(*known.record));
   }
   return found;
 }
 
 void forget_records() {
   const std::lock_guard<std::mutex> lock(state().mutex);
-  state().records.clear();
+  for (auto& [key, known] : state().known) {
+    known.record = nullptr;
+    ++known.changes;
+  }
   state().missed.clear();
   state().told.clear();
-  outdate_decisions();
 }
 
 void tuner_after_fork() {

@@ -9,25 +9,28 @@
 
 #include "autotune/race.h"
 #include "autotune/record.h"
+#include "plan/validity.h"
 #include "variant.h"
 
 namespace sparse_autotune {
 
 struct Choice {
   const Variant* variant = nullptr;
-  std::string error;   // set exactly when there is no variant: why not
-  bool final = false;  // stands until a setting changes; otherwise ask again at the next call
+  std::string error;    // set exactly when there is no variant: why not
+  bool final = false;   // stands until a setting changes, or `validity` ends; otherwise ask again
+  Validity validity{};  // ends when a race of the same signature is saved, or forgotten
 };
 
 // `data` holds the user's pattern, stream and threads. `selector` forces a variant
 // ("family/config") or a family; empty leaves the choice to the tuner. While `capturing`, nothing
-// is measured. `before_race` puts what the entrants need into `data`. Never throws; takes no lock
-// while a race runs.
+// is measured. `before_race` puts what the entrants need into `data`. One race runs at a time: a
+// call that would race during another one does not wait, the cost model serves it. Never throws.
 using BeforeRace = std::function<void(const std::vector<const Variant*>& entrants)>;
 Choice choose(const Problem& problem, const Device& device, const Launch& data,
               std::string_view selector, bool capturing, const BeforeRace& before_race);
 
-// Races now, whatever is remembered, among `entrants`. `save` replaces the remembered record.
+// Races now, whatever is remembered, among `entrants`, once no other race runs. `save` replaces the
+// remembered record.
 Record race_now(const Problem& problem, const Device& device, const Launch& data,
                 const std::vector<const Variant*>& entrants, RaceOptions options, bool save);
 

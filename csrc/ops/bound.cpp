@@ -82,7 +82,11 @@ Plan::Transposed find_transposed(Bound& bound) {
     const Tensor scratch = empty_bytes(bound.operand, transposing_scratch_bytes(key));
     status = transpose_pattern_cuda(key, l.stream, pattern, scratch.data_ptr());
     if (status) status = check_pattern_cuda(transposed, l.stream, &facts);
-    if (!status) refuse(status.message());
+    if (!status) {
+      // What was enqueued before the failure may still write the memory.
+      static_cast<void>(found.memory->filled_by(l.stream));
+      refuse(status.message());
+    }
   }
   found.plan = std::make_shared<Plan>(transposed, facts, bound.plan->versions(), found.memory);
   bound.plan->remember_transposed(found);

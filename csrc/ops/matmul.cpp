@@ -23,7 +23,8 @@ Decision decide(Bound& bound, const std::string& selector) {
              [&](const std::vector<const Variant*>& entrants) { add_pieces(bound, entrants); });
   if (choice.variant == nullptr) refuse(choice.error);
   add_pieces(bound, {choice.variant});
-  const Decision decision = decision_for(bound, *choice.variant);
+  Decision decision = decision_for(bound, *choice.variant);
+  decision.validity = choice.validity;
   // Behind a capture what could not be built in it will be.
   const bool final = choice.final && (decision.is_complete() || !bound.is_capturing);
   if (final && bound.plan != nullptr) {
@@ -47,11 +48,16 @@ std::shared_ptr<KeptMemory> frozen_copy(const Bound& bound, const Decision& d) {
                                std::make_shared<Tensor>(alias_of(bound.operand)), &status);
   if (copy == nullptr) return nullptr;  // no memory: converted with every launch instead
   l.device = bound.device;
-  d.complete(&l);
+  d.put_pieces(&l);
   l.prepared = copy->data();
-  status = d.variant->prepare(p, l);
+  status = all_ready_for(l.stream, {d.ordered.get(), d.grouped.get()});
+  if (status) status = d.variant->prepare(p, l);
   if (status) status = wait_until_filled(*bound.device, l.stream);
-  if (!status) refuse(std::string(d.variant->name()) + ": " + status.message());
+  if (!status) {
+    // What was enqueued before the failure may still write the copy.
+    static_cast<void>(copy->filled_by(l.stream));
+    refuse(std::string(d.variant->name()) + ": " + status.message());
+  }
   bound.plan->remember_copy(l.values, d.variant, p, copy);
   return copy;
 }

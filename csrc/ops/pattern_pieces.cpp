@@ -80,15 +80,17 @@ void add_pieces(Bound& bound, const std::vector<const Variant*>& variants) {
     if (!wanted[static_cast<size_t>(piece)]) continue;
     std::shared_ptr<KeptMemory> found = bound.plan->piece(piece);
     if (found != nullptr) {
-      found->ready_for(stream);
+      if (const Status status = found->ready_for(stream); !status) refuse(status.message());
     } else if (bound.is_capturing) {
       if (piece >= kRowOrders) build_in_graph(piece, bound);
       continue;
     } else {
       found = memory_for(piece, bound);
       if (found == nullptr) continue;
-      const Status status = build(piece, bound, found->data());
-      found->filled_by(stream);  // first: what was enqueued before a failure may still write it
+      Status status = build(piece, bound, found->data());
+      // First: what was enqueued before a failure may still write the memory.
+      Status filled = found->filled_by(stream);
+      if (status) status = std::move(filled);
       if (!status) refuse(status.message());
       bound.plan->remember_piece(piece, found);
     }

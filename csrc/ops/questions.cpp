@@ -45,10 +45,12 @@ std::string race_bound(Bound& bound, const RaceArguments& race) {
   add_pieces(bound, entrants);
   const Record record =
       race_now(bound.call.problem, *bound.device, bound.call.launch, entrants, options, race.save);
+  Status used = all_used_by(bound.call.launch.stream, {bound.transposed.get()});
   for (const auto& piece : bound.pieces) {
-    if (piece != nullptr) piece->used_by(bound.call.launch.stream);
+    Status status = all_used_by(bound.call.launch.stream, {piece.get()});
+    if (used) used = std::move(status);
   }
-  if (bound.transposed != nullptr) bound.transposed->used_by(bound.call.launch.stream);
+  if (!used) refuse(used.message());
   return to_text(record);
 }
 

@@ -50,16 +50,19 @@ ScratchLayout ReadyLaunch::scratch() const {
 
 void ReadyLaunch::run() {
   Launch& l = call.launch;
-  decision.complete(&l);
+  decision.put_pieces(&l);
   if (frozen_copy != nullptr) l.prepared = frozen_copy->data();
   const Variant& variant = *decision.variant;
-  Status status = prepares() ? variant.prepare(call.problem, l) : Status::ok();
+  const KeptMemories read = {decision.ordered.get(), decision.grouped.get(), frozen_copy.get(),
+                             transposed.get()};
+  Status status = all_ready_for(l.stream, read);
   if (status) {
-    status = call.outer.empty() ? variant.launch(call.problem, l) : launch_each(variant, call);
+    if (prepares()) status = variant.prepare(call.problem, l);
+    if (status) {
+      status = call.outer.empty() ? variant.launch(call.problem, l) : launch_each(variant, call);
+    }
+    if (Status kept = all_used_by(l.stream, read); status) status = std::move(kept);
   }
-  decision.used_by(l.stream);
-  if (frozen_copy != nullptr) frozen_copy->used_by(l.stream);
-  if (transposed != nullptr) transposed->used_by(l.stream);
   if (!status) {
     throw std::runtime_error("sparse_autotune: " + std::string(variant.name()) + " failed on " +
                              describe(call.problem) + ": " + status.message());

@@ -40,9 +40,9 @@ class HostMemory final : public KeptMemory {
     if (count_ != nullptr) *count_ -= bytes_;
   }
   // A launch on the host is over when it returns.
-  void filled_by(void*) override {}
-  void ready_for(void*) override {}
-  void used_by(void*) override {}
+  Status filled_by(void*) override { return Status::ok(); }
+  Status ready_for(void*) override { return Status::ok(); }
+  Status used_by(void*) override { return Status::ok(); }
 
  private:
   const std::shared_ptr<const void> owner_;
@@ -67,6 +67,23 @@ std::shared_ptr<KeptMemory> make_memory(const Device& device, int64_t bytes, voi
 }
 
 }  // namespace
+
+Status all_ready_for(void* stream, KeptMemories memories) {
+  for (KeptMemory* memory : memories) {
+    if (memory == nullptr) continue;
+    if (Status status = memory->ready_for(stream); !status) return status;
+  }
+  return Status::ok();
+}
+
+Status all_used_by(void* stream, KeptMemories memories) {
+  Status first = Status::ok();
+  for (KeptMemory* memory : memories) {
+    if (memory == nullptr) continue;
+    if (Status status = memory->used_by(stream); !status && first) first = std::move(status);
+  }
+  return first;
+}
 
 std::shared_ptr<KeptMemory> make_frozen_copy(const Device& device, int64_t bytes, void* stream,
                                              std::shared_ptr<const void> values_owner,

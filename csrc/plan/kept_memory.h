@@ -5,6 +5,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <initializer_list>
 #include <memory>
 
 #include "variant.h"
@@ -17,16 +18,25 @@ class KeptMemory {
   virtual ~KeptMemory() = default;
   void* data() const { return data_; }
   int64_t bytes() const { return bytes_; }
-  // To be called once what fills it has been enqueued, unless the caller waits for it.
-  virtual void filled_by(void* stream) = 0;
-  // To be called before each launch that reads it, and after that one, with that launch's stream.
-  virtual void ready_for(void* stream) = 0;
-  virtual void used_by(void* stream) = 0;
+  // To be called once what fills it has been enqueued, or a part of that before a failure, unless
+  // the caller waits for it.
+  virtual Status filled_by(void* stream) = 0;
+  // To be called before each launch that reads it, with that launch's stream; after a failure
+  // nothing may be launched. A CUDA graph that is being captured there shares the memory from now
+  // on.
+  virtual Status ready_for(void* stream) = 0;
+  // To be called after that launch. After a failure the memory may be freed before it has run.
+  virtual Status used_by(void* stream) = 0;
 
  protected:
   void* data_ = nullptr;
   int64_t bytes_ = 0;
 };
+
+// The first failure of all of them; null stands for none.
+using KeptMemories = std::initializer_list<KeptMemory*>;
+Status all_ready_for(void* stream, KeptMemories memories);
+Status all_used_by(void* stream, KeptMemories memories);
 
 // Allocates without filling. `values_owner` keeps the values alive, so that no other values can
 // appear at their address. Null, with the reason in `status`, when there is no memory.

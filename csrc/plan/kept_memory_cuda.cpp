@@ -6,6 +6,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -28,17 +29,32 @@ void release_waiting() {
   waiting.swap(released);
 }
 
-cudaGraph_t capturing_graph(cudaStream_t stream) {
+// Where there is something else to do, a failure must not be blamed on the next launch.
+bool succeeded(cudaError_t error) {
+  if (error == cudaSuccess) return true;
+  static_cast<void>(cudaGetLastError());
+  return false;
+}
+
+Status find_captured_graph(cudaStream_t stream, cudaGraph_t* graph) {
   cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
-  cudaGraph_t graph = nullptr;
 #if CUDART_VERSION >= 13000
   const cudaError_t error =
-      cudaStreamGetCaptureInfo(stream, &status, nullptr, &graph, nullptr, nullptr, nullptr);
+      cudaStreamGetCaptureInfo(stream, &status, nullptr, graph, nullptr, nullptr, nullptr);
 #else
   const cudaError_t error =
-      cudaStreamGetCaptureInfo_v2(stream, &status, nullptr, &graph, nullptr, nullptr);
+      cudaStreamGetCaptureInfo_v2(stream, &status, nullptr, graph, nullptr, nullptr);
 #endif
-  return error == cudaSuccess && status == cudaStreamCaptureStatusActive ? graph : nullptr;
+  if (error != cudaSuccess) return to_status(error, "asking for the CUDA graph being captured");
+  if (status == cudaStreamCaptureStatusActive) return Status::ok();
+  return Status::failed(StatusCode::kLaunchFailed,
+                        "the capture of the CUDA graph was broken by an earlier call");
+}
+
+// Makes `stream` wait for the event, or else this thread.
+void follow(cudaStream_t stream, cudaEvent_t event) {
+  if (succeeded(cudaStreamWaitEvent(stream, event, 0))) return;
+  static_cast<void>(succeeded(cudaEventSynchronize(event)));
 }
 
 // Where a device's memory is freed; kept, as making a stream takes longer than all else that the
@@ -49,8 +65,7 @@ cudaStream_t freeing_stream(int ordinal) {
       new std::map<int, cudaStream_t>;  // used while the process winds down
   const std::lock_guard<std::mutex> lock(mutex);
   cudaStream_t& stream = (*streams)[ordinal];
-  if (stream == nullptr &&
-      cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking) != cudaSuccess) {
+  if (stream == nullptr && !succeeded(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking))) {
     stream = nullptr;
   }
   return stream;
@@ -60,14 +75,11 @@ cudaStream_t freeing_stream(int ordinal) {
 // stream must not be asked: while one that waits for it is being captured.
 bool follow_default_stream(cudaStream_t stream) {
   cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
-  if (cudaStreamIsCapturing(nullptr, &status) != cudaSuccess) {
-    static_cast<void>(cudaGetLastError());
-    return false;
-  }
+  if (!succeeded(cudaStreamIsCapturing(nullptr, &status))) return false;
   cudaEvent_t event = nullptr;
-  if (cudaEventCreateWithFlags(&event, cudaEventDisableTiming) != cudaSuccess) return false;
-  const bool follows = cudaEventRecord(event, nullptr) == cudaSuccess &&
-                       cudaStreamWaitEvent(stream, event, 0) == cudaSuccess;
+  if (!succeeded(cudaEventCreateWithFlags(&event, cudaEventDisableTiming))) return false;
+  const bool follows = succeeded(cudaEventRecord(event, nullptr)) &&
+                       succeeded(cudaStreamWaitEvent(stream, event, 0));
   cudaEventDestroy(event);
   return follows;
 }
@@ -85,6 +97,9 @@ void free_behind_default_stream(int ordinal, void* data, cudaStream_t stream) {
   memory.clear();
 }
 
+constexpr std::string_view kFilling = "waiting until kept memory is filled";
+constexpr std::string_view kSharing = "giving a CUDA graph a share of the memory that it reads";
+
 class DeviceMemory final : public KeptMemory, public std::enable_shared_from_this<DeviceMemory> {
  public:
   DeviceMemory(int ordinal, void* data, int64_t bytes, std::shared_ptr<const void> owner,
@@ -101,8 +116,8 @@ class DeviceMemory final : public KeptMemory, public std::enable_shared_from_thi
     cudaGetDevice(&current);
     cudaSetDevice(ordinal_);
     if (const cudaStream_t stream = freeing_stream(ordinal_)) {
-      if (!is_filled_) cudaStreamWaitEvent(stream, filled_, 0);
-      for (const auto& [used_on, event] : last_use_) cudaStreamWaitEvent(stream, event, 0);
+      if (!is_filled_) follow(stream, filled_);
+      for (const auto& [used_on, event] : last_use_) follow(stream, event);
       if (used_on_default_stream_) {
         free_behind_default_stream(ordinal_, data_, stream);
       } else {
@@ -115,71 +130,88 @@ class DeviceMemory final : public KeptMemory, public std::enable_shared_from_thi
     if (count_ != nullptr) *count_ -= bytes_;
   }
 
-  void filled_by(void* stream_handle) override {
+  Status filled_by(void* stream_handle) override {
     const RelaxedCapture relaxed;
     const auto stream = static_cast<cudaStream_t>(stream_handle);
     const std::lock_guard<std::mutex> lock(mutex_);
-    if (cudaEventCreateWithFlags(&filled_, cudaEventDisableTiming) == cudaSuccess &&
-        cudaEventRecord(filled_, stream) == cudaSuccess) {
+    if ((filled_ != nullptr ||
+         succeeded(cudaEventCreateWithFlags(&filled_, cudaEventDisableTiming))) &&
+        succeeded(cudaEventRecord(filled_, stream))) {
       is_filled_ = false;
-    } else {
-      cudaStreamSynchronize(stream);
+      return Status::ok();
     }
+    return to_status(cudaStreamSynchronize(stream), "waiting for what fills kept memory");
   }
 
-  void ready_for(void* stream_handle) override {
-    if (is_filled_) return;
-    const RelaxedCapture relaxed;
+  Status ready_for(void* stream_handle) override {
     const auto stream = static_cast<cudaStream_t>(stream_handle);
-    const std::lock_guard<std::mutex> lock(mutex_);
-    if (cudaEventQuery(filled_) == cudaErrorNotReady) {
-      static_cast<void>(cudaGetLastError());
-      if (!is_capturing(stream)) {
-        cudaStreamWaitEvent(stream, filled_, 0);
-        return;
-      }
-      // A graph may be launched on any stream.
-      cudaEventSynchronize(filled_);
-    }
-    is_filled_ = true;
+    const bool captured = is_capturing(stream);
+    if (is_filled_ && !captured) return Status::ok();
+    const RelaxedCapture relaxed;
+    Status status = is_filled_ ? Status::ok() : wait_until_filled(stream, captured);
+    return status && captured ? share_with_graph(stream) : status;
   }
 
-  void used_by(void* stream_handle) override {
+  Status used_by(void* stream_handle) override {
     release_waiting();
     // That stream cannot be captured and will never be gone: asked at this memory's end, it spares
     // every launch an event.
     if (stream_handle == nullptr) {
       used_on_default_stream_.store(true, std::memory_order_relaxed);
-      return;
+      return Status::ok();
     }
     const RelaxedCapture relaxed;
     const auto stream = static_cast<cudaStream_t>(stream_handle);
-    if (const cudaGraph_t graph = capturing_graph(stream)) {
-      retain(graph);
-      return;
-    }
+    if (is_capturing(stream)) return Status::ok();  // the graph has its share
     const std::lock_guard<std::mutex> lock(mutex_);
-    cudaEvent_t& event = last_use_[stream_handle];
-    if (event == nullptr) cudaEventCreateWithFlags(&event, cudaEventDisableTiming);
-    cudaEventRecord(event, stream);
+    const cudaEvent_t event = event_of(stream_handle);
+    if (event != nullptr && succeeded(cudaEventRecord(event, stream))) return Status::ok();
+    return to_status(cudaStreamSynchronize(stream), "waiting for a launch that reads kept memory");
   }
 
  private:
-  void retain(cudaGraph_t graph) {
-    auto* reference = new std::shared_ptr<KeptMemory>(shared_from_this());
+  // Of the last use on that stream; null: there is none to be had.
+  cudaEvent_t event_of(void* stream_handle) {
+    if (const auto it = last_use_.find(stream_handle); it != last_use_.end()) return it->second;
+    cudaEvent_t event = nullptr;
+    if (!succeeded(cudaEventCreateWithFlags(&event, cudaEventDisableTiming))) return nullptr;
+    return last_use_[stream_handle] = event;
+  }
+
+  Status wait_until_filled(cudaStream_t stream, bool captured) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    cudaError_t error = cudaEventQuery(filled_);
+    if (error == cudaErrorNotReady) {
+      static_cast<void>(cudaGetLastError());
+      // A graph may be launched on any stream.
+      error = captured ? cudaEventSynchronize(filled_) : cudaStreamWaitEvent(stream, filled_, 0);
+      if (!captured || error != cudaSuccess) return to_status(error, kFilling);
+    }
+    is_filled_ = error == cudaSuccess;
+    return to_status(error, kFilling);
+  }
+
+  Status share_with_graph(cudaStream_t stream) {
+    cudaGraph_t graph = nullptr;
+    Status status = find_captured_graph(stream, &graph);
+    if (!status) return status;
+    auto share = std::make_unique<std::shared_ptr<KeptMemory>>(shared_from_this());
     cudaUserObject_t object = nullptr;
     const auto destroy = [](void* data) {
-      auto* last = static_cast<std::shared_ptr<KeptMemory>*>(data);
+      const std::unique_ptr<std::shared_ptr<KeptMemory>> last(
+          static_cast<std::shared_ptr<KeptMemory>*>(data));
       const std::lock_guard<std::mutex> lock(released_mutex);
       released.push_back(std::move(*last));
-      delete last;
     };
-    if (cudaUserObjectCreate(&object, reference, destroy, 1, cudaUserObjectNoDestructorSync) !=
-        cudaSuccess) {
-      delete reference;
-      return;
-    }
-    cudaGraphRetainUserObject(graph, object, 1, cudaGraphUserObjectMove);
+    status = to_status(
+        cudaUserObjectCreate(&object, share.get(), destroy, 1, cudaUserObjectNoDestructorSync),
+        kSharing);
+    if (!status) return status;
+    static_cast<void>(share.release());  // the object's
+    status =
+        to_status(cudaGraphRetainUserObject(graph, object, 1, cudaGraphUserObjectMove), kSharing);
+    if (!status) static_cast<void>(succeeded(cudaUserObjectRelease(object, 1)));
+    return status;
   }
 
   const int ordinal_;

@@ -35,7 +35,7 @@ std::optional<Decision> Plan::find(const Problem& problem, uint64_t generation,
   const auto decisions = decisions_.find(selector);
   if (decisions == decisions_.end()) return std::nullopt;
   const auto it = decisions->second.find(problem);
-  if (it == decisions->second.end()) return std::nullopt;
+  if (it == decisions->second.end() || !it->second.validity.holds()) return std::nullopt;
   return it->second;
 }
 

@@ -18,6 +18,7 @@
 #include "plan/kept_memory.h"
 #include "plan/pattern.h"
 #include "plan/pattern_fingerprint.h"
+#include "plan/validity.h"
 #include "variant.h"
 
 namespace sparse_autotune {
@@ -31,25 +32,17 @@ struct Decision {
   // Null: it wants none, or there is none (yet, in a graph that builds its own).
   std::shared_ptr<KeptMemory> ordered, grouped;
   RowGroups row_groups{};
+  Validity validity{};  // Plan::find() does not give a decision that no longer holds
 
   // Whether everything that could be built for it has been.
   bool is_complete() const {
     return (row_order == kNoRowOrder || ordered != nullptr) &&
            (grouping == kNoGrouping || grouped != nullptr);
   }
-  // To be called before a launch.
-  void complete(Launch* l) const {
-    if (ordered != nullptr) {
-      ordered->ready_for(l->stream);
-      l->row_orders[row_order] = static_cast<OrderedRow*>(ordered->data());
-    }
-    if (grouped != nullptr) grouped->ready_for(l->stream);
+  // Into the launch; what keeps both must be ready for it.
+  void put_pieces(Launch* l) const {
+    if (ordered != nullptr) l->row_orders[row_order] = static_cast<OrderedRow*>(ordered->data());
     if (grouping != kNoGrouping) l->row_groups[grouping] = row_groups;
-  }
-  // To be called after a launch.
-  void used_by(void* stream) const {
-    if (ordered != nullptr) ordered->used_by(stream);
-    if (grouped != nullptr) grouped->used_by(stream);
   }
 };
 
@@ -70,11 +63,6 @@ struct ProblemHash {
     uint64_t h = 0;
     for (const uint64_t word : words) h = (h ^ word) * 0x9e3779b97f4a7c15u + (h >> 29);
     return static_cast<size_t>(h ^ (h >> 32));
-  }
-};
-struct ProblemEqual {
-  bool operator()(const Problem& a, const Problem& b) const {
-    return std::memcmp(&a, &b, sizeof(Problem)) == 0;
   }
 };
 
@@ -159,7 +147,7 @@ class Plan {
   std::atomic<int64_t> derived_bytes_{0};  // but for those of the transposed pattern's plan
   std::mutex mutex_;
   uint64_t generation_ = 0;
-  using Decisions = std::unordered_map<Problem, Decision, ProblemHash, ProblemEqual>;
+  using Decisions = std::unordered_map<Problem, Decision, ProblemHash>;
   std::map<std::string, Decisions, std::less<>> decisions_;  // by selector
   int64_t count_ = 0;                                        // of all of them
   // One memory may hold blocks of several shapes and dtypes for the same indices.

@@ -7,6 +7,8 @@
 
 #if defined(__x86_64__)
 
+#include <cstring>
+
 #include "kernels/cpu/microkernels/amx_tiles.h"
 
 namespace sparse_autotune::cpu_tiled {
@@ -100,11 +102,16 @@ void multiply_pass(const MultiplyTask& t, const void* init, int64_t init_stride,
   });
 }
 
-// Every row of `out` = its bias.
-__attribute__((target("avx512f"))) void spread_bias(const MultiplyTask& t) {
+// Every row of `out` = its row of `init` or, without one, its bias.
+__attribute__((target("avx512f"))) void write_init(const MultiplyTask& t) {
   const int64_t columns = t.vectors * kTileColumns;
+  const float* init = static_cast<const float*>(t.init);
   float* out = static_cast<float*>(t.out);
   for (int64_t r = 0; r < t.rows; ++r, out += t.out_stride) {
+    if (t.init != nullptr) {
+      std::memmove(out, init + r * t.init_stride, static_cast<size_t>(columns * kBytes));
+      continue;
+    }
     const float bias = static_cast<const float*>(t.bias)[r];
     for (int64_t c = 0; c < columns; ++c) out[c] = bias;
   }
@@ -113,12 +120,12 @@ __attribute__((target("avx512f"))) void spread_bias(const MultiplyTask& t) {
 void multiply(const MultiplyTask& t) {
   const void* init = t.init;
   int64_t init_stride = t.init_stride;
+  if (t.count == 0) return write_init(t);  // `depth` may be 0 then, too
   if (init == nullptr) {
-    spread_bias(t);
+    write_init(t);
     init = t.out;
     init_stride = t.out_stride;
   }
-  if (t.count == 0) return;
   State* state = static_cast<State*>(t.state);
   if (state->rows != t.rows || state->depth != t.depth) configure(t.rows, t.depth, state);
   const int64_t step = state->step;

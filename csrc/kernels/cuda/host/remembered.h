@@ -1,8 +1,6 @@
 // What is searched for a problem, without the search where a thread launches a product again.
 #pragma once
 
-#include <cstring>
-
 #include "variant.h"
 
 namespace sparse_autotune {
@@ -16,9 +14,9 @@ auto remembered(const Problem& p, const Device& d) {
     decltype(kSearch(p, d)) found;
   };
   thread_local Last last{};
-  if (last.device != &d || std::memcmp(&last.problem, &p, sizeof p) != 0) {
+  if (last.device != &d || !(last.problem == p)) {
     last.found = kSearch(p, d);
-    std::memcpy(&last.problem, &p, sizeof p);
+    last.problem = p;
     last.device = &d;
   }
   return last.found;

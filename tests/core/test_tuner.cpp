@@ -1,0 +1,163 @@
+// How long a choice stands, and that nobody waits for somebody else's race.
+#include "autotune/tuner.h"
+
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "autotune/host.h"
+#include "autotune/registry.h"
+#include "fakes.h"
+#include "plan/plan.h"
+
+using namespace sparse_autotune;
+using sparse_autotune::test::Example;
+using sparse_autotune::test::Fake;
+
+namespace {
+
+const Fake kGuessed("a/guessed", 1, 4000), kFast("b/fast", 5, 20);
+const Registration kRegisterGuessed{kGuessed}, kRegisterFast{kFast};
+
+// Remembers in memory, and calls `on_start` when a race begins.
+class TestHost final : public Host {
+ public:
+  std::optional<std::string> load(const std::string&, const std::string& signature) override {
+    const auto it = saved.find(signature);
+    return it == saved.end() ? std::nullopt : std::optional(it->second);
+  }
+  void save(const std::string&, const std::string& signature, const std::string& text) override {
+    saved[signature] = text;
+  }
+  bool report(const Event& event) override {
+    if (event.kind == Event::Kind::kStart && on_start) on_start();
+    return true;
+  }
+  void reclaim(int) override {}
+
+  std::map<std::string, std::string> saved;
+  std::function<void()> on_start;
+};
+
+std::shared_ptr<TestHost> begin(Mode mode = Mode::kOn) {
+  auto host = std::make_shared<TestHost>();
+  set_host(host);
+  forget_records();
+  Settings settings;
+  settings.mode = mode;
+  settings.budget_s = 0.05;
+  set_settings(settings);
+  return host;
+}
+
+// A product that has a signature of its own for each number of columns.
+struct Product : Example {
+  explicit Product(int64_t n) {
+    problem.n = n;
+    problem.ldb = problem.ldc = n;
+  }
+  Choice choice() const {
+    return choose(problem, device, launch, "", false, [](const auto&) {});
+  }
+  Record race(bool save) const {
+    RaceOptions options;
+    options.budget_s = 0.05;
+    const auto entrants = legal_variants(problem, device);
+    CHECK(entrants.size() == 2);
+    return race_now(problem, device, launch, entrants, options, save);
+  }
+};
+
+void a_saved_race_ends_its_own_signature_alone() {
+  begin();
+  const Product one(16), other(512);
+  const int64_t count = tuning_count();
+  const Choice first = one.choice(), second = other.choice();
+  CHECK(tuning_count() == count + 2);
+  CHECK(first.final && first.validity.holds() && second.final && second.validity.holds());
+  one.race(false);  // a report: nothing is replaced
+  CHECK(first.validity.holds());
+  const Record record = one.race(true);
+  CHECK(!first.validity.holds() && second.validity.holds());
+  const Choice renewed = one.choice();
+  CHECK(renewed.validity.holds() && renewed.variant->name() == record.winner);
+  CHECK(tuning_count() == count + 3);
+  forget_records();
+  CHECK(!renewed.validity.holds() && !second.validity.holds());
+}
+
+void a_plan_forgets_what_no_longer_holds() {
+  begin();
+  const Product one(16), other(512);
+  Plan plan(PatternKey{}, PatternFacts{}, {}, nullptr);
+  for (const Product* product : {&one, &other}) {
+    const Choice choice = product->choice();
+    plan.remember(product->problem, 1, "",
+                  {.variant = choice.variant, .validity = choice.validity});
+  }
+  other.race(true);
+  CHECK(plan.find(one.problem, 1, ""));
+  CHECK(!plan.find(other.problem, 1, ""));
+  plan.remember(other.problem, 1, "", {.validity = other.choice().validity});
+  CHECK(plan.find(one.problem, 1, "") && plan.find(other.problem, 1, ""));
+}
+
+void a_guess_stands_until_there_is_a_race() {
+  begin(Mode::kReadonly);
+  const Product product(16);
+  const Choice guess = product.choice();
+  CHECK(guess.variant == &kGuessed && guess.final && guess.validity.holds());
+  const Record record = product.race(true);
+  CHECK(!guess.validity.holds());
+  const Choice choice = product.choice();
+  CHECK(choice.variant->name() == record.winner && choice.validity.holds());
+}
+
+void what_the_host_has_stands() {
+  const auto host = begin();
+  const Product product(16);
+  const std::string winner(product.choice().variant->name());
+  const auto saved = host->saved;
+  CHECK(saved.size() == 1);
+  const int64_t count = tuning_count();
+  begin()->saved = saved;
+  const Choice loaded = product.choice();
+  CHECK(loaded.variant->name() == winner && loaded.final && loaded.validity.holds());
+  CHECK(product.choice().validity.holds() && loaded.validity.holds());
+  CHECK(tuning_count() == count);
+}
+
+// Were a lock held that choices need, this would never end.
+void nobody_waits_for_a_race() {
+  const auto host = begin();
+  const Product product(16), other(512);
+  int races = 0;
+  host->on_start = [&] {
+    ++races;
+    for (const Product* p : {&product, &other}) {
+      std::thread([p] {
+        const Choice choice = p->choice();
+        CHECK(choice.variant == &kGuessed && !choice.final);
+      }).join();
+    }
+  };
+  CHECK(product.choice().final);
+  CHECK(races == 1);
+  host->on_start = nullptr;
+  CHECK(other.choice().final);
+}
+
+}  // namespace
+
+int main() {
+  a_saved_race_ends_its_own_signature_alone();
+  a_plan_forgets_what_no_longer_holds();
+  a_guess_stands_until_there_is_a_race();
+  what_the_host_has_stands();
+  nobody_waits_for_a_race();
+  set_host(nullptr);
+  std::printf("all passed\n");
+}

@@ -1,0 +1,300 @@
+"""What saved races say of families: that the judgement is right, and that each earns its place."""
+
+import dataclasses
+import math
+import pathlib
+import re
+import sys
+
+import pytest
+
+sys.path.append(str(pathlib.Path(__file__).parent.parent))
+
+from benchmarks.cell import Cell
+from benchmarks.evidence import __main__ as measuring
+from benchmarks.evidence import judgement, page, races, rooflines
+from benchmarks.evidence.saved import Evidence, Race
+from benchmarks.evidence.sources import Sources
+
+ROOT = pathlib.Path(__file__).parents[1]
+CELL = Cell(256, 128, 512, 64, 0.25, "bfloat16")
+
+
+def race(times, *, suite="one", timing="warm", winner=None, expected=None, **cell):
+    """Of {variant: microseconds}; estimates are the times unless there are others."""
+    return Race(
+        suite,
+        dataclasses.replace(CELL, **cell).to_dict(),
+        timing,
+        winner=winner or min(times, key=times.get),
+        flops=1e9,
+        bytes=1e6,
+        expected=expected or times,
+        median=times,
+    )
+
+
+# Saving
+
+
+def test_evidence_is_saved_as_it_is(tmp_path):
+    path = tmp_path / "results" / "evidence.json"
+    left_out = race({"simt/a": 2.0}, expected={"simt/a": 3.0, "wgmma_sm90/b": 1e9}, timing="cold")
+    failed = Race("two", CELL.to_dict(), "warm", failure="no memory")
+    kept = Evidence({"torch": "2"}, "2026-11-24", True, [race({"simt/a": 1.5}), left_out, failed])
+    kept.save(path)
+    assert Evidence.load(path) == kept
+    long = race({"simt/a": 1.23456789, "simt/b": 1234567.89})
+    Evidence(races=[long]).save(path)
+    found = Evidence.load(path)
+    assert found.races[0].median == {"simt/a": 1.235, "simt/b": 1235000.0}
+    assert not found.complete and [p.name for p in path.parent.iterdir()] == [path.name]
+
+
+def test_hundreds_of_races_stay_small(tmp_path):
+    times = {f"some_family_{i % 30}_sm90/m128_n256_s{i}": 10.123456 * (i + 1) for i in range(60)}
+    Evidence(races=[race(times, n=n) for n in range(906)]).save(tmp_path / "e.json")
+    assert (tmp_path / "e.json").stat().st_size < 1.8e6
+
+
+def test_another_file_is_refused(tmp_path):
+    (tmp_path / "other.json").write_text('{"suite": "gpu_layers"}')
+    with pytest.raises(ValueError, match=r"other\.json was not saved by"):
+        Evidence.load(tmp_path / "other.json")
+
+
+# Measuring
+
+
+class Measured:
+    """A race that takes no time; fails at the given number."""
+
+    def __init__(self, fail_at=None):
+        self.asked, self.fail_at = [], fail_at
+
+    def __call__(self, suite, cell, timing):
+        if len(self.asked) == self.fail_at:
+            raise KeyboardInterrupt
+        self.asked.append((suite, cell.n, timing))
+        return race({"simt/a": 1.0}, suite=suite, timing=timing, n=cell.n)
+
+
+LISTED = [("one", dataclasses.replace(CELL, n=n)) for n in (1, 2, 3)]
+
+
+def test_a_run_that_is_cut_goes_on_where_it_was(tmp_path):
+    path, environment = tmp_path / "e.json", {"kernels": "x", "torch": "2", "gpu": {"name": "g"}}
+    first = Measured(fail_at=3)
+    with pytest.raises(KeyboardInterrupt):
+        measuring.run(measuring.begun(path, environment), path, LISTED, 60, first)
+    found = Evidence.load(path)
+    assert len(found.races) == 3 and not found.complete
+    none = Measured()
+    measuring.run(measuring.begun(path, environment), path, LISTED, -1, none)  # no time at all
+    assert not none.asked and Evidence.load(path) == found
+    second = Measured()
+    measuring.run(measuring.begun(path, environment), path, LISTED, 60, second)
+    every = {("one", cell.n, timing) for _, cell in LISTED for timing in races.TIMINGS}
+    assert {*first.asked, *second.asked} == every and len(second.asked) == 3
+    assert Evidence.load(path).complete
+    for name in ("kernels", "gpu"):
+        with pytest.raises(ValueError, match=f"e.json is of another {name}"):
+            measuring.begun(path, environment | {name: {"name": "other"}})
+
+
+def test_a_run_that_is_cut_has_some_of_every_suite():
+    of = {"long": [dataclasses.replace(CELL, n=n) for n in range(40)], "short": [CELL] * 10}
+    order = races.in_order(of)
+    for suite, cells in of.items():
+        assert [cell for name, cell in order if name == suite] == cells
+    for end in range(5, 50, 5):
+        assert abs(sum(name == "short" for name, _ in order[:end]) - end / 5) <= 1
+    assert {"gradients", "gpu_survey", "gpu_layers"} <= set(races.cells())
+
+
+@pytest.mark.parametrize("op", ["matmul", "linear", "dX", "dW"])
+def test_a_race(op):
+    cell = Cell(64, 48, 32, 16, 0.5, "float32", op=op)
+    found = races.race("some", cell, "cold", 0.02, device="cpu")
+    assert found.winner in found.median.keys() & found.expected.keys(), found.failure
+    assert found.median[found.winner] > 0 and found.bytes > 0
+    assert found.flops == pytest.approx(2 * 0.5 * 64 * 48 * 32)
+    assert any(name.startswith("sampled_") for name in found.expected) == (op == "dW")
+
+
+def test_a_race_that_fails_says_why(monkeypatch):
+    def fail(*_):
+        raise RuntimeError("no memory\nat all")
+
+    monkeypatch.setattr(races, "_report", fail)
+    found = races.race("some", CELL, "warm", 0.02)
+    assert found.failure == "no memory" and not found.median
+
+
+# Judging
+
+
+def test_gains():
+    one = race({"a_sm90/x": 10.0, "a_sm90/y": 5.0, "b/x": 8.0, "c/x": 20.0})
+    (win,) = judgement.wins([one])
+    assert (win.family, win.gain) == ("a_sm90", 8 / 5)
+    (win,) = judgement.wins([one], without={"a_sm90"})
+    assert (win.family, win.gain) == ("b", 20 / 8)
+    # The tuner takes the one of less memory within its margin.
+    (win,) = judgement.wins([race({"a/x": 10.0, "b/x": 10.1}, winner="b/x")])
+    assert (win.family, win.gain) == ("b", 10 / 10.1)
+    (win,) = judgement.wins([race({"a/x": 10.0})])
+    assert win.gain == math.inf
+    gone = one.among({"b", "c"})
+    assert gone.winner == "b/x" and set(gone.median) == {"b/x", "c/x"}
+    assert judgement.wins([one.among(set())]) == []
+
+
+def test_worth():
+    won = [
+        *(race({"a/x": 10.0, "b/x": time}, n=n) for n, time in ((1, 11.0), (2, 12.0), (3, 15.0))),
+        race({"a/x": 10.0, "b/x": 20.0}, timing="cold", n=3),
+        race({"a/x": 10.0, "b/x": 5.0}),
+    ]
+    found = judgement.worth(judgement.wins(won), "a")
+    assert found.cells == {"warm": 3, "cold": 1}
+    assert found.median == {"warm": 1.2, "cold": 2.0}
+    assert found.largest == {"warm": 1.5, "cold": 2.0}
+    assert found.counting == 3
+
+
+ENOUGH, TOO_LITTLE = {"a/x": 10.0, "b/x": 11.0}, {"a/x": 10.0, "b/x": 10.9}
+
+
+@pytest.mark.parametrize(
+    ("of", "stays"),
+    [
+        ([race(ENOUGH), race(ENOUGH, n=64)], True),
+        ([race(ENOUGH), race(ENOUGH, block=32)], True),
+        ([race(ENOUGH), race(ENOUGH, suite="two")], True),
+        ([race(ENOUGH), race(ENOUGH, timing="cold")], False),
+        ([race(ENOUGH), race(ENOUGH, density=0.5)], False),
+        ([race(ENOUGH), race(TOO_LITTLE, n=64)], False),
+        ([race(TOO_LITTLE, n=n) for n in range(1, 9)], False),
+        ([], False),
+    ],
+)
+def test_the_rule(of, stays):
+    worth = judgement.worth(judgement.wins(of), "a")
+    assert judgement.earns_its_place("a", worth) == stays
+    assert judgement.earns_its_place("simt", worth)
+
+
+def test_a_portable_family_is_judged_among_portable_ones(tmp_path):
+    times = {"w_sm90/x": 1.0, "p/x": 5.0, "q/x": 9.0}
+    for name in ("w_sm90", "p", "q"):
+        write(tmp_path, f"kernels/cuda/room/{name}.cu", f'const V v{{"{name}/x"}};\n')
+    evidence = Evidence(races=[race(times), race(times, n=64)])
+    judged = page.Judged(evidence, Sources(tmp_path))
+    assert judged.without_a_place() == ["q"]
+    assert judged.worth("p").counting == 0 and judged.portable_worth("p").counting == 2
+
+
+def test_orders():
+    expected = {"a/x": 1.0, "b/x": 2.0, "c/x": 3.0, "d/x": 4.0, "never/timed": 0.5}
+    times = {"a/x": 8.0, "b/x": 6.0, "c/x": 4.0, "d/x": 2.0}
+    (worst,) = judgement.orders([race(times, expected=expected)])
+    assert worst == judgement.Order("d", 4, "never", None)
+    del expected["never/timed"]
+    third, first = judgement.orders(
+        [
+            race(times, winner="c/x", expected=expected),
+            race(times | {"a/x": 1.0}, expected=expected),
+        ]
+    )
+    assert (third.rank, third.guess, third.loss) == (3, "a", 2.0)
+    assert (first.rank, first.loss) == (1, 1.0)
+    found = judgement.quality([worst, third, first])
+    assert (found.races, found.first, found.among_three) == (3, 1 / 3, 2 / 3)
+    assert found.loss == pytest.approx(math.sqrt(2))
+    assert math.isnan(judgement.quality([]).loss)
+
+
+def test_rooflines_order_what_follows_them():
+    """One family is bound by memory, one by arithmetic: two rates tell who wins, one cannot."""
+    rates = {"a": (1e4, 1e9), "b": (1e9, 1e3)}  # operations and bytes a microsecond
+
+    def of(suite, n, flops, moved):
+        model = {name: rooflines.Roofline(3.0, f, b) for name, (f, b) in rates.items()}
+        empty = Race(suite, dataclasses.replace(CELL, n=n).to_dict(), "warm",
+                     flops=flops, bytes=moved)  # fmt: skip
+        times = {f"{name}/x": one.us(empty) for name, one in model.items()}
+        return dataclasses.replace(empty, winner=min(times, key=times.get), median=times,
+                                   expected={"a/x": 1.0, "b/x": 2.0})  # fmt: skip
+
+    listed = [
+        of(suite, 10 * i + j, 1e5 * 4**i, 1e4 * 4**j)
+        for suite in ("one", "two")
+        for i in range(5)
+        for j in range(5)
+    ]
+    found = rooflines.compare(listed)
+    share = {name: judgement.quality(orders).first for name, orders in found.items()}
+    assert share["two rates"] > 0.9 and share["two rates"] > share["today"]
+    assert rooflines.table(found).count("\n") == 4  # for all, a and b
+
+
+# Sources
+
+
+def write(root, name, text):
+    path = root / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+
+
+def test_lines_that_only_one_family_uses(tmp_path):
+    room = "kernels/cuda/room"
+    write(tmp_path, f"{room}/a.cu", f'#include "{room}/a.cuh"\nconst V a{{"a/x"}}, b{{"a/y"}};\n')
+    write(tmp_path, f"{room}/a.cuh", f'#include "{room}/shared.cuh"\n\n')
+    write(tmp_path, f"{room}/a_launch.cu", f'#include "{room}/a.cuh"\n\n\n')  # no variants
+    write(tmp_path, f"{room}/b.cu", f'#include "{room}/shared.cuh"\nconst V b{{"b/x"}};\n')
+    write(tmp_path, f"{room}/shared.cuh", "\n\n\n\n\n")
+    write(tmp_path, f"{room}/table.h", "\n" * 9)
+    write(tmp_path, f"{room}/c.cu", f'#include "{room}/table.h"\nconst V c{{"c/x"}};\n')
+    write(tmp_path, "ops/user.cpp", f'#include "{room}/table.h"\nconst V d{{"dense/mm"}};\n')
+    sources = Sources(tmp_path)
+    assert set(sources.files) == {"a", "b", "c"} and sources.vendors == {"dense"}
+    assert {family: sources.own_lines(family) for family in sources.files} == {
+        "a": 2 + 2 + 3,
+        "b": 2,
+        "c": 2,
+    }
+
+
+@pytest.fixture(scope="module")
+def judged():
+    return page.saved()
+
+
+def test_the_sources_have_the_families_that_are_documented(judged):
+    text = (ROOT / "docs/variants.md").read_text()
+    documented = set(re.findall(r"^\| `(\w+)` \| CUDA \|", text, re.MULTILINE))
+    assert len(documented) > 20
+    assert documented <= judged.ours | judged.sources.vendors
+    assert judged.ours <= documented
+    for family in judged.ours:
+        assert judged.sources.own_lines(family) > 0
+
+
+# The saved races
+
+
+def test_families_that_are_kept_exist(judged):
+    assert set(judgement.KEPT) <= judged.ours
+
+
+def test_the_page_is_what_the_races_say(judged):
+    assert page.PAGE.read_text() == page.text(judged), "`make families` renews the page"
+
+
+def test_every_family_earns_its_place(judged):
+    measure = f"`python -m benchmarks.evidence --save {page.SAVED.relative_to(ROOT)}` on a GPU"
+    assert judged.races, f"there are no saved races: {measure} makes them, `make families` the page"
+    assert judged.ours <= judged.raced, f"new families have to race first: {measure}"
+    assert not judged.without_a_place()
