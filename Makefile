@@ -1,6 +1,6 @@
 # Everything a contributor runs. `make help` lists it.
 #
-# Without PYTHON, the first call makes .venv and installs PyTorch and the tools into it; later calls
+# Without PYTHON, the first call makes .venv and installs into it what the target needs; later calls
 # reuse it. With PYTHON=/path/to/python, that environment is used as it is: the package is built in
 # place, nothing is downloaded and nothing is installed.
 
@@ -18,34 +18,60 @@ ARGS ?=
 
 ifdef PYTHON
   PY := $(PYTHON)
-  READY :=
-  DOCS_READY :=
 else
   PY := .venv/bin/python
+  # Each with what it needs besides: to build and run, to test and lint, to make the documentation.
   READY := .venv/ready
+  DEV_READY := .venv/dev-ready
   DOCS_READY := .venv/docs-ready
 endif
 export PYTHONPATH := $(CURDIR)/python$(if $(PYTHONPATH),:$(PYTHONPATH))
 
 say = @echo "==> $(1)"
+# Modules are compiled when they are first imported, as most never are; quiet in a pipe or a file.
+PIP_INSTALL = .venv/bin/python -m pip install --no-compile $$([ -t 1 ] || echo --quiet)
+CPU_TORCH := https://download.pytorch.org/whl/cpu
 
 .PHONY: help
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' Makefile | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 24
 	@echo
 	@echo '  PYTHON=python3        use that environment; build in place, download and install nothing'
-	@echo '  SPARSE_AUTOTUNE_CUDA=0/1   leave CUDA out / fail where it cannot be built'
+	@echo '  SPARSE_AUTOTUNE_CUDA=0/1   leave CUDA out / build it for all GPUs, or fail (else for the GPU here)'
 
 .venv/ready: pyproject.toml
-	@echo '==> Making or renewing .venv: PyTorch and the tools (some 6 GB, once)'
-	$(BOOTSTRAP_PYTHON) -c 'import sys; v = sys.version_info; sys.exit(None if v >= (3, 10) else
+	@$(BOOTSTRAP_PYTHON) -c 'import sys; v = sys.version_info; sys.exit(None if v >= (3, 10) else
 	"sparse_autotune needs Python >= 3.10; %s is %d.%d" % (sys.executable, v[0], v[1]))'
 	.venv/bin/python -c 'import pip' 2>/dev/null || $(BOOTSTRAP_PYTHON) -m venv .venv
-	{ .venv/bin/python -m pip install --quiet --upgrade 'pip>=25.1' &&
-	  .venv/bin/python -m pip install --quiet --group dev; } ||
-	{ echo 'No network? PYTHON=python3 uses an environment that has torch, and downloads nothing' >&2
-	  exit 1; }
+	trap 'echo "No network? PYTHON=python3 uses an environment that has torch; nothing is downloaded" >&2' ERR
+	$(PIP_INSTALL) 'pip>=25.1'
+	if found=$$(.venv/bin/python build_gpu.py) || [ "$${SPARSE_AUTOTUNE_CUDA:-}" = 1 ]; then
+	  echo "==> Installing PyTorch with CUDA into .venv: some 3 GB to download, once ($$found)"
+	else
+	  echo "==> Installing PyTorch for CPUs into .venv: some 250 MB to download, once ($$found)"
+	  $(PIP_INSTALL) --retries 0 --timeout 15 --index-url $(CPU_TORCH) torch 2>/dev/null ||
+	  echo '==> Not to be had from $(CPU_TORCH): PyPI has it with CUDA, some 3 GB'
+	fi
+	$(PIP_INSTALL) --group demo
+	missing=$$(.venv/bin/python -c 'import build_cuda; print(*build_cuda.missing_toolkit())')
+	if [ -n "$$missing" ]; then
+	  echo "==> Installing nvcc into .venv: some 120 MB to download, once ($$missing)"
+	  $(PIP_INSTALL) "$$missing"
+	fi
 	touch $@
+
+.venv/dev-ready: .venv/ready
+	@echo '==> Installing what tests and lint need into .venv'
+	$(PIP_INSTALL) --group dev
+	touch $@
+
+.venv/docs-ready: .venv/dev-ready
+	@echo '==> Installing what the documentation is built with into .venv'
+	$(PIP_INSTALL) --group docs
+	touch $@
+
+# Kernels for GPUs that are not here would only take time. A wheel is for other machines, too.
+build: export SPARSE_AUTOTUNE_CUDA ?= native
 
 .PHONY: build
 build: $(READY)  ## build the extension in place (incremental)
@@ -67,11 +93,6 @@ aoti-example: build  ## an AOTInductor package, and a C++ program without Python
 	SPARSE_AUTOTUNE_BUNDLE=build/aoti/bundle build/aoti/program \
 	  python/sparse_autotune/libsparse_autotune.so build/aoti/model.pt2 build/aoti/expected.pt
 
-.venv/docs-ready: .venv/ready
-	@echo '==> Installing what the documentation is built with'
-	.venv/bin/python -m pip install --quiet --group docs
-	touch $@
-
 .PHONY: docs
 docs: $(DOCS_READY) build  ## the documentation as HTML, build/docs/index.html; warnings are errors
 	$(call say,Building the documentation)
@@ -86,39 +107,39 @@ notebook: $(DOCS_READY) build  ## run examples/quickstart.ipynb and keep its out
 	rm -r "$$SPARSE_AUTOTUNE_CACHE_DIR"
 
 .PHONY: test
-test: build  ## all tests (those marked gpu only where there is one), in a process a core; JOBS=
+test: $(DEV_READY) build  ## all tests (those marked gpu if one is here), a process a core; JOBS=
 	$(call say,Running the tests)
 	$(PY) -m pytest --jobs=$(or $(JOBS),auto) $(PYTEST_ARGS)
 
 .PHONY: bench
-bench: build  ## compare with the peers, GPU or CPU; SUITE=name, SAVE=path.json
+bench: $(DEV_READY) build  ## compare with the peers, GPU or CPU; SUITE=name, SAVE=path.json
 	$(call say,Comparing with the peers (suite $(SUITE)))
 	$(PY) benchmarks/run.py --suite $(SUITE) --save $(or $(SAVE),build/bench.json)
 
 .PHONY: bench-gpu
-bench-gpu: build  ## large blocks against the peers on a GPU; SUITE=, CELLS=, SAVE=, RENEW=1
+bench-gpu: $(DEV_READY) build  ## large blocks against the peers on a GPU; SUITE=, CELLS=, SAVE=, RENEW=1
 	$(call say,Comparing with the peers on a GPU)
 	$(PY) benchmarks/run.py --suite $(patsubst auto,gpu_large_blocks,$(SUITE)) \
 	  --only '$(CELLS)' --save $(or $(SAVE),build/bench_gpu.json) $(if $(RENEW),--renew-peers)
 
 .PHONY: bench-training
-bench-training: build  ## forward, dX, dW and an MLP's step beside dense and stk; SAVE=, ARGS=
+bench-training: $(DEV_READY) build  ## forward, dX, dW and an MLP's step beside dense and stk; SAVE=, ARGS=
 	$(call say,Comparing training with the dense layer and stk)
 	$(PY) -m benchmarks.training --save $(or $(SAVE),build/bench_training.json) $(ARGS)
 
 .PHONY: soak
-soak: build  ## random problems for eight minutes, on from the last soak's end; SEED=, JOBS=
+soak: $(DEV_READY) build  ## random problems for eight minutes, on from the last soak's end; SEED=, JOBS=
 	$(call say,Random problems against fp64 references)
 	$(PY) tests/random_problems.py --seed $(or $(SEED),1) --jobs $(or $(JOBS),4) --seconds 470 \
 	  --resume build/soak_$(or $(SEED),1).json
 
 .PHONY: gpu-check
-gpu-check: $(READY)  ## build, GPU tests and the short benchmark in one go, without network; JOBS=
+gpu-check: $(DEV_READY)  ## build, GPU tests and the short benchmark in one go, without network; JOBS=
 	$(call say,Build; GPU tests; short benchmark)
 	$(PY) -m benchmarks.gpu_check --save $(or $(SAVE),build/gpu_check.json) $(if $(JOBS),--jobs $(JOBS))
 
 .PHONY: sanitize
-sanitize: build  ## compute-sanitizer over one small ragged problem per configuration; FAMILIES=
+sanitize: $(DEV_READY) build  ## compute-sanitizer over one small ragged problem per configuration; FAMILIES=
 	$(call say,compute-sanitizer: memcheck; racecheck; initcheck; synccheck)
 	$(PY) tests/sanitize_problem.py --all-tools $(if $(FAMILIES),--families $(FAMILIES))
 
@@ -143,14 +164,14 @@ wheel-check: wheel  ## install the wheel beside torch 2.10 and beside the newest
 	rm -rf build/wheel-check
 
 .PHONY: lint
-lint: $(READY)  ## ruff, clang-format and mypy, changing nothing
+lint: $(DEV_READY)  ## ruff, clang-format and mypy, changing nothing
 	$(PY) -m ruff check .
 	$(PY) -m ruff format --check .
 	$(CLANG_FORMAT) --dry-run --Werror $(CPP_SOURCES)
 	$(PY) -m mypy
 
 .PHONY: format
-format: $(READY)  ## ruff and clang-format, in place
+format: $(DEV_READY)  ## ruff and clang-format, in place
 	$(PY) -m ruff check --fix --quiet . || true
 	$(PY) -m ruff format .
 	$(CLANG_FORMAT) -i $(CPP_SOURCES)
