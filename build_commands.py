@@ -70,26 +70,29 @@ class Commands:
         # Without the flags of a make that may have called this: its jobs are not ours.
         environment = {k: v for k, v in os.environ.items() if k not in ("MAKEFLAGS", "MFLAGS")}
         environment["NINJA_STATUS"] = "[%f/%t] "
-        self._say_how_long([*command, "-n"], environment, int(jobs))
+        some = self._say_how_long([*command, "-n"], environment, int(jobs))
         begin = time.monotonic()
         if sys.stdout.isatty():
             status = subprocess.run(command, env=environment, check=False).returncode
         else:
             status = _run_in_pipe(command, environment)
-        if status == 0:
+        if status == 0 and some:
             print(f"sparse_autotune: built in {duration(time.monotonic() - begin)}", flush=True)
         return status
 
-    def _say_how_long(self, dry_run: list[str], environment: dict[str, str], jobs: int) -> None:
+    def _say_how_long(self, dry_run: list[str], environment: dict[str, str], jobs: int) -> bool:
+        """Whether there is anything to do, which is said only then."""
         said = subprocess.run(dry_run, env=environment, capture_output=True, text=True, check=False)
         kinds = Counter(re.findall(r"\[\d+/\d+\] (\S+) ", said.stdout))
         costs = {description.split()[0]: cost for _, description, cost in self.rules.values()}
         seconds = sum(costs[kind] * count for kind, count in kinds.items()) / jobs
-        print(
-            f"sparse_autotune: {sum(kinds.values())} files to make, {jobs} at a time: about "
-            f"{duration(seconds)} if as many cores are free",
-            flush=True,
-        )
+        if kinds:
+            print(
+                f"sparse_autotune: files to make: {sum(kinds.values())}, {jobs} at a time; about "
+                f"{duration(seconds)} if as many cores are free",
+                flush=True,
+            )
+        return bool(kinds)
 
     def _for_ninja(self, work: Path) -> str:
         def escape(path: Path) -> str:

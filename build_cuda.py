@@ -201,8 +201,8 @@ def choose_architectures(cuda: Cuda) -> Architectures | None:
     if architectures.left_out:
         old = ", ".join(architectures.left_out)
         print(f"sparse_autotune: the kernels need 8.0 or newer: {old} is left out")
-    why = "for every GPU from 8.0 on; SPARSE_AUTOTUNE_CUDA=native builds for this machine's only"
-    why = "as TORCH_CUDA_ARCH_LIST says" if listed else "for the GPU here" if cuda.native else why
+    why = "every GPU from 8.0 on; SPARSE_AUTOTUNE_CUDA=native builds for this machine's only"
+    why = "as TORCH_CUDA_ARCH_LIST says" if listed else "the GPU here" if cuda.native else why
     print(f"sparse_autotune: building with CUDA {cuda.version} ({cuda.nvcc})")
-    print(f"sparse_autotune: for {architectures.text} ({why})", flush=True)
+    print(f"sparse_autotune: for {architectures.text}: {why}", flush=True)
     return architectures
