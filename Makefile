@@ -37,13 +37,13 @@ help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' Makefile | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 24
 	@echo
 	@echo '  PYTHON=python3        use that environment; build in place, download and install nothing'
-	@echo '  SPARSE_AUTOTUNE_CUDA=0/1   leave CUDA out / build it for all GPUs, or fail (else for the GPU here)'
+	@echo '  SPARSE_AUTOTUNE_CUDA=0/1   no CUDA / CUDA for every GPU, or fail (else for the GPU here)'
 
 .venv/ready: pyproject.toml
 	@$(BOOTSTRAP_PYTHON) -c 'import sys; v = sys.version_info; sys.exit(None if v >= (3, 10) else
 	"sparse_autotune needs Python >= 3.10; %s is %d.%d" % (sys.executable, v[0], v[1]))'
 	.venv/bin/python -c 'import pip' 2>/dev/null || $(BOOTSTRAP_PYTHON) -m venv .venv
-	trap 'echo "No network? PYTHON=python3 uses an environment that has torch; nothing is downloaded" >&2' ERR
+	trap 'echo "No network? PYTHON=python3 uses an environment with torch, downloads nothing" >&2' ERR
 	$(PIP_INSTALL) 'pip>=25.1'
 	if found=$$(.venv/bin/python build_gpu.py) || [ "$${SPARSE_AUTOTUNE_CUDA:-}" = 1 ]; then
 	  echo "==> Installing PyTorch with CUDA into .venv: some 3 GB to download, once ($$found)"
@@ -70,8 +70,10 @@ help:  ## list the targets
 	$(PIP_INSTALL) --group docs
 	touch $@
 
-# Kernels for GPUs that are not here would only take time. A wheel is for other machines, too.
+# Kernels for GPUs that are not here would only take time. A wheel is for other machines, too: where
+# nvcc is, it must not lack them because of the torch that happens to be here.
 build: export SPARSE_AUTOTUNE_CUDA ?= native
+wheel: export SPARSE_AUTOTUNE_CUDA ?= $(if $(shell command -v nvcc),1)
 
 .PHONY: build
 build: $(READY)  ## build the extension in place (incremental)
@@ -150,6 +152,7 @@ wheel: $(READY)  ## dist/: an sdist, and a wheel built from that sdist
 	{ echo '$(PY) has no module "build" (pip install build)' >&2; exit 1; }
 	rm -rf dist
 	$(PY) -m build --no-isolation --outdir dist
+	ls -sh dist
 
 .PHONY: wheel-check
 wheel-check: wheel  ## install the wheel beside torch 2.10 and beside the newest; smoke tests
