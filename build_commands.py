@@ -162,7 +162,7 @@ def _run_in_pipe(command: list[str], environment: dict[str, str]) -> int:
         tenths = 0
         for line in process.stdout:
             count = re.match(r"\[(\d+)/(\d+)\] ", line)
-            if count and 10 * int(count[1]) // int(count[2]) == tenths:
+            if count and 10 * int(count[1]) // int(count[2]) <= tenths:
                 continue
             if count:
                 tenths = 10 * int(count[1]) // int(count[2])

@@ -271,6 +271,7 @@ def write_build(
 def add_rules(commands: Commands, compilers: Compilers) -> None:
     cxx, nvcc = shlex.quote(compilers.cxx), shlex.quote(str(compilers.cuda.nvcc))
     commands.rule("cxx", f"{cxx} $flags -MD -MF $out.d -c $in -o $out", "C++ $in", 1.7)
+    chosen = compilers.architectures.portable if compilers.architectures else []
     # $out.log keeps ptxas's report, so that what it only mentions is found afterwards.
     commands.rule(
         "nvcc",
@@ -279,7 +280,7 @@ def add_rules(commands: Commands, compilers: Compilers) -> None:
         f"if grep -E '{PTXAS_FORBIDDEN}' $out.log; then rm -f $out; exit 1; fi; "
         "grep -i warning $out.log || true",
         "CUDA $in",
-        7.0,
+        4.0 + 2.0 * sum("code=sm" in option for option in chosen),
     )
     commands.rule("link", f"{cxx} -shared $in -o $out $flags", "LINK $out", 0.5)
 
