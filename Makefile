@@ -50,7 +50,7 @@ help:  ## list the targets
 	else
 	  echo "==> Installing PyTorch for CPUs into .venv: some 250 MB to download, once ($$found)"
 	  $(PIP_INSTALL) --retries 0 --timeout 15 --index-url $(CPU_TORCH) torch 2>/dev/null ||
-	  echo '==> Not to be had from $(CPU_TORCH): PyPI has it with CUDA, some 3 GB'
+	  echo '==> No answer from $(CPU_TORCH): PyPI has it with CUDA, some 3 GB'
 	fi
 	$(PIP_INSTALL) --group demo
 	missing=$$(.venv/bin/python -c 'import build_cuda; print(*build_cuda.missing_toolkit())')
@@ -69,6 +69,8 @@ help:  ## list the targets
 	@echo '==> Installing what the documentation is built with into .venv'
 	$(PIP_INSTALL) --group docs
 	touch $@
+
+test bench bench-gpu bench-training soak gpu-check sanitize lint format: $(DEV_READY)
 
 # Kernels for GPUs that are not here would only take time. A wheel is for other machines, too: where
 # nvcc is, it must not lack them because of the torch that happens to be here.
@@ -109,39 +111,39 @@ notebook: $(DOCS_READY) build  ## run examples/quickstart.ipynb and keep its out
 	rm -r "$$SPARSE_AUTOTUNE_CACHE_DIR"
 
 .PHONY: test
-test: $(DEV_READY) build  ## all tests (those marked gpu if one is here), a process a core; JOBS=
+test: build  ## all tests (those marked gpu only where there is one), in a process a core; JOBS=
 	$(call say,Running the tests)
 	$(PY) -m pytest --jobs=$(or $(JOBS),auto) $(PYTEST_ARGS)
 
 .PHONY: bench
-bench: $(DEV_READY) build  ## compare with the peers, GPU or CPU; SUITE=name, SAVE=path.json
+bench: build  ## compare with the peers, GPU or CPU; SUITE=name, SAVE=path.json
 	$(call say,Comparing with the peers (suite $(SUITE)))
 	$(PY) benchmarks/run.py --suite $(SUITE) --save $(or $(SAVE),build/bench.json)
 
 .PHONY: bench-gpu
-bench-gpu: $(DEV_READY) build  ## large blocks against the peers on a GPU; SUITE=, CELLS=, SAVE=, RENEW=1
+bench-gpu: build  ## large blocks against the peers on a GPU; SUITE=, CELLS=, SAVE=, RENEW=1
 	$(call say,Comparing with the peers on a GPU)
 	$(PY) benchmarks/run.py --suite $(patsubst auto,gpu_large_blocks,$(SUITE)) \
 	  --only '$(CELLS)' --save $(or $(SAVE),build/bench_gpu.json) $(if $(RENEW),--renew-peers)
 
 .PHONY: bench-training
-bench-training: $(DEV_READY) build  ## forward, dX, dW and an MLP's step beside dense and stk; SAVE=, ARGS=
+bench-training: build  ## forward, dX, dW and an MLP's step beside dense and stk; SAVE=, ARGS=
 	$(call say,Comparing training with the dense layer and stk)
 	$(PY) -m benchmarks.training --save $(or $(SAVE),build/bench_training.json) $(ARGS)
 
 .PHONY: soak
-soak: $(DEV_READY) build  ## random problems for eight minutes, on from the last soak's end; SEED=, JOBS=
+soak: build  ## random problems for eight minutes, on from the last soak's end; SEED=, JOBS=
 	$(call say,Random problems against fp64 references)
 	$(PY) tests/random_problems.py --seed $(or $(SEED),1) --jobs $(or $(JOBS),4) --seconds 470 \
 	  --resume build/soak_$(or $(SEED),1).json
 
 .PHONY: gpu-check
-gpu-check: $(DEV_READY)  ## build, GPU tests and the short benchmark in one go, without network; JOBS=
+gpu-check: $(READY)  ## build, GPU tests and the short benchmark in one go, without network; JOBS=
 	$(call say,Build; GPU tests; short benchmark)
 	$(PY) -m benchmarks.gpu_check --save $(or $(SAVE),build/gpu_check.json) $(if $(JOBS),--jobs $(JOBS))
 
 .PHONY: sanitize
-sanitize: $(DEV_READY) build  ## compute-sanitizer over one small ragged problem per configuration; FAMILIES=
+sanitize: build  ## compute-sanitizer over one small ragged problem per configuration; FAMILIES=
 	$(call say,compute-sanitizer: memcheck; racecheck; initcheck; synccheck)
 	$(PY) tests/sanitize_problem.py --all-tools $(if $(FAMILIES),--families $(FAMILIES))
 
@@ -167,14 +169,14 @@ wheel-check: wheel  ## install the wheel beside torch 2.10 and beside the newest
 	rm -rf build/wheel-check
 
 .PHONY: lint
-lint: $(DEV_READY)  ## ruff, clang-format and mypy, changing nothing
+lint: $(READY)  ## ruff, clang-format and mypy, changing nothing
 	$(PY) -m ruff check .
 	$(PY) -m ruff format --check .
 	$(CLANG_FORMAT) --dry-run --Werror $(CPP_SOURCES)
 	$(PY) -m mypy
 
 .PHONY: format
-format: $(DEV_READY)  ## ruff and clang-format, in place
+format: $(READY)  ## ruff and clang-format, in place
 	$(PY) -m ruff check --fix --quiet . || true
 	$(PY) -m ruff format .
 	$(CLANG_FORMAT) -i $(CPP_SOURCES)
