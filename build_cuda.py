@@ -68,11 +68,11 @@ def find_nvcc(torch_cuda: str | None) -> tuple[Path | None, str]:
             f"nvcc {found[0]}.{found[1]} is older than {MINIMUM_CUDA[0]}.{MINIMUM_CUDA[1]}, "
             f"the oldest with C++20; no current torch is built for CUDA {found[0]}"
         )
-    if refused:
-        return None, refused[0]
     home = os.environ.get("CUDA_HOME") or os.environ.get("CUDA_PATH")
     said = f"no nvcc was found in CUDA_HOME ({home or 'not set'}) or on PATH"
-    if Path("/usr/local/cuda/bin/nvcc").is_file():
+    if refused:
+        said = refused[0]
+    elif Path("/usr/local/cuda/bin/nvcc").is_file():
         return None, f"{said}; there is one in /usr/local/cuda"
     toolkit = toolkit_on_pypi(torch_cuda)
     return None, f"{said}; pip install '{toolkit}' brings one" if toolkit else said

@@ -82,7 +82,9 @@ def test_what_is_said_of_the_steps(tool, tmp_path, monkeypatch, capsys):
     assert "built in" in first
     again = said(41)
     assert "files to make: 1, 2 at a time; about 30 s if" in again
-    assert said(41) in ("", "ninja: no work to do.\n", "make: Nothing to be done for 'all'.\n")
+    nothing = said(41)
+    assert "files to make" not in nothing
+    assert "built in" not in nothing
 
 
 def test_a_step_that_fails_says_why(tool, tmp_path, capsys):
