@@ -1,6 +1,6 @@
 # Everything a contributor runs. `make help` lists it.
 #
-# Without PYTHON, the first call makes .venv and installs PyTorch and the tools into it; later calls
+# Without PYTHON, the first call makes .venv and installs into it what the target needs; later calls
 # reuse it. With PYTHON=/path/to/python, that environment is used as it is: the package is built in
 # place, nothing is downloaded and nothing is installed.
 
@@ -20,34 +20,64 @@ ARGS ?=
 
 ifdef PYTHON
   PY := $(PYTHON)
-  READY :=
-  DOCS_READY :=
 else
   PY := .venv/bin/python
+  # Each with what it needs besides: to build and run, to test and lint, to make the documentation.
   READY := .venv/ready
+  DEV_READY := .venv/dev-ready
   DOCS_READY := .venv/docs-ready
 endif
 export PYTHONPATH := $(CURDIR)/python$(if $(PYTHONPATH),:$(PYTHONPATH))
 
 say = @echo "==> $(1)"
+# Modules are compiled when they are first imported, as most never are; quiet in a pipe or a file.
+PIP_INSTALL = .venv/bin/python -m pip install --no-compile $$([ -t 1 ] || echo --quiet)
+CPU_TORCH := https://download.pytorch.org/whl/cpu
 
 .PHONY: help
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' Makefile | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 24
 	@echo
 	@echo '  PYTHON=python3        use that environment; build in place, download and install nothing'
-	@echo '  SPARSE_AUTOTUNE_CUDA=0/1   leave CUDA out / fail where it cannot be built'
+	@echo '  SPARSE_AUTOTUNE_CUDA=0/1   no CUDA / CUDA for every GPU, or fail (else for the GPU here)'
 
 .venv/ready: pyproject.toml
-	@echo '==> Making or renewing .venv: PyTorch and the tools (some 6 GB, once)'
-	$(BOOTSTRAP_PYTHON) -c 'import sys; v = sys.version_info; sys.exit(None if v >= (3, 10) else
+	@$(BOOTSTRAP_PYTHON) -c 'import sys; v = sys.version_info; sys.exit(None if v >= (3, 10) else
 	"sparse_autotune needs Python >= 3.10; %s is %d.%d" % (sys.executable, v[0], v[1]))'
 	.venv/bin/python -c 'import pip' 2>/dev/null || $(BOOTSTRAP_PYTHON) -m venv .venv
-	{ .venv/bin/python -m pip install --quiet --upgrade 'pip>=25.1' &&
-	  .venv/bin/python -m pip install --quiet --group dev; } ||
-	{ echo 'No network? PYTHON=python3 uses an environment that has torch, and downloads nothing' >&2
-	  exit 1; }
+	trap 'echo "No network? PYTHON=python3 uses an environment with torch, downloads nothing" >&2' ERR
+	$(PIP_INSTALL) 'pip>=25.1'
+	if found=$$(.venv/bin/python build_gpu.py) || [ "$${SPARSE_AUTOTUNE_CUDA:-}" = 1 ]; then
+	  echo "==> Installing PyTorch with CUDA into .venv: some 3 GB to download, once ($$found)"
+	else
+	  echo "==> Installing PyTorch for CPUs into .venv: some 250 MB to download, once ($$found)"
+	  $(PIP_INSTALL) --retries 0 --timeout 15 --index-url $(CPU_TORCH) torch 2>/dev/null ||
+	  echo '==> No answer from $(CPU_TORCH): PyPI has it with CUDA, some 3 GB'
+	fi
+	$(PIP_INSTALL) --group demo
+	missing=$$(.venv/bin/python -c 'import build_cuda; print(*build_cuda.missing_toolkit())')
+	if [ -n "$$missing" ]; then
+	  echo "==> Installing nvcc into .venv: some 120 MB to download, once ($$missing)"
+	  $(PIP_INSTALL) "$$missing"
+	fi
 	touch $@
+
+.venv/dev-ready: .venv/ready
+	@echo '==> Installing what tests and lint need into .venv'
+	$(PIP_INSTALL) --group dev
+	touch $@
+
+.venv/docs-ready: .venv/dev-ready
+	@echo '==> Installing what the documentation is built with into .venv'
+	$(PIP_INSTALL) --group docs
+	touch $@
+
+test bench bench-gpu bench-training soak gpu-check sanitize lint format: $(DEV_READY)
+
+# Kernels for GPUs that are not here would only take time. A wheel is for other machines, too: where
+# nvcc is, it must not lack them because of the torch that happens to be here.
+build: export SPARSE_AUTOTUNE_CUDA ?= native
+wheel: export SPARSE_AUTOTUNE_CUDA ?= $(if $(shell command -v nvcc),1)
 
 .PHONY: build
 build: $(READY)  ## build the extension in place (incremental)
@@ -68,11 +98,6 @@ aoti-example: build  ## an AOTInductor package, and a C++ program without Python
 	PYTHON=$(PY) examples/aoti/build.sh build/aoti/program
 	SPARSE_AUTOTUNE_BUNDLE=build/aoti/bundle build/aoti/program \
 	  python/sparse_autotune/libsparse_autotune.so build/aoti/model.pt2 build/aoti/expected.pt
-
-.venv/docs-ready: .venv/ready
-	@echo '==> Installing what the documentation is built with'
-	.venv/bin/python -m pip install --quiet --group docs
-	touch $@
 
 .PHONY: docs
 docs: $(DOCS_READY) build  ## the documentation as HTML, build/docs/index.html; warnings are errors
@@ -142,6 +167,7 @@ wheel: $(READY)  ## dist/: an sdist, and a wheel built from that sdist
 	{ echo '$(PY) has no module "build" (pip install build)' >&2; exit 1; }
 	rm -rf dist
 	$(PY) -m build --no-isolation --outdir dist
+	ls -sh dist
 
 .PHONY: wheel-check
 wheel-check: wheel  ## install the wheel beside torch 2.10 and beside the newest; smoke tests

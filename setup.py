@@ -6,9 +6,10 @@ _tuner.*.so             pybind11 bindings of the torch-free autotuner; one build
 
 Nothing runs where the objects in place were built from these very sources for this configuration.
 
-Environment: SPARSE_AUTOTUNE_CUDA=0/1 forces a build without / with CUDA, TORCH_CUDA_ARCH_LIST picks
-the architectures, CUDA_HOME (else PATH) the nvcc, CXX the compiler, MAX_JOBS the number of jobs,
-SPARSE_AUTOTUNE_WERROR=1 turns host compiler warnings into errors.
+Environment: SPARSE_AUTOTUNE_CUDA=0/1 forces a build without / with CUDA, =native is one for this
+machine's GPUs only; TORCH_CUDA_ARCH_LIST picks the architectures, CUDA_HOME (else PATH) the nvcc,
+CXX the compiler, MAX_JOBS the number of jobs, SPARSE_AUTOTUNE_WERROR=1 turns host compiler warnings
+into errors.
 """
 
 from __future__ import annotations
@@ -41,24 +42,15 @@ if {"dist_info", "bdist_wheel", "editable_wheel"} & set(sys.argv) and not (
     )
 
 ROOT = Path(__file__).resolve().parent
-sys.path.insert(0, str(ROOT))
-# pip runs this file without its folder on the path
-from build_commands import Commands, alone, write  # noqa: E402
-from build_toolchain import (  # noqa: E402
-    Architectures,
-    Cuda,
-    check_toolchain,
-    detect_cuda,
-    parse_architectures,
-    run,
-)
+sys.path.insert(0, str(ROOT))  # not everything that runs this file puts its folder there
+from build_commands import Commands, alone, run, write  # noqa: E402
+from build_cuda import Architectures, Cuda, choose_architectures, detect_cuda  # noqa: E402
+from build_toolchain import check_toolchain  # noqa: E402
 
 CSRC = ROOT / "csrc"
 PACKAGE = "sparse_autotune"
 # The oldest torch whose stable ABI the operator library uses, as TORCH_TARGET_VERSION encodes it.
 STABLE_ABI_TARGET = "0x020a000000000000"
-# sm_80 code also serves 86 and 89, its PTX everything newer; sm_90a is Hopper with WGMMA and TMA.
-DEFAULT_ARCHITECTURES = "8.0+PTX;9.0a"
 MINIMUM_TORCH = (2, 10)
 # What csrc/ops reads of torch, under torch/csrc.
 TORCH_HEADERS = ("stable/library.h", "stable/ops.h", "stable/tensor.h")
@@ -110,16 +102,7 @@ class BuildNative(build_ext):
             raise CompileError(f"torch must be 2.10 or newer, {torch.__version__} is installed")
         cxx = os.environ.get("CXX") or "g++"
         cuda = detect_cuda(torch.version.cuda, torch.__version__)
-        architectures = None
-        if cuda.nvcc is None:
-            print(f"sparse_autotune: CUDA is left out: {cuda.reason}")
-        else:
-            listed = os.environ.get("TORCH_CUDA_ARCH_LIST") or DEFAULT_ARCHITECTURES
-            architectures = parse_architectures(listed)
-            if architectures.left_out:
-                old = ", ".join(architectures.left_out)
-                print(f"sparse_autotune: the kernels need 8.0 or newer: {old} is left out")
-            print(f"sparse_autotune: building with CUDA {cuda.version} for {architectures.text}")
+        architectures = choose_architectures(cuda)
         inplace = self.inplace or getattr(self, "editable_mode", False)
         target = (ROOT / "python" if inplace else Path(self.build_lib).resolve()) / PACKAGE
         digest = build_digest(cuda, architectures, torch.__version__)
@@ -164,8 +147,7 @@ def build_digest(cuda: Cuda, architectures: Architectures | None, torch_version:
     parts += [os.environ.get("SPARSE_AUTOTUNE_WERROR", "")]
     digest = hashlib.sha256("\0".join(parts).encode())
     sources = sorted(p for p in CSRC.rglob("*") if p.is_file())
-    ours = [ROOT / name for name in ("setup.py", "build_commands.py", "build_toolchain.py")]
-    for path in (*ours, *sources):
+    for path in (ROOT / "setup.py", *sorted(ROOT.glob("build_*.py")), *sources):
         digest.update(path.relative_to(ROOT).as_posix().encode() + path.read_bytes())
     return digest.hexdigest()[:40]
 
@@ -288,7 +270,8 @@ def write_build(
 
 def add_rules(commands: Commands, compilers: Compilers) -> None:
     cxx, nvcc = shlex.quote(compilers.cxx), shlex.quote(str(compilers.cuda.nvcc))
-    commands.rule("cxx", f"{cxx} $flags -MD -MF $out.d -c $in -o $out", "C++ $in")
+    commands.rule("cxx", f"{cxx} $flags -MD -MF $out.d -c $in -o $out", "C++ $in", 1.7)
+    chosen = compilers.architectures.portable if compilers.architectures else []
     # $out.log keeps ptxas's report, so that what it only mentions is found afterwards.
     commands.rule(
         "nvcc",
@@ -297,8 +280,9 @@ def add_rules(commands: Commands, compilers: Compilers) -> None:
         f"if grep -E '{PTXAS_FORBIDDEN}' $out.log; then rm -f $out; exit 1; fi; "
         "grep -i warning $out.log || true",
         "CUDA $in",
+        4.0 + 2.0 * sum("code=sm" in option for option in chosen),
     )
-    commands.rule("link", f"{cxx} -shared $in -o $out $flags", "LINK $out")
+    commands.rule("link", f"{cxx} -shared $in -o $out $flags", "LINK $out", 0.5)
 
 
 def add_bindings(commands: Commands, work: Path, compilers: Compilers) -> Path:

@@ -136,6 +136,11 @@ def pytest_collection_finish():
     gc.freeze()
 
 
+def pytest_unconfigure():
+    """Else what Triton's extension module holds is never freed, and it says so at the exit."""
+    gc.unfreeze()
+
+
 def pytest_terminal_summary(terminalreporter, config):
     reason = why_no_gpu()
     if reason is not None:

@@ -94,3 +94,19 @@ def test_not_all_could_be_collected(run, tmp_path):
     done = run()
     assert done.returncode == pytest.ExitCode.INTERRUPTED, done.stdout + done.stderr
     assert "1 error during collection" in done.stdout
+
+
+def test_the_summary_comes_last():
+    """Also after Triton's import, whose nanobind lists at the exit what was not freed."""
+    pytest.importorskip("triton")
+    tests = pathlib.Path(__file__).parent
+    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-p", "triton"]
+    run = subprocess.run(
+        [*command, str(tests / "test_reference.py")],
+        cwd=tests.parent,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+    )
+    assert re.search(r" passed.* in ", run.stdout.rstrip().rpartition("\n")[2]), run.stdout
