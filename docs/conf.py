@@ -40,9 +40,11 @@ add_module_names = False
 
 
 def setup(app):
-    """Pages link to the notebook where GitHub finds it."""
+    """Pages link to the notebook, and the notebook to pages, where GitHub finds them."""
 
     def to_the_copy(app, name, source):
         source[0] = source[0].replace(f"({NOTEBOOK})", "(quickstart.ipynb)")
+        if name == "quickstart":
+            source[0] = source[0].replace("(../docs/", "(")
 
     app.connect("source-read", to_the_copy)

@@ -1,10 +1,12 @@
 """What the documents show and name is there: code blocks run, tables match, references lead on."""
 
+import json
 import os
 import pathlib
 import re
 import socket
 import textwrap
+import urllib.parse
 
 import pytest
 import torch
@@ -22,6 +24,7 @@ DOCUMENTS = [
     *PAGES,
     *sorted((ROOT / "benchmarks").glob("*.md")),
 ]
+NOTEBOOK = ROOT / "examples/quickstart.ipynb"
 FENCED = re.compile(r"^ *```(\S*)\n(.*?)^ *```$", re.DOTALL | re.MULTILINE)
 # Blocks that show what runs elsewhere, or what is printed.
 SHOWN = {"", "text", "sh", "cpp", "{toctree}", "{eval-rst}", "{literalinclude}", "{include}"}
@@ -122,17 +125,28 @@ def anchors(path):
     return {re.sub(r"[^\w\- ]", "", h.lower()).replace(" ", "-") for h in headings}
 
 
-@pytest.mark.parametrize("document", DOCUMENTS, ids=name_of)
+def text_of(document):
+    if document != NOTEBOOK:
+        return document.read_text()
+    cells = json.loads(document.read_text())["cells"]
+    return "\n\n".join("".join(c["source"]) for c in cells if c["cell_type"] == "markdown")
+
+
+@pytest.mark.parametrize("document", [*DOCUMENTS, NOTEBOOK], ids=name_of)
 def test_references(document):
     """Links, pictures, files, targets of make and suites."""
-    text = document.read_text()
+    text = text_of(document)
     prose = FENCED.sub("", text)
-    for link in re.findall(r"\]\(([^)\s]+)\)", prose):
-        if not link.startswith("http"):
-            path, _, anchor = link.partition("#")
-            target = pathlib.Path(os.path.normpath(document.parent / path)) if path else document
+    for link in re.findall(r"\]\(([^)]+)\)", prose):
+        url = urllib.parse.urlsplit(link)
+        if url.scheme:
+            assert url.scheme == "https" and "." in url.netloc, link
+            assert re.fullmatch(r"[!-~]+", link), link
+        else:
+            target = pathlib.Path(os.path.normpath(document.parent / url.path))
+            target = target if url.path else document
             assert target.exists(), link
-            assert not anchor or anchor in anchors(target), link
+            assert not url.fragment or url.fragment in anchors(target), link
     paths = r"`((?:csrc|tests|benchmarks|python|examples|docs)/[\w/.-]*)`"
     for path in re.findall(paths, prose):
         assert (ROOT / path).exists(), path

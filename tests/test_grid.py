@@ -275,7 +275,7 @@ def test_a_panel_for_each_size_and_dtype(pyplot):
         assert titles == [
             f"{m} × {m} × {m}, {t}" for t in ("float32", "float64") for m in (32, 64, 96)
         ]
-        assert report.device in figure.get_suptitle()
+        assert f"{report.device}, {report.timing}" == figure.get_suptitle()
 
 
 def test_pandas():

@@ -33,7 +33,7 @@ class GridReport:
 
     Attributes:
         device: the device's name, on a CPU with the number of threads.
-        timing: "cold" or "warm", as `settings` said; a CPU's caches are warm in either case.
+        timing: "cold" or "warm", as `settings` said; on a CPU always "warm".
         versions: a hash of the build and of the libraries that timings depend on.
         cells: a dict for each dtype, size, block and density, in this order. ``m``, ``k``, ``n``,
             ``block`` ("64x64"), ``density`` (as asked for) and ``dtype`` name the product;
@@ -137,9 +137,10 @@ def benchmark_grid(
     if where.type not in ("cpu", "cuda"):
         raise RuntimeError(f"variants run on the CPU and on CUDA devices, but device is {where}")
     name = _tuner.device_info(-1 if where.type == "cpu" else where.index)["name"]
+    timing = settings.timing if where.type == "cuda" else "warm"
     if where.type == "cpu":
         name += f", {torch.get_num_threads()} threads"
-    report = GridReport(name, settings.timing, cache.environment(), [])
+    report = GridReport(name, timing, cache.environment(), [])
     file = None if path is None else Path(path)
     cells = {} if file is None else _read(file, report)
     todo = [key for key in keys if key not in cells]

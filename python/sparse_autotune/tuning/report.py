@@ -181,7 +181,7 @@ class BenchmarkReport:
             for r in timed
         ]
         ax.bar_label(bars, labels, padding=3, fontsize="small")
-        ax.margins(x=0.3)  # room for the labels
+        ax.margins(x=0.9)  # room for the labels
         ax.set_xlabel("TFLOP/s (nnz)")
         ax.set_title(f"{self.problem}\non {self.device}{self._limits()}, {self._timing()}")
         return ax
