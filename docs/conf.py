@@ -22,6 +22,7 @@ extensions = [
 html_theme = "furo"
 html_title = f"sparse_autotune {version}"
 html_show_copyright = False
+pygments_dark_style = "github-dark"  # furo's own underlines what is imported, like a link
 html_static_path = ["static"]
 html_css_files = ["site.css"]
 html_theme_options = {"navigation_with_keys": True}
@@ -35,6 +36,7 @@ autodoc_member_order = "bysource"
 autodoc_typehints = "none"  # docstrings say what is taken and returned, with shapes
 autosummary_generate = False
 napoleon_numpy_docstring = False
+napoleon_use_ivar = True  # attributes as one list
 default_role = "py:obj"
 add_module_names = False
 

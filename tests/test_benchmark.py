@@ -410,8 +410,8 @@ def test_plot(report, monkeypatch):
     assert [bar.get_width() for bar in ax.patches] == [5.0, 20.0]
     assert "nnz" in ax.get_xlabel() and ", cold" in ax.get_title()
     assert [text.get_text() for text in ax.texts] == [
-        "10% of peak, 12% of memory",
-        "40% of peak, 50% of memory",
+        "10% of peak\n12% of memory",
+        "40% of peak\n50% of memory",
     ]
     _, mine = pyplot.subplots()
     assert report.plot(mine, configs=True) is mine

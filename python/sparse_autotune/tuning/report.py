@@ -173,15 +173,15 @@ class BenchmarkReport:
         timed = [r for r in shown if r.tflops is not None][::-1]
         colours = ["C1" if r.name == self.winner else "C0" for r in timed]
         bars = ax.barh([r.name for r in timed], [r.tflops or 0.0 for r in timed], color=colours)
-        rough = self._rough()
+        rough, gap = self._rough(), "\n" if len(timed) <= 12 else ", "
         labels = [
             ""
             if r.peak_share is None or r.memory_share is None
-            else f"{rough}{r.peak_share:.0%} of peak, {rough}{r.memory_share:.0%} of memory"
+            else f"{rough}{r.peak_share:.0%} of peak{gap}{rough}{r.memory_share:.0%} of memory"
             for r in timed
         ]
         ax.bar_label(bars, labels, padding=3, fontsize="small")
-        ax.margins(x=0.9)  # room for the labels
+        ax.margins(x=0.6 if gap == "\n" else 1.2)  # room for the labels
         ax.set_xlabel("TFLOP/s (nnz)")
         ax.set_title(f"{self.problem}\non {self.device}{self._limits()}, {self._timing()}")
         return ax
