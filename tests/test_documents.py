@@ -64,8 +64,9 @@ def as_one_of_torchrun(monkeypatch):
 @pytest.mark.parametrize("document", WITH_CODE, ids=name_of)
 def test_code_blocks_run(document, as_one_of_torchrun, fresh_dynamo, tmp_path, monkeypatch, capsys):
     """Those of a document in their order, as one program, on smaller matrices."""
-    if "scipy" in document.read_text():
-        pytest.importorskip("scipy", reason="SciPy is not installed")
+    for needed, sign in (("scipy", "scipy"), ("pandas", "to_pandas"), ("matplotlib", ".plot()")):
+        if sign in "".join(blocks(document, "python")):
+            pytest.importorskip(needed, reason=f"{needed} is not installed")
     monkeypatch.chdir(tmp_path)  # some write files
     names = {}
     with settings.override(mode=settings.mode):
@@ -80,6 +81,21 @@ def test_code_blocks_run(document, as_one_of_torchrun, fresh_dynamo, tmp_path, m
         # The last line of the output that README shows, but for its figures.
         shown = blocks(README, "text")[0].splitlines()[-1]
         assert re.sub(r"[\d.]+", "#", printed) == re.sub(r"[\d.]+", "#", shown) + "\n"
+    if document.stem == "measuring":  # the columns of the tables that it shows
+        report, frame = (output.splitlines() for output in blocks(document, "text"))
+        rows = [line.split() for line in printed.splitlines()]
+        assert report[1].split() in rows and frame[0].split() in rows
+
+
+def test_the_skeleton_of_a_variant_is_in_its_source():
+    """Line by line, but for the comments."""
+
+    def code(text):
+        return re.sub(r"\s", "", re.sub(r"//.*", "", text))
+
+    (skeleton,) = blocks(ROOT / "docs/adding_a_variant.md", "cpp")
+    source = code((ROOT / "csrc/kernels/cpu/product/reference.cpp").read_text())
+    assert [line for line in skeleton.splitlines() if code(line) not in source] == []
 
 
 def test_no_row_of_a_variant_is_stale():
