@@ -136,9 +136,9 @@ def test_a_killed_process_leaves_whole_results(tmp_path):
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        (lambda content: content | {"device": "another"}, "has the device 'another', now it is"),
-        (lambda content: content | {"timing": "hot"}, "has the timing 'hot'"),
-        (lambda content: content | {"versions": "0"}, "has the versions '0'"),
+        (lambda content: content | {"device": "another"}, "has device 'another', now it is"),
+        (lambda content: content | {"timing": "hot"}, "has timing 'hot'"),
+        (lambda content: content | {"versions": "0"}, "has versions '0'"),
         (lambda content: content["cells"], "is not a file of benchmark_grid"),
         (lambda content: content | {"cells": [{}]}, "is not a file of benchmark_grid"),
     ],

@@ -29,7 +29,7 @@ _SECONDS_BEFORE_BAR = 2.0
 T = TypeVar("T")
 _BAR = "sparse_autotune: {percentage:3.0f}%|{bar}| {desc}"
 # Families that multiply the zeros too.
-_DENSE = ("dense", "cublas_dense")
+DENSE = ("dense", "cublas_dense")
 
 
 class _Stderr(logging.StreamHandler):
@@ -136,9 +136,9 @@ def _winner_line(race: dict[str, Any], saved: str | None) -> str:
     if not winner:
         return f"  no winner: {race['failure'] or 'every variant failed'}"
     line = f"  winner: {winner}"
-    if winner.split("/")[0] in _DENSE:
+    if winner.split("/")[0] in DENSE:
         us = {e["name"]: e["median_us"] for e in race["entrants"] if e["median_us"] > 0}
-        sparse = next((name for name in us if name.split("/")[0] not in _DENSE), None)
+        sparse = next((name for name in us if name.split("/")[0] not in DENSE), None)
         line += f" (dense wins: {significant(us[winner], 4)} µs"
         if sparse is not None:
             line += f", the best sparse variant, {sparse}, {significant(us[sparse], 4)} µs"

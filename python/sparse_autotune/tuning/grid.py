@@ -16,7 +16,7 @@ from .. import _tuner, cache
 from ..checks.matrix import block_shape, check_divides, check_value_dtype, kind, share, size
 from ..generators import random_bsr
 from ..settings import settings
-from .announcements import with_progress
+from .announcements import DENSE, with_progress
 from .races import benchmark, check_budget
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     import pandas
 
 _KEY = ("m", "k", "n", "block", "density", "dtype")  # what names a cell
-_DENSE = ("dense", "cublas_dense")  # families that multiply a dense matrix
+_OF_THE_WINNER = ("median_us", "tflops", "peak_share", "memory_share")
 
 
 @dataclass(frozen=True)
@@ -77,19 +77,15 @@ class GridReport:
         densities = {cell["density"] for cell in self.cells}
         return self._panels(_draw_speed_ups, 1 + 1.3 * len(densities))
 
-    def _panels(
-        self, draw: Callable[[Any, pandas.DataFrame], None], width: float
-    ) -> matplotlib.figure.Figure:
+    def _panels(self, draw: Callable[..., None], width: float) -> matplotlib.figure.Figure:
         import matplotlib.pyplot as plt
 
         frame = self.to_pandas()
         panels = list(frame.groupby(["dtype", "m", "k", "n"], sort=False))
         rows = frame["dtype"].nunique()
-        columns = len(panels) // rows
-        size = (width * columns, 4 * rows + 0.4)
-        figure, axes = plt.subplots(
-            rows, columns, squeeze=False, figsize=size, layout="constrained"
-        )
+        cols = len(panels) // rows
+        size = (width * cols, 4 * rows + 0.4)
+        figure, axes = plt.subplots(rows, cols, squeeze=False, figsize=size, layout="constrained")
         for ax, ((dtype, m, k, n), panel) in zip(axes.flat, panels, strict=True):
             draw(ax, panel)
             ax.set(title=f"{m} × {k} × {n}, {dtype}", xlabel="stored blocks")
@@ -163,9 +159,7 @@ def _keys(sizes: Any, blocks: Any, densities: Any, dtypes: Any) -> list[tuple[An
     for shape, pair in itertools.product(shapes, pairs):
         check_divides(shape[:2], pair, "sizes")
     every = itertools.product(types, shapes, pairs, shares)
-    keys = (
-        (*mkn, f"{bm}x{bk}", density, str(dtype)[6:]) for dtype, mkn, (bm, bk), density in every
-    )
+    keys = [(*mkn, f"{bm}x{bk}", share, str(dtype)[6:]) for dtype, mkn, (bm, bk), share in every]
     return list(dict.fromkeys(keys))
 
 
@@ -193,9 +187,7 @@ def _read(file: Path, report: GridReport) -> dict[tuple[Any, ...], dict[str, Any
         raise ValueError(f"path: {file} is not a file of benchmark_grid: {error!r}") from None
     for name in ("device", "timing", "versions"):
         if content.get(name) != (now := getattr(report, name)):
-            raise ValueError(
-                f"path: {file} has the {name} {content.get(name)!r}, now it is {now!r}"
-            )
+            raise ValueError(f"path: {file} has {name} {content.get(name)!r}, now it is {now!r}")
     return cells
 
 
@@ -209,15 +201,12 @@ def _cell(key: tuple[Any, ...], device: torch.device, budget_s: float | None) ->
     times: dict[bool, float] = {}
     for record in report.records:  # the fastest come first
         if record.median_us is not None:
-            times.setdefault(record.family in _DENSE, record.median_us)
-    best, dense_us, sparse_us = report.best, times.get(True), times.get(False)
+            times.setdefault(record.family in DENSE, record.median_us)
+    dense_us, sparse_us = times.get(True), times.get(False)
     return {
         **dict(zip(_KEY, key, strict=True)),
         "winner": report.winner,
-        **{
-            name: getattr(best, name, None)
-            for name in ("median_us", "tflops", "peak_share", "memory_share")
-        },
+        **{name: getattr(report.best, name, None) for name in _OF_THE_WINNER},
         "dense_us": dense_us,
         "sparse_us": sparse_us,
         "speed_up": dense_us / sparse_us if dense_us and sparse_us else None,
@@ -232,8 +221,9 @@ def _percent(share: float, position: object = None) -> str:
 def _draw_times(ax: Any, panel: pandas.DataFrame) -> None:
     import numpy as np
 
-    timed = panel[panel["speed_up"].notna() & (panel["density"] > 0)].sort_values("density")
+    timed = panel[panel["speed_up"].notna() & (panel["density"] > 0)]
     for i, (block, line) in enumerate(timed.groupby("block", sort=False)):
+        line = line.sort_values("density")
         x, y, ahead = (np.log(line[name]) for name in ("density", "sparse_us", "speed_up"))
         marker = "osD^v<>P"[i % 8]
         ax.plot(np.exp(x), np.exp(y), f"C{i}-{marker}", label=block)
