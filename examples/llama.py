@@ -4,11 +4,16 @@
 
 The model has the layer sizes of Llama 3 8B on a GPU and a quarter of them on a CPU, and random
 weights: it shows times and that results agree, not the quality of a pruned model. Needs
-transformers; nothing is downloaded.
+transformers; nothing is downloaded. `--save` keeps the times and the environment as JSON.
 """
 
 import argparse
 import copy
+import datetime
+import json
+import pathlib
+import sys
+from functools import partial
 
 import torch
 from torch.utils.benchmark import Timer
@@ -30,16 +35,15 @@ def dense_llama(hidden: int, layers: int, device: str, dtype: torch.dtype) -> to
         num_hidden_layers=layers,
         num_attention_heads=max(hidden // 128, 1),
         num_key_value_heads=max(hidden // 512, 1),
-        attn_implementation="sdpa",
     )
     return transformers.LlamaForCausalLM(config).to(device, dtype).eval()
 
 
-def milliseconds(call, seconds: float = 1.0) -> float:
+def microseconds(call) -> float:
     """The median time of a call, after one that is not timed."""
     call()
     timer = Timer("call()", globals={"call": call}, num_threads=torch.get_num_threads())
-    return timer.blocked_autorange(min_run_time=seconds).median * 1e3
+    return timer.blocked_autorange(min_run_time=1.0).median * 1e6
 
 
 def replayed(call):
@@ -48,7 +52,6 @@ def replayed(call):
         return call
     for _ in range(3):
         call()
-    torch.cuda.synchronize()
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
         call()
@@ -57,14 +60,7 @@ def replayed(call):
 
 def mlps(model: torch.nn.Module, x: torch.Tensor):
     """A call that runs the MLPs of all layers, one after the other."""
-
-    def call():
-        y = x
-        for layer in model.model.layers:
-            y = layer.mlp(y)
-        return y
-
-    return call
+    return partial(torch.nn.Sequential(*(layer.mlp for layer in model.model.layers)), x)
 
 
 @torch.no_grad()
@@ -77,43 +73,47 @@ def main() -> None:
     parser.add_argument("--tokens", type=int, default=4096 if on_gpu else 256)
     parser.add_argument("--block", type=int, default=64)
     parser.add_argument("--density", type=float, default=0.125)
+    parser.add_argument("--save", metavar="PATH")
     options = parser.parse_args()
     device, dtype = ("cuda", torch.bfloat16) if on_gpu else ("cpu", torch.float32)
     torch.manual_seed(0)
 
     dense = dense_llama(options.hidden, options.layers, device, dtype)
     sparse = copy.deepcopy(dense)
-    names = sa.sparsify_(
-        sparse, options.block, options.density, filter=lambda name, layer: ".mlp." in name
-    )
-    print(f"{len(names)} of the layers are block-sparse, such as {names[0]}: "
-          f"{sparse.get_submodule(names[0])}")  # fmt: skip
-
+    names = sa.sparsify_(sparse, options.block, options.density, filter=lambda n, _: ".mlp." in n)
+    print(f"{len(names)} block-sparse layers, such as {names[0]}: {sparse.get_submodule(names[0])}")
     tokens = torch.randint(1024, (1, options.tokens), device=device)
     zeros = copy.deepcopy(sparse)  # the same numbers in dense layers
     for name in names:
-        parent, _, child = name.rpartition(".")
-        setattr(zeros.get_submodule(parent), child, zeros.get_submodule(name).to_linear())
+        zeros.set_submodule(name, zeros.get_submodule(name).to_linear())
     logits, expected = (model(tokens).logits for model in (sparse, zeros))
     error = ((logits - expected).norm() / expected.norm()).item()
     print(f"logits differ from those of the same model with dense layers by {error:.1e} (relative)")
     if not error < (1e-4 if dtype == torch.float32 else 3e-2):
         raise SystemExit("wrong result")
 
-    token = tokens[:, :1]
-    x = torch.randn(1, 1, options.hidden, device=device, dtype=dtype)
-    rows = {f"prefill, {options.tokens} tokens": [], "decode, 1 token": [], "its MLPs alone": []}
-    for model in (dense, sparse):
-        times = (
-            milliseconds(lambda model=model: model(tokens, use_cache=False, logits_to_keep=1)),
-            milliseconds(lambda model=model: model(token, use_cache=False)),
-            milliseconds(replayed(mlps(model, x))),
-        )
-        for row, time in zip(rows.values(), times, strict=True):
-            row.append(time)
-    print(f"{'milliseconds':24}{'dense':>10}{'sparse':>10}")
-    for name, (before, after) in rows.items():
-        print(f"{name:24}{before:10.3f}{after:10.3f}{before / after:8.2f}x")
+    x = torch.randn(1, options.tokens, options.hidden, device=device, dtype=dtype)
+    us = {}
+    for kind, model in (("dense_us", dense), ("sparse_us", sparse)):
+        generate = partial(model, use_cache=False, logits_to_keep=1)
+        for name, call in {
+            "prefill": partial(generate, tokens),
+            "one MLP of it": partial(model.model.layers[0].mlp, x),
+            "decode, 1 token": replayed(partial(generate, tokens[:, :1])),
+            "its MLPs alone": replayed(mlps(model, x[:, :1])),
+        }.items():
+            us.setdefault(name, {})[kind] = microseconds(call)
+    print(f"{f'ms, {options.tokens} tokens':18}{'dense':>10}{'sparse':>10}")
+    for name, (before, after) in zip(us, map(dict.values, us.values()), strict=True):
+        print(f"{name:18}{before / 1e3:10.3f}{after / 1e3:10.3f}{before / after:8.2f}x")
+    if options.save:
+        sys.path.append(str(pathlib.Path(__file__).parents[1]))
+        from benchmarks import environment
+
+        kept = {"environment": environment.describe(device), **vars(options), **us}
+        kept["command"] = " ".join(["python", *sys.argv])
+        kept["date"] = datetime.date.today().isoformat()
+        pathlib.Path(kept.pop("save")).write_text(json.dumps(kept, indent=1) + "\n")
 
 
 if __name__ == "__main__":

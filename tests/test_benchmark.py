@@ -37,8 +37,9 @@ def problem(device="cpu", dtype=torch.float32):
     return a, torch.randn(K, N, device=device).to(dtype)
 
 
-# A race as the core tells it, with every outcome: 2e9 FLOP, 8e9 dense, 1e6 bytes, limit 50 µs.
-RACE = """sparse_autotune_race 2
+# A race as the core tells it, with every outcome: 2e9 FLOP, 8e9 dense, 1e6 bytes, on a device of
+# 50 TFLOP/s and 20 GB/s.
+RACE = """sparse_autotune_race 3
 signature matmul_test
 device_class Some_GPU
 device Some <GPU> & more
@@ -51,7 +52,8 @@ seconds 0.25
 nnz_flops 2e+09
 dense_flops 8e+09
 bytes 1e+06
-limit_us 50
+peak_tflops 50
+peak_gbps 20
 entrant fast/big\tok\t42\t99\t1.5\t9\t0.25\t2097152\t
 entrant fast/small\tok\t42\t100\t2\t9\t0.5\t1024\t
 entrant dense/mm\teliminated\t42\t400\t9\t3\t0.1\t0\tfar behind after 3 rounds
@@ -113,7 +115,8 @@ def test_figures(device, dtype):
         least, most = stored + M * N * item, stored + (M + 1) * 8 + (K + M) * N * item
         assert least <= r.gbps * r.median_us * 1e3 <= most
         assert 0 <= r.error <= 1
-        assert r.limit_share > 0
+        assert r.peak_share == pytest.approx(r.tflops / report.peak_tflops)
+        assert r.memory_share == pytest.approx(r.gbps / report.peak_gbps)
 
 
 def test_only_those_asked_for():
@@ -283,7 +286,8 @@ def test_statuses(report):
     ]
     best = report.best
     assert best.name == "fast/small"
-    assert (best.tflops, best.dense_tflops, best.gbps, best.limit_share) == (20.0, 80.0, 10.0, 0.5)
+    assert (best.tflops, best.dense_tflops, best.gbps) == (20.0, 80.0, 10.0)
+    assert (best.peak_share, best.memory_share) == (0.4, 0.5)
     assert (best.median_us, best.spread_us, best.error, best.memory_bytes) == (100, 2, 0.5, 1024)
     wrong = report.records[3]
     assert (wrong.error, wrong.median_us, wrong.tflops) == (7.5, None, None)
@@ -292,10 +296,13 @@ def test_statuses(report):
 def test_table(report):
     """A line per family, its best or the winner; with `configs`, one per variant."""
     title, head, *lines = str(report).splitlines()
-    assert title == ("1x2x3 bs4 density 0.5 bf16 on Some <GPU> & more, cold, 2026-01-31T12:34:56Z")
+    assert title == (
+        "1x2x3 bs4 density 0.5 bf16 on Some <GPU> & more (limits 50 TFLOP/s, 20 GB/s), "
+        "cold, 2026-01-31T12:34:56Z"
+    )
     assert re.split(r"  +", head) == [
-        *("variant", "median µs", "± µs", "TFLOP/s (nnz)", "(dense-eq.)"),
-        *("GB/s", "of limit", "error", "MiB", "status"),
+        *("variant", "median µs", "± µs", "TFLOP/s (nnz)", "of peak", "(dense-eq.)"),
+        *("GB/s", "of memory", "error", "MiB", "status"),
     ]
     status = [
         "ok; 1 of 3 failed, fast/other: wrong result: 3 of 4 elements are wrong",
@@ -305,8 +312,8 @@ def test_table(report):
         "unsupported: blocks are <1>",
     ]
     assert [re.split(r"  +", line) for line in lines] == [
-        ["fast/small *", "100", "2", "20", "80", "10", "50%", "0.5", "0.00098", status[0]],
-        ["dense/mm", "400", "9", "5", "20", "2.5", "12%", "0.1", status[1]],
+        ["fast/small *", "100", "2", "20", "40%", "80", "10", "50%", "0.5", "0.00098", status[0]],
+        ["dense/mm", "400", "9", "5", "10%", "20", "2.5", "12%", "0.1", status[1]],
         ["huge", status[2]],
         ["slow/x", status[3]],
         ["picky", status[4]],
@@ -321,7 +328,15 @@ def test_table(report):
 
 def test_a_cpu_limit_is_called_rough():
     report = report_of(_tuner.parse_record(RACE), "cpu", {}, "cold")
-    assert " ~50% " in str(report)
+    assert " ~40% " in str(report) and " ~50% " in str(report)
+    assert "(limits ~50 TFLOP/s, ~20 GB/s)" in str(report)
+
+
+def test_unknown_limits_have_no_shares():
+    text = RACE.replace("peak_tflops 50", "peak_tflops 0").replace("peak_gbps 20", "peak_gbps 0")
+    report = report_of(_tuner.parse_record(text), "cuda", {}, "cold")
+    assert {(r.peak_share, r.memory_share) for r in report.records} == {(None, None)}
+    assert "limits" not in str(report)
 
 
 def test_without_a_winner():
@@ -338,7 +353,7 @@ def test_html(report):
     assert "blocks are &lt;1&gt;" in page
     assert "<GPU>" not in page
     assert page.count("<tr>") == 1 + 5
-    assert page.count("<th ") == page.count("<td ") / 5 == 10
+    assert page.count("<th ") == page.count("<td ") / 5 == 11
     for tag in ("table", "caption", "thead", "tbody", "tr"):
         assert page.count(f"<{tag}>") == page.count(f"</{tag}>")
 
@@ -382,6 +397,7 @@ def test_pandas(report):
     assert list(frame["name"]) == [r.name for r in report.records]
     assert list(frame.columns) == [f.name for f in dataclasses.fields(VariantRecord)]
     assert frame["median_us"].min() == 99
+    assert frame.attrs == {k: v for k, v in report.to_dict().items() if k != "records"}
 
 
 def test_plot(report, monkeypatch):
@@ -392,7 +408,11 @@ def test_plot(report, monkeypatch):
     ax = report.plot()
     assert [label.get_text() for label in ax.get_yticklabels()] == ["dense/mm", "fast/small"]
     assert [bar.get_width() for bar in ax.patches] == [5.0, 20.0]
-    assert "nnz" in ax.get_xlabel()
+    assert "nnz" in ax.get_xlabel() and ", cold" in ax.get_title()
+    assert [text.get_text() for text in ax.texts] == [
+        "10% of peak\n12% of memory",
+        "40% of peak\n50% of memory",
+    ]
     _, mine = pyplot.subplots()
     assert report.plot(mine, configs=True) is mine
     assert len(mine.patches) == 3

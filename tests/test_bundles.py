@@ -44,7 +44,7 @@ def test_an_empty_bundle(tmp_path):
         lambda text: text[:-1],
         lambda text: "hello\n" + text,
         lambda text: text + "hello",
-        lambda text: text.replace("sparse_autotune_race 2", "sparse_autotune_race 3", 1),
+        lambda text: text.replace("sparse_autotune_race 3", "sparse_autotune_race 4", 1),
         lambda text: text.replace("seconds ", "seconds x", 1),
         lambda text: text.replace("signature matmul", "signature ../../matmul", 1),
         lambda text: text.replace("device_class ", "device_class /tmp/", 1),

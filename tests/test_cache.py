@@ -107,7 +107,7 @@ def test_files_are_as_readable_as_umask_allows():
 def test_the_environment_is_part_of_the_place(monkeypatch):
     """Another driver, torch or build does not use these times."""
     assert check() == 1
-    monkeypatch.setattr(cache, "_environment", lambda: "0123456789ab")
+    monkeypatch.setattr(cache, "environment", lambda: "0123456789ab")
     assert cache.entries() == []
     _tuner.forget()
     assert check() == 1
@@ -120,7 +120,7 @@ def test_what_the_environment_is(monkeypatch):
     def of(**changes):
         text = "".join(f"{name} {value}\n" for name, value in (lines | changes).items())
         monkeypatch.setattr(_tuner, "environment", lambda ordinal: text)
-        return cache._environment.__wrapped__()
+        return cache.environment.__wrapped__()
 
     assert of() == of(device="B")
     assert len({of(), of(kernels="5678"), of(driver="13010")}) == 3

@@ -354,7 +354,7 @@ def test_inductor_with_out():
 def test_a_race_while_dynamo_watches(tmp_path):
     """It leaves this `out` to eager mode, but looks at whatever Python runs there."""
     a, x, out = random_bsr(16, 24, 4, density=0.5), torch.randn(24, 5), torch.zeros(16, 8)
-    cache._environment.cache_clear()
+    cache.environment.cache_clear()
     with (
         settings.override(mode="on", cache_dir=tmp_path),
         warnings.catch_warnings(record=True) as given,

@@ -1,10 +1,12 @@
 """What the documents show and name is there: code blocks run, tables match, references lead on."""
 
+import json
 import os
 import pathlib
 import re
 import socket
 import textwrap
+import urllib.parse
 
 import pytest
 import torch
@@ -22,6 +24,7 @@ DOCUMENTS = [
     *PAGES,
     *sorted((ROOT / "benchmarks").glob("*.md")),
 ]
+NOTEBOOK = ROOT / "examples/quickstart.ipynb"
 FENCED = re.compile(r"^ *```(\S*)\n(.*?)^ *```$", re.DOTALL | re.MULTILINE)
 # Blocks that show what runs elsewhere, or what is printed.
 SHOWN = {"", "text", "sh", "cpp", "{toctree}", "{eval-rst}", "{literalinclude}", "{include}"}
@@ -61,8 +64,9 @@ def as_one_of_torchrun(monkeypatch):
 @pytest.mark.parametrize("document", WITH_CODE, ids=name_of)
 def test_code_blocks_run(document, as_one_of_torchrun, fresh_dynamo, tmp_path, monkeypatch, capsys):
     """Those of a document in their order, as one program, on smaller matrices."""
-    if "scipy" in document.read_text():
-        pytest.importorskip("scipy", reason="SciPy is not installed")
+    for needed, sign in (("scipy", "scipy"), ("pandas", "to_pandas"), ("matplotlib", ".plot()")):
+        if sign in "".join(blocks(document, "python")):
+            pytest.importorskip(needed, reason=f"{needed} is not installed")
     monkeypatch.chdir(tmp_path)  # some write files
     names = {}
     with settings.override(mode=settings.mode):
@@ -77,6 +81,21 @@ def test_code_blocks_run(document, as_one_of_torchrun, fresh_dynamo, tmp_path, m
         # The last line of the output that README shows, but for its figures.
         shown = blocks(README, "text")[0].splitlines()[-1]
         assert re.sub(r"[\d.]+", "#", printed) == re.sub(r"[\d.]+", "#", shown) + "\n"
+    if document.stem == "measuring":  # the columns of the tables that it shows
+        report, frame = (output.splitlines() for output in blocks(document, "text"))
+        rows = [line.split() for line in printed.splitlines()]
+        assert report[1].split() in rows and frame[0].split() in rows
+
+
+def test_the_skeleton_of_a_variant_is_in_its_source():
+    """Line by line, but for the comments."""
+
+    def code(text):
+        return re.sub(r"\s", "", re.sub(r"//.*", "", text))
+
+    (skeleton,) = blocks(ROOT / "docs/adding_a_variant.md", "cpp")
+    source = code((ROOT / "csrc/kernels/cpu/product/reference.cpp").read_text())
+    assert [line for line in skeleton.splitlines() if code(line) not in source] == []
 
 
 def test_no_row_of_a_variant_is_stale():
@@ -122,17 +141,28 @@ def anchors(path):
     return {re.sub(r"[^\w\- ]", "", h.lower()).replace(" ", "-") for h in headings}
 
 
-@pytest.mark.parametrize("document", DOCUMENTS, ids=name_of)
+def text_of(document):
+    if document != NOTEBOOK:
+        return document.read_text()
+    cells = json.loads(document.read_text())["cells"]
+    return "\n\n".join("".join(c["source"]) for c in cells if c["cell_type"] == "markdown")
+
+
+@pytest.mark.parametrize("document", [*DOCUMENTS, NOTEBOOK], ids=name_of)
 def test_references(document):
     """Links, pictures, files, targets of make and suites."""
-    text = document.read_text()
+    text = text_of(document)
     prose = FENCED.sub("", text)
-    for link in re.findall(r"\]\(([^)\s]+)\)", prose):
-        if not link.startswith("http"):
-            path, _, anchor = link.partition("#")
-            target = pathlib.Path(os.path.normpath(document.parent / path)) if path else document
+    for link in re.findall(r"\]\(([^)]+)\)", prose):
+        url = urllib.parse.urlsplit(link)
+        if url.scheme:
+            assert url.scheme == "https" and "." in url.netloc, link
+            assert re.fullmatch(r"[!-~]+", link), link
+        else:
+            target = pathlib.Path(os.path.normpath(document.parent / url.path))
+            target = target if url.path else document
             assert target.exists(), link
-            assert not anchor or anchor in anchors(target), link
+            assert not url.fragment or url.fragment in anchors(target), link
     paths = r"`((?:csrc|tests|benchmarks|python|examples|docs)/[\w/.-]*)`"
     for path in re.findall(paths, prose):
         assert (ROOT / path).exists(), path

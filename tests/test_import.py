@@ -20,6 +20,7 @@ from sparse_autotune.configuration import why_no_gpu
 PACKAGE = pathlib.Path(sparse_autotune.__file__).parent
 PUBLIC = {
     *("BenchmarkReport", "BsrTensor", "VariantRecord", "benchmark", "cache", "linear", "matmul"),
+    *("GridReport", "benchmark_grid"),
     *("random_bsr", "settings", "show_config", "tune", "tuning_count", "variants"),
     *("PolynomialDensity", "SparseLinear", "override_torch", "prune_", "prune_and_regrow_"),
     *("regrow_", "sampled_matmul", "set_pattern_", "sparsify_"),

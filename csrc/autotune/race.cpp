@@ -63,10 +63,6 @@ std::string utc_now() {
   return text;
 }
 
-double limit_us(const Problem& p, const Device& d) {
-  return roofline_us(nnz_flops(p), peak_tflops(p, d), compulsory_bytes(p), d.memory_gbps, 0);
-}
-
 std::unique_ptr<Bench> make_bench(const Problem& problem, const Device& device, const Launch& user,
                                   const BenchOptions& options, Status* status) {
 #ifdef SPARSE_AUTOTUNE_WITH_CUDA
@@ -287,7 +283,8 @@ Record record_of(const Problem& problem, const Device& device, const RaceOptions
   record.dense_flops = 2.0 * static_cast<double>(problem.m) * static_cast<double>(problem.k) *
                        static_cast<double>(problem.n) * static_cast<double>(problem.batch);
   record.bytes = compulsory_bytes(problem);
-  record.limit_us = limit_us(problem, device);
+  record.peak_tflops = peak_tflops(problem, device);
+  record.peak_gbps = device.memory_gbps;
   return record;
 }
 

@@ -90,8 +90,8 @@ bool parse_fact(std::string_view key, std::string_view value, Record* r) {
     }
   }
   const std::pair<std::string_view, double*> numbers[] = {
-      {"seconds", &r->seconds}, {"nnz_flops", &r->nnz_flops}, {"dense_flops", &r->dense_flops},
-      {"bytes", &r->bytes},     {"limit_us", &r->limit_us},
+      {"seconds", &r->seconds}, {"nnz_flops", &r->nnz_flops},     {"dense_flops", &r->dense_flops},
+      {"bytes", &r->bytes},     {"peak_tflops", &r->peak_tflops}, {"peak_gbps", &r->peak_gbps},
   };
   for (const auto& [name, target] : numbers) {
     if (key == name) return parse_number(value, target);
@@ -156,7 +156,8 @@ std::string to_text(const Record& r) {
   fact("nnz_flops", number(r.nnz_flops));
   fact("dense_flops", number(r.dense_flops));
   fact("bytes", number(r.bytes));
-  fact("limit_us", number(r.limit_us));
+  fact("peak_tflops", number(r.peak_tflops));
+  fact("peak_gbps", number(r.peak_gbps));
   size_t written = 0;
   for (const Entrant& e : r.entrants) {
     std::string line = "entrant " + field(e.name) + "\t" + name_of(e.outcome) + "\t" +

@@ -57,7 +57,8 @@ struct Record {
   double nnz_flops = 0;           // on stored blocks
   double dense_flops = 0;         // of the dense product of equal shape
   double bytes = 0;               // that any variant must move
-  double limit_us = 0;            // what the device's data sheet allows; 0: unknown
+  double peak_tflops = 0;         // of the device, for the problem's dtype; 0: unknown
+  double peak_gbps = 0;           // of its memory; 0: unknown
   std::vector<Entrant> entrants;  // fastest first, then those without a time
   bool stopped = false;           // by the host; not part of the text
 
@@ -68,7 +69,7 @@ struct Record {
 constexpr size_t kMaxRecordBytes = size_t{1} << 20;
 constexpr size_t kMaxEntrants = 2048;
 constexpr size_t kMaxFieldBytes = 400;
-constexpr int kRecordVersion = 2;
+constexpr int kRecordVersion = 3;
 
 // Lines of printable ASCII, first a header, last a line that says how many entrants came before it.
 // Fields are cut, and other characters replaced, so that parse_record() takes every record back.

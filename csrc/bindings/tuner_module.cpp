@@ -76,12 +76,12 @@ py::list list_of(const Things& things) {
 }
 
 py::dict to_dict(const Record& r) {
-  return py::dict("signature"_a = r.signature, "device_class"_a = r.device_class,
-                  "device"_a = r.device, "failure"_a = r.failure, "seconds"_a = r.seconds,
-                  "limit_us"_a = r.limit_us, "description"_a = r.description, "winner"_a = r.winner,
-                  "when"_a = r.when, "timing"_a = name_of(kTimings, r.timing),
-                  "nnz_flops"_a = r.nnz_flops, "dense_flops"_a = r.dense_flops, "bytes"_a = r.bytes,
-                  "entrants"_a = list_of(r.entrants));
+  return py::dict(
+      "signature"_a = r.signature, "device_class"_a = r.device_class, "device"_a = r.device,
+      "failure"_a = r.failure, "seconds"_a = r.seconds, "peak_tflops"_a = r.peak_tflops,
+      "peak_gbps"_a = r.peak_gbps, "description"_a = r.description, "winner"_a = r.winner,
+      "when"_a = r.when, "timing"_a = name_of(kTimings, r.timing), "nnz_flops"_a = r.nnz_flops,
+      "dense_flops"_a = r.dense_flops, "bytes"_a = r.bytes, "entrants"_a = list_of(r.entrants));
 }
 
 // What a kind of event does not tell is empty or 0.

@@ -28,7 +28,16 @@ from .override import override_torch
 from .pytrees import register as _register_pytree
 from .settings import settings
 from .torch_functions import comparable as _comparable
-from .tuning import BenchmarkReport, VariantRecord, benchmark, tune, tuning_count, variants
+from .tuning import (
+    BenchmarkReport,
+    GridReport,
+    VariantRecord,
+    benchmark,
+    benchmark_grid,
+    tune,
+    tuning_count,
+    variants,
+)
 from .tuning.announcements import install as _install_announcements
 
 __version__: str = _build_info()["version"]
@@ -42,10 +51,12 @@ del bsr_matmul, bsr_matmul_backward, bsr_sampled_matmul
 __all__ = [
     "BenchmarkReport",
     "BsrTensor",
+    "GridReport",
     "PolynomialDensity",
     "SparseLinear",
     "VariantRecord",
     "benchmark",
+    "benchmark_grid",
     "cache",
     "linear",
     "matmul",

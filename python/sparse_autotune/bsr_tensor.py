@@ -209,17 +209,17 @@ class BsrTensor:
 
     @property
     def crow_indices(self) -> Tensor:
-        """(block rows + 1,): where the blocks of each block row begin in ``values``."""
+        """Where the blocks of each block row begin in ``values``, of shape (block rows + 1,)."""
         return self._crow_indices
 
     @property
     def col_indices(self) -> Tensor:
-        """(nnzb,): the block column of each stored block."""
+        """The block column of each stored block, of shape (nnzb,)."""
         return self._col_indices
 
     @property
     def values(self) -> Tensor:
-        """(nnzb, block_m, block_k): the stored blocks; (batch, nnzb, …) for a batch."""
+        """The stored blocks, of shape (nnzb, block_m, block_k); (batch, nnzb, …) for a batch."""
         return self._values
 
     @property
@@ -232,7 +232,7 @@ class BsrTensor:
 
     @property
     def block_size(self) -> tuple[int, int]:
-        """``(block_m, block_k)``: rows and columns of a stored block."""
+        """Rows and columns of a stored block, ``(block_m, block_k)``."""
         return self._block_size
 
     @property

@@ -74,7 +74,7 @@ def path() -> Path:
 
 
 @functools.cache
-def _environment() -> str:
+def environment() -> str:
     """The versions that every entry of this process depends on, as a short hash."""
     versions = [_tuner.build_info()["version"], torch.__version__]
     lines = _tuner.environment(0 if torch.cuda.is_available() else -1).splitlines()
@@ -85,7 +85,7 @@ def _environment() -> str:
 
 def file_of(device_class: str, signature: str) -> Path:
     """Where that entry is, or would be."""
-    return path() / f"{device_class}-{_environment()}" / f"{signature}.txt"
+    return path() / f"{device_class}-{environment()}" / f"{signature}.txt"
 
 
 def read(device_class: str, signature: str) -> str | None:
@@ -114,10 +114,10 @@ def write(device_class: str, signature: str, text: str) -> Path | None:
             raise FileNotFoundError("there is no home directory: set SPARSE_AUTOTUNE_CACHE_DIR")
         file.parent.mkdir(parents=True, exist_ok=True)
         try:
-            _replace(file, text)
+            replace_file(file, text)
         except FileNotFoundError:  # clear() took it away while it was being written
             file.parent.mkdir(parents=True, exist_ok=True)
-            _replace(file, text)
+            replace_file(file, text)
     except OSError as error:
         _in_memory[file] = text
         _warn_of_directory(f"cannot be written ({error})")
@@ -142,7 +142,7 @@ def _warn_of_directory(why: str) -> None:
     warn_once("cache directory", text)
 
 
-def _replace(file: Path, text: str) -> None:
+def replace_file(file: Path, text: str) -> None:
     """All of the text or nothing, whatever kills the process; as readable as umask allows."""
     unique = f"{os.getpid()}.{threading.get_ident()}.{next(_serial)}"
     temporary = file.with_name(f".{unique}.{os.urandom(4).hex()}.tmp")
@@ -169,7 +169,7 @@ def _directories() -> list[Path]:
 def _found() -> list[tuple[str, dict[str, Any], Path | None]]:
     """Text, content and file of the entries that this environment would use."""
     texts: list[tuple[str, Path | None]] = []
-    ours = [d for d in _directories() if d.name.endswith(f"-{_environment()}")]
+    ours = [d for d in _directories() if d.name.endswith(f"-{environment()}")]
     for file in itertools.chain(*(sorted(directory.glob("*.txt")) for directory in ours)):
         with contextlib.suppress(OSError, UnicodeDecodeError):  # a miss, as it is for a product
             texts.append((_start_of(file).decode("ascii"), file))
@@ -237,7 +237,7 @@ def export(path: str | os.PathLike[str]) -> int:
     total = sum(map(len, texts))
     if total > _MAX_BUNDLE_BYTES:
         raise ValueError(f"a bundle may have {_MAX_BUNDLE_BYTES} bytes; the entries have {total}")
-    _replace(Path(path), "".join(texts))
+    replace_file(Path(path), "".join(texts))
     return len(texts)
 
 

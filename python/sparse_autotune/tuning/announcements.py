@@ -12,9 +12,9 @@ import sys
 import threading
 import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
-from typing import Any, TextIO
+from typing import Any, TextIO, TypeVar
 
 import torch
 
@@ -26,9 +26,10 @@ from .report import significant, what_failed
 logger = logging.getLogger("sparse_autotune")
 # Below this a bar would only flicker.
 _SECONDS_BEFORE_BAR = 2.0
+T = TypeVar("T")
 _BAR = "sparse_autotune: {percentage:3.0f}%|{bar}| {desc}"
 # Families that multiply the zeros too.
-_DENSE = ("dense", "cublas_dense")
+DENSE = ("dense", "cublas_dense")
 
 
 class _Stderr(logging.StreamHandler):
@@ -77,20 +78,33 @@ def _watched() -> bool:
     return sys.stderr is not None and (sys.stderr.isatty() or "ipykernel" in sys.modules)
 
 
-def _progress(fraction: float, variant: str) -> None:
+def _bar(*steps: Iterable[Any], **options: Any) -> Any:
+    """One of tqdm's; None without tqdm, and where nobody watches."""
     if settings.verbosity == 0 or not _watched():
-        return
+        return None
+    try:
+        with warnings.catch_warnings():  # its advice to a notebook without widgets
+            warnings.simplefilter("ignore")
+            from tqdm.auto import tqdm
+    except ImportError:
+        return None
+    # By itself tqdm would wait for steps as large as the first, half of the bar.
+    return tqdm(*steps, miniters=1, **options)
+
+
+def with_progress(steps: list[T], **options: Any) -> Iterable[T]:
+    """The steps, with a progress bar while they are walked through."""
+    bar = _bar(steps, **options)
+    return steps if bar is None else bar
+
+
+def _progress(fraction: float, variant: str) -> None:
     if _local.bar is None:
         if time.monotonic() - _local.started < _SECONDS_BEFORE_BAR:
             return
-        try:
-            with warnings.catch_warnings():  # its advice to a notebook without widgets
-                warnings.simplefilter("ignore")
-                from tqdm.auto import tqdm
-        except ImportError:
+        _local.bar = _bar(total=100, leave=False, bar_format=_BAR)
+        if _local.bar is None:
             return
-        # By itself tqdm would wait for steps as large as the first, half of the bar.
-        _local.bar = tqdm(total=100, leave=False, miniters=1, bar_format=_BAR)
     _local.bar.set_description_str(variant, refresh=False)
     _local.bar.update(int(100 * fraction) - _local.bar.n)
 
@@ -122,9 +136,9 @@ def _winner_line(race: dict[str, Any], saved: str | None) -> str:
     if not winner:
         return f"  no winner: {race['failure'] or 'every variant failed'}"
     line = f"  winner: {winner}"
-    if winner.split("/")[0] in _DENSE:
+    if winner.split("/")[0] in DENSE:
         us = {e["name"]: e["median_us"] for e in race["entrants"] if e["median_us"] > 0}
-        sparse = next((name for name in us if name.split("/")[0] not in _DENSE), None)
+        sparse = next((name for name in us if name.split("/")[0] not in DENSE), None)
         line += f" (dense wins: {significant(us[winner], 4)} µs"
         if sparse is not None:
             line += f", the best sparse variant, {sparse}, {significant(us[sparse], 4)} µs"

@@ -244,8 +244,7 @@ def benchmark(
     """
     if num_runs is not None and not (_is_a(Integral, num_runs) and 0 < num_runs < 2**31):
         raise ValueError(f"num_runs must be a whole number, 1 to 2**31 - 1; got {num_runs!r}")
-    if budget_s is not None and not (_is_a(Real, budget_s) and 0 < budget_s < math.inf):
-        raise ValueError(f"budget_s must be a positive, finite number of seconds; got {budget_s!r}")
+    check_budget(budget_s)
     with silenced():
         return _race(
             _Product(a, b, bias, activation, linear, pattern),
@@ -256,6 +255,12 @@ def benchmark(
             eliminate=False,
             save=False,
         )
+
+
+def check_budget(budget_s: float | None) -> None:
+    """Raises ValueError for seconds that nobody can spend."""
+    if budget_s is not None and not (_is_a(Real, budget_s) and 0 < budget_s < math.inf):
+        raise ValueError(f"budget_s must be a positive, finite number of seconds; got {budget_s!r}")
 
 
 def tuning_count() -> int:

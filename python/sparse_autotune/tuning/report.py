@@ -22,9 +22,10 @@ _COLUMNS = (
     ("median µs", "right"),
     ("± µs", "right"),
     ("TFLOP/s (nnz)", "right"),
+    ("of peak", "right"),
     ("(dense-eq.)", "right"),
     ("GB/s", "right"),
-    ("of limit", "right"),
+    ("of memory", "right"),
     ("error", "right"),
     ("MiB", "right"),
     ("status", "left"),
@@ -55,9 +56,9 @@ class VariantRecord:
         tflops: TFLOP/s on stored blocks only, 2 · nnzb · block_m · block_k · n / median.
         dense_tflops: TFLOP/s of the dense product of the same shape in that time.
         gbps: GB/s (1e9 bytes per second), counting the bytes that any variant must move.
-        limit_share: the shortest time that the device allows, divided by the median. A GPU's limits
-            are those of its data sheet; a CPU's are a rough estimate, which products in its caches
-            exceed.
+        peak_share: `tflops` as a share of the report's ``peak_tflops``.
+        memory_share: `gbps` as a share of the report's ``peak_gbps``; products whose operands stay
+            in a cache may exceed 1.
         error: the largest deviation from the reference, divided by the bound that rounding
             explains; above 1 the result is wrong.
         memory_bytes: scratch of a call and converted copy, bytes.
@@ -74,7 +75,8 @@ class VariantRecord:
     tflops: float | None = None
     dense_tflops: float | None = None
     gbps: float | None = None
-    limit_share: float | None = None
+    peak_share: float | None = None
+    memory_share: float | None = None
     error: float | None = None
     memory_bytes: int = 0
 
@@ -95,6 +97,9 @@ class BenchmarkReport:
         timing: "cold" or "warm", as `settings` said.
         measured: "cold" if operands rotated, else "warm": on a CPU, which every race warms up, and
             where a GPU's cache is too small for them anyway. Empty if nothing was measured.
+        peak_tflops: the device's arithmetic limit for the problem's dtype, on a GPU usually that of
+            its tensor cores, from its data sheet; on a CPU a rough estimate. 0 if unknown.
+        peak_gbps: the bandwidth of the device's memory, likewise.
         when: the start of the race, UTC.
         seconds: the duration of the race.
         winner: "family/config"; empty if there is none.
@@ -108,6 +113,8 @@ class BenchmarkReport:
     signature: str = ""
     timing: Timing | Literal[""] = ""
     measured: Timing | Literal[""] = ""
+    peak_tflops: float = 0.0
+    peak_gbps: float = 0.0
     when: str = ""
     seconds: float = 0.0
     winner: str = ""
@@ -124,10 +131,16 @@ class BenchmarkReport:
         return asdict(self)
 
     def to_pandas(self) -> pandas.DataFrame:
-        """The records as a DataFrame, one row per variant. Needs pandas."""
+        """The records as a DataFrame, one row per variant. Needs pandas.
+
+        What holds for all of them (problem, device, timing, limits …) is in the frame's ``attrs``.
+        """
         import pandas
 
-        return pandas.DataFrame([asdict(record) for record in self.records])
+        attributes = self.to_dict()
+        frame = pandas.DataFrame(attributes.pop("records"))
+        frame.attrs = attributes
+        return frame
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes `to_dict` as JSON.
@@ -143,6 +156,8 @@ class BenchmarkReport:
     ) -> matplotlib.axes.Axes:
         """Bar chart of nnz TFLOP/s: the best of each family, or all. Needs matplotlib.
 
+        Each bar has its shares of the device's arithmetic limit and memory bandwidth.
+
         Args:
             ax: axes to draw into; None creates a figure.
             configs: show every configuration that was timed.
@@ -157,9 +172,18 @@ class BenchmarkReport:
         shown = self.records if configs else [family[0] for family in self._families()]
         timed = [r for r in shown if r.tflops is not None][::-1]
         colours = ["C1" if r.name == self.winner else "C0" for r in timed]
-        ax.barh([r.name for r in timed], [r.tflops or 0.0 for r in timed], color=colours)
+        bars = ax.barh([r.name for r in timed], [r.tflops or 0.0 for r in timed], color=colours)
+        rough, gap = self._rough(), "\n" if len(timed) <= 12 else ", "
+        labels = [
+            ""
+            if r.peak_share is None or r.memory_share is None
+            else f"{rough}{r.peak_share:.0%} of peak{gap}{rough}{r.memory_share:.0%} of memory"
+            for r in timed
+        ]
+        ax.bar_label(bars, labels, padding=3, fontsize="small")
+        ax.margins(x=0.6 if gap == "\n" else 1.2)  # room for the labels
         ax.set_xlabel("TFLOP/s (nnz)")
-        ax.set_title(f"{self.problem} on {self.device}, {self._timing()}")
+        ax.set_title(f"{self.problem}\non {self.device}{self._limits()}, {self._timing()}")
         return ax
 
     def table(self, *, configs: bool = False) -> str:
@@ -209,8 +233,19 @@ class BenchmarkReport:
         )
 
     def _title(self) -> str:
-        facts = [f"{self.problem} on {self.device}", self._timing(), self.when, self.failure]
+        problem = f"{self.problem} on {self.device}{self._limits()}"
+        facts = [problem, self._timing(), self.when, self.failure]
         return ", ".join(fact for fact in facts if fact)
+
+    def _limits(self) -> str:
+        if not (self.peak_tflops and self.peak_gbps):
+            return ""
+        peak, memory = significant(self.peak_tflops, 3), significant(self.peak_gbps, 3)
+        return f" (limits {self._rough()}{peak} TFLOP/s, {self._rough()}{memory} GB/s)"
+
+    def _rough(self) -> str:
+        """The mark of an estimate: a CPU's limits are such."""
+        return "~" if self.device_type == "cpu" else ""
 
     def _timing(self) -> str:
         as_said = self.measured in ("", self.timing)
@@ -239,15 +274,19 @@ class BenchmarkReport:
         return rows
 
     def _row(self, r: VariantRecord, name: str, others: str = "") -> tuple[str, ...]:
-        rough = "~" if self.device_type == "cpu" else ""
+        peak, memory = (
+            "" if share is None else f"{self._rough()}{share:.0%}"
+            for share in (r.peak_share, r.memory_share)
+        )
         return (
             f"{name} *" if r.name == self.winner else name,
             significant(r.median_us, 4),
             significant(r.spread_us, 2),
             significant(r.tflops, 3),
+            peak,
             significant(r.dense_tflops, 3),
             significant(r.gbps, 3),
-            "" if r.limit_share is None else f"{rough}{r.limit_share:.0%}",
+            memory,
             "" if r.error is None else f"{r.error:.2g}",
             significant(r.memory_bytes / 2**20 or None, 2),
             (f"{r.status}: {r.reason}" if r.reason else r.status) + others,
@@ -264,18 +303,21 @@ def what_failed(entrant: dict[str, Any]) -> str:
 def _record_of(entrant: dict[str, Any], race: dict[str, Any]) -> VariantRecord:
     name, status, reason = entrant["name"], entrant["status"], entrant["reason"]
     measured: dict[str, float | None] = {}
+    peak_tflops, peak_gbps = race["peak_tflops"], race["peak_gbps"]
     if failure := what_failed(entrant):
         if status == "wrong_result":
             measured["error"] = entrant["error"]
         status, reason = "failed", failure
     elif us := entrant["median_us"]:
+        tflops, gbps = race["nnz_flops"] / us / 1e6, race["bytes"] / us / 1e3
         measured = {
             "median_us": us,
             "spread_us": entrant["spread_us"],
-            "tflops": race["nnz_flops"] / us / 1e6,
+            "tflops": tflops,
             "dense_tflops": race["dense_flops"] / us / 1e6,
-            "gbps": race["bytes"] / us / 1e3,
-            "limit_share": race["limit_us"] / us if race["limit_us"] else None,
+            "gbps": gbps,
+            "peak_share": tflops / peak_tflops if peak_tflops else None,
+            "memory_share": gbps / peak_gbps if peak_gbps else None,
             "error": entrant["error"],
         }
     return VariantRecord(
@@ -302,7 +344,16 @@ def report_of(
         VariantRecord(name, name.split("/")[0], "unsupported", reason)
         for name, reason in unsupported.items()
     ]
-    same = ("device", "signature", "when", "seconds", "winner", "failure")
+    same = (
+        "device",
+        "signature",
+        "peak_tflops",
+        "peak_gbps",
+        "when",
+        "seconds",
+        "winner",
+        "failure",
+    )
     return BenchmarkReport(
         problem=race["description"],
         device_type=device_type,
