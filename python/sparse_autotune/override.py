@@ -33,7 +33,7 @@ def _have_one_dtype(a: Tensor, b: Tensor) -> bool:
     """Under autocast, after its conversion."""
     if a.dtype == b.dtype:
         return True
-    lower = autocast_dtype(a.device)
+    lower = autocast_dtype(a)
     return autocast_to(a.dtype, lower) == autocast_to(b.dtype, lower)
 
 

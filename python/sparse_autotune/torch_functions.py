@@ -83,7 +83,7 @@ def add_product(input: Any, mat1: Any, mat2: Any, beta: Any, alpha: Any) -> Tens
     if alpha == 1 and beta == 1 and mat1.layout is torch.strided and per_column:
         return matmul(mat1, mat2, bias=input)
     product = matmul(mat1, mat2)
-    lower = autocast_dtype(product.device)
+    lower = autocast_dtype(product)
     input = input.to(autocast_to(input.dtype, lower))
     if beta == 0:  # input is not read then, whatever it holds
         return product * alpha
