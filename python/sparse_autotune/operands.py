@@ -16,8 +16,8 @@ from .operators.precision import allow_tf32, deterministic
 _is_compiling = torch.compiler.is_dynamo_compiling
 
 
-# What `operators.autograd` takes for a product: crow_indices, col_indices, values, dense, bias, form;
-# for a sampled product: crow_indices, col_indices, x, y, form.
+# What `operators.autograd` takes: crow_indices, col_indices, values, dense, bias and form for a
+# product, crow_indices, col_indices, x, y and form for a sampled one.
 MatmulOperands = tuple[Tensor, Tensor, Tensor, Tensor, Tensor | None, Form]
 SampledOperands = tuple[Tensor, Tensor, Tensor, Tensor, SampleForm]
 
@@ -75,11 +75,13 @@ def matmul_operands(
     ``matrix`` has the fields of `Components`.
     """
     crow, col, values, rows, cols, transposed = matrix
-    if autocast and (lower := autocast_dtype(values)) is not None:
+    compiling = _is_compiling()
+    lower = autocast_dtype(values) if compiling or is_any_autocast_enabled() else None
+    if lower is not None and autocast:
         stored, values = values, _lowered(values, lower)
         dense, bias = _lowered(dense, lower), _lowered(bias, lower)
         frozen = frozen and values is stored
-    form = Form(
+    fields = (
         rows,
         cols,
         sparse_right,
@@ -90,6 +92,8 @@ def matmul_operands(
         deterministic(),
         None if variant == "auto" else variant,
     )
+    # Dynamo knows the one, the other takes a third of the time.
+    form = Form(*fields) if compiling else tuple.__new__(Form, fields)
     return crow, col, values, dense, bias, form
 
 

@@ -81,7 +81,7 @@ class _Override(TorchFunctionMode):
         self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         kwargs = kwargs or {}
-        ours = TORCH_FUNCTIONS.get(func)
+        ours: Any = TORCH_FUNCTIONS.get(func)
         try:
             chosen = ours if ours in _CONDITIONS and _CONDITIONS[ours](*args, **kwargs) else func
         except TypeError:  # the function has no such arguments, which torch will say

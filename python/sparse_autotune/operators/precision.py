@@ -28,7 +28,7 @@ def allow_tf32(values: Tensor) -> bool:
     ``torch.backends.cuda.matmul.allow_tf32`` raises once the newer ``fp32_precision`` was set to
     something that it cannot express; then that setting answers.
     """
-    return values.dtype is _FLOAT32 and values.is_cuda and _tf32()
+    return values.is_cuda and values.dtype is _FLOAT32 and _tf32()
 
 
 @constant_when_compiled
