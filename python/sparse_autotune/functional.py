@@ -159,6 +159,10 @@ def _is_native(value: Any) -> bool:
     return type(value) is Tensor and value.layout in BSR_LAYOUTS
 
 
+def _is_batch(value: Any) -> bool:
+    return type(value) is BsrTensor and value._values.dim() == 4
+
+
 def _directly(
     sparse: Any,
     dense: Any,
@@ -211,49 +215,63 @@ def _directly(
 
 
 def _multiply(
-    a: Any, b: Any, bias: Any, activation: Any, out: Any, variant: Any, *, linear: bool
+    a: Any,
+    b: Any,
+    bias: Any,
+    activation: Any,
+    out: Any,
+    variant: Any,
+    *,
+    linear: bool,
 ) -> Tensor:
     """``matmul(a, b)``, or ``linear(a, b)``: any that is not directly done.
 
     What Dynamo cannot look at is left to eager mode: whether frozen values changed, and the content
     of the indices, which each run of the compiled code checks as any product does.
     """
-    if not _is_compiling() and watched_native(a, b):
+    if _is_compiling():
+        return _computed(a, b, bias, activation, out, variant, linear)
+    if watched_native(a, b):
         return unwatched(_multiply, a, b, bias, activation, out, variant, linear=linear)
+    if _is_batch(a) or _is_batch(b):  # each product of which is explained
+        return _computed(a, b, bias, activation, out, variant, linear)
+    try:
+        return _computed(a, b, bias, activation, out, variant, linear)
+    except errors.REFUSALS:
+        if linear:
+            errors.explain_linear(a, b, bias, activation, variant)
+        else:
+            errors.explain_matmul(a, b, bias, activation, out, variant)
+        raise
+
+
+def _computed(
+    a: Any, b: Any, bias: Any, activation: Any, out: Any, variant: Any, linear: bool
+) -> Tensor:
     sparse_right = linear or (is_sparse_operand(b) and not is_sparse_operand(a))
     sparse, dense = (b, a) if sparse_right else (a, b)
     name = "weight" if linear else "b" if sparse_right else "a"
-    if type(sparse) is BsrTensor and sparse._values.dim() == 4:
-        if out is not None:
-            raise ValueError("out must be None where the block-sparse operand is a batch")
-        return _of_batch(sparse, name, dense, bias, activation, variant, sparse_right, linear)
-    try:
-        operands = operands_of(
-            sparse,
-            name,
-            dense,
-            bias,
-            sparse_right=sparse_right,
-            linear=linear,
-            activation=activation,
-            variant=variant,
-            autocast=out is None,  # as for torch's own products into `out`
-        )
-        if out is None:
-            return product(*operands)
-        if not _is_compiling():
-            named = {"a": a, "b": b, "bias": bias, "out": out, name: operands[2]}
-            errors.check_out_has_no_gradient(named)
-            if out.is_neg():  # torch's fallback for those misreads an operator that returns nothing
-                raise ValueError("out is a lazily negated view")
-        call_matmul_out(*operands, out)
-    except errors.REFUSALS:
-        if not _is_compiling():
-            if linear:
-                errors.explain_linear(a, b, bias, activation, variant)
-            else:
-                errors.explain_matmul(a, b, bias, activation, out, variant)
-        raise
+    if _is_batch(sparse):
+        return _of_batch(sparse, name, dense, bias, activation, out, variant, sparse_right, linear)
+    operands = operands_of(
+        sparse,
+        name,
+        dense,
+        bias,
+        sparse_right=sparse_right,
+        linear=linear,
+        activation=activation,
+        variant=variant,
+        autocast=out is None,  # as for torch's own products into `out`
+    )
+    if out is None:
+        return product(*operands)
+    if not _is_compiling():
+        named = {"a": a, "b": b, "bias": bias, "out": out, name: operands[2]}
+        errors.check_out_has_no_gradient(named)
+        if out.is_neg():  # torch's fallback for those misreads an operator that returns nothing
+            raise ValueError("out is a lazily negated view")
+    call_matmul_out(*operands, out)
     # The operator writes behind autograd's back: saved tensors must notice.
     increment_version(out)
     return out
@@ -265,11 +283,14 @@ def _of_batch(
     dense: Any,
     bias: Any,
     activation: Any,
+    out: Any,
     variant: Any,
     sparse_right: bool,
     linear: bool,
 ) -> Tensor:
     """A product for each matrix of a batch, with a matrix of its own or one for all."""
+    if out is not None:
+        raise ValueError("out must be None where the block-sparse operand is a batch")
     count = batch._values.shape[0]
     errors.check_batch(dense, "x" if linear else "a" if sparse_right else "b", count, name)
     each = dense.unbind() if dense.dim() == 3 else [dense] * count

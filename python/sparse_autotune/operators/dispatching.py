@@ -53,10 +53,17 @@ def _product_through_dispatcher(
 
 @never_traced
 def _sampled_through_dispatcher(
-    crow: Tensor, col: Tensor, *arguments: Any, **switches: Any
+    crow: Tensor,
+    col: Tensor,
+    rows: int,
+    cols: int,
+    block_m: int,
+    block_k: int,
+    x: Tensor,
+    y: Tensor,
+    **switches: Any,
 ) -> Tensor:
-    *sizes, x, y = arguments
-    form = SampleForm(*sizes, **switches)
+    form = SampleForm(rows, cols, block_m, block_k, **switches)
     if has_tangent(x, y) or (_is_grad_enabled() and (x.requires_grad or y.requires_grad)):
         return apply_at_this_level(Sampled, crow, col, x, y, form)
     return sampled_below_autograd(crow, col, x, y, form)
