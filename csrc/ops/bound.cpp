@@ -1,7 +1,6 @@
 #include "ops/bound.h"
 
 #include <torch/csrc/inductor/aoti_torch/c/shim.h>
-#include <torch/csrc/stable/library.h>
 #include <torch/csrc/stable/ops.h>
 
 #include <algorithm>
@@ -137,12 +136,6 @@ void check_selector(const Bound& bound, const std::optional<std::string>& varian
   refuse("variant '" + *variant + "' is not legal here");
 }
 
-void call_in_place(const char* op, const Tensor& self) {
-  StableIValue stack[1] = {torch::stable::detail::from(self)};
-  TORCH_ERROR_CODE_CHECK(torch_call_dispatcher(op, "", stack, TORCH_ABI_VERSION));
-  static_cast<void>(torch::stable::detail::to<Tensor>(stack[0]));
-}
-
 // What an operation over no stored block gives, by torch alone: no values, or activation(bias).
 void write_without_blocks(const SampledArguments&, Tensor out) { torch::stable::zero_(out); }
 void write_without_blocks(const MatmulArguments& a, Tensor out) {
@@ -156,20 +149,16 @@ void write_without_blocks(const MatmulArguments& a, Tensor out) {
     case Activation::kNone:
       break;
     case Activation::kRelu:
-      call_in_place("aten::relu_", out);
+      call_torch<Tensor>("aten::relu_", "", out);
       break;
     case Activation::kSilu:
-      call_in_place("aten::silu_", out);
+      call_torch<Tensor>("aten::silu_", "", out);
       break;
     case Activation::kGelu:
-    case Activation::kGeluTanh: {
-      const bool tanh_form = a.activation == static_cast<int64_t>(Activation::kGeluTanh);
-      StableIValue stack[2] = {
-          torch::stable::detail::from(out),
-          torch::stable::detail::from(std::string(tanh_form ? "tanh" : "none"))};
-      TORCH_ERROR_CODE_CHECK(torch_call_dispatcher("aten::gelu_", "", stack, TORCH_ABI_VERSION));
-      static_cast<void>(torch::stable::detail::to<Tensor>(stack[0]));
-    }
+      call_torch<Tensor>("aten::gelu_", "", out, std::string("none"));
+      break;
+    case Activation::kGeluTanh:
+      call_torch<Tensor>("aten::gelu_", "", out, std::string("tanh"));
   }
 }
 

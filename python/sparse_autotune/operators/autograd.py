@@ -91,7 +91,7 @@ def sampled(crow: Tensor, col: Tensor, x: Tensor, y: Tensor, form: SampleForm) -
     transformed = is_transformed()
     if transformed and would_drop_tangents():
         return unwatched(sampled, crow, col, x, y, form)
-    trained = _is_grad_enabled() and (x.requires_grad or y.requires_grad)
+    trained = differentiable(x, y, None)
     if transformed or (trained and is_jit_tracing()):
         return call_sampled(crow, col, x, y, form)
     if trained:
@@ -174,13 +174,6 @@ def _sampled_operands(dense: Tensor, grad: Tensor, form: Form) -> tuple[Tensor, 
     if form.sparse_right:
         return (grad.mT, dense) if form.transpose else (dense.mT, grad)
     return (dense, grad.mT) if form.transpose else (grad, dense.mT)
-
-
-def _sum(terms: list[Tensor]) -> Tensor:
-    total = terms[0]
-    for term in terms[1:]:
-        total = total + term
-    return total
 
 
 class Product(torch.autograd.Function):
@@ -287,7 +280,7 @@ class DispatchedProduct(Product):
         if d_bias is not None:
             along_rows = form.sparse_right or dense.dim() == 1
             terms.append(d_bias if along_rows else d_bias.unsqueeze(-1))
-        tangent = _sum(terms).expand_as(result)
+        tangent = sum(terms[1:], terms[0]).expand_as(result)
         if ctx.form.activation == RELU:
             return _ACTIVATION_BACKWARDS[RELU](tangent, result)
         return tangent.contiguous()  # never a view of an input's tangent
@@ -319,7 +312,7 @@ class Sampled(torch.autograd.Function):
             terms.append(sampled(crow, col, d_x, y, ctx.form))
         if d_y is not None:
             terms.append(sampled(crow, col, x, d_y, ctx.form))
-        return _sum(terms)
+        return sum(terms[1:], terms[0])
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:

@@ -64,7 +64,7 @@ def _sampled_through_dispatcher(
     **switches: Any,
 ) -> Tensor:
     form = SampleForm(rows, cols, block_m, block_k, **switches)
-    if has_tangent(x, y) or (_is_grad_enabled() and (x.requires_grad or y.requires_grad)):
+    if has_tangent(x, y) or differentiable(x, y, None):
         return apply_at_this_level(Sampled, crow, col, x, y, form)
     return sampled_below_autograd(crow, col, x, y, form)
 
