@@ -40,8 +40,18 @@ def is_transformed() -> bool:
 
     Compiled code enters such a level, and ``torch.func.jvp``, without telling `forward_ad`.
     """
-    # By attribute, not by `has_forward_level`: each product with a gradient asks.
-    return torch.compiler.is_compiling() or transforms_active() or forward_ad._current_level >= 0
+    return torch.compiler.is_compiling() or transforms_active() or has_forward_level()
+
+
+def is_plainly_eager() -> bool:
+    """Whether nothing is compiled, transformed or traced: the cheapest question of all here."""
+    return not (
+        _is_dynamo_compiling()
+        or transforms_active()
+        or _len_torch_dispatch_stack()
+        or is_jit_tracing()
+        or forward_ad._current_level >= 0
+    )
 
 
 @constant_when_compiled

@@ -16,14 +16,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .._torch.compiling import is_compiler_tracing, unwatched
-from .._torch.direct import direct
+from .._torch.compiling import unwatched
 from .._torch.transforms import (
     apply_of,
-    has_forward_level,
     is_jit_tracing,
+    is_plainly_eager,
     is_transformed,
-    transforms_active,
     would_drop_tangents,
 )
 from ..checks.matrix import check_freezable
@@ -35,15 +33,14 @@ from .forms import (
     SILU,
     Form,
     SampleForm,
-    both_below_autograd,
     call_matmul,
     call_sampled,
-    directly_both,
+    differentiable,
+    gradients_together,
     matmul_below_autograd,
     sampled_below_autograd,
 )
 
-_is_dynamo_compiling = torch.compiler.is_dynamo_compiling
 _is_grad_enabled = torch.is_grad_enabled
 
 
@@ -60,8 +57,11 @@ def product(
     Where a gradient will need the pre-activation, it is computed by the operator and the activation
     by torch, which keeps it; relu's gradient needs only the result.
     """
-    trained = differentiable(values, dense, bias)
-    if not _is_dynamo_compiling() and direct.nobody_listens():  # as usual: no more to ask
+    # As `differentiable`: in a training step each call of Python's costs half a microsecond.
+    trained = _is_grad_enabled() and (
+        values.requires_grad or dense.requires_grad or (bias is not None and bias.requires_grad)
+    )
+    if is_plainly_eager():  # there is no more to ask
         if not trained:
             return matmul_below_autograd(crow, col, values, dense, bias, form)
         if form.activation <= RELU and not form.frozen:
@@ -99,13 +99,6 @@ def sampled(crow: Tensor, col: Tensor, x: Tensor, y: Tensor, form: SampleForm) -
     return sampled_below_autograd(crow, col, x, y, form)
 
 
-def differentiable(values: Tensor, dense: Tensor, bias: Tensor | None) -> bool:
-    """Whether a gradient of the product may be asked for."""
-    return _is_grad_enabled() and (
-        values.requires_grad or dense.requires_grad or (bias is not None and bias.requires_grad)
-    )
-
-
 ACTIVATION_FUNCTIONS: dict[int, Callable[[Tensor], Tensor]] = {
     RELU: torch.relu,
     GELU: torch.nn.functional.gelu,
@@ -138,32 +131,6 @@ def _bias_gradient(grad: Tensor, form: Form) -> Tensor:
         return grad.sum(0 if form.sparse_right else 1)
     kept = dims - (1 if form.sparse_right else 2)
     return grad.sum([d for d in range(dims) if d != kept])
-
-
-def gradients_together(
-    crow: Tensor, col: Tensor, values: Tensor, dense: Tensor, grad: Tensor, form: Form
-) -> tuple[Tensor, Tensor] | None:
-    """Those of dense and values by one call, where nobody takes a derivative of them."""
-    if _is_dynamo_compiling() or (_is_grad_enabled() and differentiable(values, dense, grad)):
-        return None
-    both = directly_both(crow, col, values, dense, grad, form)
-    if both is None and _may_come_together():
-        both = both_below_autograd(crow, col, values, dense, grad, form)
-    return both
-
-
-def _may_come_together() -> bool:
-    """Whether one operator may compute both gradients, which has no derivative itself.
-
-    It saves a graph a call from Python, and eager mode much of one. What Dynamo traces of a
-    backward, AOTAutograd meets once more, as operators. Graphs of other tracers, ``torch.export``
-    among them, may be differentiated, and ``torch.func`` has rules for operators with derivatives
-    alone.
-    """
-    if is_compiler_tracing():
-        exporting, transformed = torch.compiler.is_exporting(), transforms_active()
-        return not (exporting or transformed or has_forward_level())
-    return direct.nobody_listens()
 
 
 def _sampled_operands(dense: Tensor, grad: Tensor, form: Form) -> tuple[Tensor, Tensor]:

@@ -14,13 +14,14 @@ from torch import Tensor
 
 from .._torch.compiling import never_traced
 from .._torch.transforms import BelowAutograd, apply_at_this_level, has_tangent
-from .autograd import ACTIVATION_FUNCTIONS, DispatchedProduct, Sampled, differentiable
+from .autograd import ACTIVATION_FUNCTIONS, DispatchedProduct, Sampled
 from .forms import (
     NONE,
     RELU,
     Form,
     SampleForm,
     call_matmul,
+    differentiable,
     matmul_below_autograd,
     sampled_below_autograd,
 )

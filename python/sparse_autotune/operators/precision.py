@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from .._torch.compiling import constant_when_compiled
+from .._torch.compiling import constant_when_compiled, is_deterministic
 
 # By names of its own: were `torch` looked up here as well as in the modules that ask, each call of
 # compiled code would be guarded by a Python function that compares the two.
@@ -34,4 +34,4 @@ def allow_tf32(values: Tensor) -> bool:
 @constant_when_compiled
 def deterministic() -> bool:
     """Whether ``torch.use_deterministic_algorithms`` asks for repeatable results."""
-    return torch.are_deterministic_algorithms_enabled()
+    return is_deterministic()
