@@ -207,8 +207,10 @@ def test_defaults_are_those_of_the_schemas():
         OPS.bsr_sampled_matmul: dispatching._sampled_through_dispatcher,
     }
     for operator, kernel in kernels.items():
-        parameters = inspect.signature(kernel).parameters
-        arguments = operator.default._schema.arguments
+        parameters = dict(inspect.signature(kernel).parameters)
+        switches = parameters.popitem()[1]  # of which the form, below, has the defaults
+        assert switches.kind is switches.VAR_KEYWORD
+        arguments = [a for a in operator.default._schema.arguments if not a.kwarg_only]
         assert list(parameters) == [
             argument.name.removesuffix("_indices") for argument in arguments
         ]

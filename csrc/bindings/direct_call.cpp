@@ -130,32 +130,17 @@ class Direct {
 
   // bsr_matmul's, and `out`.
   py::object matmul(const Values& v) const {
-    enum {
-      kBias = kSecondDense,
-      kSparseRight,
-      kTranspose,
-      kActivation,
-      kFrozen,
-      kAllowTf32,
-      kDeterministic,
-      kVariant,
-      kOut
-    };
-    PyObject *const bias = v[kBias], *const out = v[kOut];
-    if (!is_for_us({v[kCrow], v[kCol]}, {v[kValues], v[kDense], bias, out})) return {};
+    enum { kActivation = kTranspose + 1, kFrozen, kVariant = kFrozen + 3, kOut };
+    PyObject *const bias = v[kSecondDense], *const out = v[kOut];
+    if (!is_for_us(v, {v[kValues], v[kDense], bias, out})) return {};
     MatmulCall call{};
     direct::Circumstances here;
-    call.sparse_right = v[kSparseRight] == Py_True;
-    call.transpose = v[kTranspose] == Py_True;
-    call.frozen = v[kFrozen] == Py_True;
-    call.allow_tf32 = v[kAllowTf32] == Py_True;
-    call.deterministic = v[kDeterministic] == Py_True;
     if (v[kActivation] != nullptr && !read(v[kActivation], &call.activation)) return {};
     if (is_given(bias)) {
       call.bias.emplace();
       if (!tensors_.view(bias, &*call.bias)) return {};
     }
-    if (!read_operands(v, &call, &here) || !read_variant(v[kVariant], &here) ||
+    if (!read_product(v, kFrozen, &call, &here) || !read_variant(v[kVariant], &here) ||
         broken_rule(call) != nullptr) {
       return {};
     }
@@ -178,7 +163,7 @@ class Direct {
   // bsr_sampled_matmul's.
   py::object sampled_matmul(const Values& v) const {
     enum { kSampledRows = 2, kSampledCols, kBlockM, kBlockK, kX, kY, kTf32, kRepeatable, kVariant };
-    if (!is_for_us({v[kCrow], v[kCol]}, {v[kX], v[kY]})) return {};
+    if (!is_for_us(v, {v[kX], v[kY]})) return {};
     SampledCall call{};
     PatternCall& p = call.pattern;
     direct::Circumstances here;
@@ -202,17 +187,12 @@ class Direct {
 
   // bsr_matmul_backward's.
   py::object gradients(const Values& v) const {
-    enum { kGrad = kSecondDense, kSparseRight, kTranspose, kFrozen, kAllowTf32, kDeterministic };
-    if (!is_for_us({v[kCrow], v[kCol]}, {v[kValues], v[kDense], v[kGrad]})) return {};
+    enum { kGrad = kSecondDense, kFrozen = kTranspose + 1 };
+    if (!is_for_us(v, {v[kValues], v[kDense], v[kGrad]})) return {};
     MatmulCall forward{};
     TensorView grad, written, blocks;
     direct::Circumstances here;
-    forward.sparse_right = v[kSparseRight] == Py_True;
-    forward.transpose = v[kTranspose] == Py_True;
-    forward.frozen = v[kFrozen] == Py_True;
-    forward.allow_tf32 = v[kAllowTf32] == Py_True;
-    forward.deterministic = v[kDeterministic] == Py_True;
-    if (!read_operands(v, &forward, &here) || broken_rule(forward) != nullptr ||
+    if (!read_product(v, kFrozen, &forward, &here) || broken_rule(forward) != nullptr ||
         !tensors_.view(v[kGrad], &grad) || grad.dims != forward.dense.dims) {
       return {};
     }
@@ -232,15 +212,14 @@ class Direct {
 
  private:
   // What the operators of products begin with; sampled ones with the first two.
-  enum { kCrow, kCol, kValues, kRows, kCols, kDense, kSecondDense };
+  enum { kCrow, kCol, kValues, kRows, kCols, kDense, kSecondDense, kSparseRight, kTranspose };
 
   // Whether these are no more than their memory, no gradient may be asked for, and nobody but
   // autograd would meet the operator in the dispatcher.
-  bool is_for_us(std::initializer_list<PyObject*> indices,
-                 std::initializer_list<PyObject*> operands) const {
+  bool is_for_us(const Values& v, std::initializer_list<PyObject*> operands) const {
     const bool grad_enabled = is_true(PyObject_CallNoArgs(is_grad_enabled_.ptr()));
-    for (PyObject* tensor : indices) {
-      if (tensor == nullptr || !tensors_.is_plain(tensor)) return false;
+    for (PyObject* indices : {v[kCrow], v[kCol]}) {
+      if (indices == nullptr || !tensors_.is_plain(indices)) return false;
     }
     for (PyObject* tensor : operands) {
       if (!is_given(tensor)) continue;
@@ -254,7 +233,14 @@ class Direct {
            tensors_.read_version(v[kCol], &here->versions[1]);
   }
 
-  bool read_operands(const Values& v, MatmulCall* call, direct::Circumstances* here) const {
+  // All but bias and activation; `frozen` is the first of three switches.
+  bool read_product(const Values& v, size_t frozen, MatmulCall* call,
+                    direct::Circumstances* here) const {
+    call->sparse_right = v[kSparseRight] == Py_True;
+    call->transpose = v[kTranspose] == Py_True;
+    call->frozen = v[frozen] == Py_True;
+    call->allow_tf32 = v[frozen + 1] == Py_True;
+    call->deterministic = v[frozen + 2] == Py_True;
     return is_given(v[kValues]) && is_given(v[kDense]) &&
            tensors_.view(v[kCrow], &call->crow_indices) &&
            tensors_.view(v[kCol], &call->col_indices) && tensors_.view(v[kValues], &call->values) &&

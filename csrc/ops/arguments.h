@@ -19,6 +19,9 @@ struct MatmulArguments {
   int64_t activation;
   bool frozen, allow_tf32, deterministic;
   std::optional<std::string> variant;
+
+  // Whose dtype and device results and scratch have.
+  const Tensor& operand() const { return values; }
 };
 
 struct SampledArguments {
@@ -27,6 +30,8 @@ struct SampledArguments {
   Tensor x, y;
   bool allow_tf32, deterministic;
   std::optional<std::string> variant;
+
+  const Tensor& operand() const { return x; }
 };
 
 // Throws what Python sees as a RuntimeError.

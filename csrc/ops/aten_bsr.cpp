@@ -1,7 +1,5 @@
 // torch's own BSR product on the CPU (MKL), through the dispatcher.
 // Requires square blocks and fp32 or fp64. Its MKL handle is built anew with every call.
-#include <torch/csrc/stable/library.h>
-
 #include <optional>
 #include <vector>
 
@@ -51,28 +49,17 @@ class AtenBsr final : public Variant {
 
  private:
   static Tensor sparse_tensor(const Problem& p, const Launch& l) {
-    using torch::stable::detail::from;
     const int32_t indices = torch_dtype(p.index_type), dtype = torch_dtype(p.dtype);
     const Tensor crow = tensor_over(l.crow_indices, {block_rows(p) + 1}, {1}, indices, *l.device);
     const Tensor col = tensor_over(l.col_indices, {p.nnzb}, {1}, indices, *l.device);
     const Tensor values = tensor_over(l.values, {p.nnzb, p.block_m, p.block_k},
                                       {p.block_m * p.block_k, p.block_k, 1}, dtype, *l.device);
-    const std::vector<int64_t> shape = {p.m, p.k};
-    const std::optional<bool> pinned;
-    StableIValue stack[8] = {
-        from(crow),
-        from(col),
-        from(values),
-        from(shape),
-        from(std::optional(p.dtype == DType::kFloat64 ? torch::headeronly::ScalarType::Double
-                                                      : torch::headeronly::ScalarType::Float)),
-        from(std::optional<torch::headeronly::Layout>()),
-        from(std::optional<torch::stable::Device>()),
-        from(pinned),
-    };
-    TORCH_ERROR_CODE_CHECK(
-        torch_call_dispatcher("aten::_sparse_bsr_tensor_unsafe", "", stack, TORCH_ABI_VERSION));
-    return torch::stable::detail::to<Tensor>(stack[0]);
+    const auto type = p.dtype == DType::kFloat64 ? torch::headeronly::ScalarType::Double
+                                                 : torch::headeronly::ScalarType::Float;
+    return call_torch<Tensor>("aten::_sparse_bsr_tensor_unsafe", "", crow, col, values,
+                              std::vector<int64_t>{p.m, p.k}, std::optional(type),
+                              std::optional<torch::headeronly::Layout>(),
+                              std::optional<torch::stable::Device>(), std::optional<bool>());
   }
 };
 

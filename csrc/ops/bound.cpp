@@ -1,7 +1,6 @@
 #include "ops/bound.h"
 
 #include <torch/csrc/inductor/aoti_torch/c/shim.h>
-#include <torch/csrc/stable/library.h>
 #include <torch/csrc/stable/ops.h>
 
 #include <algorithm>
@@ -141,15 +140,9 @@ void check_selector(const Bound& bound, const std::optional<std::string>& varian
   refuse("variant '" + *variant + "' is not legal here");
 }
 
-void call_in_place(const char* op, const Tensor& self) {
-  StableIValue stack[1] = {torch::stable::detail::from(self)};
-  TORCH_ERROR_CODE_CHECK(torch_call_dispatcher(op, "", stack, TORCH_ABI_VERSION));
-  static_cast<void>(torch::stable::detail::to<Tensor>(stack[0]));
-}
-
-// A product over no stored block: activation(bias), by torch alone.
-void write_without_blocks(const MatmulArguments& a, const Tensor& result) {
-  Tensor out = result;
+// What an operation over no stored block gives, by torch alone: no values, or activation(bias).
+void write_without_blocks(const SampledArguments&, Tensor out) { torch::stable::zero_(out); }
+void write_without_blocks(const MatmulArguments& a, Tensor out) {
   if (a.bias.has_value()) {
     const bool column = !a.sparse_right && a.dense.dim() > 1;
     torch::stable::copy_(out, column ? torch::stable::unsqueeze(*a.bias, -1) : *a.bias);
@@ -160,108 +153,74 @@ void write_without_blocks(const MatmulArguments& a, const Tensor& result) {
     case Activation::kNone:
       break;
     case Activation::kRelu:
-      call_in_place("aten::relu_", out);
+      call_torch<Tensor>("aten::relu_", "", out);
       break;
     case Activation::kSilu:
-      call_in_place("aten::silu_", out);
+      call_torch<Tensor>("aten::silu_", "", out);
       break;
     case Activation::kGelu:
-    case Activation::kGeluTanh: {
-      const bool tanh_form = a.activation == static_cast<int64_t>(Activation::kGeluTanh);
-      StableIValue stack[2] = {
-          torch::stable::detail::from(out),
-          torch::stable::detail::from(std::string(tanh_form ? "tanh" : "none"))};
-      TORCH_ERROR_CODE_CHECK(torch_call_dispatcher("aten::gelu_", "", stack, TORCH_ABI_VERSION));
-      static_cast<void>(torch::stable::detail::to<Tensor>(stack[0]));
+      call_torch<Tensor>("aten::gelu_", "", out, std::string("none"));
+      break;
+    case Activation::kGeluTanh:
+      call_torch<Tensor>("aten::gelu_", "", out, std::string("tanh"));
+  }
+}
+
+std::vector<Tensor> others_of(const SampledArguments& a) { return {a.y}; }
+std::vector<Tensor> others_of(const MatmulArguments& a) {
+  return a.bias.has_value() ? std::vector<Tensor>{a.dense, *a.bias} : std::vector<Tensor>{a.dense};
+}
+
+template <typename Arguments, typename Call>
+Bound unbound(Arguments a, const Call& call, const Tensor& result) {
+  const TensorView written = view_of(result);
+  Bound bound;
+  if (const Copies copies = normalise(call, written, &bound.call); copies.any()) {
+    // Neither rows nor columns contiguous: torch's own matmul copies such operands too.
+    a = contiguous(std::move(a), copies);
+    bound.call = {};
+    if (normalise(checked_call(a), written, &bound.call).any()) {
+      refuse("a result with neither contiguous rows nor contiguous columns");
     }
   }
-}
-
-// A call of which nothing must be copied any more; refuses one whose result no kernel writes.
-template <typename Arguments>
-struct Bindable {
-  Arguments arguments;
-  NormalisedCall call;
-};
-template <typename Arguments, typename Call>
-Bindable<Arguments> normalised(const Arguments& arguments, const Call& call, const Tensor& result) {
-  Bindable<Arguments> found{arguments, {}};
-  const TensorView written = view_of(result);
-  const Copies copies = normalise(call, written, &found.call);
-  if (!copies.any()) return found;
-  // Neither rows nor columns contiguous: torch's own matmul copies such operands too.
-  found = {contiguous(arguments, copies), {}};
-  if (normalise(checked_call(found.arguments), written, &found.call).any()) {
-    refuse("a result with neither contiguous rows nor contiguous columns");
-  }
-  return found;
-}
-
-Bound unbound(const MatmulArguments& a, const MatmulCall& call, const Tensor& result) {
-  auto [arguments, normal] = normalised(a, call, result);
-  Bound bound{.call = std::move(normal),
-              .crow_indices = arguments.crow_indices,
-              .col_indices = arguments.col_indices,
-              .operand = arguments.values,
-              .kept_alive = {arguments.dense, result}};
-  if (arguments.bias.has_value()) bound.kept_alive.push_back(*arguments.bias);
+  bound.crow_indices = a.crow_indices;
+  bound.col_indices = a.col_indices;
+  bound.operand = a.operand();
+  bound.kept_alive = others_of(a);
+  bound.kept_alive.push_back(result);
   add_device(bound);
-  return bound;
-}
-
-Bound unbound(const SampledArguments& a, const SampledCall& call, const Tensor& result) {
-  auto [arguments, normal] = normalised(a, call, result);
-  Bound bound{.call = std::move(normal),
-              .crow_indices = arguments.crow_indices,
-              .col_indices = arguments.col_indices,
-              .operand = arguments.x,
-              .kept_alive = {arguments.y, result}};
-  add_device(bound);
-  return bound;
-}
-
-template <typename Arguments, typename Call>
-Bound bound_for_questions(const Arguments& a, const Call& call, const Tensor& result) {
-  Bound bound = unbound(a, call, result);
-  if (!bound.call.is_empty() && bound.call.problem.nnzb > 0) add_plan(bound, nullptr);
   return bound;
 }
 
 }  // namespace
 
-std::optional<Bound> bind_call(const MatmulArguments& a, const MatmulCall& call,
-                               const Tensor& result, std::shared_ptr<Plan> known) {
+template <typename Arguments, typename Call>
+std::optional<Bound> bind_call(const Arguments& a, const Call& call, const Tensor& result,
+                               std::shared_ptr<Plan> known) {
   Bound bound = unbound(a, call, result);
-  if (bound.call.is_empty()) {
-    check_selector(bound, a.variant);
-    return std::nullopt;
+  if (!bound.call.is_empty()) {
+    add_plan(bound, std::move(known));
+    if (bound.call.problem.nnzb > 0) return bound;
   }
-  add_plan(bound, std::move(known));
-  if (bound.call.problem.nnzb > 0) return bound;
   check_selector(bound, a.variant);
   write_without_blocks(a, result);  // also where k is 0
   return std::nullopt;
 }
 
-std::optional<Bound> bind_call(const SampledArguments& a, const SampledCall& call,
-                               const Tensor& result, std::shared_ptr<Plan> known) {
+template <typename Arguments, typename Call>
+Bound bind_for_questions(const Arguments& a, const Call& call, const Tensor& result) {
   Bound bound = unbound(a, call, result);
-  const bool sums_nothing = bound.call.is_empty();
-  if (!sums_nothing) add_plan(bound, std::move(known));
-  if (!sums_nothing && bound.call.problem.nnzb > 0) return bound;
-  check_selector(bound, a.variant);
-  Tensor zeros = result;
-  torch::stable::zero_(zeros);
-  return std::nullopt;
+  if (!bound.call.is_empty() && bound.call.problem.nnzb > 0) add_plan(bound, nullptr);
+  return bound;
 }
 
-Bound bind_for_questions(const MatmulArguments& a, const MatmulCall& call, const Tensor& result) {
-  return bound_for_questions(a, call, result);
-}
-
-Bound bind_for_questions(const SampledArguments& a, const SampledCall& call, const Tensor& result) {
-  return bound_for_questions(a, call, result);
-}
+#define SPARSE_AUTOTUNE_BIND(Arguments, Call)                                           \
+  template std::optional<Bound> bind_call(const Arguments&, const Call&, const Tensor&, \
+                                          std::shared_ptr<Plan>);                       \
+  template Bound bind_for_questions(const Arguments&, const Call&, const Tensor&);
+SPARSE_AUTOTUNE_BIND(MatmulArguments, MatmulCall)
+SPARSE_AUTOTUNE_BIND(SampledArguments, SampledCall)
+#undef SPARSE_AUTOTUNE_BIND
 
 void prepare_pattern(const Tensor& crow, const Tensor& col, int64_t rows, int64_t cols,
                      int64_t block_m, int64_t block_k) {

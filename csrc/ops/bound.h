@@ -26,20 +26,18 @@ struct Bound {
   std::array<std::shared_ptr<KeptMemory>, kPieces> pieces;
 };
 
-// `call` is that of `arguments`, checked. Adds device, stream and plan, whose first look at a
-// pattern checks it; `known`, if it is one: the plan that the caller has just found. nullopt:
-// nothing to launch, and `result` is written already. Refuses a `result` that no kernel can write.
-std::optional<Bound> bind_call(const MatmulArguments& arguments, const MatmulCall& call,
-                               const Tensor& result, std::shared_ptr<Plan> known = nullptr);
-std::optional<Bound> bind_call(const SampledArguments& arguments, const SampledCall& call,
-                               const Tensor& result, std::shared_ptr<Plan> known = nullptr);
+// `call` is that of `arguments`, of either kind, checked. Adds device, stream and plan, whose first
+// look at a pattern checks it; `known`, if it is one: the plan that the caller has just found.
+// nullopt: nothing to launch, and `result` is written already. Refuses a `result` that no kernel
+// can write.
+template <typename Arguments, typename Call>
+std::optional<Bound> bind_call(const Arguments& arguments, const Call& call, const Tensor& result,
+                               std::shared_ptr<Plan> known = nullptr);
 
 // The same without writing anything: for questions about variants, also of products that launch
 // nothing, which get no plan.
-Bound bind_for_questions(const MatmulArguments& arguments, const MatmulCall& call,
-                         const Tensor& result);
-Bound bind_for_questions(const SampledArguments& arguments, const SampledCall& call,
-                         const Tensor& result);
+template <typename Arguments, typename Call>
+Bound bind_for_questions(const Arguments& arguments, const Call& call, const Tensor& result);
 
 // Builds the pattern's plan ahead of the first product; raises when the indices break a rule.
 void prepare_pattern(const Tensor& crow_indices, const Tensor& col_indices, int64_t rows,

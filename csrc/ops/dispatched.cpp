@@ -1,7 +1,5 @@
 #include "ops/dispatched.h"
 
-#include <torch/csrc/stable/library.h>
-
 #include <exception>
 
 namespace sparse_autotune {
@@ -16,18 +14,6 @@ Tensor matrix_view(const void* data, int64_t offset, int64_t rows, int64_t cols,
 }
 
 constexpr auto kFloat = torch::headeronly::ScalarType::Float;
-
-// An operator that returns one of its arguments, which it wrote.
-template <typename... Arguments>
-void call_into(const char* name, const char* overload, const Arguments&... arguments) {
-  StableIValue stack[] = {torch::stable::detail::from(arguments)...};
-  TORCH_ERROR_CODE_CHECK(torch_call_dispatcher(name, overload, stack, TORCH_ABI_VERSION));
-  static_cast<void>(torch::stable::detail::to<Tensor>(stack[0]));
-}
-
-void copy_into(const Tensor& to, const Tensor& from) {
-  call_into("aten::copy_", "", to, from, false);
-}
 
 // Of as many matrices as the batch has, `step` elements apart.
 Tensor batch_view(const void* data, int64_t step, int64_t rows, int64_t cols, Layout layout,
@@ -45,16 +31,6 @@ Tensor batch_of_b(const Problem& p, const Launch& l) {
 }
 
 }  // namespace
-
-Tensor view_of_b(const Problem& p, const Launch& l, int64_t batch) {
-  return matrix_view(l.b, batch * p.b_batch_stride, p.k, p.n, p.b_layout, p.ldb, p.dtype,
-                     *l.device);
-}
-
-Tensor view_of_c(const Problem& p, const Launch& l, int64_t batch) {
-  return matrix_view(l.c, batch * p.c_batch_stride, p.m, p.n, p.c_layout, p.ldc, p.dtype,
-                     *l.device);
-}
 
 Status guarded(const std::function<void()>& call) {
   try {
@@ -88,9 +64,9 @@ Status mm_rows(const Problem& p, const Launch& l, int64_t batch, int64_t first, 
         matrix_view(l.b, batch * p.b_batch_stride, p.n, p.k, turned, p.ldb, p.dtype, *l.device);
     const Tensor out = matrix_view(product, 0, rows, p.k, Layout::kRowMajor, p.k, dtype, *l.device);
     if (dtype == p.dtype) {
-      call_into("aten::mm", "out", c, b, out);
+      call_torch<Tensor>("aten::mm", "out", c, b, out);
     } else {
-      call_into("aten::mm", "dtype_out", c, b, kFloat, out);
+      call_torch<Tensor>("aten::mm", "dtype_out", c, b, kFloat, out);
     }
   });
 }
@@ -98,21 +74,27 @@ Status mm_rows(const Problem& p, const Launch& l, int64_t batch, int64_t first, 
 Status round_values(const Problem& p, const Launch& l, const void* from) {
   return guarded([&] {
     const int64_t count = p.nnzb * p.block_m * p.block_k;
-    copy_into(tensor_over(l.sampled, {count}, {1}, torch_dtype(p.dtype), *l.device),
-              tensor_over(from, {count}, {1}, torch_dtype(DType::kFloat32), *l.device));
+    call_torch<Tensor>(
+        "aten::copy_", "", tensor_over(l.sampled, {count}, {1}, torch_dtype(p.dtype), *l.device),
+        tensor_over(from, {count}, {1}, torch_dtype(DType::kFloat32), *l.device), false);
   });
 }
 
 Status mm_into_c(const Tensor& a, const Problem& p, const Launch& l) {
   return guarded([&] {
     for (int64_t batch = 0; batch < p.batch; ++batch) {
-      call_into("aten::mm", "out", a, view_of_b(p, l, batch), view_of_c(p, l, batch));
+      const Tensor b = matrix_view(l.b, batch * p.b_batch_stride, p.k, p.n, p.b_layout, p.ldb,
+                                   p.dtype, *l.device);
+      const Tensor c = matrix_view(l.c, batch * p.c_batch_stride, p.m, p.n, p.c_layout, p.ldc,
+                                   p.dtype, *l.device);
+      call_torch<Tensor>("aten::mm", "out", a, b, c);
     }
   });
 }
 
 Status bmm_into_c(const Tensor& a, const Problem& p, const Launch& l) {
-  return guarded([&] { call_into("aten::bmm", "out", a, batch_of_b(p, l), batch_of_c(p, l)); });
+  return guarded(
+      [&] { call_torch<Tensor>("aten::bmm", "out", a, batch_of_b(p, l), batch_of_c(p, l)); });
 }
 
 Status bmm_through_fp32(const Tensor& a, const Problem& p, const Launch& l) {
@@ -120,8 +102,8 @@ Status bmm_through_fp32(const Tensor& a, const Problem& p, const Launch& l) {
     const int64_t leading = p.c_layout == Layout::kRowMajor ? p.n : p.m;
     const Tensor sums =
         batch_view(l.workspace, p.m * p.n, p.m, p.n, p.c_layout, leading, DType::kFloat32, p, l);
-    call_into("aten::bmm", "dtype_out", a, batch_of_b(p, l), kFloat, sums);
-    copy_into(batch_of_c(p, l), sums);
+    call_torch<Tensor>("aten::bmm", "dtype_out", a, batch_of_b(p, l), kFloat, sums);
+    call_torch<Tensor>("aten::copy_", "", batch_of_c(p, l), sums, false);
   });
 }
 

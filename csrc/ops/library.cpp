@@ -8,24 +8,24 @@
 namespace sparse_autotune {
 namespace {
 
-#define SPARSE_AUTOTUNE_PRODUCT_PARAMETERS                                            \
-  Tensor crow_indices, Tensor col_indices, Tensor values, int64_t rows, int64_t cols, \
-      Tensor dense, std::optional<Tensor> bias, bool sparse_right, bool transpose,    \
-      int64_t activation, bool frozen, bool allow_tf32, bool deterministic,           \
-      std::optional<std::string> variant
-#define SPARSE_AUTOTUNE_PRODUCT_ARGUMENTS                                                \
-  MatmulArguments {                                                                      \
-    crow_indices, col_indices, values, rows, cols, dense, bias, sparse_right, transpose, \
-        activation, frozen, allow_tf32, deterministic, variant                           \
+// The operators of one kind of operation, whose parameters have these types, in the order of the
+// schema and of `Arguments`.
+template <typename Arguments, typename... Types>
+struct Operators {
+  static Tensor computed(Types... given) { return compute(Arguments{given...}); }
+  static void computed_into(Types... given, Tensor out) { matmul_out(Arguments{given...}, out); }
+  template <typename... Out>
+  static Tensor raced(Types... given, std::optional<std::string> variants, int64_t rounds,
+                      double budget_s, bool eliminate, bool save, bool dry_run, Out... out) {
+    return text_tensor(race_text(Arguments{given...},
+                                 {variants, rounds, budget_s, eliminate, save, dry_run, out...}));
   }
-
-Tensor bsr_matmul(SPARSE_AUTOTUNE_PRODUCT_PARAMETERS) {
-  return matmul(SPARSE_AUTOTUNE_PRODUCT_ARGUMENTS);
-}
-
-void bsr_matmul_out(SPARSE_AUTOTUNE_PRODUCT_PARAMETERS, Tensor out) {
-  matmul_out(SPARSE_AUTOTUNE_PRODUCT_ARGUMENTS, out);
-}
+};
+using Product = Operators<MatmulArguments, Tensor, Tensor, Tensor, int64_t, int64_t, Tensor,
+                          std::optional<Tensor>, bool, bool, int64_t, bool, bool, bool,
+                          std::optional<std::string>>;
+using Sampled = Operators<SampledArguments, Tensor, Tensor, int64_t, int64_t, int64_t, int64_t,
+                          Tensor, Tensor, bool, bool, std::optional<std::string>>;
 
 // Of a product without bias, activation and variant; in this order because a backward goes on with
 // the first. One operator where a graph needs both: each call from Python is dear.
@@ -38,35 +38,6 @@ std::tuple<Tensor, Tensor> bsr_matmul_backward(Tensor crow_indices, Tensor col_i
       {crow_indices, col_indices, values, rows, cols, dense, std::nullopt, sparse_right, transpose,
        0, frozen, allow_tf32, deterministic, std::nullopt},
       grad);
-}
-
-Tensor bsr_matmul_race(SPARSE_AUTOTUNE_PRODUCT_PARAMETERS, std::optional<std::string> variants,
-                       int64_t rounds, double budget_s, bool eliminate, bool save, bool dry_run,
-                       std::optional<Tensor> out) {
-  return text_tensor(race_text(SPARSE_AUTOTUNE_PRODUCT_ARGUMENTS,
-                               {variants, rounds, budget_s, eliminate, save, dry_run, out}));
-}
-
-#define SPARSE_AUTOTUNE_SAMPLED_PARAMETERS                                              \
-  Tensor crow_indices, Tensor col_indices, int64_t rows, int64_t cols, int64_t block_m, \
-      int64_t block_k, Tensor x, Tensor y, bool allow_tf32, bool deterministic,         \
-      std::optional<std::string> variant
-#define SPARSE_AUTOTUNE_SAMPLED_ARGUMENTS                                                     \
-  SampledArguments {                                                                          \
-    crow_indices, col_indices, rows, cols, block_m, block_k, x, y, allow_tf32, deterministic, \
-        variant                                                                               \
-  }
-
-Tensor bsr_sampled_matmul(SPARSE_AUTOTUNE_SAMPLED_PARAMETERS) {
-  return sampled_matmul(SPARSE_AUTOTUNE_SAMPLED_ARGUMENTS);
-}
-
-Tensor bsr_sampled_matmul_race(SPARSE_AUTOTUNE_SAMPLED_PARAMETERS,
-                               std::optional<std::string> variants, int64_t rounds, double budget_s,
-                               bool eliminate, bool save, bool dry_run) {
-  return text_tensor(
-      race_text(SPARSE_AUTOTUNE_SAMPLED_ARGUMENTS,
-                {variants, rounds, budget_s, eliminate, save, dry_run, std::nullopt}));
 }
 
 void bsr_prepare(Tensor crow_indices, Tensor col_indices, int64_t rows, int64_t cols,
@@ -108,12 +79,12 @@ STABLE_TORCH_LIBRARY(sparse_autotune, library) {
 
 // One implementation for both devices: it looks at the tensors.
 void register_all(torch::stable::detail::StableLibrary& library) {
-  library.impl("bsr_matmul", TORCH_BOX(&bsr_matmul));
-  library.impl("bsr_matmul_out", TORCH_BOX(&bsr_matmul_out));
+  library.impl("bsr_matmul", TORCH_BOX(&Product::computed));
+  library.impl("bsr_matmul_out", TORCH_BOX(&Product::computed_into));
   library.impl("bsr_matmul_backward", TORCH_BOX(&bsr_matmul_backward));
-  library.impl("bsr_sampled_matmul", TORCH_BOX(&bsr_sampled_matmul));
-  library.impl("bsr_matmul_race", TORCH_BOX(&bsr_matmul_race));
-  library.impl("bsr_sampled_matmul_race", TORCH_BOX(&bsr_sampled_matmul_race));
+  library.impl("bsr_sampled_matmul", TORCH_BOX(&Sampled::computed));
+  library.impl("bsr_matmul_race", TORCH_BOX(&Product::raced<std::optional<Tensor>>));
+  library.impl("bsr_sampled_matmul_race", TORCH_BOX(&Sampled::raced<>));
   library.impl("bsr_prepare", TORCH_BOX(&bsr_prepare));
 }
 

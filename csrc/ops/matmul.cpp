@@ -91,10 +91,11 @@ void serve(Bound& bound, const std::optional<std::string>& variant) {
   ready.run();
 }
 
-// Its plan, for a call on the same pattern.
-std::shared_ptr<Plan> compute(const MatmulArguments& a, const MatmulCall& call,
-                              const Tensor& result) {
-  std::optional<Bound> bound = bind_call(a, call, result);
+// Returns the pattern's plan, for another call on the same pattern, which it may be `known` from.
+template <typename Arguments, typename Call>
+std::shared_ptr<Plan> write(const Arguments& a, const Call& call, const Tensor& result,
+                            std::shared_ptr<Plan> known = nullptr) {
+  std::optional<Bound> bound = bind_call(a, call, result, std::move(known));
   if (!bound) return nullptr;
   serve(*bound, a.variant);
   return bound->plan_of_pattern;
@@ -108,15 +109,19 @@ Tensor tensor_like(const Tensor& tensor, const TensorView& view) {
   return Tensor(made);
 }
 
-}  // namespace
-
-Tensor matmul(const MatmulArguments& a) {
-  const MatmulCall call = checked_call(a);
-  const DeviceScope scope(a.values);
+template <typename Arguments>
+Tensor computed(const Arguments& a) {
+  const auto call = checked_call(a);
+  const DeviceScope scope(a.operand());
   const Tensor result = make_result(a, call);
-  compute(a, call, result);
+  write(a, call, result);
   return result;
 }
+
+}  // namespace
+
+Tensor compute(const MatmulArguments& a) { return computed(a); }
+Tensor compute(const SampledArguments& a) { return computed(a); }
 
 void matmul_out(const MatmulArguments& a, const Tensor& out) {
   const MatmulCall call = checked_call(a);
@@ -125,11 +130,11 @@ void matmul_out(const MatmulArguments& a, const Tensor& out) {
   const DeviceScope scope(a.values);
   NormalisedCall unused;
   if (!normalise(call, written, &unused).c) {
-    compute(a, call, out);
+    write(a, call, out);
     return;
   }
   const Tensor contiguous = make_result(a, call);
-  compute(a, call, contiguous);
+  write(a, call, contiguous);
   Tensor target = out;
   torch::stable::copy_(target, contiguous);
 }
@@ -158,19 +163,10 @@ std::tuple<Tensor, Tensor> matmul_backward(const MatmulArguments& forward, const
   if (const char* rule = broken_rule(calls.of_values)) refuse(rule);
   const DeviceScope scope(forward.values);
   Tensor grad_dense = make_result(back, calls.of_dense);
-  std::shared_ptr<Plan> known = compute(back, calls.of_dense, grad_dense);
+  std::shared_ptr<Plan> known = write(back, calls.of_dense, grad_dense);
   Tensor grad_values = make_result(sampled, calls.of_values);
-  std::optional<Bound> bound = bind_call(sampled, calls.of_values, grad_values, std::move(known));
-  if (bound) serve(*bound, std::nullopt);
+  write(sampled, calls.of_values, grad_values, std::move(known));
   return {std::move(grad_dense), std::move(grad_values)};
-}
-
-Tensor sampled_matmul(const SampledArguments& a) {
-  const SampledCall call = checked_call(a);
-  const DeviceScope scope(a.x);
-  const Tensor result = make_result(a, call);
-  if (std::optional<Bound> bound = bind_call(a, call, result)) serve(*bound, a.variant);
-  return result;
 }
 
 }  // namespace sparse_autotune

@@ -66,6 +66,15 @@ std::string legality_of(const Bound& bound) {
   return text;
 }
 
+template <typename Arguments, typename Call>
+std::string answer(const Arguments& a, const Call& call, const Tensor& result,
+                   const RaceArguments& race) {
+  if (race.dry_run) return legality_of(bind_for_questions(a, call, result));
+  if (a.col_indices.size(0) == 0) return "";  // bind_call() would write the result
+  std::optional<Bound> bound = bind_call(a, call, result);
+  return bound ? race_bound(*bound, race) : "";
+}
+
 }  // namespace
 
 std::string race_text(const MatmulArguments& a, const RaceArguments& race) {
@@ -79,20 +88,13 @@ std::string race_text(const MatmulArguments& a, const RaceArguments& race) {
     direct = !normalise(call, written, &unused).c;
   }
   const DeviceScope scope(a.values);
-  const Tensor result = direct ? *race.out : make_result(a, call);
-  if (race.dry_run) return legality_of(bind_for_questions(a, call, result));
-  if (a.values.size(0) == 0) return "";  // bind_call() would write the result
-  std::optional<Bound> bound = bind_call(a, call, result);
-  return bound ? race_bound(*bound, race) : "";
+  return answer(a, call, direct ? *race.out : make_result(a, call), race);
 }
 
 std::string race_text(const SampledArguments& a, const RaceArguments& race) {
   const SampledCall call = checked_call(a);
   const DeviceScope scope(a.x);
-  const Tensor result = make_result(a, call);
-  if (race.dry_run) return legality_of(bind_for_questions(a, call, result));
-  std::optional<Bound> bound = bind_call(a, call, result);
-  return bound ? race_bound(*bound, race) : "";
+  return answer(a, call, make_result(a, call), race);
 }
 
 }  // namespace sparse_autotune

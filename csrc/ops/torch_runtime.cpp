@@ -1,7 +1,6 @@
 #include "ops/torch_runtime.h"
 
 #include <torch/csrc/inductor/aoti_torch/c/shim.h>
-#include <torch/csrc/stable/library.h>
 #include <torch/csrc/stable/ops.h>
 
 #include <cstring>
@@ -18,9 +17,7 @@ namespace sparse_autotune {
 namespace {
 
 bool is_inference(const Tensor& tensor) {
-  StableIValue stack[1] = {torch::stable::detail::from(tensor)};
-  TORCH_ERROR_CODE_CHECK(torch_call_dispatcher("aten::is_inference", "", stack, TORCH_ABI_VERSION));
-  return torch::stable::detail::to<bool>(stack[0]);
+  return call_torch<bool>("aten::is_inference", "", tensor);
 }
 
 int64_t version_of(const Tensor& tensor, int64_t likely) {
@@ -94,11 +91,7 @@ DeviceScope::~DeviceScope() = default;
 
 #endif
 
-Tensor alias_of(const Tensor& tensor) {
-  StableIValue stack[1] = {torch::stable::detail::from(tensor)};
-  TORCH_ERROR_CODE_CHECK(torch_call_dispatcher("aten::detach", "", stack, TORCH_ABI_VERSION));
-  return torch::stable::detail::to<Tensor>(stack[0]);
-}
+Tensor alias_of(const Tensor& tensor) { return call_torch<Tensor>("aten::detach", "", tensor); }
 
 std::array<int64_t, 2> versions_of(const Tensor& first, const Tensor& second,
                                    const std::array<int64_t, 2>& likely) {

@@ -1,6 +1,7 @@
 // What the operators need of torch beyond tensors: stream, scratch, threads, version counters.
 #pragma once
 
+#include <torch/csrc/stable/library.h>
 #include <torch/csrc/stable/tensor.h>
 
 #include <array>
@@ -13,6 +14,15 @@
 namespace sparse_autotune {
 
 using torch::stable::Tensor;
+
+// One of torch's operators, by the dispatcher. An operator that returns an argument which it wrote
+// returns a second handle of it.
+template <typename Result, typename... Arguments>
+Result call_torch(const char* name, const char* overload, const Arguments&... arguments) {
+  StableIValue stack[] = {torch::stable::detail::from(arguments)...};
+  TORCH_ERROR_CODE_CHECK(torch_call_dispatcher(name, overload, stack, TORCH_ABI_VERSION));
+  return torch::stable::detail::to<Result>(stack[0]);
+}
 
 // torch's own threads.
 Parallel torch_parallel();

@@ -194,6 +194,8 @@ class BsrTensor:
             if func is Tensor.__rmatmul__:  # which it finds in no dict
                 return TORCH_FUNCTIONS[torch.matmul](*args[::-1])
         kwargs = kwargs or {}
+        if "input" in kwargs:  # torch's name of the first argument
+            args = (kwargs.pop("input"), *args)
         function = TORCH_FUNCTIONS.get(func)
         if function is None:
             raise _not_offered(getattr(func, "__name__", str(func)), "")

@@ -193,7 +193,7 @@ def _check_devices(dense: dict[str, Any], like: Tensor, name: str) -> None:
 
 def _check_dtypes(dense: dict[str, Tensor], like: Tensor, name: str) -> None:
     """Raises unless these have the dtype of ``like``, a part of ``name``, or autocast gives it."""
-    lower = None if "out" in dense else autocast_dtype(like.device)
+    lower = None if "out" in dense else autocast_dtype(like)
     for argument, tensor in dense.items():
         if autocast_to(tensor.dtype, lower) != autocast_to(like.dtype, lower):
             raise TypeError(

@@ -215,14 +215,7 @@ def _directly(
 
 
 def _multiply(
-    a: Any,
-    b: Any,
-    bias: Any,
-    activation: Any,
-    out: Any,
-    variant: Any,
-    *,
-    linear: bool,
+    a: Any, b: Any, bias: Any, activation: Any, out: Any, variant: Any, *, linear: bool
 ) -> Tensor:
     """``matmul(a, b)``, or ``linear(a, b)``: any that is not directly done.
 
@@ -251,8 +244,17 @@ def _computed(
     sparse_right = linear or (is_sparse_operand(b) and not is_sparse_operand(a))
     sparse, dense = (b, a) if sparse_right else (a, b)
     name = "weight" if linear else "b" if sparse_right else "a"
-    if _is_batch(sparse):
-        return _of_batch(sparse, name, dense, bias, activation, out, variant, sparse_right, linear)
+    if _is_batch(sparse):  # a product for each matrix, with a matrix of its own or one for all
+        if out is not None:
+            raise ValueError("out must be None where the block-sparse operand is a batch")
+        count = sparse._values.shape[0]
+        errors.check_batch(dense, "x" if linear else "a" if sparse_right else "b", count, name)
+        products = []
+        each = dense.unbind() if dense.dim() == 3 else [dense] * count
+        for one, factor in zip(sparse.unbind(), each, strict=True):
+            left, right = (factor, one) if sparse_right else (one, factor)
+            products.append(_multiply(left, right, bias, activation, None, variant, linear=linear))
+        return torch.stack(products)
     operands = operands_of(
         sparse,
         name,
@@ -267,7 +269,7 @@ def _computed(
     if out is None:
         return product(*operands)
     if not _is_compiling():
-        named = {"a": a, "b": b, "bias": bias, "out": out, name: operands.values}
+        named = {"a": a, "b": b, "bias": bias, "out": out, name: operands[2]}
         errors.check_out_has_no_gradient(named)
         if out.is_neg():  # torch's fallback for those misreads an operator that returns nothing
             raise ValueError("out is a lazily negated view")
@@ -275,30 +277,6 @@ def _computed(
     # The operator writes behind autograd's back: saved tensors must notice.
     increment_version(out)
     return out
-
-
-def _of_batch(
-    batch: BsrTensor,
-    name: str,
-    dense: Any,
-    bias: Any,
-    activation: Any,
-    out: Any,
-    variant: Any,
-    sparse_right: bool,
-    linear: bool,
-) -> Tensor:
-    """A product for each matrix of a batch, with a matrix of its own or one for all."""
-    if out is not None:
-        raise ValueError("out must be None where the block-sparse operand is a batch")
-    count = batch._values.shape[0]
-    errors.check_batch(dense, "x" if linear else "a" if sparse_right else "b", count, name)
-    each = dense.unbind() if dense.dim() == 3 else [dense] * count
-    products = []
-    for one, factor in zip(batch.unbind(), each, strict=True):
-        left, right = (factor, one) if sparse_right else (one, factor)
-        products.append(_multiply(left, right, bias, activation, None, variant, linear=linear))
-    return torch.stack(products)
 
 
 bsr_tensor._matmul = matmul

@@ -12,35 +12,12 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
 from ._torch.function_modes import enter_lowest, leave
-from .bsr_tensor import TORCH_FUNCTIONS
 from .checks.matrix import BSR_LAYOUTS, VALUE_DTYPES, is_dense
 from .operands import autocast_dtype, autocast_to
+from .torch_functions import TORCH_FUNCTIONS
 
 _Parameters = ParamSpec("_Parameters")
 _Result = TypeVar("_Result")
-
-# By torch's function: positional parameters, those given by name alone, the numbers of dimensions
-# that it takes, and where among the positional ones the two operands are.
-_Signature = tuple[tuple[str, ...], set[str], tuple[int, int] | None, slice]
-_MATMUL: _Signature = (("input", "other"), {"out"}, None, slice(0, 2))
-_MM: _Signature = (("input", "mat2"), {"out"}, (2, 2), slice(0, 2))
-_MV: _Signature = (("input", "vec"), {"out"}, (2, 1), slice(0, 2))
-_ADDMM: _Signature = (("input", "mat1", "mat2"), {"alpha", "beta"}, (2, 2), slice(1, 3))
-_LINEAR: _Signature = (("input", "weight", "bias"), set(), None, slice(0, 2))
-_SIGNATURES: dict[Any, _Signature] = {
-    torch.matmul: _MATMUL,
-    Tensor.matmul: _MATMUL,
-    Tensor.__matmul__: _MATMUL,
-    torch.mm: _MM,
-    Tensor.mm: _MM,
-    torch.sparse.mm: _MM,
-    torch.mv: _MV,
-    Tensor.mv: _MV,
-    torch.addmm: _ADDMM,
-    Tensor.addmm: _ADDMM,
-    torch.sparse.addmm: _ADDMM,
-    torch.nn.functional.linear: _LINEAR,
-}
 
 
 def _is_native(value: Any) -> bool:
@@ -56,32 +33,21 @@ def _have_one_dtype(a: Tensor, b: Tensor) -> bool:
     """Under autocast, after its conversion."""
     if a.dtype == b.dtype:
         return True
-    lower = autocast_dtype(a.device)
+    lower = autocast_dtype(a)
     return autocast_to(a.dtype, lower) == autocast_to(b.dtype, lower)
 
 
-def _is_ours(signature: _Signature, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+def _fits(a: Any, b: Any, dims: tuple[int, int] | None = None, out: Any = None) -> bool:
     """One native block-sparse matrix and one dense operand of its dtype, not a scalar.
 
     All else, and what torch would refuse, or resize ``out`` for, is torch's.
     """
-    names, options, dims, operands = signature
-    given = dict(zip(names, args, strict=False)) | kwargs
-    required = set(names) - {"bias"}
-    if len(args) > len(names) or not required <= set(given) <= {*names, *options}:
-        return False
-    a, b = (given[name] for name in names[operands])
     if not ((_is_native(b) and is_dense(a)) or (_is_native(a) and is_dense(b))):
         return False
     if a.dim() == 0 or b.dim() == 0 or not _have_one_dtype(a, b):
         return False
     if dims is not None and (a.dim(), b.dim()) != dims:
         return False
-    if signature is _LINEAR:
-        return _is_native(b)
-    if signature is _ADDMM:
-        return is_dense(given["input"]) and _have_one_dtype(given["input"], a)
-    out = given.get("out")
     return out is None or (is_dense(out) and tuple(out.shape) == _result_shape(a, b))
 
 
@@ -94,14 +60,33 @@ def _result_shape(a: Tensor, b: Tensor) -> tuple[int, ...]:
     return (*lead, a.shape[-2], b.shape[-1])
 
 
+def _addmm_fits(input: Any, mat1: Any, mat2: Any, *, beta: Any = 1, alpha: Any = 1) -> bool:
+    return _fits(mat1, mat2, (2, 2)) and is_dense(input) and _have_one_dtype(input, mat1)
+
+
+# By what computes a product here, whether it computes one with torch's arguments.
+_CONDITIONS: dict[Any, Callable[..., bool]] = {
+    TORCH_FUNCTIONS[torch.matmul]: lambda input, other, *, out=None: _fits(input, other, None, out),
+    TORCH_FUNCTIONS[torch.mm]: lambda input, mat2, *, out=None: _fits(input, mat2, (2, 2), out),
+    TORCH_FUNCTIONS[torch.mv]: lambda input, vec, *, out=None: _fits(input, vec, (2, 1), out),
+    TORCH_FUNCTIONS[torch.addmm]: _addmm_fits,
+    TORCH_FUNCTIONS[torch.nn.functional.linear]: (
+        lambda input, weight, bias=None: _is_native(weight) and _fits(input, weight)
+    ),
+}
+
+
 class _Override(TorchFunctionMode):
     def __torch_function__(
         self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         kwargs = kwargs or {}
-        if func in _SIGNATURES and _is_ours(_SIGNATURES[func], args, kwargs):
-            func = TORCH_FUNCTIONS[func]
-        return func(*args, **kwargs)
+        ours: Any = TORCH_FUNCTIONS.get(func)
+        try:
+            chosen = ours if ours in _CONDITIONS and _CONDITIONS[ours](*args, **kwargs) else func
+        except TypeError:  # the function has no such arguments, which torch will say
+            chosen = func
+        return chosen(*args, **kwargs)
 
 
 _switched = threading.local()

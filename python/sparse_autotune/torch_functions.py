@@ -83,7 +83,7 @@ def add_product(input: Any, mat1: Any, mat2: Any, beta: Any, alpha: Any) -> Tens
     if alpha == 1 and beta == 1 and mat1.layout is torch.strided and per_column:
         return matmul(mat1, mat2, bias=input)
     product = matmul(mat1, mat2)
-    lower = autocast_dtype(product.device)
+    lower = autocast_dtype(product)
     input = input.to(autocast_to(input.dtype, lower))
     if beta == 0:  # input is not read then, whatever it holds
         return product * alpha
@@ -144,34 +144,18 @@ def _sum_of(name: str, input: Any, other: Any, alpha: Any) -> BsrTensor:
     return input._with_values(torch.add(input._values, other._values, alpha=alpha))
 
 
-@_implements(torch.neg, torch.negative)
-def _neg(input: BsrTensor) -> BsrTensor:
-    return -input
-
-
-@_implements(torch.abs, torch.absolute)
-def _abs(input: BsrTensor) -> BsrTensor:
-    return abs(input)
-
-
-@_implements(torch.clone)
-def _clone(input: BsrTensor) -> BsrTensor:
-    return input.clone()
-
-
-@_implements(torch.detach)
-def _detach(input: BsrTensor) -> BsrTensor:
-    return input.detach()
-
-
-@_implements(torch.t)
-def _t(input: BsrTensor) -> BsrTensor:
-    return input.t()
-
-
-@_implements(torch.numel)
-def _numel(input: BsrTensor) -> int:
-    return input.numel()
+TORCH_FUNCTIONS.update(
+    {
+        torch.neg: BsrTensor.__neg__,
+        torch.negative: BsrTensor.__neg__,
+        torch.abs: BsrTensor.__abs__,
+        torch.absolute: BsrTensor.__abs__,
+        torch.clone: BsrTensor.clone,
+        torch.detach: BsrTensor.detach,
+        torch.t: BsrTensor.t,
+        torch.numel: BsrTensor.numel,
+    }
+)
 
 
 # Reductions

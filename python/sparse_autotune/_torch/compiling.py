@@ -8,11 +8,12 @@ from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
+from torch._C import _get_deterministic_algorithms as is_deterministic
 from torch._C._dynamo import eval_frame
 from torch._C._dynamo.eval_frame import get_eval_frame_callback as frame_callback
 from torch._guards import TracingContext
 
-__all__ = ["frame_callback"]
+__all__ = ["frame_callback", "is_deterministic"]
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 

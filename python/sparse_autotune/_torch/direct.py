@@ -58,17 +58,13 @@ class _Calls(NamedTuple):
     nobody_listens: Callable[[], bool]
 
 
-def _calls() -> _Calls:
-    direct = _direct(_LISTENERS)
-    return _Calls(
-        DirectOperator("bsr_matmul", direct, None),
-        DirectOperator("bsr_sampled_matmul", direct, None),
-        DirectOperator("bsr_matmul_backward", direct, None),
-        direct.nobody_listens,
-    )
-
-
-direct = _calls()
+_plain = _direct(_LISTENERS)
+direct = _Calls(
+    DirectOperator("bsr_matmul", _plain, None),
+    DirectOperator("bsr_sampled_matmul", _plain, None),
+    DirectOperator("bsr_matmul_backward", _plain, None),
+    _plain.nobody_listens,
+)
 
 
 def install(*operators: Any) -> None:

@@ -12,7 +12,8 @@ from torch import Tensor
 from torch._C import _are_functorch_transforms_active as transforms_active
 from torch._C import _AutoDispatchBelowAutograd as BelowAutograd
 from torch._C import _is_any_autocast_enabled as is_any_autocast_enabled
-from torch._C import _is_tracing, _len_torch_dispatch_stack
+from torch._C import _is_tracing as is_jit_tracing  # which Dynamo of torch 2.11 cannot trace
+from torch._C import _len_torch_dispatch_stack
 from torch._C._functorch import TransformType, is_functorch_wrapped_tensor, peek_interpreter_stack
 from torch.autograd import forward_ad
 
@@ -22,6 +23,7 @@ __all__ = [
     "BelowAutograd",
     "is_any_autocast_enabled",
     "is_functorch_wrapped_tensor",
+    "is_jit_tracing",
     "transforms_active",
 ]
 
@@ -41,6 +43,17 @@ def is_transformed() -> bool:
     return torch.compiler.is_compiling() or transforms_active() or has_forward_level()
 
 
+def is_plainly_eager() -> bool:
+    """Whether nothing is compiled, transformed or traced: the cheapest question of all here."""
+    return not (
+        _is_dynamo_compiling()
+        or transforms_active()
+        or _len_torch_dispatch_stack()
+        or is_jit_tracing()
+        or forward_ad._current_level >= 0
+    )
+
+
 @constant_when_compiled
 def differentiates() -> bool:
     """Whether the innermost transform of torch.func takes derivatives."""
@@ -48,11 +61,6 @@ def differentiates() -> bool:
         TransformType.Grad,
         TransformType.Jvp,
     )
-
-
-def is_jit_tracing() -> bool:
-    """Whether ``torch.jit.trace`` runs; Dynamo of torch 2.11 cannot trace the question."""
-    return not _is_dynamo_compiling() and _is_tracing()
 
 
 def would_drop_tangents() -> bool:
@@ -86,10 +94,11 @@ def _unrecorded() -> AbstractContextManager[Any]:
     return disable_proxy_modes_tracing()
 
 
-def apply(function: type[torch.autograd.Function], *arguments: Any) -> Any:
+def apply_of(function: type[torch.autograd.Function]) -> Callable[..., Any]:
     """``Function.apply`` but for its own look for transforms, 5 us of Python."""
     base: Any = super(torch.autograd.Function, function)
-    return base.apply(*arguments)
+    apply: Callable[..., Any] = base.apply
+    return apply
 
 
 @functools.cache

@@ -205,12 +205,10 @@ class SparseLinear(torch.nn.Module):
         """The weight, (out_features, in_features), sharing the layer's tensors and plan."""
         return self._weight_with(self.values)
 
-    def _parts_with(self, values: Tensor) -> Components:
-        shape = self.out_features, self.in_features
-        return Components(self.crow_indices, self.col_indices, values, *shape)
-
     def _weight_with(self, values: Tensor) -> BsrTensor:
-        return BsrTensor._made_of(self._parts_with(values), self.block_size, self._plan_owner)
+        shape = self.out_features, self.in_features
+        parts = Components(self.crow_indices, self.col_indices, values, *shape)
+        return BsrTensor._made_of(parts, self.block_size, self._plan_owner)
 
     @property
     def nnzb(self) -> int:

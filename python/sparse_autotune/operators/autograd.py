@@ -16,14 +16,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .._torch.compiling import is_compiler_tracing, unwatched
-from .._torch.direct import direct
+from .._torch.compiling import unwatched
 from .._torch.transforms import (
-    apply,
-    has_forward_level,
+    apply_of,
     is_jit_tracing,
+    is_plainly_eager,
     is_transformed,
-    transforms_active,
     would_drop_tangents,
 )
 from ..checks.matrix import check_freezable
@@ -35,15 +33,14 @@ from .forms import (
     SILU,
     Form,
     SampleForm,
-    both_below_autograd,
     call_matmul,
     call_sampled,
-    directly_both,
+    differentiable,
+    gradients_together,
     matmul_below_autograd,
     sampled_below_autograd,
 )
 
-_is_dynamo_compiling = torch.compiler.is_dynamo_compiling
 _is_grad_enabled = torch.is_grad_enabled
 
 
@@ -60,14 +57,22 @@ def product(
     Where a gradient will need the pre-activation, it is computed by the operator and the activation
     by torch, which keeps it; relu's gradient needs only the result.
     """
+    # As `differentiable`: in a training step each call of Python's costs half a microsecond.
+    trained = _is_grad_enabled() and (
+        values.requires_grad or dense.requires_grad or (bias is not None and bias.requires_grad)
+    )
+    if is_plainly_eager():  # there is no more to ask
+        if not trained:
+            return matmul_below_autograd(crow, col, values, dense, bias, form)
+        if form.activation <= RELU and not form.frozen:
+            return _apply_product(crow, col, values, dense, bias, form)
     transformed = is_transformed()
     if transformed and would_drop_tangents():
         return unwatched(product, crow, col, values, dense, bias, form)
-    trained = differentiable(values, dense, bias)
     if trained:
         if form.frozen:
             check_freezable(values)
-        if is_jit_tracing():  # which wants one graph, with gradients or without
+        if not transformed and is_jit_tracing():  # which wants one graph in either case
             return call_matmul(crow, col, values, dense, bias, form)
         if form.activation > RELU:
             plain = form._replace(activation=NONE)
@@ -77,7 +82,7 @@ def product(
     if transformed:
         return call_matmul(crow, col, values, dense, bias, form)
     if trained:
-        return apply(Product, crow, col, values, dense, bias, form)
+        return _apply_product(crow, col, values, dense, bias, form)
     return matmul_below_autograd(crow, col, values, dense, bias, form)
 
 
@@ -86,19 +91,12 @@ def sampled(crow: Tensor, col: Tensor, x: Tensor, y: Tensor, form: SampleForm) -
     transformed = is_transformed()
     if transformed and would_drop_tangents():
         return unwatched(sampled, crow, col, x, y, form)
-    trained = _is_grad_enabled() and (x.requires_grad or y.requires_grad)
+    trained = differentiable(x, y, None)
     if transformed or (trained and is_jit_tracing()):
         return call_sampled(crow, col, x, y, form)
     if trained:
-        return apply(Sampled, crow, col, x, y, form)
+        return _apply_sampled(crow, col, x, y, form)
     return sampled_below_autograd(crow, col, x, y, form)
-
-
-def differentiable(values: Tensor, dense: Tensor, bias: Tensor | None) -> bool:
-    """Whether a gradient of the product may be asked for."""
-    return _is_grad_enabled() and (
-        values.requires_grad or dense.requires_grad or (bias is not None and bias.requires_grad)
-    )
 
 
 ACTIVATION_FUNCTIONS: dict[int, Callable[[Tensor], Tensor]] = {
@@ -125,41 +123,6 @@ _ACTIVATION_BACKWARDS: dict[int, Callable[[Tensor, Tensor], Tensor]] = {
 }
 
 
-def _product_backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
-    """The gradients of values, dense and bias."""
-    crow, col, values, dense, bias, result = ctx.saved_tensors
-    form: Form = ctx.form
-    _, _, needs_values, needs_dense, needs_bias, _ = ctx.needs_input_grad
-    if form.variant is not None:
-        form = form._replace(variant=None)
-    if form.activation != NONE:
-        plain = form._replace(activation=NONE)
-        if form.activation == RELU:
-            grad = _ACTIVATION_BACKWARDS[RELU](grad, result)
-        else:  # only where the operator itself was called with gradients
-            z = product(crow, col, values, dense, bias, plain)
-            grad = _ACTIVATION_BACKWARDS[form.activation](grad, z)
-        form = plain
-    grad_values = grad_dense = grad_bias = None
-    if needs_values and needs_dense:
-        both = gradients_together(crow, col, values, dense, grad, form)
-        if both is not None:
-            grad_dense, grad_values = both
-            needs_dense = needs_values = False
-    if needs_dense:
-        turned = form._replace(transpose=not form.transpose)
-        grad_dense = product(crow, col, values, grad, None, turned)
-    if needs_values:
-        block_m, block_k = ctx.block if values is None else values.shape[1:]
-        sample = SampleForm(
-            form.rows, form.cols, block_m, block_k, form.allow_tf32, form.deterministic
-        )
-        grad_values = sampled(crow, col, *_sampled_operands(dense, grad, form), sample)
-    if needs_bias:
-        grad_bias = _bias_gradient(grad, form)
-    return grad_values, grad_dense, grad_bias
-
-
 def _bias_gradient(grad: Tensor, form: Form) -> Tensor:
     dims = grad.dim()
     if dims == 1:
@@ -170,32 +133,6 @@ def _bias_gradient(grad: Tensor, form: Form) -> Tensor:
     return grad.sum([d for d in range(dims) if d != kept])
 
 
-def gradients_together(
-    crow: Tensor, col: Tensor, values: Tensor, dense: Tensor, grad: Tensor, form: Form
-) -> tuple[Tensor, Tensor] | None:
-    """Those of dense and values by one call, where nobody takes a derivative of them."""
-    if _is_dynamo_compiling() or differentiable(values, dense, grad):
-        return None
-    both = directly_both(crow, col, values, dense, grad, form)
-    if both is None and _may_come_together():
-        both = both_below_autograd(crow, col, values, dense, grad, form)
-    return both
-
-
-def _may_come_together() -> bool:
-    """Whether one operator may compute both gradients, which has no derivative itself.
-
-    It saves a graph a call from Python, and eager mode much of one. What Dynamo traces of a
-    backward, AOTAutograd meets once more, as operators. Graphs of other tracers, ``torch.export``
-    among them, may be differentiated, and ``torch.func`` has rules for operators with derivatives
-    alone.
-    """
-    if is_compiler_tracing():
-        exporting, transformed = torch.compiler.is_exporting(), transforms_active()
-        return not (exporting or transformed or has_forward_level())
-    return direct.nobody_listens()
-
-
 def _sampled_operands(dense: Tensor, grad: Tensor, form: Form) -> tuple[Tensor, Tensor]:
     """(…, rows of A, n) and (…, n, cols of A), whose product holds the gradient of A."""
     if dense.dim() == 1:
@@ -204,13 +141,6 @@ def _sampled_operands(dense: Tensor, grad: Tensor, form: Form) -> tuple[Tensor, 
     if form.sparse_right:
         return (grad.mT, dense) if form.transpose else (dense.mT, grad)
     return (dense, grad.mT) if form.transpose else (grad, dense.mT)
-
-
-def _sum(terms: list[Tensor]) -> Tensor:
-    total = terms[0]
-    for term in terms[1:]:
-        total = total + term
-    return total
 
 
 class Product(torch.autograd.Function):
@@ -238,15 +168,43 @@ class Product(torch.autograd.Function):
             col,
             values if needs_dense or again else None,
             dense if needs_values or again else None,
-            bias if again else None,
-            result if form.activation == RELU else None,
+            result if form.activation == RELU else bias if again else None,
         )
         return result
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         """A gradient for each argument of `forward`."""
-        return None, None, *_product_backward(ctx, grad), None
+        crow, col, values, dense, result_or_bias = ctx.saved_tensors
+        form: Form = ctx.form
+        _, _, needs_values, needs_dense, needs_bias, _ = ctx.needs_input_grad
+        if form.activation != NONE or form.variant is not None:
+            plain = form._replace(activation=NONE, variant=None)
+            if form.activation == RELU:
+                grad = _ACTIVATION_BACKWARDS[RELU](grad, result_or_bias)
+            elif (
+                form.activation != NONE
+            ):  # only where the operator itself was called with gradients
+                z = product(crow, col, values, dense, result_or_bias, plain)
+                grad = _ACTIVATION_BACKWARDS[form.activation](grad, z)
+            form = plain
+        grad_values = grad_dense = both = None
+        if needs_values and needs_dense:
+            both = gradients_together(crow, col, values, dense, grad, form)
+        if both is not None:
+            grad_dense, grad_values = both
+        else:
+            if needs_dense:
+                turned = form._replace(transpose=not form.transpose)
+                grad_dense = product(crow, col, values, grad, None, turned)
+            if needs_values:
+                block_m, block_k = ctx.block if values is None else values.shape[1:]
+                sample = SampleForm(
+                    form.rows, form.cols, block_m, block_k, form.allow_tf32, form.deterministic
+                )
+                grad_values = sampled(crow, col, *_sampled_operands(dense, grad, form), sample)
+        grad_bias = _bias_gradient(grad, form) if needs_bias else None
+        return None, None, grad_values, grad_dense, grad_bias, None
 
 
 class DispatchedProduct(Product):
@@ -289,7 +247,7 @@ class DispatchedProduct(Product):
         if d_bias is not None:
             along_rows = form.sparse_right or dense.dim() == 1
             terms.append(d_bias if along_rows else d_bias.unsqueeze(-1))
-        tangent = _sum(terms).expand_as(result)
+        tangent = sum(terms[1:], terms[0]).expand_as(result)
         if ctx.form.activation == RELU:
             return _ACTIVATION_BACKWARDS[RELU](tangent, result)
         return tangent.contiguous()  # never a view of an input's tangent
@@ -321,7 +279,7 @@ class Sampled(torch.autograd.Function):
             terms.append(sampled(crow, col, d_x, y, ctx.form))
         if d_y is not None:
             terms.append(sampled(crow, col, x, d_y, ctx.form))
-        return _sum(terms)
+        return sum(terms[1:], terms[0])
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
@@ -340,3 +298,6 @@ class Sampled(torch.autograd.Function):
         right = left._replace(sparse_right=True)
         grad_y = product(crow, col, grad, x.mT, None, right) if needs_y else None
         return None, None, grad_x, grad_y, None
+
+
+_apply_product, _apply_sampled = apply_of(Product), apply_of(Sampled)

@@ -44,17 +44,13 @@ def _vmap_matmul(
 ) -> tuple[Tensor, int]:
     batched = [i for i, dim in enumerate(in_dims) if dim is not None]
     dense = arguments[5]
-    if batched == [5] and dense.dim() > 2:
-        # A leading dimension like any other.
-        folded = dense.movedim(in_dims[5], 0)
-        return bsr_matmul(*arguments[:5], folded, *arguments[6:], **keywords), 0
     if batched == [5]:
-        # Vectors side by side are the rows of a matrix that stands on the left.
-        rows = dense.movedim(in_dims[5], 0)
-        if not keywords.get("sparse_right", False):
+        folded = dense.movedim(in_dims[5], 0)  # a leading dimension like any other, but that
+        # vectors side by side are the rows of a matrix that stands on the left.
+        if dense.dim() == 2 and not keywords.get("sparse_right", False):
             keywords["sparse_right"] = True
             keywords["transpose"] = not keywords.get("transpose", False)
-        return bsr_matmul(*arguments[:5], rows, *arguments[6:], **keywords), 0
+        return bsr_matmul(*arguments[:5], folded, *arguments[6:], **keywords), 0
     return _one_by_one(bsr_matmul, info, in_dims, arguments, keywords)
 
 

@@ -14,13 +14,14 @@ from torch import Tensor
 
 from .._torch.compiling import never_traced
 from .._torch.transforms import BelowAutograd, apply_at_this_level, has_tangent
-from .autograd import ACTIVATION_FUNCTIONS, DispatchedProduct, Sampled, differentiable
+from .autograd import ACTIVATION_FUNCTIONS, DispatchedProduct, Sampled
 from .forms import (
     NONE,
     RELU,
     Form,
     SampleForm,
     call_matmul,
+    differentiable,
     matmul_below_autograd,
     sampled_below_autograd,
 )
@@ -38,30 +39,14 @@ def _product_through_dispatcher(
     cols: int,
     dense: Tensor,
     bias: Tensor | None = None,
-    *,
-    sparse_right: bool = False,
-    transpose: bool = False,
-    activation: int = NONE,
-    frozen: bool = False,
-    allow_tf32: bool = False,
-    deterministic: bool = False,
-    variant: str | None = None,
+    **switches: Any,
 ) -> Tensor:
-    form = Form(
-        rows,
-        cols,
-        sparse_right,
-        transpose,
-        activation,
-        frozen,
-        allow_tf32,
-        deterministic,
-        variant,
-    )
+    form = Form(rows, cols, **switches)
     carries = has_tangent(values, dense, bias)
-    if carries and activation > RELU:
+    if carries and form.activation > RELU:
         plain = form._replace(activation=NONE)
-        return ACTIVATION_FUNCTIONS[activation](call_matmul(crow, col, values, dense, bias, plain))
+        z = call_matmul(crow, col, values, dense, bias, plain)
+        return ACTIVATION_FUNCTIONS[form.activation](z)
     if carries or differentiable(values, dense, bias):
         return apply_at_this_level(DispatchedProduct, crow, col, values, dense, bias, form)
     return matmul_below_autograd(crow, col, values, dense, bias, form)
@@ -77,13 +62,10 @@ def _sampled_through_dispatcher(
     block_k: int,
     x: Tensor,
     y: Tensor,
-    *,
-    allow_tf32: bool = False,
-    deterministic: bool = False,
-    variant: str | None = None,
+    **switches: Any,
 ) -> Tensor:
-    form = SampleForm(rows, cols, block_m, block_k, allow_tf32, deterministic, variant)
-    if has_tangent(x, y) or (_is_grad_enabled() and (x.requires_grad or y.requires_grad)):
+    form = SampleForm(rows, cols, block_m, block_k, **switches)
+    if has_tangent(x, y) or differentiable(x, y, None):
         return apply_at_this_level(Sampled, crow, col, x, y, form)
     return sampled_below_autograd(crow, col, x, y, form)
 

@@ -30,22 +30,13 @@ def _product(
 
 
 def _gradients(*shapes: Any, **keywords: Any) -> int:
-    *operands, _grad = shapes
-    return 2 * _product(*operands, **keywords)
+    return 2 * _product(*shapes[:-1], **keywords)
 
 
-def _sampled(
-    crow: Any,
-    col: Sequence[int],
-    rows: int,
-    cols: int,
-    block_m: int,
-    block_k: int,
-    x: Sequence[int],
-    *_: Any,
-    **__: Any,
-) -> int:
-    return 2 * col[0] * block_m * block_k * prod(x[:-2]) * x[-1]
+def _sampled(crow: Any, col: Sequence[int], *arguments: Any, **_: Any) -> int:
+    _, _, block_m, block_k, x, _y = arguments
+    flops: int = 2 * col[0] * block_m * block_k * prod(x[:-2]) * x[-1]
+    return flops
 
 
 count_with(_product, bsr_matmul, bsr_matmul_out)

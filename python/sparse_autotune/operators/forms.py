@@ -4,11 +4,16 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+import torch
 from torch import Tensor
 
+from .._torch.compiling import is_compiler_tracing
 from .._torch.direct import direct
-from .._torch.transforms import BelowAutograd
+from .._torch.transforms import BelowAutograd, has_forward_level, transforms_active
 from .library import bsr_matmul, bsr_matmul_backward, bsr_matmul_out, bsr_sampled_matmul
+
+_is_dynamo_compiling = torch.compiler.is_dynamo_compiling
+_is_grad_enabled = torch.is_grad_enabled
 
 # The numbers are part of the operators' schema.
 ACTIVATIONS: dict[str | None, int] = {None: 0, "relu": 1, "gelu": 2, "gelu_tanh": 3, "silu": 4}
@@ -51,6 +56,13 @@ def switches(form: Form | SampleForm, sizes: int) -> dict[str, Any]:
     return {name: value for name, value in given if value or value == ""}
 
 
+def differentiable(values: Tensor, dense: Tensor, bias: Tensor | None) -> bool:
+    """Whether a gradient of the product may be asked for."""
+    return _is_grad_enabled() and (
+        values.requires_grad or dense.requires_grad or (bias is not None and bias.requires_grad)
+    )
+
+
 def call_matmul(
     crow: Tensor, col: Tensor, values: Tensor, dense: Tensor, bias: Tensor | None, form: Form
 ) -> Tensor:
@@ -83,7 +95,24 @@ def matmul_below_autograd(
     crow: Tensor, col: Tensor, values: Tensor, dense: Tensor, bias: Tensor | None, form: Form
 ) -> Tensor:
     """The product, by the direct way where there is one."""
-    result = direct.matmul(crow, col, values, *form[:2], dense, bias, *form[2:], None)
+    rows, cols, right, transpose, number, frozen, tf32, repeatable, name = form  # faster than `*`
+    result: Tensor | None = direct.matmul(
+        crow,
+        col,
+        values,
+        rows,
+        cols,
+        dense,
+        bias,
+        right,
+        transpose,
+        number,
+        frozen,
+        tf32,
+        repeatable,
+        name,
+        None,
+    )
     if result is not None:
         return result
     with BelowAutograd():
@@ -101,22 +130,36 @@ def sampled_below_autograd(
         return call_sampled(crow, col, x, y, form)
 
 
-def directly_both(
+def gradients_together(
     crow: Tensor, col: Tensor, values: Tensor, dense: Tensor, grad: Tensor, form: Form
 ) -> tuple[Tensor, Tensor] | None:
-    """The gradients of dense and values by the direct way; None where there is none.
+    """Those of dense and values by one call, where nobody takes a derivative of them.
 
     ``form`` is the product's, without activation and variant.
     """
-    rows, cols, right, transpose, _, frozen, tf32, deterministic, _ = form
-    flags = right, transpose, frozen, tf32, deterministic
-    return direct.gradients(crow, col, values, rows, cols, dense, grad, *flags)
+    if _is_dynamo_compiling() or (_is_grad_enabled() and differentiable(values, dense, grad)):
+        return None
+    rows, cols, right, turned, _, frozen, tf32, repeatable, _ = form
+    both: tuple[Tensor, Tensor] | None = direct.gradients(
+        crow, col, values, rows, cols, dense, grad, right, turned, frozen, tf32, repeatable
+    )
+    if both is None and _may_come_together():
+        with BelowAutograd():
+            both = bsr_matmul_backward(
+                crow, col, values, rows, cols, dense, grad, **switches(form, 2)
+            )
+    return both
 
 
-def both_below_autograd(
-    crow: Tensor, col: Tensor, values: Tensor, dense: Tensor, grad: Tensor, form: Form
-) -> tuple[Tensor, Tensor]:
-    """The same by one operator, which a graph calls from Python at every step."""
-    with BelowAutograd():
-        sizes = form.rows, form.cols
-        return bsr_matmul_backward(crow, col, values, *sizes, dense, grad, **switches(form, 2))
+def _may_come_together() -> bool:
+    """Whether one operator may compute both gradients, which has no derivative itself.
+
+    It saves a graph a call from Python, and eager mode much of one. What Dynamo traces of a
+    backward, AOTAutograd meets once more, as operators. Graphs of other tracers, ``torch.export``
+    among them, may be differentiated, and ``torch.func`` has rules for operators with derivatives
+    alone.
+    """
+    if is_compiler_tracing():
+        exporting, transformed = torch.compiler.is_exporting(), transforms_active()
+        return not (exporting or transformed or has_forward_level())
+    return direct.nobody_listens()

@@ -97,17 +97,9 @@ def _fake_matmul_backward(*arguments: Any, **keywords: Any) -> tuple[Tensor, Ten
 
 @torch.library.register_fake("sparse_autotune::bsr_sampled_matmul")
 def _fake_sampled_matmul(
-    crow_indices: Tensor,
-    col_indices: Tensor,
-    rows: int,
-    cols: int,
-    block_m: int,
-    block_k: int,
-    x: Tensor,
-    y: Tensor,
-    *_: Any,
-    **__: Any,
+    crow_indices: Tensor, col_indices: Tensor, *arguments: Any, **_: Any
 ) -> Tensor:
+    _, _, block_m, block_k, x, y = arguments
     _check_alike(x, y)
     torch._check(
         crow_indices.device == x.device,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from .._torch.compiling import constant_when_compiled
+from .._torch.compiling import constant_when_compiled, is_deterministic
 
 # By names of its own: were `torch` looked up here as well as in the modules that ask, each call of
 # compiled code would be guarded by a Python function that compares the two.
@@ -28,10 +28,10 @@ def allow_tf32(values: Tensor) -> bool:
     ``torch.backends.cuda.matmul.allow_tf32`` raises once the newer ``fp32_precision`` was set to
     something that it cannot express; then that setting answers.
     """
-    return values.dtype is _FLOAT32 and values.is_cuda and _tf32()
+    return values.is_cuda and values.dtype is _FLOAT32 and _tf32()
 
 
 @constant_when_compiled
 def deterministic() -> bool:
     """Whether ``torch.use_deterministic_algorithms`` asks for repeatable results."""
-    return torch.are_deterministic_algorithms_enabled()
+    return is_deterministic()
