@@ -5,6 +5,7 @@
 #include <memory>
 
 #include "autotune/device.h"
+#include "autotune/problem_text.h"
 #include "autotune/registry.h"
 #include "autotune/signature.h"
 #include "autotune/tuner.h"
@@ -75,6 +76,14 @@ std::vector<LibraryInfo> libraries() {
 #endif
 }
 
+std::string class_of(const Device& device) { return device_class(device); }
+
+std::string fault_of_problem(const std::string& text) {
+  std::string why;
+  parse_problem(text, &why);
+  return why;
+}
+
 std::string environment(int ordinal) { return sparse_autotune::environment(device(ordinal, 1)); }
 
 void install_host(HostFunctions functions) {
@@ -93,6 +102,7 @@ int64_t tuning_count() { return sparse_autotune::tuning_count(); }
 std::vector<std::pair<std::string, std::string>> known_records() {
   return sparse_autotune::known_records();
 }
+std::vector<std::string> missed_signatures() { return sparse_autotune::missed_signatures(); }
 void forget_records() {
   sparse_autotune::forget_records();
   // Decisions that plans remember are of records too.

@@ -47,10 +47,11 @@ struct Entrant {
 struct Record {
   std::string signature;
   std::string device_class;
-  std::string device;             // its name, for people
-  std::string description;        // describe(problem)
-  std::string winner;             // empty when nothing could be chosen
-  std::string failure;            // why there was no race to its end; empty otherwise
+  std::string device;       // its name, for people
+  std::string environment;  // of whoever keeps it: its versions; may be empty, not written then
+  std::string description;  // describe(problem)
+  std::string winner;       // empty when nothing could be chosen
+  std::string failure;      // why there was no race to its end; empty otherwise
   Timing timing = Timing::kCold;  // as it was measured; a CPU's is always warm
   std::string when;               // UTC, 2026-01-31T12:34:56Z
   double seconds = 0;             // that the race took

@@ -10,6 +10,7 @@
 #include <unordered_map>
 
 #include "autotune/host.h"
+#include "autotune/problem_text.h"
 #include "autotune/registry.h"
 #include "autotune/settings.h"
 #include "autotune/signature.h"
@@ -26,9 +27,10 @@ struct Key {
 struct State {
   std::mutex mutex;
   std::unordered_map<std::string, std::shared_ptr<const Record>> records;
-  std::set<std::string> in_flight;  // signatures that a thread is racing: single flight
-  std::set<std::string> missed;     // nothing on disk either: not asked for again
-  std::set<std::string> told;       // reported as missed, once each
+  std::set<std::string> in_flight;   // signatures that a thread is racing: single flight
+  std::set<std::string> missed;      // nothing on disk either: not asked for again
+  std::set<std::string> told;        // reported as missed, once each
+  std::set<std::string> unmeasured;  // signatures that were missed and did not race
 };
 State& state() {
   static State* const s = new State;  // used while the process winds down
@@ -84,10 +86,11 @@ void remember(const Key& key, const Record& record) {
   state().missed.erase(key.joined());
 }
 
-// Whether this is the first miss of the signature to be told of.
-bool first_time(const Key& key) {
+// Counts a miss that is not to race. Whether it is the first of its signature to be told of.
+bool count_miss(const Key& key, Mode mode) {
   const std::lock_guard<std::mutex> lock(state().mutex);
-  return state().told.insert(key.joined()).second;
+  state().unmeasured.insert(key.signature);
+  return mode == Mode::kRecord && state().told.insert(key.joined()).second;
 }
 
 // From the host's store into memory.
@@ -184,12 +187,19 @@ Record announced_race(const Key& key, const Problem& problem, const Device& devi
 }
 
 Choice unmeasured(const Key& key, const Problem& problem, const Device& device,
-                  const std::vector<const Variant*>& entrants, Mode mode, bool capturing) {
-  if (mode == Mode::kRecord && first_time(key)) {
-    host()->report({.kind = Event::Kind::kMissed,
-                    .signature = key.signature,
-                    .description = describe(problem)});
-  } else if (capturing && mode == Mode::kOn) {
+                  const std::vector<const Variant*>& entrants, std::string_view family, Mode mode,
+                  bool capturing) {
+  if (mode != Mode::kOn) {
+    if (count_miss(key, mode)) {
+      host()->report({.kind = Event::Kind::kMissed,
+                      .signature = key.signature,
+                      .description = describe(problem),
+                      .device = device.name,
+                      .device_class = key.device_class,
+                      .problem = problem_text(problem),
+                      .selector = std::string(family)});
+    }
+  } else if (capturing) {
     static std::atomic<bool> warned{false};
     if (!warned.exchange(true)) {
       host()->report({.kind = Event::Kind::kWarning,
@@ -215,7 +225,7 @@ Choice choose_among(const std::vector<const Variant*>& entrants, std::string_vie
     if (winner != nullptr) return chosen(winner, true);
   }
   if (capturing || current.mode != Mode::kOn) {
-    return unmeasured(key, problem, device, entrants, current.mode, capturing);
+    return unmeasured(key, problem, device, entrants, family, current.mode, capturing);
   }
   // Nobody waits for a race of somebody else's: the cost model serves until it is over.
   const Ticket ticket(key);
@@ -294,7 +304,26 @@ Record race_now(const Problem& problem, const Device& device, const Launch& data
   return announced_race(key, problem, device, data, entrants, std::move(options), save);
 }
 
+std::optional<Record> race_if_unknown(const Problem& problem, const Device& device,
+                                      const Launch& data,
+                                      const std::vector<const Variant*>& entrants,
+                                      RaceOptions options) {
+  const Key key{device_class(device), signature(problem, device, options.timing, options.family)};
+  const std::lock_guard<std::mutex> racing(race_mutex());
+  for (const auto& find : {remembered, loaded}) {
+    const auto record = find(key);
+    if (record != nullptr && winner_of(*record, entrants) != nullptr) return std::nullopt;
+  }
+  ++races;
+  return announced_race(key, problem, device, data, entrants, std::move(options), true);
+}
+
 int64_t tuning_count() { return races; }
+
+std::vector<std::string> missed_signatures() {
+  const std::lock_guard<std::mutex> lock(state().mutex);
+  return {state().unmeasured.begin(), state().unmeasured.end()};
+}
 
 std::vector<std::pair<std::string, std::string>> known_records() {
   const std::lock_guard<std::mutex> lock(state().mutex);
@@ -310,6 +339,7 @@ void forget_records() {
   state().records.clear();
   state().missed.clear();
   state().told.clear();
+  state().unmeasured.clear();
   outdate_decisions();
 }
 

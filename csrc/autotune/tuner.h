@@ -2,6 +2,7 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -31,12 +32,21 @@ Choice choose(const Problem& problem, const Device& device, const Launch& data,
 Record race_now(const Problem& problem, const Device& device, const Launch& data,
                 const std::vector<const Variant*>& entrants, RaceOptions options, bool save);
 
+// The same where no remembered record serves `entrants`; nullopt where one does. Unlike a product
+// it waits for races of others. `options.family` limits it as a selector does.
+std::optional<Record> race_if_unknown(const Problem& problem, const Device& device,
+                                      const Launch& data,
+                                      const std::vector<const Variant*>& entrants,
+                                      RaceOptions options);
+
 // How many races this process has run for products and tune() (not for benchmark()).
 int64_t tuning_count();
 
 // The records in memory, as (device class, text).
 std::vector<std::pair<std::string, std::string>> known_records();
-// Forgets them, so that the next miss asks the host again.
+// The signatures that products met without a record and without racing, in the modes that say so.
+std::vector<std::string> missed_signatures();
+// Forgets both, so that the next miss asks the host again.
 void forget_records();
 
 // Makes locks usable in a forked child.

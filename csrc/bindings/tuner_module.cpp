@@ -77,10 +77,11 @@ py::list list_of(const Things& things) {
 
 py::dict to_dict(const Record& r) {
   return py::dict("signature"_a = r.signature, "device_class"_a = r.device_class,
-                  "device"_a = r.device, "failure"_a = r.failure, "seconds"_a = r.seconds,
-                  "limit_us"_a = r.limit_us, "description"_a = r.description, "winner"_a = r.winner,
-                  "when"_a = r.when, "timing"_a = name_of(kTimings, r.timing),
-                  "nnz_flops"_a = r.nnz_flops, "dense_flops"_a = r.dense_flops, "bytes"_a = r.bytes,
+                  "environment"_a = r.environment, "device"_a = r.device, "failure"_a = r.failure,
+                  "seconds"_a = r.seconds, "limit_us"_a = r.limit_us,
+                  "description"_a = r.description, "winner"_a = r.winner, "when"_a = r.when,
+                  "timing"_a = name_of(kTimings, r.timing), "nnz_flops"_a = r.nnz_flops,
+                  "dense_flops"_a = r.dense_flops, "bytes"_a = r.bytes,
                   "entrants"_a = list_of(r.entrants));
 }
 
@@ -88,9 +89,10 @@ py::dict to_dict(const Record& r) {
 py::dict to_dict(const Event& e) {
   const bool finished = e.kind == Event::Kind::kFinish;
   return py::dict("kind"_a = name_of(kEvents, e.kind), "signature"_a = e.signature,
-                  "description"_a = e.description, "device"_a = e.device, "fraction"_a = e.fraction,
-                  "variant"_a = e.variant, "record"_a = finished ? api::text_of(e.record) : "",
-                  "text"_a = e.text);
+                  "description"_a = e.description, "device"_a = e.device,
+                  "device_class"_a = e.device_class, "problem"_a = e.problem,
+                  "selector"_a = e.selector, "fraction"_a = e.fraction, "variant"_a = e.variant,
+                  "record"_a = finished ? api::text_of(e.record) : "", "text"_a = e.text);
 }
 
 // What Python's handlers of signals raise in a callback to end a computation, as for Ctrl-C. It
@@ -198,8 +200,8 @@ py::dict build_facts() {
 py::dict device_info(int ordinal, int threads) {
   const Device v = without_gil([&] { return api::device(ordinal, threads); });
   const std::string isa = v.type == DeviceType::kCpu ? api::isa_name(v.isa) : "";
-  return py::dict("name"_a = v.name, "unavailable"_a = v.unavailable,
-                  "compute_capability"_a = v.compute_capability,
+  return py::dict("name"_a = v.name, "device_class"_a = api::class_of(v),
+                  "unavailable"_a = v.unavailable, "compute_capability"_a = v.compute_capability,
                   "multiprocessors"_a = v.multiprocessors, "memory_bytes"_a = v.memory_bytes,
                   "isa"_a = isa, "amx_refused"_a = v.amx_refused, "threads"_a = v.threads);
 }
@@ -218,6 +220,11 @@ py::dict record_of(const std::string& text) {
   return to_dict(*record);
 }
 
+void check_problem(const std::string& text) {
+  const std::string why = api::fault_of_problem(text);
+  if (!why.empty()) throw py::value_error("not a problem: " + why);
+}
+
 const void* pointer(uintptr_t address) { return reinterpret_cast<const void*>(address); }
 
 }  // namespace
@@ -231,7 +238,9 @@ PYBIND11_MODULE(_tuner, m) {
   m.def("get_settings", &settings_in_force);
   m.def("tuning_count", &api::tuning_count, WithoutGil());
   m.def("parse_record", &record_of, "text"_a);
+  m.def("check_problem", &check_problem, "text"_a);
   m.def("known", &api::known_records, WithoutGil());
+  m.def("missed", &api::missed_signatures, WithoutGil());
   m.def("forget", &api::forget_records, WithoutGil());
   m.def("variants", [] { return list_of(without_gil(api::variants)); });
   m.def("build_info", &build_facts);

@@ -28,7 +28,16 @@ from .override import override_torch
 from .pytrees import register as _register_pytree
 from .settings import settings
 from .torch_functions import comparable as _comparable
-from .tuning import BenchmarkReport, VariantRecord, benchmark, tune, tuning_count, variants
+from .tuning import (
+    BenchmarkReport,
+    TuneFileReport,
+    VariantRecord,
+    benchmark,
+    tune,
+    tune_file,
+    tuning_count,
+    variants,
+)
 from .tuning.announcements import install as _install_announcements
 
 __version__: str = _build_info()["version"]
@@ -44,6 +53,7 @@ __all__ = [
     "BsrTensor",
     "PolynomialDensity",
     "SparseLinear",
+    "TuneFileReport",
     "VariantRecord",
     "benchmark",
     "cache",
@@ -60,6 +70,7 @@ __all__ = [
     "show_config",
     "sparsify_",
     "tune",
+    "tune_file",
     "tuning_count",
     "variants",
 ]

@@ -27,6 +27,7 @@ class _Values(TypedDict, total=False):
     budget_s: float
     timing: Timing
     cache_dir: str | os.PathLike[str] | None
+    record_path: str | os.PathLike[str] | None
     plan_bytes: int
     frozen_bytes: int
     tuning_bytes: int
@@ -73,7 +74,7 @@ def _truth(value: Any) -> bool:
     return value in (True, "1")
 
 
-def _directory(value: Any) -> str | None:
+def _path(value: Any) -> str | None:
     if value is None or value == "":
         return None
     path = os.fspath(value)
@@ -95,7 +96,8 @@ _RULES: dict[str, _Rule] = {
     "verbosity": _whole_number("must be 0 or 1", 1),
     "budget_s": ("must be a positive, finite number of seconds", _seconds),
     "timing": _one_of(*get_args(Timing)),
-    "cache_dir": ("must be a path or None", _directory),
+    "cache_dir": ("must be a path or None", _path),
+    "record_path": ("must be a path or None", _path),
     "plan_bytes": _BYTES,
     "frozen_bytes": _BYTES,
     "tuning_bytes": _BYTES,
@@ -105,6 +107,7 @@ _RULES: dict[str, _Rule] = {
 _VARIABLES = {name: f"{_PREFIX}_{name.upper()}" for name in _RULES} | {
     "mode": _PREFIX,
     "verbosity": f"{_PREFIX}_VERBOSE",
+    "record_path": f"{_PREFIX}_RECORD",
 }
 
 # Read by setup.py, and by programs without Python.
@@ -144,9 +147,9 @@ class Settings:
     mode            SPARSE_AUTOTUNE                 "on"     "on" races on a miss; "off" uses the
                                                              heuristic alone; "readonly" uses the
                                                              cache, else the heuristic, and never
-                                                             races or writes; "record" is
-                                                             "readonly" and logs the signatures
-                                                             that it missed
+                                                             races or writes entries; "record" is
+                                                             "readonly" and appends what it
+                                                             missed to record_path, for tune_file
     verbosity       SPARSE_AUTOTUNE_VERBOSE         1        0 silences what a race prints and
                                                              "record" logs
     budget_s        SPARSE_AUTOTUNE_BUDGET_S        1.0      seconds that one race may spend on
@@ -157,6 +160,8 @@ class Settings:
     cache_dir       SPARSE_AUTOTUNE_CACHE_DIR       None     where winners are kept; None:
                                                              $XDG_CACHE_HOME/sparse_autotune, else
                                                              ~/.cache/sparse_autotune
+    record_path     SPARSE_AUTOTUNE_RECORD          None     where "record" writes; None:
+                                                             missed.jsonl in the cache directory
     plan_bytes      SPARSE_AUTOTUNE_PLAN_BYTES      2**30    bound on what plans keep: index
                                                              tensors and what is derived from
                                                              them
@@ -195,8 +200,16 @@ class Settings:
         @cache_dir.setter
         def cache_dir(self, path: str | os.PathLike[str] | None) -> None: ...
 
+        @property
+        def record_path(self) -> str | None:
+            """As `cache_dir`."""
+
+        @record_path.setter
+        def record_path(self, path: str | os.PathLike[str] | None) -> None: ...
+
     def __init__(self) -> None:
-        values: dict[str, Any] = {"verbosity": 1, "cache_dir": None, **_tuner.get_settings()}
+        values: dict[str, Any] = {"verbosity": 1, "cache_dir": None, "record_path": None}
+        values |= _tuner.get_settings()
         for name, variable in _VARIABLES.items():
             text = os.environ.get(variable)
             if text:

@@ -12,13 +12,13 @@ import sys
 import threading
 import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, TextIO
 
 import torch
 
-from .. import _tuner, cache
+from .. import _tuner, cache, missed_products
 from .._torch.compiling import never_traced
 from ..settings import settings
 from .report import significant, what_failed
@@ -27,6 +27,7 @@ logger = logging.getLogger("sparse_autotune")
 # Below this a bar would only flicker.
 _SECONDS_BEFORE_BAR = 2.0
 _BAR = "sparse_autotune: {percentage:3.0f}%|{bar}| {desc}"
+_BAR_OF_MANY = "sparse_autotune: {n_fmt}/{total_fmt}|{bar}| {desc}"
 # Families that multiply the zeros too.
 _DENSE = ("dense", "cublas_dense")
 
@@ -48,6 +49,7 @@ class _Stderr(logging.StreamHandler):
 
 class _Local(threading.local):
     silent = False
+    barless = False
     started = 0.0
     saved: str | None = None
     bar: Any = None
@@ -57,14 +59,17 @@ _local = _Local()
 
 
 @contextmanager
-def silenced() -> Iterator[None]:
-    """No log lines for races of this thread, whose caller shows the result itself."""
-    before = _local.silent
-    _local.silent = True
+def silenced(bar: bool = True) -> Iterator[None]:
+    """No log lines for races of this thread, whose caller shows the result itself.
+
+    Nor a bar for each race, if the caller has one for all.
+    """
+    before = _local.silent, _local.barless
+    _local.silent, _local.barless = True, not bar
     try:
         yield
     finally:
-        _local.silent = before
+        _local.silent, _local.barless = before
         _close_bar()
 
 
@@ -77,20 +82,45 @@ def _watched() -> bool:
     return sys.stderr is not None and (sys.stderr.isatty() or "ipykernel" in sys.modules)
 
 
+def _new_bar(total: int, form: str) -> Any:
+    """None without tqdm."""
+    try:
+        with warnings.catch_warnings():  # its advice to a notebook without widgets
+            warnings.simplefilter("ignore")
+            from tqdm.auto import tqdm
+    except ImportError:
+        return None
+    # By itself tqdm would wait for steps as large as the first, half of the bar.
+    return tqdm(total=total, leave=False, miniters=1, bar_format=form)
+
+
+@contextmanager
+def bar_of(total: int, wanted: bool) -> Iterator[Callable[[str], None]]:
+    """A bar for many races, where somebody watches; call what it yields before each of them."""
+    bar = _new_bar(total, _BAR_OF_MANY) if wanted and settings.verbosity and _watched() else None
+
+    def begin(what: str) -> None:
+        if bar is not None:
+            bar.update(0 if bar.desc == "" else 1)
+            bar.set_description_str(what)
+
+    try:
+        with silenced(bar=False):
+            yield begin
+    finally:
+        if bar is not None:
+            bar.close()
+
+
 def _progress(fraction: float, variant: str) -> None:
-    if settings.verbosity == 0 or not _watched():
+    if settings.verbosity == 0 or _local.barless or not _watched():
         return
     if _local.bar is None:
         if time.monotonic() - _local.started < _SECONDS_BEFORE_BAR:
             return
-        try:
-            with warnings.catch_warnings():  # its advice to a notebook without widgets
-                warnings.simplefilter("ignore")
-                from tqdm.auto import tqdm
-        except ImportError:
+        _local.bar = _new_bar(100, _BAR)
+        if _local.bar is None:
             return
-        # By itself tqdm would wait for steps as large as the first, half of the bar.
-        _local.bar = tqdm(total=100, leave=False, miniters=1, bar_format=_BAR)
     _local.bar.set_description_str(variant, refresh=False)
     _local.bar.update(int(100 * fraction) - _local.bar.n)
 
@@ -170,6 +200,7 @@ def report(event: dict[str, Any]) -> None:
             _say(line)
     elif kind == "missed":
         _say(f"sparse_autotune: not tuned: {event['description']} ({event['signature']})")
+        missed_products.append(event)
     elif kind == "warning":
         # What comes before " of " is the topic, what follows the instance.
         cache.warn_once(event["text"].partition(" of ")[0], event["text"])
