@@ -25,6 +25,7 @@ GOOD = {
     "timing": [("warm", "warm"), ("cold", "cold")],
     "cache_dir": [("/tmp/somewhere", "/tmp/somewhere")],
     "record_path": [("/tmp/some/file", "/tmp/some/file")],
+    "cache_bytes": [(0, "0"), (2**40, str(2**40))],
     "plan_bytes": [(0, "0"), (2**40, str(2**40))],
     "frozen_bytes": [(12345, "12345")],
     "tuning_bytes": [(2**63 - 1, str(2**63 - 1))],
@@ -38,6 +39,7 @@ BAD = {
     "timing": ["hot", None, 0],
     "cache_dir": [5, b"/tmp", "a\0b"],
     "record_path": [5, b"/tmp", "a\0b"],
+    "cache_bytes": [-1, 2**63, 0.5, "1 GiB", None, True],
     "plan_bytes": [-1, 2**63, 10**400, 0.5, float("nan"), "4 GiB", None, True],
     "frozen_bytes": [-1],
     "tuning_bytes": ["lots"],
@@ -73,7 +75,7 @@ def test_the_table_lists_every_setting_and_its_default(monkeypatch):
     )
     defaults = type(settings)()
     assert set(ROWS) == set(GOOD) == set(BAD)
-    assert set(ROWS) - {"verbosity", "cache_dir", "record_path"} == CORE
+    assert set(ROWS) - {"verbosity", "cache_dir", "record_path", "cache_bytes"} == CORE
     for name, (variable, default) in ROWS.items():
         special = {
             "mode": "SPARSE_AUTOTUNE",

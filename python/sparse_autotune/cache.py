@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from . import _tuner, bundles, private_files
+from . import _tuner, bundles, private_files, pruning
 from .bundles import Difference, MergeReport
 from .settings import settings
 from .user_warnings import warn
@@ -35,6 +35,7 @@ __all__ = [
     "merge",
     "missed",
     "path",
+    "prune",
 ]
 
 _MAX_BYTES = 1 << 20  # of one record, as the core bounds it
@@ -136,7 +137,32 @@ def write(
         _warn_of_directory(f"cannot be written ({error})")
         return None
     _in_memory.pop(file, None)
+    _growth.add(len(text))
     return file
+
+
+class _Growth:
+    """Looks at the size of the whole cache now and then, not with every entry."""
+
+    _WRITES = 64  # that others may do, as many as this process, before it looks again
+
+    def __init__(self) -> None:
+        self._place: Path | None = None
+        self._bytes = self._writes = 0
+
+    def add(self, count: int) -> None:
+        """Counts what was written, and prunes. Never raises."""
+        self._writes += 1
+        self._bytes += count
+        most = settings.cache_bytes
+        moved = self._place != path()
+        if moved or self._bytes > most or self._writes >= self._WRITES:
+            with contextlib.suppress(OSError):
+                self._bytes = _prune(most)[1]
+            self._place, self._writes = path(), 0
+
+
+_growth = _Growth()
 
 
 def _put(file: Path, text: str) -> None:
@@ -222,15 +248,44 @@ def clear() -> int:
     """
     removed = 0
     for _, directory in _directories():
-        names = os.listdir(directory)
-        # What killed processes left behind goes too.
-        for name in [n for n in names if n.endswith(".txt") or (n[0] == "." and n[-4:] == ".tmp")]:
-            with contextlib.suppress(FileNotFoundError):
-                os.unlink(name, dir_fd=directory)
-                removed += name.endswith(".txt")
+        for name in os.listdir(directory):
+            # What killed processes left behind goes too.
+            if pruning.is_entry(name) or pruning.is_temporary(name):
+                with contextlib.suppress(FileNotFoundError):
+                    os.unlink(name, dir_fd=directory)
+                    removed += pruning.is_entry(name)
     _in_memory.clear()
     _tuner.forget()
     return removed
+
+
+def _prune(most: int) -> tuple[int, int]:
+    def directories() -> Iterator[tuple[str, int]]:
+        return ((directory.name, descriptor) for directory, descriptor in _directories())
+
+    return pruning.prune(directories, lambda name: name.endswith(f"-{_environment()}"), most)
+
+
+def prune(max_bytes: int | None = None) -> int:
+    """Brings the cache directory to that many bytes; by default ``settings.cache_bytes``.
+
+    Environments other than this one go first, the one that was longest without a new entry before
+    the others; then the oldest entries of this one. Products that were decided stay so. Writing
+    entries does the same by itself: within ``settings.cache_bytes`` for what one process writes.
+
+    Returns:
+        The number of entries removed.
+
+    Raises:
+        ValueError: ``max_bytes`` is no whole number of bytes.
+    """
+    if max_bytes is None:
+        max_bytes = settings.cache_bytes
+    if type(max_bytes) is not int or max_bytes < 0:
+        raise ValueError(
+            f"max_bytes must be a whole number of bytes, at least 0; got {max_bytes!r}"
+        )
+    return _prune(max_bytes)[0]
 
 
 def export(path: str | os.PathLike[str]) -> int:

@@ -28,6 +28,7 @@ class _Values(TypedDict, total=False):
     timing: Timing
     cache_dir: str | os.PathLike[str] | None
     record_path: str | os.PathLike[str] | None
+    cache_bytes: int
     plan_bytes: int
     frozen_bytes: int
     tuning_bytes: int
@@ -98,6 +99,7 @@ _RULES: dict[str, _Rule] = {
     "timing": _one_of(*get_args(Timing)),
     "cache_dir": ("must be a path or None", _path),
     "record_path": ("must be a path or None", _path),
+    "cache_bytes": _BYTES,
     "plan_bytes": _BYTES,
     "frozen_bytes": _BYTES,
     "tuning_bytes": _BYTES,
@@ -162,6 +164,9 @@ class Settings:
                                                              ~/.cache/sparse_autotune
     record_path     SPARSE_AUTOTUNE_RECORD          None     where "record" writes; None:
                                                              missed.jsonl in the cache directory
+    cache_bytes     SPARSE_AUTOTUNE_CACHE_BYTES     2**28    bound on the cache directory, from
+                                                             which the oldest entries go, those of
+                                                             other environments first
     plan_bytes      SPARSE_AUTOTUNE_PLAN_BYTES      2**30    bound on what plans keep: index
                                                              tensors and what is derived from
                                                              them
@@ -185,6 +190,7 @@ class Settings:
     verbosity: Verbosity
     budget_s: float
     timing: Timing
+    cache_bytes: int
     plan_bytes: int
     frozen_bytes: int
     tuning_bytes: int
@@ -209,7 +215,7 @@ class Settings:
 
     def __init__(self) -> None:
         values: dict[str, Any] = {"verbosity": 1, "cache_dir": None, "record_path": None}
-        values |= _tuner.get_settings()
+        values |= {"cache_bytes": 2**28, **_tuner.get_settings()}
         for name, variable in _VARIABLES.items():
             text = os.environ.get(variable)
             if text:
