@@ -107,7 +107,9 @@ def _append(file: int, line: bytes, head: bytes) -> None:
     if b"\n" + head in content:
         return
     # Behind the half line that a full disk or a killed process left.
-    os.write(file, line if content.endswith(b"\n") else b"\n" + line)
+    line = line if content.endswith(b"\n") else b"\n" + line
+    if os.write(file, line) < len(line):
+        raise OSError(errno.ENOSPC, "there is no room for a whole line")
 
 
 def _lock(file: int) -> None:
