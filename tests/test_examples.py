@@ -31,6 +31,11 @@ SCRIPTS = {
         "--nodes 60 --degree 4 --width 4",
         r"results and gradients agree\n.*forward and backward .*x\n",
     ),
+    "register_variant": (
+        "torch",
+        "--size 256",
+        r"(gathered|triton_bsr)/1 .* dense product agree; ",
+    ),
     "scipy_matrix": ("scipy", "--points 4", r"A @ x .*and back: bsr_array of \(192, 192\)"),
 }
 

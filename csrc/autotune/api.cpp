@@ -42,6 +42,7 @@ class FunctionHost final : public Host {
 void after_fork_in_child() {
   settings_after_fork();
   host_after_fork();
+  registry_after_fork();
   tuner_after_fork();
   PlanCache::instance().after_fork();
 }

@@ -169,8 +169,10 @@ class Race {
     const bool have_one = racing() > 0;
     // One that took far longer than expected may have spent the budget alone.
     const bool promising = runner.estimate_us < kPromising * best_first_us_;
-    if (bounded && have_one && !promising &&
-        runner.estimate_us * kRoundsBeforeElimination > allowed_us) {
+    // Of whom nobody knows: as long as the best so far.
+    const bool known = std::isfinite(runner.estimate_us);
+    const double expected_us = known ? runner.estimate_us : best_first_us_;
+    if (bounded && have_one && !promising && expected_us * kRoundsBeforeElimination > allowed_us) {
       runner.entrant.outcome = Outcome::kSkipped;
       runner.entrant.reason = "its expected time does not fit the budget of the race";
       return;
@@ -179,7 +181,7 @@ class Race {
     Status status = bench_.check(*runner.variant, &runner.entrant.error, &us);
     // The first launch pays for loading code and libraries: a second one counts, unless even the
     // first took a good part of the budget, and was not expected to win.
-    const bool contender = runner.estimate_us < kContender * best_first_us_;
+    const bool contender = expected_us < kContender * best_first_us_;
     const double most_us = (contender ? 1e6 : 0.1e6) * options_.budget_s;
     if (status && (!options_.eliminate || !have_one || us < most_us)) {
       status = bench_.time(*runner.variant, 1, &us);
@@ -256,7 +258,7 @@ std::vector<Runner> line_up(const std::vector<const Variant*>& entrants, const P
   for (const Variant* v : entrants) {
     Runner runner{v, v->estimate_us(problem, device), {}};
     runner.entrant.name = v->name();
-    runner.entrant.expected_us = runner.estimate_us;
+    if (std::isfinite(runner.estimate_us)) runner.entrant.expected_us = runner.estimate_us;
     const int64_t scratch = v->workspace_bytes(problem, device);
     const int64_t prepared = v->prepared_bytes(problem, device);
     runner.entrant.memory_bytes = scratch + prepared;

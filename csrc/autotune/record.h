@@ -29,7 +29,7 @@ const char* name_of(Outcome outcome);
 struct Entrant {
   std::string name;
   Outcome outcome = Outcome::kSkipped;
-  double expected_us = 0;  // by the variant's cost model, which orders the race
+  double expected_us = 0;  // by the variant's cost model, which orders the race; 0: it has none
   double median_us = 0;  // of one launch, with its prepare() unless values are frozen; 0: not timed
   double spread_us = 0;  // interquartile range of the samples
   int64_t samples = 0;   // timed bursts behind the median

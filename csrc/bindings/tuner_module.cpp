@@ -16,6 +16,7 @@
 
 #include "autotune/api.h"
 #include "bindings/direct_call.h"
+#include "ops/registered.h"
 
 namespace py = pybind11;
 
@@ -36,6 +37,7 @@ constexpr std::array kModes = {"on", "off", "readonly", "record"};
 constexpr std::array kTimings = {"cold", "warm"};
 constexpr std::array kEvents = {"start", "progress", "finish", "missed", "warning"};
 constexpr std::array kDevices = {"cpu", "cuda"};
+constexpr std::array kOps = {"matmul", "sampled_matmul"};
 
 template <typename Names, typename Enumeration>
 const char* name_of(const Names& names, Enumeration value) {
@@ -220,6 +222,21 @@ py::dict record_of(const std::string& text) {
   return to_dict(*record);
 }
 
+void register_variant(std::string name, std::string dispatched, const std::string& device,
+                      const std::string& op, bool deterministic, bool multiplies_padding,
+                      std::function<std::string(const std::string&)> refusal,
+                      std::function<std::string()> failure) {
+  api::RegisteredVariant variant = {.name = std::move(name),
+                                    .dispatched = std::move(dispatched),
+                                    .device = named<DeviceType>(kDevices, device),
+                                    .op = named<Op>(kOps, op),
+                                    .deterministic = deterministic,
+                                    .multiplies_padding = multiplies_padding,
+                                    .refusal = std::move(refusal),
+                                    .failure = std::move(failure)};
+  without_gil([&] { api::register_variant(std::move(variant)); });
+}
+
 void check_problem(const std::string& text) {
   const std::string why = api::fault_of_problem(text);
   if (!why.empty()) throw py::value_error("not a problem: " + why);
@@ -242,6 +259,9 @@ PYBIND11_MODULE(_tuner, m) {
   m.def("known", &api::known_records, WithoutGil());
   m.def("missed", &api::missed_signatures, WithoutGil());
   m.def("forget", &api::forget_records, WithoutGil());
+  m.def("register_variant", &register_variant, "name"_a, py::kw_only(), "dispatched"_a, "device"_a,
+        "op"_a, "deterministic"_a, "multiplies_padding"_a, "refusal"_a, "failure"_a);
+  m.def("unregister_variant", &api::unregister_variant, "name"_a, WithoutGil());
   m.def("variants", [] { return list_of(without_gil(api::variants)); });
   m.def("build_info", &build_facts);
   m.def("device_info", &device_info, "ordinal"_a, "threads"_a = 1);

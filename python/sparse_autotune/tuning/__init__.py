@@ -2,13 +2,17 @@
 
 from .offline import TuneFileReport, tune_file
 from .races import benchmark, tune, tuning_count, variants
+from .registration import RegisteredVariant, VariantProblem, register_variant
 from .report import BenchmarkReport, VariantRecord
 
 __all__ = [
     "BenchmarkReport",
+    "RegisteredVariant",
     "TuneFileReport",
+    "VariantProblem",
     "VariantRecord",
     "benchmark",
+    "register_variant",
     "tune",
     "tune_file",
     "tuning_count",
