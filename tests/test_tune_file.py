@@ -355,8 +355,16 @@ def test_a_file_that_is_no_record(line, why, tmp_path):
         tune_file(file)
 
 
-@pytest.mark.parametrize("changes", [{"timing": "hot"}, {"problem": {"device": "tpu"}},
-                                     {"problem": {"m": [1]}}, {"device": 5}])  # fmt: skip
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"timing": "hot"},
+        {"buckets": "some"},
+        {"problem": {"device": "tpu"}},
+        {"problem": {"m": [1]}},
+        {"device": 5},
+    ],
+)
 def test_a_line_of_wrong_values(changes):
     edited(**changes)
     with pytest.raises(ValueError, match="is not a record of missed products: line 1: "):

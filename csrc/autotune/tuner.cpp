@@ -27,9 +27,10 @@ struct Key {
 struct State {
   std::mutex mutex;
   std::unordered_map<std::string, std::shared_ptr<const Record>> records;
-  std::set<std::string> in_flight;   // signatures that a thread is racing: single flight
-  std::set<std::string> missed;      // nothing on disk either: not asked for again
-  std::set<std::string> told;        // reported as missed, once each
+  std::set<std::string> in_flight;  // signatures that a thread is racing: single flight
+  std::set<std::string> missed;     // nothing on disk either: not asked for again
+  std::set<std::string> told;       // reported as missed, once each
+  std::set<std::pair<std::string, std::string>> demoted;  // key and variant: failed to launch
   std::set<std::string> unmeasured;  // signatures that were missed and did not race
 };
 State& state() {
@@ -72,6 +73,17 @@ const Variant* winner_of(const Record& record, const std::vector<const Variant*>
     if (v != nullptr) return v;
   }
   return nullptr;
+}
+
+// Those that did not fail to launch on a problem of that signature.
+std::vector<const Variant*> not_demoted(const Key& key, std::vector<const Variant*> entrants) {
+  const std::lock_guard<std::mutex> lock(state().mutex);
+  if (!state().demoted.empty()) {
+    std::erase_if(entrants, [&](const Variant* v) {
+      return state().demoted.count({key.joined(), std::string(v->name())}) != 0;
+    });
+  }
+  return entrants;
 }
 
 std::shared_ptr<const Record> remembered(const Key& key) {
@@ -176,6 +188,11 @@ Record announced_race(const Key& key, const Problem& problem, const Device& devi
     return to->report(
         {.kind = Event::Kind::kProgress, .fraction = fraction, .variant = std::string(variant)});
   };
+  if (save) {
+    std::shared_ptr<const Record> before = remembered(key);
+    if (before == nullptr) before = loaded(key);
+    if (before != nullptr) options.incumbent = before->winner;
+  }
   Record record = race(problem, device, data, entrants, options);
   if (save && !record.winner.empty()) {
     remember(key, record);
@@ -212,13 +229,35 @@ Choice unmeasured(const Key& key, const Problem& problem, const Device& device,
   return chosen(cheapest(entrants, problem, device), !capturing);
 }
 
-Choice choose_among(const std::vector<const Variant*>& entrants, std::string_view family,
+// Of the races that current settings ask for.
+RaceOptions options_of(const Settings& current, std::string_view family) {
+  RaceOptions options;
+  options.budget_s = current.budget_s;
+  options.timing = current.timing;
+  options.buckets = current.buckets;
+  options.min_speedup = current.min_speedup;
+  options.tuning_bytes = current.tuning_bytes;
+  options.family = family;
+  return options;
+}
+
+Key key_of(const Problem& problem, const Device& device, const RaceOptions& options) {
+  return {device_class(device),
+          signature(problem, device, options.timing, options.family, options.buckets)};
+}
+
+Choice choose_among(const std::vector<const Variant*>& legal_ones, std::string_view family,
                     const Problem& problem, const Device& device, const Launch& data,
                     bool capturing, const BeforeRace& before_race) {
-  if (entrants.size() == 1) return chosen(entrants.front(), true);
   const Settings current = settings();
+  const RaceOptions options = options_of(current, family);
+  const Key key = key_of(problem, device, options);
+  const auto entrants = not_demoted(key, legal_ones);
+  if (entrants.empty()) {
+    return failure("every legal variant failed to launch on " + describe(problem));
+  }
+  if (entrants.size() == 1) return chosen(entrants.front(), true);
   if (current.mode == Mode::kOff) return chosen(cheapest(entrants, problem, device), true);
-  const Key key{device_class(device), signature(problem, device, current.timing, family)};
   for (const auto& find : {remembered, loaded}) {
     const auto record = find(key);
     const Variant* winner = record == nullptr ? nullptr : winner_of(*record, entrants);
@@ -237,11 +276,6 @@ Choice choose_among(const std::vector<const Variant*>& entrants, std::string_vie
   if (const auto record = remembered(key)) {
     if (const Variant* winner = winner_of(*record, entrants)) return chosen(winner, true);
   }
-  RaceOptions options;
-  options.budget_s = current.budget_s;
-  options.timing = current.timing;
-  options.tuning_bytes = current.tuning_bytes;
-  options.family = family;
   ++races;
   before_race(entrants);
   const Record record = announced_race(key, problem, device, data, entrants, options, true);
@@ -254,6 +288,28 @@ Choice choose_among(const std::vector<const Variant*>& entrants, std::string_vie
   std::string text = "every legal variant failed on " + describe(problem) + ":";
   for (const Entrant& e : record.entrants) text += "\n  " + e.name + ": " + e.reason;
   return failure(text);
+}
+
+// The record with that entrant as one that failed to launch, and won by the fastest of the others.
+Record without(Record record, std::string_view name, const Status& status) {
+  for (Entrant& e : record.entrants) {
+    if (e.name != name) continue;
+    const bool memory = status.code() == StatusCode::kOutOfMemory;
+    e.outcome = memory ? Outcome::kOutOfMemory : Outcome::kLaunchFailed;
+    e.reason = "after the race: " + status.message();
+    e.median_us = e.spread_us = 0;
+    e.samples = 0;
+  }
+  std::stable_partition(record.entrants.begin(), record.entrants.end(),
+                        [](const Entrant& e) { return e.timed(); });
+  if (record.winner != name) return record;
+  Entrant& next = record.entrants.front();  // fastest first
+  record.winner = next.timed() ? next.name : "";
+  if (next.timed()) {
+    next.outcome = Outcome::kOk;
+    next.reason.clear();
+  }
+  return record;
 }
 
 }  // namespace
@@ -296,9 +352,37 @@ Choice choose(const Problem& problem, const Device& device, const Launch& data,
   }
 }
 
+bool demote(const Problem& problem, const Device& device, std::string_view selector,
+            const Variant& variant, const Status& status) {
+  const Settings current = settings();
+  const Key key = key_of(problem, device, options_of(current, selector));
+  std::vector<const Variant*> others = selector.empty() ? legal_variants(problem, device)
+                                                        : select_variants(selector, problem.device);
+  std::erase_if(others, [&](const Variant* v) { return v == &variant; });
+  if (not_demoted(key, std::move(others)).empty()) return false;
+  {
+    const std::lock_guard<std::mutex> lock(state().mutex);
+    state().demoted.insert({key.joined(), std::string(variant.name())});
+  }
+  std::shared_ptr<const Record> before = remembered(key);
+  if (before == nullptr && current.mode != Mode::kOff) before = loaded(key);
+  if (before != nullptr && before->find(variant.name()) != nullptr) {
+    const Record corrected = without(*before, variant.name(), status);
+    remember(key, corrected);
+    if (current.mode == Mode::kOn)
+      host()->save(key.device_class, key.signature, to_text(corrected));
+  }
+  outdate_decisions();
+  host()->report({.kind = Event::Kind::kWarning,
+                  .signature = key.signature,
+                  .text = std::string(variant.name()) + " failed to launch on " +
+                          describe(problem) + ", the next best replaces it: " + status.message()});
+  return true;
+}
+
 Record race_now(const Problem& problem, const Device& device, const Launch& data,
                 const std::vector<const Variant*>& entrants, RaceOptions options, bool save) {
-  const Key key{device_class(device), signature(problem, device, options.timing, "")};
+  const Key key = key_of(problem, device, options);
   const std::lock_guard<std::mutex> racing(race_mutex());
   if (save) ++races;
   return announced_race(key, problem, device, data, entrants, std::move(options), save);
@@ -308,7 +392,7 @@ std::optional<Record> race_if_unknown(const Problem& problem, const Device& devi
                                       const Launch& data,
                                       const std::vector<const Variant*>& entrants,
                                       RaceOptions options) {
-  const Key key{device_class(device), signature(problem, device, options.timing, options.family)};
+  const Key key = key_of(problem, device, options);
   const std::lock_guard<std::mutex> racing(race_mutex());
   for (const auto& find : {remembered, loaded}) {
     const auto record = find(key);
@@ -340,6 +424,7 @@ void forget_records() {
   state().missed.clear();
   state().told.clear();
   state().unmeasured.clear();
+  state().demoted.clear();
   outdate_decisions();
 }
 

@@ -28,6 +28,13 @@ using BeforeRace = std::function<void(const std::vector<const Variant*>& entrant
 Choice choose(const Problem& problem, const Device& device, const Launch& data,
               std::string_view selector, bool capturing, const BeforeRace& before_race);
 
+// `variant`, which choose() gave for `problem` and that selector, failed to launch, and what it ran
+// on still works. Problems of the signature are not given to it again in this process, the
+// remembered race says so from now on (on the host's disk too, unless the mode forbids to write),
+// and the host is warned. False where no other could be chosen.
+bool demote(const Problem& problem, const Device& device, std::string_view selector,
+            const Variant& variant, const Status& status);
+
 // Races now, whatever is remembered, among `entrants`. `save` replaces the remembered record.
 Record race_now(const Problem& problem, const Device& device, const Launch& data,
                 const std::vector<const Variant*>& entrants, RaceOptions options, bool save);

@@ -35,6 +35,7 @@ auto without_gil(Call call) {
 // In the order of the enumerations.
 constexpr std::array kModes = {"on", "off", "readonly", "record"};
 constexpr std::array kTimings = {"cold", "warm"};
+constexpr std::array kBuckets = {"geometric", "exact"};
 constexpr std::array kEvents = {"start", "progress", "finish", "missed", "warning"};
 constexpr std::array kDevices = {"cpu", "cuda"};
 constexpr std::array kOps = {"matmul", "sampled_matmul"};
@@ -169,11 +170,14 @@ void install_host(
 }
 
 void apply_settings(const std::string& mode, double budget_s, const std::string& timing,
-                    int64_t plan_bytes, int64_t frozen_bytes, int64_t tuning_bytes,
-                    bool exact_nonfinite, const std::optional<std::string>& variant) {
+                    const std::string& buckets, double min_speedup, int64_t plan_bytes,
+                    int64_t frozen_bytes, int64_t tuning_bytes, bool exact_nonfinite,
+                    const std::optional<std::string>& variant) {
   const Settings s = {.mode = named<Mode>(kModes, mode),
                       .budget_s = budget_s,
                       .timing = named<Timing>(kTimings, timing),
+                      .buckets = named<Buckets>(kBuckets, buckets),
+                      .min_speedup = min_speedup,
                       .plan_bytes = plan_bytes,
                       .frozen_bytes = frozen_bytes,
                       .tuning_bytes = tuning_bytes,
@@ -186,9 +190,11 @@ py::dict settings_in_force() {
   const Settings s = without_gil(api::get_settings);
   const auto variant = s.variant.empty() ? std::nullopt : std::optional(s.variant);
   return py::dict("mode"_a = name_of(kModes, s.mode), "budget_s"_a = s.budget_s,
-                  "timing"_a = name_of(kTimings, s.timing), "plan_bytes"_a = s.plan_bytes,
-                  "frozen_bytes"_a = s.frozen_bytes, "tuning_bytes"_a = s.tuning_bytes,
-                  "exact_nonfinite"_a = s.exact_nonfinite, "variant"_a = variant);
+                  "timing"_a = name_of(kTimings, s.timing),
+                  "buckets"_a = name_of(kBuckets, s.buckets), "min_speedup"_a = s.min_speedup,
+                  "plan_bytes"_a = s.plan_bytes, "frozen_bytes"_a = s.frozen_bytes,
+                  "tuning_bytes"_a = s.tuning_bytes, "exact_nonfinite"_a = s.exact_nonfinite,
+                  "variant"_a = variant);
 }
 
 py::dict build_facts() {
@@ -251,7 +257,8 @@ PYBIND11_MODULE(_tuner, m) {
   m.def("install_host", &install_host, "load"_a, "save"_a, "report"_a, "reclaim"_a);
   m.def("remove_host", &api::remove_host, WithoutGil());
   m.def("set_settings", &apply_settings, py::kw_only(), "mode"_a, "budget_s"_a, "timing"_a,
-        "plan_bytes"_a, "frozen_bytes"_a, "tuning_bytes"_a, "exact_nonfinite"_a, "variant"_a);
+        "buckets"_a, "min_speedup"_a, "plan_bytes"_a, "frozen_bytes"_a, "tuning_bytes"_a,
+        "exact_nonfinite"_a, "variant"_a);
   m.def("get_settings", &settings_in_force);
   m.def("tuning_count", &api::tuning_count, WithoutGil());
   m.def("parse_record", &record_of, "text"_a);

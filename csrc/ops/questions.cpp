@@ -38,6 +38,8 @@ RaceOptions options_by(const Settings& current) {
   RaceOptions options;
   options.budget_s = current.budget_s;
   options.timing = current.timing;
+  options.buckets = current.buckets;
+  options.min_speedup = current.min_speedup;
   options.tuning_bytes = current.tuning_bytes;
   return options;
 }

@@ -14,6 +14,7 @@ from .generators import random_bsr
 from .nn import (
     PolynomialDensity,
     SparseLinear,
+    prewarm,
     prune_,
     prune_and_regrow_,
     regrow_,
@@ -65,6 +66,7 @@ __all__ = [
     "linear",
     "matmul",
     "override_torch",
+    "prewarm",
     "prune_",
     "prune_and_regrow_",
     "random_bsr",

@@ -18,6 +18,8 @@ def set_settings(
     mode: str,
     budget_s: float,
     timing: str,
+    buckets: str,
+    min_speedup: float,
     plan_bytes: int,
     frozen_bytes: int,
     tuning_bytes: int,

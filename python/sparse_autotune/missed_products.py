@@ -17,14 +17,14 @@ from pathlib import Path
 from typing import Any, get_args
 
 from . import cache, private_files
-from .choices import DeviceType, Timing
+from .choices import Buckets, DeviceType, Timing
 from .settings import settings
 
 _VERSION = 1
 _MAX_BYTES = 64 << 20  # of the file
 _MAX_LINE = 1 << 16
 _LOCK_SECONDS = 1.0  # that a product may wait for other processes
-_TEXTS = ("device_class", "signature", "device", "description", "selector", "timing")
+_TEXTS = ("device_class", "signature", "device", "description", "selector", "timing", "buckets")
 
 
 @dataclass(frozen=True)
@@ -38,6 +38,7 @@ class MissedProduct:
         description: the problem in readable form.
         selector: the family that the product was limited to; empty: none.
         timing: ``settings.timing`` then.
+        buckets: ``settings.buckets`` then.
         problem: the problem's fields, as the core names them.
     """
 
@@ -47,6 +48,7 @@ class MissedProduct:
     description: str
     selector: str
     timing: Timing
+    buckets: Buckets
     problem: dict[str, int | str]
 
     @property
@@ -77,7 +79,8 @@ def _line_of(event: dict[str, Any]) -> tuple[bytes, bytes]:
     facts = {name: event[name] for name in ("device_class", "signature")}
     head = json.dumps(facts)[:-1] + ", "
     facts = {name: event[name] for name in ("device", "description", "selector")}
-    facts |= {"timing": settings.timing, "version": _VERSION, "problem": problem}
+    facts |= {"timing": settings.timing, "buckets": settings.buckets}
+    facts |= {"version": _VERSION, "problem": problem}
     return (head + json.dumps(facts)[1:] + "\n").encode(), head.encode()
 
 
@@ -138,8 +141,9 @@ def _parsed(line: bytes) -> MissedProduct:
     problem = facts.get("problem")
     if not isinstance(problem, dict) or not all(type(facts.get(name)) is str for name in _TEXTS):
         raise ValueError(f"it must hold {', '.join(_TEXTS)} and problem")
-    if facts["timing"] not in get_args(Timing):
-        raise ValueError(f"timing must be one of {', '.join(get_args(Timing))}")
+    for name, known in (("timing", get_args(Timing)), ("buckets", get_args(Buckets))):
+        if facts[name] not in known:
+            raise ValueError(f"{name} must be one of {', '.join(known)}")
     plain = all(type(value) in (int, str) for value in problem.values())
     if not plain or problem.get("device") not in get_args(DeviceType):
         raise ValueError("its problem is none")

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypedDict, get_args
 
 from . import _tuner
-from .choices import Mode, Timing, Verbosity
+from .choices import Buckets, Mode, Timing, Verbosity
 from .user_warnings import warn
 
 if TYPE_CHECKING:
@@ -26,6 +26,8 @@ class _Values(TypedDict, total=False):
     verbosity: Verbosity
     budget_s: float
     timing: Timing
+    buckets: Buckets
+    min_speedup: float
     cache_dir: str | os.PathLike[str] | None
     record_path: str | os.PathLike[str] | None
     cache_bytes: int
@@ -70,6 +72,12 @@ def _seconds(value: Any) -> float:
     return number
 
 
+def _factor(value: Any) -> float:
+    number = float(value)
+    _refuse_unless(1 <= number < math.inf and not isinstance(value, bool))
+    return number
+
+
 def _truth(value: Any) -> bool:
     _refuse_unless(isinstance(value, bool) or value in ("0", "1"))
     return value in (True, "1")
@@ -97,6 +105,8 @@ _RULES: dict[str, _Rule] = {
     "verbosity": _whole_number("must be 0 or 1", 1),
     "budget_s": ("must be a positive, finite number of seconds", _seconds),
     "timing": _one_of(*get_args(Timing)),
+    "buckets": _one_of(*get_args(Buckets)),
+    "min_speedup": ("must be a finite number, at least 1", _factor),
     "cache_dir": ("must be a path or None", _path),
     "record_path": ("must be a path or None", _path),
     "cache_bytes": _BYTES,
@@ -159,6 +169,11 @@ class Settings:
     timing          SPARSE_AUTOTUNE_TIMING          "cold"   "cold" rotates operands that would fit
                                                              the GPU's cache, "warm" does not; a
                                                              CPU's caches are warm in either case
+    buckets         SPARSE_AUTOTUNE_BUCKETS         "geometric" numbers of columns share races in
+                                                             buckets; "exact" races each of them
+    min_speedup     SPARSE_AUTOTUNE_MIN_SPEEDUP     1.02     who is not faster by that factor does
+                                                             not beat the winner of before, or one
+                                                             that needs less memory
     cache_dir       SPARSE_AUTOTUNE_CACHE_DIR       None     where winners are kept; None:
                                                              $XDG_CACHE_HOME/sparse_autotune, else
                                                              ~/.cache/sparse_autotune
@@ -190,6 +205,8 @@ class Settings:
     verbosity: Verbosity
     budget_s: float
     timing: Timing
+    buckets: Buckets
+    min_speedup: float
     cache_bytes: int
     plan_bytes: int
     frozen_bytes: int

@@ -122,7 +122,7 @@ def _race(product: MissedProduct) -> BenchmarkReport | None:
     """None where an entry serves already."""
     device = _device_of(product)
     crow, col = _pattern_of(product, device)
-    with settings.override(timing=product.timing):
+    with settings.override(timing=product.timing, buckets=product.buckets):
         text = bsr_problem_race(crow, col, product.problem_text(), product.selector)
     if text.numel() == 0:
         return None
