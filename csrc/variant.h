@@ -250,7 +250,7 @@ class Variant {
   // The only statement of legality; pure, and free of the flags below, which the registry checks.
   virtual Support supports(const Problem& problem, const Device& device) const = 0;
 
-  // Expected time of one launch (and of prepare(), unless the problem is frozen) in microseconds.
+  // Expected microseconds of a launch (and of prepare(), unless frozen); infinity: nobody knows.
   virtual double estimate_us(const Problem& problem, const Device& device) const = 0;
 
   virtual Status launch(const Problem& problem, const Launch& launch) const = 0;

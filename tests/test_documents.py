@@ -69,7 +69,7 @@ def test_code_blocks_run(document, as_one_of_torchrun, fresh_dynamo, tmp_path, m
             pytest.importorskip(needed, reason=f"{needed} is not installed")
     monkeypatch.chdir(tmp_path)  # some write files
     names = {}
-    with settings.override(mode=settings.mode):
+    with settings.override(mode=settings.mode, record_path=settings.record_path):
         for number, code in enumerate(blocks(document, "python"), 1):
             where = f"{name_of(document)}, block {number}"
             exec(compile(code.replace("4096", "512"), where, "exec"), names)

@@ -15,6 +15,7 @@ SCRIPTS = {
     "finetune": ("torch", "--width 64 --steps 4 --block 16"),
     "finite_elements": ("skfem", "--cells 3"),
     "graph_layer": ("torch", "--nodes 60 --degree 4 --width 4"),
+    "register_variant": ("torch", "--size 256"),
     "scipy_matrix": ("scipy", "--points 4"),
 }
 

@@ -23,7 +23,8 @@ PUBLIC = {
     *("GridReport", "benchmark_grid"),
     *("random_bsr", "settings", "show_config", "tune", "tuning_count", "variants"),
     *("PolynomialDensity", "SparseLinear", "override_torch", "prune_", "prune_and_regrow_"),
-    *("regrow_", "sampled_matmul", "set_pattern_", "sparsify_"),
+    *("RegisteredVariant", "VariantProblem", "prewarm", "register_variant"),
+    *("TuneFileReport", "regrow_", "sampled_matmul", "set_pattern_", "sparsify_", "tune_file"),
 }
 
 

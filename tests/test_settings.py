@@ -23,7 +23,11 @@ GOOD = {
     "verbosity": [(0, "0"), (1, "1")],
     "budget_s": [(0.25, "0.25"), (3, "3")],
     "timing": [("warm", "warm"), ("cold", "cold")],
+    "buckets": [("exact", "exact"), ("geometric", "geometric")],
+    "min_speedup": [(1.0, "1"), (1.5, "1.5")],
     "cache_dir": [("/tmp/somewhere", "/tmp/somewhere")],
+    "record_path": [("/tmp/some/file", "/tmp/some/file")],
+    "cache_bytes": [(0, "0"), (2**40, str(2**40))],
     "plan_bytes": [(0, "0"), (2**40, str(2**40))],
     "frozen_bytes": [(12345, "12345")],
     "tuning_bytes": [(2**63 - 1, str(2**63 - 1))],
@@ -35,7 +39,11 @@ BAD = {
     "verbosity": [2, -1, True, 0.5, "loud", None],
     "budget_s": [0, -1.0, float("nan"), float("inf"), "soon", None, True, 10**400],
     "timing": ["hot", None, 0],
+    "buckets": ["fine", None, 32],
+    "min_speedup": [0.99, float("nan"), float("inf"), "much", None, True],
     "cache_dir": [5, b"/tmp", "a\0b"],
+    "record_path": [5, b"/tmp", "a\0b"],
+    "cache_bytes": [-1, 2**63, 0.5, "1 GiB", None, True],
     "plan_bytes": [-1, 2**63, 10**400, 0.5, float("nan"), "4 GiB", None, True],
     "frozen_bytes": [-1],
     "tuning_bytes": ["lots"],
@@ -63,6 +71,8 @@ def test_the_table_lists_every_setting_and_its_default(monkeypatch):
         mode="on",
         budget_s=1.0,
         timing="cold",
+        buckets="geometric",
+        min_speedup=1.02,
         plan_bytes=2**30,
         frozen_bytes=2**33,
         tuning_bytes=2**32,
@@ -71,9 +81,13 @@ def test_the_table_lists_every_setting_and_its_default(monkeypatch):
     )
     defaults = type(settings)()
     assert set(ROWS) == set(GOOD) == set(BAD)
-    assert set(ROWS) - {"verbosity", "cache_dir"} == CORE
+    assert set(ROWS) - {"verbosity", "cache_dir", "record_path", "cache_bytes"} == CORE
     for name, (variable, default) in ROWS.items():
-        special = {"mode": "SPARSE_AUTOTUNE", "verbosity": "SPARSE_AUTOTUNE_VERBOSE"}
+        special = {
+            "mode": "SPARSE_AUTOTUNE",
+            "verbosity": "SPARSE_AUTOTUNE_VERBOSE",
+            "record_path": "SPARSE_AUTOTUNE_RECORD",
+        }
         assert variable == special.get(name, f"SPARSE_AUTOTUNE_{name.upper()}")
         assert getattr(defaults, name) == eval(default), name
 
@@ -216,7 +230,7 @@ def test_cache_dir_is_absolute_from_the_start(tmp_path, monkeypatch):
 
 def test_off_and_readonly_never_race_or_write(fresh_cache):
     a, b = problem()
-    for mode in ("off", "readonly", "record"):
+    for mode in ("off", "readonly"):
         with settings.override(mode=mode, budget_s=0.02):
             before = tuning_count()
             assert torch.allclose(matmul(a, b), a.to_dense() @ b, atol=1e-4)

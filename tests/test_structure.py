@@ -243,9 +243,9 @@ def test_names_of_variants():
 # Each module may import those of the lines above its own, and of its own as long as no circle
 # closes. A package stands for all modules in it.
 LAYERS = (
-    "_built _tuner choices user_warnings picture",
+    "_built _tuner choices user_warnings picture private_files pruning",
     "_torch",
-    "settings cache checks",
+    "settings bundles cache checks missed_products",
     "conversions",
     "operators",
     "plan_owner",
@@ -257,6 +257,8 @@ LAYERS = (
     "nn tuning",
     "configuration",
     "__init__",
+    "cli",
+    "__main__",
 )
 
 # Names of torch that begin with an underscore and are used outside of _torch.

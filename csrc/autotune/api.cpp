@@ -5,6 +5,7 @@
 #include <memory>
 
 #include "autotune/device.h"
+#include "autotune/problem_text.h"
 #include "autotune/registry.h"
 #include "autotune/signature.h"
 #include "autotune/tuner.h"
@@ -41,6 +42,7 @@ class FunctionHost final : public Host {
 void after_fork_in_child() {
   settings_after_fork();
   host_after_fork();
+  registry_after_fork();
   tuner_after_fork();
   PlanCache::instance().after_fork();
 }
@@ -75,6 +77,14 @@ std::vector<LibraryInfo> libraries() {
 #endif
 }
 
+std::string class_of(const Device& device) { return device_class(device); }
+
+std::string fault_of_problem(const std::string& text) {
+  std::string why;
+  parse_problem(text, &why);
+  return why;
+}
+
 std::string environment(int ordinal) { return sparse_autotune::environment(device(ordinal, 1)); }
 
 void install_host(HostFunctions functions) {
@@ -93,6 +103,7 @@ int64_t tuning_count() { return sparse_autotune::tuning_count(); }
 std::vector<std::pair<std::string, std::string>> known_records() {
   return sparse_autotune::known_records();
 }
+std::vector<std::string> missed_signatures() { return sparse_autotune::missed_signatures(); }
 void forget_records() {
   sparse_autotune::forget_records();
   // Decisions that plans remember are of records too.

@@ -31,6 +31,9 @@ SPARSE_AUTOTUNE_API BuildInfo build();
 SPARSE_AUTOTUNE_API Device device(int ordinal, int threads);
 SPARSE_AUTOTUNE_API std::string isa_name(CpuIsa isa);
 SPARSE_AUTOTUNE_API std::string environment(int ordinal);
+SPARSE_AUTOTUNE_API std::string class_of(const Device& device);
+// Why it is not the text of a problem; empty: it is one.
+SPARSE_AUTOTUNE_API std::string fault_of_problem(const std::string& text);
 
 // The four calls of a Host; `load` and `save` get device class and signature first.
 struct HostFunctions {
@@ -48,6 +51,7 @@ SPARSE_AUTOTUNE_API void set_settings(const Settings& settings);
 
 SPARSE_AUTOTUNE_API int64_t tuning_count();
 SPARSE_AUTOTUNE_API std::vector<std::pair<std::string, std::string>> known_records();
+SPARSE_AUTOTUNE_API std::vector<std::string> missed_signatures();
 SPARSE_AUTOTUNE_API void forget_records();
 SPARSE_AUTOTUNE_API std::optional<Record> parse(const std::string& text, std::string* why);
 SPARSE_AUTOTUNE_API std::string text_of(const Record& record);

@@ -15,15 +15,19 @@ struct Event {
     kStart,     // a race begins: signature, description, device
     kProgress,  // fraction, variant
     kFinish,    // signature, record
-    kMissed,    // not remembered and not to be raced now: signature, description
+    kMissed,    // not remembered and not to be raced now: signature, description, device,
+                // device_class, problem, selector
     kWarning,   // signature, text
   };
   Kind kind = Kind::kStart;
   std::string signature = {};
   std::string description = {};  // of the problem, for people
   std::string device = {};       // its name
-  double fraction = 0;           // of the race, 0 to 1
-  std::string variant = {};      // under test now
+  std::string device_class = {};
+  std::string problem = {};   // see problem_text.h
+  std::string selector = {};  // the family that the call was limited to; empty: none
+  double fraction = 0;        // of the race, 0 to 1
+  std::string variant = {};   // under test now
   Record record = {};
   std::string text = {};
 };

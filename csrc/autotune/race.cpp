@@ -18,13 +18,12 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr int kRoundsBeforeElimination = 3;
-constexpr double kFarBehind = 1.5;     // times the leader's median: out after three rounds
-constexpr double kBehind = 1.15;       // out after twice as many
-constexpr double kFarAtOnce = 2;       // out after one, once the budget is spent
-constexpr double kHopeless = 10;       // a first launch so much slower is not repeated
-constexpr double kWithinNoise = 1.02;  // medians that close count as equal
-constexpr double kPromising = 0.2;     // of the best so far: expected to take less, never skipped
-constexpr double kContender = 2;       // times the best so far: expected to take less, may yet win
+constexpr double kFarBehind = 1.5;  // times the leader's median: out after three rounds
+constexpr double kBehind = 1.15;    // out after twice as many
+constexpr double kFarAtOnce = 2;    // out after one, once the budget is spent
+constexpr double kHopeless = 10;    // a first launch so much slower is not repeated
+constexpr double kPromising = 0.2;  // of the best so far: expected to take less, never skipped
+constexpr double kContender = 2;    // times the best so far: expected to take less, may yet win
 constexpr int kMinRounds = 7;
 constexpr int kMaxRounds = 25;
 constexpr double kOverrun = 0.1;  // of the budget: what the least rounds may cost beyond it
@@ -164,9 +163,12 @@ class Race {
     const double allowed_us = (options_.budget_s - (options_.eliminate ? seconds() : 0)) * 1e6;
     const bool have_one = racing() > 0;
     // One that took far longer than expected may have spent the budget alone.
-    const bool promising = runner.estimate_us < kPromising * best_first_us_;
-    if (bounded && have_one && !promising &&
-        runner.estimate_us * kRoundsBeforeElimination > allowed_us) {
+    const bool promising = runner.estimate_us < kPromising * best_first_us_ ||
+                           runner.entrant.name == options_.incumbent;
+    // Of whom nobody knows: as long as the best so far.
+    const bool known = std::isfinite(runner.estimate_us);
+    const double expected_us = known ? runner.estimate_us : best_first_us_;
+    if (bounded && have_one && !promising && expected_us * kRoundsBeforeElimination > allowed_us) {
       runner.entrant.outcome = Outcome::kSkipped;
       runner.entrant.reason = "its expected time does not fit the budget of the race";
       return;
@@ -175,13 +177,14 @@ class Race {
     Status status = bench_.check(*runner.variant, &runner.entrant.error, &us);
     // The first launch pays for loading code and libraries: a second one counts, unless even the
     // first took a good part of the budget, and was not expected to win.
-    const bool contender = runner.estimate_us < kContender * best_first_us_;
+    const bool contender = expected_us < kContender * best_first_us_;
     const double most_us = (contender ? 1e6 : 0.1e6) * options_.budget_s;
     if (status && (!options_.eliminate || !have_one || us < most_us)) {
       status = bench_.time(*runner.variant, 1, &us);
     }
     if (!status) return fail(runner, status);
-    if (options_.eliminate && have_one && us > kHopeless * best_first_us_) {
+    const double hopeless = std::max(kHopeless, options_.min_speedup);
+    if (options_.eliminate && have_one && us > hopeless * best_first_us_) {
       runner.entrant.outcome = Outcome::kEliminated;
       runner.entrant.reason = "its first launch was far behind";
       runner.samples.push_back(us);
@@ -209,9 +212,10 @@ class Race {
     for (const Runner& r : runners_) {
       if (r.racing) best = std::min(best, median(r.samples));
     }
-    const double bound = early                                   ? kFarAtOnce
-                         : rounds < 2 * kRoundsBeforeElimination ? kFarBehind
-                                                                 : kBehind;
+    const double behind = early                                   ? kFarAtOnce
+                          : rounds < 2 * kRoundsBeforeElimination ? kFarBehind
+                                                                  : kBehind;
+    const double bound = std::max(behind, options_.min_speedup);
     for (Runner& r : runners_) {
       if (!r.racing || median(r.samples) <= bound * best) continue;
       if (early && r.first_us <= bound * best_first_us_) continue;
@@ -230,16 +234,19 @@ class Race {
   bool was_stopped_ = false;
 };
 
-// Among those within the noise of the fastest: less memory, then the smaller estimate, so that two
-// runs agree.
-const Runner* winner(const std::vector<Runner>& runners) {
+// Among those within the noise of the fastest: the incumbent, else less memory, then the smaller
+// estimate, so that two runs agree.
+const Runner* winner(const std::vector<Runner>& runners, const RaceOptions& options) {
   double best = INFINITY;
   for (const Runner& r : runners) {
     if (r.entrant.outcome == Outcome::kOk) best = std::min(best, r.entrant.median_us);
   }
   const Runner* found = nullptr;
   for (const Runner& r : runners) {  // in the order of estimates
-    if (r.entrant.outcome != Outcome::kOk || r.entrant.median_us > kWithinNoise * best) continue;
+    if (r.entrant.outcome != Outcome::kOk || r.entrant.median_us > options.min_speedup * best) {
+      continue;
+    }
+    if (r.entrant.name == options.incumbent) return &r;
     if (found == nullptr || r.entrant.memory_bytes < found->entrant.memory_bytes) found = &r;
   }
   return found;
@@ -252,7 +259,7 @@ std::vector<Runner> line_up(const std::vector<const Variant*>& entrants, const P
   for (const Variant* v : entrants) {
     Runner runner{v, v->estimate_us(problem, device), {}};
     runner.entrant.name = v->name();
-    runner.entrant.expected_us = runner.estimate_us;
+    if (std::isfinite(runner.estimate_us)) runner.entrant.expected_us = runner.estimate_us;
     const int64_t scratch = v->workspace_bytes(problem, device);
     const int64_t prepared = v->prepared_bytes(problem, device);
     runner.entrant.memory_bytes = scratch + prepared;
@@ -274,7 +281,7 @@ std::vector<Runner> line_up(const std::vector<const Variant*>& entrants, const P
 // What is known before the race.
 Record record_of(const Problem& problem, const Device& device, const RaceOptions& options) {
   Record record;
-  record.signature = signature(problem, device, options.timing, options.family);
+  record.signature = signature(problem, device, options.timing, options.family, options.buckets);
   record.device_class = device_class(device);
   record.device = device.name;
   record.description = describe(problem);
@@ -289,7 +296,7 @@ Record record_of(const Problem& problem, const Device& device, const RaceOptions
 }
 
 // The winner, and all in their order.
-void conclude(std::vector<Runner> runners, Record* record) {
+void conclude(std::vector<Runner> runners, const RaceOptions& options, Record* record) {
   for (Runner& r : runners) {
     if (r.racing) r.entrant.outcome = Outcome::kOk;
     if (r.samples.empty() || r.entrant.failed()) continue;
@@ -297,7 +304,7 @@ void conclude(std::vector<Runner> runners, Record* record) {
     r.entrant.spread_us = interquartile_range(r.samples);
     r.entrant.samples = static_cast<int64_t>(r.samples.size());
   }
-  if (const Runner* best = winner(runners)) record->winner = best->entrant.name;
+  if (const Runner* best = winner(runners, options)) record->winner = best->entrant.name;
   for (Runner& r : runners) record->entrants.push_back(std::move(r.entrant));
   std::stable_sort(record->entrants.begin(), record->entrants.end(),
                    [](const Entrant& a, const Entrant& b) {
@@ -337,7 +344,7 @@ Record race(const Problem& problem, const Device& device, const Launch& user,
       if (!r.entrant.failed()) r.entrant.reason = "there was no race";
     }
   }
-  conclude(std::move(runners), &record);
+  conclude(std::move(runners), options, &record);
   record.seconds = std::chrono::duration<double>(Clock::now() - start).count();
   return record;
 }

@@ -19,7 +19,10 @@ struct RaceOptions {
   bool eliminate = true;  // drop who is far behind; false times all of them to the end
   Timing timing = Timing::kCold;
   int64_t tuning_bytes = int64_t{4} << 30;
-  std::string family;  // for the signature, when only one family races
+  std::string family;                     // for the signature, when only one family races
+  Buckets buckets = Buckets::kGeometric;  // for the signature
+  double min_speedup = 1.02;              // medians that close count as equal
+  std::string incumbent;                  // stays the winner unless beaten by more than that
   // Called before launches with the share of the race that is done, and who is under test. False
   // stops the race, which then has no winner.
   std::function<bool(double fraction, std::string_view variant)> progress;
@@ -29,7 +32,8 @@ struct RaceOptions {
 // `user` points to, on the user's stream and threads. The user's values, B and C are not touched.
 //
 // Each entrant is verified, then all are timed in turn, in rounds; the winner is the fastest, or
-// the one with less memory and the smaller estimate among those within 2% of it. Once the budget is
+// among those within `min_speedup` of it the incumbent, else the one with less memory and the
+// smaller estimate. Once the budget is
 // spent, those who may still win are brought to three samples each, to seven where that is cheap.
 // A failure of any kind disqualifies one entrant, unless it breaks the CUDA context. Returns a
 // record without a winner, and why, when operands do not fit into `tuning_bytes` or nothing raced.

@@ -78,10 +78,10 @@ bool parse_entrant(std::string_view line, Entrant* e) {
 // One "key value" line. Keys that a newer version might add are refused: it raises the version.
 bool parse_fact(std::string_view key, std::string_view value, Record* r) {
   const std::pair<std::string_view, std::string*> texts[] = {
-      {"signature", &r->signature}, {"device_class", &r->device_class},
-      {"device", &r->device},       {"problem", &r->description},
-      {"winner", &r->winner},       {"failure", &r->failure},
-      {"when", &r->when},
+      {"signature", &r->signature},     {"device_class", &r->device_class},
+      {"environment", &r->environment}, {"device", &r->device},
+      {"problem", &r->description},     {"winner", &r->winner},
+      {"failure", &r->failure},         {"when", &r->when},
   };
   for (const auto& [name, target] : texts) {
     if (key == name) {
@@ -146,6 +146,7 @@ std::string to_text(const Record& r) {
   };
   fact("signature", field(r.signature));
   fact("device_class", field(r.device_class));
+  if (!r.environment.empty()) fact("environment", field(r.environment));
   fact("device", field(r.device));
   fact("problem", field(r.description));
   fact("winner", field(r.winner));

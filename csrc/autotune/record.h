@@ -29,7 +29,7 @@ const char* name_of(Outcome outcome);
 struct Entrant {
   std::string name;
   Outcome outcome = Outcome::kSkipped;
-  double expected_us = 0;  // by the variant's cost model, which orders the race
+  double expected_us = 0;  // by the variant's cost model, which orders the race; 0: it has none
   double median_us = 0;  // of one launch, with its prepare() unless values are frozen; 0: not timed
   double spread_us = 0;  // interquartile range of the samples
   int64_t samples = 0;   // timed bursts behind the median
@@ -47,10 +47,11 @@ struct Entrant {
 struct Record {
   std::string signature;
   std::string device_class;
-  std::string device;             // its name, for people
-  std::string description;        // describe(problem)
-  std::string winner;             // empty when nothing could be chosen
-  std::string failure;            // why there was no race to its end; empty otherwise
+  std::string device;       // its name, for people
+  std::string environment;  // of whoever keeps it: its versions; may be empty, not written then
+  std::string description;  // describe(problem)
+  std::string winner;       // empty when nothing could be chosen
+  std::string failure;      // why there was no race to its end; empty otherwise
   Timing timing = Timing::kCold;  // as it was measured; a CPU's is always warm
   std::string when;               // UTC, 2026-01-31T12:34:56Z
   double seconds = 0;             // that the race took

@@ -1,8 +1,14 @@
 #include "autotune/registry.h"
 
 #include <algorithm>
+#include <atomic>
+#include <memory>
+#include <mutex>
+#include <new>
 #include <stdexcept>
+#include <utility>
 
+#include "autotune/settings.h"
 #include "autotune/signature.h"
 
 namespace sparse_autotune {
@@ -12,9 +18,14 @@ const Registration*& Registration::head() noexcept {
   return first;
 }
 
-const std::vector<const Variant*>& all_variants() {
-  static const std::vector<const Variant*> sorted = [] {
-    std::vector<const Variant*> found;
+namespace {
+
+using Variants = std::vector<const Variant*>;
+
+// Never freed: who reads a list may still do so when it has been replaced.
+std::atomic<const Variants*>& current() {
+  static std::atomic<const Variants*> list = [] {
+    Variants found;
     for (const auto* r = Registration::first(); r != nullptr; r = r->next()) {
       found.push_back(&r->variant());
     }
@@ -25,10 +36,53 @@ const std::vector<const Variant*>& all_variants() {
         throw std::logic_error("two variants are registered as " + std::string(found[i]->name()));
       }
     }
-    return found;
+    return new Variants(std::move(found));
   }();
-  return sorted;
+  return list;
 }
+
+// Of those who replace the list.
+std::mutex& list_mutex() {
+  static std::mutex* const mutex = new std::mutex;
+  return *mutex;
+}
+
+}  // namespace
+
+const std::vector<const Variant*>& all_variants() {
+  return *current().load(std::memory_order_acquire);
+}
+
+void add_variant(const Variant& variant) {
+  const std::lock_guard<std::mutex> lock(list_mutex());
+  auto changed = std::make_unique<Variants>(all_variants());
+  for (const Variant* v : *changed) {
+    if (v->name() == variant.name()) {
+      throw std::invalid_argument("a variant is named '" + std::string(v->name()) + "' already");
+    }
+    if (v->family() == variant.family() &&
+        (v->device() != variant.device() || v->op() != variant.op())) {
+      throw std::invalid_argument("the family '" + std::string(v->family()) +
+                                  "' is for another device or operation");
+    }
+  }
+  changed->insert(
+      std::upper_bound(changed->begin(), changed->end(), &variant,
+                       [](const Variant* a, const Variant* b) { return a->name() < b->name(); }),
+      &variant);
+  current().store(changed.release(), std::memory_order_release);
+  outdate_decisions();
+}
+
+void remove_variant(std::string_view name) {
+  const std::lock_guard<std::mutex> lock(list_mutex());
+  auto changed = std::make_unique<Variants>(all_variants());
+  std::erase_if(*changed, [&](const Variant* v) { return v->name() == name; });
+  current().store(changed.release(), std::memory_order_release);
+  outdate_decisions();
+}
+
+void registry_after_fork() { new (&list_mutex()) std::mutex; }
 
 const Variant* find_variant(std::string_view name) {
   for (const Variant* v : all_variants()) {

@@ -8,9 +8,16 @@
 
 namespace sparse_autotune {
 
-// All variants that this build holds, sorted by name. Throws std::logic_error, naming both, when
+// All variants that this build holds, and those added since, sorted by name. What was returned
+// stays as it is when one is added or removed. Throws std::logic_error, naming both, when
 // two share a name.
 const std::vector<const Variant*>& all_variants();
+
+// Makes a variant known, which must live as long as the process, until it is removed: then its name
+// is free again. Decisions made before are asked for anew. Throws std::invalid_argument if its name
+// is taken, or its family by variants for another device or operation.
+void add_variant(const Variant& variant);
+void remove_variant(std::string_view name);
 
 // The variant of that full name, or null.
 const Variant* find_variant(std::string_view name);
@@ -25,5 +32,8 @@ bool serves(std::string_view selector, Op op);
 Support legal(const Variant& variant, const Problem& problem, const Device& device);
 
 std::vector<const Variant*> legal_variants(const Problem& problem, const Device& device);
+
+// Makes the lock usable in a forked child.
+void registry_after_fork();
 
 }  // namespace sparse_autotune

@@ -16,11 +16,18 @@ enum class Mode : uint8_t {
 
 enum class Timing : uint8_t { kCold, kWarm };
 
+enum class Buckets : uint8_t {
+  kGeometric,  // numbers of columns share races: see n_bucket()
+  kExact,      // each number of columns has its own
+};
+
 struct Settings {
   Mode mode = Mode::kOn;
   double budget_s = 1.0;  // of one race, seconds
   Timing timing = Timing::kCold;
-  int64_t plan_bytes = int64_t{1} << 30;    // what plans keep
+  Buckets buckets = Buckets::kGeometric;
+  double min_speedup = 1.02;              // who is not faster than another by that does not beat it
+  int64_t plan_bytes = int64_t{1} << 30;  // what plans keep
   int64_t frozen_bytes = int64_t{8} << 30;  // copies of frozen values in a variant's own form
   int64_t tuning_bytes = int64_t{4} << 30;  // everything that one race allocates
   bool exact_nonfinite = false;             // no NaN from an absent block that meets an infinity

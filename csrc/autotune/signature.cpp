@@ -127,11 +127,13 @@ int64_t n_bucket(int64_t n, bool fine) {
   if (n <= 1) return 1;
   const auto power = static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(n)));
   const int64_t between = power / 4 * 3;
-  return fine && n > 32 && n <= between ? between : power;
+  if (fine) return n > 32 && n <= between ? between : power;
+  const bool skipped = n > 512 && std::countr_zero(static_cast<uint64_t>(power)) % 2 == 0;
+  return skipped ? 2 * power : power;
 }
 
 std::string signature(const Problem& p, const Device& device, Timing timing,
-                      std::string_view family) {
+                      std::string_view family, Buckets buckets) {
   const bool cuda = p.device == DeviceType::kCuda;
   // CPU variants load unaligned at full speed. On a GPU 16 bytes decide: below, copies to shared
   // memory fall apart into small ones, and how small matters less.
@@ -145,7 +147,7 @@ std::string signature(const Problem& p, const Device& device, Timing timing,
   if (p.transpose) s += "_transposed";
   s += "_" + number(p.m) + "x" + number(p.k);
   s += "_bs" + number(p.block_m) + "x" + number(p.block_k);
-  s += "_n" + number(n_bucket(p.n, fine));
+  s += buckets == Buckets::kExact ? "_exactn" + number(p.n) : "_n" + number(n_bucket(p.n, fine));
   s += "_row" + row_bucket(p) + "_skew" + skew_bucket(p);
   s += std::string("_") + short_name(p.dtype);
   s += p.index_type == IndexType::kInt64 ? "_i64" : "_i32";

@@ -16,7 +16,7 @@ namespace sparse_autotune {
 // exact, the rest comes in buckets (see n_bucket). `family` is not empty when only the
 // configurations of one family race.
 std::string signature(const Problem& problem, const Device& device, Timing timing,
-                      std::string_view family = {});
+                      std::string_view family = {}, Buckets buckets = Buckets::kGeometric);
 
 // The devices that share their races: name, compute capability and multiprocessors, never the
 // ordinal; on a CPU the model, instruction set and threads. Same characters as a signature.
@@ -26,8 +26,9 @@ std::string device_class(const Device& device);
 std::string describe(const Problem& problem);
 
 // The upper end of the bucket that n falls into. Fine: 1, 2, 4, 8, 16, 32, then two an octave (48,
-// 64, 96, 128, ...). Coarse, for operands that are not 16-byte aligned: powers of two. A caller
-// that runs through every n from 1 to 8192 meets both on a GPU, 33 buckets in all.
+// 64, 96, 128, ...). Coarse, for operands that are not 16-byte aligned: powers of two, from 512 on
+// every other (2048, 8192, ...). A caller that runs through every n from 1 to 8192 meets both on a
+// GPU, at most 32 buckets in all.
 int64_t n_bucket(int64_t n, bool fine);
 
 // As signatures and reports print them: avx2, avx512, avx512bf16, amx; f16, bf16, f32, f64.

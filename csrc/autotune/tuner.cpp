@@ -10,6 +10,7 @@
 #include <unordered_map>
 
 #include "autotune/host.h"
+#include "autotune/problem_text.h"
 #include "autotune/registry.h"
 #include "autotune/settings.h"
 #include "autotune/signature.h"
@@ -35,6 +36,8 @@ struct State {
   std::set<std::string> in_flight;  // signatures that a thread is racing: single flight
   std::set<std::string> missed;     // nothing on disk either: not asked for again
   std::set<std::string> told;       // reported as missed, once each
+  std::set<std::pair<std::string, std::string>> demoted;  // key and variant: failed to launch
+  std::set<std::string> unmeasured;  // signatures that were missed and did not race
 };
 State& state() {
   static State* const s = new State;  // used while the process winds down
@@ -85,6 +88,17 @@ const Variant* winner_of(const Found& found, const std::vector<const Variant*>& 
   return nullptr;
 }
 
+// Those that did not fail to launch on a problem of that signature.
+std::vector<const Variant*> not_demoted(const Key& key, std::vector<const Variant*> entrants) {
+  const std::lock_guard<std::mutex> lock(state().mutex);
+  if (!state().demoted.empty()) {
+    std::erase_if(entrants, [&](const Variant* v) {
+      return state().demoted.count({key.joined(), std::string(v->name())}) != 0;
+    });
+  }
+  return entrants;
+}
+
 Found remembered(const Key& key) {
   const std::lock_guard<std::mutex> lock(state().mutex);
   const Known& known = state().known[key.joined()];
@@ -99,10 +113,11 @@ void remember(const Key& key, const Record& record) {
   state().missed.erase(key.joined());
 }
 
-// Whether this is the first miss of the signature to be told of.
-bool first_time(const Key& key) {
+// Counts a miss that is not to race. Whether it is the first of its signature to be told of.
+bool count_miss(const Key& key, Mode mode) {
   const std::lock_guard<std::mutex> lock(state().mutex);
-  return state().told.insert(key.joined()).second;
+  state().unmeasured.insert(key.signature);
+  return mode == Mode::kRecord && state().told.insert(key.joined()).second;
 }
 
 // From the host's store into memory.
@@ -130,6 +145,13 @@ void load(const Key& key) {
   }
   const std::lock_guard<std::mutex> lock(state().mutex);
   state().missed.insert(key.joined());
+}
+
+// What memory or else the host's store has of the signature; null: nothing.
+std::shared_ptr<const Record> known_record(const Key& key) {
+  if (auto record = remembered(key).record) return record;
+  load(key);
+  return remembered(key).record;
 }
 
 // Of `entrants`, by what memory or else the host's store has of the signature. Null: neither knows.
@@ -198,6 +220,9 @@ Record announced_race(const Key& key, const Problem& problem, const Device& devi
     return to->report(
         {.kind = Event::Kind::kProgress, .fraction = fraction, .variant = std::string(variant)});
   };
+  if (save) {
+    if (const auto before = known_record(key)) options.incumbent = before->winner;
+  }
   Record record = race(problem, device, data, entrants, options);
   if (save && !record.winner.empty()) {
     remember(key, record);
@@ -208,13 +233,19 @@ Record announced_race(const Key& key, const Problem& problem, const Device& devi
 }
 
 Choice unmeasured(const Key& key, const Problem& problem, const Device& device,
-                  const std::vector<const Variant*>& entrants, Mode mode, bool capturing,
-                  Validity validity) {
-  if (mode == Mode::kRecord && first_time(key)) {
-    host()->report({.kind = Event::Kind::kMissed,
-                    .signature = key.signature,
-                    .description = describe(problem)});
-  } else if (capturing && mode == Mode::kOn) {
+                  const std::vector<const Variant*>& entrants, std::string_view family, Mode mode,
+                  bool capturing, Validity validity) {
+  if (mode != Mode::kOn) {
+    if (count_miss(key, mode)) {
+      host()->report({.kind = Event::Kind::kMissed,
+                      .signature = key.signature,
+                      .description = describe(problem),
+                      .device = device.name,
+                      .device_class = key.device_class,
+                      .problem = problem_text(problem),
+                      .selector = std::string(family)});
+    }
+  } else if (capturing) {
     static std::atomic<bool> warned{false};
     if (!warned.exchange(true)) {
       host()->report({.kind = Event::Kind::kWarning,
@@ -227,18 +258,41 @@ Choice unmeasured(const Key& key, const Problem& problem, const Device& device,
   return chosen(cheapest(entrants, problem, device), !capturing, validity);
 }
 
-Choice choose_among(const std::vector<const Variant*>& entrants, std::string_view family,
+// Of the races that current settings ask for.
+RaceOptions options_of(const Settings& current, std::string_view family) {
+  RaceOptions options;
+  options.budget_s = current.budget_s;
+  options.timing = current.timing;
+  options.buckets = current.buckets;
+  options.min_speedup = current.min_speedup;
+  options.tuning_bytes = current.tuning_bytes;
+  options.family = family;
+  return options;
+}
+
+Key key_of(const Problem& problem, const Device& device, const RaceOptions& options) {
+  return {device_class(device),
+          signature(problem, device, options.timing, options.family, options.buckets)};
+}
+
+Choice choose_among(const std::vector<const Variant*>& legal_ones, std::string_view family,
                     const Problem& problem, const Device& device, const Launch& data,
                     bool capturing, const BeforeRace& before_race) {
-  if (entrants.size() == 1) return chosen(entrants.front(), true);
   const Settings current = settings();
+  const RaceOptions options = options_of(current, family);
+  const Key key = key_of(problem, device, options);
+  const auto entrants = not_demoted(key, legal_ones);
+  if (entrants.empty()) {
+    return failure("every legal variant failed to launch on " + describe(problem));
+  }
+  if (entrants.size() == 1) return chosen(entrants.front(), true, remembered(key).validity);
   if (current.mode == Mode::kOff) return chosen(cheapest(entrants, problem, device), true);
-  const Key key{device_class(device), signature(problem, device, current.timing, family)};
   Found found;
   const Variant* winner = known_winner(key, entrants, &found);
   if (winner != nullptr) return chosen(winner, true, found.validity);
   if (capturing || current.mode != Mode::kOn) {
-    return unmeasured(key, problem, device, entrants, current.mode, capturing, found.validity);
+    return unmeasured(key, problem, device, entrants, family, current.mode, capturing,
+                      found.validity);
   }
   // Nobody waits for a race of somebody else's: the cost model serves until it is over.
   const Ticket ticket(key);
@@ -250,11 +304,6 @@ Choice choose_among(const std::vector<const Variant*>& entrants, std::string_vie
   found = remembered(key);
   winner = winner_of(found, entrants);
   if (winner != nullptr) return chosen(winner, true, found.validity);
-  RaceOptions options;
-  options.budget_s = current.budget_s;
-  options.timing = current.timing;
-  options.tuning_bytes = current.tuning_bytes;
-  options.family = family;
   ++races;
   before_race(entrants);
   const Record record = announced_race(key, problem, device, data, entrants, options, true);
@@ -269,6 +318,28 @@ Choice choose_among(const std::vector<const Variant*>& entrants, std::string_vie
   std::string text = "every legal variant failed on " + describe(problem) + ":";
   for (const Entrant& e : record.entrants) text += "\n  " + e.name + ": " + e.reason;
   return failure(text);
+}
+
+// The record with that entrant as one that failed to launch, and won by the fastest of the others.
+Record without(Record record, std::string_view name, const Status& status) {
+  for (Entrant& e : record.entrants) {
+    if (e.name != name) continue;
+    const bool memory = status.code() == StatusCode::kOutOfMemory;
+    e.outcome = memory ? Outcome::kOutOfMemory : Outcome::kLaunchFailed;
+    e.reason = "after the race: " + status.message();
+    e.median_us = e.spread_us = 0;
+    e.samples = 0;
+  }
+  std::stable_partition(record.entrants.begin(), record.entrants.end(),
+                        [](const Entrant& e) { return e.timed(); });
+  if (record.winner != name) return record;
+  Entrant& next = record.entrants.front();  // fastest first
+  record.winner = next.timed() ? next.name : "";
+  if (next.timed()) {
+    next.outcome = Outcome::kOk;
+    next.reason.clear();
+  }
+  return record;
 }
 
 }  // namespace
@@ -311,15 +382,59 @@ Choice choose(const Problem& problem, const Device& device, const Launch& data,
   }
 }
 
+bool demote(const Problem& problem, const Device& device, std::string_view selector,
+            const Variant& variant, const Status& status) {
+  const Settings current = settings();
+  const Key key = key_of(problem, device, options_of(current, selector));
+  std::vector<const Variant*> others = selector.empty() ? legal_variants(problem, device)
+                                                        : select_variants(selector, problem.device);
+  std::erase_if(others, [&](const Variant* v) { return v == &variant; });
+  if (not_demoted(key, std::move(others)).empty()) return false;
+  {
+    const std::lock_guard<std::mutex> lock(state().mutex);
+    state().demoted.insert({key.joined(), std::string(variant.name())});
+    ++state().known[key.joined()].changes;  // what was decided for the signature stands no longer
+  }
+  const auto before = current.mode == Mode::kOff ? remembered(key).record : known_record(key);
+  if (before != nullptr && before->find(variant.name()) != nullptr) {
+    const Record corrected = without(*before, variant.name(), status);
+    remember(key, corrected);
+    if (current.mode == Mode::kOn)
+      host()->save(key.device_class, key.signature, to_text(corrected));
+  }
+  host()->report({.kind = Event::Kind::kWarning,
+                  .signature = key.signature,
+                  .text = std::string(variant.name()) + " failed to launch on " +
+                          describe(problem) + ", the next best replaces it: " + status.message()});
+  return true;
+}
+
 Record race_now(const Problem& problem, const Device& device, const Launch& data,
                 const std::vector<const Variant*>& entrants, RaceOptions options, bool save) {
-  const Key key{device_class(device), signature(problem, device, options.timing, "")};
+  const Key key = key_of(problem, device, options);
   const std::lock_guard<std::mutex> racing(race_mutex());
   if (save) ++races;
   return announced_race(key, problem, device, data, entrants, std::move(options), save);
 }
 
+std::optional<Record> race_if_unknown(const Problem& problem, const Device& device,
+                                      const Launch& data,
+                                      const std::vector<const Variant*>& entrants,
+                                      RaceOptions options) {
+  const Key key = key_of(problem, device, options);
+  const std::lock_guard<std::mutex> racing(race_mutex());
+  Found found;
+  if (known_winner(key, entrants, &found) != nullptr) return std::nullopt;
+  ++races;
+  return announced_race(key, problem, device, data, entrants, std::move(options), true);
+}
+
 int64_t tuning_count() { return races; }
+
+std::vector<std::string> missed_signatures() {
+  const std::lock_guard<std::mutex> lock(state().mutex);
+  return {state().unmeasured.begin(), state().unmeasured.end()};
+}
 
 std::vector<std::pair<std::string, std::string>> known_records() {
   const std::lock_guard<std::mutex> lock(state().mutex);
@@ -339,6 +454,8 @@ void forget_records() {
   }
   state().missed.clear();
   state().told.clear();
+  state().unmeasured.clear();
+  state().demoted.clear();
 }
 
 void tuner_after_fork() {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -29,17 +30,33 @@ using BeforeRace = std::function<void(const std::vector<const Variant*>& entrant
 Choice choose(const Problem& problem, const Device& device, const Launch& data,
               std::string_view selector, bool capturing, const BeforeRace& before_race);
 
+// `variant`, which choose() gave for `problem` and that selector, failed to launch, and what it ran
+// on still works. Problems of the signature are not given to it again in this process, the
+// remembered race says so from now on (on the host's disk too, unless the mode forbids to write),
+// and the host is warned. False where no other could be chosen.
+bool demote(const Problem& problem, const Device& device, std::string_view selector,
+            const Variant& variant, const Status& status);
+
 // Races now, whatever is remembered, among `entrants`, once no other race runs. `save` replaces the
 // remembered record.
 Record race_now(const Problem& problem, const Device& device, const Launch& data,
                 const std::vector<const Variant*>& entrants, RaceOptions options, bool save);
+
+// The same where no remembered record serves `entrants`; nullopt where one does. Unlike a product
+// it waits for races of others. `options.family` limits it as a selector does.
+std::optional<Record> race_if_unknown(const Problem& problem, const Device& device,
+                                      const Launch& data,
+                                      const std::vector<const Variant*>& entrants,
+                                      RaceOptions options);
 
 // How many races this process has run for products and tune() (not for benchmark()).
 int64_t tuning_count();
 
 // The records in memory, as (device class, text).
 std::vector<std::pair<std::string, std::string>> known_records();
-// Forgets them, so that the next miss asks the host again.
+// The signatures that products met without a record and without racing, in the modes that say so.
+std::vector<std::string> missed_signatures();
+// Forgets both, so that the next miss asks the host again.
 void forget_records();
 
 // Makes locks usable in a forked child.

@@ -16,6 +16,7 @@
 
 #include "autotune/api.h"
 #include "bindings/direct_call.h"
+#include "ops/registered.h"
 
 namespace py = pybind11;
 
@@ -34,8 +35,10 @@ auto without_gil(Call call) {
 // In the order of the enumerations.
 constexpr std::array kModes = {"on", "off", "readonly", "record"};
 constexpr std::array kTimings = {"cold", "warm"};
+constexpr std::array kBuckets = {"geometric", "exact"};
 constexpr std::array kEvents = {"start", "progress", "finish", "missed", "warning"};
 constexpr std::array kDevices = {"cpu", "cuda"};
+constexpr std::array kOps = {"matmul", "sampled_matmul"};
 
 template <typename Names, typename Enumeration>
 const char* name_of(const Names& names, Enumeration value) {
@@ -77,10 +80,11 @@ py::list list_of(const Things& things) {
 
 py::dict to_dict(const Record& r) {
   return py::dict(
-      "signature"_a = r.signature, "device_class"_a = r.device_class, "device"_a = r.device,
-      "failure"_a = r.failure, "seconds"_a = r.seconds, "peak_tflops"_a = r.peak_tflops,
-      "peak_gbps"_a = r.peak_gbps, "description"_a = r.description, "winner"_a = r.winner,
-      "when"_a = r.when, "timing"_a = name_of(kTimings, r.timing), "nnz_flops"_a = r.nnz_flops,
+      "signature"_a = r.signature, "device_class"_a = r.device_class,
+      "environment"_a = r.environment, "device"_a = r.device, "failure"_a = r.failure,
+      "seconds"_a = r.seconds, "peak_tflops"_a = r.peak_tflops, "peak_gbps"_a = r.peak_gbps,
+      "description"_a = r.description, "winner"_a = r.winner, "when"_a = r.when,
+      "timing"_a = name_of(kTimings, r.timing), "nnz_flops"_a = r.nnz_flops,
       "dense_flops"_a = r.dense_flops, "bytes"_a = r.bytes, "entrants"_a = list_of(r.entrants));
 }
 
@@ -88,9 +92,10 @@ py::dict to_dict(const Record& r) {
 py::dict to_dict(const Event& e) {
   const bool finished = e.kind == Event::Kind::kFinish;
   return py::dict("kind"_a = name_of(kEvents, e.kind), "signature"_a = e.signature,
-                  "description"_a = e.description, "device"_a = e.device, "fraction"_a = e.fraction,
-                  "variant"_a = e.variant, "record"_a = finished ? api::text_of(e.record) : "",
-                  "text"_a = e.text);
+                  "description"_a = e.description, "device"_a = e.device,
+                  "device_class"_a = e.device_class, "problem"_a = e.problem,
+                  "selector"_a = e.selector, "fraction"_a = e.fraction, "variant"_a = e.variant,
+                  "record"_a = finished ? api::text_of(e.record) : "", "text"_a = e.text);
 }
 
 // What Python's handlers of signals raise in a callback to end a computation, as for Ctrl-C. It
@@ -165,11 +170,14 @@ void install_host(
 }
 
 void apply_settings(const std::string& mode, double budget_s, const std::string& timing,
-                    int64_t plan_bytes, int64_t frozen_bytes, int64_t tuning_bytes,
-                    bool exact_nonfinite, const std::optional<std::string>& variant) {
+                    const std::string& buckets, double min_speedup, int64_t plan_bytes,
+                    int64_t frozen_bytes, int64_t tuning_bytes, bool exact_nonfinite,
+                    const std::optional<std::string>& variant) {
   const Settings s = {.mode = named<Mode>(kModes, mode),
                       .budget_s = budget_s,
                       .timing = named<Timing>(kTimings, timing),
+                      .buckets = named<Buckets>(kBuckets, buckets),
+                      .min_speedup = min_speedup,
                       .plan_bytes = plan_bytes,
                       .frozen_bytes = frozen_bytes,
                       .tuning_bytes = tuning_bytes,
@@ -182,9 +190,11 @@ py::dict settings_in_force() {
   const Settings s = without_gil(api::get_settings);
   const auto variant = s.variant.empty() ? std::nullopt : std::optional(s.variant);
   return py::dict("mode"_a = name_of(kModes, s.mode), "budget_s"_a = s.budget_s,
-                  "timing"_a = name_of(kTimings, s.timing), "plan_bytes"_a = s.plan_bytes,
-                  "frozen_bytes"_a = s.frozen_bytes, "tuning_bytes"_a = s.tuning_bytes,
-                  "exact_nonfinite"_a = s.exact_nonfinite, "variant"_a = variant);
+                  "timing"_a = name_of(kTimings, s.timing),
+                  "buckets"_a = name_of(kBuckets, s.buckets), "min_speedup"_a = s.min_speedup,
+                  "plan_bytes"_a = s.plan_bytes, "frozen_bytes"_a = s.frozen_bytes,
+                  "tuning_bytes"_a = s.tuning_bytes, "exact_nonfinite"_a = s.exact_nonfinite,
+                  "variant"_a = variant);
 }
 
 py::dict build_facts() {
@@ -198,8 +208,8 @@ py::dict build_facts() {
 py::dict device_info(int ordinal, int threads) {
   const Device v = without_gil([&] { return api::device(ordinal, threads); });
   const std::string isa = v.type == DeviceType::kCpu ? api::isa_name(v.isa) : "";
-  return py::dict("name"_a = v.name, "unavailable"_a = v.unavailable,
-                  "compute_capability"_a = v.compute_capability,
+  return py::dict("name"_a = v.name, "device_class"_a = api::class_of(v),
+                  "unavailable"_a = v.unavailable, "compute_capability"_a = v.compute_capability,
                   "multiprocessors"_a = v.multiprocessors, "memory_bytes"_a = v.memory_bytes,
                   "isa"_a = isa, "amx_refused"_a = v.amx_refused, "threads"_a = v.threads);
 }
@@ -218,6 +228,26 @@ py::dict record_of(const std::string& text) {
   return to_dict(*record);
 }
 
+void register_variant(std::string name, std::string dispatched, const std::string& device,
+                      const std::string& op, bool deterministic, bool multiplies_padding,
+                      std::function<std::string(const std::string&)> refusal,
+                      std::function<std::string()> failure) {
+  api::RegisteredVariant variant = {.name = std::move(name),
+                                    .dispatched = std::move(dispatched),
+                                    .device = named<DeviceType>(kDevices, device),
+                                    .op = named<Op>(kOps, op),
+                                    .deterministic = deterministic,
+                                    .multiplies_padding = multiplies_padding,
+                                    .refusal = std::move(refusal),
+                                    .failure = std::move(failure)};
+  without_gil([&] { api::register_variant(std::move(variant)); });
+}
+
+void check_problem(const std::string& text) {
+  const std::string why = api::fault_of_problem(text);
+  if (!why.empty()) throw py::value_error("not a problem: " + why);
+}
+
 const void* pointer(uintptr_t address) { return reinterpret_cast<const void*>(address); }
 
 }  // namespace
@@ -227,12 +257,18 @@ PYBIND11_MODULE(_tuner, m) {
   m.def("install_host", &install_host, "load"_a, "save"_a, "report"_a, "reclaim"_a);
   m.def("remove_host", &api::remove_host, WithoutGil());
   m.def("set_settings", &apply_settings, py::kw_only(), "mode"_a, "budget_s"_a, "timing"_a,
-        "plan_bytes"_a, "frozen_bytes"_a, "tuning_bytes"_a, "exact_nonfinite"_a, "variant"_a);
+        "buckets"_a, "min_speedup"_a, "plan_bytes"_a, "frozen_bytes"_a, "tuning_bytes"_a,
+        "exact_nonfinite"_a, "variant"_a);
   m.def("get_settings", &settings_in_force);
   m.def("tuning_count", &api::tuning_count, WithoutGil());
   m.def("parse_record", &record_of, "text"_a);
+  m.def("check_problem", &check_problem, "text"_a);
   m.def("known", &api::known_records, WithoutGil());
+  m.def("missed", &api::missed_signatures, WithoutGil());
   m.def("forget", &api::forget_records, WithoutGil());
+  m.def("register_variant", &register_variant, "name"_a, py::kw_only(), "dispatched"_a, "device"_a,
+        "op"_a, "deterministic"_a, "multiplies_padding"_a, "refusal"_a, "failure"_a);
+  m.def("unregister_variant", &api::unregister_variant, "name"_a, WithoutGil());
   m.def("variants", [] { return list_of(without_gil(api::variants)); });
   m.def("build_info", &build_facts);
   m.def("device_info", &device_info, "ordinal"_a, "threads"_a = 1);

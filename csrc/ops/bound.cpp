@@ -15,6 +15,19 @@
 namespace sparse_autotune {
 namespace {
 
+// Refuses a pattern that breaks a rule of BSR.
+PatternFacts facts_of(const PatternKey& key, void* stream, const Parallel& parallel) {
+  PatternFacts facts;
+  if (key.ordinal < 0) {
+    facts = check_pattern(key, parallel);
+  } else {
+    const Status status = check_pattern_cuda(key, stream, &facts);
+    if (!status) refuse(status.message());
+  }
+  if (facts.faults != 0) refuse(describe_faults(facts.faults));
+  return facts;
+}
+
 // The plan of a pattern. Null while capturing a graph with a pattern never seen before: building
 // one would synchronise.
 std::shared_ptr<Plan> find_plan(const PatternKey& key, const Tensor& crow, const Tensor& col,
@@ -28,16 +41,9 @@ std::shared_ptr<Plan> find_plan(const PatternKey& key, const Tensor& crow, const
     return plan;
   }
   if (is_capturing) return nullptr;
-  PatternFacts facts;
+  PatternFacts facts = facts_of(key, stream, parallel);
   PatternFingerprint fingerprint;
-  if (key.ordinal < 0) {
-    facts = check_pattern(key, parallel);
-    fingerprint = PatternFingerprint(key, parallel);
-  } else {
-    const Status status = check_pattern_cuda(key, stream, &facts);
-    if (!status) refuse(status.message());
-  }
-  if (facts.faults != 0) refuse(describe_faults(facts.faults));
+  if (key.ordinal < 0) fingerprint = PatternFingerprint(key, parallel);
   if (!lasting) facts = {.longest_row = -1};
   auto owner = std::make_shared<std::pair<Tensor, Tensor>>(alias_of(crow), alias_of(col));
   plan = std::make_shared<Plan>(key, facts, versions, std::move(owner), std::move(fingerprint));
@@ -221,6 +227,36 @@ Bound bind_for_questions(const Arguments& a, const Call& call, const Tensor& res
 SPARSE_AUTOTUNE_BIND(MatmulArguments, MatmulCall)
 SPARSE_AUTOTUNE_BIND(SampledArguments, SampledCall)
 #undef SPARSE_AUTOTUNE_BIND
+
+Bound bind_problem(const Problem& p, const Tensor& crow, const Tensor& col) {
+  const PatternCall pattern =
+      p.transpose ? PatternCall{view_of(crow), view_of(col), p.k, p.m, p.block_k, p.block_m}
+                  : PatternCall{view_of(crow), view_of(col), p.m, p.k, p.block_m, p.block_k};
+  if (const char* rule = broken_rule(pattern)) refuse(rule);
+  if (!crow.is_contiguous() || !col.is_contiguous()) refuse("indices must be contiguous");
+  const PatternKey key = key_of(pattern);
+  if (key.nnzb != p.nnzb || key.index_type != p.index_type ||
+      (key.ordinal < 0) != (p.device == DeviceType::kCpu)) {
+    refuse("the pattern is not that of the problem");
+  }
+  Bound bound{.call = {.problem = p, .pattern = key},
+              .crow_indices = crow,
+              .col_indices = col,
+              .operand = crow};
+  bound.call.launch.crow_indices = key.crow_indices;
+  bound.call.launch.col_indices = key.col_indices;
+  add_device(bound);
+  if (bound.is_capturing) refuse("a race cannot run while a CUDA graph is being captured");
+  const Launch& l = bound.call.launch;
+  auto owner = std::make_shared<std::pair<Tensor, Tensor>>(alias_of(crow), alias_of(col));
+  bound.plan = std::make_shared<Plan>(key, facts_of(key, l.stream, l.parallel),
+                                      std::array<int64_t, 2>{-1, -1}, std::move(owner));
+  if (p.transpose) add_transposed(bound);
+  // Where the recorded product could not know its rows, neither do its variants here.
+  add_facts(p.longest_row < 0 ? PatternFacts{.longest_row = -1} : bound.plan->facts(),
+            &bound.call.problem);
+  return bound;
+}
 
 void prepare_pattern(const Tensor& crow, const Tensor& col, int64_t rows, int64_t cols,
                      int64_t block_m, int64_t block_k) {

@@ -39,6 +39,10 @@ std::optional<Bound> bind_call(const Arguments& arguments, const Call& call, con
 template <typename Arguments, typename Call>
 Bound bind_for_questions(const Arguments& arguments, const Call& call, const Tensor& result);
 
+// `problem` on the pattern of A, as stored, with a plan of its own: only for a race, which has
+// values, B and C of its own. Refuses a pattern that is not the problem's.
+Bound bind_problem(const Problem& problem, const Tensor& crow_indices, const Tensor& col_indices);
+
 // Builds the pattern's plan ahead of the first product; raises when the indices break a rule.
 void prepare_pattern(const Tensor& crow_indices, const Tensor& col_indices, int64_t rows,
                      int64_t cols, int64_t block_m, int64_t block_k);

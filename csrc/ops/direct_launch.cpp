@@ -78,9 +78,8 @@ bool make_ready(ReadyLaunch& ready, const Surroundings& around, const Circumstan
 }
 
 bool run(ReadyLaunch& ready, const Scratch& scratch) {
-  if (!has_scratch(ready, scratch)) return false;
-  ready.run();
-  return true;
+  // A failure is the operator's to deal with, which launches again.
+  return has_scratch(ready, scratch) && static_cast<bool>(ready.run());
 }
 
 template <typename Call>

@@ -40,6 +40,11 @@ std::tuple<Tensor, Tensor> bsr_matmul_backward(Tensor crow_indices, Tensor col_i
       grad);
 }
 
+Tensor bsr_problem_race(Tensor crow_indices, Tensor col_indices, std::string problem,
+                        std::string selector) {
+  return text_tensor(race_text(problem, crow_indices, col_indices, selector));
+}
+
 void bsr_prepare(Tensor crow_indices, Tensor col_indices, int64_t rows, int64_t cols,
                  int64_t block_m, int64_t block_k) {
   prepare_pattern(crow_indices, col_indices, rows, cols, block_m, block_k);
@@ -73,6 +78,9 @@ STABLE_TORCH_LIBRARY(sparse_autotune, library) {
   library.def("bsr_sampled_matmul_race(" SPARSE_AUTOTUNE_SAMPLED_SCHEMA
               ", " SPARSE_AUTOTUNE_RACE_SCHEMA ") -> Tensor");
   library.def(
+      "bsr_problem_race(Tensor crow_indices, Tensor col_indices, str problem, str selector) -> "
+      "Tensor");
+  library.def(
       "bsr_prepare(Tensor crow_indices, Tensor col_indices, SymInt rows, SymInt cols, "
       "int block_m, int block_k) -> ()");
 }
@@ -85,6 +93,7 @@ void register_all(torch::stable::detail::StableLibrary& library) {
   library.impl("bsr_sampled_matmul", TORCH_BOX(&Sampled::computed));
   library.impl("bsr_matmul_race", TORCH_BOX(&Product::raced<std::optional<Tensor>>));
   library.impl("bsr_sampled_matmul_race", TORCH_BOX(&Sampled::raced<>));
+  library.impl("bsr_problem_race", TORCH_BOX(&bsr_problem_race));
   library.impl("bsr_prepare", TORCH_BOX(&bsr_prepare));
 }
 

@@ -62,18 +62,10 @@ std::shared_ptr<KeptMemory> frozen_copy(const Bound& bound, const Decision& d) {
   return copy;
 }
 
-// Chooses the variant, unless one is asked for, and launches it.
-void serve(Bound& bound, const std::optional<std::string>& variant) {
-  if (variant.has_value() && variant->empty()) refuse("variant must be a name");
-  const std::string selector = selector_of(variant.value_or(""), bound.call.problem.op);
-  std::optional<Decision> decision;
-  if (bound.plan != nullptr) {
-    decision = bound.plan->find(bound.call.problem, bound.generation, selector);
-  }
-  if (!decision) decision = decide(bound, selector);
+Status launch(const Bound& bound, const Decision& decision) {
   ReadyLaunch ready;
-  ready.decision = *decision;
-  ready.frozen_copy = frozen_copy(bound, *decision);
+  ready.decision = decision;
+  ready.frozen_copy = frozen_copy(bound, decision);
   ready.transposed = bound.transposed;
   ready.call = bound.call;
   ready.call.launch.device = bound.device;
@@ -88,7 +80,27 @@ void serve(Bound& bound, const std::optional<std::string>& variant) {
     }
     layout.put(memory, &ready.call.launch);
   }
-  ready.run();
+  return ready.run();
+}
+
+// Chooses the variant, unless one is asked for, and launches it: where that fails, the next best.
+void serve(Bound& bound, const std::optional<std::string>& variant) {
+  if (variant.has_value() && variant->empty()) refuse("variant must be a name");
+  const std::string selector = selector_of(variant.value_or(""), bound.call.problem.op);
+  std::optional<Decision> decision;
+  if (bound.plan != nullptr) {
+    decision = bound.plan->find(bound.call.problem, bound.generation, selector);
+  }
+  if (!decision) decision = decide(bound, selector);
+  for (Status status = launch(bound, *decision); !status; status = launch(bound, *decision)) {
+    const Problem& p = bound.call.problem;
+    const Variant& failed = *decision->variant;
+    const bool replaceable = selector != failed.name() && !bound.is_capturing &&
+                             still_works(bound.call.launch.stream) &&
+                             demote(p, *bound.device, selector, failed, status);
+    if (!replaceable) throw launch_failure(failed, p, status);
+    decision = decide(bound, selector);
+  }
 }
 
 // Returns the pattern's plan, for another call on the same pattern, which it may be `known` from.

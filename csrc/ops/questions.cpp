@@ -1,9 +1,12 @@
 #include "ops/questions.h"
 
 #include <algorithm>
+#include <optional>
 #include <sstream>
+#include <utility>
 #include <vector>
 
+#include "autotune/problem_text.h"
 #include "autotune/registry.h"
 #include "autotune/settings.h"
 #include "autotune/tuner.h"
@@ -31,26 +34,38 @@ std::vector<const Variant*> entrants_of(const Bound& bound, const std::string& l
   return found;
 }
 
-std::string race_bound(Bound& bound, const RaceArguments& race) {
-  if (bound.is_capturing) refuse("a race cannot run while a CUDA graph is being captured");
-  bound.call.launch.device = bound.device;
+RaceOptions options_by(const Settings& current) {
   RaceOptions options;
-  const Settings current = settings();
-  options.budget_s = race.budget_s > 0 ? race.budget_s : current.budget_s;
-  options.rounds = static_cast<int>(race.rounds);
-  options.eliminate = race.eliminate;
+  options.budget_s = current.budget_s;
   options.timing = current.timing;
+  options.buckets = current.buckets;
+  options.min_speedup = current.min_speedup;
   options.tuning_bytes = current.tuning_bytes;
-  const auto entrants = entrants_of(bound, race.variants.value_or(""));
-  add_pieces(bound, entrants);
-  const Record record =
-      race_now(bound.call.problem, *bound.device, bound.call.launch, entrants, options, race.save);
+  return options;
+}
+
+// The race's last launches may still be running.
+void used_by_race(const Bound& bound) {
   Status used = all_used_by(bound.call.launch.stream, {bound.transposed.get()});
   for (const auto& piece : bound.pieces) {
     Status status = all_used_by(bound.call.launch.stream, {piece.get()});
     if (used) used = std::move(status);
   }
   if (!used) refuse(used.message());
+}
+
+std::string race_bound(Bound& bound, const RaceArguments& race) {
+  if (bound.is_capturing) refuse("a race cannot run while a CUDA graph is being captured");
+  bound.call.launch.device = bound.device;
+  RaceOptions options = options_by(settings());
+  if (race.budget_s > 0) options.budget_s = race.budget_s;
+  options.rounds = static_cast<int>(race.rounds);
+  options.eliminate = race.eliminate;
+  const auto entrants = entrants_of(bound, race.variants.value_or(""));
+  add_pieces(bound, entrants);
+  const Record record =
+      race_now(bound.call.problem, *bound.device, bound.call.launch, entrants, options, race.save);
+  used_by_race(bound);
   return to_text(record);
 }
 
@@ -95,6 +110,25 @@ std::string race_text(const SampledArguments& a, const RaceArguments& race) {
   const SampledCall call = checked_call(a);
   const DeviceScope scope(a.x);
   return answer(a, call, make_result(a, call), race);
+}
+
+std::string race_text(const std::string& text, const Tensor& crow, const Tensor& col,
+                      const std::string& selector) {
+  std::string why;
+  const std::optional<Problem> problem = parse_problem(text, &why);
+  if (!problem) refuse("not a problem: " + why);
+  const DeviceScope scope(crow);
+  Bound bound = bind_problem(*problem, crow, col);
+  bound.call.launch.device = bound.device;
+  const auto entrants = entrants_of(bound, selector);
+  if (entrants.empty()) refuse("no variant can compute this problem on " + bound.device->name);
+  RaceOptions options = options_by(settings());
+  options.family = selector;
+  add_pieces(bound, entrants);
+  const auto record = race_if_unknown(bound.call.problem, *bound.device, bound.call.launch,
+                                      entrants, std::move(options));
+  used_by_race(bound);
+  return record ? to_text(*record) : "";
 }
 
 }  // namespace sparse_autotune

@@ -23,4 +23,9 @@ struct RaceArguments {
 std::string race_text(const MatmulArguments& arguments, const RaceArguments& race);
 std::string race_text(const SampledArguments& arguments, const RaceArguments& race);
 
+// A race of a problem that mode "record" wrote (see problem_text.h), on the pattern of A as stored,
+// among those that `selector` means, unless its winner is known: "" then.
+std::string race_text(const std::string& problem, const Tensor& crow_indices,
+                      const Tensor& col_indices, const std::string& selector);
+
 }  // namespace sparse_autotune

@@ -48,7 +48,7 @@ ScratchLayout ReadyLaunch::scratch() const {
   return {decision.workspace_bytes, prepares() ? decision.prepared_bytes : 0};
 }
 
-void ReadyLaunch::run() {
+Status ReadyLaunch::run() {
   Launch& l = call.launch;
   decision.put_pieces(&l);
   if (frozen_copy != nullptr) l.prepared = frozen_copy->data();
@@ -63,10 +63,13 @@ void ReadyLaunch::run() {
     }
     if (Status kept = all_used_by(l.stream, read); status) status = std::move(kept);
   }
-  if (!status) {
-    throw std::runtime_error("sparse_autotune: " + std::string(variant.name()) + " failed on " +
-                             describe(call.problem) + ": " + status.message());
-  }
+  return status;
+}
+
+std::runtime_error launch_failure(const Variant& variant, const Problem& problem,
+                                  const Status& status) {
+  return std::runtime_error("sparse_autotune: " + std::string(variant.name()) + " failed on " +
+                            describe(problem) + ": " + status.message());
 }
 
 std::string selector_of(std::string_view variant, Op op) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <stdexcept>
 #include <string_view>
 
 #include "ops/call.h"
@@ -23,13 +24,16 @@ class ReadyLaunch {
 
   // What run() works in; see ScratchLayout.
   ScratchLayout scratch() const;
-  // Throws std::runtime_error, naming variant and problem, when a launch fails.
-  void run();
+  Status run();
 
  private:
   // Converts the values for this launch alone.
   bool prepares() const { return decision.prepared_bytes > 0 && frozen_copy == nullptr; }
 };
+
+// What is thrown when a launch fails: it names variant and problem.
+std::runtime_error launch_failure(const Variant& variant, const Problem& problem,
+                                  const Status& status);
 
 // The variant or family that a call is limited to: the one that it names or, where it names none,
 // the setting's, which is about one of the two operations; empty: the tuner chooses.

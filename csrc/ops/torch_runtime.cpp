@@ -64,6 +64,12 @@ bool is_current_device(int ordinal) {
 
 bool capturing(void* stream) { return is_capturing(static_cast<cudaStream_t>(stream)); }
 
+bool still_works(void* stream) {
+  if (stream == nullptr) return true;
+  static_cast<void>(cudaGetLastError());
+  return cudaStreamSynchronize(static_cast<cudaStream_t>(stream)) == cudaSuccess;
+}
+
 DeviceScope::DeviceScope(const Tensor& tensor) {
   if (tensor.is_cpu()) return;
   const int32_t ordinal = tensor.get_device_index();
@@ -86,6 +92,7 @@ DeviceScope::~DeviceScope() {
 void* current_stream(int) { return nullptr; }
 bool is_current_device(int) { return false; }
 bool capturing(void*) { return false; }
+bool still_works(void*) { return true; }
 DeviceScope::DeviceScope(const Tensor&) {}
 DeviceScope::~DeviceScope() = default;
 

@@ -33,6 +33,10 @@ void* current_stream(int ordinal);
 // Whether work on `stream` is being captured into a CUDA graph.
 bool capturing(void* stream);
 
+// Whether `stream`, which is not being captured, can still run work: an error of a kernel may have
+// broken it for good. True of a CPU's, which is null.
+bool still_works(void* stream);
+
 // Whether that CUDA device is current for the CUDA runtime linked into this library.
 bool is_current_device(int ordinal);
 

@@ -2,7 +2,8 @@
 
 An entry is stored at ``<path()>/<device class>-<environment>/<signature>.txt``. The environment is
 a hash of the versions that timings depend on: package, kernels, torch, CUDA runtime, driver and
-cuSPARSE. An entry that cannot be read counts as a miss, and the next race replaces it.
+cuSPARSE. An entry that cannot be read counts as a miss, and the next race replaces it. What is
+written is for its owner alone, and a link of another user is never followed.
 """
 
 from __future__ import annotations
@@ -10,32 +11,38 @@ from __future__ import annotations
 import contextlib
 import functools
 import hashlib
-import itertools
 import logging
 import os
 import re
-import threading
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
 
-from . import _tuner
+from . import _tuner, bundles, private_files, pruning
+from .bundles import Difference, MergeReport
 from .settings import settings
 from .user_warnings import warn
 
-__all__ = ["CacheEntry", "clear", "entries", "export", "load", "path"]
+__all__ = [
+    "CacheEntry",
+    "clear",
+    "diff",
+    "entries",
+    "export",
+    "load",
+    "merge",
+    "missed",
+    "path",
+    "prune",
+]
 
 _MAX_BYTES = 1 << 20  # of one record, as the core bounds it
-_MAX_BUNDLE_BYTES = 64 << 20  # as the core bounds it for SPARSE_AUTOTUNE_BUNDLE
-_RECORD = re.compile(r"sparse_autotune_race .*?^end \d+\n", re.DOTALL | re.MULTILINE)
-# What signature and device class may be made of: they become names in the cache directory.
-_NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,199}")
 _OUR_DIRECTORY = re.compile(r".+-[0-9a-f]{12}")
 
 # What an unwritable directory could not take, by the file it would be.
 _in_memory: dict[Path, str] = {}
-_serial = itertools.count()
 _warned: dict[str, object] = {}
 
 
@@ -83,9 +90,9 @@ def environment() -> str:
     return hashlib.sha256("\n".join(versions).encode()).hexdigest()[:12]
 
 
-def file_of(device_class: str, signature: str) -> Path:
-    """Where that entry is, or would be."""
-    return path() / f"{device_class}-{environment()}" / f"{signature}.txt"
+def file_of(device_class: str, signature: str, versions: str | None = None) -> Path:
+    """Where that entry is, or would be, in an environment; this process's by default."""
+    return path() / f"{device_class}-{versions or environment()}" / f"{signature}.txt"
 
 
 def read(device_class: str, signature: str) -> str | None:
@@ -102,28 +109,68 @@ def read(device_class: str, signature: str) -> str | None:
 
 def _start_of(file: Path) -> bytes:
     """All of a record; of a longer file enough to be refused."""
-    with file.open("rb") as stream:
-        return stream.read(_MAX_BYTES + 1)
+    directory, name = file.parent, file.name
+    with (
+        private_files.directory(directory.parent) as root,
+        private_files.below(root, directory.name) as ours,
+    ):
+        return private_files.read(ours, name, _MAX_BYTES + 1)
 
 
-def write(device_class: str, signature: str, text: str) -> Path | None:
+def write(
+    device_class: str, signature: str, text: str, versions: str | None = None
+) -> Path | None:
     """Saves an entry; None, after one warning, when the directory cannot take it. Never raises."""
-    file = file_of(device_class, signature)
+    file = file_of(device_class, signature, versions)
+    if "\nenvironment " not in text:  # as bundles name it
+        named = rf"\g<0>environment {versions or environment()}\n"
+        text = re.sub(r"^device_class .*\n", named, text, count=1, flags=re.MULTILINE)
     try:
         if not file.is_absolute():
             raise FileNotFoundError("there is no home directory: set SPARSE_AUTOTUNE_CACHE_DIR")
-        file.parent.mkdir(parents=True, exist_ok=True)
         try:
-            replace_file(file, text)
+            _put(file, text)
         except FileNotFoundError:  # clear() took it away while it was being written
-            file.parent.mkdir(parents=True, exist_ok=True)
-            replace_file(file, text)
+            _put(file, text)
     except OSError as error:
         _in_memory[file] = text
         _warn_of_directory(f"cannot be written ({error})")
         return None
     _in_memory.pop(file, None)
+    _growth.add(len(text))
     return file
+
+
+class _Growth:
+    """Looks at the size of the whole cache now and then, not with every entry."""
+
+    _WRITES = 64  # that others may do, as many as this process, before it looks again
+
+    def __init__(self) -> None:
+        self._place: Path | None = None
+        self._bytes = self._writes = 0
+
+    def add(self, count: int) -> None:
+        """Counts what was written, and prunes. Never raises."""
+        self._writes += 1
+        self._bytes += count
+        most = settings.cache_bytes
+        moved = self._place != path()
+        if moved or self._bytes > most or self._writes >= self._WRITES:
+            with contextlib.suppress(OSError):
+                self._bytes = _prune(most)[1]
+            self._place, self._writes = path(), 0
+
+
+_growth = _Growth()
+
+
+def _put(file: Path, text: str) -> None:
+    with (
+        private_files.directory(file.parent.parent, create=True) as root,
+        private_files.below(root, file.parent.name, create=True) as ours,
+    ):
+        private_files.replace(ours, file.name, text.encode("ascii"))
 
 
 def warn_once(topic: str, text: str) -> None:
@@ -142,37 +189,24 @@ def _warn_of_directory(why: str) -> None:
     warn_once("cache directory", text)
 
 
-def replace_file(file: Path, text: str) -> None:
-    """All of the text or nothing, whatever kills the process; as readable as umask allows."""
-    unique = f"{os.getpid()}.{threading.get_ident()}.{next(_serial)}"
-    temporary = file.with_name(f".{unique}.{os.urandom(4).hex()}.tmp")
-    try:
-        with temporary.open("x", encoding="ascii") as stream:
-            stream.write(text)
-        os.replace(temporary, file)
-    except BaseException as error:
-        with contextlib.suppress(OSError):
-            temporary.unlink()
-        if isinstance(error, OSError):  # about the file that was asked for
-            raise OSError(error.errno, error.strerror, str(file)) from None
-        raise
-
-
-def _directories() -> list[Path]:
-    """The directories of entries, of all devices and environments."""
-    try:
-        return [d for d in sorted(path().iterdir()) if _OUR_DIRECTORY.fullmatch(d.name)]
-    except OSError:
-        return []
+def _directories() -> Iterator[tuple[Path, int]]:
+    """The directories of entries, of all devices and environments, each while it is looked at."""
+    with contextlib.suppress(OSError), private_files.directory(path()) as root:
+        for name in sorted(filter(_OUR_DIRECTORY.fullmatch, os.listdir(root))):
+            with contextlib.suppress(OSError), private_files.below(root, name) as directory:
+                yield path() / name, directory
 
 
 def _found() -> list[tuple[str, dict[str, Any], Path | None]]:
     """Text, content and file of the entries that this environment would use."""
     texts: list[tuple[str, Path | None]] = []
-    ours = [d for d in _directories() if d.name.endswith(f"-{environment()}")]
-    for file in itertools.chain(*(sorted(directory.glob("*.txt")) for directory in ours)):
-        with contextlib.suppress(OSError, UnicodeDecodeError):  # a miss, as it is for a product
-            texts.append((_start_of(file).decode("ascii"), file))
+    for directory, descriptor in _directories():
+        if not directory.name.endswith(f"-{environment()}"):
+            continue
+        for name in sorted(name for name in os.listdir(descriptor) if name.endswith(".txt")):
+            with contextlib.suppress(OSError, UnicodeDecodeError):  # a miss, as for a product
+                content = private_files.read(descriptor, name, _MAX_BYTES + 1)
+                texts.append((content.decode("ascii"), directory / name))
     texts += [(text, None) for file, text in list(_in_memory.items()) if path() in file.parents]
     found = []
     for text, source in texts:
@@ -213,71 +247,123 @@ def clear() -> int:
         OSError: a file could not be removed.
     """
     removed = 0
-    for directory in _directories():
-        for file in directory.glob("*.txt"):
-            file.unlink(missing_ok=True)
-            removed += 1
-        for left_behind in directory.glob(".*.tmp"):  # by a killed process
-            left_behind.unlink(missing_ok=True)
+    for _, directory in _directories():
+        for name in os.listdir(directory):
+            # What killed processes left behind goes too.
+            if pruning.is_entry(name) or pruning.is_temporary(name):
+                with contextlib.suppress(FileNotFoundError):
+                    os.unlink(name, dir_fd=directory)
+                    removed += pruning.is_entry(name)
     _in_memory.clear()
     _tuner.forget()
     return removed
 
 
+def _prune(most: int) -> tuple[int, int]:
+    def directories() -> Iterator[tuple[str, int]]:
+        return ((directory.name, descriptor) for directory, descriptor in _directories())
+
+    return pruning.prune(directories, lambda name: name.endswith(f"-{environment()}"), most)
+
+
+def prune(max_bytes: int | None = None) -> int:
+    """Brings the cache directory to that many bytes; by default ``settings.cache_bytes``.
+
+    Environments other than this one go first, the one that was longest without a new entry before
+    the others; then the oldest entries of this one. Products that were decided stay so. Writing
+    entries does the same by itself: within ``settings.cache_bytes`` for what one process writes.
+
+    Returns:
+        The number of entries removed.
+
+    Raises:
+        ValueError: ``max_bytes`` is no whole number of bytes.
+    """
+    if max_bytes is None:
+        max_bytes = settings.cache_bytes
+    if type(max_bytes) is not int or max_bytes < 0:
+        raise ValueError(
+            f"max_bytes must be a whole number of bytes, at least 0; got {max_bytes!r}"
+        )
+    return _prune(max_bytes)[0]
+
+
 def export(path: str | os.PathLike[str]) -> int:
     """Writes this environment's entries to one file, a bundle. Returns the number of entries.
 
-    A program without Python reads the bundle that ``SPARSE_AUTOTUNE_BUNDLE`` names.
+    It has all the times of each race. A program without Python reads the bundle that
+    ``SPARSE_AUTOTUNE_BUNDLE`` names.
 
     Raises:
         OSError: the file cannot be written.
         ValueError: the entries exceed the limit of a bundle, 64 MiB.
     """
     texts = [text for text, _, _ in _found()]
-    total = sum(map(len, texts))
-    if total > _MAX_BUNDLE_BYTES:
-        raise ValueError(f"a bundle may have {_MAX_BUNDLE_BYTES} bytes; the entries have {total}")
-    replace_file(Path(path), "".join(texts))
+    replace_file(path, bundles.joined(texts))
     return len(texts)
 
 
-def _split_bundle(content: bytes) -> list[tuple[str, str, str]]:
-    """Device class and signature, both fit to be names of files, and text of its records."""
-    if len(content) > _MAX_BUNDLE_BYTES:
-        raise ValueError(f"it has more than {_MAX_BUNDLE_BYTES} bytes")
-    text = content.decode("ascii", errors="replace")
-    texts: list[str] = _RECORD.findall(text)
-    if "".join(texts) != text:
-        raise ValueError("there is something beside complete records")
-    found = []
-    for number, one in enumerate(texts, 1):
-        try:
-            record = _tuner.parse_record(one)
-        except ValueError as error:
-            raise ValueError(f"record {number}: {error}") from None
-        place = (record["device_class"], record["signature"])
-        if not all(map(_NAME.fullmatch, place)):
-            raise ValueError(f"record {number}: {place!r} cannot be the names of an entry")
-        found.append((*place, one))
-    return found
+def replace_file(path: str | os.PathLike[str], content: bytes) -> None:
+    """All of it or nothing; as readable as umask allows, because it is made to be shared."""
+    file = Path(path).absolute()
+    try:
+        with private_files.directory(file.parent) as directory:
+            private_files.replace(directory, file.name, content, mode=0o666)
+    except OSError as error:  # about the file that was asked for
+        raise OSError(error.errno, error.strerror, os.fspath(path)) from None
 
 
 def load(path: str | os.PathLike[str]) -> int:
     """Adds the entries of a bundle, replacing equal signatures. Returns the number of entries.
 
-    They are treated as measured in this environment, and apply to devices of the class they name.
+    They apply to devices of the class, and to versions of the environment, in which they were
+    raced: elsewhere they are misses.
 
     Raises:
         OSError: the file cannot be read.
         ValueError: the file is not a bundle; then nothing is added.
     """
-    with open(path, "rb") as stream:
-        content = stream.read(_MAX_BUNDLE_BYTES + 1)
-    try:
-        found = _split_bundle(content)
-    except ValueError as error:
-        raise ValueError(f"path: {os.fspath(path)} is not a bundle: {error}") from None
-    for entry in found:
-        write(*entry)
+    found = bundles.read(path)
+    for (versions, device_class, signature), text, _ in found:
+        write(device_class, signature, text, versions or None)
     _tuner.forget()
     return len(found)
+
+
+def merge(*paths: str | os.PathLike[str], into: str | os.PathLike[str]) -> MergeReport:
+    """Writes the entries of several bundles into one; ``into`` may be one of them.
+
+    Of an entry that several have in one environment the newest race is kept, with all its times.
+
+    Returns:
+        The number of entries, and those on whose winner the bundles did not agree.
+
+    Raises:
+        TypeError: there is no path.
+        OSError: a file cannot be read or written.
+        ValueError: a file is not a bundle, or together they exceed its limit, 64 MiB; then nothing
+            is written.
+    """
+    if not paths:
+        raise TypeError("merge needs the path of a bundle at least")
+    texts, conflicts = bundles.merged(map(bundles.read, paths))
+    replace_file(into, bundles.joined(texts))
+    return MergeReport(len(texts), conflicts)
+
+
+def diff(a: str | os.PathLike[str], b: str | os.PathLike[str]) -> Difference:
+    """How the bundle ``b`` differs from the bundle ``a``: entries, and winners.
+
+    Raises:
+        OSError: a file cannot be read.
+        ValueError: a file is not a bundle.
+    """
+    return bundles.difference(bundles.read(a), bundles.read(b))
+
+
+def missed() -> list[str]:
+    """The signatures that products of this process met without an entry and without a race.
+
+    The modes "readonly" and "record" count them; `clear` and `load` start anew.
+    """
+    return _tuner.missed()

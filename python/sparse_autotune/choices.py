@@ -20,6 +20,7 @@ Pattern = Literal[
 ]
 Mode = Literal["on", "off", "readonly", "record"]
 Timing = Literal["cold", "warm"]
+Buckets = Literal["geometric", "exact"]
 Verbosity = Literal[0, 1]
 DeviceType = Literal["cpu", "cuda"]
 Status = Literal["ok", "eliminated", "skipped", "unsupported", "failed"]

@@ -189,9 +189,20 @@ def _banded(grid: tuple[int, int], count: int, generator: torch.Generator | None
 
 def _power_law(grid: tuple[int, int], count: int, generator: torch.Generator | None) -> Tensor:
     rows, cols = grid
+    longest = min(cols, max(1, round(_POWER_LAW_SKEW * count / max(rows, 1))), count)
+    return with_longest_row(grid, count, longest, generator)
+
+
+def with_longest_row(
+    grid: tuple[int, int], count: int, longest: int, generator: torch.Generator | None
+) -> Tensor:
+    """``count`` blocks, ``longest`` of them in one row, and fewer by a power of the row's rank.
+
+    A row may have ``longest`` blocks at most, and all together ``count``.
+    """
+    rows, cols = grid
     if count == 0:
         return torch.empty(0, dtype=torch.int64, device="cpu")
-    longest = min(cols, max(1, round(_POWER_LAW_SKEW * count / rows)), count)
     rank = torch.arange(1, rows + 1, dtype=torch.float64, device="cpu")
     flat, steep = 0.0, 64.0  # exponents: rows of equal length, and one row alone
     for _ in range(60):
@@ -205,7 +216,7 @@ def _power_law(grid: tuple[int, int], count: int, generator: torch.Generator | N
     # Rounding left some blocks over: they go to the rows that lost the largest fraction.
     by_loss = (wanted - length).argsort(descending=True, stable=True)
     while (left := count - int(length.sum())) > 0:
-        room = by_loss[length[by_loss] < cols][:left]
+        room = by_loss[length[by_loss] < longest][:left]
         length[room] += 1
     length = length[torch.randperm(rows, device="cpu", generator=generator)]
     return _distinct(length, cols, generator)

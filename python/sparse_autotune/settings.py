@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypedDict, get_args
 
 from . import _tuner
-from .choices import Mode, Timing, Verbosity
+from .choices import Buckets, Mode, Timing, Verbosity
 from .user_warnings import warn
 
 if TYPE_CHECKING:
@@ -26,7 +26,11 @@ class _Values(TypedDict, total=False):
     verbosity: Verbosity
     budget_s: float
     timing: Timing
+    buckets: Buckets
+    min_speedup: float
     cache_dir: str | os.PathLike[str] | None
+    record_path: str | os.PathLike[str] | None
+    cache_bytes: int
     plan_bytes: int
     frozen_bytes: int
     tuning_bytes: int
@@ -68,12 +72,18 @@ def _seconds(value: Any) -> float:
     return number
 
 
+def _factor(value: Any) -> float:
+    number = float(value)
+    _refuse_unless(1 <= number < math.inf and not isinstance(value, bool))
+    return number
+
+
 def _truth(value: Any) -> bool:
     _refuse_unless(isinstance(value, bool) or value in ("0", "1"))
     return value in (True, "1")
 
 
-def _directory(value: Any) -> str | None:
+def _path(value: Any) -> str | None:
     if value is None or value == "":
         return None
     path = os.fspath(value)
@@ -95,7 +105,11 @@ _RULES: dict[str, _Rule] = {
     "verbosity": _whole_number("must be 0 or 1", 1),
     "budget_s": ("must be a positive, finite number of seconds", _seconds),
     "timing": _one_of(*get_args(Timing)),
-    "cache_dir": ("must be a path or None", _directory),
+    "buckets": _one_of(*get_args(Buckets)),
+    "min_speedup": ("must be a finite number, at least 1", _factor),
+    "cache_dir": ("must be a path or None", _path),
+    "record_path": ("must be a path or None", _path),
+    "cache_bytes": _BYTES,
     "plan_bytes": _BYTES,
     "frozen_bytes": _BYTES,
     "tuning_bytes": _BYTES,
@@ -105,6 +119,7 @@ _RULES: dict[str, _Rule] = {
 _VARIABLES = {name: f"{_PREFIX}_{name.upper()}" for name in _RULES} | {
     "mode": _PREFIX,
     "verbosity": f"{_PREFIX}_VERBOSE",
+    "record_path": f"{_PREFIX}_RECORD",
 }
 
 # Read by setup.py, and by programs without Python.
@@ -144,9 +159,9 @@ class Settings:
     mode            SPARSE_AUTOTUNE                 "on"     "on" races on a miss; "off" uses the
                                                              heuristic alone; "readonly" uses the
                                                              cache, else the heuristic, and never
-                                                             races or writes; "record" is
-                                                             "readonly" and logs the signatures
-                                                             that it missed
+                                                             races or writes entries; "record" is
+                                                             "readonly" and appends what it
+                                                             missed to record_path, for tune_file
     verbosity       SPARSE_AUTOTUNE_VERBOSE         1        0 silences what a race prints and
                                                              "record" logs
     budget_s        SPARSE_AUTOTUNE_BUDGET_S        1.0      seconds that one race may spend on
@@ -154,9 +169,19 @@ class Settings:
     timing          SPARSE_AUTOTUNE_TIMING          "cold"   "cold" rotates operands that would fit
                                                              the GPU's cache, "warm" does not; a
                                                              CPU's caches are warm in either case
+    buckets         SPARSE_AUTOTUNE_BUCKETS         "geometric" numbers of columns share races in
+                                                             buckets; "exact" races each of them
+    min_speedup     SPARSE_AUTOTUNE_MIN_SPEEDUP     1.02     who is not faster by that factor does
+                                                             not beat the winner of before, or one
+                                                             that needs less memory
     cache_dir       SPARSE_AUTOTUNE_CACHE_DIR       None     where winners are kept; None:
                                                              $XDG_CACHE_HOME/sparse_autotune, else
                                                              ~/.cache/sparse_autotune
+    record_path     SPARSE_AUTOTUNE_RECORD          None     where "record" writes; None:
+                                                             missed.jsonl in the cache directory
+    cache_bytes     SPARSE_AUTOTUNE_CACHE_BYTES     2**28    bound on the cache directory, from
+                                                             which the oldest entries go, those of
+                                                             other environments first
     plan_bytes      SPARSE_AUTOTUNE_PLAN_BYTES      2**30    bound on what plans keep: index
                                                              tensors and what is derived from
                                                              them
@@ -180,6 +205,9 @@ class Settings:
     verbosity: Verbosity
     budget_s: float
     timing: Timing
+    buckets: Buckets
+    min_speedup: float
+    cache_bytes: int
     plan_bytes: int
     frozen_bytes: int
     tuning_bytes: int
@@ -195,8 +223,16 @@ class Settings:
         @cache_dir.setter
         def cache_dir(self, path: str | os.PathLike[str] | None) -> None: ...
 
+        @property
+        def record_path(self) -> str | None:
+            """As `cache_dir`."""
+
+        @record_path.setter
+        def record_path(self, path: str | os.PathLike[str] | None) -> None: ...
+
     def __init__(self) -> None:
-        values: dict[str, Any] = {"verbosity": 1, "cache_dir": None, **_tuner.get_settings()}
+        values: dict[str, Any] = {"verbosity": 1, "cache_dir": None, "record_path": None}
+        values |= {"cache_bytes": 2**28, **_tuner.get_settings()}
         for name, variable in _VARIABLES.items():
             text = os.environ.get(variable)
             if text:

@@ -118,6 +118,21 @@ void within_the_noise_the_smaller_estimate_wins() {
   CHECK(at_last([&] { return wins() && wins(); }));
 }
 
+void the_incumbent_stays_unless_beaten() {
+  const Example e;
+  const Fake fast("a/fast", 1, 20), slow("b/slow", 2, 4000);
+  RaceOptions options;
+  options.incumbent = "b/slow";
+  const auto winner = [&] { return run(e, {&fast, &slow}, options).winner; };
+  options.min_speedup = 1e9;  // nor is it dropped for being behind
+  CHECK(winner() == "b/slow");
+  options.incumbent = "c/gone";
+  options.min_speedup = 1.02;
+  CHECK(at_last([&] { return winner() == "a/fast"; }));
+  options.incumbent = "b/slow";
+  CHECK(at_last([&] { return winner() == "a/fast"; }));
+}
+
 // Launches that take as many times 100 us as planned; the first two come before the rounds.
 void figures_of_planned_launches() {
   const Example e;
@@ -441,6 +456,7 @@ int main() {
   who_is_behind_is_dropped();
   within_the_noise_less_memory_wins();
   within_the_noise_the_smaller_estimate_wins();
+  the_incumbent_stays_unless_beaten();
   figures_of_planned_launches();
   a_conversion_counts_unless_frozen();
   faults();

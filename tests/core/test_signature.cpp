@@ -136,7 +136,10 @@ void buckets() {
                              {24, 32}, {32, 32}, {33, 48},  {48, 48},   {49, 64},  {64, 64},
                              {65, 96}, {96, 96}, {97, 128}, {384, 384}, {385, 512}};
   for (const auto& [n, bucket] : fine) CHECK(n_bucket(n, true) == bucket);
-  for (const auto& [n, bucket] : {std::pair{33, 64}, {48, 64}, {64, 64}, {65, 128}}) {
+  const int64_t coarse[][2] = {{1, 1},      {2, 2},       {3, 4},       {33, 64},
+                               {48, 64},    {64, 64},     {65, 128},    {512, 512},
+                               {513, 2048}, {2048, 2048}, {2049, 8192}, {8192, 8192}};
+  for (const auto& [n, bucket] : coarse) {
     CHECK(n_bucket(n, false) == bucket);
   }
   // Rows: 19% a bucket. Their skew: a power of two.
@@ -165,13 +168,17 @@ void a_serving_loop_meets_few_of_them() {
   Example e;
   e.problem.device = DeviceType::kCuda;
   e.device.type = DeviceType::kCuda;
-  std::set<std::string> seen;
-  for (int64_t n = 1; n <= 8192; ++n) {
-    e.problem.n = n;
-    e.problem.b_alignment = e.problem.c_alignment = n % 8 == 0 ? 16 : 2;
-    seen.insert(signature(e.problem, e.device, Timing::kCold));
+  for (const int64_t item : {2, 4, 8}) {
+    std::set<std::string> seen, exact;
+    for (int64_t n = 1; n <= 8192; ++n) {
+      e.problem.n = n;
+      e.problem.b_alignment = e.problem.c_alignment = n * item % 16 == 0 ? 16 : 2;
+      seen.insert(signature(e.problem, e.device, Timing::kCold));
+      exact.insert(signature(e.problem, e.device, Timing::kCold, "", Buckets::kExact));
+    }
+    CHECK(seen.size() <= 32);
+    CHECK(exact.size() == 8192);
   }
-  CHECK(seen.size() <= 34);
 }
 
 void names_are_safe() {

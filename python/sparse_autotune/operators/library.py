@@ -24,6 +24,7 @@ bsr_matmul_backward = torch.ops.sparse_autotune.bsr_matmul_backward.default
 bsr_sampled_matmul = torch.ops.sparse_autotune.bsr_sampled_matmul.default
 bsr_matmul_race = torch.ops.sparse_autotune.bsr_matmul_race.default
 bsr_sampled_matmul_race = torch.ops.sparse_autotune.bsr_sampled_matmul_race.default
+bsr_problem_race = torch.ops.sparse_autotune.bsr_problem_race.default
 bsr_prepare = torch.ops.sparse_autotune.bsr_prepare.default
 
 
@@ -114,6 +115,7 @@ def _fake_sampled_matmul(
 
 @torch.library.register_fake("sparse_autotune::bsr_matmul_race")
 @torch.library.register_fake("sparse_autotune::bsr_sampled_matmul_race")
+@torch.library.register_fake("sparse_autotune::bsr_problem_race")
 def _fake_text(crow_indices: Tensor, *_: Any, **__: Any) -> Tensor:
     length = torch.library.get_ctx().new_dynamic_size()
     return torch.empty(length, dtype=torch.uint8, device="cpu")

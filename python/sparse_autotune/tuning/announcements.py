@@ -12,13 +12,13 @@ import sys
 import threading
 import time
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, TextIO, TypeVar
 
 import torch
 
-from .. import _tuner, cache
+from .. import _tuner, cache, missed_products
 from .._torch.compiling import never_traced
 from ..settings import settings
 from .report import significant, what_failed
@@ -28,6 +28,7 @@ logger = logging.getLogger("sparse_autotune")
 _SECONDS_BEFORE_BAR = 2.0
 T = TypeVar("T")
 _BAR = "sparse_autotune: {percentage:3.0f}%|{bar}| {desc}"
+_BAR_OF_MANY = "sparse_autotune: {n_fmt}/{total_fmt}|{bar}| {desc}"
 # Families that multiply the zeros too.
 DENSE = ("dense", "cublas_dense")
 
@@ -49,6 +50,7 @@ class _Stderr(logging.StreamHandler):
 
 class _Local(threading.local):
     silent = False
+    barless = False
     started = 0.0
     saved: str | None = None
     bar: Any = None
@@ -58,14 +60,17 @@ _local = _Local()
 
 
 @contextmanager
-def silenced() -> Iterator[None]:
-    """No log lines for races of this thread, whose caller shows the result itself."""
-    before = _local.silent
-    _local.silent = True
+def silenced(bar: bool = True) -> Iterator[None]:
+    """No log lines for races of this thread, whose caller shows the result itself.
+
+    Nor a bar for each race, if the caller has one for all.
+    """
+    before = _local.silent, _local.barless
+    _local.silent, _local.barless = True, not bar
     try:
         yield
     finally:
-        _local.silent = before
+        _local.silent, _local.barless = before
         _close_bar()
 
 
@@ -98,9 +103,27 @@ def with_progress(steps: list[T], **options: Any) -> Iterable[T]:
     return steps if bar is None else bar
 
 
+@contextmanager
+def bar_of(total: int, wanted: bool) -> Iterator[Callable[[str], None]]:
+    """A bar for many races, where somebody watches; call what it yields before each of them."""
+    bar = _bar(total=total, leave=False, bar_format=_BAR_OF_MANY) if wanted else None
+
+    def begin(what: str) -> None:
+        if bar is not None:
+            bar.update(0 if bar.desc == "" else 1)
+            bar.set_description_str(what)
+
+    try:
+        with silenced(bar=False):
+            yield begin
+    finally:
+        if bar is not None:
+            bar.close()
+
+
 def _progress(fraction: float, variant: str) -> None:
     if _local.bar is None:
-        if time.monotonic() - _local.started < _SECONDS_BEFORE_BAR:
+        if _local.barless or time.monotonic() - _local.started < _SECONDS_BEFORE_BAR:
             return
         _local.bar = _bar(total=100, leave=False, bar_format=_BAR)
         if _local.bar is None:
@@ -184,6 +207,7 @@ def report(event: dict[str, Any]) -> None:
             _say(line)
     elif kind == "missed":
         _say(f"sparse_autotune: not tuned: {event['description']} ({event['signature']})")
+        missed_products.append(event)
     elif kind == "warning":
         # What comes before " of " is the topic, what follows the instance.
         cache.warn_once(event["text"].partition(" of ")[0], event["text"])

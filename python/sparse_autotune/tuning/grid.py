@@ -144,7 +144,7 @@ def benchmark_grid(
         cells[key] = _cell(key, where, budget_s)
         if file is not None:
             report.cells[:] = cells.values()
-            cache.replace_file(file, json.dumps(report.to_dict(), indent=1) + "\n")
+            cache.replace_file(file, (json.dumps(report.to_dict(), indent=1) + "\n").encode())
     report.cells[:] = [cells[key] for key in keys]
     return report
 

@@ -49,7 +49,8 @@ class VariantRecord:
         status: "ok", "eliminated" (correct, and timed until it was far behind), "skipped" (its
             expected time exceeds the budget), "unsupported" or "failed".
         reason: why the status is not "ok".
-        expected_us: what the variant's cost model says, microseconds; it orders the race.
+        expected_us: what the variant's cost model says, microseconds; it orders the race. None: it
+            has none.
         median_us: time of one call on the device, microseconds, including conversions.
         spread_us: interquartile range of the samples, microseconds.
         samples: the number of timings that the median is taken over.
@@ -325,7 +326,7 @@ def _record_of(entrant: dict[str, Any], race: dict[str, Any]) -> VariantRecord:
         family=name.split("/")[0],
         status=status,
         reason=reason,
-        expected_us=entrant["expected_us"],
+        expected_us=entrant["expected_us"] or None,
         samples=entrant["samples"],
         memory_bytes=entrant["memory_bytes"],
         **measured,

@@ -1,0 +1,162 @@
+"""``sparse-autotune bench``: one product or a grid of them."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import click
+import torch
+from rich.table import Table
+
+from ..choices import Pattern
+from ..generators import random_bsr
+from ..tuning import benchmark
+from ..tuning.report import BenchmarkReport, significant
+from .output import table
+
+_DTYPES = ("float16", "bfloat16", "float32", "float64")
+_DENSE = ("dense", "cublas_dense")
+
+
+class _List(click.ParamType):
+    """Values separated by commas."""
+
+    name = "LIST"
+    rule = ""
+
+    def one(self, text: str) -> Any:
+        """The value of a part; anything unfit raises ValueError or KeyError."""
+        raise NotImplementedError
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, context: click.Context | None
+    ) -> list[Any]:
+        """The values of an option."""
+        found = []
+        for text in str(value).split(","):
+            try:
+                found.append(self.one(text.strip()))
+            except (ValueError, KeyError):
+                self.fail(f"{text!r} is not {self.rule}.", param, context)
+        return found
+
+
+class Numbers(_List):
+    """Positive numbers."""
+
+    def __init__(self, kind: Callable[[str], float]) -> None:
+        self._kind = kind
+        self.rule = "a positive whole number" if kind is int else "a positive number"
+
+    def one(self, text: str) -> float:
+        """A number."""
+        number = self._kind(text)
+        if not 0 < number < 2**40:
+            raise ValueError
+        return number
+
+
+class Sizes(_List):
+    """Sizes, square as "64" or not as "16x48"."""
+
+    rule = "a size like 64 or 16x48"
+
+    def one(self, text: str) -> tuple[int, int]:
+        """Two numbers."""
+        match = re.fullmatch(r"(\d{1,12})(?:x(\d{1,12}))?", text)
+        if match is None or 0 in (size := (int(match[1]), int(match[2] or match[1]))):
+            raise ValueError
+        return size
+
+
+class DTypes(_List):
+    """Names of dtypes."""
+
+    rule = f"one of {', '.join(_DTYPES)}"
+
+    def one(self, text: str) -> torch.dtype:
+        """A dtype."""
+        if text not in _DTYPES:
+            raise ValueError
+        found: torch.dtype = getattr(torch, text)
+        return found
+
+
+@dataclass(frozen=True)
+class Grid:
+    """The products to time: each combination."""
+
+    sizes: list[tuple[int, int]]
+    blocks: list[tuple[int, int]]
+    densities: list[float]
+    columns: list[int]
+    dtypes: list[torch.dtype]
+    pattern: Pattern
+    linear: bool
+    device: str | None
+    budget: float | None
+    seed: int
+
+
+def _device(name: str | None) -> torch.device:
+    if name is None:
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+    except RuntimeError:
+        device = torch.device("meta")
+    if device.type not in ("cpu", "cuda"):
+        raise ValueError(f"--device must be cpu or cuda; got {name!r}")
+    if device.type == "cuda" and not torch.cuda.is_available():
+        raise ValueError("--device must be cpu: torch sees no usable GPU")
+    return device
+
+
+def run(grid: Grid) -> list[BenchmarkReport]:
+    """A report for each product.
+
+    Raises:
+        ValueError: there is no such product.
+    """
+    device = _device(grid.device)
+    fixed = grid.pattern in ("block_diagonal", "causal")
+    reports = []
+    products = (grid.sizes, grid.blocks, grid.densities, grid.dtypes, grid.columns)
+    for size, block, density, dtype, n in itertools.product(*products):
+        a = random_bsr(
+            *size,
+            block,
+            density=None if fixed else density,
+            pattern=grid.pattern,
+            dtype=dtype,
+            device=device,
+            generator=torch.Generator().manual_seed(grid.seed),
+        )
+        shape = (n, size[1]) if grid.linear else (size[1], n)
+        b = torch.randn(shape, device=device).to(dtype)
+        reports.append(benchmark(a, b, linear=grid.linear, budget_s=grid.budget))
+    return reports
+
+
+def table_of(reports: list[BenchmarkReport]) -> Table:
+    """A line for each product: the winner, and the dense product beside it."""
+    rows = []
+    for report in reports:
+        best = report.best
+        times = [r.median_us for r in report.records if r.family in _DENSE and r.median_us]
+        dense = min(times, default=None)
+        rows.append(
+            (
+                report.problem,
+                best.name if best else report.failure or "no winner",
+                significant(best.median_us if best else None, 4),
+                significant(best.tflops if best else None, 3),
+                significant(dense, 4),
+            )
+        )
+    headings = ("problem", "winner", "µs", "TFLOP/s (nnz)", "dense µs")
+    return table(headings, rows, right=(2, 3, 4))

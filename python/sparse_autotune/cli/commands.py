@@ -1,0 +1,98 @@
+"""The commands but those of the cache: info, bench, tune."""
+
+from __future__ import annotations
+
+import platform
+from typing import Any
+
+import click
+import torch
+
+from .. import _tuner
+from .. import cache as entries_on_disk
+from ..configuration import show_config
+from ..settings import settings
+from ..tuning import tune_file
+from . import bench as bench_grid
+from .cache_commands import cache
+from .output import json_option, show, show_json, show_report
+
+
+@click.group(epilog="Each command has --help with an example.")
+@click.version_option(_tuner.build_info()["version"], message="%(version)s")
+def cli() -> None:
+    """Block-sparse products that race every kernel: measure them, tune them, ship the winners."""
+
+
+cli.add_command(cache)
+
+
+def _facts() -> dict[str, Any]:
+    gpus = range(torch.cuda.device_count() if torch.cuda.is_available() else 0)
+    return {
+        "build": _tuner.build_info(),
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+        "torch": torch.__version__,
+        "cpu": _tuner.device_info(-1, threads=torch.get_num_threads()),
+        "gpus": [_tuner.device_info(ordinal) for ordinal in gpus],
+        "libraries": _tuner.libraries(),
+        "variants": [variant["name"] for variant in _tuner.variants()],
+        "cache": str(entries_on_disk.path()),
+        "settings": dict(settings.__dict__),
+    }
+
+
+@cli.command(epilog="Example: sparse-autotune info --json")
+@json_option
+def info(as_json: bool) -> None:
+    """Versions, devices, variants and settings, for a bug report."""
+    if as_json:
+        show_json(_facts())
+    else:
+        show_config()
+
+
+@cli.command(epilog="Example: sparse-autotune tune missed.jsonl --budget 600")
+@click.argument("file", type=click.Path(exists=True, dir_okay=False))
+@click.option("--budget", type=float, metavar="SECONDS", help="Begin no race after that time.")
+@json_option
+def tune(file: str, budget: float | None, as_json: bool) -> None:
+    """Race the products that mode "record" wrote to FILE, and fill the cache.
+
+    What has an entry already is not raced again.
+    """
+    report = tune_file(file, budget_s=budget)
+    if as_json:
+        show_json(report.to_dict())
+    else:
+        show(str(report))
+
+
+@cli.command(
+    epilog="Example: sparse-autotune bench --size 4096 --block 16,64 --density 0.1 -n 1,512"
+)
+@click.option("--size", "sizes", required=True, type=bench_grid.Sizes(), help="Rows and columns.")
+@click.option("--block", "blocks", required=True, type=bench_grid.Sizes(), help="Of a block.")
+@click.option("--density", "densities", required=True, type=bench_grid.Numbers(float))
+@click.option("-n", "columns", required=True, type=bench_grid.Numbers(int), help="Columns of b.")
+@click.option("--dtype", "dtypes", default="float32", type=bench_grid.DTypes(), show_default=True)
+@click.option("--pattern", default="uniform", show_default=True, help="As random_bsr has them.")
+@click.option("--linear", is_flag=True, help="Time linear(x, a) with n rows of x.")
+@click.option("--device", help="cpu or cuda; the GPU if there is one.")
+@click.option("--budget", type=float, metavar="SECONDS", help="Of each problem.")
+@click.option("--seed", default=0, show_default=True)
+@json_option
+def bench(as_json: bool, **options: Any) -> None:
+    """Time every variant on random products; the cache stays as it is.
+
+    Each option that describes the product takes several values, separated by commas: then each
+    combination is timed, and shown as a line.
+    """
+    reports = bench_grid.run(bench_grid.Grid(**options))
+    if as_json:
+        show_json([report.to_dict() for report in reports])
+    elif len(reports) == 1:
+        show_report(reports[0])
+    else:
+        show(bench_grid.table_of(reports))

@@ -1,0 +1,314 @@
+"""`register_variant`: kernels of others, as Python callables, that race like this package's."""
+
+from __future__ import annotations
+
+import _thread
+import atexit
+import itertools
+import re
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
+
+import torch
+from torch import Tensor
+
+from .. import _tuner
+from ..checks.variant_names import unknown
+from ..choices import Activation, DeviceType
+from ..operators.forms import ACTIVATIONS
+
+_NAME = re.compile(r"[a-z][a-z0-9_]{0,63}")
+_VERSION = re.compile(r"[a-z0-9_]{1,32}")
+_LIBRARY = "sparse_autotune_variants"
+_PARAMETERS = {
+    "matmul": "Tensor values, Tensor b, Tensor(a!) out, Tensor? bias, Tensor? positions, "
+    "int activation, bool transpose",
+    "sampled_matmul": "Tensor x, Tensor b, Tensor(a!) out",
+}
+_DTYPES = {
+    "f16": torch.float16,
+    "bf16": torch.bfloat16,
+    "f32": torch.float32,
+    "f64": torch.float64,
+    "i32": torch.int32,
+    "i64": torch.int64,
+}
+_ACTIVATION_NAMES: dict[int, Any] = {number: name for name, number in ACTIVATIONS.items()}
+# What the operator returns.
+_DONE, _FAILED, _OUT_OF_MEMORY = 0, 1, 2
+
+_SECONDS_TO_AN_INTERRUPT = 0.01
+
+_serial = itertools.count()
+_last = threading.local()  # the text of the thread's last failure
+# Operators live as long as their library, and C++ calls them by name.
+_libraries: list[torch.library.Library] = []
+
+Op = Literal["matmul", "sampled_matmul"]
+Layout = Literal["row", "col"]
+
+
+@dataclass(frozen=True)
+class VariantProblem:
+    """A product without its data, as ``supports`` of `register_variant` is asked about it.
+
+    Attributes:
+        op: "matmul" or "sampled_matmul".
+        device: "cpu" or "cuda".
+        dtype: of all operands.
+        index_dtype: of the indices, int32 or int64.
+        m: rows of op(A) and of the result.
+        n: columns of ``b``; of a sampled product the length of each sum.
+        k: columns of op(A).
+        block_m: rows of a block of op(A).
+        block_k: its columns.
+        nnzb: the number of stored blocks.
+        longest_row: blocks in the longest block row; -1 if it is not known.
+        batch: matrices ``b``, for each of which the callable is called once.
+        b_layout: "row" for row-major, else "col".
+        c_layout: the same of the result; of a sampled product, of ``x``.
+        activation: its name, or None.
+        bias: whether there is one.
+        transpose: whether op(A) is the transpose of what is stored.
+        frozen: whether the values will not change.
+        allow_tf32: whether float32 may be rounded to TF32.
+        deterministic: whether results must be repeatable.
+    """
+
+    op: Op
+    device: DeviceType
+    dtype: torch.dtype
+    index_dtype: torch.dtype
+    m: int
+    n: int
+    k: int
+    block_m: int
+    block_k: int
+    nnzb: int
+    longest_row: int
+    batch: int
+    b_layout: Layout
+    c_layout: Layout
+    activation: Activation | None
+    bias: bool
+    transpose: bool
+    frozen: bool
+    allow_tf32: bool
+    deterministic: bool
+
+
+def _problem_of(text: str) -> VariantProblem:
+    facts: dict[str, Any] = dict(word.split("=") for word in text.split())
+    numbers = ("m", "n", "k", "block_m", "block_k", "nnzb", "longest_row", "batch")
+    flags = ("bias", "transpose", "frozen", "deterministic")
+    values: dict[str, Any] = {
+        name: facts[name] for name in ("op", "device", "b_layout", "c_layout")
+    }
+    values |= {name: int(facts[name]) for name in numbers}
+    values |= {name: facts[name] == "1" for name in flags}
+    return VariantProblem(
+        **values,
+        allow_tf32=facts["tf32"] == "1",
+        dtype=_DTYPES[facts["dtype"]],
+        index_dtype=_DTYPES[facts["index"]],
+        activation=None if facts["activation"] == "none" else facts["activation"],
+    )
+
+
+def _refusal(supports: Callable[[VariantProblem], bool | str] | None) -> Callable[[str], str]:
+    """Why the callable does not compute the problem of that text; empty where it does."""
+
+    def refusal(problem: str) -> str:
+        if supports is None:
+            return ""
+        try:
+            answer = supports(_problem_of(problem))
+        except Exception as error:
+            return f"its supports() raised {type(error).__name__}: {error}"
+        if answer is True:
+            return ""
+        if isinstance(answer, str) and answer:
+            return answer
+        return f"its supports() returned {answer!r}, neither True nor a reason"
+
+    return refusal
+
+
+def _checked_call(call: Callable[..., None]) -> Callable[..., int]:
+    """The operator's code: what it raises becomes a number, and its text is kept."""
+
+    def run(*operands: Any) -> int:
+        try:
+            with torch.no_grad():
+                call(*operands)
+            return _DONE
+        except torch.OutOfMemoryError as error:
+            _last.text = f"{type(error).__name__}: {error}"
+            return _OUT_OF_MEMORY
+        except KeyboardInterrupt:
+            # No exception passes through the product. Raised again once this function has ended, in
+            # Python code of the user's or of the race's, which then stops.
+            threading.Timer(_SECONDS_TO_AN_INTERRUPT, _thread.interrupt_main).start()
+            _last.text = "interrupted"
+            return _FAILED
+        except Exception as error:
+            _last.text = f"{type(error).__name__}: {error}"
+            return _FAILED
+
+    return run
+
+
+def _calls(fn: Callable[..., Any], op: Op) -> Callable[..., None]:
+    if op == "sampled_matmul":
+
+        def sampled(crow: Tensor, col: Tensor, x: Tensor, b: Tensor, out: Tensor) -> None:
+            fn(crow, col, x, b.mT, out=out)
+
+        return sampled
+
+    def product(
+        crow: Tensor,
+        col: Tensor,
+        values: Tensor,
+        b: Tensor,
+        out: Tensor,
+        bias: Tensor | None,
+        positions: Tensor | None,
+        activation: int,
+        transpose: bool,
+    ) -> None:
+        fn(
+            crow,
+            col,
+            values,
+            b,
+            out=out,
+            bias=bias,
+            activation=_ACTIVATION_NAMES[activation],
+            transpose=transpose,
+            positions=positions,
+        )
+
+    return product
+
+
+def _operator(fn: Callable[..., Any], op: Op) -> str:
+    """A new operator that calls ``fn``, by its name."""
+    name = f"v{next(_serial)}"
+    library = torch.library.Library(_LIBRARY, "FRAGMENT")
+    library.define(f"{name}(Tensor crow_indices, Tensor col_indices, {_PARAMETERS[op]}) -> int")
+    library.impl(name, _checked_call(_calls(fn, op)), "CompositeExplicitAutograd")
+    _libraries.append(library)
+    return f"{_LIBRARY}::{name}"
+
+
+def _check_name(argument: str, value: object, rule: re.Pattern[str]) -> None:
+    if not isinstance(value, str):
+        raise TypeError(f"{argument} must be a string, got {type(value).__name__}")
+    if not rule.fullmatch(value):
+        raise ValueError(f"{argument} must match {rule.pattern}; got {value!r}")
+
+
+def _check_callable(argument: str, value: object) -> None:
+    if not callable(value):
+        raise TypeError(f"{argument} must be callable, got {type(value).__name__}")
+
+
+class RegisteredVariant:
+    """A variant that `register_variant` made known.
+
+    Attributes:
+        name: its full name, "name/version".
+    """
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self._known = True
+
+    def unregister(self) -> None:
+        """Ends it: later products choose among the others. Calling it again changes nothing."""
+        if self._known:
+            self._known = False
+            _tuner.unregister_variant(self.name)
+            atexit.unregister(self.unregister)
+
+    def __repr__(self) -> str:
+        return f"RegisteredVariant({self.name!r}{'' if self._known else ', unregistered'})"
+
+
+def register_variant(
+    name: str,
+    fn: Callable[..., Any],
+    *,
+    version: str = "1",
+    op: Op = "matmul",
+    supports: Callable[[VariantProblem], bool | str] | None = None,
+    deterministic: bool = True,
+    multiplies_padding: bool = False,
+    device: DeviceType = "cuda",
+) -> RegisteredVariant:
+    """Lets a Python callable take part in races, as a variant like this package's own.
+
+    It is verified and timed with the others, can win, is remembered, reported and forced by its
+    name. It has no cost model: it is never chosen without a measurement, unless nothing else can
+    compute a product. Under `torch.compile` it is part of the opaque product that chose it.
+
+    For "matmul" the callable is called as ``fn(crow_indices, col_indices, values, b, *, out, bias,
+    activation, transpose, positions)`` and writes ``activation(op(A) @ b + bias[:, None])`` into
+    ``out``, all of it, in any manner that PyTorch's current stream orders:
+
+    - ``crow_indices`` (block rows + 1,) and ``col_indices`` (nnzb,) are the pattern of op(A),
+      which is A, or its transpose where ``transpose`` is true;
+    - ``values`` (nnzb, block_m, block_k) are blocks of op(A), strided views where ``transpose`` is
+      true; block i of the pattern is ``values[positions[i]]``, or ``values[i]`` where ``positions``
+      is None, exactly where ``transpose`` is false;
+    - ``b`` (k, n) and ``out`` (m, n) are row-major or column-major, of any leading dimension;
+    - ``bias`` is (m,) or None, ``activation`` a name or None.
+
+    For "sampled_matmul" it is called as ``fn(crow_indices, col_indices, x, y, *, out)``, with ``x``
+    (m, n) and ``y`` (n, k), and writes the blocks of ``x @ y`` into ``out`` (nnzb, block_m,
+    block_k).
+
+    Args:
+        name: of the family: lower-case letters, digits and underscores.
+        fn: the callable. What it raises is a failure to launch.
+        version: of the kernel, of such characters too. Both are remembered with the races: under a
+            new version it races again.
+        op: what it computes, "matmul" or "sampled_matmul".
+        supports: called with a `VariantProblem`; True, or why not, as a string. None: all.
+        deterministic: whether equal calls give equal results.
+        multiplies_padding: whether it multiplies blocks that are not stored.
+        device: "cuda" or "cpu".
+
+    Returns:
+        Its handle, with `unregister`. It stays known until then.
+
+    Raises:
+        TypeError: ``fn`` or ``supports`` cannot be called, or a name is no string.
+        ValueError: a name is unfit, or taken.
+    """
+    _check_name("name", name, _NAME)
+    _check_name("version", version, _VERSION)
+    _check_callable("fn", fn)
+    if supports is not None:
+        _check_callable("supports", supports)
+    if op not in get_args(Op):
+        raise unknown("op", op, get_args(Op))
+    if device not in get_args(DeviceType):
+        raise unknown("device", device, get_args(DeviceType))
+    full = f"{name}/{version}"
+    _tuner.register_variant(
+        full,
+        dispatched=_operator(fn, op),
+        device=device,
+        op=op,
+        deterministic=bool(deterministic),
+        multiplies_padding=bool(multiplies_padding),
+        refusal=_refusal(supports),
+        failure=lambda: getattr(_last, "text", "it failed"),
+    )
+    handle = RegisteredVariant(full)
+    atexit.register(handle.unregister)  # nothing calls Python when it has ended
+    return handle
