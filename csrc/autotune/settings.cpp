@@ -35,6 +35,8 @@ void set_settings(const Settings& settings) {
   ++generation;
 }
 
+void outdate_decisions() { ++generation; }
+
 uint64_t settings_generation() { return generation.load(std::memory_order_acquire); }
 
 bool exact_nonfinite() { return exact.load(std::memory_order_relaxed); }

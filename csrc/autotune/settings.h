@@ -41,8 +41,11 @@ Settings settings();
 // Takes effect at the next call of an operator.
 void set_settings(const Settings& settings);
 
-// Changes with every set_settings(): an answer of an older generation may be stale.
+// Changes with every set_settings() and outdate_decisions(): an answer of an older generation may
+// be stale.
 uint64_t settings_generation();
+// For what every decision depends on besides settings: which variants there are.
+void outdate_decisions();
 
 // Two settings that operators ask for with every call, without the lock.
 bool exact_nonfinite();

@@ -32,6 +32,16 @@ Tensor batch_of_b(const Problem& p, const Launch& l) {
 
 }  // namespace
 
+Tensor view_of_b(const Problem& p, const Launch& l, int64_t batch) {
+  return matrix_view(l.b, batch * p.b_batch_stride, p.k, p.n, p.b_layout, p.ldb, p.dtype,
+                     *l.device);
+}
+
+Tensor view_of_c(const Problem& p, const Launch& l, int64_t batch) {
+  return matrix_view(l.c, batch * p.c_batch_stride, p.m, p.n, p.c_layout, p.ldc, p.dtype,
+                     *l.device);
+}
+
 Status guarded(const std::function<void()>& call) {
   try {
     call();
@@ -83,11 +93,7 @@ Status round_values(const Problem& p, const Launch& l, const void* from) {
 Status mm_into_c(const Tensor& a, const Problem& p, const Launch& l) {
   return guarded([&] {
     for (int64_t batch = 0; batch < p.batch; ++batch) {
-      const Tensor b = matrix_view(l.b, batch * p.b_batch_stride, p.k, p.n, p.b_layout, p.ldb,
-                                   p.dtype, *l.device);
-      const Tensor c = matrix_view(l.c, batch * p.c_batch_stride, p.m, p.n, p.c_layout, p.ldc,
-                                   p.dtype, *l.device);
-      call_torch<Tensor>("aten::mm", "out", a, b, c);
+      call_torch<Tensor>("aten::mm", "out", a, view_of_b(p, l, batch), view_of_c(p, l, batch));
     }
   });
 }

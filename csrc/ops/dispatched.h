@@ -7,6 +7,10 @@
 
 namespace sparse_autotune {
 
+// B and C of one matrix of the batch, with the strides that the problem gives them.
+Tensor view_of_b(const Problem& problem, const Launch& launch, int64_t batch);
+Tensor view_of_c(const Problem& problem, const Launch& launch, int64_t batch);
+
 // op(A), where `prepared` holds it in that layout.
 Tensor densified(const Problem& problem, const Launch& launch, Layout layout);
 

@@ -1,7 +1,5 @@
 #include "ops/registered.h"
 
-#include <torch/csrc/stable/library.h>
-
 #include <cmath>
 #include <limits>
 #include <optional>
@@ -13,8 +11,6 @@
 
 namespace sparse_autotune {
 namespace {
-
-using torch::stable::detail::from;
 
 class Registered final : public Variant {
  public:
@@ -63,34 +59,20 @@ class Registered final : public Variant {
                        torch_dtype(p.dtype), *l.device);
   }
 
-  template <size_t kArguments>
-  int64_t call(StableIValue (&stack)[kArguments]) const {
-    TORCH_ERROR_CODE_CHECK(
-        torch_call_dispatcher(facts_.dispatched.c_str(), "", stack, TORCH_ABI_VERSION));
-    return torch::stable::detail::to<int64_t>(stack[0]);
-  }
-
   int64_t launch_product(const Problem& p, const Launch& l, int64_t batch) const {
     std::optional<Tensor> bias, positions;
     if (p.has_bias) bias = tensor_over(l.bias, {p.m}, {1}, torch_dtype(p.dtype), *l.device);
     if (p.transpose) positions = one_for_each_block(l.positions, p, l);
-    StableIValue stack[] = {from(crow_of(p, l)),
-                            from(one_for_each_block(l.col_indices, p, l)),
-                            from(blocks_of(l.values, p, l)),
-                            from(view_of_b(p, l, batch)),
-                            from(view_of_c(p, l, batch)),
-                            from(bias),
-                            from(positions),
-                            from(static_cast<int64_t>(p.activation)),
-                            from(p.transpose)};
-    return call(stack);
+    return call_torch<int64_t>(facts_.dispatched.c_str(), "", crow_of(p, l),
+                               one_for_each_block(l.col_indices, p, l), blocks_of(l.values, p, l),
+                               view_of_b(p, l, batch), view_of_c(p, l, batch), bias, positions,
+                               static_cast<int64_t>(p.activation), p.transpose);
   }
 
   int64_t launch_sampled(const Problem& p, const Launch& l) const {
-    StableIValue stack[] = {from(crow_of(p, l)), from(one_for_each_block(l.col_indices, p, l)),
-                            from(view_of_c(p, l, 0)), from(view_of_b(p, l, 0)),
-                            from(blocks_of(l.sampled, p, l))};
-    return call(stack);
+    return call_torch<int64_t>(facts_.dispatched.c_str(), "", crow_of(p, l),
+                               one_for_each_block(l.col_indices, p, l), view_of_c(p, l, 0),
+                               view_of_b(p, l, 0), blocks_of(l.sampled, p, l));
   }
 
   const api::RegisteredVariant facts_;

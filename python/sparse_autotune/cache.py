@@ -117,9 +117,7 @@ def _start_of(file: Path) -> bytes:
         return private_files.read(ours, name, _MAX_BYTES + 1)
 
 
-def write(
-    device_class: str, signature: str, text: str, versions: str | None = None
-) -> Path | None:
+def write(device_class: str, signature: str, text: str, versions: str | None = None) -> Path | None:
     """Saves an entry; None, after one warning, when the directory cannot take it. Never raises."""
     file = file_of(device_class, signature, versions)
     if "\nenvironment " not in text:  # as bundles name it
