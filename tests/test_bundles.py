@@ -135,7 +135,7 @@ def test_entries_of_another_environment_are_misses(monkeypatch, tmp_path, fresh_
     assert check() == 1
     (directory,) = fresh_cache.glob("*-0123456789ab")
     assert len(list(directory.iterdir())) == 1
-    monkeypatch.setattr(cache, "_environment", lambda: "0123456789ab")
+    monkeypatch.setattr(cache, "environment", lambda: "0123456789ab")
     _tuner.forget()
     assert check() == 0
     assert len(cache.entries()) == 1

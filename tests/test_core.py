@@ -14,7 +14,7 @@ SOURCES = (
     *("autotune/operands.cpp", "autotune/verify.cpp", "autotune/bench_cpu.cpp"),
     *("autotune/race.cpp", "autotune/record.cpp", "autotune/signature.cpp"),
     *("autotune/registry.cpp", "autotune/settings.cpp", "plan/plan.cpp"),
-    *("autotune/host.cpp", "autotune/tuner.cpp"),
+    *("autotune/host.cpp", "autotune/problem_text.cpp", "autotune/tuner.cpp"),
 )
 # What a test links besides, and the flags of both.
 BESIDES = {

@@ -200,6 +200,21 @@ def test_opcheck_of_the_others():
     torch.library.opcheck(OPS.bsr_sampled_matmul_race.default, sample, {"dry_run": True})
 
 
+def test_opcheck_of_a_race_of_a_problem():
+    crow = torch.tensor([0, 1, 3])
+    col = torch.tensor([1, 0, 1])
+    problem = (
+        "op=matmul device=cpu dtype=f32 index=i64 b_layout=row c_layout=row activation=none "
+        "m=4 n=5 k=6 nnzb=3 block_m=2 block_k=3 longest_row=2 ldb=5 ldc=5 batch=1 "
+        "b_batch_stride=0 c_batch_stride=0 bias=0 transpose=0 frozen=0 tf32=0 deterministic=0 "
+        "exact_nonfinite=0 values_alignment=16 b_alignment=4 c_alignment=4"
+    )
+    # What a race measures differs from run to run, so results are not compared.
+    tests = ("test_schema", "test_autograd_registration", "test_faketensor")
+    arguments = crow, col, problem, "reference"
+    torch.library.opcheck(OPS.bsr_problem_race.default, arguments, test_utils=tests)
+
+
 def test_defaults_are_those_of_the_schemas():
     """The dispatcher leaves out what a caller left out: the kernel in Python fills it in."""
     kernels = {
@@ -305,5 +320,5 @@ def test_opcheck_covers_every_operator():
     }
     assert names == {
         "bsr_matmul", "bsr_matmul_out", "bsr_matmul_backward", "bsr_matmul_race", "bsr_prepare",
-        "bsr_sampled_matmul", "bsr_sampled_matmul_race",
+        "bsr_problem_race", "bsr_sampled_matmul", "bsr_sampled_matmul_race",
     }  # fmt: skip
