@@ -20,6 +20,7 @@ DOCUMENTS = [
     ROOT / "CONTRIBUTING.md",
     ROOT / "examples/aoti/README.md",
     *PAGES,
+    *sorted((ROOT / "csrc").rglob("*.md")),
     *sorted((ROOT / "benchmarks").glob("*.md")),
 ]
 FENCED = re.compile(r"^ *```(\S*)\n(.*?)^ *```$", re.DOTALL | re.MULTILINE)
