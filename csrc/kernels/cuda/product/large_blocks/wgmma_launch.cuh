@@ -33,11 +33,11 @@ __global__ void __launch_bounds__(kThreads, 1)
   // 40 + 2 * 232 registers for a thread of each warpgroup: the 3 * 168 that were launched.
   if (warp < 4) {
     give_up_registers<40>();
-    if (warp == 0) produce<Tile, kTransposedA, kRowMajorB>(args, shared);
+    if (warp == 0) WgmmaProducer<Tile, kTransposedA, kRowMajorB>{args, shared}.run();
     if (warp == 1) schedule<Tile, kTransposedA>(args, shared);
   } else {
     take_registers<232>();
-    consume<T, Tile, kTransposedA, kRowMajorB, kSplits>(args, shared, warp / 4 - 1);
+    consume_wgmma<T, Tile, kTransposedA, kRowMajorB, kSplits>(args, shared, warp / 4 - 1);
   }
 #else
   __trap();
