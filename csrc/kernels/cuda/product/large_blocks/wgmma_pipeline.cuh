@@ -251,8 +251,8 @@ struct WgmmaProducer {
 
 // A warpgroup. `kSplits`: tiles of parts of rows leave as partial sums.
 template <typename T, typename Tile, bool kTransposedA, bool kRowMajorB, bool kSplits>
-__device__ __forceinline__ void consume_wgmma(const WgmmaArguments& args, const Shared<Tile>& shared,
-                                        int consumer) {
+__device__ __forceinline__ void consume_wgmma(const WgmmaArguments& args,
+                                              const Shared<Tile>& shared, int consumer) {
   constexpr int kWidth = Tile::kWidth;
   const int lane = threadIdx.x % 32;
   const int slices = args.block_k / kStepK;

@@ -82,8 +82,13 @@ struct MergeShare {
 
   __device__ __forceinline__ MergeShare(const MergeRowsArguments& arguments, char* shared,
                                         const MergeBorder& begin, const MergeBorder& end)
-      : a(arguments), memory(shared), first_row(begin.row), last_row(end.row),
-        last_block(end.block), cut_first(begin.cut != 0), cut_last(end.cut != 0) {}
+      : a(arguments),
+        memory(shared),
+        first_row(begin.row),
+        last_row(end.row),
+        last_block(end.block),
+        cut_first(begin.cut != 0),
+        cut_last(end.cut != 0) {}
 
   __device__ __forceinline__ void multiply(int first) {
     int row = first_row;
@@ -183,8 +188,8 @@ struct MergeShare {
     // behind the chunk; which ends first here, if it began in another: in few registers.
     const int before = run.next > 0 ? ends[run.next - 1] : first;
     const int open_from = ((count > 0 ? ends[count - 1] : first) - first) / length;
-    run.pending = works && group > 0 && before < run.begin && run.next < count &&
-                  ends[run.next] <= run.stop;
+    run.pending =
+        works && group > 0 && before < run.begin && run.next < count && ends[run.next] <= run.stop;
     run.noted = (before - first) / length | open_from << 10 | run.next << 20;
     return run;
   }
@@ -207,8 +212,7 @@ struct MergeShare {
     // The chunk's first block and its column, as stage_bytes() laid them.
     const int values_at =
         chunk.memory + (a.positions == nullptr ? staged_behind(a.values, first, kBytes) : 0);
-    const int columns_at =
-        chunk.memory + a.columns_at + staged_behind(a.col_indices, first, bytes);
+    const int columns_at = chunk.memory + a.columns_at + staged_behind(a.col_indices, first, bytes);
     Sums sum{};
     if (group == 0) sum = *sums_of(a.groups);
     int next = run.next, next_end = next < count ? ends[next] : INT_MAX;
