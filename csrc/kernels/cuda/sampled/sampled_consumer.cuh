@@ -116,8 +116,8 @@ __device__ __forceinline__ bool do_task(const SampledArguments& args,
 
 // A warpgroup.
 template <typename T, typename Tile, bool kTermsC, bool kTermsB>
-__device__ __forceinline__ void consume(const SampledArguments& args,
-                                        const SampledShared<Tile>& shared, int consumer) {
+__device__ __forceinline__ void consume_tasks(const SampledArguments& args,
+                                              const SampledShared<Tile>& shared, int consumer) {
   constexpr int kUnits = Tile::kUnits;
   static_assert(kUnits == 4);
   auto queue = shared.task_queue();

@@ -36,7 +36,7 @@ __global__ void __launch_bounds__(kThreads, 1)
     if (warp == 1) schedule<Tile>(args, shared.task_queue());
   } else {
     take_registers<216>();
-    consume<T, Tile, kTermsC, kTermsB>(args, shared, warp / 4 - 1);
+    consume_tasks<T, Tile, kTermsC, kTermsB>(args, shared, warp / 4 - 1);
   }
 #else
   __trap();

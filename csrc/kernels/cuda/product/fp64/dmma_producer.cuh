@@ -122,7 +122,8 @@ class SliceWalk {
 // The warp that copies. Lane 8 * i + j issues the copy of granule j of a step's unit i, lane 16 + i
 // that of B's lines.
 template <typename Tile>
-__device__ __forceinline__ void produce(const TmaArguments& args, const DmmaRing<Tile>& ring) {
+__device__ __forceinline__ void produce_steps(const TmaArguments& args,
+                                              const DmmaRing<Tile>& ring) {
   const DmmaArguments& rest = args.rest;
   const int lane = threadIdx.x % 32, granule = lane % 8;
   const bool second = lane < 16 ? lane >= 8 : lane == 17;  // of a step's units
