@@ -115,6 +115,119 @@ __device__ __forceinline__ void share_lines(const uint32_t (&first)[4], const ui
   }
 }
 
+// What a warp loads: its lanes' pieces of units, of values and of B.
+template <typename Tile>
+struct UnitLoads {
+  static constexpr int kSide = Tile::kBlockSide, kBlocks = Tile::kBlocks;
+  static constexpr int kLookUps = Tile::kLookUps, kColumnTiles = Tile::kColumnTiles;
+  static constexpr int kRowTiles = Tile::kRowTiles, kStep = Tile::kGroups;
+  static constexpr bool kLines = Tile::kLines, kPlain = Tile::kRelease != Release::kAtOnce;
+  static constexpr Piece kValues = kSide == 64 && !kLines ? Piece::kHalfLines : Piece::kValues;
+
+  const UnitArguments& args;
+  const char* const b_matrix;
+  const uint32_t (&own_b)[kColumnTiles];
+  const int begin, length, units, own_block;
+  const char* values;  // the unit's that is loaded next
+
+  // The last unit may lack blocks. These are zeros: loads under a condition, not branches, which
+  // would keep the loads behind them waiting.
+  __device__ __forceinline__ bool has_block(int unit, int slice) const {
+    return unit * kBlocks + slice * (kBlocks / 2) + own_block < length;
+  }
+  template <Piece kPiece>
+  __device__ __forceinline__ void load(uint32_t (&to)[4], const char* from, bool present) const {
+    load_piece_if<kPlain, kPiece>(kSide == 64 || present, to, from);
+  }
+  __device__ __forceinline__ void look_up(int unit, int (&to)[kLookUps]) const {
+#pragma unroll
+    for (int i = 0; i < kLookUps; ++i) {
+      if (kSide == 64 || has_block(unit, i)) {
+        const int64_t block = begin + unit * kBlocks + i * (kBlocks / 2) + own_block;
+        to[i] = load_index_word<kPlain>(static_cast<const char*>(args.col_indices) +
+                                        block * args.index_bytes);
+      }
+    }
+  }
+  __device__ __forceinline__ void load_a(int unit, uint32_t (&to)[2][2 * kRowTiles][4]) {
+#pragma unroll
+    for (int slice = 0; slice < 2; ++slice) {
+#pragma unroll
+      for (int i = 0; i < 2 * kRowTiles; ++i) {
+        const int from = kLines ? (slice * 2 * kRowTiles + i) * 4 * Tile::kLine
+                                : slice * Tile::kSliceBytes + i * 8 * Tile::kLine;
+        load<kValues>(to[slice][i], values + from, has_block(unit, slice));
+      }
+    }
+    values += kStep * kBlocks * Tile::kBlockBytes;
+  }
+  __device__ __forceinline__ void load_b(int unit, const int (&of)[kLookUps],
+                                         uint32_t (&to)[2][kColumnTiles][4]) const {
+#pragma unroll
+    for (int slice = 0; slice < 2; ++slice) {
+      const uint32_t at = static_cast<uint32_t>(of[kSide == 64 ? 0 : slice]) * Tile::kLine;
+#pragma unroll
+      for (int j = 0; j < kColumnTiles; ++j) {
+        load<Piece::kB>(to[slice][j], b_matrix + (own_b[j] + at) + (kSide == 64 ? slice * 64 : 0),
+                        has_block(unit, slice));
+      }
+    }
+  }
+  // A lane a unit, whose rows lie together within a block, and of 16 within four.
+  __device__ __forceinline__ void ask_excess(int part, int lane, int m0) const {
+    if (const int unit = part + (args.excess + lane) * kStep; unit < units) {
+      const char* from = static_cast<const char*>(args.values) +
+                         static_cast<int64_t>(begin + unit * kBlocks) * Tile::kBlockBytes +
+                         m0 * Tile::kLine;
+      if constexpr (kSide == 16) {
+        ask_bulk(from, min(kBlocks, length - unit * kBlocks) * Tile::kBlockBytes);
+      } else {
+#pragma unroll
+        for (int i = 0; i < kBlocks; ++i) {
+          if (unit * kBlocks + i < length) {
+            ask_bulk(from + i * Tile::kBlockBytes, Tile::kRows * Tile::kLine);
+          }
+        }
+      }
+    }
+  }
+};
+
+// A unit's values by its columns of B.
+template <typename T, typename Tile>
+__device__ __forceinline__ void multiply_unit(
+    const uint32_t (&a)[2][2 * Tile::kRowTiles][4], const uint32_t (&b)[2][Tile::kColumnTiles][4],
+    float (&sum)[Tile::kRowTiles][Tile::kColumnTiles][4]) {
+  constexpr int kRowTiles = Tile::kRowTiles, kColumnTiles = Tile::kColumnTiles;
+#pragma unroll
+  for (int r = 0; r < kRowTiles; ++r) {
+    uint32_t low[2][4], high[2][4];  // by slice
+    if constexpr (Tile::kLines) {
+      const auto& loads = *reinterpret_cast<const uint32_t(*)[4 * kRowTiles][4]>(a);
+      share_lines(loads[4 * r], loads[4 * r + 1], low[0], low[1]);
+      share_lines(loads[4 * r + 2], loads[4 * r + 3], high[0], high[1]);
+    } else {
+#pragma unroll
+      for (int word = 0; word < 8; ++word) {
+        low[word / 4][word % 4] = a[word / 4][2 * r][word % 4];
+        high[word / 4][word % 4] = a[word / 4][2 * r + 1][word % 4];
+      }
+    }
+#pragma unroll
+    for (int slice = 0; slice < 2; ++slice) {
+#pragma unroll
+      for (int word = 0; word < 4; word += 2) {
+        const uint32_t rows[4] = {low[slice][word], high[slice][word], low[slice][word + 1],
+                                  high[slice][word + 1]};
+#pragma unroll
+        for (int j = 0; j < kColumnTiles; ++j) {
+          mma<T>(sum[r][j], rows, b[slice][j] + word);
+        }
+      }
+    }
+  }
+}
+
 template <typename T, typename Tile>
 __global__ void __launch_bounds__(Tile::kThreads, Tile::kResident)
     small_n_units_kernel(const __grid_constant__ UnitArguments args) {
@@ -169,89 +282,29 @@ __global__ void __launch_bounds__(Tile::kThreads, Tile::kResident)
   const int begin = load_index_word<kPlain>(crow);
   const int length = load_index_word<kPlain>(crow + args.index_bytes) - begin;
   const int units = (length + kBlocks - 1) / kBlocks;
-  const char* values =
+  const char* const values =
       own_values + static_cast<int64_t>(begin + part * kBlocks) * Tile::kBlockBytes;
 
-  // The last unit may lack blocks. These are zeros: loads under a condition, not branches, which
-  // would keep the loads behind them waiting.
-  const auto has_block = [&](int unit, int slice) {
-    return unit * kBlocks + slice * (kBlocks / 2) + own_block < length;
-  };
-  constexpr Piece kValues = kSide == 64 && !kLines ? Piece::kHalfLines : Piece::kValues;
-  const auto load = [&]<Piece kPiece>(uint32_t(&to)[4], const char* from, bool present) {
-    load_piece_if<kPlain, kPiece>(kSide == 64 || present, to, from);
-  };
+  UnitLoads<Tile> loads{args, b_matrix, own_b, begin, length, units, own_block, values};
   uint32_t a[kAhead][2][2 * kRowTiles][4], b[kAheadB][2][kColumnTiles][4];
-  const auto look_up = [&](int unit, int(&to)[kLookUps]) {
-#pragma unroll
-    for (int i = 0; i < kLookUps; ++i) {
-      if (kSide == 64 || has_block(unit, i)) {
-        const int64_t block = begin + unit * kBlocks + i * (kBlocks / 2) + own_block;
-        to[i] = load_index_word<kPlain>(static_cast<const char*>(args.col_indices) +
-                                        block * args.index_bytes);
-      }
-    }
-  };
-  const auto load_a = [&](int unit, uint32_t(&to)[2][2 * kRowTiles][4]) {
-#pragma unroll
-    for (int slice = 0; slice < 2; ++slice) {
-#pragma unroll
-      for (int i = 0; i < 2 * kRowTiles; ++i) {
-        const int from = kLines ? (slice * 2 * kRowTiles + i) * 4 * Tile::kLine
-                                : slice * Tile::kSliceBytes + i * 8 * Tile::kLine;
-        load.template operator()<kValues>(to[slice][i], values + from, has_block(unit, slice));
-      }
-    }
-    values += kStep * kBlocks * Tile::kBlockBytes;
-  };
-  const auto load_b = [&](int unit, const int(&of)[kLookUps], uint32_t(&to)[2][kColumnTiles][4]) {
-#pragma unroll
-    for (int slice = 0; slice < 2; ++slice) {
-      const uint32_t at = static_cast<uint32_t>(of[kSide == 64 ? 0 : slice]) * Tile::kLine;
-#pragma unroll
-      for (int j = 0; j < kColumnTiles; ++j) {
-        load.template operator()<Piece::kB>(
-            to[slice][j], b_matrix + (own_b[j] + at) + (kSide == 64 ? slice * 64 : 0),
-            has_block(unit, slice));
-      }
-    }
-  };
 
   // B's pieces before all but the first values, which would keep them waiting.
   int column[kAheadB + 1][kLookUps];
 #pragma unroll
   for (int i = 0; i <= kAheadB; ++i) {
-    if (part + i * kStep < units) look_up(part + i * kStep, column[i]);
+    if (part + i * kStep < units) loads.look_up(part + i * kStep, column[i]);
   }
-  // A lane a unit, whose rows lie together within a block, and of 16 within four.
-  const auto ask_excess = [&]() {
-    if (const int unit = part + (args.excess + lane) * kStep; unit < units) {
-      const char* from = static_cast<const char*>(args.values) +
-                         static_cast<int64_t>(begin + unit * kBlocks) * Tile::kBlockBytes +
-                         m0 * Tile::kLine;
-      if constexpr (kSide == 16) {
-        ask_bulk(from, min(kBlocks, length - unit * kBlocks) * Tile::kBlockBytes);
-      } else {
-#pragma unroll
-        for (int i = 0; i < kBlocks; ++i) {
-          if (unit * kBlocks + i < length) {
-            ask_bulk(from + i * Tile::kBlockBytes, Tile::kRows * Tile::kLine);
-          }
-        }
-      }
-    }
-  };
-  if constexpr (kLines) ask_excess();
-  if (part < units) load_a(part, a[0]);
+  if constexpr (kLines) loads.ask_excess(part, lane, m0);
+  if (part < units) loads.load_a(part, a[0]);
 #pragma unroll
   for (int i = 0; i < kAheadB; ++i) {
-    if (part + i * kStep < units) load_b(part + i * kStep, column[i], b[i]);
+    if (part + i * kStep < units) loads.load_b(part + i * kStep, column[i], b[i]);
   }
 #pragma unroll
   for (int i = 1; i < kAhead; ++i) {
-    if (part + i * kStep < units) load_a(part + i * kStep, a[i]);
+    if (part + i * kStep < units) loads.load_a(part + i * kStep, a[i]);
   }
-  if constexpr (!kLines) ask_excess();
+  if constexpr (!kLines) loads.ask_excess(part, lane, m0);
   release(Release::kLoading);
   int(&next_column)[kLookUps] = column[kAheadB];
   float sum[kRowTiles][kColumnTiles][4] = {};
@@ -261,37 +314,11 @@ __global__ void __launch_bounds__(Tile::kThreads, Tile::kResident)
     for (int i = 0; i < kAhead; ++i) {
       const int unit = turn + i * kStep;
       if (unit >= units) break;
-#pragma unroll
-      for (int r = 0; r < kRowTiles; ++r) {
-        uint32_t low[2][4], high[2][4];  // by slice
-        if constexpr (kLines) {
-          const auto& loads = *reinterpret_cast<const uint32_t(*)[4 * kRowTiles][4]>(a[i]);
-          share_lines(loads[4 * r], loads[4 * r + 1], low[0], low[1]);
-          share_lines(loads[4 * r + 2], loads[4 * r + 3], high[0], high[1]);
-        } else {
-#pragma unroll
-          for (int word = 0; word < 8; ++word) {
-            low[word / 4][word % 4] = a[i][word / 4][2 * r][word % 4];
-            high[word / 4][word % 4] = a[i][word / 4][2 * r + 1][word % 4];
-          }
-        }
-#pragma unroll
-        for (int slice = 0; slice < 2; ++slice) {
-#pragma unroll
-          for (int word = 0; word < 4; word += 2) {
-            const uint32_t rows[4] = {low[slice][word], high[slice][word], low[slice][word + 1],
-                                      high[slice][word + 1]};
-#pragma unroll
-            for (int j = 0; j < kColumnTiles; ++j) {
-              mma<T>(sum[r][j], rows, b[i % kAheadB][slice][j] + word);
-            }
-          }
-        }
-      }
+      multiply_unit<T, Tile>(a[i], b[i % kAheadB], sum);
       const int next = unit + kAheadB * kStep;
-      if (unit + kAhead * kStep < units) load_a(unit + kAhead * kStep, a[i]);
-      if (next < units) load_b(next, next_column, b[i % kAheadB]);
-      if (next + kStep < units) look_up(next + kStep, next_column);
+      if (unit + kAhead * kStep < units) loads.load_a(unit + kAhead * kStep, a[i]);
+      if (next < units) loads.load_b(next, next_column, b[i % kAheadB]);
+      if (next + kStep < units) loads.look_up(next + kStep, next_column);
     }
   }
 

@@ -19,6 +19,95 @@ struct AddPiecesArguments {
   int tile_rows, tile_columns;
 };
 
+// The parts of a tile of C of a row that borders cut. Elements come in pairs, which lie together
+// there.
+struct CutTile {
+  const AddPiecesArguments& all;
+  const DmmaFlatArguments& args;
+  const FlatTilePlace& tile;
+  const int4& cut;
+  const double* const sums;  // of the tile in the first piece
+  const int64_t piece;       // from one to the next
+  const int borders, row0;
+  const int64_t n0;
+  const int line, end, limit;  // of the tile; pairs of this thread block; elements of a line in C
+
+  // A row's pieces: the second of the share before its first border, then the first of each.
+  __device__ __forceinline__ double2 load(int i, int pair) const {
+    const int64_t number_of = i == 0 ? 2 * cut.y - 1 : 2 * (cut.y + i - 1);
+    return __ldcg(reinterpret_cast<const double2*>(sums + number_of * piece) + pair);
+  }
+  // Where in the tile a pair lies, and whether C has it.
+  __device__ __forceinline__ int across(int pair) const { return pair / (line / 2); }
+  __device__ __forceinline__ int along(int pair) const { return pair % (line / 2) * 2; }
+  __device__ __forceinline__ bool is_there(int pair) const {
+    return pair < end && along(pair) < limit;
+  }
+  static __device__ __forceinline__ void add(double2& sum, double2 x) {
+    sum.x += x.x;
+    sum.y += x.y;
+  }
+  __device__ __forceinline__ void finish(int pair, double2 sum) const {
+    const int row = args.c_rows ? across(pair) : along(pair);
+    const int column = args.c_rows ? along(pair) : across(pair);
+    if (args.bias != nullptr) {
+      sum.x += args.bias[row0 + row];
+      sum.y += args.bias[row0 + row + (args.c_rows ? 0 : 1)];
+    }
+    sum.x = activate(sum.x, args.activation);
+    sum.y = activate(sum.y, args.activation);
+    double* const c = args.c + tile.batch * args.c_batch_stride +
+                      (args.c_rows ? (row0 + row) * args.ldc + n0 + column
+                                   : row0 + row + (n0 + column) * args.ldc);
+    const bool both = along(pair) + 1 < limit;
+    if (args.pairs && both) {
+      *reinterpret_cast<double2*>(c) = sum;
+    } else {
+      c[0] = sum.x;
+      if (both) c[1] = sum.y;
+    }
+  }
+
+  static constexpr int kAtOnce = 4;  // loads of a thread
+  // Every `width`th pair from `pair` on, each by one thread.
+  __device__ __forceinline__ void finish_pairs(int pair0, int width) const {
+    for (int first = pair0; first < end; first += kAtOnce * width) {
+      double2 sum[kAtOnce] = {};
+#pragma unroll 2
+      for (int i = 0; i <= borders; ++i) {
+        double2 some[kAtOnce];
+#pragma unroll
+        for (int j = 0; j < kAtOnce; ++j) {
+          const int pair = first + j * width;
+          some[j] = is_there(pair) ? load(i, pair) : make_double2(0, 0);
+        }
+#pragma unroll
+        for (int j = 0; j < kAtOnce; ++j) add(sum[j], some[j]);
+      }
+#pragma unroll
+      for (int j = 0; j < kAtOnce; ++j) {
+        const int pair = first + j * width;
+        if (is_there(pair)) finish(pair, sum[j]);
+      }
+    }
+  }
+  // A thread's share of a pair's pieces: every `lanes`th from `lane` on.
+  __device__ __forceinline__ double2 add_share(int pair, int lane, int lanes) const {
+    double2 sum = make_double2(0, 0);
+    for (int first = lane; first <= borders; first += kAtOnce * lanes) {
+      double2 some[kAtOnce];
+#pragma unroll
+      for (int j = 0; j < kAtOnce; ++j) {
+        const int i = first + j * lanes;
+        some[j] = i <= borders ? load(i, pair) : make_double2(0, 0);
+      }
+#pragma unroll
+      for (int j = 0; j < kAtOnce; ++j) add(sum, some[j]);
+    }
+    return sum;
+  }
+};
+
 // A thread block for each border and tile of C; those of a row's borders share out its elements,
 // two to a thread, or to several where there are more threads than that.
 static __global__ void __launch_bounds__(kAddThreads)
@@ -49,82 +138,20 @@ static __global__ void __launch_bounds__(kAddThreads)
   const double* const sums = args.sums + int64_t{number} * all.tile_rows * all.tile_columns;
   __shared__ double2 parts[kAddThreads];
 
-  // A row's pieces: the second of the share before its first border, then the first of each.
-  const auto load = [&](int i, int pair) {
-    const int64_t number_of = i == 0 ? 2 * cut.y - 1 : 2 * (cut.y + i - 1);
-    return __ldcg(reinterpret_cast<const double2*>(sums + number_of * piece) + pair);
-  };
-  // Whether C has a pair of the tile, and where in the tile it lies.
-  const auto across = [&](int pair) { return pair / (line / 2); };
-  const auto along = [&](int pair) { return pair % (line / 2) * 2; };
-  const auto is_there = [&](int pair) { return pair < end && along(pair) < limit; };
-  const auto add = [](double2& sum, double2 x) {
-    sum.x += x.x;
-    sum.y += x.y;
-  };
-  const auto finish = [&](int pair, double2 sum) {
-    const int row = args.c_rows ? across(pair) : along(pair);
-    const int column = args.c_rows ? along(pair) : across(pair);
-    if (args.bias != nullptr) {
-      sum.x += args.bias[row0 + row];
-      sum.y += args.bias[row0 + row + (args.c_rows ? 0 : 1)];
-    }
-    sum.x = activate(sum.x, args.activation);
-    sum.y = activate(sum.y, args.activation);
-    double* const c = args.c + tile.batch * args.c_batch_stride +
-                      (args.c_rows ? (row0 + row) * args.ldc + n0 + column
-                                   : row0 + row + (n0 + column) * args.ldc);
-    const bool both = along(pair) + 1 < limit;
-    if (args.pairs && both) {
-      *reinterpret_cast<double2*>(c) = sum;
-    } else {
-      c[0] = sum.x;
-      if (both) c[1] = sum.y;
-    }
-  };
-  constexpr int kAtOnce = 4;  // loads of a thread
+  const CutTile cut_tile{all, args, tile, cut, sums, piece, borders, row0, n0, line, end, limit};
   if (lanes == 1) {
-    for (int first = begin + item; first < end; first += kAtOnce * width) {
-      double2 sum[kAtOnce] = {};
-#pragma unroll 2
-      for (int i = 0; i <= borders; ++i) {
-        double2 some[kAtOnce];
-#pragma unroll
-        for (int j = 0; j < kAtOnce; ++j) {
-          const int pair = first + j * width;
-          some[j] = is_there(pair) ? load(i, pair) : make_double2(0, 0);
-        }
-#pragma unroll
-        for (int j = 0; j < kAtOnce; ++j) add(sum[j], some[j]);
-      }
-#pragma unroll
-      for (int j = 0; j < kAtOnce; ++j) {
-        const int pair = first + j * width;
-        if (is_there(pair)) finish(pair, sum[j]);
-      }
-    }
+    cut_tile.finish_pairs(begin + item, width);
     return;
   }
   // There is one pair for a thread at most.
   const int pair = begin + item;
   double2 sum = make_double2(0, 0);
-  if (is_there(pair)) {
-    for (int first = lane; first <= borders; first += kAtOnce * lanes) {
-      double2 some[kAtOnce];
-#pragma unroll
-      for (int j = 0; j < kAtOnce; ++j) {
-        const int i = first + j * lanes;
-        some[j] = i <= borders ? load(i, pair) : make_double2(0, 0);
-      }
-#pragma unroll
-      for (int j = 0; j < kAtOnce; ++j) add(sum, some[j]);
-    }
-  }
+  if (cut_tile.is_there(pair)) sum = cut_tile.add_share(pair, lane, lanes);
   parts[threadIdx.x] = sum;
   __syncthreads();
-  if (lane != 0 || !is_there(pair)) return;
-  for (int i = 1; i < lanes; ++i) add(sum, parts[i * width + item]);
-  finish(pair, sum);
+  if (lane != 0 || !cut_tile.is_there(pair)) return;
+  for (int i = 1; i < lanes; ++i) CutTile::add(sum, parts[i * width + item]);
+  cut_tile.finish(pair, sum);
 #else
   __trap();
 #endif
