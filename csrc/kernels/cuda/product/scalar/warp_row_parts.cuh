@@ -12,6 +12,7 @@
 #include "kernels/cuda/device/accumulator.cuh"
 #include "kernels/cuda/product/scalar/at_step.cuh"
 #include "kernels/cuda/product/scalar/finish_sum.cuh"
+#include "kernels/cuda/product/scalar/sum_parts.cuh"
 #include "variant.h"
 
 namespace sparse_autotune {
@@ -125,18 +126,12 @@ __global__ void __launch_bounds__(kRowsThreads)
     const int parts = (row_end - 1) / a.limit - stretch + 1;
     for (int first = 0; first < elements; first += width) {
       const int element = first + me % width;
-      Acc sum = 0;
-      if (share < sharers && element < elements) {
-        for (int part = share; part < parts; part += sharers) {
-          const int64_t segment = 2 * (int64_t{stretch} + part) + (part == 0 ? 1 : 0);
-          sum += __ldcg(from + segment * elements + element);
-        }
-      }
-      __syncthreads();
-      sums[me] = sum;
-      __syncthreads();
-      if (share != 0 || element >= elements) continue;
-      for (int other = 1; other < sharers; ++other) sum += sums[me + other * width];
+      const bool is_in = share < sharers && element < elements;
+      const Acc sum = sum_parts(parts, share, sharers, width, is_in, sums, [&](int part) {
+        const int64_t segment = 2 * (int64_t{stretch} + part) + (part == 0 ? 1 : 0);
+        return __ldcg(from + segment * elements + element);
+      });
+      if (share != 0 || !is_in) continue;
       const int c_row = row * a.block_m + element / a.n;
       c[int64_t{c_row} * a.c_row + int64_t{element % a.n} * a.c_column] =
           finish_sum<T>(sum, a.bias, c_row, a.activation);
