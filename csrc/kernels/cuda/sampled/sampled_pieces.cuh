@@ -36,11 +36,10 @@ struct PieceArguments {
   int64_t c_pitch, b_pitch, c_batch, b_batch;  // bytes
   int64_t n, batch;
   int block_rows, block_cols, block_m, block_k;
-  int rows, columns,
-      strips;              // block rows and columns of a region; regions along a row
-  int pieces_m, pieces_k;  // of a block
-  int teams;               // that share out the terms
-  int stages, lines;       // of a stage, at most
+  int rows, columns, across;  // block rows and columns of a region; regions along a row
+  int pieces_m, pieces_k;     // of a block
+  int teams;                  // that share out the terms
+  int stages, lines;          // of a stage, at most
   bool wide_indices;
 };
 
@@ -152,8 +151,8 @@ struct PieceWalk {
   const uint32_t stage0 = static_cast<uint32_t>(__cvta_generic_to_shared(stages));
   const uint32_t stage_bytes = static_cast<uint32_t>(a.lines) * kPiecePitch;
   const int thread = static_cast<int>(threadIdx.x), lane = thread % 32;
-  const int row0 = static_cast<int>(blockIdx.x) / a.strips * a.rows;
-  const int column0 = static_cast<int>(blockIdx.x) % a.strips * a.columns;
+  const int row0 = static_cast<int>(blockIdx.x) / a.across * a.rows;
+  const int column0 = static_cast<int>(blockIdx.x) % a.across * a.columns;
   const int rows = min(a.rows, a.block_rows - row0);
   const int columns = min(a.columns, a.block_cols - column0);
   const int block_pieces = a.pieces_m * a.pieces_k;
@@ -191,8 +190,8 @@ struct PieceWalk {
     if (thread < rows) {
       const int64_t begin = load_index(a.crow_indices, row0 + thread, a.wide_indices);
       const int64_t end = load_index(a.crow_indices, row0 + thread + 1, a.wide_indices);
-      const int64_t first = a.strips == 1 ? begin : first_block_from(a, begin, end, column0);
-      const int64_t last = a.strips == 1 ? end : first_block_from(a, first, end, column0 + columns);
+      const int64_t first = a.across == 1 ? begin : first_block_from(a, begin, end, column0);
+      const int64_t last = a.across == 1 ? end : first_block_from(a, first, end, column0 + columns);
       region.begin[thread] = first;
       region.before[thread + 1] = static_cast<int>(last - first);
     }

@@ -58,8 +58,8 @@ struct SmallNArguments {
   int64_t b_batch, c_row, c_column, c_batch;
   int n, block_m, block_k, columns;  // columns: tiles along n
   unsigned strips;                   // tiles along a block's rows
-  int pieces;                        // of a block's row
-  unsigned blocks_of_pieces;         // 2^20 / pieces, rounded up
+  int vectors;                       // of a block's row
+  unsigned blocks_of_vectors;        // 2^20 / vectors, rounded up
   int step_blocks, step_k;           // from one chunk of a warp to its next
   // Asked into L2 in advance, in lines of 128 bytes: of the indices; of B, so many stretches so
   // many elements apart; of the values, for a thread block so many, so many bytes apart.
@@ -70,8 +70,8 @@ struct SmallNArguments {
   bool wide_indices;
 };
 
-// Where a lane's piece of a chunk lies.
-struct PiecePlace {
+// Where a lane's vector of a chunk lies.
+struct VectorPlace {
   int block, k;          // the block row's block, k within it
   int column, position;  // of the block, fetched ahead
   bool present;
@@ -96,7 +96,7 @@ __device__ __forceinline__ void ask_ahead(const SmallNArguments& args) {
   }
 }
 
-// What a warp loads: its lanes' pieces of chunks, of A and of B.
+// What a warp loads: its lanes' vectors of chunks, of A and of B.
 template <typename T, typename Tile, bool kTransposedA, BAccess kAccess>
 struct SmallNLoads {
   static constexpr int kColumnTiles = Tile::kColumnTiles, kRowWords = 2 * Tile::kRowTiles;
@@ -110,7 +110,7 @@ struct SmallNLoads {
   const int (&rows)[kRowWords];        // offsets within a block, or the rows of each load
   const int (&columns)[kColumnTiles];  // offsets within b_matrix
   const int begin, length, block_size, g;
-  int block, k_in_block;  // this lane's piece of the chunk to be looked up next
+  int block, k_in_block;  // this lane's vector of the chunk to be looked up next
 
   // Where in the warp's tile lane position c has its row of A's word, or column of B's.
   static __device__ __forceinline__ int row_of(int word, int c) {
@@ -120,7 +120,7 @@ struct SmallNLoads {
     return kAccess == BAccess::kAlongColumns ? spread<kColumnTiles>(word, c) : word * 8 + c;
   }
 
-  __device__ __forceinline__ void look_up(PiecePlace& p) {
+  __device__ __forceinline__ void look_up(VectorPlace& p) {
     p.present = block < length;
     p.block = block;
     p.k = k_in_block;
@@ -138,7 +138,7 @@ struct SmallNLoads {
       ++block;
     }
   }
-  __device__ __forceinline__ void load_a(const PiecePlace& p, uint32_t (&a)[kRowWords][4]) const {
+  __device__ __forceinline__ void load_a(const VectorPlace& p, uint32_t (&a)[kRowWords][4]) const {
     if constexpr (kTransposedA) {
       const bool present = __shfl_sync(~0u, p.present, g / 2) != 0;
       const int position = __shfl_sync(~0u, p.position, g / 2);
@@ -165,7 +165,7 @@ struct SmallNLoads {
       }
     }
   }
-  __device__ __forceinline__ void load_b(const PiecePlace& p,
+  __device__ __forceinline__ void load_b(const VectorPlace& p,
                                          uint32_t (&b)[kColumnTiles][4]) const {
     int k = p.column * args.block_k + p.k;
     bool present = p.present;
@@ -279,15 +279,15 @@ __global__ void __launch_bounds__(Tile::kThreads, Tile::kResident)
     columns[j] = min(column, last) * args.b_column;
   }
 
-  // This lane's piece of the chunk to be looked up next.
-  const unsigned first = warp_k * kChunkPieces + t;
-  const int first_block = first * args.blocks_of_pieces >> 20;
-  const int first_k = (first - first_block * args.pieces) * kPiece;
+  // This lane's vector of the chunk to be looked up next.
+  const unsigned first = warp_k * kChunkVectors + t;
+  const int first_block = first * args.blocks_of_vectors >> 20;
+  const int first_k = (first - first_block * args.vectors) * kVector;
   Loads loads{args,   values,     b_matrix, rows,        columns, begin,
               length, block_size, g,        first_block, first_k};
   float sum[kRowTiles][kColumnTiles][4] = {};
-  const int chunks = (length * args.pieces + kChunkPieces - 1) / kChunkPieces;
-  PiecePlace next[Tile::kUnroll];
+  const int chunks = (length * args.vectors + kChunkVectors - 1) / kChunkVectors;
+  VectorPlace next[Tile::kUnroll];
   uint32_t a[Tile::kUnroll][kRowWords][4], a_next[Tile::kUnroll][kRowWords][4];
 #pragma unroll
   for (int u = 0; u < Tile::kUnroll; ++u) loads.look_up(next[u]);

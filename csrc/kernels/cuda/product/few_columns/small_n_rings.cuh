@@ -32,7 +32,7 @@ enum class RingCopies : uint8_t {
   kLines,     // by TMA out of a column-major B, in lines as short as a block is wide
   kArranged,  // in one piece, of a copy of it that another kernel has arranged
   kBoxes,     // by TMA out of a row-major B, in boxes of 64 columns
-  kPieces,    // by TMA out of a row-major B without gaps between its rows, in one piece
+  kGapless,   // by TMA out of a row-major B without gaps between its rows, in one piece
 };
 constexpr bool is_row_major(RingCopies copies) { return copies >= RingCopies::kBoxes; }
 
@@ -71,7 +71,7 @@ struct RingTile {
 };
 
 struct RingArguments {
-  // For kLines: k, columns, batch; a box is a tile. For kBoxes: columns, k, batch. For kPieces:
+  // For kLines: k, columns, batch; a box is a tile. For kBoxes: columns, k, batch. For kGapless:
   // lines of 64 elements, whatever rows they are of, and batch; a box is a tile, too.
   CUtensorMap b;
   AheadLines ahead;
@@ -85,7 +85,7 @@ struct RingArguments {
   int n;
   Activation activation;
   bool wide_indices, b_batched, stores_quads;  // stores_quads: 8 bytes of a column at a time
-  bool pieces_swizzled;
+  bool gapless_swizzled;
 };
 
 // A block by the warp's part of its tile of B. Both have k contiguous; lane 4g + t has eight of a
@@ -143,15 +143,15 @@ __device__ __forceinline__ void multiply_arranged(
 }
 
 // The same from a row-major tile. TMA exchanges the 16-byte chunks of lines of 128 bytes, as
-// fetch_a does those of the block's rows. Of a piece whose rows are an odd number of chunks long,
+// fetch_a does those of the block's rows. Of a tile whose rows are an odd number of chunks long,
 // or twice one, the chunks that ldmatrix reads at once lie as well or better in their own order.
 template <typename T, typename Tile>
 __device__ __forceinline__ void multiply_row_major(
     float (&sum)[Tile::kRowTiles][Tile::kColumnTiles][4], uint32_t a_block, uint32_t b_tile,
-    int part, int n, bool pieces_swizzled) {
+    int part, int n, bool gapless_swizzled) {
   constexpr bool kBoxes = Tile::kCopies == RingCopies::kBoxes;
   const uint32_t lane = threadIdx.x % 32, row = lane % 16, half = lane / 16;
-  const uint32_t b_pitch = kBoxes ? kBoxLine : n * 2, mask = kBoxes || pieces_swizzled ? 7 : 0;
+  const uint32_t b_pitch = kBoxes ? kBoxLine : n * 2, mask = kBoxes || gapless_swizzled ? 7 : 0;
 #pragma unroll
   for (int slice = 0; slice < Tile::kRows / kSliceK; ++slice) {
     uint32_t a[Tile::kRowTiles][4];
@@ -184,7 +184,7 @@ template <typename Tile>
 struct RingProducer {
   static constexpr bool kArranged = Tile::kCopies == RingCopies::kArranged;
   static constexpr bool kRowMajor = is_row_major(Tile::kCopies);
-  static constexpr bool kPieces = Tile::kCopies == RingCopies::kPieces;
+  static constexpr bool kGapless = Tile::kCopies == RingCopies::kGapless;
   static constexpr int kTogether = Tile::kTogether;
   static constexpr int kStep = Tile::kGroups * kTogether;  // from a turn's blocks to the next one's
 
@@ -226,7 +226,7 @@ struct RingProducer {
                 static_cast<const char*>(args.arranged) + batch * args.arranged_batch +
                     static_cast<int64_t>(block_column) * Tile::kBytesB,
                 Tile::kBytesB, barrier);
-    } else if constexpr (kPieces) {
+    } else if constexpr (kGapless) {
       const int lines = Tile::kRows * args.n / kBoxColumns;
       tma_load(to, args.b, barrier, 0, block_column * lines, b_batch);
     } else if constexpr (kRowMajor) {
@@ -249,7 +249,7 @@ struct RingProducer {
       const uint32_t barrier = barriers + stage * 8;
       const int blocks = blocks_of(turn);
       mbarrier_arrive_expect(barrier,
-                             blocks * (kPieces ? Tile::kRows * 2 * args.n : Tile::kBytesB));
+                             blocks * (kGapless ? Tile::kRows * 2 * args.n : Tile::kBytesB));
 #pragma unroll
       for (int i = 0; i < kTogether; ++i) {
         if (i == blocks) break;
@@ -348,7 +348,7 @@ __global__ void __launch_bounds__(Tile::kThreads, Tile::kResident)
         multiply_arranged<T, Tile>(sum, a_block,
                                    b_tile + part * (Tile::kColumnTiles / 2 * kPairBytes));
       } else if constexpr (kRowMajor) {
-        multiply_row_major<T, Tile>(sum, a_block, b_tile, part, args.n, args.pieces_swizzled);
+        multiply_row_major<T, Tile>(sum, a_block, b_tile, part, args.n, args.gapless_swizzled);
       } else {
         multiply_lines<T, Tile>(sum, a_block, b_tile + part * (Tile::kColumnTiles * 512));
       }

@@ -4,10 +4,10 @@
 // block row's units in turn: 64 k, which is one block of 64, two of 32 or four of 16.
 // Data path: values and B straight from global memory to the registers of mma.sync -> fp32 sums,
 // one for each warp, in shared memory -> added up in the order of the warps -> C.
-// As many units of values are on their way as registers hold, their columns and B's pieces with
+// As many units of values are on their way as registers hold, their columns and B's vectors with
 // them. That a block's side is known to the compiler is what spares the instructions: all places in
 // a unit are constants.
-// A row of a block of 64 is a line of 128 bytes, of which a lane of mma.sync needs two pieces of
+// A row of a block of 64 is a line of 128 bytes, of which a lane of mma.sync needs two vectors of
 // 16: loads take four whole lines (kLines), and lanes exchange what they hold for each other. In
 // halves of lines the same loads take twice as long to issue. The last to end are long rows. What
 // they have beyond the others is asked into L2 at the start.
@@ -69,11 +69,11 @@ struct UnitArguments : SmallNArguments {
 // How 16 bytes are loaded: B; values, which are read once and should not push B out of L1; values
 // in halves of lines, whose neighbours L2 should fetch as well. That costs where loads take whole
 // lines.
-enum class Piece { kB, kValues, kHalfLines };
+enum class VectorOf { kB, kValues, kHalfLines };
 
 // 16 bytes, or zeros.
-template <bool kPlain, Piece kPiece>
-__device__ __forceinline__ void load_piece_if(bool present, uint32_t (&to)[4], const char* from) {
+template <bool kPlain, VectorOf kOf>
+__device__ __forceinline__ void load_vector_if(bool present, uint32_t (&to)[4], const char* from) {
 #pragma unroll
   for (int word = 0; word < 4; ++word) to[word] = 0;
 #define LOAD(how)                                               \
@@ -82,12 +82,12 @@ __device__ __forceinline__ void load_piece_if(bool present, uint32_t (&to)[4], c
       "@p ld.global" how ".v4.u32 {%0, %1, %2, %3}, [%4];\n}\n" \
       : "+r"(to[0]), "+r"(to[1]), "+r"(to[2]), "+r"(to[3])      \
       : "l"(from), "r"(static_cast<int>(present)))
-  if constexpr (kPiece == Piece::kB) {
+  if constexpr (kOf == VectorOf::kB) {
     if constexpr (kPlain)
       LOAD("");
     else
       LOAD(".nc");
-  } else if constexpr (kPiece == Piece::kValues) {
+  } else if constexpr (kOf == VectorOf::kValues) {
     if constexpr (kPlain)
       LOAD(".L1::no_allocate");
     else
@@ -101,9 +101,9 @@ __device__ __forceinline__ void load_piece_if(bool present, uint32_t (&to)[4], c
 #undef LOAD
 }
 
-// Of two loads that took four lines each, so that lane 8r + p has piece p of the r-th, lanes of an
+// Of two loads that took four lines each, so that lane 8r + p has vector p of the r-th, lanes of an
 // even g = lane / 4 get both halves of line g / 2 of the first load, those of an odd one of the
-// second: of each half of a line the piece lane % 4.
+// second: of each half of a line the vector lane % 4.
 __device__ __forceinline__ void share_lines(const uint32_t (&first)[4], const uint32_t (&second)[4],
                                             uint32_t (&left)[4], uint32_t (&right)[4]) {
   const bool odd = threadIdx.x / 4 % 2 != 0;
@@ -115,14 +115,15 @@ __device__ __forceinline__ void share_lines(const uint32_t (&first)[4], const ui
   }
 }
 
-// What a warp loads: its lanes' pieces of units, of values and of B.
+// What a warp loads: its lanes' vectors of units, of values and of B.
 template <typename Tile>
 struct UnitLoads {
   static constexpr int kSide = Tile::kBlockSide, kBlocks = Tile::kBlocks;
   static constexpr int kLookUps = Tile::kLookUps, kColumnTiles = Tile::kColumnTiles;
   static constexpr int kRowTiles = Tile::kRowTiles, kStep = Tile::kGroups;
   static constexpr bool kLines = Tile::kLines, kPlain = Tile::kRelease != Release::kAtOnce;
-  static constexpr Piece kValues = kSide == 64 && !kLines ? Piece::kHalfLines : Piece::kValues;
+  static constexpr VectorOf kValues =
+      kSide == 64 && !kLines ? VectorOf::kHalfLines : VectorOf::kValues;
 
   const UnitArguments& args;
   const char* const b_matrix;
@@ -135,9 +136,9 @@ struct UnitLoads {
   __device__ __forceinline__ bool has_block(int unit, int slice) const {
     return unit * kBlocks + slice * (kBlocks / 2) + own_block < length;
   }
-  template <Piece kPiece>
+  template <VectorOf kOf>
   __device__ __forceinline__ void load(uint32_t (&to)[4], const char* from, bool present) const {
-    load_piece_if<kPlain, kPiece>(kSide == 64 || present, to, from);
+    load_vector_if<kPlain, kOf>(kSide == 64 || present, to, from);
   }
   __device__ __forceinline__ void look_up(int unit, int (&to)[kLookUps]) const {
 #pragma unroll
@@ -168,8 +169,9 @@ struct UnitLoads {
       const uint32_t at = static_cast<uint32_t>(of[kSide == 64 ? 0 : slice]) * Tile::kLine;
 #pragma unroll
       for (int j = 0; j < kColumnTiles; ++j) {
-        load<Piece::kB>(to[slice][j], b_matrix + (own_b[j] + at) + (kSide == 64 ? slice * 64 : 0),
-                        has_block(unit, slice));
+        load<VectorOf::kB>(to[slice][j],
+                           b_matrix + (own_b[j] + at) + (kSide == 64 ? slice * 64 : 0),
+                           has_block(unit, slice));
       }
     }
   }
@@ -245,13 +247,13 @@ __global__ void __launch_bounds__(Tile::kThreads, Tile::kResident)
   const int m0 = static_cast<int>(blockIdx.x % Tile::kStrips) * Tile::kRows;
   const auto batch = static_cast<int>(blockIdx.y);
 
-  // A slice is 32 k, of which lane 4 * g + t has the piece 8t ... 8t + 7 of rows g and 8 + g and of
-  // columns g and 8 + g: of blocks of 16, half a row of the slice's first or second block.
+  // A slice is 32 k, of which lane 4 * g + t has the vector 8t ... 8t + 7 of rows g and 8 + g and
+  // of columns g and 8 + g: of blocks of 16, half a row of the slice's first or second block.
   // Columns beyond the last are read as the last, and their sums dropped.
   const int own_block = kSide == 16 ? t / 2 : 0, own_bytes = (kSide == 16 ? t % 2 : t) * 16;
   const char* const crow = static_cast<const char*>(args.crow_indices) +
                            static_cast<int64_t>(block_row) * args.index_bytes;
-  // In whole lines: the piece lane % 8 of every fourth row from row lane / 8 on.
+  // In whole lines: the vector lane % 8 of every fourth row from row lane / 8 on.
   constexpr bool kLines = Tile::kLines;
   const char* const own_values = static_cast<const char*>(args.values) +
                                  own_block * Tile::kBlockBytes + m0 * Tile::kLine +
@@ -288,7 +290,7 @@ __global__ void __launch_bounds__(Tile::kThreads, Tile::kResident)
   UnitLoads<Tile> loads{args, b_matrix, own_b, begin, length, units, own_block, values};
   uint32_t a[kAhead][2][2 * kRowTiles][4], b[kAheadB][2][kColumnTiles][4];
 
-  // B's pieces before all but the first values, which would keep them waiting.
+  // B's vectors before all but the first values, which would keep them waiting.
   int column[kAheadB + 1][kLookUps];
 #pragma unroll
   for (int i = 0; i <= kAheadB; ++i) {

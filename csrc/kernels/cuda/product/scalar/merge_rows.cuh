@@ -70,8 +70,8 @@ struct MergeShare {
   // Sums of a group's lanes lie together.
   const int group = static_cast<int>(tid * a.by_column_lanes >> 16);
   const int lane = tid - group * a.column_lanes;
-  const int strip = static_cast<int>(blockIdx.y) * a.column_lanes * kColumns;
-  const int column = strip + lane * kColumns;
+  const int first_column = static_cast<int>(blockIdx.y) * a.column_lanes * kColumns;
+  const int column = first_column + lane * kColumns;
   const bool works = group < a.groups && column < a.n;
   const char* const right = static_cast<const char*>(a.b) + blockIdx.z * a.b_batch +
                             min(column, (a.n - 1) / kColumns * kColumns) * kItem;
@@ -306,12 +306,12 @@ struct MergeShare {
   __device__ __forceinline__ void finish_rows(const Chunk& chunk) const {
     const int skipped = chunk.row == first_row && cut_first && chunk.count > 0 ? 1 : 0;
     const int rows = (chunk.count - skipped) * kBlock, above = (chunk.row + skipped) * kBlock;
-    const int columns = min(pitch, a.n - strip);
+    const int columns = min(pitch, a.n - first_column);
 #pragma unroll 1
     for (int i = tid; i < rows * columns; i += kMergeThreads) {
       const bool down_first = a.c_row < a.c_column;
       const int down = above + (down_first ? i % rows : i / columns);
-      const int across = strip + (down_first ? i / rows : i % columns);
+      const int across = first_column + (down_first ? i / rows : i % columns);
       finish_element<T>(a, down, across, nullptr);
     }
   }
@@ -336,7 +336,7 @@ struct MergeShare {
       const int3 ended = done[i];
       if (ended.x == 0) continue;
       finish_cut_row<T, kBlock>(a, reinterpret_cast<T*>(memory + a.sums_at),
-                                i == 0 ? first_row : last_row, ended.y, ended.z, strip);
+                                i == 0 ? first_row : last_row, ended.y, ended.z, first_column);
     }
   }
   __device__ __forceinline__ int3 end_share(int row) const {

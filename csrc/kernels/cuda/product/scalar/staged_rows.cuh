@@ -50,18 +50,18 @@ struct StagedRowsArguments {
 template <int kBytes>
 __device__ __forceinline__ void stage_blocks(char* to, const StagedRowsArguments& a, int first,
                                              int blocks) {
-  constexpr int kPiece = std::min(kBytes & -kBytes, 16), kPieces = kBytes / kPiece;
+  constexpr int kVector = std::min(kBytes & -kBytes, 16), kVectors = kBytes / kVector;
   const auto shared = static_cast<uint32_t>(__cvta_generic_to_shared(to));
   const int bytes = a.wide_indices ? 8 : 4;
-  for (int i = static_cast<int>(threadIdx.x); i < blocks * kPieces;
+  for (int i = static_cast<int>(threadIdx.x); i < blocks * kVectors;
        i += static_cast<int>(blockDim.x)) {
-    const int block = i / kPieces, piece = (i - block * kPieces) * kPiece;
+    const int block = i / kVectors, vector = (i - block * kVectors) * kVector;
     const char* from =
-        at_step(a.values, index_at(a.positions, first + block, bytes), kBytes) + piece;
-    if constexpr (kPiece == 16) {
-      cp_async_16(shared + i * kPiece, from);
+        at_step(a.values, index_at(a.positions, first + block, bytes), kBytes) + vector;
+    if constexpr (kVector == 16) {
+      cp_async_16(shared + i * kVector, from);
     } else {
-      cp_async_narrow<kPiece>(shared + i * kPiece, from, kPiece);
+      cp_async_narrow<kVector>(shared + i * kVector, from, kVector);
     }
   }
 }

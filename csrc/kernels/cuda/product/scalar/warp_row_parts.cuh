@@ -34,17 +34,18 @@ struct WarpRowsArguments {
   int c_row, c_column;  // elements
   int rows;             // block rows
   int nnzb, n, block_m;
-  int pieces;  // of kPieceK k, in a block
-  int limit;   // a row of more blocks is multiplied in segments of at most as many
+  int vectors;  // of kVectorK k, in a block
+  int limit;    // a row of more blocks is multiplied in segments of at most as many
   unsigned strips;
   unsigned segments;  // tasks that are a segment's strip, before those that are a row's
   unsigned tasks;     // in all
   unsigned turns;     // tasks of a group, one after another
   unsigned slots;     // segments, two for each stretch
   // Over what a group's lanes lie, how often, and 2^16 over that, rounded up.
-  int log_lanes, blocks, row_lanes, piece_lanes, column_lanes;
-  unsigned by_row_lanes, by_piece_lanes, by_column_lanes;
-  int half_blocks, half_pieces;  // the largest power of two below `blocks` and `piece_lanes`, or 0
+  int log_lanes, blocks, row_lanes, vector_lanes, column_lanes;
+  unsigned by_row_lanes, by_vector_lanes, by_column_lanes;
+  int half_blocks,
+      half_vectors;  // the largest power of two below `blocks` and `vector_lanes`, or 0
   Activation activation;
   bool wide_indices;
 };

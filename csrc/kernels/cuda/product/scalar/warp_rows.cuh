@@ -1,8 +1,8 @@
 // Products with few columns as a walk of part of a warp along a block row: the kernels.
 //
 // A group of 4 to 32 lanes of a warp owns the rows of one strip of a block row, or of a segment of
-// a long one. Its lanes lie over `blocks` stored blocks at a time, in each over rows, over pieces
-// of kPieceK neighbouring k, and over columns of B, the last fastest: neighbouring lanes read
+// a long one. Its lanes lie over `blocks` stored blocks at a time, in each over rows, over vectors
+// of kVectorK neighbouring k, and over columns of B, the last fastest: neighbouring lanes read
 // neighbouring values. A lane keeps the sums of kRows rows by kColumns columns from the first block
 // to the last, so that nothing is exchanged before the row ends; then sums go down the lanes by
 // shuffles, in an order that the shape alone decides.
@@ -19,43 +19,43 @@
 
 namespace sparse_autotune {
 
-// How a lane loads its part of B: kPieceK k of each column at once, kColumns columns of each k at
+// How a lane loads its part of B: kVectorK k of each column at once, kColumns columns of each k at
 // once, or element by element.
 enum class RowsAccess : uint8_t { kAlongK, kAlongColumns, kElements };
 
 // Steps whose loads are under way together: as many as some 48 registers hold.
-constexpr int rows_steps_at_once(int piece, int columns, int rows, int item) {
-  const int registers = (piece * (rows + columns) * item + 3) / 4;  // of one
+constexpr int rows_steps_at_once(int vector, int columns, int rows, int item) {
+  const int registers = (vector * (rows + columns) * item + 3) / 4;  // of one
   return registers > 24 ? 1 : registers > 12 ? 2 : 4;
 }
 
-// How a kernel's lanes load and multiply: a lane has kPieceK k of kRows rows and kColumns columns
+// How a kernel's lanes load and multiply: a lane has kVectorK k of kRows rows and kColumns columns
 // of each step.
-template <typename T, int kPieceK, int kColumns, int kRows, RowsAccess kAccess>
+template <typename T, int kVectorK, int kColumns, int kRows, RowsAccess kAccess>
 struct RowsStep {
   using Acc = typename Accumulator<T>::Type;
   static constexpr int kAtOnce =
-      rows_steps_at_once(kPieceK, kColumns, kRows, static_cast<int>(sizeof(T)));
+      rows_steps_at_once(kVectorK, kColumns, kRows, static_cast<int>(sizeof(T)));
   static constexpr bool kAlongK = kAccess == RowsAccess::kAlongK;
   static constexpr bool kAlongColumns = kAccess == RowsAccess::kAlongColumns;
   // Of B: loads, and elements of each.
-  static constexpr int kRun = kAlongK ? kPieceK : kAlongColumns ? kColumns : 1;
-  static constexpr int kRuns = kPieceK * kColumns / kRun;
+  static constexpr int kRun = kAlongK ? kVectorK : kAlongColumns ? kColumns : 1;
+  static constexpr int kRuns = kVectorK * kColumns / kRun;
 
   // Where the lane's loads of the first block of B begin.
-  static __device__ __forceinline__ const char* run_of(const WarpRowsArguments& a, int i, int piece,
-                                                       int column) {
+  static __device__ __forceinline__ const char* run_of(const WarpRowsArguments& a, int i,
+                                                       int vector, int column) {
     const int v = kAlongK ? 0 : kAlongColumns ? i : i / kColumns;
     const int w = kAlongK ? i : kAlongColumns ? 0 : i % kColumns;
     return static_cast<const char*>(a.b) + int64_t{blockIdx.y} * a.b_batch +
-           int64_t{piece * kPieceK + v} * a.b_k + (column + w) * a.b_column;
+           int64_t{vector * kVectorK + v} * a.b_k + (column + w) * a.b_column;
   }
 
-  static __device__ __forceinline__ void multiply(const T (&left)[kRows][kPieceK],
+  static __device__ __forceinline__ void multiply(const T (&left)[kRows][kVectorK],
                                                   const T (&right)[kRuns][kRun],
                                                   Acc (&sum)[kRows][kColumns]) {
 #pragma unroll
-    for (int v = 0; v < kPieceK; ++v) {
+    for (int v = 0; v < kVectorK; ++v) {
 #pragma unroll
       for (int j = 0; j < kRows; ++j) {
 #pragma unroll
@@ -69,14 +69,14 @@ struct RowsStep {
     }
   }
 
-  // kSteps blocks from number p on, a.blocks apart, of which the lane has one piece. kCut: steps
+  // kSteps blocks from number p on, a.blocks apart, of which the lane has one vector. kCut: steps
   // beyond the last block read that block again, and are not added.
   template <int kSteps, bool kCut>
   static __device__ __forceinline__ void multiply_blocks(const WarpRowsArguments& a, int p, int end,
                                                          const char* const (&left_of)[kRows],
                                                          const char* const (&right_of)[kRuns],
                                                          Acc (&sum)[kRows][kColumns]) {
-    T left[kSteps][kRows][kPieceK], right[kSteps][kRuns][kRun];
+    T left[kSteps][kRows][kVectorK], right[kSteps][kRuns][kRun];
     int at[kSteps], block_column[kSteps];
 #pragma unroll
     for (int u = 0; u < kSteps; ++u) {
@@ -102,15 +102,15 @@ struct RowsStep {
     }
   }
 
-  // kSteps of the lane's pieces of a block from number `step` on.
+  // kSteps of the lane's vectors of a block from number `step` on.
   template <int kSteps>
-  static __device__ __forceinline__ void multiply_pieces(const WarpRowsArguments& a, int step,
-                                                         const char* const (&left_from)[kRows],
-                                                         const char* const (&right_from)[kRuns],
-                                                         Acc (&sum)[kRows][kColumns]) {
-    T left[kSteps][kRows][kPieceK], right[kSteps][kRuns][kRun];
-    const int left_step = a.piece_lanes * kPieceK * a.a_k;
-    const int right_step = a.piece_lanes * kPieceK * a.b_k;
+  static __device__ __forceinline__ void multiply_vectors(const WarpRowsArguments& a, int step,
+                                                          const char* const (&left_from)[kRows],
+                                                          const char* const (&right_from)[kRuns],
+                                                          Acc (&sum)[kRows][kColumns]) {
+    T left[kSteps][kRows][kVectorK], right[kSteps][kRuns][kRun];
+    const int left_step = a.vector_lanes * kVectorK * a.a_k;
+    const int right_step = a.vector_lanes * kVectorK * a.b_k;
 #pragma unroll
     for (int u = 0; u < kSteps; ++u) {
 #pragma unroll
@@ -126,7 +126,7 @@ struct RowsStep {
     for (int u = 0; u < kSteps; ++u) multiply(left[u], right[u], sum);
   }
 
-  // A part of a row whose lanes have one piece of each block: this one of number begin + block.
+  // A part of a row whose lanes have one vector of each block: this one of number begin + block.
   static __device__ __forceinline__ void multiply_plain(const WarpRowsArguments& a, int begin,
                                                         int block, int end,
                                                         const char* const (&left_of)[kRows],
@@ -144,9 +144,9 @@ struct RowsStep {
     }
   }
 
-  // A part of a row whose blocks have several pieces for a lane, or do not lie in order.
+  // A part of a row whose blocks have several vectors for a lane, or do not lie in order.
   static __device__ __forceinline__ void multiply_any(const WarpRowsArguments& a, int p, int end,
-                                                      int piece,
+                                                      int vector,
                                                       const char* const (&left_of)[kRows],
                                                       const char* const (&right_of)[kRuns],
                                                       Acc (&sum)[kRows][kColumns]) {
@@ -160,13 +160,13 @@ struct RowsStep {
       for (int j = 0; j < kRows; ++j) left_from[j] = at_step(left_of[j], place, a.a_block);
 #pragma unroll
       for (int i = 0; i < kRuns; ++i) right_from[i] = at_step(right_of[i], at, a.b_block);
-      const int count = piece < a.pieces ? (a.pieces - piece - 1) / a.piece_lanes + 1 : 0;
+      const int count = vector < a.vectors ? (a.vectors - vector - 1) / a.vector_lanes + 1 : 0;
       int step = 0;
       for (; step + kAtOnce <= count; step += kAtOnce) {
-        multiply_pieces<kAtOnce>(a, step, left_from, right_from, sum);
+        multiply_vectors<kAtOnce>(a, step, left_from, right_from, sum);
       }
 #pragma unroll 1
-      for (; step < count; ++step) multiply_pieces<1>(a, step, left_from, right_from, sum);
+      for (; step < count; ++step) multiply_vectors<1>(a, step, left_from, right_from, sum);
     }
   }
 };
@@ -249,30 +249,31 @@ __device__ __forceinline__ void store_row(const WarpRowsArguments& a, T* c, int 
   }
 }
 
-// kPlain: a lane has one piece of each block, and blocks lie in order.
-template <typename T, int kPieceK, int kColumns, int kRows, RowsAccess kAccess, bool kPlain>
-__global__ void __launch_bounds__(kRowsThreads, kPlain&& kPieceK == 1 && sizeof(T) <= 4 ? 6 : 4)
+// kPlain: a lane has one vector of each block, and blocks lie in order.
+template <typename T, int kVectorK, int kColumns, int kRows, RowsAccess kAccess, bool kPlain>
+__global__ void __launch_bounds__(kRowsThreads, kPlain&& kVectorK == 1 && sizeof(T) <= 4 ? 6 : 4)
     warp_rows_kernel(const __grid_constant__ WarpRowsArguments a) {
   using Acc = typename Accumulator<T>::Type;
-  using Step = RowsStep<T, kPieceK, kColumns, kRows, kAccess>;
+  using Step = RowsStep<T, kVectorK, kColumns, kRows, kAccess>;
   constexpr int kRuns = Step::kRuns;
 
   const int lane = static_cast<int>(threadIdx.x) & ((1 << a.log_lanes) - 1);
   int rest = static_cast<int>(lane * a.by_column_lanes >> 16);
   const int column = (lane - rest * a.column_lanes) * kColumns;
-  const int over_pieces = static_cast<int>(rest * a.by_piece_lanes >> 16);
-  const int piece = rest - over_pieces * a.piece_lanes;
-  const int block = static_cast<int>(over_pieces * a.by_row_lanes >> 16);
-  const int row_lane = over_pieces - block * a.row_lanes;
+  const int over_vectors = static_cast<int>(rest * a.by_vector_lanes >> 16);
+  const int vector = rest - over_vectors * a.vector_lanes;
+  const int block = static_cast<int>(over_vectors * a.by_row_lanes >> 16);
+  const int row_lane = over_vectors - block * a.row_lanes;
   const bool idle = block >= a.blocks;  // beyond the last block
-  const bool gives = block == 0 && piece == 0;
+  const bool gives = block == 0 && vector == 0;
   const bool adds_block = block + a.half_blocks < a.blocks;
-  const bool adds_piece = piece + a.half_pieces < a.piece_lanes;
-  const int piece_apart = a.column_lanes, block_apart = piece_apart * a.piece_lanes * a.row_lanes;
+  const bool adds_vector = vector + a.half_vectors < a.vector_lanes;
+  const int vector_apart = a.column_lanes,
+            block_apart = vector_apart * a.vector_lanes * a.row_lanes;
 
   const char* right_of[kRuns];  // of the first block column
 #pragma unroll
-  for (int i = 0; i < kRuns; ++i) right_of[i] = Step::run_of(a, i, piece, column);
+  for (int i = 0; i < kRuns; ++i) right_of[i] = Step::run_of(a, i, vector, column);
   T* const c = static_cast<T*>(a.c) + blockIdx.y * a.c_batch + column * a.c_column;
 
   // A group's tasks. Their places are looked up two tasks ahead, and what one task reads is asked
@@ -306,7 +307,7 @@ __global__ void __launch_bounds__(kRowsThreads, kPlain&& kPieceK == 1 && sizeof(
 #pragma unroll
     for (int j = 0; j < kRows; ++j) {
       const int row = min(first_row + j * a.row_lanes, a.block_m - 1);
-      left_of[j] = at_step(at_step(a.values, row, a.a_row), piece * kPieceK, a.a_k);
+      left_of[j] = at_step(at_step(a.values, row, a.a_row), vector * kVectorK, a.a_k);
     }
 
     Acc sum[kRows][kColumns] = {};
@@ -314,7 +315,7 @@ __global__ void __launch_bounds__(kRowsThreads, kPlain&& kPieceK == 1 && sizeof(
     if constexpr (kPlain) {
       Step::multiply_plain(a, part.begin, block, end, left_of, right_of, sum);
     } else {
-      Step::multiply_any(a, part.begin + block, end, piece, left_of, right_of, sum);
+      Step::multiply_any(a, part.begin + block, end, vector, left_of, right_of, sum);
     }
 
     __syncwarp();
@@ -332,8 +333,8 @@ __global__ void __launch_bounds__(kRowsThreads, kPlain&& kPieceK == 1 && sizeof(
     // is of no use to anyone.
     if (a.half_blocks > 0) add_from(a.half_blocks * block_apart, adds_block);
     for (int half = a.half_blocks / 2; half > 0; half /= 2) add_from(half * block_apart, true);
-    if (a.half_pieces > 0) add_from(a.half_pieces * piece_apart, adds_piece);
-    for (int half = a.half_pieces / 2; half > 0; half /= 2) add_from(half * piece_apart, true);
+    if (a.half_vectors > 0) add_from(a.half_vectors * vector_apart, adds_vector);
+    for (int half = a.half_vectors / 2; half > 0; half /= 2) add_from(half * vector_apart, true);
     if (part.row < 0 || !gives) continue;
 
     if (part.segment >= 0) {

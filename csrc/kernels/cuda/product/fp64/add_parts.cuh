@@ -1,4 +1,4 @@
-// The sums of dmma_flat_sm90's rows that borders cut: of each row's pieces, in order, and C.
+// The sums of dmma_flat_sm90's rows that borders cut: of each row's parts, in order, and C.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -14,7 +14,7 @@ namespace sparse_autotune {
 constexpr int kAddThreads = 256;
 
 // What the second kernel is told besides.
-struct AddPiecesArguments {
+struct AddPartsArguments {
   DmmaFlatArguments rest;
   int tile_rows, tile_columns;
 };
@@ -22,20 +22,20 @@ struct AddPiecesArguments {
 // The parts of a tile of C of a row that borders cut. Elements come in pairs, which lie together
 // there.
 struct CutTile {
-  const AddPiecesArguments& all;
+  const AddPartsArguments& all;
   const DmmaFlatArguments& args;
   const FlatTilePlace& tile;
   const int4& cut;
-  const double* const sums;  // of the tile in the first piece
-  const int64_t piece;       // from one to the next
+  const double* const sums;  // of the tile in the first part
+  const int64_t part;        // from one to the next
   const int borders, row0;
   const int64_t n0;
   const int line, end, limit;  // of the tile; pairs of this thread block; elements of a line in C
 
-  // A row's pieces: the second of the share before its first border, then the first of each.
+  // A row's parts: the second of the share before its first border, then the first of each.
   __device__ __forceinline__ double2 load(int i, int pair) const {
     const int64_t number_of = i == 0 ? 2 * cut.y - 1 : 2 * (cut.y + i - 1);
-    return __ldcg(reinterpret_cast<const double2*>(sums + number_of * piece) + pair);
+    return __ldcg(reinterpret_cast<const double2*>(sums + number_of * part) + pair);
   }
   // Where in the tile a pair lies, and whether C has it.
   __device__ __forceinline__ int across(int pair) const { return pair / (line / 2); }
@@ -91,7 +91,7 @@ struct CutTile {
       }
     }
   }
-  // A thread's share of a pair's pieces: every `lanes`th from `lane` on.
+  // A thread's share of a pair's parts: every `lanes`th from `lane` on.
   __device__ __forceinline__ double2 add_share(int pair, int lane, int lanes) const {
     double2 sum = make_double2(0, 0);
     for (int first = lane; first <= borders; first += kAtOnce * lanes) {
@@ -111,7 +111,7 @@ struct CutTile {
 // A thread block for each border and tile of C; those of a row's borders share out its elements,
 // two to a thread, or to several where there are more threads than that.
 static __global__ void __launch_bounds__(kAddThreads)
-    add_pieces_kernel(const __grid_constant__ AddPiecesArguments all) {
+    add_parts_kernel(const __grid_constant__ AddPartsArguments all) {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   const DmmaFlatArguments& args = all.rest;
   const unsigned tiles = gridDim.x / (args.shares - 1);
@@ -125,7 +125,7 @@ static __global__ void __launch_bounds__(kAddThreads)
   const int64_t n0 = int64_t{tile.column} * all.tile_columns;
   const int rows = min(args.strip_rows, args.block_m - tile.strip * args.strip_rows);
   const int columns = static_cast<int>(min(args.n - n0, static_cast<int64_t>(all.tile_columns)));
-  const int line = args.c_rows ? all.tile_columns : all.tile_rows;  // of the pieces
+  const int line = args.c_rows ? all.tile_columns : all.tile_rows;  // of the parts
   const int pairs = (args.c_rows ? rows : columns) * (line / 2);
   const int begin = static_cast<int>(int64_t{pairs} * own / borders);
   const int end = static_cast<int>(int64_t{pairs} * (own + 1) / borders);
@@ -134,11 +134,11 @@ static __global__ void __launch_bounds__(kAddThreads)
   while (width / 2 >= end - begin && width > 1) width /= 2;
   const int item = static_cast<int>(threadIdx.x) % width;
   const int lane = static_cast<int>(threadIdx.x) / width, lanes = kAddThreads / width;
-  const int64_t piece = int64_t{tiles} * all.tile_rows * all.tile_columns;
+  const int64_t part = int64_t{tiles} * all.tile_rows * all.tile_columns;
   const double* const sums = args.sums + int64_t{number} * all.tile_rows * all.tile_columns;
-  __shared__ double2 parts[kAddThreads];
+  __shared__ double2 shares[kAddThreads];
 
-  const CutTile cut_tile{all, args, tile, cut, sums, piece, borders, row0, n0, line, end, limit};
+  const CutTile cut_tile{all, args, tile, cut, sums, part, borders, row0, n0, line, end, limit};
   if (lanes == 1) {
     cut_tile.finish_pairs(begin + item, width);
     return;
@@ -147,10 +147,10 @@ static __global__ void __launch_bounds__(kAddThreads)
   const int pair = begin + item;
   double2 sum = make_double2(0, 0);
   if (cut_tile.is_there(pair)) sum = cut_tile.add_share(pair, lane, lanes);
-  parts[threadIdx.x] = sum;
+  shares[threadIdx.x] = sum;
   __syncthreads();
   if (lane != 0 || !cut_tile.is_there(pair)) return;
-  for (int i = 1; i < lanes; ++i) CutTile::add(sum, parts[i * width + item]);
+  for (int i = 1; i < lanes; ++i) CutTile::add(sum, shares[i * width + item]);
   cut_tile.finish(pair, sum);
 #else
   __trap();
