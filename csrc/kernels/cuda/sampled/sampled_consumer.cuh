@@ -119,7 +119,7 @@ template <typename T, typename Tile, bool kTermsC, bool kTermsB>
 __device__ __forceinline__ void consume_tasks(const SampledArguments& args,
                                               const SampledShared<Tile>& shared, int consumer) {
   constexpr int kUnits = Tile::kUnits;
-  static_assert(kUnits == 4);
+  static_assert(kUnits == 4, "the cases below are of four");
   auto queue = shared.task_queue();
   SampledPlace<Tile> at;
   for (;; queue.at.advance()) {

@@ -57,7 +57,9 @@ struct SampledPace {
 
 template <typename T, typename Tile>
 constexpr SampledCodes<SampledArguments> sampled_codes() {
-  static_assert(Tile::kSharedBytes <= 227 * 1024);  // a Hopper multiprocessor's
+  static_assert(
+      Tile::kSharedBytes <= 227 * 1024,
+      "more shared memory than a thread block of Hopper may have");  // a Hopper multiprocessor's
   return {{{&sampled_code<T, Tile, true, true>, &sampled_code<T, Tile, true, false>},
            {&sampled_code<T, Tile, false, true>, &sampled_code<T, Tile, false, false>}}};
 }

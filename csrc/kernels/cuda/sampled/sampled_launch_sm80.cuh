@@ -193,7 +193,7 @@ __global__ void __launch_bounds__(Tile::kThreads, Tile::kResident)
 
   // As in mma_sm80: each turn starts the copies of the step kStages - 1 ahead, the first turns do
   // nothing else; slices are loaded one ahead of the mma that use them.
-  static_assert(Tile::kSlices == 4);
+  static_assert(Tile::kSlices == 4, "the copies below are spread over four slices");
   uint32_t stage = ring, filled = ring;
   Registers registers[2];
 #pragma unroll 1

@@ -60,8 +60,10 @@ struct SampledUnionTile {
   static constexpr int kSharedBytes =
       kSwizzleAlignment + kRingBoxes * kBoxBytes + kUnits * static_cast<int>(sizeof(SampledUnit)) +
       (static_cast<int>(sizeof(SampledUnionNotes)) + 7) / 8 * 8 + kBarrierBytes;
-  static_assert(kSharedBytes <= 227 * 1024);  // a Hopper multiprocessor's
-  static_assert(kWarps % 4 == 0);
+  static_assert(
+      kSharedBytes <= 227 * 1024,
+      "more shared memory than a thread block of Hopper may have");  // a Hopper multiprocessor's
+  static_assert(kWarps % 4 == 0, "whole warpgroups");
 
   // Of the warps that multiply.
   static __device__ __forceinline__ void sync_consumers() {

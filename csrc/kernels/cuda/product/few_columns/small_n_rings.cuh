@@ -63,11 +63,15 @@ struct RingTile {
   static constexpr int kSumBytes = (kNeeded + kAlignment - 1) / kAlignment * kAlignment;
   static constexpr int kBarriers = kGroups * kSumBytes;
   static constexpr int kSharedBytes = kAlignment + kBarriers + kGroups * kStages * 8;
-  static_assert((kSide == 16 || kSide == 32) && 32 % kTogether == 0);
-  static_assert(kCopies != RingCopies::kLines || kSide == kChunkK);
-  static_assert(kCopies != RingCopies::kBoxes || kWidth % kBoxColumns == 0);
-  static_assert(kSumBytes % kAlignment == 0 && kBytesB % kAlignment == 0);
-  static_assert(kResident * (kSharedBytes + 1024) <= 228 * 1024);
+  static_assert((kSide == 16 || kSide == 32) && 32 % kTogether == 0,
+                "each of 32 lanes looks up a block");
+  static_assert(kCopies != RingCopies::kLines || kSide == kChunkK, "a line is a chunk's k");
+  static_assert(kCopies != RingCopies::kBoxes || kWidth % kBoxColumns == 0,
+                "boxes divide the tile");
+  static_assert(kSumBytes % kAlignment == 0 && kBytesB % kAlignment == 0,
+                "rings and tiles begin where TMA swizzles");
+  static_assert(kResident * (kSharedBytes + 1024) <= 228 * 1024,
+                "so many thread blocks do not fit a multiprocessor");
 };
 
 struct RingArguments {

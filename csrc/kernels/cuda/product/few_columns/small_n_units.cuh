@@ -51,10 +51,11 @@ struct UnitTile {
   static constexpr int kSliceBytes = kSide == 64 ? 64 : kSide == 32 ? kBlockBytes : 2 * kBlockBytes;
   // Sums are gathered column by column, 16-byte aligned.
   static constexpr int kPitch = kRows + 4, kSumBytes = kWidth * kPitch * 4;
-  static_assert(kSide == 16 || kSide == 32 || kSide == 64);
-  static_assert(!kLines || kLine == 128);
+  static_assert(kSide == 16 || kSide == 32 || kSide == 64, "a unit of 64 k has whole blocks");
+  static_assert(!kLines || kLine == 128, "whole lines are rows of blocks of 64");
   static constexpr int kFinishers = kRows / 4 * kWidth / 32;  // warps
-  static_assert(kSide % kRows == 0 && kAhead % kAheadB == 0 && kFinishers <= kGroups);
+  static_assert(kSide % kRows == 0 && kAhead % kAheadB == 0 && kFinishers <= kGroups,
+                "tiles divide blocks, and warps suffice to finish them");
 };
 
 struct UnitArguments : SmallNArguments {

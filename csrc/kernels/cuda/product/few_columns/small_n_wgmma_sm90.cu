@@ -48,7 +48,8 @@ struct Tile {
   static constexpr int kSums = kSumsApart ? kRings : 0;
   static constexpr int kBarriers = std::max(kRings, kSums + Share::kBytes);
   static constexpr int kSharedBytes = kSwizzleAlignment + kBarriers + kGroups * kStages * 8;
-  static_assert(kSharedBytes <= 227 * 1024);
+  static_assert(kSharedBytes <= 227 * 1024,
+                "more shared memory than a thread block of Hopper may have");
 };
 
 struct Arguments {

@@ -35,7 +35,8 @@ struct DmmaTmaTile {
   static constexpr int kUnitBytes = kBytesA + kBytesB, kStageBytes = kUnits * kUnitBytes;
   static constexpr int kSharedBytes = kSwizzleAlignment + kStages * (kStageBytes + kNoteBytes + 16);
   static constexpr int kTilesN = kM / 8, kTilesM = kWarpN / 16, kSums = kTilesN * kTilesM * 4;
-  static_assert(kSharedBytes <= 227 * 1024 / kResident - 1024);
+  static_assert(kSharedBytes <= 227 * 1024 / kResident - 1024,
+                "so many thread blocks do not fit a multiprocessor");
 };
 
 // What comes with a step: which granules its slices have, and of which tile they are.

@@ -113,7 +113,9 @@ struct WgmmaShape {
 
 template <typename Tile>
 constexpr WgmmaShape wgmma_shape_of(const WgmmaCodes& plain, const WgmmaCodes& transposed) {
-  static_assert(Tile::kSharedBytes <= 227 * 1024);  // a Hopper multiprocessor's
+  static_assert(
+      Tile::kSharedBytes <= 227 * 1024,
+      "more shared memory than a thread block of Hopper may have");  // a Hopper multiprocessor's
   return {Tile::kM,      Tile::kN,    Tile::kWidth,       Tile::kSharedBytes,
           Tile::kDirect, Tile::kPace, {plain, transposed}};
 }

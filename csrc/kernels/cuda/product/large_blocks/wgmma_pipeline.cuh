@@ -38,7 +38,8 @@ struct WgmmaTile {
   static constexpr int kSharedBytes =
       kSwizzleAlignment + kRingBytes + kConsumers * kStoreBytes + Queue::kBytes + kBarriers * 8;
   static constexpr bool kDirect = false;  // to C by DirectSink
-  static_assert((kM == 64 || kM == 128) && kWidth % 64 == 0 && kWidth <= 256);
+  static_assert((kM == 64 || kM == 128) && kWidth % 64 == 0 && kWidth <= 256,
+                "a consumer multiplies 64 rows by one wgmma");
 };
 
 struct WgmmaArguments {

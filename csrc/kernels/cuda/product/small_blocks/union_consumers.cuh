@@ -22,7 +22,8 @@ struct SpanMap {
 
   __device__ __forceinline__ void next_batch(int column, int many) {
     const int lane = threadIdx.x % 32;
-    static_assert(Tile::kSpan <= 4 && (Tile::kSpans == 2 || Tile::kSpans == 4));
+    static_assert(Tile::kSpan <= 4 && (Tile::kSpans == 2 || Tile::kSpans == 4),
+                  "numbers of two bits");
     const int span = column / Tile::kSpan;
     const int before = __shfl_up_sync(~0u, span, 1);
     const bool starts = lane < many && span != (lane == 0 ? last : before);

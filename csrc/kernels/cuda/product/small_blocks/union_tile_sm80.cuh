@@ -37,7 +37,8 @@ struct UnionTileSm80 {
   static constexpr int kRingBytes = kStages * kStageBytes;
   static constexpr int kStreamBytes = kWarps * kBlockSlots * kBlockBytes;
   static constexpr int kSharedBytes = kRingBytes + kStreamBytes + 2 * kStages * 8;
-  static_assert(32 % kColumns == 0 && kColumns % kProducers == 0 && kGroup <= 32);
+  static_assert(32 % kColumns == 0 && kColumns % kProducers == 0 && kGroup <= 32,
+                "stages divide a batch of 32; a bit for each row");
   static_assert(kSharedBytes <= 163 * 1024, "what an A100's multiprocessor has for one");
 };
 
