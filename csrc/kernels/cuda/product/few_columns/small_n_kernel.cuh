@@ -120,6 +120,30 @@ struct SmallNLoads {
     return kAccess == BAccess::kAlongColumns ? spread<kColumnTiles>(word, c) : word * 8 + c;
   }
 
+  // Rows and columns beyond the last are read as the last, and their sums dropped.
+  static __device__ __forceinline__ void find_rows(const SmallNArguments& args, int m0, int g,
+                                                   int t, int (&rows)[kRowWords]) {
+#pragma unroll
+    for (int i = 0; i < kRowWords; ++i) {
+      if constexpr (kTransposedA) {
+        rows[i] = min(m0 + row_of(i / kRowLoad * kRowLoad, 2 * t), args.block_m - 2 * kRowLoad);
+      } else {
+        rows[i] = min(m0 + row_of(i, g), args.block_m - 1) * args.block_k;
+      }
+    }
+  }
+  static __device__ __forceinline__ void find_columns(const SmallNArguments& args, int first_column,
+                                                      int g, int t, int (&columns)[kColumnTiles]) {
+#pragma unroll
+    for (int j = 0; j < kColumnTiles; ++j) {
+      const int column = first_column + (kAccess == BAccess::kAlongColumns
+                                             ? column_of(j / kColumnLoad * kColumnLoad, 2 * t)
+                                             : column_of(j, g));
+      const int last = args.n - (kAccess == BAccess::kAlongColumns ? 2 * kColumnLoad : 1);
+      columns[j] = min(column, last) * args.b_column;
+    }
+  }
+
   __device__ __forceinline__ void look_up(VectorPlace& p) {
     p.present = block < length;
     p.block = block;
@@ -198,6 +222,24 @@ struct SmallNLoads {
       }
     }
   }
+
+  // A warp's sums to shared memory, column by column.
+  static __device__ __forceinline__ void leave_sums(
+      const float (&sum)[Tile::kRowTiles][kColumnTiles][4], float* sums, int warp_k, int warp_n,
+      int g, int t) {
+#pragma unroll
+    for (int i = 0; i < Tile::kRowTiles; ++i) {
+#pragma unroll
+      for (int j = 0; j < kColumnTiles; ++j) {
+#pragma unroll
+        for (int s = 0; s < 4; ++s) {
+          const int row = row_of(2 * i + s / 2, g);
+          const int column = warp_n + column_of(j, t * 2 + s % 2);
+          sums[(warp_k * Tile::kN + column) * Tile::kPitch + row] = sum[i][j][s];
+        }
+      }
+    }
+  }
 };
 
 // Adds up the warps' sums of a tile of C and stores it. m0: its first row within its block row.
@@ -229,7 +271,6 @@ __global__ void __launch_bounds__(Tile::kThreads, Tile::kResident)
   using Loads = SmallNLoads<T, Tile, kTransposedA, kAccess>;
   constexpr int kRowTiles = Tile::kRowTiles, kColumnTiles = Tile::kColumnTiles;
   constexpr int kRowWords = Loads::kRowWords;
-  constexpr int kRowLoad = Loads::kRowLoad, kColumnLoad = Loads::kColumnLoad;
   constexpr bool kAhead = Tile::kAhead && !kTransposedA;  // places of blocks come first
   extern __shared__ float sums[];
   // Neighbours have strips of the same blocks, which lie beside each other in memory.
@@ -253,31 +294,14 @@ __global__ void __launch_bounds__(Tile::kThreads, Tile::kResident)
   const int warp_k = warp % Tile::kWarpsK;
   const int warp_n = warp / Tile::kWarpsK * Tile::kWarpN;
 
-  // Rows and columns beyond the last are read as the last, and their sums dropped.
   const int block_size = args.block_m * args.block_k;
   const T* values = static_cast<const T*>(args.values) +
                     (kTransposedA ? 0 : static_cast<int64_t>(begin) * block_size);
   int rows[kRowWords];  // offsets within a block, or the rows of each load
-#pragma unroll
-  for (int i = 0; i < kRowWords; ++i) {
-    if constexpr (kTransposedA) {
-      rows[i] =
-          min(m0 + Loads::row_of(i / kRowLoad * kRowLoad, 2 * t), args.block_m - 2 * kRowLoad);
-    } else {
-      rows[i] = min(m0 + Loads::row_of(i, g), args.block_m - 1) * args.block_k;
-    }
-  }
+  Loads::find_rows(args, m0, g, t, rows);
   const T* b_matrix = static_cast<const T*>(args.b) + batch * args.b_batch;
   int columns[kColumnTiles];  // offsets within it
-#pragma unroll
-  for (int j = 0; j < kColumnTiles; ++j) {
-    const int column =
-        n0 + warp_n +
-        (kAccess == BAccess::kAlongColumns ? Loads::column_of(j / kColumnLoad * kColumnLoad, 2 * t)
-                                           : Loads::column_of(j, g));
-    const int last = args.n - (kAccess == BAccess::kAlongColumns ? 2 * kColumnLoad : 1);
-    columns[j] = min(column, last) * args.b_column;
-  }
+  Loads::find_columns(args, n0 + warp_n, g, t, columns);
 
   // This lane's vector of the chunk to be looked up next.
   const unsigned first = warp_k * kChunkVectors + t;
@@ -337,18 +361,7 @@ __global__ void __launch_bounds__(Tile::kThreads, Tile::kResident)
     }
   }
 
-#pragma unroll
-  for (int i = 0; i < kRowTiles; ++i) {
-#pragma unroll
-    for (int j = 0; j < kColumnTiles; ++j) {
-#pragma unroll
-      for (int s = 0; s < 4; ++s) {
-        const int row = Loads::row_of(2 * i + s / 2, g);
-        const int column = warp_n + Loads::column_of(j, t * 2 + s % 2);
-        sums[(warp_k * Tile::kN + column) * Tile::kPitch + row] = sum[i][j][s];
-      }
-    }
-  }
+  Loads::leave_sums(sum, sums, warp_k, warp_n, g, t);
   __syncthreads();
   finish_small_n<T, Tile>(args, sums, block_row, m0, n0, batch);
 }

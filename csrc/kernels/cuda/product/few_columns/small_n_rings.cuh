@@ -183,6 +183,20 @@ __device__ __forceinline__ void multiply_row_major(
   }
 }
 
+// A block by the warp's part of its tile of B, however that lies.
+template <typename T, typename Tile>
+__device__ __forceinline__ void multiply_tile(
+    const RingArguments& args, uint32_t a_block, uint32_t b_tile, int part,
+    float (&sum)[Tile::kRowTiles][Tile::kColumnTiles][4]) {
+  if constexpr (Tile::kCopies == RingCopies::kArranged) {
+    multiply_arranged<T, Tile>(sum, a_block, b_tile + part * (Tile::kColumnTiles / 2 * kPairBytes));
+  } else if constexpr (is_row_major(Tile::kCopies)) {
+    multiply_row_major<T, Tile>(sum, a_block, b_tile, part, args.n, args.gapless_swizzled);
+  } else {
+    multiply_lines<T, Tile>(sum, a_block, b_tile + part * (Tile::kColumnTiles * 512));
+  }
+}
+
 // A group's copies to its ring: by its first warp.
 template <typename Tile>
 struct RingProducer {
@@ -348,14 +362,7 @@ __global__ void __launch_bounds__(Tile::kThreads, Tile::kResident)
     const auto multiply = [&](int i) {
       const uint32_t b_tile = ring + (at.stage * kTogether + i) * Tile::kBytesB;
       const uint32_t a_block = a_ring + (at.stage * kTogether + i) * Tile::kBytesA;
-      if constexpr (kArranged) {
-        multiply_arranged<T, Tile>(sum, a_block,
-                                   b_tile + part * (Tile::kColumnTiles / 2 * kPairBytes));
-      } else if constexpr (kRowMajor) {
-        multiply_row_major<T, Tile>(sum, a_block, b_tile, part, args.n, args.gapless_swizzled);
-      } else {
-        multiply_lines<T, Tile>(sum, a_block, b_tile + part * (Tile::kColumnTiles * 512));
-      }
+      multiply_tile<T, Tile>(args, a_block, b_tile, part, sum);
     };
     const int blocks = producer.blocks_of(turn);
     if (kTogether == 1 || blocks == kTogether) {

@@ -231,6 +231,22 @@ __device__ __forceinline__ void multiply_unit(
   }
 }
 
+// A warp's sums to shared memory, column by column.
+template <typename Tile>
+__device__ __forceinline__ void leave_sums(
+    const float (&sum)[Tile::kRowTiles][Tile::kColumnTiles][4], float* sums, int part, int g,
+    int t) {
+  const int row = Tile::kLines ? g % 2 * 4 + g / 2 : g;  // see share_lines
+#pragma unroll
+  for (int j = 0; j < Tile::kColumnTiles; ++j) {
+#pragma unroll
+    for (int s = 0; s < 4 * Tile::kRowTiles; ++s) {
+      sums[part * (Tile::kSumBytes / 4) + (j * 8 + t * 2 + s % 2) * Tile::kPitch + row +
+           s / 2 * 8] = sum[s / 4][j][s % 4];
+    }
+  }
+}
+
 template <typename T, typename Tile>
 __global__ void __launch_bounds__(Tile::kThreads, Tile::kResident)
     small_n_units_kernel(const __grid_constant__ UnitArguments args) {
@@ -326,15 +342,7 @@ __global__ void __launch_bounds__(Tile::kThreads, Tile::kResident)
   }
 
   release(Release::kSummed);
-  const int row = kLines ? g % 2 * 4 + g / 2 : g;  // see share_lines
-#pragma unroll
-  for (int j = 0; j < kColumnTiles; ++j) {
-#pragma unroll
-    for (int s = 0; s < 4 * kRowTiles; ++s) {
-      sums[part * (Tile::kSumBytes / 4) + (j * 8 + t * 2 + s % 2) * Tile::kPitch + row +
-           s / 2 * 8] = sum[s / 4][j][s % 4];
-    }
-  }
+  leave_sums<Tile>(sum, sums, part, g, t);
   // The warps that do not finish the tile need not wait.
   if (part >= Tile::kFinishers) {
     asm volatile("barrier.cta.arrive 1, %0;\n" ::"n"(Tile::kThreads) : "memory");
