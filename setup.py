@@ -79,11 +79,14 @@ def library_sources(architectures: Architectures | None) -> list[Path]:
     return [p for p in found if architectures.hopper or not p.stem.endswith("_sm90")]
 
 
+def code_in(folder: Path) -> list[Path]:
+    """What is compiled, without the notes beside it."""
+    return sorted(p for p in folder.rglob("*") if p.suffix in {".h", ".cuh", ".cpp", ".cu"})
+
+
 def kernel_hash() -> str:
     """Names the code that raced: a cache entry of other kernels is not trusted."""
-    files = [CSRC / "variant.h"]
-    for folder in ("kernels", "libraries"):
-        files += sorted(p for p in (CSRC / folder).rglob("*") if p.is_file())
+    files = [CSRC / "variant.h", *code_in(CSRC / "kernels"), *code_in(CSRC / "libraries")]
     digest = hashlib.sha256()
     for path in files:
         digest.update(path.relative_to(CSRC).as_posix().encode() + path.read_bytes())
@@ -146,8 +149,7 @@ def build_digest(cuda: Cuda, architectures: Architectures | None, torch_version:
     parts += [str(sysconfig.get_config_var("EXT_SUFFIX")), version()]
     parts += [os.environ.get("SPARSE_AUTOTUNE_WERROR", "")]
     digest = hashlib.sha256("\0".join(parts).encode())
-    sources = sorted(p for p in CSRC.rglob("*") if p.is_file())
-    for path in (ROOT / "setup.py", *sorted(ROOT.glob("build_*.py")), *sources):
+    for path in (ROOT / "setup.py", *sorted(ROOT.glob("build_*.py")), *code_in(CSRC)):
         digest.update(path.relative_to(ROOT).as_posix().encode() + path.read_bytes())
     return digest.hexdigest()[:40]
 

@@ -22,6 +22,7 @@ DOCUMENTS = [
     ROOT / "CONTRIBUTING.md",
     ROOT / "examples/aoti/README.md",
     *PAGES,
+    *sorted((ROOT / "csrc").rglob("*.md")),
     *sorted((ROOT / "benchmarks").glob("*.md")),
 ]
 NOTEBOOK = ROOT / "examples/quickstart.ipynb"

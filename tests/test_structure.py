@@ -177,6 +177,20 @@ def test_common_headers_have_several_users():
     assert not wrong
 
 
+def test_every_folder_of_kernels_says_what_is_in_it():
+    """Its README names the families that its files register, and no file that is not there."""
+    folders = {path.parent for path in SOURCES if layer(path) == "kernels"}
+    for folder in folders:
+        text = (folder / "README.md").read_text()
+        code = "".join(path.read_text() for path in sorted(folder.glob("*.c*")))
+        families = set(re.findall(r'"(\w+)/\w+"', code))
+        missing = families - set(re.findall(r"`(\w+)`", text))
+        assert not missing, f"{folder.relative_to(CSRC)}/README.md does not name {missing}"
+        for name in re.findall(r"`([\w./]+\.(?:h|cuh|cpp|cu))`", text):
+            base = ROOT if name.startswith("csrc/") else folder
+            assert (base / name).is_file(), f"{folder.relative_to(CSRC)}/README.md names {name}"
+
+
 # csrc/row_groups.h says what they are, csrc/plan/row_groups.h makes them.
 ALIKE = {"row_groups.h"}
 

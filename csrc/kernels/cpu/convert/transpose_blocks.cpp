@@ -27,7 +27,7 @@ void turn_square(const T* from, int64_t from_stride, T* to, int64_t to_stride) {
 #if defined(__x86_64__)
 // No compiler makes this of the loops above; each step doubles what lies together of a column.
 void turn_square(const uint16_t* from, int64_t from_stride, uint16_t* to, int64_t to_stride) {
-  static_assert(kSide == 8);
+  static_assert(kSide == 8, "the network below turns squares of 8");
   __m128i one[kSide], two[kSide], four[kSide];
   for (int64_t i = 0; i < kSide; ++i) {
     one[i] = _mm_loadu_si128(reinterpret_cast<const __m128i*>(from + i * from_stride));

@@ -15,7 +15,7 @@ struct alignas(64) TileConfig {
   uint16_t row_bytes[16] = {};
   uint8_t rows[16] = {};
 };
-static_assert(sizeof(TileConfig) == 64);
+static_assert(sizeof(TileConfig) == 64, "what ldtilecfg reads");
 
 struct AmxTiles {
   // Also zeroes every tile.

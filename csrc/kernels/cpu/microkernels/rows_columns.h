@@ -27,6 +27,48 @@ __attribute__((noinline)) void finish_lines(const RowsTask& t, T* lines, int64_t
   }
 }
 
+// Bias, activation and `out` for a tile's sums, whose first row is row `first` of C.
+template <class L, int kRows, int kVectors>
+SPARSE_AUTOTUNE_INLINE void store_tile(const RowsTask& t, const RowsTile& tile, int64_t first,
+                                       typename L::Mask rest,
+                                       typename L::Vec (&sum)[kRows][kVectors]) {
+  using T = typename L::T;
+  using Vec = typename L::Vec;
+  if (t.bias != nullptr) {
+#pragma GCC unroll 16
+    for (int r = 0; r < kRows; ++r) {
+      const Vec value = L::broadcast(static_cast<const T*>(t.bias) + first + r);
+#pragma GCC unroll 16
+      for (int v = 0; v < kVectors; ++v) sum[r][v] = L::add(sum[r][v], value);
+    }
+  }
+  T* const out = static_cast<T*>(t.out) + first * t.out_row + tile.column * t.out_column;
+  if (t.out_column == 1 && t.activate == nullptr) {
+#pragma GCC unroll 16
+    for (int r = 0; r < kRows; ++r) {
+#pragma GCC unroll 16
+      for (int v = 0; v < kVectors; ++v) {
+        T* const to = out + r * t.out_row + v * L::kLanes;
+        if (v + 1 < kVectors) {
+          L::store(to, sum[r][v]);
+        } else {
+          L::store_part(to, sum[r][v], rest);
+        }
+      }
+    }
+    return;
+  }
+  T lines[kRows * kVectors * L::kLanes];
+#pragma GCC unroll 16
+  for (int r = 0; r < kRows; ++r) {
+#pragma GCC unroll 16
+    for (int v = 0; v < kVectors; ++v) {
+      L::store(lines + (r * kVectors + v) * L::kLanes, sum[r][v]);
+    }
+  }
+  finish_lines(t, lines, kRows, kVectors * L::kLanes, tile.width, out);
+}
+
 // kRows rows times kVectors vectors of B's columns: each element of A is broadcast.
 template <class L, int kRows, int kVectors, bool kInOrder, int kDepth>
 SPARSE_AUTOTUNE_TARGET void multiply_tile(const RowsTask& t, const RowsTile& tile) {
@@ -103,40 +145,7 @@ SPARSE_AUTOTUNE_TARGET void multiply_tile(const RowsTask& t, const RowsTile& til
       }
     }
     begin = end;
-    const int64_t first = row * t.block_m + tile.first;
-    if (t.bias != nullptr) {
-#pragma GCC unroll 16
-      for (int r = 0; r < kRows; ++r) {
-        const Vec value = L::broadcast(static_cast<const T*>(t.bias) + first + r);
-#pragma GCC unroll 16
-        for (int v = 0; v < kVectors; ++v) sum[r][v] = L::add(sum[r][v], value);
-      }
-    }
-    T* const out = static_cast<T*>(t.out) + first * t.out_row + tile.column * t.out_column;
-    if (t.out_column == 1 && t.activate == nullptr) {
-#pragma GCC unroll 16
-      for (int r = 0; r < kRows; ++r) {
-#pragma GCC unroll 16
-        for (int v = 0; v < kVectors; ++v) {
-          T* const to = out + r * t.out_row + v * L::kLanes;
-          if (v + 1 < kVectors) {
-            L::store(to, sum[r][v]);
-          } else {
-            L::store_part(to, sum[r][v], rest);
-          }
-        }
-      }
-      continue;
-    }
-    T lines[kRows * kVectors * L::kLanes];
-#pragma GCC unroll 16
-    for (int r = 0; r < kRows; ++r) {
-#pragma GCC unroll 16
-      for (int v = 0; v < kVectors; ++v) {
-        L::store(lines + (r * kVectors + v) * L::kLanes, sum[r][v]);
-      }
-    }
-    finish_lines(t, lines, kRows, kVectors * L::kLanes, tile.width, out);
+    store_tile<L, kRows, kVectors>(t, tile, row * t.block_m + tile.first, rest, sum);
   }
 }
 

@@ -7,7 +7,7 @@
 // a vector holds several blocks. More columns: lanes along them, each element of A broadcast. B is
 // copied (turned) first where its layout is not the one that the form reads.
 // Threads take parts of equal length, in stored blocks; a row that is long beside them is cut into
-// pieces whose sums are added up in order behind the walk. Where it is cut depends on the pattern
+// segments whose sums are added up in order behind the walk. Where it is cut depends on the pattern
 // alone, so results do not depend on the number of threads.
 // A^T is read in place: its blocks in their own order, the lanes' elements of B picked accordingly.
 // Half types: rows_halves.h.
@@ -31,16 +31,16 @@ using cpu_tiled::round_up;
 // Columns of a column-major B that are multiplied one at a time.
 constexpr int64_t kFewColumns = 4;
 constexpr int64_t kPartsPerSlot = 8;
-// Long rows are cut into pieces of so many elements of A, but A into no more than kPieces.
-constexpr int64_t kPieceElements = 32 << 10;
-constexpr int64_t kPieces = 512;
-constexpr int64_t kPiecesBytes = 64 << 20;  // that their sums may take
+// Long rows are cut into segments of so many elements of A, but A into no more than kSegments.
+constexpr int64_t kSegmentElements = 32 << 10;
+constexpr int64_t kSegments = 512;
+constexpr int64_t kSegmentsBytes = 64 << 20;  // that their sums may take
 
 struct Shape {
   bool vectors;          // the form for one column
   int64_t copied_bytes;  // of B
-  int64_t piece;         // blocks; 0: no row is cut
-  int64_t sums_bytes;    // of the pieces
+  int64_t segment;       // blocks; 0: no row is cut
+  int64_t sums_bytes;    // of the segments
 };
 
 // A pure function of the problem, so that workspace_bytes() and launch() agree.
@@ -52,11 +52,11 @@ Shape shape_of(const Problem& p) {
   s.vectors = p.n == 1 || (columns && p.n <= kFewColumns);
   const bool in_place = s.vectors ? column_major || p.ldb == 1 : !column_major;
   if (!in_place) s.copied_bytes = round_up(p.batch * p.k * p.n * size_of(p.dtype), 256);
-  const int64_t piece =
-      std::max(ceil_div(kPieceElements, p.block_m * p.block_k), ceil_div(p.nnzb, kPieces));
-  const int64_t bytes = 2 * (p.nnzb / piece + 1) * p.batch * p.block_m * p.n * size_of(p.dtype);
-  if (p.longest_row > piece && bytes <= kPiecesBytes) {
-    s.piece = piece;
+  const int64_t segment =
+      std::max(ceil_div(kSegmentElements, p.block_m * p.block_k), ceil_div(p.nnzb, kSegments));
+  const int64_t bytes = 2 * (p.nnzb / segment + 1) * p.batch * p.block_m * p.n * size_of(p.dtype);
+  if (p.longest_row > segment && bytes <= kSegmentsBytes) {
+    s.segment = segment;
     s.sums_bytes = bytes;
   }
   return s;
@@ -111,12 +111,12 @@ class Product {
         }
       }
     });
-    if (s_.piece > 0) add_pieces();
+    if (s_.segment > 0) add_segments();
   }
 
  private:
   int64_t start(int64_t row) const { return crow_[row] + row; }
-  bool is_cut(int64_t row) const { return s_.piece > 0 && length(row) > s_.piece; }
+  bool is_cut(int64_t row) const { return s_.segment > 0 && length(row) > s_.segment; }
   int64_t length(int64_t row) const { return crow_[row + 1] - crow_[row]; }
 
   void copy(int64_t slots) {
@@ -148,13 +148,13 @@ class Product {
     const int64_t begin = cpu_tiled::part_begin(line, parts, part);
     const int64_t end = cpu_tiled::part_begin(line, parts, part + 1);
     int64_t row = first_row(begin);
-    if (s_.piece == 0) return multiply(batch, row, part + 1 == parts ? rows_ : first_row(end));
-    if (row > 0 && is_cut(row - 1)) multiply_pieces(batch, row - 1, begin, end);
+    if (s_.segment == 0) return multiply(batch, row, part + 1 == parts ? rows_ : first_row(end));
+    if (row > 0 && is_cut(row - 1)) multiply_segments(batch, row - 1, begin, end);
     for (int64_t first = row; row < rows_ && start(row) < end; first = row) {
       while (row < rows_ && start(row) < end && !is_cut(row)) ++row;
       multiply(batch, first, row);
       if (row == rows_ || start(row) >= end) return;
-      multiply_pieces(batch, row++, begin, end);
+      multiply_segments(batch, row++, begin, end);
     }
   }
 
@@ -175,28 +175,28 @@ class Product {
     multiply_(task);
   }
 
-  // The sums of the piece that begins at a block: two pieces at most of rows that are cut begin
-  // between multiples of `piece`, one of them with its row.
+  // The sums of the segment that begins at a block: two segments at most of rows that are cut begin
+  // between multiples of `segment`, one of them with its row.
   T* sums_at(int64_t batch, int64_t block, bool first) const {
     const int64_t slot =
-        2 * (batch * (p_.nnzb / s_.piece + 1) + block / s_.piece) + (first ? 1 : 0);
+        2 * (batch * (p_.nnzb / s_.segment + 1) + block / s_.segment) + (first ? 1 : 0);
     return sums_ + slot * p_.block_m * p_.n;
   }
 
-  // Calls visit(begin, end) for each piece of a row.
+  // Calls visit(begin, end) for each segment of a row.
   template <typename Visit>
-  void for_each_piece(int64_t row, Visit&& visit) const {
+  void for_each_segment(int64_t row, Visit&& visit) const {
     const int64_t last = crow_[row + 1];
     for (int64_t begin = crow_[row]; begin < last;) {
-      const int64_t end = std::min((begin / s_.piece + 1) * s_.piece, last);
+      const int64_t end = std::min((begin / s_.segment + 1) * s_.segment, last);
       visit(begin, end);
       begin = end;
     }
   }
 
-  // The pieces of a row that start on a part of the line.
-  void multiply_pieces(int64_t batch, int64_t row, int64_t begin, int64_t end) const {
-    for_each_piece(row, [&](int64_t first, int64_t last) {
+  // The segments of a row that start on a part of the line.
+  void multiply_segments(int64_t batch, int64_t row, int64_t begin, int64_t end) const {
+    for_each_segment(row, [&](int64_t first, int64_t last) {
       if (first + row < begin || first + row >= end) return;
       const int64_t bounds[2] = {first, last};
       RowsTask task = task_of(batch, row);
@@ -212,20 +212,20 @@ class Product {
     });
   }
 
-  void add_pieces() const {
-    for (int64_t at = s_.piece; at < p_.nnzb; at += s_.piece) {
+  void add_segments() const {
+    for (int64_t at = s_.segment; at < p_.nnzb; at += s_.segment) {
       const int64_t row = cpu_tiled::row_at(rows_, at, [&](int64_t r) { return crow_[r]; });
-      // The first multiple of `piece` inside the row.
-      if (!is_cut(row) || at / s_.piece != crow_[row] / s_.piece + 1) continue;
-      for (int64_t batch = 0; batch < p_.batch; ++batch) add_pieces_of(batch, row);
+      // The first multiple of `segment` inside the row.
+      if (!is_cut(row) || at / s_.segment != crow_[row] / s_.segment + 1) continue;
+      for (int64_t batch = 0; batch < p_.batch; ++batch) add_segments_of(batch, row);
     }
   }
 
-  void add_pieces_of(int64_t batch, int64_t row) const {
+  void add_segments_of(int64_t batch, int64_t row) const {
     const RowsTask task = task_of(batch, row);
     T* const total = sums_at(batch, crow_[row], true);
     const int64_t count = p_.block_m * p_.n;
-    for_each_piece(row, [&](int64_t begin, int64_t) {
+    for_each_segment(row, [&](int64_t begin, int64_t) {
       if (begin == crow_[row]) return;
       const T* const part = sums_at(batch, begin, false);
       for (int64_t i = 0; i < count; ++i) total[i] += part[i];

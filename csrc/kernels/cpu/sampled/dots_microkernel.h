@@ -46,7 +46,7 @@ SPARSE_AUTOTUNE_TARGET void multiply_tile(const DotsTask& t, int64_t row,
 #pragma GCC unroll 16
   for (int i = 0; i < kSums; ++i) sums[i] = L::zero();
   const int64_t depth = t.depth;
-  for (int64_t piece = 0;;) {
+  for (int64_t chunk = 0;;) {
     for (int64_t term = 0; term < depth; term += L::kLanes) {
       Vec left[kRows];
 #pragma GCC unroll 16
@@ -60,10 +60,10 @@ SPARSE_AUTOTUNE_TARGET void multiply_tile(const DotsTask& t, int64_t row,
         }
       }
     }
-    if (++piece == t.pieces) break;
-    c += t.c_piece;
+    if (++chunk == t.chunks) break;
+    c += t.c_chunk;
 #pragma GCC unroll 16
-    for (int j = 0; j < kColumns; ++j) b[j] += t.b_piece;
+    for (int j = 0; j < kColumns; ++j) b[j] += t.b_chunk;
   }
 #pragma GCC unroll 16
   for (int first = 0; first < kSums; first += L::kLanes) {

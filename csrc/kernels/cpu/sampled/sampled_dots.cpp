@@ -3,8 +3,8 @@
 // Each element of a block is the dot product of a row of C and a row of B, a tile's (a few rows by
 // a few columns of neighbouring blocks) stand in registers, a vector each, and are added up across
 // their lanes together. Both operands are packed as rows of whole vectors: terms next to each
-// other, half types widened. Terms: a piece is so many terms of one matrix of the batch; a pass is
-// as many pieces as keep B's rows in an L2. All threads pack a pass of B; then they take parts of
+// other, half types widened. Terms: a chunk is so many terms of one matrix of the batch; a pass is
+// as many chunks as keep B's rows in an L2. All threads pack a pass of B; then they take parts of
 // the stored blocks and pack the rows of C that these need. One thread computes an element, its
 // terms in the same order whatever the number of threads.
 #include "kernels/cpu/sampled/sampled_dots.h"
@@ -34,8 +34,8 @@ constexpr int64_t kPackedRows = 64;  // of B, at a time
 // agree.
 struct Blocking {
   int64_t acc_bytes;
-  int64_t depth, chunks;         // of a piece; pieces of one matrix of the batch
-  int64_t pieces, passes;        // of a full pass
+  int64_t depth, chunks;         // of a chunk; chunks of one matrix of the batch
+  int64_t pass_chunks, passes;   // of a full pass
   int64_t c_rows;                // block rows of C packed at a time
   int64_t b_bytes, sums_bytes;   // of a pass of B; of all sums, where they wait for other passes
   int64_t c_bytes, chunk_bytes;  // a slot's
@@ -52,10 +52,10 @@ Blocking make_blocking(const Problem& p, const Device& d, int64_t lanes) {
   s.chunks = ceil_div(n, s.depth);
   const int64_t all = s.chunks * p.batch;
   s.passes = ceil_div(all, std::max<int64_t>(terms / s.depth, 1));
-  s.pieces = ceil_div(all, s.passes);
-  s.passes = ceil_div(all, s.pieces);
+  s.pass_chunks = ceil_div(all, s.passes);
+  s.passes = ceil_div(all, s.pass_chunks);
   s.c_rows = p.c_layout == Layout::kColMajor ? ceil_div(kLineElements, p.block_m) : 1;
-  const int64_t row_bytes = s.pieces * s.depth * s.acc_bytes;
+  const int64_t row_bytes = s.pass_chunks * s.depth * s.acc_bytes;
   s.b_bytes = round_up(p.k * row_bytes, 256);
   const int64_t elements = p.block_m * p.block_k;
   if (is_half(p.dtype)) {
@@ -95,19 +95,19 @@ class Sampling {
   }
 
  private:
-  int64_t pieces_of(int64_t pass) const {
-    return std::min(s_.pieces, s_.chunks * p_.batch - pass * s_.pieces);
+  int64_t chunks_of(int64_t pass) const {
+    return std::min(s_.pass_chunks, s_.chunks * p_.batch - pass * s_.pass_chunks);
   }
 
-  // Rows [first, first + rows) of an operand, all pieces of a pass; a piece's lie `stride` rows
+  // Rows [first, first + rows) of an operand, all chunks of a pass; a chunk's lie `stride` rows
   // apart from the next one's.
   void pack(int64_t pass, const void* from, Layout layout, int64_t ld, int64_t batch_stride,
             int64_t first, int64_t rows, char* to, int64_t stride) const {
     const bool row_major = layout == Layout::kRowMajor;
-    for (int64_t i = 0; i < pieces_of(pass); ++i) {
-      const int64_t piece = pass * s_.pieces + i, term = piece % s_.chunks * s_.depth;
+    for (int64_t i = 0; i < chunks_of(pass); ++i) {
+      const int64_t chunk = pass * s_.pass_chunks + i, term = chunk % s_.chunks * s_.depth;
       const int64_t at =
-          piece / s_.chunks * batch_stride + (row_major ? first * ld + term : term * ld + first);
+          chunk / s_.chunks * batch_stride + (row_major ? first * ld + term : term * ld + first);
       cpu_tiled::PackTask task{};
       task.b = static_cast<const char*>(from) + at * size_of(p_.dtype);
       task.ldb = ld;
@@ -167,10 +167,10 @@ class Sampling {
   void multiply(int64_t pass, const void* c, char* chunk, int64_t begin, int64_t end) const {
     DotsTask task{};
     task.c = c;
-    task.c_piece = s_.c_rows * p_.block_m * s_.depth;
+    task.c_chunk = s_.c_rows * p_.block_m * s_.depth;
     task.b = b_;
-    task.b_piece = p_.k * s_.depth;
-    task.pieces = pieces_of(pass);
+    task.b_chunk = p_.k * s_.depth;
+    task.chunks = chunks_of(pass);
     task.depth = s_.depth;
     task.block_m = p_.block_m;
     task.block_k = p_.block_k;

@@ -8,15 +8,15 @@ namespace sparse_autotune::cpu_dots {
 
 inline constexpr int64_t kMostSide = 16;  // of a block: larger ones fill vectors by their columns
 
-// Blocks of one block row: sums (one block after another) = rows of C * rows of B, over all pieces.
-// A piece is some terms, `depth` of them: rows of both operands packed one after another. Strides
+// Blocks of one block row: sums (one block after another) = rows of C * rows of B, over all chunks.
+// A chunk is some terms, `depth` of them: rows of both operands packed one after another. Strides
 // are in elements.
 struct DotsTask {
-  const void* c;    // first piece, first row of the block row
-  int64_t c_piece;  // from one piece to the next
-  const void* b;    // first piece, block column 0
-  int64_t b_piece;
-  int64_t pieces;
+  const void* c;    // first chunk, first row of the block row
+  int64_t c_chunk;  // from one chunk to the next
+  const void* b;    // first chunk, block column 0
+  int64_t b_chunk;
+  int64_t chunks;
   int64_t depth;               // whole vectors
   cpu_tiled::Indices columns;  // of each block
   int64_t count;               // blocks

@@ -6,7 +6,7 @@
 // packed so is how operands lie in memory where their terms are rows (a layer's gradient: terms are
 // tokens); the other layout is turned on the way. All threads pack, a group of block rows and of
 // block columns at a time where not all fit; then they take parts of the stored blocks. Terms are
-// padded with zeros to whole pieces of kDepth: what a tile reads in the next piece is fetched while
+// padded with zeros to whole multiples of kDepth: what a tile reads of the next is fetched while
 // it multiplies this one. One thread computes an element, its terms in order.
 #include <algorithm>
 #include <atomic>

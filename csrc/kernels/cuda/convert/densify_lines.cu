@@ -3,7 +3,7 @@
 //
 // A thread block owns a tile of the dense matrix, some block rows of it or, of long lines, some
 // block columns of one, clears its image in shared memory, puts the stored blocks there and copies
-// it out. A thread's pieces of its block row, chunks of up to 16 bytes, all have the same place
+// it out. A thread's chunks of its block row, of up to 16 bytes, all have the same place
 // within their blocks, so that it divides once. Data path: global -> registers -> shared -> global.
 #include "kernels/cuda/convert/densify_lines.h"
 
@@ -27,7 +27,7 @@ struct LinesArguments {
   int64_t line_bytes;  // of the dense matrix
   int block_rows, block_m;
   int block_bytes;            // of one line of a block
-  int line_pieces, area;      // of one line of a block, of a block
+  int line_chunks, area;      // of one line of a block, of a block
   int tile_rows;              // block rows of a tile
   int team, step;             // threads of a block row; blocks that they take at one time
   int tile_columns, windows;  // block columns of a tile; tiles side by side
@@ -64,7 +64,7 @@ __global__ void __launch_bounds__(kThreads, kResident)
   const int first_column = window * a.tile_columns;
   char* const dst =
       a.dst + int64_t{row0} * a.block_m * a.line_bytes + int64_t{first_column} * a.block_bytes;
-  // Of a tile of whole lines, which are one piece of memory, 16 bytes lie in shared memory as they
+  // Of a tile of whole lines, which are one run of memory, 16 bytes lie in shared memory as they
   // do there.
   const int shift = a.windows > 1 ? 0 : static_cast<int>(reinterpret_cast<uintptr_t>(dst) % 16);
 
@@ -86,22 +86,22 @@ __global__ void __launch_bounds__(kThreads, kResident)
     count = bounds[1] - bounds[0];
   }
   int block = member / a.area;
-  const int within = member - block * a.area, line = within / a.line_pieces;
+  const int within = member - block * a.area, line = within / a.line_chunks;
   if (block >= a.step) count = 0;  // a thread too many
   const int place = shift + (team * a.block_m + line) * a.pitch +
-                    (within - line * a.line_pieces) * static_cast<int>(sizeof(Chunk)) -
+                    (within - line * a.line_chunks) * static_cast<int>(sizeof(Chunk)) -
                     first_column * a.block_bytes;
   const Chunk* from = static_cast<const Chunk*>(a.values) + begin * a.area + within;
 
   int columns[kAtOnce];
-  Chunk pieces[kAtOnce];
+  Chunk chunks[kAtOnce];
   const auto fetch = [&] {
 #pragma unroll
     for (int i = 0; i < kAtOnce; ++i) {
       const int at = block + i * a.step;
       if (at >= count) continue;
       columns[i] = load_narrow_index(a.col, begin + at, a.wide_indices);
-      pieces[i] = __ldg(from + int64_t{at} * a.area);
+      chunks[i] = __ldg(from + int64_t{at} * a.area);
     }
   };
   fetch();
@@ -114,7 +114,7 @@ __global__ void __launch_bounds__(kThreads, kResident)
 #pragma unroll
     for (int i = 0; i < kAtOnce; ++i) {
       if (block + i * a.step < count) {
-        *reinterpret_cast<Chunk*>(tile + (place + columns[i] * a.block_bytes)) = pieces[i];
+        *reinterpret_cast<Chunk*>(tile + (place + columns[i] * a.block_bytes)) = chunks[i];
       }
     }
     block += kAtOnce * a.step;
@@ -160,15 +160,15 @@ LinesArguments cut(const Problem& p, const Device& d, int64_t dst_alignment) {
   a.block_rows = static_cast<int>(block_rows(p));
   a.block_m = static_cast<int>(p.block_m);
   a.block_bytes = static_cast<int>(block_bytes);
-  a.line_pieces = static_cast<int>(block_bytes / chunk);
-  a.area = static_cast<int>(p.block_m) * a.line_pieces;
+  a.line_chunks = static_cast<int>(block_bytes / chunk);
+  a.area = static_cast<int>(p.block_m) * a.line_chunks;
   a.word = static_cast<int>(word);
   a.wide_indices = p.index_type == IndexType::kInt64;
   // Of a tile: less where its blocks would keep each thread busy for long, and so that there are
   // enough for all multiprocessors, but none hardly worth its own thread block.
-  const double pieces = static_cast<double>(p.nnzb) * a.area;
+  const double chunks = static_cast<double>(p.nnzb) * a.area;
   int64_t bytes = 32 << 10;
-  if (pieces * static_cast<double>(bytes) > 16.0 * kThreads * static_cast<double>(p.m * line)) {
+  if (chunks * static_cast<double>(bytes) > 16.0 * kThreads * static_cast<double>(p.m * line)) {
     bytes /= 2;
   }
   while (bytes > 4 << 10 && p.m * line < bytes * 2 * d.multiprocessors) bytes /= 2;
@@ -210,7 +210,7 @@ Status densify_lines_cuda(const Problem& p, const Launch& l, void* dst, int64_t 
   const int64_t tiles = ceil_div(a.block_rows, a.tile_rows) * a.windows;
   const int64_t lines = int64_t{a.tile_rows} * a.block_m;
   const auto shared = static_cast<size_t>(lines * a.pitch + 32);
-  const int64_t chunk = a.block_bytes / a.line_pieces;
+  const int64_t chunk = a.block_bytes / a.line_chunks;
   with_chunk(chunk, [&]<typename Chunk>(Chunk) {
     densify_lines_kernel<Chunk>
         <<<static_cast<unsigned>(tiles), kThreads, shared, static_cast<cudaStream_t>(l.stream)>>>(

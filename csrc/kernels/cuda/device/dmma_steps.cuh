@@ -25,7 +25,8 @@ struct DmmaStepTile {
   static constexpr int kSharedBytes = kSwizzleAlignment + kStages * (kStageBytes + kNoteBytes + 16);
   static constexpr int kTilesN = kM / 8, kTilesM = kWarpN / 16, kSums = kTilesN * kTilesM * 4;
   // A costly activation goes by way of a stage.
-  static_assert(kSums % 16 == 0 && kThreads * 64 <= kStageBytes);
+  static_assert(kSums % 16 == 0 && kThreads * 64 <= kStageBytes,
+                "activations go through the ring, 64 bytes a thread");
 };
 
 // What comes with a step: the block row, or a stored block, and what is to be done.

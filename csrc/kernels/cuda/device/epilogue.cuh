@@ -139,7 +139,7 @@ template <typename T, typename Tile, int kCount>
 __device__ __forceinline__ void write_tile(float (&sum)[kCount], char* shared,
                                            const Output<T>& out) {
   constexpr int kHalves = Tile::kWarpM / 8, kColumns = Tile::kWarpN / 8;
-  static_assert(kCount == kHalves * kColumns * 2);
+  static_assert(kCount == kHalves * kColumns * 2, "a warp's sums fill its tile");
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
   const int first_row = warp / Tile::kWarpsN * Tile::kWarpM + lane / 4;
   const int first_column = warp % Tile::kWarpsN * Tile::kWarpN + lane % 4 * 2;

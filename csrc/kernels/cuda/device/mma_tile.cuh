@@ -19,8 +19,10 @@ struct MmaTile {
   // Whether the threads that share a slice can copy a row of B in fp32.
   static constexpr bool kHasTf32 = kThreads / kSlices >= kN / kChunk<float>;
   // Powers of two, so that offsets within a tile can be XORed.
-  static_assert(kWarpM % 16 == 0 && kWarpN % 16 == 0 && (kWarpN & (kWarpN - 1)) == 0);
-  static_assert((kM & (kM - 1)) == 0 && (kN & (kN - 1)) == 0 && kStages >= 2);
+  static_assert(kWarpM % 16 == 0 && kWarpN % 16 == 0 && (kWarpN & (kWarpN - 1)) == 0,
+                "warps have whole mma tiles");
+  static_assert((kM & (kM - 1)) == 0 && (kN & (kN - 1)) == 0 && kStages >= 2,
+                "powers of two, and a ring");
 };
 
 }  // namespace sparse_autotune

@@ -14,7 +14,8 @@ namespace sparse_autotune {
 // swizzle(i + j) is swizzle(i) ^ swizzle(j) where i and j share no bit.
 template <int kRowBytes>
 __host__ __device__ constexpr uint32_t swizzle(uint32_t row) {
-  static_assert(kRowBytes == 32 || kRowBytes == 64 || kRowBytes % 128 == 0);
+  static_assert(kRowBytes == 32 || kRowBytes == 64 || kRowBytes % 128 == 0,
+                "rows divide the banks or are made of whole lines");
   if (kRowBytes == 32) return row >> 2 & 1;
   if (kRowBytes == 64) return row >> 1 & 3;
   return (row & 3) << 1 | (row >> 2 & 1);

@@ -87,7 +87,7 @@ struct RowLoader {
   static constexpr int kGroup = Tile::kThreads / Tile::kSlices;  // threads that share a slice
   static constexpr int kRows = kSliceBytes / sizeof(T), kApart = kGroup / kChunks;
   static constexpr int kCopies = kRows / kApart;
-  static_assert(kGroup % kChunks == 0 && kRows % kApart == 0);
+  static_assert(kGroup % kChunks == 0 && kRows % kApart == 0, "threads share out whole rows");
 
   static __device__ __forceinline__ int slice() { return threadIdx.x / kGroup; }
   static __device__ __forceinline__ int row() { return threadIdx.x % kGroup / kChunks; }

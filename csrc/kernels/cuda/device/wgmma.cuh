@@ -101,8 +101,8 @@ __device__ __forceinline__ void pin(float (&sum)[kCount]) {
 template <typename T, int kN, bool kNContiguous, bool kMContiguous = false>
 __device__ __forceinline__ void multiply(float (&d)[kN / 2], uint64_t a_tile, uint64_t b_tile,
                                          int accumulate) {
-  static_assert(std::is_same_v<T, __half> || std::is_same_v<T, __nv_bfloat16>);
-  static_assert(kN == 256 || kN == 192 || kN == 128 || kN == 64);
+  static_assert(std::is_same_v<T, __half> || std::is_same_v<T, __nv_bfloat16>, "wgmma multiplies half types here");
+  static_assert(kN == 256 || kN == 192 || kN == 128 || kN == 64, "there is code for these widths");
   WIDTH(256, NAMES_128, "%128", "%129", "%130", "%131", "%132", SUMS_128)
   WIDTH(192, NAMES_96, "%96", "%97", "%98", "%99", "%100", SUMS_96)
   WIDTH(128, NAMES_64, "%64", "%65", "%66", "%67", "%68", SUMS_64)

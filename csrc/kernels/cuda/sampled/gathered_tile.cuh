@@ -51,7 +51,8 @@ __device__ __forceinline__ void load_terms(uint32_t tile, const Gathered<T>& mat
                                            const int* table, int64_t first, int64_t terms) {
   constexpr int kRowBytes = kLines * sizeof(T), kChunks = kRowBytes / kChunkBytes;
   constexpr int kRows = Tile::kStepBytes / sizeof(T), kApart = Tile::kThreads / kChunks;
-  static_assert(Tile::kThreads % kChunks == 0 && kRows % kApart == 0);
+  static_assert(Tile::kThreads % kChunks == 0 && kRows % kApart == 0,
+                "threads share out whole rows");
   const int chunk = threadIdx.x % kChunks, source = table[chunk * kChunk<T>];
 #pragma unroll 1
   for (int i = 0; i < kRows; i += kApart) {

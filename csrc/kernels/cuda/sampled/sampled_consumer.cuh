@@ -116,10 +116,10 @@ __device__ __forceinline__ bool do_task(const SampledArguments& args,
 
 // A warpgroup.
 template <typename T, typename Tile, bool kTermsC, bool kTermsB>
-__device__ __forceinline__ void consume(const SampledArguments& args,
-                                        const SampledShared<Tile>& shared, int consumer) {
+__device__ __forceinline__ void consume_tasks(const SampledArguments& args,
+                                              const SampledShared<Tile>& shared, int consumer) {
   constexpr int kUnits = Tile::kUnits;
-  static_assert(kUnits == 4);
+  static_assert(kUnits == 4, "the cases below are of four");
   auto queue = shared.task_queue();
   SampledPlace<Tile> at;
   for (;; queue.at.advance()) {

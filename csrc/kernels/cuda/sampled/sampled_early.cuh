@@ -35,7 +35,7 @@ template <int kRows, int kBlocks>
 struct PatternIndices {
   using Scratch = PatternScratch<kRows, kBlocks>;
   static constexpr int kStarts = kRows / 32 + 1, kColumns = kBlocks / 32;
-  static_assert(kRows % 32 == 0 && kBlocks % 32 == 0);
+  static_assert(kRows % 32 == 0 && kBlocks % 32 == 0, "a warp reads whole runs");
   int starts[kStarts], columns[kColumns];
 
   __device__ __forceinline__ explicit PatternIndices(const WaveArguments& args) {

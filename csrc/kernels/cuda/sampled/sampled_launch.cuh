@@ -36,7 +36,7 @@ __global__ void __launch_bounds__(kThreads, 1)
     if (warp == 1) schedule<Tile>(args, shared.task_queue());
   } else {
     take_registers<216>();
-    consume<T, Tile, kTermsC, kTermsB>(args, shared, warp / 4 - 1);
+    consume_tasks<T, Tile, kTermsC, kTermsB>(args, shared, warp / 4 - 1);
   }
 #else
   __trap();
@@ -57,7 +57,9 @@ struct SampledPace {
 
 template <typename T, typename Tile>
 constexpr SampledCodes<SampledArguments> sampled_codes() {
-  static_assert(Tile::kSharedBytes <= 227 * 1024);  // a Hopper multiprocessor's
+  static_assert(
+      Tile::kSharedBytes <= 227 * 1024,
+      "more shared memory than a thread block of Hopper may have");  // a Hopper multiprocessor's
   return {{{&sampled_code<T, Tile, true, true>, &sampled_code<T, Tile, true, false>},
            {&sampled_code<T, Tile, false, true>, &sampled_code<T, Tile, false, false>}}};
 }

@@ -44,7 +44,112 @@ __device__ __forceinline__ int64_t row_of_sampled_tile(const SampledArgumentsSm8
   return low;
 }
 
-// kTermsC: C's terms are contiguous (it is row-major); kTermsB: B's are.
+// Fills the table of lines: which row of C, then which column of B, goes to each place of a stage;
+// -1: none. Stored blocks [first, first + blocks) of the block row, from (m0, k0) of a block on.
+template <typename Tile>
+__device__ __forceinline__ void list_lines(const SampledArgumentsSm80& args, int* table,
+                                           int64_t block_row, int64_t first, int blocks, int m0,
+                                           int k0) {
+#pragma unroll 1
+  for (int i = threadIdx.x; i < Tile::kM + Tile::kN; i += Tile::kThreads) {
+    int source = -1;
+    if (i < Tile::kM) {
+      if (m0 + i < args.block_m) source = static_cast<int>(block_row * args.block_m) + m0 + i;
+    } else {
+      const int at = i - Tile::kM, block = args.strips_k > 1 ? 0 : at / args.block_k;
+      const int column = k0 + at - block * args.block_k;
+      if (block < blocks && column < args.block_k) {
+        const auto place = load_index(args.col_indices, first + block, args.wide_indices);
+        source = static_cast<int>(place) * args.block_k + column;
+      }
+    }
+    table[i] = source;
+  }
+}
+
+// A thread's copies of steps to the ring. kTermsC: C's terms are contiguous (it is row-major);
+// kTermsB: B's are.
+template <typename T, typename Tile, bool kTermsC, bool kTermsB>
+struct SampledCopies {
+  static constexpr int kTerms = Tile::kStepBytes / sizeof(T);
+
+  const SampledArgumentsSm80& args;
+  const int* const table;
+  const int steps_each = static_cast<int>((args.n + kTerms - 1) / kTerms);  // of a matrix
+  Gathered<T> c{static_cast<const T*>(args.c), args.ldc, args.c_alignment};
+  Gathered<T> b{static_cast<const T*>(args.b), args.ldb, args.b_alignment};
+  int next = 0;  // step within the matrices of the batch that are copied
+  const uint32_t c_line = static_cast<uint32_t>(args.ldc * sizeof(T));
+  const uint32_t b_line = static_cast<uint32_t>(args.ldb * sizeof(T));
+
+  // Whether all terms of the step to be copied exist, and start_c() and start_b() will do.
+  __device__ __forceinline__ bool is_straight() const {
+    return args.straight && (next + int64_t{1}) * kTerms <= args.n;
+  }
+  __device__ __forceinline__ void start_c(uint32_t stage, bool wanted) const {
+    const int64_t from = int64_t{next} * kTerms;
+    if constexpr (kTermsC) {
+      start_lines<T, Tile, Tile::kM>(stage, c.data, c_line, table, from, wanted);
+    } else {
+      start_terms<T, Tile, Tile::kM>(stage, c.data, c_line, table, from, wanted);
+    }
+  }
+  __device__ __forceinline__ void start_b(uint32_t stage, bool wanted) const {
+    const int64_t from = int64_t{next} * kTerms;
+    const uint32_t to = stage + Tile::kM * Tile::kStepBytes;
+    if constexpr (kTermsB) {
+      start_lines<T, Tile, Tile::kN>(to, b.data, b_line, table + Tile::kM, from, wanted);
+    } else {
+      start_terms<T, Tile, Tile::kN>(to, b.data, b_line, table + Tile::kM, from, wanted);
+    }
+  }
+  // Any step, with what is missing as zeros.
+  __device__ __forceinline__ void load_step(uint32_t stage) const {
+    const int64_t from = int64_t{next} * kTerms;
+    if constexpr (kTermsC) {
+      load_lines<T, Tile, Tile::kM>(stage, c, table, from, args.n);
+    } else {
+      load_terms<T, Tile, Tile::kM>(stage, c, table, from, args.n);
+    }
+    const uint32_t to = stage + Tile::kM * Tile::kStepBytes;
+    if constexpr (kTermsB) {
+      load_lines<T, Tile, Tile::kN>(to, b, table + Tile::kM, from, args.n);
+    } else {
+      load_terms<T, Tile, Tile::kN>(to, b, table + Tile::kM, from, args.n);
+    }
+  }
+  __device__ __forceinline__ void advance() {
+    const bool wraps = ++next == steps_each;
+    if (wraps) next = 0;
+    c.data += wraps ? args.c_batch_stride : 0;
+    b.data += wraps ? args.b_batch_stride : 0;
+  }
+};
+
+// The tile, which has been gathered in shared memory, in runs as long as a block's rows.
+template <typename T, typename Tile>
+__device__ __forceinline__ void store_values(const SampledArgumentsSm80& args, const T* staged,
+                                             const int* table, int64_t first, int m0, int k0) {
+  constexpr int kChunks = Tile::kN / kChunk<T>;
+  const int64_t block_size = int64_t{args.block_m} * args.block_k;
+  T* values = static_cast<T*>(args.sampled) + first * block_size + k0;
+#pragma unroll 2
+  for (int i = threadIdx.x; i < Tile::kM * kChunks; i += Tile::kThreads) {
+    const int row = i / kChunks, column = i % kChunks * kChunk<T>;
+    if (m0 + row >= args.block_m || table[Tile::kM + column] < 0) continue;
+    const int block = args.strips_k > 1 ? 0 : column / args.block_k;
+    T* to =
+        values + block * (block_size - args.block_k) + int64_t{m0 + row} * args.block_k + column;
+    const T* from = staged + row * staged_line<T>(Tile::kN) + column;
+    if (args.values_alignment >= kChunkBytes) {
+      *reinterpret_cast<uint4*>(to) = *reinterpret_cast<const uint4*>(from);
+    } else {
+#pragma unroll 1
+      for (int j = 0; j < kChunk<T>; ++j) to[j] = from[j];
+    }
+  }
+}
+
 template <typename T, typename Tile, bool kTermsC, bool kTermsB>
 __global__ void __launch_bounds__(Tile::kThreads, Tile::kResident)
     sampled_sm80_kernel(const __grid_constant__ SampledArgumentsSm80 args) {
@@ -67,70 +172,11 @@ __global__ void __launch_bounds__(Tile::kThreads, Tile::kResident)
   const auto blocks = static_cast<int>(min(row_end - first, int64_t{args.blocks}));
 
   const int m0 = strip_m * Tile::kM, k0 = strip_k * Tile::kN;
-#pragma unroll 1
-  for (int i = threadIdx.x; i < Tile::kM + Tile::kN; i += Tile::kThreads) {
-    int source = -1;
-    if (i < Tile::kM) {
-      if (m0 + i < args.block_m) source = static_cast<int>(block_row * args.block_m) + m0 + i;
-    } else {
-      const int at = i - Tile::kM, block = args.strips_k > 1 ? 0 : at / args.block_k;
-      const int column = k0 + at - block * args.block_k;
-      if (block < blocks && column < args.block_k) {
-        const auto place = load_index(args.col_indices, first + block, args.wide_indices);
-        source = static_cast<int>(place) * args.block_k + column;
-      }
-    }
-    table[i] = source;
-  }
+  list_lines<Tile>(args, table, block_row, first, blocks, m0, k0);
   __syncthreads();
 
-  constexpr int kTerms = Tile::kStepBytes / sizeof(T);
-  const auto steps_each = static_cast<int>((args.n + kTerms - 1) / kTerms);
-  const auto steps = static_cast<int>(steps_each * args.batch);
-  Gathered<T> c{static_cast<const T*>(args.c), args.ldc, args.c_alignment};
-  Gathered<T> b{static_cast<const T*>(args.b), args.ldb, args.b_alignment};
-  int next = 0;  // step within the matrices of the batch that are copied
-  const auto c_line = static_cast<uint32_t>(args.ldc * sizeof(T));
-  const auto b_line = static_cast<uint32_t>(args.ldb * sizeof(T));
-  // Whether all terms of the step to be copied exist, and start() will do.
-  const auto is_straight = [&] { return args.straight && (next + int64_t{1}) * kTerms <= args.n; };
-  const auto start_c = [&](uint32_t stage, bool wanted) {
-    const int64_t from = int64_t{next} * kTerms;
-    if constexpr (kTermsC) {
-      start_lines<T, Tile, Tile::kM>(stage, c.data, c_line, table, from, wanted);
-    } else {
-      start_terms<T, Tile, Tile::kM>(stage, c.data, c_line, table, from, wanted);
-    }
-  };
-  const auto start_b = [&](uint32_t stage, bool wanted) {
-    const int64_t from = int64_t{next} * kTerms;
-    const uint32_t to = stage + Tile::kM * Tile::kStepBytes;
-    if constexpr (kTermsB) {
-      start_lines<T, Tile, Tile::kN>(to, b.data, b_line, table + Tile::kM, from, wanted);
-    } else {
-      start_terms<T, Tile, Tile::kN>(to, b.data, b_line, table + Tile::kM, from, wanted);
-    }
-  };
-  const auto load_step = [&](uint32_t stage) {
-    const int64_t from = int64_t{next} * kTerms;
-    if constexpr (kTermsC) {
-      load_lines<T, Tile, Tile::kM>(stage, c, table, from, args.n);
-    } else {
-      load_terms<T, Tile, Tile::kM>(stage, c, table, from, args.n);
-    }
-    const uint32_t to = stage + Tile::kM * Tile::kStepBytes;
-    if constexpr (kTermsB) {
-      load_lines<T, Tile, Tile::kN>(to, b, table + Tile::kM, from, args.n);
-    } else {
-      load_terms<T, Tile, Tile::kN>(to, b, table + Tile::kM, from, args.n);
-    }
-  };
-  const auto advance = [&] {
-    const bool wraps = ++next == steps_each;
-    if (wraps) next = 0;
-    c.data += wraps ? args.c_batch_stride : 0;
-    b.data += wraps ? args.b_batch_stride : 0;
-  };
+  SampledCopies<T, Tile, kTermsC, kTermsB> copies{args, table};
+  const auto steps = static_cast<int>(copies.steps_each * args.batch);
 
   // The tile's columns are those of op(A)^T: what has terms contiguous is column-major to
   // Fragments.
@@ -147,18 +193,18 @@ __global__ void __launch_bounds__(Tile::kThreads, Tile::kResident)
 
   // As in mma_sm80: each turn starts the copies of the step kStages - 1 ahead, the first turns do
   // nothing else; slices are loaded one ahead of the mma that use them.
-  static_assert(Tile::kSlices == 4);
+  static_assert(Tile::kSlices == 4, "the copies below are spread over four slices");
   uint32_t stage = ring, filled = ring;
   Registers registers[2];
 #pragma unroll 1
   for (int step = 1 - Tile::kStages; step < steps; ++step) {
-    const bool copies = step + Tile::kStages - 1 < steps;
-    const bool straight = copies && is_straight();
-    if (copies && !straight) load_step(filled);
+    const bool wanted = step + Tile::kStages - 1 < steps;
+    const bool straight = wanted && copies.is_straight();
+    if (wanted && !straight) copies.load_step(filled);
     if (step < 0) {
-      start_c(filled, straight);
-      start_b(filled, straight);
-      advance();
+      copies.start_c(filled, straight);
+      copies.start_b(filled, straight);
+      copies.advance();
       cp_async_commit();
       filled = behind(filled);
       if (step == -1) {
@@ -181,9 +227,9 @@ __global__ void __launch_bounds__(Tile::kThreads, Tile::kResident)
         filled = behind(filled);
         registers[0].load(stage + c_offset, stage + b_offset, 0);
       }
-      if (slice == 0) start_c(filled, straight);
-      if (slice == 1) start_b(filled, straight);
-      if (slice == 2) advance();
+      if (slice == 0) copies.start_c(filled, straight);
+      if (slice == 1) copies.start_b(filled, straight);
+      if (slice == 2) copies.advance();
       registers[slice % 2].multiply(sum);
     }
   }
@@ -194,24 +240,7 @@ __global__ void __launch_bounds__(Tile::kThreads, Tile::kResident)
   T* const staged = reinterpret_cast<T*>(shared);
   stage_rows<T, Tile>(sum, staged);
   __syncthreads();
-  constexpr int kChunks = Tile::kN / kChunk<T>;
-  const int64_t block_size = int64_t{args.block_m} * args.block_k;
-  T* values = static_cast<T*>(args.sampled) + first * block_size + k0;
-#pragma unroll 2
-  for (int i = threadIdx.x; i < Tile::kM * kChunks; i += Tile::kThreads) {
-    const int row = i / kChunks, column = i % kChunks * kChunk<T>;
-    if (m0 + row >= args.block_m || table[Tile::kM + column] < 0) continue;
-    const int block = args.strips_k > 1 ? 0 : column / args.block_k;
-    T* to =
-        values + block * (block_size - args.block_k) + int64_t{m0 + row} * args.block_k + column;
-    const T* from = staged + row * staged_line<T>(Tile::kN) + column;
-    if (args.values_alignment >= kChunkBytes) {
-      *reinterpret_cast<uint4*>(to) = *reinterpret_cast<const uint4*>(from);
-    } else {
-#pragma unroll 1
-      for (int j = 0; j < kChunk<T>; ++j) to[j] = from[j];
-    }
-  }
+  store_values<T, Tile>(args, staged, table, first, m0, k0);
 }
 
 template <typename T, typename Tile, bool kTermsC, bool kTermsB>

@@ -248,14 +248,14 @@ class SampledPieces final : public Variant {
     a.block_k = static_cast<int>(p.block_k);
     a.rows = static_cast<int>(s.rows);
     a.columns = static_cast<int>(s.columns);
-    a.strips = static_cast<int>(ceil_div(block_cols(p), s.columns));
+    a.across = static_cast<int>(ceil_div(block_cols(p), s.columns));
     a.pieces_m = static_cast<int>(ceil_div(p.block_m, piece.rows));
     a.pieces_k = static_cast<int>(ceil_div(p.block_k, piece.columns));
     a.teams = static_cast<int>(s.teams);
     a.stages = static_cast<int>(s.stages);
     a.lines = static_cast<int>(s.lines);
     a.wide_indices = p.index_type == IndexType::kInt64;
-    const dim3 regions(static_cast<unsigned>(ceil_div(block_rows(p), s.rows) * a.strips),
+    const dim3 regions(static_cast<unsigned>(ceil_div(block_rows(p), s.rows) * a.across),
                        static_cast<unsigned>(s.shares));
     return piece.code->launch(a, regions, kPieceThreads, piece_shared_bytes(a.stages, a.lines),
                               l.stream, name());

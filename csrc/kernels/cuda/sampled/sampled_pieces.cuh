@@ -18,6 +18,7 @@
 #include "kernels/cuda/device/accumulator.cuh"
 #include "kernels/cuda/device/cp_async.cuh"
 #include "kernels/cuda/device/load_index.cuh"
+#include "kernels/cuda/device/warp_sum.cuh"
 
 namespace sparse_autotune {
 
@@ -35,11 +36,10 @@ struct PieceArguments {
   int64_t c_pitch, b_pitch, c_batch, b_batch;  // bytes
   int64_t n, batch;
   int block_rows, block_cols, block_m, block_k;
-  int rows, columns,
-      strips;              // block rows and columns of a region; regions along a row
-  int pieces_m, pieces_k;  // of a block
-  int teams;               // that share out the terms
-  int stages, lines;       // of a stage, at most
+  int rows, columns, across;  // block rows and columns of a region; regions along a row
+  int pieces_m, pieces_k;     // of a block
+  int teams;                  // that share out the terms
+  int stages, lines;          // of a stage, at most
   bool wide_indices;
 };
 
@@ -89,12 +89,7 @@ struct RankedBits {
     for (int first = 0; first < kWords; first += 32) {
       const int i = first + lane;
       const int own = i < kWords ? __popc(words[i]) : 0;
-      int up = own;
-#pragma unroll
-      for (int d = 1; d < 32; d *= 2) {
-        const int from = __shfl_up_sync(0xffffffffu, up, d);
-        if (lane >= d) up += from;
-      }
+      const int up = sum_up_to(own);
       if (i < kWords) before[i] = sum + up - own;
       sum += __shfl_sync(0xffffffffu, up, 31);
     }
@@ -128,262 +123,318 @@ __device__ inline int64_t first_block_from(const PieceArguments& a, int64_t low,
   return low;
 }
 
+// What one thread of a thread block does for its region.
 template <typename T, int kRows, int kColumns>
-__global__ void __launch_bounds__(kPieceThreads, 2) sampled_pieces_kernel(const PieceArguments a) {
+struct PieceWalk {
   using Sum = typename Accumulator<T>::Type;
-  constexpr int kStepTerms = kPieceStepBytes / static_cast<int>(sizeof(T));
-  extern __shared__ __align__(16) char shared[];
-  auto& region = *reinterpret_cast<PieceRegion*>(shared);
-  int* const lines = reinterpret_cast<int*>(shared + (sizeof(PieceRegion) + 15) / 16 * 16);
-  char* const stages = reinterpret_cast<char*>(lines + (a.lines + 3) / 4 * 4);
-  const auto stage0 = static_cast<uint32_t>(__cvta_generic_to_shared(stages));
-  const auto held = [&](uint32_t at) { return *reinterpret_cast<const uint4*>(stages + at); };
+  static constexpr int kStepTerms = kPieceStepBytes / static_cast<int>(sizeof(T));
+
+  // Pieces that the thread block works on at a time, and the lines that these need: block rows of C
+  // and block columns of B, a line of each behind one another.
+  struct Batch {
+    int count;
+    int c_rows, b_columns;  // odd, so that lines of one block lie in different banks
+    int c_lines, all_lines;
+  };
+  // The thread's piece: every pieces_m-th row and pieces_k-th column of its block.
+  struct Piece {
+    bool mine;
+    int row, block;  // of the region
+    int i0, j0;
+    uint32_t c_from[kRows], b_from[kColumns];  // in a stage
+  };
+
+  const PieceArguments& a;
+  PieceRegion& region;
+  int* const lines;
+  char* const stages;
+  const uint32_t stage0 = static_cast<uint32_t>(__cvta_generic_to_shared(stages));
   const uint32_t stage_bytes = static_cast<uint32_t>(a.lines) * kPiecePitch;
   const int thread = static_cast<int>(threadIdx.x), lane = thread % 32;
-  const int row0 = static_cast<int>(blockIdx.x) / a.strips * a.rows;
-  const int column0 = static_cast<int>(blockIdx.x) % a.strips * a.columns;
+  const int row0 = static_cast<int>(blockIdx.x) / a.across * a.rows;
+  const int column0 = static_cast<int>(blockIdx.x) % a.across * a.columns;
   const int rows = min(a.rows, a.block_rows - row0);
   const int columns = min(a.columns, a.block_cols - column0);
-
-  // What the region stores.
-  if (thread < rows) {
-    const int64_t begin = load_index(a.crow_indices, row0 + thread, a.wide_indices);
-    const int64_t end = load_index(a.crow_indices, row0 + thread + 1, a.wide_indices);
-    const int64_t first = a.strips == 1 ? begin : first_block_from(a, begin, end, column0);
-    const int64_t last = a.strips == 1 ? end : first_block_from(a, first, end, column0 + columns);
-    region.begin[thread] = first;
-    region.before[thread + 1] = static_cast<int>(last - first);
-  }
-  __syncthreads();
-  if (thread < 32) {
-    int sum = 0;
-#pragma unroll 1
-    for (int i = lane; i - lane < rows; i += 32) {
-      int up = i < rows ? region.before[i + 1] : 0;
-#pragma unroll
-      for (int d = 1; d < 32; d *= 2) {
-        const int from = __shfl_up_sync(0xffffffffu, up, d);
-        if (lane >= d) up += from;
-      }
-      if (i < rows) region.before[i + 1] = sum + up;
-      sum += __shfl_sync(0xffffffffu, up, 31);
-    }
-    if (lane == 0) region.before[0] = 0;
-  }
-  __syncthreads();
   const int block_pieces = a.pieces_m * a.pieces_k;
-  const int64_t all = int64_t{region.before[rows]} * block_pieces;
-  // Of an uneven region several thread blocks have parts.
-  const int64_t first_piece = all * blockIdx.y / gridDim.y;
-  const int64_t end_piece = all * (blockIdx.y + 1) / gridDim.y;
   const int places = kPieceThreads / a.teams;
   const int place = thread % places, team = thread / places;
 
-  const auto row_of = [&](int block) {
-    int low = 0, high = rows;  // the last row that begins at or before the block
+  __device__ __forceinline__ PieceWalk(const PieceArguments& arguments, char* shared)
+      : a(arguments),
+        region(*reinterpret_cast<PieceRegion*>(shared)),
+        lines(reinterpret_cast<int*>(shared + (sizeof(PieceRegion) + 15) / 16 * 16)),
+        stages(reinterpret_cast<char*>(lines + (a.lines + 3) / 4 * 4)) {}
+
+  __device__ __forceinline__ void run() const {
+    find_region();
+    const int64_t all = int64_t{region.before[rows]} * block_pieces;
+    // Of an uneven region several thread blocks have parts.
+    const int64_t end = all * (blockIdx.y + 1) / gridDim.y;
+    int64_t done = all * blockIdx.y / gridDim.y;
+    while (done < end) {
+      const Batch batch = take_batch(done, end);
+      list_lines(batch);
+      const Piece piece = piece_of(done, batch);
+      Sum sum[kRows][kColumns] = {};
+      __syncthreads();
+      multiply(batch, piece, sum);
+      if (a.teams > 1) add_teams(sum);
+      if (piece.mine && team == 0) store(piece, sum);
+      done += batch.count;
+      __syncthreads();
+    }
+  }
+
+  // What the region stores.
+  __device__ __forceinline__ void find_region() const {
+    if (thread < rows) {
+      const int64_t begin = load_index(a.crow_indices, row0 + thread, a.wide_indices);
+      const int64_t end = load_index(a.crow_indices, row0 + thread + 1, a.wide_indices);
+      const int64_t first = a.across == 1 ? begin : first_block_from(a, begin, end, column0);
+      const int64_t last = a.across == 1 ? end : first_block_from(a, first, end, column0 + columns);
+      region.begin[thread] = first;
+      region.before[thread + 1] = static_cast<int>(last - first);
+    }
+    __syncthreads();
+    if (thread < 32) {
+      int sum = 0;
+#pragma unroll 1
+      for (int i = lane; i - lane < rows; i += 32) {
+        const int up = sum_up_to(i < rows ? region.before[i + 1] : 0);
+        if (i < rows) region.before[i + 1] = sum + up;
+        sum += __shfl_sync(0xffffffffu, up, 31);
+      }
+      if (lane == 0) region.before[0] = 0;
+    }
+    __syncthreads();
+  }
+  // The last row that begins at or before a block of the region.
+  __device__ __forceinline__ int row_of(int block) const {
+    int low = 0, high = rows;
     while (high - low > 1) {
       const int middle = (low + high) / 2;
       (region.before[middle] <= block ? low : high) = middle;
     }
     return low;
-  };
-  const auto column_of = [&](int row, int block) {
+  }
+  __device__ __forceinline__ int column_of(int row, int block) const {
     return static_cast<int>(load_index(
                a.col_indices, region.begin[row] + block - region.before[row], a.wide_indices)) -
            column0;
-  };
+  }
 
-  int64_t done = first_piece;
-  while (done < end_piece) {
-    // As many pieces as there are places, or half, ... of that, whose lines
-    // find room.
-    int count = static_cast<int>(min(int64_t{places}, end_piece - done)), c_rows, b_columns;
+  // As many pieces as there are places, or half, ... of that, whose lines find room.
+  __device__ __forceinline__ Batch take_batch(int64_t done, int64_t end) const {
+    Batch batch;
+    batch.count = static_cast<int>(min(int64_t{places}, end - done));
     for (;;) {
-#pragma unroll 1
-      for (int i = thread; i < kPieceMostRows / 32; i += kPieceThreads) region.rows.words[i] = 0;
-#pragma unroll 1
-      for (int i = thread; i < kPieceMostColumns / 32; i += kPieceThreads) {
-        region.columns.words[i] = 0;
-      }
-      __syncthreads();
-      const int first = static_cast<int>(done / block_pieces);
-      const int last = static_cast<int>((done + count - 1) / block_pieces);
-#pragma unroll 1
-      for (int block = first + thread; block <= last; block += kPieceThreads) {
-        const int row = row_of(block);
-        region.rows.set(row);
-        region.columns.set(column_of(row, block));
-      }
-      __syncthreads();
-      if (thread < 32) {
-        region.rows.count(lane);
-        region.columns.count(lane);
-      }
-      __syncthreads();
-      // An odd number: lines of one block lie in different banks.
-      c_rows = region.rows.before[kPieceMostRows / 32] | 1;
-      b_columns = region.columns.before[kPieceMostColumns / 32] | 1;
-      if (c_rows * a.block_m + b_columns * a.block_k <= a.lines || count == 1) break;
-      count = max(count / 2, 1);
+      mark_blocks(static_cast<int>(done / block_pieces),
+                  static_cast<int>((done + batch.count - 1) / block_pieces));
+      batch.c_rows = region.rows.before[kPieceMostRows / 32] | 1;
+      batch.b_columns = region.columns.before[kPieceMostColumns / 32] | 1;
+      batch.c_lines = batch.c_rows * a.block_m;
+      batch.all_lines = batch.c_lines + batch.b_columns * a.block_k;
+      if (batch.all_lines <= a.lines || batch.count == 1) return batch;
+      batch.count = max(batch.count / 2, 1);
       __syncthreads();
     }
-    const int c_lines = c_rows * a.block_m;
-    const int all_lines = c_lines + b_columns * a.block_k;
+  }
+  // The rows and columns of the region's blocks [first, last], counted.
+  __device__ __forceinline__ void mark_blocks(int first, int last) const {
 #pragma unroll 1
-    for (int i = thread; i < all_lines; i += kPieceThreads) lines[i] = -1;
+    for (int i = thread; i < kPieceMostRows / 32; i += kPieceThreads) region.rows.words[i] = 0;
+#pragma unroll 1
+    for (int i = thread; i < kPieceMostColumns / 32; i += kPieceThreads) {
+      region.columns.words[i] = 0;
+    }
+    __syncthreads();
+#pragma unroll 1
+    for (int block = first + thread; block <= last; block += kPieceThreads) {
+      const int row = row_of(block);
+      region.rows.set(row);
+      region.columns.set(column_of(row, block));
+    }
+    __syncthreads();
+    if (thread < 32) {
+      region.rows.count(lane);
+      region.columns.count(lane);
+    }
+    __syncthreads();
+  }
+  // Which line of C or B goes to each place of a stage; -1: none.
+  __device__ __forceinline__ void list_lines(const Batch& batch) const {
+#pragma unroll 1
+    for (int i = thread; i < batch.all_lines; i += kPieceThreads) lines[i] = -1;
     __syncthreads();
 #pragma unroll 1
     for (int i = thread; i < rows; i += kPieceThreads) {
       if (!region.rows.has(i)) continue;
       const int at = region.rows.rank(i);
 #pragma unroll 1
-      for (int r = 0; r < a.block_m; ++r) lines[r * c_rows + at] = (row0 + i) * a.block_m + r;
+      for (int r = 0; r < a.block_m; ++r) {
+        lines[r * batch.c_rows + at] = (row0 + i) * a.block_m + r;
+      }
     }
 #pragma unroll 1
     for (int i = thread; i < columns; i += kPieceThreads) {
       if (!region.columns.has(i)) continue;
-      const int at = c_lines + region.columns.rank(i);
+      const int at = batch.c_lines + region.columns.rank(i);
 #pragma unroll 1
       for (int s = 0; s < a.block_k; ++s) {
-        lines[s * b_columns + at] = (column0 + i) * a.block_k + s;
+        lines[s * batch.b_columns + at] = (column0 + i) * a.block_k + s;
       }
     }
-
-    // The thread's piece: every pieces_m-th row and pieces_k-th column of its
-    // block.
-    const bool mine = place < count;
-    const int64_t piece = done + (mine ? place : 0);
-    const int block = static_cast<int>(piece / block_pieces);
-    const int within = static_cast<int>(piece - int64_t{block} * block_pieces);
-    const int i0 = within / a.pieces_k, j0 = within - i0 * a.pieces_k;
-    const int row = row_of(block);
-    const int c_at = region.rows.rank(row), b_at = region.columns.rank(column_of(row, block));
-    uint32_t c_from[kRows], b_from[kColumns];
+  }
+  __device__ __forceinline__ Piece piece_of(int64_t done, const Batch& batch) const {
+    Piece piece;
+    piece.mine = place < batch.count;
+    const int64_t number = done + (piece.mine ? place : 0);
+    piece.block = static_cast<int>(number / block_pieces);
+    const int within = static_cast<int>(number - int64_t{piece.block} * block_pieces);
+    piece.i0 = within / a.pieces_k;
+    piece.j0 = within - piece.i0 * a.pieces_k;
+    piece.row = row_of(piece.block);
+    const int c_at = region.rows.rank(piece.row);
+    const int b_at = region.columns.rank(column_of(piece.row, piece.block));
 #pragma unroll
     for (int y = 0; y < kRows; ++y) {
-      const int r = min(i0 + y * a.pieces_m, a.block_m - 1);
-      c_from[y] = static_cast<uint32_t>(r * c_rows + c_at) * kPiecePitch;
+      const int r = min(piece.i0 + y * a.pieces_m, a.block_m - 1);
+      piece.c_from[y] = static_cast<uint32_t>(r * batch.c_rows + c_at) * kPiecePitch;
     }
 #pragma unroll
     for (int x = 0; x < kColumns; ++x) {
-      const int s = min(j0 + x * a.pieces_k, a.block_k - 1);
-      b_from[x] = static_cast<uint32_t>(c_lines + s * b_columns + b_at) * kPiecePitch;
+      const int s = min(piece.j0 + x * a.pieces_k, a.block_k - 1);
+      piece.b_from[x] =
+          static_cast<uint32_t>(batch.c_lines + s * batch.b_columns + b_at) * kPiecePitch;
     }
-    Sum sum[kRows][kColumns] = {};
-    __syncthreads();
+    return piece;
+  }
 
-    // Counters of what is copied next, and of the stage that it goes to.
+  // What is copied next, and the stage that it goes to.
+  struct Copies {
+    const char *c, *b;
+    int copied = 0, within_matrix = 0, filled = 0;
+  };
+  __device__ __forceinline__ void multiply(const Batch& batch, const Piece& piece,
+                                           Sum (&sum)[kRows][kColumns]) const {
     const int steps_each = static_cast<int>((a.n + kStepTerms - 1) / kStepTerms);
     const int steps = steps_each * static_cast<int>(a.batch);
-    const int at = thread % 4 * 16;
-    const char *c_next = a.c, *b_next = a.b;
-    int copied = 0, within_matrix = 0, filled = 0;
-    const auto copy = [&]() {
-      if (copied < steps) {
-        const uint32_t to = stage0 + static_cast<uint32_t>(filled) * stage_bytes + at;
-        const int64_t left = (a.n - int64_t{within_matrix} * kStepTerms) * int64_t{sizeof(T)} - at;
-        const int bytes = static_cast<int>(max(min(left, int64_t{16}), int64_t{0}));
-        const int from = bytes > 0 ? at : 0;
-        const char *const c = c_next + from, *const b = b_next + from;
-        for (int i = thread / 4; i < all_lines; i += kPieceThreads / 4) {
-          const int line = lines[i];
-          if (line < 0) continue;
-          const char* const start = i < c_lines ? c + line * a.c_pitch : b + line * a.b_pitch;
-          cp_async_16(to + static_cast<uint32_t>(i) * kPiecePitch, start, bytes);
-        }
-        ++copied;
-        c_next += kPieceStepBytes;
-        b_next += kPieceStepBytes;
-        if (++within_matrix == steps_each) {
-          within_matrix = 0;
-          c_next += a.c_batch - int64_t{steps_each} * kPieceStepBytes;
-          b_next += a.b_batch - int64_t{steps_each} * kPieceStepBytes;
-        }
-        if (++filled == a.stages) filled = 0;
-      }
-      cp_async_commit();
-    };
-    const auto wait = [&]() {
-      if (a.stages == 2) {
-        cp_async_wait<0>();
-      } else if (a.stages == 3) {
-        cp_async_wait<1>();
-      } else {
-        cp_async_wait<2>();
-      }
-    };
+    Copies next{a.c, a.b};
 #pragma unroll 1
-    for (int i = 0; i < a.stages - 1; ++i) copy();
+    for (int i = 0; i < a.stages - 1; ++i) copy(batch, steps, steps_each, next);
     int read = 0;
 #pragma unroll 1
     for (int step = 0; step < steps; ++step) {
       wait();
       __syncthreads();
-      copy();
+      copy(batch, steps, steps_each, next);
       const uint32_t from = static_cast<uint32_t>(read) * stage_bytes;
       if (++read == a.stages) read = 0;
-      if (!mine) continue;
-      for (int chunk = team; chunk < kPieceStepBytes / 16; chunk += a.teams) {
-        uint4 c[kRows], b[kColumns];
-#pragma unroll
-        for (int y = 0; y < kRows; ++y) c[y] = held(from + c_from[y] + chunk * 16);
-#pragma unroll
-        for (int x = 0; x < kColumns; ++x) b[x] = held(from + b_from[x] + chunk * 16);
-#pragma unroll
-        for (int y = 0; y < kRows; ++y) {
-#pragma unroll
-          for (int x = 0; x < kColumns; ++x) sum[y][x] = add_products(c[y], b[x], sum[y][x], T{});
-        }
-      }
+      if (piece.mine) multiply_step(piece, from, sum);
     }
     cp_async_wait<0>();
     __syncthreads();
-
-    // The teams' sums go through the stages' memory.
-    if (a.teams > 1) {
-      Sum* const sums = reinterpret_cast<Sum*>(stages);
-      if (team > 0) {
-#pragma unroll
-        for (int y = 0; y < kRows; ++y) {
-#pragma unroll
-          for (int x = 0; x < kColumns; ++x) {
-            sums[(y * kColumns + x) * (kPieceThreads - places) + thread - places] = sum[y][x];
-          }
-        }
+  }
+  __device__ __forceinline__ void copy(const Batch& batch, int steps, int steps_each,
+                                       Copies& next) const {
+    if (next.copied < steps) {
+      copy_lines(batch, next);
+      ++next.copied;
+      next.c += kPieceStepBytes;
+      next.b += kPieceStepBytes;
+      if (++next.within_matrix == steps_each) {
+        next.within_matrix = 0;
+        next.c += a.c_batch - int64_t{steps_each} * kPieceStepBytes;
+        next.b += a.b_batch - int64_t{steps_each} * kPieceStepBytes;
       }
-      __syncthreads();
-      if (team == 0) {
-#pragma unroll 1
-        for (int other = 0; other < a.teams - 1; ++other) {
-#pragma unroll
-          for (int y = 0; y < kRows; ++y) {
-#pragma unroll
-            for (int x = 0; x < kColumns; ++x) {
-              sum[y][x] +=
-                  sums[(y * kColumns + x) * (kPieceThreads - places) + other * places + place];
-            }
-          }
-        }
-      }
-      __syncthreads();
+      if (++next.filled == a.stages) next.filled = 0;
     }
-    if (mine && team == 0) {
-      T* const values = static_cast<T*>(a.sampled) +
-                        (region.begin[row] + block - region.before[row]) * a.block_m * a.block_k;
+    cp_async_commit();
+  }
+  __device__ __forceinline__ void copy_lines(const Batch& batch, const Copies& next) const {
+    const int at = thread % 4 * 16;
+    const uint32_t to = stage0 + static_cast<uint32_t>(next.filled) * stage_bytes + at;
+    const int64_t left = (a.n - int64_t{next.within_matrix} * kStepTerms) * int64_t{sizeof(T)} - at;
+    const int bytes = static_cast<int>(max(min(left, int64_t{16}), int64_t{0}));
+    const int from = bytes > 0 ? at : 0;
+    const char *const c = next.c + from, *const b = next.b + from;
+    for (int i = thread / 4; i < batch.all_lines; i += kPieceThreads / 4) {
+      const int line = lines[i];
+      if (line < 0) continue;
+      const char* const start = i < batch.c_lines ? c + line * a.c_pitch : b + line * a.b_pitch;
+      cp_async_16(to + static_cast<uint32_t>(i) * kPiecePitch, start, bytes);
+    }
+  }
+  __device__ __forceinline__ void wait() const {
+    if (a.stages == 2) {
+      cp_async_wait<0>();
+    } else if (a.stages == 3) {
+      cp_async_wait<1>();
+    } else {
+      cp_async_wait<2>();
+    }
+  }
+  __device__ __forceinline__ uint4 held(uint32_t at) const {
+    return *reinterpret_cast<const uint4*>(stages + at);
+  }
+  __device__ __forceinline__ void multiply_step(const Piece& piece, uint32_t from,
+                                                Sum (&sum)[kRows][kColumns]) const {
+    for (int chunk = team; chunk < kPieceStepBytes / 16; chunk += a.teams) {
+      uint4 c[kRows], b[kColumns];
+#pragma unroll
+      for (int y = 0; y < kRows; ++y) c[y] = held(from + piece.c_from[y] + chunk * 16);
+#pragma unroll
+      for (int x = 0; x < kColumns; ++x) b[x] = held(from + piece.b_from[x] + chunk * 16);
 #pragma unroll
       for (int y = 0; y < kRows; ++y) {
 #pragma unroll
-        for (int x = 0; x < kColumns; ++x) {
-          const int r = i0 + y * a.pieces_m, s = j0 + x * a.pieces_k;
-          if (r < a.block_m && s < a.block_k) {
-            values[r * a.block_k + s] = static_cast<T>(sum[y][x]);
-          }
+        for (int x = 0; x < kColumns; ++x) sum[y][x] = add_products(c[y], b[x], sum[y][x], T{});
+      }
+    }
+  }
+
+  // The teams' sums go through the stages' memory.
+  __device__ __forceinline__ void add_teams(Sum (&sum)[kRows][kColumns]) const {
+    Sum* const sums = reinterpret_cast<Sum*>(stages);
+    if (team > 0) {
+#pragma unroll
+      for (int e = 0; e < kRows * kColumns; ++e) {
+        sums[e * (kPieceThreads - places) + thread - places] = sum[e / kColumns][e % kColumns];
+      }
+    }
+    __syncthreads();
+    if (team == 0) {
+#pragma unroll 1
+      for (int other = 0; other < a.teams - 1; ++other) {
+#pragma unroll
+        for (int e = 0; e < kRows * kColumns; ++e) {
+          sum[e / kColumns][e % kColumns] +=
+              sums[e * (kPieceThreads - places) + other * places + place];
         }
       }
     }
-    done += count;
     __syncthreads();
   }
+  __device__ __forceinline__ void store(const Piece& piece,
+                                        const Sum (&sum)[kRows][kColumns]) const {
+    T* const values =
+        static_cast<T*>(a.sampled) +
+        (region.begin[piece.row] + piece.block - region.before[piece.row]) * a.block_m * a.block_k;
+#pragma unroll
+    for (int e = 0; e < kRows * kColumns; ++e) {
+      const int r = piece.i0 + e / kColumns * a.pieces_m;
+      const int s = piece.j0 + e % kColumns * a.pieces_k;
+      if (r < a.block_m && s < a.block_k) {
+        values[r * a.block_k + s] = static_cast<T>(sum[e / kColumns][e % kColumns]);
+      }
+    }
+  }
+};
+
+template <typename T, int kRows, int kColumns>
+__global__ void __launch_bounds__(kPieceThreads, 2) sampled_pieces_kernel(const PieceArguments a) {
+  extern __shared__ __align__(16) char shared[];
+  PieceWalk<T, kRows, kColumns>(a, shared).run();
 }
 
 }  // namespace sparse_autotune

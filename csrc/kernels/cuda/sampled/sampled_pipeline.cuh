@@ -38,8 +38,9 @@ struct SampledTile {
   // A consumer's sums, and the tile of both.
   static constexpr int kConsumerFloats = kUnits * kUnitFloats;
   static constexpr int kTileFloats = kConsumers * kConsumerFloats;
-  static_assert(kRows == 64 || kRows == 128);
-  static_assert(kPieces <= kMaxPieces && kPieces <= kStagesC * (kTall ? 2 : 1));
+  static_assert(kRows == 64 || kRows == 128, "one or both consumers have a strip");
+  static_assert(kPieces <= kMaxPieces && kPieces <= kStagesC * (kTall ? 2 : 1),
+                "a task's strips fit C's ring");
 };
 
 template <typename Tile>

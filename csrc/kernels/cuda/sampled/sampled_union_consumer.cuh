@@ -16,7 +16,7 @@ namespace sparse_autotune {
 // 16 rows (kLeft) or columns of values by 16 terms, as mma.sync wants them, from boxes that TMA
 // swizzled. kTerms: lines have 32 terms of one row or column; otherwise 64 of those for one term.
 template <bool kLeft, bool kTerms>
-struct StripFragment {
+struct BoxFragment {
   // Byte offset that this lane reads in the ring's stage, for the first 16 terms.
   static __device__ __forceinline__ uint32_t offset(int sixteen) {
     const uint32_t lane = threadIdx.x % 32, low = lane / 8 % 2, high = lane / 16;
@@ -64,8 +64,8 @@ class SampledUnionConsumer {
   }
 
  private:
-  using Left = StripFragment<true, kTermsC>;
-  using Right = StripFragment<false, kTermsB>;
+  using Left = BoxFragment<true, kTermsC>;
+  using Right = BoxFragment<false, kTermsB>;
   static constexpr int kSlices = kBoxTerms / 16;
 
   __device__ __forceinline__ void multiply(const SampledUnit* units, int count,
@@ -84,7 +84,7 @@ class SampledUnionConsumer {
       if (unit.row != row) fresh |= 1u << i;
       row = unit.row;
     }
-    const int boxes = region.boxes + region.strips, stages = ring_stages(boxes);
+    const int boxes = region.boxes + region.panels, stages = ring_stages(boxes);
     SampledUnionPlace at;
     for (int step = 0; step < steps; ++step) {
       mbarrier_wait(shared_.full(at.stage), at.parity);

@@ -1,4 +1,4 @@
-// Finds a region of sampled_union_sm90: which strips of columns it has, and its units.
+// Finds a region of sampled_union_sm90: which panels of columns it has, and its units.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@ namespace sparse_autotune {
 struct SampledRegion {
   int first_row, rows;  // block rows
   int boxes;            // that hold the rows
-  int strips, units;    // strips: 0 if there is no such region
+  int panels, units;    // panels: 0 if there is no such region
   int regions;          // of the group
 };
 
@@ -25,37 +25,38 @@ __device__ __forceinline__ int ring_stages(int boxes) {
 // What is counted of a group meanwhile, in the ring.
 struct RegionCounts {
   int* blocks;     // in a block column
-  int* number_of;  // of a block column's strip in the region, -1: the column is of another
-  int* of_region;  // a region's strips and, behind those of all, a region's blocks
+  int* number_of;  // of a block column's panel in the region, -1: the column is of another
+  int* of_region;  // a region's panels and, behind those of all, a region's blocks
 };
 
 // What a group is cut by, and what a region has room for.
 struct RegionLimits {
-  int strips, blocks;
+  int panels, blocks;
 };
 
-// By one warp: cuts the columns in which the group has blocks into args.pieces regions of about
-// equal cost: so much for a column, which is fetched, and for a block, which is multiplied. The
-// columns of region `wanted` get the numbers of their strips. False: a region has more than fits.
+// By one warp: cuts the columns in which the group has blocks into args.group_regions regions of
+// about equal cost: so much for a column, which is fetched, and for a block, which is multiplied.
+// The columns of region `wanted` get the numbers of their panels. False: a region has more than
+// fits.
 template <typename Tile>
 __device__ __forceinline__ bool cut_evenly(const SampledUnionArguments& args,
                                            const SampledUnionShared<Tile>& shared,
                                            const RegionCounts& counts, const RegionLimits& limits,
                                            int column_cost, int block_cost, int wanted) {
-  const int lane = threadIdx.x % 32, of_strip = kStripWidth / args.block_k;
+  const int lane = threadIdx.x % 32, of_panel = kPanelWidth / args.block_k;
   const auto cost_of = [&](int blocks) {
     return blocks > 0 ? column_cost + block_cost * blocks : 0;
   };
-  for (int i = lane; i < 2 * args.pieces; i += 32) counts.of_region[i] = 0;
+  for (int i = lane; i < 2 * args.group_regions; i += 32) counts.of_region[i] = 0;
   __syncwarp();
   int cost = 0;
   for (int column = lane; column < args.columns; column += 32) {
     cost += cost_of(counts.blocks[column]);
   }
   cost = __reduce_add_sync(~0u, cost);
-  const float pieces_each =
-      0.5f * static_cast<float>(args.pieces) / static_cast<float>(max(cost, 1));
-  int before = 0, strips_of_wanted = 0;
+  const float regions_each =
+      0.5f * static_cast<float>(args.group_regions) / static_cast<float>(max(cost, 1));
+  int before = 0, panels_of_wanted = 0;
   for (int first = 0; first < args.columns; first += 32) {
     const int column = first + lane;
     const int here = column < args.columns ? counts.blocks[column] : 0;
@@ -63,32 +64,33 @@ __device__ __forceinline__ bool cut_evenly(const SampledUnionArguments& args,
     const int up_to = sum_up_to(own);
     const float twice_the_middle = static_cast<float>(2 * (before + up_to) - own);
     const int region =
-        here > 0 ? min(static_cast<int>(twice_the_middle * pieces_each), args.pieces - 1) : -1;
+        here > 0 ? min(static_cast<int>(twice_the_middle * regions_each), args.group_regions - 1)
+                 : -1;
     before += __shfl_sync(~0u, up_to, 31);
-    // Whether the column is the region's first of its strip.
+    // Whether the column is the region's first of its panel.
     bool starts = here > 0;
-    for (int i = 1; i < of_strip; ++i) {
+    for (int i = 1; i < of_panel; ++i) {
       const int other = __shfl_up_sync(~0u, region, i);
-      if (lane % of_strip >= i && other == region) starts = false;
+      if (lane % of_panel >= i && other == region) starts = false;
     }
     if (starts) atomicAdd(counts.of_region + region, 1);
-    if (here > 0) atomicAdd(counts.of_region + args.pieces + region, here);
+    if (here > 0) atomicAdd(counts.of_region + args.group_regions + region, here);
     const uint32_t started = __ballot_sync(~0u, starts && region == wanted);
-    const int number = strips_of_wanted + __popc(started & (~0u >> (31 - lane))) - 1;
-    const bool mine = here > 0 && region == wanted && number < limits.strips;
+    const int number = panels_of_wanted + __popc(started & (~0u >> (31 - lane))) - 1;
+    const bool mine = here > 0 && region == wanted && number < limits.panels;
     if (column < args.columns) counts.number_of[column] = mine ? number : -1;
-    if (mine && starts) shared.notes->strip[number] = column / of_strip;
-    strips_of_wanted += __popc(started);
+    if (mine && starts) shared.notes->panel[number] = column / of_panel;
+    panels_of_wanted += __popc(started);
   }
   __syncwarp();
   bool fits = true;
-  for (int i = lane; i < args.pieces; i += 32) {
-    fits = fits && counts.of_region[i] <= limits.strips &&
-           counts.of_region[args.pieces + i] <= limits.blocks;
+  for (int i = lane; i < args.group_regions; i += 32) {
+    fits = fits && counts.of_region[i] <= limits.panels &&
+           counts.of_region[args.group_regions + i] <= limits.blocks;
   }
   if (lane == 0) {
-    shared.notes->strips = strips_of_wanted;
-    shared.notes->regions = cost > 0 ? args.pieces : 0;
+    shared.notes->panels = panels_of_wanted;
+    shared.notes->regions = cost > 0 ? args.group_regions : 0;
   }
   return __all_sync(~0u, fits);
 }
@@ -99,27 +101,27 @@ __device__ __forceinline__ void cut_greedily(const SampledUnionArguments& args,
                                              const SampledUnionShared<Tile>& shared,
                                              const RegionCounts& counts, const RegionLimits& limits,
                                              int wanted) {
-  const int of_strip = kStripWidth / args.block_k;
-  int region = 0, strips = 0, blocks = 0, last = -1, strips_of_wanted = 0;
+  const int of_panel = kPanelWidth / args.block_k;
+  int region = 0, panels = 0, blocks = 0, last = -1, panels_of_wanted = 0;
   for (int column = 0; column < args.columns; ++column) {
-    const int here = counts.blocks[column], strip = column / of_strip;
+    const int here = counts.blocks[column], panel = column / of_panel;
     counts.number_of[column] = -1;
     if (here == 0) continue;
-    if ((strips == limits.strips && strip != last) || blocks + here > limits.blocks) {
+    if ((panels == limits.panels && panel != last) || blocks + here > limits.blocks) {
       ++region;
-      strips = blocks = 0;
+      panels = blocks = 0;
       last = -1;
     }
-    if (strip != last) ++strips;
+    if (panel != last) ++panels;
     if (region == wanted) {
-      counts.number_of[column] = strips - 1;
-      shared.notes->strip[strips - 1] = strip;
-      strips_of_wanted = strips;
+      counts.number_of[column] = panels - 1;
+      shared.notes->panel[panels - 1] = panel;
+      panels_of_wanted = panels;
     }
     blocks += here;
-    last = strip;
+    last = panel;
   }
-  shared.notes->strips = strips_of_wanted;
+  shared.notes->panels = panels_of_wanted;
   shared.notes->regions = region + 1;
 }
 
@@ -138,7 +140,7 @@ __device__ __forceinline__ SampledRegion find_region(const SampledUnionArguments
   SampledRegion region{};
   region.first_row = group * args.group_rows;
   region.rows = min(args.group_rows, args.block_rows - region.first_row);
-  region.boxes = (region.rows * args.block_m + kStripWidth - 1) / kStripWidth;
+  region.boxes = (region.rows * args.block_m + kPanelWidth - 1) / kPanelWidth;
   const auto row_begin = [&](int row) {
     return load_narrow_index(args.crow_indices, region.first_row + row, args.wide_indices);
   };
@@ -161,14 +163,14 @@ __device__ __forceinline__ SampledRegion find_region(const SampledUnionArguments
   if (warp == 0) {
     const RegionLimits limits{kMostBoxes - region.boxes, Tile::kUnits / units_each};
     const int block_cost = Tile::kUnitCost * units_each;
-    if (!cut_evenly(args, shared, counts, limits, kStripCost * args.block_k / kStripWidth,
+    if (!cut_evenly(args, shared, counts, limits, kPanelCost * args.block_k / kPanelWidth,
                     block_cost, wanted) &&
         !cut_evenly(args, shared, counts, limits, 0, block_cost, wanted) && lane == 0) {
       cut_greedily(args, shared, counts, limits, wanted);
     }
   }
   Tile::sync_consumers();
-  region.strips = shared.notes->strips;
+  region.panels = shared.notes->panels;
   region.regions = shared.notes->regions;
 
   // Rows have their blocks in the region next to each other.
@@ -189,19 +191,19 @@ __device__ __forceinline__ SampledRegion find_region(const SampledUnionArguments
     before = __reduce_add_sync(~0u, before);
     for (int first = row_begin(row); first < end; first += 32) {
       const int block = first + lane;
-      int column = 0, strip = -1;
+      int column = 0, panel = -1;
       if (block < end) {
         column = column_of(block);
-        strip = counts.number_of[column];
+        panel = counts.number_of[column];
       }
-      const uint32_t mine = __ballot_sync(~0u, strip >= 0);
-      if (strip >= 0) {
+      const uint32_t mine = __ballot_sync(~0u, panel >= 0);
+      if (panel >= 0) {
         SampledUnit* to = shared.units + (before + __popc(mine & ((1u << lane) - 1))) * units_each;
         for (int i = 0; i < units_each; ++i) {
           const int down = i / across * Tile::kUnitM, right = i % across * Tile::kUnitK;
           to[i] = {static_cast<int16_t>((row * args.block_m + down) / 16),
                    static_cast<int16_t>(
-                       (strip * kStripWidth + column * args.block_k % kStripWidth + right) / 16),
+                       (panel * kPanelWidth + column * args.block_k % kPanelWidth + right) / 16),
                    block, down * args.block_k + right, 0};
         }
       }

@@ -1,6 +1,6 @@
 // Sampled products of small blocks on Hopper: stored blocks share the rows and columns they need.
 //
-// A thread block owns a region of values: a group of block rows against strips of 64 columns that
+// A thread block owns a region of values: a group of block rows against panels of 64 columns that
 // hold about as many stored blocks as its warps have registers for. It fetches the rows of C and
 // the columns of B once for all of them. Where there are fewer regions than multiprocessors, sums
 // are cut into parts: the last to come adds them up, in fp32 and in their order.
@@ -53,8 +53,8 @@ __device__ __forceinline__ void copy_region(const SampledUnionArguments& args,
                                             const RoundSteps& steps) {
   const int row = first_row * args.block_m;
   const int rows = min(args.group_rows, args.block_rows - first_row);
-  const int left = (rows * args.block_m + kStripWidth - 1) / kStripWidth;
-  const int strips = shared.notes->strips, boxes = left + strips, stages = ring_stages(boxes);
+  const int left = (rows * args.block_m + kPanelWidth - 1) / kPanelWidth;
+  const int panels = shared.notes->panels, boxes = left + panels, stages = ring_stages(boxes);
   SampledUnionPlace at;
   int matrix = steps.first / args.matrix_steps;
   int term = steps.first % args.matrix_steps * kBoxTerms;
@@ -66,12 +66,12 @@ __device__ __forceinline__ void copy_region(const SampledUnionArguments& args,
     const int of_c = args.c_batched ? matrix : 0, of_b = args.b_batched ? matrix : 0;
 #pragma unroll 4
     for (int i = 0; i < left; ++i, to += kBoxBytes) {
-      const int line = row + i * kStripWidth;
+      const int line = row + i * kPanelWidth;
       tma_load(to, args.c, full, kTermsC ? term : line, kTermsC ? line : term, of_c);
     }
 #pragma unroll 4
-    for (int i = 0; i < strips; ++i, to += kBoxBytes) {
-      const int line = shared.notes->strip[i] * kStripWidth;
+    for (int i = 0; i < panels; ++i, to += kBoxBytes) {
+      const int line = shared.notes->panel[i] * kPanelWidth;
       tma_load(to, args.b, full, kTermsB ? term : line, kTermsB ? line : term, of_b);
     }
     at.advance(stages);
@@ -100,35 +100,35 @@ __global__ void __launch_bounds__(Tile::kThreads, 1)
   follow_launch_before();
   __syncthreads();
   const int tiles = gridDim.x / args.parts, tile = blockIdx.x % tiles, part = blockIdx.x / tiles;
-  const int group = tile / args.pieces, first = tile % args.pieces;
+  const int group = tile / args.group_regions, first = tile % args.group_regions;
   if (warp >= Tile::kWarps) {
     give_up_registers<Tile::kProducerRegisters>();
     if (warp > Tile::kWarps) return;
     for (int round = 0;; ++round) {
       mbarrier_wait(shared.found(), round % 2);
-      const int regions = shared.notes->regions, wanted = first + round * args.pieces;
+      const int regions = shared.notes->regions, wanted = first + round * args.group_regions;
       if (wanted >= regions) return;
       const RoundSteps steps(args, round, part);
-      if (steps.mine && shared.notes->strips > 0 && elect_one()) {
+      if (steps.mine && shared.notes->panels > 0 && elect_one()) {
         copy_region<Tile, kTermsC, kTermsB>(args, shared, group * args.group_rows, steps);
       }
-      if (wanted + args.pieces >= regions) return;
+      if (wanted + args.group_regions >= regions) return;
       mbarrier_arrive(shared.copied());
     }
   } else {
     take_registers<Tile::kConsumerRegisters>();
     SampledUnionConsumer<T, Tile, kTermsC, kTermsB> consumer(args, shared);
     for (int round = 0;; ++round) {
-      const int wanted = first + round * args.pieces;
+      const int wanted = first + round * args.group_regions;
       const SampledRegion region = find_region(args, shared, group, wanted);
       mbarrier_arrive(shared.found());
       Tile::sync_consumers();
       if (wanted >= region.regions) return;
       const RoundSteps steps(args, round, part);
-      if (steps.mine && region.strips > 0) {
+      if (steps.mine && region.panels > 0) {
         consumer.work(region, steps.count, steps.cut ? part : -1);
       }
-      if (wanted + args.pieces >= region.regions) return;
+      if (wanted + args.group_regions >= region.regions) return;
       mbarrier_wait(shared.copied(), round % 2);
       Tile::sync_consumers();
       if (threadIdx.x == 0) shared.init_barriers(true);
@@ -172,7 +172,7 @@ constexpr Shape shape_of(double unit_us) {
 
 // How values are cut into regions: block rows of a group, regions of a group, parts of a sum.
 struct Share {
-  int64_t group_rows, pieces, parts;
+  int64_t group_rows, group_regions, parts;
   double us;
 };
 
@@ -184,7 +184,7 @@ class SampledUnionSm90 final : public Variant {
   Support supports(const Problem& p, const Device& d) const override {
     if (Support s = half_types_on_hopper(p, d); !s) return s;
     const auto divides = [](int64_t side, int64_t unit) {
-      return side % unit == 0 && kStripWidth % side == 0;
+      return side % unit == 0 && kPanelWidth % side == 0;
     };
     if (!divides(p.block_m, shape_.unit_m) || !divides(p.block_k, shape_.unit_k)) {
       return Support::no("needs block_m a multiple of " + std::to_string(shape_.unit_m) +
@@ -212,9 +212,9 @@ class SampledUnionSm90 final : public Variant {
     Share found = share(p, d);
     // 32 terms of 64 lines, or of each of 32 terms 64 lines.
     const auto along = [](Layout layout) -> uint32_t {
-      return layout == Layout::kRowMajor ? kBoxTerms : kStripWidth;
+      return layout == Layout::kRowMajor ? kBoxTerms : kPanelWidth;
     };
-    constexpr uint32_t kBoxElements = kBoxTerms * kStripWidth;
+    constexpr uint32_t kBoxElements = kBoxTerms * kPanelWidth;
     const uint32_t c_along = along(p.c_layout), b_along = along(p.b_layout);
     a.c_batched = p.c_batch_stride != 0;
     a.b_batched = p.b_batch_stride != 0;
@@ -236,7 +236,7 @@ class SampledUnionSm90 final : public Variant {
     a.block_k = static_cast<int>(p.block_k);
     a.columns = static_cast<int>(block_cols(p));
     a.group_rows = static_cast<int>(found.group_rows);
-    a.pieces = static_cast<int>(found.pieces);
+    a.group_regions = static_cast<int>(found.group_regions);
     a.parts = static_cast<int>(found.parts);
     a.steps = static_cast<int>(steps(p));
     a.matrix_steps = static_cast<int>(ceil_div(p.n, kBoxTerms));
@@ -257,7 +257,7 @@ class SampledUnionSm90 final : public Variant {
 
   static int64_t steps(const Problem& p) { return ceil_div(p.n, kBoxTerms) * p.batch; }
   static int64_t tiles(const Problem& p, const Share& s) {
-    return ceil_div(block_rows(p), s.group_rows) * s.pieces;
+    return ceil_div(block_rows(p), s.group_rows) * s.group_regions;
   }
   int64_t parts_bytes(const Problem& p, const Share& s) const {
     return s.parts > 1 ? tiles(p, s) * s.parts * shape_.part_bytes : 0;
@@ -270,49 +270,49 @@ class SampledUnionSm90 final : public Variant {
     for (int high : {128, 256, 320, 384, kMaxRows}) {
       const int64_t groups = ceil_div(block_rows(p), high / p.block_m);
       const int64_t rows = ceil_div(block_rows(p), groups);
-      // All blocks of a strip must fit.
-      if (rows * (p.block_m / shape_.unit_m) * (kStripWidth / shape_.unit_k) > shape_.units) break;
+      // All blocks of a panel must fit.
+      if (rows * (p.block_m / shape_.unit_m) * (kPanelWidth / shape_.unit_k) > shape_.units) break;
       consider(p, d, rows, &best);
       if (groups == 1) break;
     }
     return best;
   }
 
-  // Groups of so many block rows: with as few regions as blocks and strips fit in, or with as many
+  // Groups of so many block rows: with as few regions as blocks and panels fit in, or with as many
   // as there are multiprocessors for.
   void consider(const Problem& p, const Device& d, int64_t rows, Share* best) const {
-    const int64_t groups = ceil_div(block_rows(p), rows), strips = ceil_div(p.k, kStripWidth);
-    const int64_t left = ceil_div(rows * p.block_m, kStripWidth);
+    const int64_t groups = ceil_div(block_rows(p), rows), panels = ceil_div(p.k, kPanelWidth);
+    const int64_t left = ceil_div(rows * p.block_m, kPanelWidth);
     const double density =
         static_cast<double>(p.nnzb) / static_cast<double>(block_rows(p) * block_cols(p));
     const double blocks = density * static_cast<double>(rows * block_cols(p));  // of a group
     const int64_t units_each = p.block_m / shape_.unit_m * (p.block_k / shape_.unit_k);
-    // Of blocks anywhere: how many strips have one; and how many more some groups have.
+    // Of blocks anywhere: how many panels have one; and how many more some groups have.
     const double used =
-        static_cast<double>(strips) * (1 - std::exp(-blocks / static_cast<double>(strips)));
+        static_cast<double>(panels) * (1 - std::exp(-blocks / static_cast<double>(panels)));
     const auto at_most = [](double mean, double of) {
       return mean + 2.5 * std::sqrt(mean * std::max(1 - mean / of, 0.0));
     };
     const double most = at_most(blocks, static_cast<double>(rows * block_cols(p)));
     const double room = static_cast<double>(shape_.units / units_each) -
                         1.25 * most / static_cast<double>(block_cols(p));
-    const double room_strips = static_cast<double>(kMostBoxes - left - kSlack);
+    const double room_panels = static_cast<double>(kMostBoxes - left - kSlack);
     const auto fewest = static_cast<int64_t>(
-        std::ceil(std::max(most / std::max(room, 1.0), at_most(used, static_cast<double>(strips)) /
-                                                           std::max(room_strips, 1.0))));
+        std::ceil(std::max(most / std::max(room, 1.0), at_most(used, static_cast<double>(panels)) /
+                                                           std::max(room_panels, 1.0))));
     for (int64_t parts : {1, 2, 3, 4, 6, 8}) {
       if (parts > 1 && parts * kFewestSteps > steps(p)) break;
       const int64_t filling = d.multiprocessors / (groups * parts);
-      for (int64_t pieces : {fewest, filling}) {
-        if (pieces < fewest || pieces > strips) continue;
-        const double width = used / static_cast<double>(pieces);
-        Share s{rows, pieces, parts, 0};
+      for (int64_t group_regions : {fewest, filling}) {
+        if (group_regions < fewest || group_regions > panels) continue;
+        const double width = used / static_cast<double>(group_regions);
+        Share s{rows, group_regions, parts, 0};
         if (parts > 1 && (tiles(p, s) > kPartCounters || parts_bytes(p, s) > kMaxWorkspace)) {
           continue;
         }
-        s.us =
-            time_us(p, d, s, most * static_cast<double>(units_each) / static_cast<double>(pieces),
-                    static_cast<double>(left) + width);
+        s.us = time_us(p, d, s,
+                       most * static_cast<double>(units_each) / static_cast<double>(group_regions),
+                       static_cast<double>(left) + width);
         if (s.us < best->us) *best = s;
       }
     }

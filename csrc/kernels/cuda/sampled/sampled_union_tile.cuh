@@ -1,6 +1,6 @@
 // What sampled_union_sm90's kernels work on: its arguments, its shared memory.
 //
-// A region is a group of block rows against strips of 64 of values' columns. Its stored blocks are
+// A region is a group of block rows against panels of 64 of values' columns. Its stored blocks are
 // cut into units, which warps hold the sums of.
 #pragma once
 
@@ -13,17 +13,17 @@
 
 namespace sparse_autotune {
 
-constexpr int kStripWidth = 64;  // rows or columns of values in a box
+constexpr int kPanelWidth = 64;  // rows or columns of values in a box
 constexpr int kBoxTerms = 32;    // terms of the sums in a stage of the ring
-constexpr int kBoxBytes = kStripWidth * kBoxTerms * 2;
+constexpr int kBoxBytes = kPanelWidth * kBoxTerms * 2;
 constexpr int kRingBoxes = 54;
-// Of a step, about, in cycles: what it takes to fetch a strip; of a unit, see below.
-constexpr int kStripCost = 64;
+// Of a step, about, in cycles: what it takes to fetch a panel; of a unit, see below.
+constexpr int kPanelCost = 64;
 constexpr int kMaxStages = 8, kMaxRows = 512;  // of a group
 constexpr int kMaxGroupRows = kMaxRows / 16;   // block rows
 constexpr int kMostBoxes = kRingBoxes / 2;     // in a stage, so that there are two
 
-// A unit's place: in 16s from the region's first row and from its first strip's first column; the
+// A unit's place: in 16s from the region's first row and from its first panel's first column; the
 // number of its block; and where in the block it lies.
 struct SampledUnit {
   int16_t row, column;
@@ -35,9 +35,9 @@ struct SampledUnit {
 struct SampledUnionNotes {
   int tile;           // the region's number among all, in the first round
   int regions;        // of the group
-  int strips, units;  // of the region
+  int panels, units;  // of the region
   int is_last;        // whether all other parts of its sums are there
-  int strip[kMostBoxes], row_count[kMaxGroupRows];
+  int panel[kMostBoxes], row_count[kMaxGroupRows];
 };
 
 // Warps that multiply, units of a warp, and a unit's sides in 16s.
@@ -60,8 +60,10 @@ struct SampledUnionTile {
   static constexpr int kSharedBytes =
       kSwizzleAlignment + kRingBoxes * kBoxBytes + kUnits * static_cast<int>(sizeof(SampledUnit)) +
       (static_cast<int>(sizeof(SampledUnionNotes)) + 7) / 8 * 8 + kBarrierBytes;
-  static_assert(kSharedBytes <= 227 * 1024);  // a Hopper multiprocessor's
-  static_assert(kWarps % 4 == 0);
+  static_assert(
+      kSharedBytes <= 227 * 1024,
+      "more shared memory than a thread block of Hopper may have");  // a Hopper multiprocessor's
+  static_assert(kWarps % 4 == 0, "whole warpgroups");
 
   // Of the warps that multiply.
   static __device__ __forceinline__ void sync_consumers() {
@@ -78,8 +80,9 @@ struct SampledUnionArguments {
   float* partials;                            // see sampled_union_consumer.cuh
   unsigned* counters;                         // of regions; 0 between launches
   int block_rows, block_m, block_k, columns;  // columns: block columns
-  int group_rows, pieces, parts;  // block rows of a group; regions of a group; parts of a sum
-  int steps, matrix_steps;        // stages in a sum, and in that of one matrix of the batch
+  int group_rows, group_regions,
+      parts;                // block rows of a group; regions of a group; parts of a sum
+  int steps, matrix_steps;  // stages in a sum, and in that of one matrix of the batch
   bool wide_indices, c_batched, b_batched;
 };
 

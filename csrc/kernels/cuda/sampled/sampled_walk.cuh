@@ -19,7 +19,9 @@ struct WalkShared {
   static constexpr int kStages = Tile::kStages, kBarriers = 2 * kStages + kMore + 1;
   static constexpr int kBytes = kSwizzleAlignment + kStages * Tile::kStageBytes + kBarriers * 8 +
                                 static_cast<int>(sizeof(Notes));
-  static_assert(kBytes <= 227 * 1024);  // a Hopper multiprocessor's
+  static_assert(
+      kBytes <= 227 * 1024,
+      "more shared memory than a thread block of Hopper may have");  // a Hopper multiprocessor's
 
   uint32_t ring, barriers;
   Notes* notes;
@@ -98,7 +100,7 @@ __device__ __forceinline__ void walk_terms(const Shared& shared, int consumer, u
                                            uint32_t columns, int steps, RingPlace<kStages>& at,
                                            float (&sum)[kStrips * kWidth / 2]) {
   // The first needs no stage that the second has still to give back, and cannot be a task ahead.
-  static_assert(kApart < kStages);
+  static_assert(kApart < kStages, "the first consumer must need no stage that the second holds");
   const bool apart = steps >= 2 * kStages;
   const int pause = apart && consumer == 1 ? steps - kApart : -1;
   const auto let_pass = [&](int step) {

@@ -30,7 +30,7 @@ struct WaveTile {
   static constexpr int kStageBytes = (1 + kBlocks) * kSideBytes;
   // L2 may give operands up first, which gains nothing with pairs.
   static constexpr bool kBriefly = kBlocks == 1;
-  static_assert(kBlocks == 1 || kBlocks == 2);
+  static_assert(kBlocks == 1 || kBlocks == 2, "a task has one block or two");
 
   static __device__ __forceinline__ void find(const WaveArguments& args, Scratch& scratch,
                                               Tasks& tasks) {

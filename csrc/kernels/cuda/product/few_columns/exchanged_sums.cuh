@@ -19,7 +19,7 @@ template <int kSum, int kGroups>
 struct ExchangedShare {
   static constexpr int kFloats = kSum / kGroups, kQuads = kFloats / 4, kThreads = 128;
   static constexpr int kBytes = kGroups * (kGroups - 1) * kQuads * kThreads * 16;
-  static_assert(kFloats % 4 == 0);
+  static_assert(kFloats % 4 == 0, "16 bytes are exchanged at a time");
 };
 
 // All threads call it. `own` becomes the sum over the warpgroups, in their order behind its own, of

@@ -3,9 +3,9 @@
 // A chunk is 32 k: two slices of mma m16n8k16. Which k stands where in them does not matter as long
 // as A and B agree, and neither does the order of A's rows and of B's columns, as long as C knows.
 // So every load is as wide as can be. Lane 4 * g + t needs, of each of its rows (A) and columns
-// (B), the piece k = 8t ... 8t + 7: words 0 and 1 for the first slice, 2 and 3 for the second.
+// (B), the vector k = 8t ... 8t + 7: words 0 and 1 for the first slice, 2 and 3 for the second.
 // Where k is contiguous, that is one load of 16 bytes. Where rows or columns are, a lane loads
-// neighbours of them at the four k that piece g / 2 has for g % 2, and movmatrix hands them round.
+// neighbours of them at the four k that vector g / 2 has for g % 2, and movmatrix hands them round.
 #pragma once
 
 #include <cstdint>
@@ -14,10 +14,10 @@
 
 namespace sparse_autotune {
 
-constexpr int kPiece = 8;
-constexpr int kChunkK = 32, kChunkPieces = kChunkK / kPiece;
+constexpr int kVector = 8;
+constexpr int kChunkK = 32, kChunkVectors = kChunkK / kVector;
 
-// How B is loaded: single elements; pieces; neighbouring columns.
+// How B is loaded: single elements; vectors; neighbouring columns.
 enum class BAccess { kElements, kAlongK, kAlongColumns };
 
 // Of a lane's kWords words of neighbouring rows or columns, up to four are one load, and lane t's
@@ -29,7 +29,7 @@ __device__ __forceinline__ constexpr int spread(int word, int c) {
   return word / kLoad * (8 * kLoad) + c / 2 * (2 * kLoad) + word % kLoad * 2 + c % 2;
 }
 
-// In place of the piece's word `slice` * 2 + `half`, what this lane loads for others: its k.
+// In place of the vector's word `slice` * 2 + `half`, what this lane loads for others: its k.
 __device__ __forceinline__ int lent_k(int word) { return word * 2 + threadIdx.x / 4 % 2; }
 
 // Loads words if `present`, else leaves them. Values are read once (kOnce): they should not push B
@@ -61,7 +61,7 @@ __device__ __forceinline__ void load_words(uint32_t* to, const void* from, bool 
   }
 }
 
-// A piece whose elements lie `stride` apart.
+// A vector whose elements lie `stride` apart.
 __device__ __forceinline__ void load_elements(uint32_t* to, const uint16_t* from, int stride) {
 #pragma unroll
   for (int i = 0; i < 4; ++i) {

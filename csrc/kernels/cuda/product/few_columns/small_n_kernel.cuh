@@ -58,8 +58,8 @@ struct SmallNArguments {
   int64_t b_batch, c_row, c_column, c_batch;
   int n, block_m, block_k, columns;  // columns: tiles along n
   unsigned strips;                   // tiles along a block's rows
-  int pieces;                        // of a block's row
-  unsigned blocks_of_pieces;         // 2^20 / pieces, rounded up
+  int vectors;                       // of a block's row
+  unsigned blocks_of_vectors;        // 2^20 / vectors, rounded up
   int step_blocks, step_k;           // from one chunk of a warp to its next
   // Asked into L2 in advance, in lines of 128 bytes: of the indices; of B, so many stretches so
   // many elements apart; of the values, for a thread block so many, so many bytes apart.
@@ -70,8 +70,8 @@ struct SmallNArguments {
   bool wide_indices;
 };
 
-// Where a lane's piece of a chunk lies.
-struct PiecePlace {
+// Where a lane's vector of a chunk lies.
+struct VectorPlace {
   int block, k;          // the block row's block, k within it
   int column, position;  // of the block, fetched ahead
   bool present;
@@ -96,75 +96,55 @@ __device__ __forceinline__ void ask_ahead(const SmallNArguments& args) {
   }
 }
 
-// `kOverlaps`: it may start while the kernel before it ends (griddepcontrol, from sm_90 on).
-template <typename T, typename Tile, bool kTransposedA, BAccess kAccess, bool kOverlaps>
-__global__ void __launch_bounds__(Tile::kThreads, Tile::kResident)
-    small_n_kernel(const __grid_constant__ SmallNArguments args) {
-  constexpr int kRowTiles = Tile::kRowTiles, kColumnTiles = Tile::kColumnTiles;
-  constexpr int kRowWords = 2 * kRowTiles;
-  constexpr bool kOnce = Tile::kWarpsN == 1;  // one warp reads a row of A
-  constexpr int kRowLoad = kRowWords < 4 ? kRowWords : 4;
-  constexpr int kColumnLoad = kColumnTiles < 4 ? kColumnTiles : 4;
-  constexpr bool kAhead = Tile::kAhead && !kTransposedA;  // places of blocks come first
-  // Where in the warp's tile lane position c has its row of A's word, or column of B's.
-  const auto row_of = [](int word, int c) {
-    return kTransposedA ? spread<kRowWords>(word, c) : word * 8 + c;
-  };
-  const auto column_of = [](int word, int c) {
-    return kAccess == BAccess::kAlongColumns ? spread<kColumnTiles>(word, c) : word * 8 + c;
-  };
-  extern __shared__ float sums[];
-  // Neighbours have strips of the same blocks, which lie beside each other in memory.
-  const unsigned block_row = blockIdx.x / args.strips;
-  const int m0 = static_cast<int>(blockIdx.x - block_row * args.strips) * Tile::kM;
-  if constexpr (kOverlaps) {
-    ask_ahead<T>(args);
-    follow_launch_before();
-  }
-  int n0 = blockIdx.y;
-  int64_t batch = 0;
-  if (args.columns != static_cast<int>(gridDim.y)) {
-    batch = n0 / args.columns;
-    n0 %= args.columns;
-  }
-  n0 *= Tile::kN;
-  const int begin = load_narrow_index(args.crow_indices, block_row, args.wide_indices);
-  const int length = load_narrow_index(args.crow_indices, block_row + 1, args.wide_indices) - begin;
+// What a warp loads: its lanes' vectors of chunks, of A and of B.
+template <typename T, typename Tile, bool kTransposedA, BAccess kAccess>
+struct SmallNLoads {
+  static constexpr int kColumnTiles = Tile::kColumnTiles, kRowWords = 2 * Tile::kRowTiles;
+  static constexpr bool kOnce = Tile::kWarpsN == 1;  // one warp reads a row of A
+  static constexpr int kRowLoad = kRowWords < 4 ? kRowWords : 4;
+  static constexpr int kColumnLoad = kColumnTiles < 4 ? kColumnTiles : 4;
 
-  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, g = lane / 4, t = lane % 4;
-  const int warp_k = warp % Tile::kWarpsK;
-  const int warp_n = warp / Tile::kWarpsK * Tile::kWarpN;
+  const SmallNArguments& args;
+  const T* const values;
+  const T* const b_matrix;
+  const int (&rows)[kRowWords];        // offsets within a block, or the rows of each load
+  const int (&columns)[kColumnTiles];  // offsets within b_matrix
+  const int begin, length, block_size, g;
+  int block, k_in_block;  // this lane's vector of the chunk to be looked up next
+
+  // Where in the warp's tile lane position c has its row of A's word, or column of B's.
+  static __device__ __forceinline__ int row_of(int word, int c) {
+    return kTransposedA ? spread<kRowWords>(word, c) : word * 8 + c;
+  }
+  static __device__ __forceinline__ int column_of(int word, int c) {
+    return kAccess == BAccess::kAlongColumns ? spread<kColumnTiles>(word, c) : word * 8 + c;
+  }
 
   // Rows and columns beyond the last are read as the last, and their sums dropped.
-  const int block_size = args.block_m * args.block_k;
-  const T* values = static_cast<const T*>(args.values) +
-                    (kTransposedA ? 0 : static_cast<int64_t>(begin) * block_size);
-  int rows[kRowWords];  // offsets within a block, or the rows of each load
+  static __device__ __forceinline__ void find_rows(const SmallNArguments& args, int m0, int g,
+                                                   int t, int (&rows)[kRowWords]) {
 #pragma unroll
-  for (int i = 0; i < kRowWords; ++i) {
-    if constexpr (kTransposedA) {
-      rows[i] = min(m0 + row_of(i / kRowLoad * kRowLoad, 2 * t), args.block_m - 2 * kRowLoad);
-    } else {
-      rows[i] = min(m0 + row_of(i, g), args.block_m - 1) * args.block_k;
+    for (int i = 0; i < kRowWords; ++i) {
+      if constexpr (kTransposedA) {
+        rows[i] = min(m0 + row_of(i / kRowLoad * kRowLoad, 2 * t), args.block_m - 2 * kRowLoad);
+      } else {
+        rows[i] = min(m0 + row_of(i, g), args.block_m - 1) * args.block_k;
+      }
     }
   }
-  const T* b_matrix = static_cast<const T*>(args.b) + batch * args.b_batch;
-  int columns[kColumnTiles];  // offsets within it
+  static __device__ __forceinline__ void find_columns(const SmallNArguments& args, int first_column,
+                                                      int g, int t, int (&columns)[kColumnTiles]) {
 #pragma unroll
-  for (int j = 0; j < kColumnTiles; ++j) {
-    const int column =
-        n0 + warp_n +
-        (kAccess == BAccess::kAlongColumns ? column_of(j / kColumnLoad * kColumnLoad, 2 * t)
-                                           : column_of(j, g));
-    const int last = args.n - (kAccess == BAccess::kAlongColumns ? 2 * kColumnLoad : 1);
-    columns[j] = min(column, last) * args.b_column;
+    for (int j = 0; j < kColumnTiles; ++j) {
+      const int column = first_column + (kAccess == BAccess::kAlongColumns
+                                             ? column_of(j / kColumnLoad * kColumnLoad, 2 * t)
+                                             : column_of(j, g));
+      const int last = args.n - (kAccess == BAccess::kAlongColumns ? 2 * kColumnLoad : 1);
+      columns[j] = min(column, last) * args.b_column;
+    }
   }
 
-  // This lane's piece of the chunk to be looked up next.
-  const unsigned first = warp_k * kChunkPieces + t;
-  int block = first * args.blocks_of_pieces >> 20;
-  int k_in_block = (first - block * args.pieces) * kPiece;
-  const auto look_up = [&](PiecePlace& p) {
+  __device__ __forceinline__ void look_up(VectorPlace& p) {
     p.present = block < length;
     p.block = block;
     p.k = k_in_block;
@@ -181,8 +161,8 @@ __global__ void __launch_bounds__(Tile::kThreads, Tile::kResident)
       k_in_block -= args.block_k;
       ++block;
     }
-  };
-  const auto load_a = [&](const PiecePlace& p, uint32_t(&a)[kRowWords][4]) {
+  }
+  __device__ __forceinline__ void load_a(const VectorPlace& p, uint32_t (&a)[kRowWords][4]) const {
     if constexpr (kTransposedA) {
       const bool present = __shfl_sync(~0u, p.present, g / 2) != 0;
       const int position = __shfl_sync(~0u, p.position, g / 2);
@@ -208,8 +188,9 @@ __global__ void __launch_bounds__(Tile::kThreads, Tile::kResident)
         load_words<kOnce, 4>(a[i], values + (at + rows[i]), p.present);
       }
     }
-  };
-  const auto load_b = [&](const PiecePlace& p, uint32_t(&b)[kColumnTiles][4]) {
+  }
+  __device__ __forceinline__ void load_b(const VectorPlace& p,
+                                         uint32_t (&b)[kColumnTiles][4]) const {
     int k = p.column * args.block_k + p.k;
     bool present = p.present;
     if constexpr (kAccess == BAccess::kAlongColumns) {
@@ -240,16 +221,102 @@ __global__ void __launch_bounds__(Tile::kThreads, Tile::kResident)
         }
       }
     }
-  };
+  }
 
+  // A warp's sums to shared memory, column by column.
+  static __device__ __forceinline__ void leave_sums(
+      const float (&sum)[Tile::kRowTiles][kColumnTiles][4], float* sums, int warp_k, int warp_n,
+      int g, int t) {
+#pragma unroll
+    for (int i = 0; i < Tile::kRowTiles; ++i) {
+#pragma unroll
+      for (int j = 0; j < kColumnTiles; ++j) {
+#pragma unroll
+        for (int s = 0; s < 4; ++s) {
+          const int row = row_of(2 * i + s / 2, g);
+          const int column = warp_n + column_of(j, t * 2 + s % 2);
+          sums[(warp_k * Tile::kN + column) * Tile::kPitch + row] = sum[i][j][s];
+        }
+      }
+    }
+  }
+};
+
+// Adds up the warps' sums of a tile of C and stores it. m0: its first row within its block row.
+template <typename T, typename Tile>
+__device__ __forceinline__ void finish_small_n(const SmallNArguments& args, const float* sums,
+                                               unsigned block_row, int m0, int n0, int64_t batch) {
+  const bool by_rows = args.c_column == 1;
+#pragma unroll 1
+  for (int e = threadIdx.x; e < Tile::kM * Tile::kN; e += Tile::kThreads) {
+    const int row = by_rows ? e / Tile::kN : e % Tile::kM;
+    const int column = by_rows ? e % Tile::kN : e / Tile::kM;
+    if (m0 + row >= args.block_m || n0 + column >= args.n) continue;
+    float x = 0;
+#pragma unroll
+    for (int w = 0; w < Tile::kWarpsK; ++w) {
+      x += sums[(w * Tile::kN + column) * Tile::kPitch + row];
+    }
+    const int64_t m = static_cast<int64_t>(block_row) * args.block_m + m0 + row;
+    if (args.bias != nullptr) x += static_cast<float>(static_cast<const T*>(args.bias)[m]);
+    static_cast<T*>(args.c)[batch * args.c_batch + m * args.c_row + (n0 + column) * args.c_column] =
+        static_cast<T>(activate(x, args.activation));
+  }
+}
+
+// `kOverlaps`: it may start while the kernel before it ends (griddepcontrol, from sm_90 on).
+template <typename T, typename Tile, bool kTransposedA, BAccess kAccess, bool kOverlaps>
+__global__ void __launch_bounds__(Tile::kThreads, Tile::kResident)
+    small_n_kernel(const __grid_constant__ SmallNArguments args) {
+  using Loads = SmallNLoads<T, Tile, kTransposedA, kAccess>;
+  constexpr int kRowTiles = Tile::kRowTiles, kColumnTiles = Tile::kColumnTiles;
+  constexpr int kRowWords = Loads::kRowWords;
+  constexpr bool kAhead = Tile::kAhead && !kTransposedA;  // places of blocks come first
+  extern __shared__ float sums[];
+  // Neighbours have strips of the same blocks, which lie beside each other in memory.
+  const unsigned block_row = blockIdx.x / args.strips;
+  const int m0 = static_cast<int>(blockIdx.x - block_row * args.strips) * Tile::kM;
+  if constexpr (kOverlaps) {
+    ask_ahead<T>(args);
+    follow_launch_before();
+  }
+  int n0 = blockIdx.y;
+  int64_t batch = 0;
+  if (args.columns != static_cast<int>(gridDim.y)) {
+    batch = n0 / args.columns;
+    n0 %= args.columns;
+  }
+  n0 *= Tile::kN;
+  const int begin = load_narrow_index(args.crow_indices, block_row, args.wide_indices);
+  const int length = load_narrow_index(args.crow_indices, block_row + 1, args.wide_indices) - begin;
+
+  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, g = lane / 4, t = lane % 4;
+  const int warp_k = warp % Tile::kWarpsK;
+  const int warp_n = warp / Tile::kWarpsK * Tile::kWarpN;
+
+  const int block_size = args.block_m * args.block_k;
+  const T* values = static_cast<const T*>(args.values) +
+                    (kTransposedA ? 0 : static_cast<int64_t>(begin) * block_size);
+  int rows[kRowWords];  // offsets within a block, or the rows of each load
+  Loads::find_rows(args, m0, g, t, rows);
+  const T* b_matrix = static_cast<const T*>(args.b) + batch * args.b_batch;
+  int columns[kColumnTiles];  // offsets within it
+  Loads::find_columns(args, n0 + warp_n, g, t, columns);
+
+  // This lane's vector of the chunk to be looked up next.
+  const unsigned first = warp_k * kChunkVectors + t;
+  const int first_block = first * args.blocks_of_vectors >> 20;
+  const int first_k = (first - first_block * args.vectors) * kVector;
+  Loads loads{args,   values,     b_matrix, rows,        columns, begin,
+              length, block_size, g,        first_block, first_k};
   float sum[kRowTiles][kColumnTiles][4] = {};
-  const int chunks = (length * args.pieces + kChunkPieces - 1) / kChunkPieces;
-  PiecePlace next[Tile::kUnroll];
+  const int chunks = (length * args.vectors + kChunkVectors - 1) / kChunkVectors;
+  VectorPlace next[Tile::kUnroll];
   uint32_t a[Tile::kUnroll][kRowWords][4], a_next[Tile::kUnroll][kRowWords][4];
 #pragma unroll
-  for (int u = 0; u < Tile::kUnroll; ++u) look_up(next[u]);
+  for (int u = 0; u < Tile::kUnroll; ++u) loads.look_up(next[u]);
 #pragma unroll
-  for (int u = 0; u < Tile::kUnroll; ++u) load_a(next[u], kAhead ? a_next[u] : a[u]);
+  for (int u = 0; u < Tile::kUnroll; ++u) loads.load_a(next[u], kAhead ? a_next[u] : a[u]);
   for (int chunk = warp_k; chunk < chunks; chunk += Tile::kWarpsK * Tile::kUnroll) {
     uint32_t b[Tile::kUnroll][kColumnTiles][4];
     if constexpr (kAhead) {
@@ -260,11 +327,11 @@ __global__ void __launch_bounds__(Tile::kThreads, Tile::kResident)
       }
     }
 #pragma unroll
-    for (int u = 0; u < Tile::kUnroll; ++u) load_b(next[u], b[u]);
+    for (int u = 0; u < Tile::kUnroll; ++u) loads.load_b(next[u], b[u]);
 #pragma unroll
     for (int u = 0; u < Tile::kUnroll; ++u) {
-      look_up(next[u]);
-      if constexpr (kAhead) load_a(next[u], a_next[u]);
+      loads.look_up(next[u]);
+      if constexpr (kAhead) loads.load_a(next[u], a_next[u]);
     }
 #pragma unroll
     for (int u = 0; u < Tile::kUnroll; ++u) {
@@ -290,39 +357,13 @@ __global__ void __launch_bounds__(Tile::kThreads, Tile::kResident)
     }
     if constexpr (!kAhead) {
 #pragma unroll
-      for (int u = 0; u < Tile::kUnroll; ++u) load_a(next[u], a[u]);
+      for (int u = 0; u < Tile::kUnroll; ++u) loads.load_a(next[u], a[u]);
     }
   }
 
-#pragma unroll
-  for (int i = 0; i < kRowTiles; ++i) {
-#pragma unroll
-    for (int j = 0; j < kColumnTiles; ++j) {
-#pragma unroll
-      for (int s = 0; s < 4; ++s) {
-        const int row = row_of(2 * i + s / 2, g);
-        const int column = warp_n + column_of(j, t * 2 + s % 2);
-        sums[(warp_k * Tile::kN + column) * Tile::kPitch + row] = sum[i][j][s];
-      }
-    }
-  }
+  Loads::leave_sums(sum, sums, warp_k, warp_n, g, t);
   __syncthreads();
-  const bool by_rows = args.c_column == 1;
-#pragma unroll 1
-  for (int e = threadIdx.x; e < Tile::kM * Tile::kN; e += Tile::kThreads) {
-    const int row = by_rows ? e / Tile::kN : e % Tile::kM;
-    const int column = by_rows ? e % Tile::kN : e / Tile::kM;
-    if (m0 + row >= args.block_m || n0 + column >= args.n) continue;
-    float x = 0;
-#pragma unroll
-    for (int w = 0; w < Tile::kWarpsK; ++w) {
-      x += sums[(w * Tile::kN + column) * Tile::kPitch + row];
-    }
-    const int64_t m = static_cast<int64_t>(block_row) * args.block_m + m0 + row;
-    if (args.bias != nullptr) x += static_cast<float>(static_cast<const T*>(args.bias)[m]);
-    static_cast<T*>(args.c)[batch * args.c_batch + m * args.c_row + (n0 + column) * args.c_column] =
-        static_cast<T>(activate(x, args.activation));
-  }
+  finish_small_n<T, Tile>(args, sums, block_row, m0, n0, batch);
 }
 
 }  // namespace sparse_autotune

@@ -67,7 +67,7 @@ Support SmallN::supports(const Problem& p, const Device& d) const {
     return Support::no("is for at most " + std::to_string(kMaxColumns) + " columns, got " +
                        std::to_string(p.n));
   }
-  if (p.block_k % kPiece != 0 || (p.transpose && p.block_m % kPiece != 0)) {
+  if (p.block_k % kVector != 0 || (p.transpose && p.block_m % kVector != 0)) {
     return Support::no("needs block_k (of A^T, block_m too) to be a multiple of 8, got " +
                        std::to_string(p.block_m) + "x" + std::to_string(p.block_k));
   }
@@ -163,10 +163,10 @@ Status SmallN::launch(const Problem& p, const Launch& l) const {
   SmallNArguments a = small_n_operands(p, l);
   a.columns = static_cast<int>(columns_of(shape_, p));
   a.strips = static_cast<unsigned>(strips_of(shape_, p));
-  a.pieces = a.block_k / kPiece;
-  a.blocks_of_pieces = static_cast<unsigned>(ceil_div(1 << 20, a.pieces));
-  a.step_blocks = shape_.warps_k * kChunkPieces / a.pieces;
-  a.step_k = shape_.warps_k * kChunkPieces % a.pieces * kPiece;
+  a.vectors = a.block_k / kVector;
+  a.blocks_of_vectors = static_cast<unsigned>(ceil_div(1 << 20, a.vectors));
+  a.step_blocks = shape_.warps_k * kChunkVectors / a.vectors;
+  a.step_k = shape_.warps_k * kChunkVectors % a.vectors * kVector;
   const dim3 grid(static_cast<unsigned>(block_rows(p)) * a.strips,
                   static_cast<unsigned>(a.columns * p.batch));
   const BAccess access = access_of(shape_, p, l.b);

@@ -32,7 +32,7 @@ enum class RingCopies : uint8_t {
   kLines,     // by TMA out of a column-major B, in lines as short as a block is wide
   kArranged,  // in one piece, of a copy of it that another kernel has arranged
   kBoxes,     // by TMA out of a row-major B, in boxes of 64 columns
-  kPieces,    // by TMA out of a row-major B without gaps between its rows, in one piece
+  kGapless,   // by TMA out of a row-major B without gaps between its rows, in one piece
 };
 constexpr bool is_row_major(RingCopies copies) { return copies >= RingCopies::kBoxes; }
 
@@ -63,15 +63,19 @@ struct RingTile {
   static constexpr int kSumBytes = (kNeeded + kAlignment - 1) / kAlignment * kAlignment;
   static constexpr int kBarriers = kGroups * kSumBytes;
   static constexpr int kSharedBytes = kAlignment + kBarriers + kGroups * kStages * 8;
-  static_assert((kSide == 16 || kSide == 32) && 32 % kTogether == 0);
-  static_assert(kCopies != RingCopies::kLines || kSide == kChunkK);
-  static_assert(kCopies != RingCopies::kBoxes || kWidth % kBoxColumns == 0);
-  static_assert(kSumBytes % kAlignment == 0 && kBytesB % kAlignment == 0);
-  static_assert(kResident * (kSharedBytes + 1024) <= 228 * 1024);
+  static_assert((kSide == 16 || kSide == 32) && 32 % kTogether == 0,
+                "each of 32 lanes looks up a block");
+  static_assert(kCopies != RingCopies::kLines || kSide == kChunkK, "a line is a chunk's k");
+  static_assert(kCopies != RingCopies::kBoxes || kWidth % kBoxColumns == 0,
+                "boxes divide the tile");
+  static_assert(kSumBytes % kAlignment == 0 && kBytesB % kAlignment == 0,
+                "rings and tiles begin where TMA swizzles");
+  static_assert(kResident * (kSharedBytes + 1024) <= 228 * 1024,
+                "so many thread blocks do not fit a multiprocessor");
 };
 
 struct RingArguments {
-  // For kLines: k, columns, batch; a box is a tile. For kBoxes: columns, k, batch. For kPieces:
+  // For kLines: k, columns, batch; a box is a tile. For kBoxes: columns, k, batch. For kGapless:
   // lines of 64 elements, whatever rows they are of, and batch; a box is a tile, too.
   CUtensorMap b;
   AheadLines ahead;
@@ -85,7 +89,7 @@ struct RingArguments {
   int n;
   Activation activation;
   bool wide_indices, b_batched, stores_quads;  // stores_quads: 8 bytes of a column at a time
-  bool pieces_swizzled;
+  bool gapless_swizzled;
 };
 
 // A block by the warp's part of its tile of B. Both have k contiguous; lane 4g + t has eight of a
@@ -143,15 +147,15 @@ __device__ __forceinline__ void multiply_arranged(
 }
 
 // The same from a row-major tile. TMA exchanges the 16-byte chunks of lines of 128 bytes, as
-// fetch_a does those of the block's rows. Of a piece whose rows are an odd number of chunks long,
+// fetch_a does those of the block's rows. Of a tile whose rows are an odd number of chunks long,
 // or twice one, the chunks that ldmatrix reads at once lie as well or better in their own order.
 template <typename T, typename Tile>
 __device__ __forceinline__ void multiply_row_major(
     float (&sum)[Tile::kRowTiles][Tile::kColumnTiles][4], uint32_t a_block, uint32_t b_tile,
-    int part, int n, bool pieces_swizzled) {
+    int part, int n, bool gapless_swizzled) {
   constexpr bool kBoxes = Tile::kCopies == RingCopies::kBoxes;
   const uint32_t lane = threadIdx.x % 32, row = lane % 16, half = lane / 16;
-  const uint32_t b_pitch = kBoxes ? kBoxLine : n * 2, mask = kBoxes || pieces_swizzled ? 7 : 0;
+  const uint32_t b_pitch = kBoxes ? kBoxLine : n * 2, mask = kBoxes || gapless_swizzled ? 7 : 0;
 #pragma unroll
   for (int slice = 0; slice < Tile::kRows / kSliceK; ++slice) {
     uint32_t a[Tile::kRowTiles][4];
@@ -179,13 +183,127 @@ __device__ __forceinline__ void multiply_row_major(
   }
 }
 
+// A block by the warp's part of its tile of B, however that lies.
+template <typename T, typename Tile>
+__device__ __forceinline__ void multiply_tile(
+    const RingArguments& args, uint32_t a_block, uint32_t b_tile, int part,
+    float (&sum)[Tile::kRowTiles][Tile::kColumnTiles][4]) {
+  if constexpr (Tile::kCopies == RingCopies::kArranged) {
+    multiply_arranged<T, Tile>(sum, a_block, b_tile + part * (Tile::kColumnTiles / 2 * kPairBytes));
+  } else if constexpr (is_row_major(Tile::kCopies)) {
+    multiply_row_major<T, Tile>(sum, a_block, b_tile, part, args.n, args.gapless_swizzled);
+  } else {
+    multiply_lines<T, Tile>(sum, a_block, b_tile + part * (Tile::kColumnTiles * 512));
+  }
+}
+
+// A group's copies to its ring: by its first warp.
+template <typename Tile>
+struct RingProducer {
+  static constexpr bool kArranged = Tile::kCopies == RingCopies::kArranged;
+  static constexpr bool kRowMajor = is_row_major(Tile::kCopies);
+  static constexpr bool kGapless = Tile::kCopies == RingCopies::kGapless;
+  static constexpr int kTogether = Tile::kTogether;
+  static constexpr int kStep = Tile::kGroups * kTogether;  // from a turn's blocks to the next one's
+
+  const RingArguments& args;
+  const uint32_t ring, a_ring, barriers;
+  const int lane;
+  const int first, left;  // of the block row's blocks from the group's first on
+  const int batch, n0;
+  int column = 0;  // each lane looks up one of 32 blocks
+
+  __device__ __forceinline__ int blocks_of(int turn) const {
+    return kTogether == 1 ? 1 : min(kTogether, left - turn * kStep);
+  }
+  __device__ __forceinline__ void look_up(int turn) {
+    const int block = (turn + lane / kTogether) * kStep + lane % kTogether;
+    if (block < left) {
+      column = load_narrow_index(args.col_indices, first + block, args.wide_indices);
+    }
+  }
+  __device__ __forceinline__ void fetch_a(int turn, int stage) const {
+    const int64_t block = first + turn * kStep;
+    const char* from = static_cast<const char*>(args.values) + block * Tile::kBytesA + lane * 16;
+    const uint32_t chunk = kRowMajor ? chunk_offset<Tile::kRows * 2>(lane / (Tile::kRows / 8),
+                                                                     lane % (Tile::kRows / 8))
+                                     : lane * 16;
+    const uint32_t to = a_ring + stage * (kTogether * Tile::kBytesA) + chunk;
+    const int blocks = blocks_of(turn);
+#pragma unroll
+    for (int i = 0; i < kTogether * Tile::kBytesA; i += 512) {
+      if (i < blocks * Tile::kBytesA) cp_async_16(to + i, from + i, 16);
+    }
+    mbarrier_arrive_copied(barriers + stage * 8);
+  }
+  __device__ __forceinline__ void fetch_tile(uint32_t to, uint32_t barrier,
+                                             int block_column) const {
+    const int b_batch = args.b_batched ? batch : 0;
+    if constexpr (kArranged) {
+      bulk_load(to,
+                static_cast<const char*>(args.arranged) + batch * args.arranged_batch +
+                    static_cast<int64_t>(block_column) * Tile::kBytesB,
+                Tile::kBytesB, barrier);
+    } else if constexpr (kGapless) {
+      const int lines = Tile::kRows * args.n / kBoxColumns;
+      tma_load(to, args.b, barrier, 0, block_column * lines, b_batch);
+    } else if constexpr (kRowMajor) {
+#pragma unroll
+      for (int i = 0; i < Tile::kWidth / kBoxColumns; ++i) {
+        tma_load(to + i * (Tile::kRows * kBoxLine), args.b, barrier, n0 + i * kBoxColumns,
+                 block_column * Tile::kRows, b_batch);
+      }
+    } else {
+      tma_load(to, args.b, barrier, block_column * Tile::kRows, n0, b_batch);
+    }
+  }
+  __device__ __forceinline__ void fetch_b(int turn, int stage) const {
+    int block_columns[kTogether];
+#pragma unroll
+    for (int i = 0; i < kTogether; ++i) {
+      block_columns[i] = __shfl_sync(~0u, column, (turn * kTogether + i) % 32);
+    }
+    if (elect_one()) {
+      const uint32_t barrier = barriers + stage * 8;
+      const int blocks = blocks_of(turn);
+      mbarrier_arrive_expect(barrier,
+                             blocks * (kGapless ? Tile::kRows * 2 * args.n : Tile::kBytesB));
+#pragma unroll
+      for (int i = 0; i < kTogether; ++i) {
+        if (i == blocks) break;
+        fetch_tile(ring + (stage * kTogether + i) * Tile::kBytesB, barrier, block_columns[i]);
+      }
+    }
+    __syncwarp();
+  }
+};
+
+// The sums of one warp to the place of its group's, column by column.
+template <typename Tile>
+__device__ __forceinline__ void gather_sums(
+    const float (&sum)[Tile::kRowTiles][Tile::kColumnTiles][4], float* sums, int group, int part,
+    int lane) {
+  float* const own = sums + group * (Tile::kSumBytes / 4) +
+                     (part * Tile::kColumnTiles * 8 + lane % 4 * 2) * Tile::kPitch + lane / 4;
+#pragma unroll
+  for (int i = 0; i < Tile::kRowTiles; ++i) {
+#pragma unroll
+    for (int j = 0; j < Tile::kColumnTiles; ++j) {
+#pragma unroll
+      for (int s = 0; s < 4; ++s) {
+        own[(j * 8 + s % 2) * Tile::kPitch + i * 16 + s / 2 * 8] = sum[i][j][s];
+      }
+    }
+  }
+}
+
 template <typename T, typename Tile>
 __global__ void __launch_bounds__(Tile::kThreads, Tile::kResident)
     small_n_rings_kernel(const __grid_constant__ RingArguments args) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
   constexpr bool kArranged = Tile::kCopies == RingCopies::kArranged;
   constexpr bool kRowMajor = is_row_major(Tile::kCopies);
-  constexpr bool kPieces = Tile::kCopies == RingCopies::kPieces;
+  using Producer = RingProducer<Tile>;
   extern __shared__ char memory[];
   const auto unaligned = static_cast<uint32_t>(__cvta_generic_to_shared(memory));
   const uint32_t shared = (unaligned + Tile::kAlignment - 1) & ~(Tile::kAlignment - 1u);
@@ -217,84 +335,22 @@ __global__ void __launch_bounds__(Tile::kThreads, Tile::kResident)
 
   const int begin = load_narrow_index(args.crow_indices, blockIdx.x, args.wide_indices);
   const int end = load_narrow_index(args.crow_indices, blockIdx.x + 1, args.wide_indices);
-  constexpr int kStep = Tile::kGroups * kTogether;  // from the blocks of a turn to the next one's
+  constexpr int kStep = Producer::kStep;
   const int first = begin + group * kTogether, left = end - first;
   const int turns = (left + kStep - 1) / kStep;
-  const auto blocks_of = [&](int turn) {
-    return kTogether == 1 ? 1 : min(kTogether, left - turn * kStep);
-  };
   const auto batch = static_cast<int>(blockIdx.y);
   const int n0 = static_cast<int>(blockIdx.z) * Tile::kWidth;
-  int column = 0;  // each lane looks up one of 32 blocks
-  const auto look_up = [&](int turn) {
-    const int block = (turn + lane / kTogether) * kStep + lane % kTogether;
-    if (block < left) {
-      column = load_narrow_index(args.col_indices, first + block, args.wide_indices);
-    }
-  };
-  const auto fetch_a = [&](int turn, int stage) {
-    const int64_t block = first + turn * kStep;
-    const char* from = static_cast<const char*>(args.values) + block * Tile::kBytesA + lane * 16;
-    const uint32_t chunk = kRowMajor ? chunk_offset<Tile::kRows * 2>(lane / (Tile::kRows / 8),
-                                                                     lane % (Tile::kRows / 8))
-                                     : lane * 16;
-    const uint32_t to = a_ring + stage * (kTogether * Tile::kBytesA) + chunk;
-    const int blocks = blocks_of(turn);
-#pragma unroll
-    for (int i = 0; i < kTogether * Tile::kBytesA; i += 512) {
-      if (i < blocks * Tile::kBytesA) cp_async_16(to + i, from + i, 16);
-    }
-    mbarrier_arrive_copied(barriers + stage * 8);
-  };
-  const auto fetch_tile = [&](uint32_t to, uint32_t barrier, int block_column) {
-    const int b_batch = args.b_batched ? batch : 0;
-    if constexpr (kArranged) {
-      bulk_load(to,
-                static_cast<const char*>(args.arranged) + batch * args.arranged_batch +
-                    static_cast<int64_t>(block_column) * Tile::kBytesB,
-                Tile::kBytesB, barrier);
-    } else if constexpr (kPieces) {
-      const int lines = Tile::kRows * args.n / kBoxColumns;
-      tma_load(to, args.b, barrier, 0, block_column * lines, b_batch);
-    } else if constexpr (kRowMajor) {
-#pragma unroll
-      for (int i = 0; i < Tile::kWidth / kBoxColumns; ++i) {
-        tma_load(to + i * (Tile::kRows * kBoxLine), args.b, barrier, n0 + i * kBoxColumns,
-                 block_column * Tile::kRows, b_batch);
-      }
-    } else {
-      tma_load(to, args.b, barrier, block_column * Tile::kRows, n0, b_batch);
-    }
-  };
-  const auto fetch_b = [&](int turn, int stage) {
-    int block_columns[kTogether];
-#pragma unroll
-    for (int i = 0; i < kTogether; ++i) {
-      block_columns[i] = __shfl_sync(~0u, column, (turn * kTogether + i) % 32);
-    }
-    if (elect_one()) {
-      const uint32_t barrier = barriers + stage * 8;
-      const int blocks = blocks_of(turn);
-      mbarrier_arrive_expect(barrier,
-                             blocks * (kPieces ? Tile::kRows * 2 * args.n : Tile::kBytesB));
-#pragma unroll
-      for (int i = 0; i < kTogether; ++i) {
-        if (i == blocks) break;
-        fetch_tile(ring + (stage * kTogether + i) * Tile::kBytesB, barrier, block_columns[i]);
-      }
-    }
-    __syncwarp();
-  };
+  Producer producer{args, ring, a_ring, barriers, lane, first, left, batch, n0};
   if (part == 0) {
 #pragma unroll
     for (int i = 0; i < Tile::kStages; ++i) {
-      if (i < turns) fetch_a(i, i);
+      if (i < turns) producer.fetch_a(i, i);
     }
-    look_up(0);
+    producer.look_up(0);
     if constexpr (kArranged) follow_launch_before();
 #pragma unroll
     for (int i = 0; i < Tile::kStages; ++i) {
-      if (i < turns) fetch_b(i, i);
+      if (i < turns) producer.fetch_b(i, i);
     }
   }
 
@@ -306,16 +362,9 @@ __global__ void __launch_bounds__(Tile::kThreads, Tile::kResident)
     const auto multiply = [&](int i) {
       const uint32_t b_tile = ring + (at.stage * kTogether + i) * Tile::kBytesB;
       const uint32_t a_block = a_ring + (at.stage * kTogether + i) * Tile::kBytesA;
-      if constexpr (kArranged) {
-        multiply_arranged<T, Tile>(sum, a_block,
-                                   b_tile + part * (Tile::kColumnTiles / 2 * kPairBytes));
-      } else if constexpr (kRowMajor) {
-        multiply_row_major<T, Tile>(sum, a_block, b_tile, part, args.n, args.pieces_swizzled);
-      } else {
-        multiply_lines<T, Tile>(sum, a_block, b_tile + part * (Tile::kColumnTiles * 512));
-      }
+      multiply_tile<T, Tile>(args, a_block, b_tile, part, sum);
     };
-    const int blocks = blocks_of(turn);
+    const int blocks = producer.blocks_of(turn);
     if (kTogether == 1 || blocks == kTogether) {
 #pragma unroll
       for (int i = 0; i < kTogether; ++i) multiply(i);
@@ -327,9 +376,9 @@ __global__ void __launch_bounds__(Tile::kThreads, Tile::kResident)
     if (next < turns) {
       group_sync();  // all have read the stage
       if (part == 0) {
-        if (next % (32 / kTogether) == 0) look_up(next);
-        fetch_a(next, at.stage);
-        fetch_b(next, at.stage);
+        if (next % (32 / kTogether) == 0) producer.look_up(next);
+        producer.fetch_a(next, at.stage);
+        producer.fetch_b(next, at.stage);
       }
     }
     at.advance();
@@ -339,18 +388,7 @@ __global__ void __launch_bounds__(Tile::kThreads, Tile::kResident)
   if (turns < most_turns && most_turns > Tile::kStages) group_sync();
   group_sync();  // all are done with the ring
   float* const sums = reinterpret_cast<float*>(memory + (shared - unaligned));
-  float* const own = sums + group * (Tile::kSumBytes / 4) +
-                     (part * Tile::kColumnTiles * 8 + lane % 4 * 2) * Tile::kPitch + lane / 4;
-#pragma unroll
-  for (int i = 0; i < Tile::kRowTiles; ++i) {
-#pragma unroll
-    for (int j = 0; j < Tile::kColumnTiles; ++j) {
-#pragma unroll
-      for (int s = 0; s < 4; ++s) {
-        own[(j * 8 + s % 2) * Tile::kPitch + i * 16 + s / 2 * 8] = sum[i][j][s];
-      }
-    }
-  }
+  gather_sums<Tile>(sum, sums, group, part, lane);
   __syncthreads();
   finish_gathered<T, Tile>(args, sums, static_cast<int64_t>(blockIdx.x) * Tile::kRows, n0, batch);
 #else

@@ -4,7 +4,7 @@
 // Those of 64 are copied as they are. Of those of 32 the number would be what bounds the kernel, so
 // a first kernel writes B anew, in the order in which fragments need it, while the second one's
 // thread blocks look up their rows and fetch A. A row-major B comes in boxes of 64 columns; where
-// its rows are no multiple of a line of 128 bytes, but without gaps, a tile is one piece of memory.
+// its rows are no multiple of a line of 128 bytes, but without gaps, a tile is one run of memory.
 // Requires: fp16 or bf16; blocks of 16x16 or 32x32; values and B aligned to 16 bytes; more than 32
 // columns of a column-major B. Any C.
 // Wins: rows of similar length. Bound by the way from L2 into a multiprocessor; with few blocks by
@@ -98,7 +98,7 @@ class SmallNRingsSm90 final : public Variant {
     const Support common =
         small_n_square_supports({shape_.block, shape_.n / 2 + 1, most, layout_}, p, d);
     if (!common) return common;
-    if (shape_.copies == RingCopies::kPieces && p.ldb != p.n) {
+    if (shape_.copies == RingCopies::kGapless && p.ldb != p.n) {
       return Support::no("needs a B without gaps between its rows");
     }
     if (p.nnzb == 0) return Support::no("there is no stored block");
@@ -183,7 +183,7 @@ class SmallNRingsSm90 final : public Variant {
     constexpr double kLatency = 550;
     const double alone = shape_.ring_bytes / kLatency;
     const double together = shape_.block == 16 ? 105 : 80;
-    if (shape_.copies == RingCopies::kPieces) return {together * 0.85, alone};
+    if (shape_.copies == RingCopies::kGapless) return {together * 0.85, alone};
     // Boxes whose lines are not those of memory.
     const int64_t pitch = p.ldb * size_of(p.dtype);
     return {together * (pitch % 128 == 0 ? 1 : pitch % 64 == 0 ? 0.75 : 0.5), alone};
@@ -223,14 +223,14 @@ class SmallNRingsSm90 final : public Variant {
       return make_tensor_map(b, &a->b);
     }
     const auto lines = static_cast<uint32_t>(block * p.n / kBoxColumns);
-    a->pieces_swizzled = p.n % 32 == 0;
+    a->gapless_swizzled = p.n % 32 == 0;
     return make_tensor_map({l.b,
                             p.dtype,
                             3,
                             {kBoxColumns, p.k * p.n / kBoxColumns, a->b_batched ? p.batch : 1},
                             {kBoxColumns, p.b_batch_stride},
                             {uint32_t{kBoxColumns}, lines, 1},
-                            !a->pieces_swizzled},
+                            !a->gapless_swizzled},
                            &a->b);
   }
 
@@ -242,7 +242,7 @@ class SmallNRingsSm90 final : public Variant {
 };
 
 constexpr RingCopies kLines = RingCopies::kLines, kArranged = RingCopies::kArranged,
-                     kBoxes = RingCopies::kBoxes, kPieces = RingCopies::kPieces;
+                     kBoxes = RingCopies::kBoxes, kGapless = RingCopies::kGapless;
 const SmallNRingsSm90 kB16D5{"small_n_rings_sm90/b16_d5",
                              shape_of<RingTile<16, 128, 4, 1, 5, 2, kArranged>>()};
 const SmallNRingsSm90 kB16X2D4{"small_n_rings_sm90/b16_x2_d4",
@@ -272,23 +272,23 @@ const SmallNRingsSm90 kB32N64RowsG4{"small_n_rings_sm90/b32_n64_rows_g4",
 const SmallNRingsSm90 kB32N64RowsX2{"small_n_rings_sm90/b32_n64_rows_g4_x2",
                                     shape_of<RingTile<32, 64, 4, 2, 4, 2, kBoxes>>()};
 const SmallNRingsSm90 kB16PiecesG3{"small_n_rings_sm90/b16_pieces_g3_x2",
-                                   shape_of<RingTile<16, 128, 3, 2, 3, 2, kPieces, 2>>()};
+                                   shape_of<RingTile<16, 128, 3, 2, 3, 2, kGapless, 2>>()};
 const SmallNRingsSm90 kB16PiecesG4{"small_n_rings_sm90/b16_pieces_g4",
-                                   shape_of<RingTile<16, 128, 4, 1, 2, 4, kPieces>>()};
+                                   shape_of<RingTile<16, 128, 4, 1, 2, 4, kGapless>>()};
 const SmallNRingsSm90 kB16N64Pieces{"small_n_rings_sm90/b16_n64_pieces",
-                                    shape_of<RingTile<16, 64, 4, 1, 2, 4, kPieces, 2>>()};
+                                    shape_of<RingTile<16, 64, 4, 1, 2, 4, kGapless, 2>>()};
 const SmallNRingsSm90 kB16N32PiecesG4{"small_n_rings_sm90/b16_n32_pieces_g4",
-                                      shape_of<RingTile<16, 32, 4, 1, 2, 4, kPieces, 4>>()};
+                                      shape_of<RingTile<16, 32, 4, 1, 2, 4, kGapless, 4>>()};
 const SmallNRingsSm90 kB16N32PiecesG2{"small_n_rings_sm90/b16_n32_pieces_g2",
-                                      shape_of<RingTile<16, 32, 2, 1, 2, 8, kPieces, 4>>()};
+                                      shape_of<RingTile<16, 32, 2, 1, 2, 8, kGapless, 4>>()};
 const SmallNRingsSm90 kB32Pieces{"small_n_rings_sm90/b32_pieces",
-                                 shape_of<RingTile<32, 128, 4, 2, 2, 2, kPieces>>()};
+                                 shape_of<RingTile<32, 128, 4, 2, 2, 2, kGapless>>()};
 const SmallNRingsSm90 kB32N64PiecesX2{"small_n_rings_sm90/b32_n64_pieces_g4_x2",
-                                      shape_of<RingTile<32, 64, 4, 2, 4, 2, kPieces>>()};
+                                      shape_of<RingTile<32, 64, 4, 2, 4, 2, kGapless>>()};
 const SmallNRingsSm90 kB32N64PiecesG4{"small_n_rings_sm90/b32_n64_pieces_g4",
-                                      shape_of<RingTile<32, 64, 4, 1, 2, 4, kPieces>>()};
+                                      shape_of<RingTile<32, 64, 4, 1, 2, 4, kGapless>>()};
 const SmallNRingsSm90 kB32N32Pieces{"small_n_rings_sm90/b32_n32_pieces",
-                                    shape_of<RingTile<32, 32, 8, 1, 2, 3, kPieces>>()};
+                                    shape_of<RingTile<32, 32, 8, 1, 2, 3, kGapless>>()};
 
 }  // namespace
 }  // namespace sparse_autotune

@@ -4,10 +4,10 @@
 // block row's units in turn: 64 k, which is one block of 64, two of 32 or four of 16.
 // Data path: values and B straight from global memory to the registers of mma.sync -> fp32 sums,
 // one for each warp, in shared memory -> added up in the order of the warps -> C.
-// As many units of values are on their way as registers hold, their columns and B's pieces with
+// As many units of values are on their way as registers hold, their columns and B's vectors with
 // them. That a block's side is known to the compiler is what spares the instructions: all places in
 // a unit are constants.
-// A row of a block of 64 is a line of 128 bytes, of which a lane of mma.sync needs two pieces of
+// A row of a block of 64 is a line of 128 bytes, of which a lane of mma.sync needs two vectors of
 // 16: loads take four whole lines (kLines), and lanes exchange what they hold for each other. In
 // halves of lines the same loads take twice as long to issue. The last to end are long rows. What
 // they have beyond the others is asked into L2 at the start.
@@ -51,10 +51,11 @@ struct UnitTile {
   static constexpr int kSliceBytes = kSide == 64 ? 64 : kSide == 32 ? kBlockBytes : 2 * kBlockBytes;
   // Sums are gathered column by column, 16-byte aligned.
   static constexpr int kPitch = kRows + 4, kSumBytes = kWidth * kPitch * 4;
-  static_assert(kSide == 16 || kSide == 32 || kSide == 64);
-  static_assert(!kLines || kLine == 128);
+  static_assert(kSide == 16 || kSide == 32 || kSide == 64, "a unit of 64 k has whole blocks");
+  static_assert(!kLines || kLine == 128, "whole lines are rows of blocks of 64");
   static constexpr int kFinishers = kRows / 4 * kWidth / 32;  // warps
-  static_assert(kSide % kRows == 0 && kAhead % kAheadB == 0 && kFinishers <= kGroups);
+  static_assert(kSide % kRows == 0 && kAhead % kAheadB == 0 && kFinishers <= kGroups,
+                "tiles divide blocks, and warps suffice to finish them");
 };
 
 struct UnitArguments : SmallNArguments {
@@ -69,11 +70,11 @@ struct UnitArguments : SmallNArguments {
 // How 16 bytes are loaded: B; values, which are read once and should not push B out of L1; values
 // in halves of lines, whose neighbours L2 should fetch as well. That costs where loads take whole
 // lines.
-enum class Piece { kB, kValues, kHalfLines };
+enum class VectorOf { kB, kValues, kHalfLines };
 
 // 16 bytes, or zeros.
-template <bool kPlain, Piece kPiece>
-__device__ __forceinline__ void load_piece_if(bool present, uint32_t (&to)[4], const char* from) {
+template <bool kPlain, VectorOf kOf>
+__device__ __forceinline__ void load_vector_if(bool present, uint32_t (&to)[4], const char* from) {
 #pragma unroll
   for (int word = 0; word < 4; ++word) to[word] = 0;
 #define LOAD(how)                                               \
@@ -82,12 +83,12 @@ __device__ __forceinline__ void load_piece_if(bool present, uint32_t (&to)[4], c
       "@p ld.global" how ".v4.u32 {%0, %1, %2, %3}, [%4];\n}\n" \
       : "+r"(to[0]), "+r"(to[1]), "+r"(to[2]), "+r"(to[3])      \
       : "l"(from), "r"(static_cast<int>(present)))
-  if constexpr (kPiece == Piece::kB) {
+  if constexpr (kOf == VectorOf::kB) {
     if constexpr (kPlain)
       LOAD("");
     else
       LOAD(".nc");
-  } else if constexpr (kPiece == Piece::kValues) {
+  } else if constexpr (kOf == VectorOf::kValues) {
     if constexpr (kPlain)
       LOAD(".L1::no_allocate");
     else
@@ -101,9 +102,9 @@ __device__ __forceinline__ void load_piece_if(bool present, uint32_t (&to)[4], c
 #undef LOAD
 }
 
-// Of two loads that took four lines each, so that lane 8r + p has piece p of the r-th, lanes of an
+// Of two loads that took four lines each, so that lane 8r + p has vector p of the r-th, lanes of an
 // even g = lane / 4 get both halves of line g / 2 of the first load, those of an odd one of the
-// second: of each half of a line the piece lane % 4.
+// second: of each half of a line the vector lane % 4.
 __device__ __forceinline__ void share_lines(const uint32_t (&first)[4], const uint32_t (&second)[4],
                                             uint32_t (&left)[4], uint32_t (&right)[4]) {
   const bool odd = threadIdx.x / 4 % 2 != 0;
@@ -112,6 +113,137 @@ __device__ __forceinline__ void share_lines(const uint32_t (&first)[4], const ui
     const uint32_t other = __shfl_xor_sync(~0u, odd ? first[word] : second[word], 4);
     left[word] = odd ? other : first[word];
     right[word] = odd ? second[word] : other;
+  }
+}
+
+// What a warp loads: its lanes' vectors of units, of values and of B.
+template <typename Tile>
+struct UnitLoads {
+  static constexpr int kSide = Tile::kBlockSide, kBlocks = Tile::kBlocks;
+  static constexpr int kLookUps = Tile::kLookUps, kColumnTiles = Tile::kColumnTiles;
+  static constexpr int kRowTiles = Tile::kRowTiles, kStep = Tile::kGroups;
+  static constexpr bool kLines = Tile::kLines, kPlain = Tile::kRelease != Release::kAtOnce;
+  static constexpr VectorOf kValues =
+      kSide == 64 && !kLines ? VectorOf::kHalfLines : VectorOf::kValues;
+
+  const UnitArguments& args;
+  const char* const b_matrix;
+  const uint32_t (&own_b)[kColumnTiles];
+  const int begin, length, units, own_block;
+  const char* values;  // the unit's that is loaded next
+
+  // The last unit may lack blocks. These are zeros: loads under a condition, not branches, which
+  // would keep the loads behind them waiting.
+  __device__ __forceinline__ bool has_block(int unit, int slice) const {
+    return unit * kBlocks + slice * (kBlocks / 2) + own_block < length;
+  }
+  template <VectorOf kOf>
+  __device__ __forceinline__ void load(uint32_t (&to)[4], const char* from, bool present) const {
+    load_vector_if<kPlain, kOf>(kSide == 64 || present, to, from);
+  }
+  __device__ __forceinline__ void look_up(int unit, int (&to)[kLookUps]) const {
+#pragma unroll
+    for (int i = 0; i < kLookUps; ++i) {
+      if (kSide == 64 || has_block(unit, i)) {
+        const int64_t block = begin + unit * kBlocks + i * (kBlocks / 2) + own_block;
+        to[i] = load_index_word<kPlain>(static_cast<const char*>(args.col_indices) +
+                                        block * args.index_bytes);
+      }
+    }
+  }
+  __device__ __forceinline__ void load_a(int unit, uint32_t (&to)[2][2 * kRowTiles][4]) {
+#pragma unroll
+    for (int slice = 0; slice < 2; ++slice) {
+#pragma unroll
+      for (int i = 0; i < 2 * kRowTiles; ++i) {
+        const int from = kLines ? (slice * 2 * kRowTiles + i) * 4 * Tile::kLine
+                                : slice * Tile::kSliceBytes + i * 8 * Tile::kLine;
+        load<kValues>(to[slice][i], values + from, has_block(unit, slice));
+      }
+    }
+    values += kStep * kBlocks * Tile::kBlockBytes;
+  }
+  __device__ __forceinline__ void load_b(int unit, const int (&of)[kLookUps],
+                                         uint32_t (&to)[2][kColumnTiles][4]) const {
+#pragma unroll
+    for (int slice = 0; slice < 2; ++slice) {
+      const uint32_t at = static_cast<uint32_t>(of[kSide == 64 ? 0 : slice]) * Tile::kLine;
+#pragma unroll
+      for (int j = 0; j < kColumnTiles; ++j) {
+        load<VectorOf::kB>(to[slice][j],
+                           b_matrix + (own_b[j] + at) + (kSide == 64 ? slice * 64 : 0),
+                           has_block(unit, slice));
+      }
+    }
+  }
+  // A lane a unit, whose rows lie together within a block, and of 16 within four.
+  __device__ __forceinline__ void ask_excess(int part, int lane, int m0) const {
+    if (const int unit = part + (args.excess + lane) * kStep; unit < units) {
+      const char* from = static_cast<const char*>(args.values) +
+                         static_cast<int64_t>(begin + unit * kBlocks) * Tile::kBlockBytes +
+                         m0 * Tile::kLine;
+      if constexpr (kSide == 16) {
+        ask_bulk(from, min(kBlocks, length - unit * kBlocks) * Tile::kBlockBytes);
+      } else {
+#pragma unroll
+        for (int i = 0; i < kBlocks; ++i) {
+          if (unit * kBlocks + i < length) {
+            ask_bulk(from + i * Tile::kBlockBytes, Tile::kRows * Tile::kLine);
+          }
+        }
+      }
+    }
+  }
+};
+
+// A unit's values by its columns of B.
+template <typename T, typename Tile>
+__device__ __forceinline__ void multiply_unit(
+    const uint32_t (&a)[2][2 * Tile::kRowTiles][4], const uint32_t (&b)[2][Tile::kColumnTiles][4],
+    float (&sum)[Tile::kRowTiles][Tile::kColumnTiles][4]) {
+  constexpr int kRowTiles = Tile::kRowTiles, kColumnTiles = Tile::kColumnTiles;
+#pragma unroll
+  for (int r = 0; r < kRowTiles; ++r) {
+    uint32_t low[2][4], high[2][4];  // by slice
+    if constexpr (Tile::kLines) {
+      const auto& loads = *reinterpret_cast<const uint32_t(*)[4 * kRowTiles][4]>(a);
+      share_lines(loads[4 * r], loads[4 * r + 1], low[0], low[1]);
+      share_lines(loads[4 * r + 2], loads[4 * r + 3], high[0], high[1]);
+    } else {
+#pragma unroll
+      for (int word = 0; word < 8; ++word) {
+        low[word / 4][word % 4] = a[word / 4][2 * r][word % 4];
+        high[word / 4][word % 4] = a[word / 4][2 * r + 1][word % 4];
+      }
+    }
+#pragma unroll
+    for (int slice = 0; slice < 2; ++slice) {
+#pragma unroll
+      for (int word = 0; word < 4; word += 2) {
+        const uint32_t rows[4] = {low[slice][word], high[slice][word], low[slice][word + 1],
+                                  high[slice][word + 1]};
+#pragma unroll
+        for (int j = 0; j < kColumnTiles; ++j) {
+          mma<T>(sum[r][j], rows, b[slice][j] + word);
+        }
+      }
+    }
+  }
+}
+
+// A warp's sums to shared memory, column by column.
+template <typename Tile>
+__device__ __forceinline__ void leave_sums(
+    const float (&sum)[Tile::kRowTiles][Tile::kColumnTiles][4], float* sums, int part, int g,
+    int t) {
+  const int row = Tile::kLines ? g % 2 * 4 + g / 2 : g;  // see share_lines
+#pragma unroll
+  for (int j = 0; j < Tile::kColumnTiles; ++j) {
+#pragma unroll
+    for (int s = 0; s < 4 * Tile::kRowTiles; ++s) {
+      sums[part * (Tile::kSumBytes / 4) + (j * 8 + t * 2 + s % 2) * Tile::kPitch + row +
+           s / 2 * 8] = sum[s / 4][j][s % 4];
+    }
   }
 }
 
@@ -132,13 +264,13 @@ __global__ void __launch_bounds__(Tile::kThreads, Tile::kResident)
   const int m0 = static_cast<int>(blockIdx.x % Tile::kStrips) * Tile::kRows;
   const auto batch = static_cast<int>(blockIdx.y);
 
-  // A slice is 32 k, of which lane 4 * g + t has the piece 8t ... 8t + 7 of rows g and 8 + g and of
-  // columns g and 8 + g: of blocks of 16, half a row of the slice's first or second block.
+  // A slice is 32 k, of which lane 4 * g + t has the vector 8t ... 8t + 7 of rows g and 8 + g and
+  // of columns g and 8 + g: of blocks of 16, half a row of the slice's first or second block.
   // Columns beyond the last are read as the last, and their sums dropped.
   const int own_block = kSide == 16 ? t / 2 : 0, own_bytes = (kSide == 16 ? t % 2 : t) * 16;
   const char* const crow = static_cast<const char*>(args.crow_indices) +
                            static_cast<int64_t>(block_row) * args.index_bytes;
-  // In whole lines: the piece lane % 8 of every fourth row from row lane / 8 on.
+  // In whole lines: the vector lane % 8 of every fourth row from row lane / 8 on.
   constexpr bool kLines = Tile::kLines;
   const char* const own_values = static_cast<const char*>(args.values) +
                                  own_block * Tile::kBlockBytes + m0 * Tile::kLine +
@@ -169,89 +301,29 @@ __global__ void __launch_bounds__(Tile::kThreads, Tile::kResident)
   const int begin = load_index_word<kPlain>(crow);
   const int length = load_index_word<kPlain>(crow + args.index_bytes) - begin;
   const int units = (length + kBlocks - 1) / kBlocks;
-  const char* values =
+  const char* const values =
       own_values + static_cast<int64_t>(begin + part * kBlocks) * Tile::kBlockBytes;
 
-  // The last unit may lack blocks. These are zeros: loads under a condition, not branches, which
-  // would keep the loads behind them waiting.
-  const auto has_block = [&](int unit, int slice) {
-    return unit * kBlocks + slice * (kBlocks / 2) + own_block < length;
-  };
-  constexpr Piece kValues = kSide == 64 && !kLines ? Piece::kHalfLines : Piece::kValues;
-  const auto load = [&]<Piece kPiece>(uint32_t(&to)[4], const char* from, bool present) {
-    load_piece_if<kPlain, kPiece>(kSide == 64 || present, to, from);
-  };
+  UnitLoads<Tile> loads{args, b_matrix, own_b, begin, length, units, own_block, values};
   uint32_t a[kAhead][2][2 * kRowTiles][4], b[kAheadB][2][kColumnTiles][4];
-  const auto look_up = [&](int unit, int(&to)[kLookUps]) {
-#pragma unroll
-    for (int i = 0; i < kLookUps; ++i) {
-      if (kSide == 64 || has_block(unit, i)) {
-        const int64_t block = begin + unit * kBlocks + i * (kBlocks / 2) + own_block;
-        to[i] = load_index_word<kPlain>(static_cast<const char*>(args.col_indices) +
-                                        block * args.index_bytes);
-      }
-    }
-  };
-  const auto load_a = [&](int unit, uint32_t(&to)[2][2 * kRowTiles][4]) {
-#pragma unroll
-    for (int slice = 0; slice < 2; ++slice) {
-#pragma unroll
-      for (int i = 0; i < 2 * kRowTiles; ++i) {
-        const int from = kLines ? (slice * 2 * kRowTiles + i) * 4 * Tile::kLine
-                                : slice * Tile::kSliceBytes + i * 8 * Tile::kLine;
-        load.template operator()<kValues>(to[slice][i], values + from, has_block(unit, slice));
-      }
-    }
-    values += kStep * kBlocks * Tile::kBlockBytes;
-  };
-  const auto load_b = [&](int unit, const int(&of)[kLookUps], uint32_t(&to)[2][kColumnTiles][4]) {
-#pragma unroll
-    for (int slice = 0; slice < 2; ++slice) {
-      const uint32_t at = static_cast<uint32_t>(of[kSide == 64 ? 0 : slice]) * Tile::kLine;
-#pragma unroll
-      for (int j = 0; j < kColumnTiles; ++j) {
-        load.template operator()<Piece::kB>(
-            to[slice][j], b_matrix + (own_b[j] + at) + (kSide == 64 ? slice * 64 : 0),
-            has_block(unit, slice));
-      }
-    }
-  };
 
-  // B's pieces before all but the first values, which would keep them waiting.
+  // B's vectors before all but the first values, which would keep them waiting.
   int column[kAheadB + 1][kLookUps];
 #pragma unroll
   for (int i = 0; i <= kAheadB; ++i) {
-    if (part + i * kStep < units) look_up(part + i * kStep, column[i]);
+    if (part + i * kStep < units) loads.look_up(part + i * kStep, column[i]);
   }
-  // A lane a unit, whose rows lie together within a block, and of 16 within four.
-  const auto ask_excess = [&]() {
-    if (const int unit = part + (args.excess + lane) * kStep; unit < units) {
-      const char* from = static_cast<const char*>(args.values) +
-                         static_cast<int64_t>(begin + unit * kBlocks) * Tile::kBlockBytes +
-                         m0 * Tile::kLine;
-      if constexpr (kSide == 16) {
-        ask_bulk(from, min(kBlocks, length - unit * kBlocks) * Tile::kBlockBytes);
-      } else {
-#pragma unroll
-        for (int i = 0; i < kBlocks; ++i) {
-          if (unit * kBlocks + i < length) {
-            ask_bulk(from + i * Tile::kBlockBytes, Tile::kRows * Tile::kLine);
-          }
-        }
-      }
-    }
-  };
-  if constexpr (kLines) ask_excess();
-  if (part < units) load_a(part, a[0]);
+  if constexpr (kLines) loads.ask_excess(part, lane, m0);
+  if (part < units) loads.load_a(part, a[0]);
 #pragma unroll
   for (int i = 0; i < kAheadB; ++i) {
-    if (part + i * kStep < units) load_b(part + i * kStep, column[i], b[i]);
+    if (part + i * kStep < units) loads.load_b(part + i * kStep, column[i], b[i]);
   }
 #pragma unroll
   for (int i = 1; i < kAhead; ++i) {
-    if (part + i * kStep < units) load_a(part + i * kStep, a[i]);
+    if (part + i * kStep < units) loads.load_a(part + i * kStep, a[i]);
   }
-  if constexpr (!kLines) ask_excess();
+  if constexpr (!kLines) loads.ask_excess(part, lane, m0);
   release(Release::kLoading);
   int(&next_column)[kLookUps] = column[kAheadB];
   float sum[kRowTiles][kColumnTiles][4] = {};
@@ -261,50 +333,16 @@ __global__ void __launch_bounds__(Tile::kThreads, Tile::kResident)
     for (int i = 0; i < kAhead; ++i) {
       const int unit = turn + i * kStep;
       if (unit >= units) break;
-#pragma unroll
-      for (int r = 0; r < kRowTiles; ++r) {
-        uint32_t low[2][4], high[2][4];  // by slice
-        if constexpr (kLines) {
-          const auto& loads = *reinterpret_cast<const uint32_t(*)[4 * kRowTiles][4]>(a[i]);
-          share_lines(loads[4 * r], loads[4 * r + 1], low[0], low[1]);
-          share_lines(loads[4 * r + 2], loads[4 * r + 3], high[0], high[1]);
-        } else {
-#pragma unroll
-          for (int word = 0; word < 8; ++word) {
-            low[word / 4][word % 4] = a[i][word / 4][2 * r][word % 4];
-            high[word / 4][word % 4] = a[i][word / 4][2 * r + 1][word % 4];
-          }
-        }
-#pragma unroll
-        for (int slice = 0; slice < 2; ++slice) {
-#pragma unroll
-          for (int word = 0; word < 4; word += 2) {
-            const uint32_t rows[4] = {low[slice][word], high[slice][word], low[slice][word + 1],
-                                      high[slice][word + 1]};
-#pragma unroll
-            for (int j = 0; j < kColumnTiles; ++j) {
-              mma<T>(sum[r][j], rows, b[i % kAheadB][slice][j] + word);
-            }
-          }
-        }
-      }
+      multiply_unit<T, Tile>(a[i], b[i % kAheadB], sum);
       const int next = unit + kAheadB * kStep;
-      if (unit + kAhead * kStep < units) load_a(unit + kAhead * kStep, a[i]);
-      if (next < units) load_b(next, next_column, b[i % kAheadB]);
-      if (next + kStep < units) look_up(next + kStep, next_column);
+      if (unit + kAhead * kStep < units) loads.load_a(unit + kAhead * kStep, a[i]);
+      if (next < units) loads.load_b(next, next_column, b[i % kAheadB]);
+      if (next + kStep < units) loads.look_up(next + kStep, next_column);
     }
   }
 
   release(Release::kSummed);
-  const int row = kLines ? g % 2 * 4 + g / 2 : g;  // see share_lines
-#pragma unroll
-  for (int j = 0; j < kColumnTiles; ++j) {
-#pragma unroll
-    for (int s = 0; s < 4 * kRowTiles; ++s) {
-      sums[part * (Tile::kSumBytes / 4) + (j * 8 + t * 2 + s % 2) * Tile::kPitch + row +
-           s / 2 * 8] = sum[s / 4][j][s % 4];
-    }
-  }
+  leave_sums<Tile>(sum, sums, part, g, t);
   // The warps that do not finish the tile need not wait.
   if (part >= Tile::kFinishers) {
     asm volatile("barrier.cta.arrive 1, %0;\n" ::"n"(Tile::kThreads) : "memory");

@@ -48,7 +48,8 @@ struct Tile {
   static constexpr int kSums = kSumsApart ? kRings : 0;
   static constexpr int kBarriers = std::max(kRings, kSums + Share::kBytes);
   static constexpr int kSharedBytes = kSwizzleAlignment + kBarriers + kGroups * kStages * 8;
-  static_assert(kSharedBytes <= 227 * 1024);
+  static_assert(kSharedBytes <= 227 * 1024,
+                "more shared memory than a thread block of Hopper may have");
 };
 
 struct Arguments {
@@ -68,6 +69,58 @@ struct Arguments {
   bool wide_indices, b_batched, stores_quads, stores_pairs;
 };
 
+// A warpgroup's ring of steps, and its copies: by its first warp.
+template <typename Tile, bool kTransposedA, bool kRowMajorB>
+struct GroupRing {
+  const Arguments& args;
+  const uint32_t shared;
+  const int group, lane, begin, slices, turns, m0, n0, batch;
+  // Each lane has looked up one of 32 turns.
+  int column = 0, position = 0, k = 0;
+
+  __device__ __forceinline__ uint32_t stage(int turn) const {
+    return shared + group * Tile::kRingBytes +
+           turn % Tile::kStages * (Tile::kBytesA + Tile::kBytesB);
+  }
+  __device__ __forceinline__ uint32_t barrier(int turn) const {
+    return shared + Tile::kBarriers + (group * Tile::kStages + turn % Tile::kStages) * 8;
+  }
+  // Starts the copies of a turn.
+  __device__ __forceinline__ void fetch(int turn) {
+    if (turn % 32 == 0 && turn + lane < turns) {
+      const int step = (turn + lane) * Tile::kGroups + group;
+      const int block = begin + (slices == 1 ? step : step / slices);
+      k = (step - (block - begin) * slices) * kStepK;
+      column = load_narrow_index(args.col_indices, block, args.wide_indices);
+      position = kTransposedA ? load_narrow_index(args.positions, block, args.wide_indices) : block;
+    }
+    const int k_a = __shfl_sync(~0u, k, turn % 32);
+    const int k_b = __shfl_sync(~0u, column, turn % 32) * args.block_k + k_a;
+    const int at = __shfl_sync(~0u, position, turn % 32);
+    if (elect_one()) {
+      const uint32_t full = barrier(turn), a = stage(turn), b = a + Tile::kBytesA;
+      const int b_batch = args.b_batched ? batch : 0;
+      // Boxes beyond the last column stay away: what they leave is never stored.
+      const int boxes = min((args.n - n0 + 63) / 64, Tile::kWidth / 64);
+      mbarrier_arrive_expect(
+          full, Tile::kBytesA + (kRowMajorB ? boxes * kStepK * kLineBytes : Tile::kBytesB));
+      if constexpr (kTransposedA) {
+        tma_load(a, args.a, full, 0, at * args.block_k + k_a, m0 / kLineHalves);
+      } else {
+        tma_load(a, args.a, full, k_a, at * args.block_m + m0);
+      }
+      if constexpr (kRowMajorB) {
+        for (int box = 0; box < boxes; ++box) {
+          tma_load(b + box * kStepK * kLineBytes, args.b, full, n0 + box * 64, k_b, b_batch);
+        }
+      } else {
+        tma_load(b, args.b, full, k_b, n0, b_batch);
+      }
+    }
+    __syncwarp();
+  }
+};
+
 template <typename T, typename Tile, bool kTransposedA, bool kRowMajorB>
 __global__ void __launch_bounds__(Tile::kThreads, Tile::kResident)
     small_n_wgmma_kernel(const __grid_constant__ Arguments args) {
@@ -78,15 +131,8 @@ __global__ void __launch_bounds__(Tile::kThreads, Tile::kResident)
   const int lane = threadIdx.x % 32;
   const int warp = __shfl_sync(~0u, static_cast<int>(threadIdx.x) / 32 % 4, 0);  // of the group
   const int group = __shfl_sync(~0u, static_cast<int>(threadIdx.x) / kGroupThreads, 0);
-  const uint32_t ring = shared + group * Tile::kRingBytes;
-  const auto stage_of = [&](int turn) {
-    return ring + turn % Tile::kStages * (Tile::kBytesA + Tile::kBytesB);
-  };
   const auto group_sync = [&]() {
     asm volatile("bar.sync %0, %1;\n" ::"r"(1 + group), "n"(kGroupThreads) : "memory");
-  };
-  const auto barrier_of = [&](int turn) {
-    return shared + Tile::kBarriers + (group * Tile::kStages + turn % Tile::kStages) * 8;
   };
   if (threadIdx.x == 0) {
     tma_prefetch_map(args.a);
@@ -108,57 +154,23 @@ __global__ void __launch_bounds__(Tile::kThreads, Tile::kResident)
   const int slices = args.block_k / kStepK, steps = (end - begin) * slices;
   const int turns = (steps - group + Tile::kGroups - 1) / Tile::kGroups;
 
-  // Starts the copies of a turn; by all of the first warp. Each of its lanes has looked up one of
-  // 32 turns.
-  int column = 0, position = 0, k = 0;
-  const auto fetch = [&](int turn) {
-    if (turn % 32 == 0 && turn + lane < turns) {
-      const int step = (turn + lane) * Tile::kGroups + group;
-      const int block = begin + (slices == 1 ? step : step / slices);
-      k = (step - (block - begin) * slices) * kStepK;
-      column = load_narrow_index(args.col_indices, block, args.wide_indices);
-      position = kTransposedA ? load_narrow_index(args.positions, block, args.wide_indices) : block;
-    }
-    const int k_a = __shfl_sync(~0u, k, turn % 32);
-    const int k_b = __shfl_sync(~0u, column, turn % 32) * args.block_k + k_a;
-    const int at = __shfl_sync(~0u, position, turn % 32);
-    if (elect_one()) {
-      const uint32_t barrier = barrier_of(turn), a = stage_of(turn), b = a + Tile::kBytesA;
-      const int b_batch = args.b_batched ? batch : 0;
-      // Boxes beyond the last column stay away: what they leave is never stored.
-      const int boxes = min((args.n - n0 + 63) / 64, Tile::kWidth / 64);
-      mbarrier_arrive_expect(
-          barrier, Tile::kBytesA + (kRowMajorB ? boxes * kStepK * kLineBytes : Tile::kBytesB));
-      if constexpr (kTransposedA) {
-        tma_load(a, args.a, barrier, 0, at * args.block_k + k_a, m0 / kLineHalves);
-      } else {
-        tma_load(a, args.a, barrier, k_a, at * args.block_m + m0);
-      }
-      if constexpr (kRowMajorB) {
-        for (int box = 0; box < boxes; ++box) {
-          tma_load(b + box * kStepK * kLineBytes, args.b, barrier, n0 + box * 64, k_b, b_batch);
-        }
-      } else {
-        tma_load(b, args.b, barrier, k_b, n0, b_batch);
-      }
-    }
-    __syncwarp();
-  };
+  GroupRing<Tile, kTransposedA, kRowMajorB> ring{args,   shared, group, lane, begin,
+                                                 slices, turns,  m0,    n0,   batch};
   if (warp == 0) {
-    for (int turn = 0; turn < min(turns, Tile::kStages); ++turn) fetch(turn);
+    for (int turn = 0; turn < min(turns, Tile::kStages); ++turn) ring.fetch(turn);
   }
 
   float sum[Tile::kWidth / 2];
   for (int turn = 0; turn < turns; ++turn) {
-    mbarrier_wait(barrier_of(turn), turn / Tile::kStages % 2);
-    const uint32_t a_tile = stage_of(turn), b_tile = a_tile + Tile::kBytesA;
+    mbarrier_wait(ring.barrier(turn), turn / Tile::kStages % 2);
+    const uint32_t a_tile = ring.stage(turn), b_tile = a_tile + Tile::kBytesA;
     wgmma::fence();
     wgmma::multiply_lines<T, Tile::kWidth, kRowMajorB, kTransposedA>(sum, a_tile, b_tile, turn > 0);
     wgmma::commit();
     wgmma::wait<1>();
     if (turn > 0 && turn - 1 + Tile::kStages < turns) {
       group_sync();  // the warpgroup is done with the stage of the turn before
-      if (warp == 0) fetch(turn - 1 + Tile::kStages);
+      if (warp == 0) ring.fetch(turn - 1 + Tile::kStages);
     }
   }
   wgmma::wait<0>();

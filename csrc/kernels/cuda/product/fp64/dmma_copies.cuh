@@ -30,7 +30,8 @@ struct DmmaTile {
   static constexpr int kUnitBytes = kBytesA + kBytesB, kStageBytes = kUnits * kUnitBytes;
   static constexpr int kSharedBytes = kStages * (kStageBytes + kUnits * 4);
   static constexpr int kTilesN = kM / 8, kTilesM = kWarpN / 16, kSums = kTilesN * kTilesM * 4;
-  static_assert(kStages >= 3 && 16 * kThreads * 8 <= kStages * kStageBytes && kSums % 16 == 0);
+  static_assert(kStages >= 3 && 16 * kThreads * 8 <= kStages * kStageBytes && kSums % 16 == 0,
+                "activations go through the ring");
 };
 
 // The first `bytes` of 16, from where only 8 are aligned.
@@ -114,7 +115,8 @@ class DmmaCopies {
       Tile::kGranules >= Tile::kWarps ? 1 : Tile::kWarps / Tile::kGranules;
   static constexpr int kChunks = Tile::kGranule * 4 / kShare / 32;
   static constexpr int kChunksB = Tile::kN * 4 / Tile::kThreads;
-  static_assert(kChunks >= 1 && Tile::kThreads % (Tile::kN / 2) == 0);
+  static_assert(kChunks >= 1 && Tile::kThreads % (Tile::kN / 2) == 0,
+                "threads share out whole lines of B");
 
   struct Item {
     int column;

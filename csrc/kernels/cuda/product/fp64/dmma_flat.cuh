@@ -104,6 +104,56 @@ __device__ __forceinline__ void find_ends(const DmmaFlatArguments& args, unsigne
   }
 }
 
+// Tells the second kernel whether a share's first border cuts a row, and which borders do.
+__device__ __forceinline__ void note_cut(const DmmaFlatArguments& args, unsigned share,
+                                         const FlatPlace& from) {
+  FlatCut cut{-1, 0, 0, 0};
+  if (from.unit > 0) {
+    // Borders behind the row's first unit of a block, and before the next row.
+    const uint64_t low = units_before(args, from.row, from.begin) + 2,
+                   high = units_before(args, from.row + 1, from.end);
+    cut.row = from.row;
+    cut.first = static_cast<int>((low * args.shares + args.units - 1) / args.units);
+    cut.last = static_cast<int>((high * args.shares + args.units - 1) / args.units) - 1;
+  }
+  *reinterpret_cast<int4*>(args.cuts + share) = make_int4(cut.row, cut.first, cut.last, 0);
+}
+
+// The column indices (and positions) of a share's blocks, a warp's lanes 64 ahead.
+template <bool kTransposedA>
+struct BlockWindow {
+  const DmmaFlatArguments& args;
+  const int last_block;
+  int block;
+  int first = block;
+  int columns = fetch(args.col_indices, first), next_columns = fetch(args.col_indices, first + 32);
+  int places = kTransposedA ? fetch(args.positions, first) : 0;
+  int next_places = kTransposedA ? fetch(args.positions, first + 32) : 0;
+
+  __device__ __forceinline__ int fetch(const void* indices, int at) const {
+    const int lane = static_cast<int>(threadIdx.x) % 32;
+    return at + lane < last_block ? load_narrow_index(indices, at + lane, args.wide_indices) : 0;
+  }
+  // Of the block, by all lanes.
+  __device__ __forceinline__ int column() const {
+    return __shfl_sync(~0u, columns, (block - first) % 32);
+  }
+  __device__ __forceinline__ int stored() const {
+    return kTransposedA ? __shfl_sync(~0u, places, (block - first) % 32) : block;
+  }
+  __device__ __forceinline__ void advance() {
+    ++block;
+    if (block - first < 32) return;
+    first = block;
+    columns = next_columns;
+    next_columns = fetch(args.col_indices, first + 32);
+    if constexpr (kTransposedA) {
+      places = next_places;
+      next_places = fetch(args.positions, first + 32);
+    }
+  }
+};
+
 // The warp that copies. Lanes up to 7 issue the copies of A, 8 to 15 those of B.
 template <typename Tile>
 __device__ __forceinline__ void produce_share(const DmmaFlatArguments& args,
@@ -114,39 +164,17 @@ __device__ __forceinline__ void produce_share(const DmmaFlatArguments& args,
   const unsigned share = blockIdx.x / tiles;
   const FlatTilePlace tile = flat_tile(args, blockIdx.x % tiles);
   const FlatPlace &from = ends[0], &to = ends[1];
-  if (lane == 0 && blockIdx.x % tiles == 0) {
-    FlatCut cut{-1, 0, 0, 0};
-    if (from.unit > 0) {
-      // Borders behind the row's first unit of a block, and before the next row.
-      const uint64_t low = units_before(args, from.row, from.begin) + 2,
-                     high = units_before(args, from.row + 1, from.end);
-      cut.row = from.row;
-      cut.first = static_cast<int>((low * args.shares + args.units - 1) / args.units);
-      cut.last = static_cast<int>((high * args.shares + args.units - 1) / args.units) - 1;
-    }
-    *reinterpret_cast<int4*>(args.cuts + share) = make_int4(cut.row, cut.first, cut.last, 0);
-  }
+  if (lane == 0 && blockIdx.x % tiles == 0) note_cut(args, share, from);
 
   RingPlace<Tile::kStages> place;
-  int block = from.begin + from.unit / args.slices, slice = from.unit % args.slices;
-  int window = block, rows_from = from.row;
+  int slice = from.unit % args.slices, rows_from = from.row;
   const int last_block = to.begin + (to.unit + args.slices - 1) / args.slices;
   const int n0 = tile.column * Tile::kN, row_in_block = tile.strip * args.strip_rows;
-  const auto fetch = [&](const void* indices, int first) {
-    return first + lane < last_block ? load_narrow_index(indices, first + lane, args.wide_indices)
-                                     : 0;
-  };
   const auto fetch_ends = [&](int first) {
     return load_narrow_index(args.crow_indices, min(first + lane + 1, args.rows),
                              args.wide_indices);
   };
-  int columns = fetch(args.col_indices, window),
-      next_columns = fetch(args.col_indices, window + 32);
-  int places = 0, next_places = 0;
-  if constexpr (Tile::kTransposedA) {
-    places = fetch(args.positions, window);
-    next_places = fetch(args.positions, window + 32);
-  }
+  BlockWindow<Tile::kTransposedA> window{args, last_block, from.begin + from.unit / args.slices};
   int row_ends = fetch_ends(rows_from), following_ends = fetch_ends(rows_from + 32);
   const int batch = args.batched ? tile.batch : 0;
   const int boxes_a = Tile::kTransposedA ? (args.strip_rows + 15) / 16 : 1;
@@ -175,8 +203,7 @@ __device__ __forceinline__ void produce_share(const DmmaFlatArguments& args,
       const bool any = unit < last;
       const uint32_t barrier = ring.full(place.stage);
       const uint32_t stage = ring.address + place.stage * Tile::kStageBytes;
-      const int stored =
-          Tile::kTransposedA ? __shfl_sync(~0u, places, (block - window) % 32) : block;
+      const int stored = window.stored();
       mbarrier_wait(ring.empty(place.stage), place.parity ^ 1);
       if (lane == 0) {
         store_dmma_step(
@@ -196,7 +223,7 @@ __device__ __forceinline__ void produce_share(const DmmaFlatArguments& args,
                    stored * args.block_m + row_in_block);
         }
       }
-      const int column = __shfl_sync(~0u, columns, (block - window) % 32);
+      const int column = window.column();
       if (copies_b) {
         const int k = column * args.block_k + slice * Tile::kUnitK;
         const uint32_t at = stage + Tile::kBytesA + box_b * (16 * Tile::kUnitLine);
@@ -208,16 +235,7 @@ __device__ __forceinline__ void produce_share(const DmmaFlatArguments& args,
       }
       if (++slice == args.slices) {
         slice = 0;
-        ++block;
-        if (block - window == 32) {
-          window = block;
-          columns = next_columns;
-          next_columns = fetch(args.col_indices, window + 32);
-          if constexpr (Tile::kTransposedA) {
-            places = next_places;
-            next_places = fetch(args.positions, window + 32);
-          }
-        }
+        window.advance();
       }
     } while (++unit < last);
   }

@@ -2,7 +2,7 @@
 //
 // Each thread block computes a run of as many stored blocks as the others, 32 or 64 columns wide,
 // and writes the rows of C that end in it; what borders cut leaves sums in the workspace. A
-// second kernel adds up the pieces of each such row, in order.
+// second kernel adds up the parts of each such row, in order.
 // Data path: TMA -> 16 k a step in a ring of 4 to 8 steps in shared memory -> registers -> mma.sync
 // (16x8x16) -> C, or sums in L2.
 // Requires: fp64, block_m a multiple of 8, block_k of 16, values and B aligned to 16 bytes.
@@ -16,7 +16,7 @@
 #include "kernels/cuda/host/kernel_code.h"
 #include "kernels/cuda/host/requirements.h"
 #include "kernels/cuda/host/tensor_map.h"
-#include "kernels/cuda/product/fp64/add_pieces.cuh"
+#include "kernels/cuda/product/fp64/add_parts.cuh"
 #include "kernels/cuda/product/fp64/dmma_flat.cuh"
 #include "kernels/cuda/product/fp64/dmma_store.cuh"
 #include "variant.h"
@@ -114,7 +114,7 @@ __global__ void __launch_bounds__(Tile::kLaunched, Tile::kResident)
 
 template <typename Tile>
 constinit KernelCode<DmmaFlatArguments> flat_code{&dmma_flat_kernel<Tile>, true};
-constinit KernelCode<AddPiecesArguments> add_code{&add_pieces_kernel, true};
+constinit KernelCode<AddPartsArguments> add_code{&add_parts_kernel, true};
 
 struct Code {
   KernelCode<DmmaFlatArguments>* code;
@@ -188,7 +188,7 @@ class DmmaFlatSm90 final : public Variant {
 
   Status launch(const Problem& p, const Launch& l) const override {
     const Code code = code_of(p);
-    AddPiecesArguments all{{}, code.rows, columns_};
+    AddPartsArguments all{{}, code.rows, columns_};
     DmmaFlatArguments& a = all.rest;
     a.crow_indices = l.crow_indices;
     a.col_indices = l.col_indices;

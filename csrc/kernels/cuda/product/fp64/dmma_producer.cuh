@@ -35,7 +35,8 @@ struct DmmaTmaTile {
   static constexpr int kUnitBytes = kBytesA + kBytesB, kStageBytes = kUnits * kUnitBytes;
   static constexpr int kSharedBytes = kSwizzleAlignment + kStages * (kStageBytes + kNoteBytes + 16);
   static constexpr int kTilesN = kM / 8, kTilesM = kWarpN / 16, kSums = kTilesN * kTilesM * 4;
-  static_assert(kSharedBytes <= 227 * 1024 / kResident - 1024);
+  static_assert(kSharedBytes <= 227 * 1024 / kResident - 1024,
+                "so many thread blocks do not fit a multiprocessor");
 };
 
 // What comes with a step: which granules its slices have, and of which tile they are.
@@ -122,7 +123,8 @@ class SliceWalk {
 // The warp that copies. Lane 8 * i + j issues the copy of granule j of a step's unit i, lane 16 + i
 // that of B's lines.
 template <typename Tile>
-__device__ __forceinline__ void produce(const TmaArguments& args, const DmmaRing<Tile>& ring) {
+__device__ __forceinline__ void produce_steps(const TmaArguments& args,
+                                              const DmmaRing<Tile>& ring) {
   const DmmaArguments& rest = args.rest;
   const int lane = threadIdx.x % 32, granule = lane % 8;
   const bool second = lane < 16 ? lane >= 8 : lane == 17;  // of a step's units

@@ -29,7 +29,8 @@ namespace sparse_autotune {
 namespace {
 
 template <typename Tile>
-__device__ __forceinline__ void consume(const DmmaArguments& args, const DmmaRing<Tile>& ring) {
+__device__ __forceinline__ void consume_steps(const DmmaArguments& args,
+                                              const DmmaRing<Tile>& ring) {
   const int lane = threadIdx.x % 32, group = lane / 4, warp = threadIdx.x / 32;
   const int swizzled = line_of(group) * 128 + ((lane % 4 ^ line_of(group)) << 4);
   // Where this lane reads the first granule and its warp's first 16 columns, and how much further
@@ -118,10 +119,10 @@ __global__ void __launch_bounds__(Tile::kLaunched, Tile::kResident)
   // 40 + 216 registers for a thread of each warpgroup: the 2 * 128 that were launched.
   if (warp >= Tile::kWarps) {
     give_up_registers<40>();
-    if (warp == Tile::kWarps) produce<Tile>(args, ring);
+    if (warp == Tile::kWarps) produce_steps<Tile>(args, ring);
   } else {
     take_registers<216>();
-    consume<Tile>(args.rest, ring);
+    consume_steps<Tile>(args.rest, ring);
   }
 #else
   __trap();

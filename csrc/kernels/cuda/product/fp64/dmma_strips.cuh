@@ -36,7 +36,8 @@ struct StripsTile {
   static constexpr int kSharedBytes = kSwizzleAlignment + kBarriersAt + 16 + kStages * (8 + 8 + 4);
   static constexpr int kLanes = 32 / kOwn;  // of each strip
   static constexpr int kTilesM = kN / 16;
-  static_assert(kLanes > kSlabs && kSharedBytes <= 227 * 1024);
+  static_assert(kLanes > kSlabs && kSharedBytes <= 227 * 1024,
+                "a lane for each slab, and no more shared memory than there is");
 };
 
 struct StripsArguments {

@@ -274,7 +274,7 @@ __global__ void __launch_bounds__(Tile::kThreads, Tile::kResident)
 
   // Between which slices what happens; all of it before the last slice, where `filled` moves on.
   constexpr int kStartB = Tile::kSlices > 2 ? 1 : 0, kAdvance = Tile::kSlices > 2 ? 2 : 0;
-  static_assert(Tile::kSlices >= 2 && Tile::kSlices % 2 == 0);
+  static_assert(Tile::kSlices >= 2 && Tile::kSlices % 2 == 0, "two sets of registers take turns");
   // Slices are loaded one ahead of the mma that use them, the first of a step within the step
   // before. Copies are started between the slices, to the stage of the step before, which everyone
   // has left.

@@ -28,7 +28,8 @@ struct TilePosition {
 template <typename T, typename Tile, typename Arguments>
 __device__ __forceinline__ void store_warp(float (&sum)[128], char* staged, const Arguments& args,
                                            const TilePosition& tile) {
-  static_assert(Tile::kWarpM == 64 && Tile::kWarpN == 64);
+  static_assert(Tile::kWarpM == 64 && Tile::kWarpN == 64,
+                "the lanes' places below are of such a tile");
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
   const int64_t row = tile.row + warp / Tile::kWarpsN * 64;
   const int64_t column = tile.column + warp % Tile::kWarpsN * 64;

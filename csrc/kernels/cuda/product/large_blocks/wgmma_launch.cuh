@@ -33,11 +33,11 @@ __global__ void __launch_bounds__(kThreads, 1)
   // 40 + 2 * 232 registers for a thread of each warpgroup: the 3 * 168 that were launched.
   if (warp < 4) {
     give_up_registers<40>();
-    if (warp == 0) produce<Tile, kTransposedA, kRowMajorB>(args, shared);
+    if (warp == 0) WgmmaProducer<Tile, kTransposedA, kRowMajorB>{args, shared}.run();
     if (warp == 1) schedule<Tile, kTransposedA>(args, shared);
   } else {
     take_registers<232>();
-    consume<T, Tile, kTransposedA, kRowMajorB, kSplits>(args, shared, warp / 4 - 1);
+    consume_wgmma<T, Tile, kTransposedA, kRowMajorB, kSplits>(args, shared, warp / 4 - 1);
   }
 #else
   __trap();
@@ -113,7 +113,9 @@ struct WgmmaShape {
 
 template <typename Tile>
 constexpr WgmmaShape wgmma_shape_of(const WgmmaCodes& plain, const WgmmaCodes& transposed) {
-  static_assert(Tile::kSharedBytes <= 227 * 1024);  // a Hopper multiprocessor's
+  static_assert(
+      Tile::kSharedBytes <= 227 * 1024,
+      "more shared memory than a thread block of Hopper may have");  // a Hopper multiprocessor's
   return {Tile::kM,      Tile::kN,    Tile::kWidth,       Tile::kSharedBytes,
           Tile::kDirect, Tile::kPace, {plain, transposed}};
 }

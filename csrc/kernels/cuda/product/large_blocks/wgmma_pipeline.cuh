@@ -38,7 +38,8 @@ struct WgmmaTile {
   static constexpr int kSharedBytes =
       kSwizzleAlignment + kRingBytes + kConsumers * kStoreBytes + Queue::kBytes + kBarriers * 8;
   static constexpr bool kDirect = false;  // to C by DirectSink
-  static_assert((kM == 64 || kM == 128) && kWidth % 64 == 0 && kWidth <= 256);
+  static_assert((kM == 64 || kM == 128) && kWidth % 64 == 0 && kWidth <= 256,
+                "a consumer multiplies 64 rows by one wgmma");
 };
 
 struct WgmmaArguments {
@@ -155,21 +156,29 @@ __device__ __forceinline__ void schedule(const WgmmaArguments& args, const Share
 
 // One warp: keeps the rings full. Places of blocks are fetched a batch of 32 ahead.
 template <typename Tile, bool kTransposedA, bool kRowMajorB>
-__device__ __forceinline__ void produce(const WgmmaArguments& args, const Shared<Tile>& shared) {
-  const int lane = threadIdx.x % 32;
-  Queue queue(shared.queue);
-  RingPlace<Tile::kStagesA> at_a;
-  RingPlace<Tile::kStagesB> at_b, turn_b;
+struct WgmmaProducer {
+  const WgmmaArguments& args;
+  const Shared<Tile>& shared;
+  RingPlace<Tile::kStagesA> at_a{};
+  RingPlace<Tile::kStagesB> at_b{}, turn_b{};
+  int left = 0, ask_at = 0;  // steps of the tile; of these, when the next tile is asked for
 
-  const int slices = args.block_k / kStepK;
-  int ask_ahead = INT32_MAX;  // the second tile is asked for at once
-  BlockPlace places;
-  for (TileTask task = queue.pop(&places); task.valid; task = queue.pop(&places)) {
+  __device__ __forceinline__ void run() {
+    Queue queue(shared.queue);
+    int ask_ahead = INT32_MAX;  // the second tile is asked for at once
+    BlockPlace places;
+    for (TileTask task = queue.pop(&places); task.valid; task = queue.pop(&places)) {
+      left = (task.end - task.begin) * (args.block_k / kStepK);
+      ask_at = min(left, ask_ahead);
+      ask_ahead = Tile::kAskAhead;
+      if (left == 0 && threadIdx.x % 32 == 0) mbarrier_arrive(shared.asked());
+      copy_tile(task, places);
+    }
+  }
+
+  __device__ __forceinline__ void copy_tile(const TileTask& task, BlockPlace& places) {
+    const int lane = threadIdx.x % 32;
     const int batch = args.b_batched ? task.batch : 0;
-    int left = (task.end - task.begin) * slices;
-    const int ask_at = min(left, ask_ahead);
-    ask_ahead = Tile::kAskAhead;
-    if (left == 0 && lane == 0) mbarrier_arrive(shared.asked());
     for (int block = task.begin; block < task.end;) {
       const int batch_end = min(block + 32, task.end);
       const BlockPlace following = load_place<kTransposedA>(args, block + 32 + lane, task.end);
@@ -178,59 +187,73 @@ __device__ __forceinline__ void produce(const WgmmaArguments& args, const Shared
         // The block's first row in values.
         const int row = kTransposedA ? __shfl_sync(~0u, places.position, i) * args.block_k
                                      : block * args.block_m + task.strip;
-        for (int k = 0; k < args.block_k; k += kStepK, --left) {
-          if (left == ask_at && lane == 0) mbarrier_arrive(shared.asked());
-          mbarrier_wait(shared.a_empty(at_a.stage), at_a.parity ^ 1);
-          __syncwarp();
-          if (elect_one()) {
-            const uint32_t full = shared.a_full(at_a.stage);
-            mbarrier_arrive_expect(full, Tile::kBytesA);
-            const uint32_t to = shared.a_tile(at_a.stage);
-            if constexpr (kTransposedA) {
-              tma_load(to, args.a, full, 0, row + k, task.strip / kLineHalves);
-            } else {
-              tma_load(to, args.a, full, k, row);
-            }
-          }
-          at_a.advance();
-#pragma unroll
-          for (int part = 0; part < Tile::kPartsB; ++part) {
-            mbarrier_wait(shared.b_empty(at_b.stage), at_b.parity ^ 1);
-            __syncwarp();
-            if (elect_one()) {
-              const uint32_t full = shared.b_full(part, turn_b.stage);
-              const uint32_t to = shared.b_tile(at_b.stage);
-              const int n = task.column + part * Tile::kWidth;
-              if constexpr (kRowMajorB) {
-                // Boxes beyond the last column stay away: what they leave is never stored.
-                const int boxes = min(max((args.n - n + 63) / 64, 0), Tile::kWidth / 64);
-                mbarrier_arrive_expect(full, boxes * kStepK * kLineBytes);
-#pragma unroll
-                for (int box = 0; box < Tile::kWidth / 64; ++box) {
-                  if (box < boxes) {
-                    tma_load(to + box * kStepK * kLineBytes, args.b, full, n + box * 64, k0 + k,
-                             batch);
-                  }
-                }
-              } else {
-                mbarrier_arrive_expect(full, Tile::kBytesB);
-                tma_load(to, args.b, full, k0 + k, n, batch);
-              }
-            }
-            at_b.advance();
-          }
-          turn_b.advance();
-        }
+        copy_block(task, row, k0, batch);
       }
       places = following;
     }
   }
-}
+
+  __device__ __forceinline__ void copy_block(const TileTask& task, int row, int k0, int batch) {
+    for (int k = 0; k < args.block_k; k += kStepK, --left) {
+      if (left == ask_at && threadIdx.x % 32 == 0) mbarrier_arrive(shared.asked());
+      copy_a(task, row, k);
+#pragma unroll
+      for (int part = 0; part < Tile::kPartsB; ++part) {
+        copy_b(task.column + part * Tile::kWidth, part, k0 + k, batch);
+      }
+      turn_b.advance();
+    }
+  }
+
+  __device__ __forceinline__ void copy_a(const TileTask& task, int row, int k) {
+    mbarrier_wait(shared.a_empty(at_a.stage), at_a.parity ^ 1);
+    __syncwarp();
+    if (elect_one()) {
+      const uint32_t full = shared.a_full(at_a.stage);
+      mbarrier_arrive_expect(full, Tile::kBytesA);
+      const uint32_t to = shared.a_tile(at_a.stage);
+      if constexpr (kTransposedA) {
+        tma_load(to, args.a, full, 0, row + k, task.strip / kLineHalves);
+      } else {
+        tma_load(to, args.a, full, k, row);
+      }
+    }
+    at_a.advance();
+  }
+
+  __device__ __forceinline__ void copy_b(int n, int part, int k, int batch) {
+    mbarrier_wait(shared.b_empty(at_b.stage), at_b.parity ^ 1);
+    __syncwarp();
+    if (elect_one()) {
+      const uint32_t full = shared.b_full(part, turn_b.stage);
+      const uint32_t to = shared.b_tile(at_b.stage);
+      if constexpr (kRowMajorB) {
+        load_boxes(to, full, n, k, batch);
+      } else {
+        mbarrier_arrive_expect(full, Tile::kBytesB);
+        tma_load(to, args.b, full, k, n, batch);
+      }
+    }
+    at_b.advance();
+  }
+
+  // Boxes beyond the last column stay away: what they leave is never stored.
+  __device__ __forceinline__ void load_boxes(uint32_t to, uint32_t full, int n, int k, int batch) {
+    const int boxes = min(max((args.n - n + 63) / 64, 0), Tile::kWidth / 64);
+    mbarrier_arrive_expect(full, boxes * kStepK * kLineBytes);
+#pragma unroll
+    for (int box = 0; box < Tile::kWidth / 64; ++box) {
+      if (box < boxes) {
+        tma_load(to + box * kStepK * kLineBytes, args.b, full, n + box * 64, k, batch);
+      }
+    }
+  }
+};
 
 // A warpgroup. `kSplits`: tiles of parts of rows leave as partial sums.
 template <typename T, typename Tile, bool kTransposedA, bool kRowMajorB, bool kSplits>
-__device__ __forceinline__ void consume(const WgmmaArguments& args, const Shared<Tile>& shared,
-                                        int consumer) {
+__device__ __forceinline__ void consume_wgmma(const WgmmaArguments& args,
+                                              const Shared<Tile>& shared, int consumer) {
   constexpr int kWidth = Tile::kWidth;
   const int lane = threadIdx.x % 32;
   const int slices = args.block_k / kStepK;

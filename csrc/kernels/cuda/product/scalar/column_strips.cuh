@@ -79,6 +79,43 @@ constexpr int kStripResident = [] {
   return words <= 28 ? 4 : words <= (sizeof(T) == 8 ? 32 : 40) ? 3 : words <= 72 ? 2 : 1;
 }();
 
+// The steps of a lane's team, from number `first` on, by its chunks of a strip: kStripAhead at a
+// time. kWhole: there are as many.
+template <bool kWhole, typename T, int kRows, int kLoads, typename Acc, typename Steps>
+__device__ __forceinline__ void multiply_steps(const StripArguments& args, const Steps& steps,
+                                               const char* const (&b)[kLoads], int first, int count,
+                                               Acc (&sum)[kRows][kLoads * kChunkElements<T>]) {
+  constexpr int kElements = kChunkElements<T>, kAhead = kStripAhead<kRows, kLoads>;
+  using Chunk = Several<T, kElements>;
+  using Word = std::conditional_t<sizeof(Chunk) == 16, uint4, uint2>;
+  Chunk x[kAhead][kLoads];
+#pragma unroll
+  for (int u = 0; u < kAhead; ++u) {
+    if (!kWhole && first + u >= count) continue;
+    const auto line = static_cast<unsigned>(steps.line[first + u]);
+#pragma unroll
+    for (int j = 0; j < kLoads; ++j) {
+      const Word found = __ldg(reinterpret_cast<const Word*>(at_step(b[j], line, args.line_b)));
+      x[u][j] = *reinterpret_cast<const Chunk*>(&found);
+    }
+  }
+#pragma unroll
+  for (int u = 0; u < kAhead; ++u) {
+    if (!kWhole && first + u >= count) continue;
+    Acc a[Steps::kPitch];
+    steps.load(first + u, a);
+#pragma unroll
+    for (int j = 0; j < kLoads; ++j) {
+#pragma unroll
+      for (int e = 0; e < kElements; ++e) {
+        const Acc value = static_cast<Acc>(x[u][j].of[e]);
+#pragma unroll
+        for (int r = 0; r < kRows; ++r) sum[r][j * kElements + e] += a[r] * value;
+      }
+    }
+  }
+}
+
 // kLoads: chunks of a line of B that a lane holds.
 template <typename T, int kRows, int kLoads>
 __global__ void __launch_bounds__(kStripWarps * 32, (kStripResident<T, kRows, kLoads>))
@@ -87,8 +124,6 @@ __global__ void __launch_bounds__(kStripWarps * 32, (kStripResident<T, kRows, kL
   using Steps = StagedSteps<T, kRows>;
   constexpr int kElements = kChunkElements<T>, kValues = kLoads * kElements;
   constexpr int kAhead = kStripAhead<kRows, kLoads>;
-  using Chunk = Several<T, kElements>;
-  using Word = std::conditional_t<sizeof(Chunk) == 16, uint4, uint2>;
   __shared__ Steps staged[kStripWarps];
   const int warp = static_cast<int>(threadIdx.x / 32), lane = static_cast<int>(threadIdx.x % 32);
   Steps& steps = staged[warp];
@@ -142,34 +177,6 @@ __global__ void __launch_bounds__(kStripWarps * 32, (kStripResident<T, kRows, kL
   }
 
   Acc sum[kRows][kValues] = {};
-  const auto multiply = [&]<bool kWhole>(int first, int count) {
-    Chunk x[kAhead][kLoads];
-#pragma unroll
-    for (int u = 0; u < kAhead; ++u) {
-      if (!kWhole && first + u >= count) continue;
-      const auto line = static_cast<unsigned>(steps.line[first + u]);
-#pragma unroll
-      for (int j = 0; j < kLoads; ++j) {
-        const Word found = __ldg(reinterpret_cast<const Word*>(at_step(b[j], line, args.line_b)));
-        x[u][j] = *reinterpret_cast<const Chunk*>(&found);
-      }
-    }
-#pragma unroll
-    for (int u = 0; u < kAhead; ++u) {
-      if (!kWhole && first + u >= count) continue;
-      Acc a[Steps::kPitch];
-      steps.load(first + u, a);
-#pragma unroll
-      for (int j = 0; j < kLoads; ++j) {
-#pragma unroll
-        for (int e = 0; e < kElements; ++e) {
-          const Acc value = static_cast<Acc>(x[u][j].of[e]);
-#pragma unroll
-          for (int r = 0; r < kRows; ++r) sum[r][j * kElements + e] += a[r] * value;
-        }
-      }
-    }
-  };
 
   StepLoader<T, kRows> loader(args, places, own, begin);
   for (int count = loader.fetch(args); count > 0;) {
@@ -180,9 +187,9 @@ __global__ void __launch_bounds__(kStripWarps * 32, (kStripResident<T, kRows, kL
     int first = 0;
 #pragma unroll 1
     for (; first + args.stride <= count; first += args.stride) {
-      multiply.template operator()<true>(first + team * kAhead, count);
+      multiply_steps<true, T>(args, steps, b, first + team * kAhead, count, sum);
     }
-    if (first < count) multiply.template operator()<false>(first + team * kAhead, count);
+    if (first < count) multiply_steps<false, T>(args, steps, b, first + team * kAhead, count, sum);
     count = next;
   }
 #pragma unroll 1

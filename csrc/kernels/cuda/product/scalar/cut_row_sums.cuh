@@ -5,6 +5,7 @@
 
 #include "kernels/activation.h"
 #include "kernels/cuda/device/load_index.cuh"
+#include "kernels/cuda/product/scalar/sum_parts.cuh"
 #include "row_orders.h"
 #include "variant.h"
 
@@ -30,7 +31,7 @@ constexpr int kCutRowWords = 128;  // of C, that a thread block finishes
 template <int kWarps>
 __global__ void __launch_bounds__(kWarps * 32)
     add_cut_rows_kernel(const __grid_constant__ CutRowSums args) {
-  __shared__ float4 sums[kWarps][32];
+  __shared__ float4 sums[kWarps * 32];
   const int warp = static_cast<int>(threadIdx.x / 32), lane = static_cast<int>(threadIdx.x % 32);
   const CutRow cut = load_entry(args.rows, blockIdx.x);
   const int words = args.lines * args.pitch, batch = static_cast<int>(blockIdx.z);
@@ -38,23 +39,10 @@ __global__ void __launch_bounds__(kWarps * 32)
   for (int first = static_cast<int>(blockIdx.y) * kCutRowWords; first < words;
        first += static_cast<int>(gridDim.y) * kCutRowWords) {
     const int word = first + lane * 4;
-    float4 sum = make_float4(0, 0, 0, 0);
-    if (word < words) {
-#pragma unroll 4
-      for (int part = warp; part < cut.parts; part += kWarps) {
-        const float4 x =
-            __ldcg(reinterpret_cast<const float4*>(from + int64_t{part} * words + word));
-        sum.x += x.x, sum.y += x.y, sum.z += x.z, sum.w += x.w;
-      }
-    }
-    sums[warp][lane] = sum;
-    __syncthreads();
+    const float4 sum = sum_parts(cut.parts, warp, kWarps, 32, word < words, sums, [&](int part) {
+      return __ldcg(reinterpret_cast<const float4*>(from + int64_t{part} * words + word));
+    });
     if (warp == 0 && word < words) {
-#pragma unroll
-      for (int other = 1; other < kWarps; ++other) {
-        const float4 x = sums[other][lane];
-        sum.x += x.x, sum.y += x.y, sum.z += x.z, sum.w += x.w;
-      }
       const int line = word / args.pitch, element = word - line * args.pitch;
       const int64_t row = int64_t{cut.row} * args.block_m;
       const int64_t bias = row + (args.c_rows ? line : element);
@@ -70,7 +58,6 @@ __global__ void __launch_bounds__(kWarps * 32)
         to[e] = activate(x, args.activation);
       }
     }
-    __syncthreads();
   }
 }
 

@@ -33,7 +33,7 @@ __device__ __forceinline__ void copy_narrow_quad(uint32_t to, const char* from, 
 template <int kWidth, int kPitch, int kStep, int kThreads>
 struct TurnedCopies {
   static constexpr int kApart = kThreads / 8;  // rows of A
-  static_assert(kWidth % kApart == 0);
+  static_assert(kWidth % kApart == 0, "threads share out whole lines");
 
   static __device__ __forceinline__ int k(int thread) { return thread % kUnitLines; }
   static __device__ __forceinline__ int row(int thread) { return thread / 8; }
@@ -63,7 +63,7 @@ struct TurnedCopies {
 template <int kWidth, int kPitch, int kStep, int kThreads>
 struct ColumnCopies {
   static constexpr int kUnits = kStep / kUnitLines, kApart = kThreads / kUnits;  // columns
-  static_assert(kWidth % kApart == 0);
+  static_assert(kWidth % kApart == 0, "threads share out whole lines");
 
   static __device__ __forceinline__ int column(int thread) { return thread / kUnits; }
   static __device__ __forceinline__ uint32_t offset(int thread) {
@@ -95,8 +95,9 @@ struct ColumnCopies {
 template <int kWidth, int kPitch, int kStep, int kThreads>
 struct RowCopies {
   static constexpr int kChunks = kWidth / 4, kApart = kThreads / kChunks;  // rows
-  static_assert(kThreads % kChunks == 0 && kStep % kApart == 0);
-  static_assert(kApart % kUnitLines == 0 || kUnitLines % kApart == 0);
+  static_assert(kThreads % kChunks == 0 && kStep % kApart == 0, "threads share out whole rows");
+  static_assert(kApart % kUnitLines == 0 || kUnitLines % kApart == 0,
+                "a thread's copies lie in units alike");
 
   static __device__ __forceinline__ int k(int thread) { return thread / kChunks % kUnitLines; }
   static __device__ __forceinline__ int element(int thread) { return thread % kChunks * 4; }

@@ -58,6 +58,53 @@ using CopiesOfDense =
                        RowCopies<Tile::kN, Tile::kPitchB, Tile::kStep, Tile::kThreads>,
                        ColumnCopies<Tile::kN, Tile::kPitchB, Tile::kStep, Tile::kThreads>>;
 
+// A group's tile of C, or a part of one: stored blocks [begin, begin + length) by its rows from m0
+// on.
+struct FmaTask {
+  int block_row, m0, begin, length;
+  int slot = -1;  // of a part's sums
+};
+
+template <typename Tile>
+__device__ __forceinline__ FmaTask fma_task(const FmaArguments& args, unsigned tile_row) {
+  FmaTask task{static_cast<int>(tile_row / args.strips),
+               static_cast<int>(tile_row % args.strips) * Tile::kM};
+  if (args.panels.order != nullptr) {
+    const OrderedRow row = load_entry(args.panels.order, task.block_row);
+    task.block_row = row.row;
+    task.begin = row.begin;
+    task.length = row.end - row.begin;
+    task.slot = row.slot;
+  } else {
+    const int row = task.block_row;
+    task.begin = load_narrow_index(args.crow_indices, row, args.wide_indices);
+    task.length = load_narrow_index(args.crow_indices, row + 1, args.wide_indices) - task.begin;
+  }
+  return task;
+}
+
+// Where a task's sums go, and what becomes of them.
+__device__ __forceinline__ FmaEnd fma_end(const FmaArguments& args, const FmaTask& task,
+                                          unsigned batch, int64_t n0) {
+  FmaEnd end{.by_rows = args.c_rows};
+  const auto place = [&](int64_t row, int64_t pitch) {
+    end.pitch = pitch;
+    return args.c_rows ? row * pitch + n0 : n0 * pitch + row;
+  };
+  if (task.slot < 0) {
+    const int64_t row = int64_t{task.block_row} * args.block_m + task.m0;
+    end.to = static_cast<float*>(args.c) + batch * args.c_batch_stride + place(row, args.ldc);
+    end.bias = args.bias == nullptr ? nullptr : static_cast<const float*>(args.bias) + row;
+    end.activation = args.activation;
+    end.aligned = args.c_aligned;
+  } else {
+    end.to = args.partials + (int64_t{batch} * args.slots + task.slot) * args.part_words +
+             place(task.m0, args.part_pitch);
+    end.aligned = true;
+  }
+  return end;
+}
+
 template <typename Tile>
 __global__ void __launch_bounds__(Tile::kThreads* Tile::kGroups, Tile::kResident)
     fma_tiled_kernel(const __grid_constant__ FmaArguments args) {
@@ -79,31 +126,20 @@ __global__ void __launch_bounds__(Tile::kThreads* Tile::kGroups, Tile::kResident
     if (shares == 1) return;  // else others wait for this group
     tile_row = 0;
   }
-  int block_row = static_cast<int>(tile_row / args.strips), begin, length, slot = -1;
-  const int m0 = static_cast<int>(tile_row % args.strips) * Tile::kM;
-  if (args.panels.order != nullptr) {
-    const OrderedRow row = load_entry(args.panels.order, block_row);
-    block_row = row.row;
-    begin = row.begin;
-    length = row.end - row.begin;
-    slot = row.slot;
-  } else {
-    begin = load_narrow_index(args.crow_indices, block_row, args.wide_indices);
-    length = load_narrow_index(args.crow_indices, block_row + 1, args.wide_indices) - begin;
-  }
-  if (!exists) length = 0;
+  FmaTask task = fma_task<Tile>(args, tile_row);
+  if (!exists) task.length = 0;
   const int64_t n0 = int64_t{at.column} * Tile::kN;
-  const int rows = exists ? min(args.block_m - m0, Tile::kM) : 0;
+  const int rows = exists ? min(args.block_m - task.m0, Tile::kM) : 0;
   auto columns = static_cast<int>(min(args.n - n0, int64_t{Tile::kN}));
 
   const int row_steps = static_cast<int>(
-      (static_cast<unsigned>(length) * args.block_units + kStepUnits - 1) / kStepUnits);
+      (static_cast<unsigned>(task.length) * args.block_units + kStepUnits - 1) / kStepUnits);
   const int steps = (row_steps - share + shares - 1) / shares;
-  FmaUnits<kStepUnits, FmaArguments> units(args, begin, length, share);
+  FmaUnits<kStepUnits, FmaArguments> units(args, task.begin, task.length, share);
 
   // This thread's first elements, and where they go.
   const char* a = static_cast<const char*>(args.values) +
-                  int64_t{m0 + CopiesOfA::row(thread)} * args.a_row +
+                  int64_t{task.m0 + CopiesOfA::row(thread)} * args.a_row +
                   CopiesOfA::k(thread) * args.a_col;
   const char* b = static_cast<const char*>(args.b) + at.batch * args.b_batch_stride * 4;
   if constexpr (Tile::kRowsB) {
@@ -175,25 +211,10 @@ __global__ void __launch_bounds__(Tile::kThreads* Tile::kGroups, Tile::kResident
   } else {
     __syncthreads();
   }
-  FmaEnd end{.by_rows = args.c_rows};
-  const auto place = [&](int64_t row, int64_t pitch) {
-    end.pitch = pitch;
-    return args.c_rows ? row * pitch + n0 : n0 * pitch + row;
-  };
-  if (slot < 0) {
-    const int64_t row = int64_t{block_row} * args.block_m + m0;
-    end.to = static_cast<float*>(args.c) + at.batch * args.c_batch_stride + place(row, args.ldc);
-    end.bias = args.bias == nullptr ? nullptr : static_cast<const float*>(args.bias) + row;
-    end.activation = args.activation;
-    end.aligned = args.c_aligned;
-  } else {
-    end.to = args.partials + (int64_t{at.batch} * args.slots + slot) * args.part_words +
-             place(m0, args.part_pitch);
-    end.aligned = true;
-    if (args.c_rows) columns = (columns + 3) / 4 * 4;  // whole quads: as they are read
-  }
-  finish_tiles<Tile>(end, ring - share * Tile::kGroupWords, shares, rows, columns,
-                     share * Tile::kThreads + thread, shares * Tile::kThreads);
+  if (task.slot >= 0 && args.c_rows)
+    columns = (columns + 3) / 4 * 4;  // whole quads: as they are read
+  finish_tiles<Tile>(fma_end(args, task, at.batch, n0), ring - share * Tile::kGroupWords, shares,
+                     rows, columns, share * Tile::kThreads + thread, shares * Tile::kThreads);
 }
 
 }  // namespace sparse_autotune

@@ -31,8 +31,10 @@ struct FmaTile {
   static constexpr int kGroupWords = kRingWords > kSumWords ? kRingWords : kSumWords;
   static constexpr int kSharedBytes = kGroups * kGroupWords * 4;
 
-  static_assert(kM % kWarpM == 0 && kN % kWarpN == 0 && kLanesM <= 8);
-  static_assert(kThreadM % 4 == 0 && kThreadN % 4 == 0 && kStep % 8 == 0 && 32 % kStep == 0);
+  static_assert(kM % kWarpM == 0 && kN % kWarpN == 0 && kLanesM <= 8,
+                "warps share out whole tiles");
+  static_assert(kThreadM % 4 == 0 && kThreadN % 4 == 0 && kStep % 8 == 0 && 32 % kStep == 0,
+                "operands are read in quads");
 };
 
 }  // namespace sparse_autotune

@@ -50,7 +50,7 @@ __device__ __forceinline__ void load_words(const char* from, T (&to)[kCount]) {
 template <typename T, int kCount>
 __device__ __forceinline__ void take_word(const char* from, T (&to)[kCount]) {
   constexpr int kBytes = kCount * static_cast<int>(sizeof(T));
-  static_assert(kBytes == 4 || kBytes == 8 || kBytes == 16);
+  static_assert(kBytes == 4 || kBytes == 8 || kBytes == 16, "sizes of one load");
   if constexpr (kBytes == 16) {
     const uint4 found = *reinterpret_cast<const uint4*>(from);
     memcpy(to, &found, kBytes);

@@ -10,6 +10,7 @@
 #include "kernels/cuda/device/accumulator.cuh"
 #include "kernels/cuda/device/load_index.cuh"
 #include "kernels/cuda/product/scalar/column_strips.cuh"
+#include "kernels/cuda/product/scalar/sum_parts.cuh"
 #include "row_orders.h"
 
 namespace sparse_autotune {
@@ -44,7 +45,7 @@ __global__ void __launch_bounds__(kWarps * 32)
     sum_long_rows_kernel(const __grid_constant__ StripArguments args, const CutRow* rows,
                          int64_t batch_count) {
   using Acc = typename Accumulator<T>::Type;
-  __shared__ Acc sums[kWarps][32];
+  __shared__ Acc sums[kWarps * 32];
   const int warp = static_cast<int>(threadIdx.x / 32), lane = static_cast<int>(threadIdx.x % 32);
   const int4 cut = __ldg(reinterpret_cast<const int4*>(rows) + blockIdx.x / args.block_m);
   const auto r = static_cast<int>(blockIdx.x % args.block_m);
@@ -54,20 +55,13 @@ __global__ void __launch_bounds__(kWarps * 32)
       const int64_t column = n0 + lane;
       const Acc* from = static_cast<const Acc*>(args.partials) +
                         (batch * args.slots + cut.y) * step + r * args.partial_pitch + column;
-      Acc sum = 0;
-      if (column < args.n) {
-#pragma unroll 4
-        for (int part = warp; part < cut.z; part += kWarps) sum += from[part * step];
-      }
-      sums[warp][lane] = sum;
-      __syncthreads();
+      Acc sum = sum_parts(cut.z, warp, kWarps, 32, column < args.n, sums,
+                          [&](int part) { return from[part * step]; });
       if (warp == 0 && column < args.n) {
-        for (int i = 1; i < kWarps; ++i) sum += sums[i][lane];
         if (args.bias != nullptr) sum += static_cast<Acc>(static_cast<const T*>(args.bias)[row]);
         static_cast<T*>(args.c)[batch * args.c_batch + row * args.ldc + column] =
             static_cast<T>(activate(sum, args.activation));
       }
-      __syncthreads();
     }
   }
 }

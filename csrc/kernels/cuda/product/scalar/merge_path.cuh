@@ -11,6 +11,7 @@
 
 #include "kernels/cuda/product/scalar/at_step.cuh"
 #include "kernels/cuda/product/scalar/finish_sum.cuh"
+#include "kernels/cuda/product/scalar/sum_parts.cuh"
 #include "variant.h"
 
 namespace sparse_autotune {
@@ -108,19 +109,11 @@ __device__ __forceinline__ void finish_cut_row(const MergeRowsArguments& a, T* s
   for (int begin = 0; begin < elements; begin += width) {
     const int element = begin + me % width, column = first_column + element % pitch;
     const bool is_in = part < sharers && element < elements && column < a.n;
-    T sum = 0;
-    if (is_in) {
-#pragma unroll 4
-      for (int s = first + part; s <= last; s += sharers) {
-        const int64_t slot = 2 * int64_t{s} + (s == last ? 0 : 1);
-        sum += __ldcg(from + slot * elements + element);
-      }
-    }
-    __syncthreads();
-    scratch[me] = sum;
-    __syncthreads();
+    const T sum = sum_parts(last - first + 1, part, sharers, width, is_in, scratch, [&](int i) {
+      const int64_t slot = 2 * int64_t{first + i} + (first + i == last ? 0 : 1);
+      return __ldcg(from + slot * elements + element);
+    });
     if (!is_in || part != 0) continue;
-    for (int other = 1; other < sharers; ++other) sum += scratch[me + other * width];
     finish_element(a, row * kBlock + element / pitch, column, &sum);
   }
 }

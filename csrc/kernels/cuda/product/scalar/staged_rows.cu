@@ -53,16 +53,16 @@ class StagedRows final : public Variant {
 
   double estimate_us(const Problem& p, const Device& d) const override {
     // On an H200: shares of the memory's rate; what a lane's step along the longest row takes, and
-    // a multiprocessor's copy of a piece of a block that does not lie in order.
-    constexpr double kStepUs = 0.15, kPieceUs = 5e-4, kLaunchUs = 3, kUneven = 1.3;
+    // a multiprocessor's copy of a vector of a block that does not lie in order.
+    constexpr double kStepUs = 0.15, kVectorUs = 5e-4, kLaunchUs = 3, kUneven = 1.3;
     const double gbps = p.n * size_of(p.dtype) <= 32 ? 600 : 510;
     const double turned = 2 * static_cast<double>(workspace_bytes(p, d));
     double us = (compulsory_bytes(p) + turned) / (d.memory_gbps * gbps);
     if (p.n % word_columns(p) != 0) us *= kUneven;
     if (p.transpose) {
       const int64_t bytes = p.block_m * p.block_k * size_of(p.dtype);
-      const int64_t pieces = p.nnzb * p.batch * bytes / std::min<int64_t>(bytes & -bytes, 16);
-      us += static_cast<double>(pieces) * kPieceUs / std::max(d.multiprocessors, 1);
+      const int64_t vectors = p.nnzb * p.batch * bytes / std::min<int64_t>(bytes & -bytes, 16);
+      us += static_cast<double>(vectors) * kVectorUs / std::max(d.multiprocessors, 1);
     }
     const double longest = static_cast<double>(std::max<int64_t>(p.longest_row, 0));
     return us + kLaunchUs * (turned > 0 ? 2 : 1) + longest / block_lanes(p) * kStepUs;

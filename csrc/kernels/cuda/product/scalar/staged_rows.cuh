@@ -50,18 +50,18 @@ struct StagedRowsArguments {
 template <int kBytes>
 __device__ __forceinline__ void stage_blocks(char* to, const StagedRowsArguments& a, int first,
                                              int blocks) {
-  constexpr int kPiece = std::min(kBytes & -kBytes, 16), kPieces = kBytes / kPiece;
+  constexpr int kVector = std::min(kBytes & -kBytes, 16), kVectors = kBytes / kVector;
   const auto shared = static_cast<uint32_t>(__cvta_generic_to_shared(to));
   const int bytes = a.wide_indices ? 8 : 4;
-  for (int i = static_cast<int>(threadIdx.x); i < blocks * kPieces;
+  for (int i = static_cast<int>(threadIdx.x); i < blocks * kVectors;
        i += static_cast<int>(blockDim.x)) {
-    const int block = i / kPieces, piece = (i - block * kPieces) * kPiece;
+    const int block = i / kVectors, vector = (i - block * kVectors) * kVector;
     const char* from =
-        at_step(a.values, index_at(a.positions, first + block, bytes), kBytes) + piece;
-    if constexpr (kPiece == 16) {
-      cp_async_16(shared + i * kPiece, from);
+        at_step(a.values, index_at(a.positions, first + block, bytes), kBytes) + vector;
+    if constexpr (kVector == 16) {
+      cp_async_16(shared + i * kVector, from);
     } else {
-      cp_async_narrow<kPiece>(shared + i * kPiece, from, kPiece);
+      cp_async_narrow<kVector>(shared + i * kVector, from, kVector);
     }
   }
 }
@@ -73,6 +73,68 @@ constexpr int kStagedAtOnce = kBlock == 1   ? 4
                                             : 1;
 
 constexpr int kStagedThreads = 64;  // at most
+
+// Multiplies kSteps stored blocks, a.block_lanes apart, the first of which lies at `values`, its
+// column at `columns`.
+template <int kSteps, bool kTransposed, typename T, int kBlock, int kColumns, typename Acc>
+__device__ __forceinline__ void multiply_staged(const StagedRowsArguments& a, const char* values,
+                                                const char* columns, int bytes, const char* right,
+                                                Acc (&sum)[kBlock][kColumns]) {
+  constexpr int kItem = static_cast<int>(sizeof(T)), kBytes = kBlock * kBlock * kItem;
+  T x[kSteps][kBlock][kColumns];
+#pragma unroll
+  for (int u = 0; u < kSteps; ++u) {
+    const int block_column = *reinterpret_cast<const int*>(columns + u * a.block_lanes * bytes);
+    const char* const from = at_step(right, block_column, kBlock * a.b_k);
+#pragma unroll
+    for (int k = 0; k < kBlock; ++k) load_run(at_step(from, k, a.b_k), x[u][k]);
+  }
+#pragma unroll
+  for (int u = 0; u < kSteps; ++u) {
+    const char* const from = values + u * a.block_lanes * kBytes;
+#pragma unroll
+    for (int line = 0; line < kBlock; ++line) {
+      T left[kBlock];
+      take_words(from + line * kBlock * kItem, left);
+#pragma unroll
+      for (int i = 0; i < kBlock; ++i) {
+        const int r = kTransposed ? i : line, k = kTransposed ? line : i;
+#pragma unroll
+        for (int w = 0; w < kColumns; ++w) {
+          sum[r][w] += static_cast<Acc>(left[i]) * static_cast<Acc>(x[u][k][w]);
+        }
+      }
+    }
+  }
+}
+
+// Bias and activation of a block row's sums, and C.
+template <typename T, int kBlock, int kColumns, typename Acc>
+__device__ __forceinline__ void finish_staged(const StagedRowsArguments& a, int block_row,
+                                              int column, const Acc (&sum)[kBlock][kColumns]) {
+  T* const c = static_cast<T*>(a.c) + blockIdx.y * a.c_batch + column * a.c_column;
+#pragma unroll
+  for (int r = 0; r < kBlock; ++r) {
+    const int row = block_row * kBlock + r;
+    T* const to = c + row * a.c_row;
+    alignas(16) T done[kColumns];
+#pragma unroll
+    for (int w = 0; w < kColumns; ++w) {
+      Acc x = sum[r][w];
+      if (a.bias != nullptr) x += static_cast<Acc>(static_cast<const T*>(a.bias)[row]);
+      if (a.activation != Activation::kNone) x = activate_apart(x, a.activation);
+      done[w] = static_cast<T>(x);
+    }
+    if (a.stores_words) {
+      *reinterpret_cast<uint4*>(to) = *reinterpret_cast<const uint4*>(done);
+      continue;
+    }
+#pragma unroll
+    for (int w = 0; w < kColumns; ++w) {
+      if (column + w < a.n) to[w * a.c_column] = done[w];
+    }
+  }
+}
 
 // kTransposed: blocks are A's, which lie where `positions` says.
 template <typename T, int kBlock, bool kTransposed>
@@ -120,32 +182,8 @@ __global__ void __launch_bounds__(kStagedThreads, 8)
     const int last = min(own_end - first, a.chunk);
     int at = max(own_begin - first, 0) + block;
     const auto add = [&]<int kSteps>(std::integral_constant<int, kSteps>) {
-      T x[kSteps][kBlock][kColumns];
-#pragma unroll
-      for (int u = 0; u < kSteps; ++u) {
-        const int place = columns_at + (at + u * a.block_lanes) * bytes;
-        const int block_column = *reinterpret_cast<const int*>(memory + place);
-        const char* const from = at_step(right, block_column, kBlock * a.b_k);
-#pragma unroll
-        for (int k = 0; k < kBlock; ++k) load_run(at_step(from, k, a.b_k), x[u][k]);
-      }
-#pragma unroll
-      for (int u = 0; u < kSteps; ++u) {
-        const char* const from = memory + values_at + (at + u * a.block_lanes) * kBytes;
-#pragma unroll
-        for (int line = 0; line < kBlock; ++line) {
-          T left[kBlock];
-          take_words(from + line * kBlock * kItem, left);
-#pragma unroll
-          for (int i = 0; i < kBlock; ++i) {
-            const int r = kTransposed ? i : line, k = kTransposed ? line : i;
-#pragma unroll
-            for (int w = 0; w < kColumns; ++w) {
-              sum[r][w] += static_cast<Acc>(left[i]) * static_cast<Acc>(x[u][k][w]);
-            }
-          }
-        }
-      }
+      multiply_staged<kSteps, kTransposed, T>(a, memory + values_at + at * kBytes,
+                                              memory + columns_at + at * bytes, bytes, right, sum);
       at += kSteps * a.block_lanes;
     };
     while (at + (kAtOnce - 1) * a.block_lanes < last) {
@@ -171,28 +209,7 @@ __global__ void __launch_bounds__(kStagedThreads, 8)
     }
   }
   if (own >= rows || block != 0) return;
-  T* const c = static_cast<T*>(a.c) + blockIdx.y * a.c_batch + column * a.c_column;
-#pragma unroll
-  for (int r = 0; r < kBlock; ++r) {
-    const int row = (first_row + own) * kBlock + r;
-    T* const to = c + row * a.c_row;
-    alignas(16) T done[kColumns];
-#pragma unroll
-    for (int w = 0; w < kColumns; ++w) {
-      Acc x = sum[r][w];
-      if (a.bias != nullptr) x += static_cast<Acc>(static_cast<const T*>(a.bias)[row]);
-      if (a.activation != Activation::kNone) x = activate_apart(x, a.activation);
-      done[w] = static_cast<T>(x);
-    }
-    if (a.stores_words) {
-      *reinterpret_cast<uint4*>(to) = *reinterpret_cast<const uint4*>(done);
-      continue;
-    }
-#pragma unroll
-    for (int w = 0; w < kColumns; ++w) {
-      if (column + w < a.n) to[w * a.c_column] = done[w];
-    }
-  }
+  finish_staged<T>(a, first_row + own, column, sum);
 }
 
 }  // namespace sparse_autotune

@@ -12,6 +12,7 @@
 #include "kernels/cuda/device/accumulator.cuh"
 #include "kernels/cuda/product/scalar/at_step.cuh"
 #include "kernels/cuda/product/scalar/finish_sum.cuh"
+#include "kernels/cuda/product/scalar/sum_parts.cuh"
 #include "variant.h"
 
 namespace sparse_autotune {
@@ -33,17 +34,18 @@ struct WarpRowsArguments {
   int c_row, c_column;  // elements
   int rows;             // block rows
   int nnzb, n, block_m;
-  int pieces;  // of kPieceK k, in a block
-  int limit;   // a row of more blocks is multiplied in segments of at most as many
+  int vectors;  // of kVectorK k, in a block
+  int limit;    // a row of more blocks is multiplied in segments of at most as many
   unsigned strips;
   unsigned segments;  // tasks that are a segment's strip, before those that are a row's
   unsigned tasks;     // in all
   unsigned turns;     // tasks of a group, one after another
   unsigned slots;     // segments, two for each stretch
   // Over what a group's lanes lie, how often, and 2^16 over that, rounded up.
-  int log_lanes, blocks, row_lanes, piece_lanes, column_lanes;
-  unsigned by_row_lanes, by_piece_lanes, by_column_lanes;
-  int half_blocks, half_pieces;  // the largest power of two below `blocks` and `piece_lanes`, or 0
+  int log_lanes, blocks, row_lanes, vector_lanes, column_lanes;
+  unsigned by_row_lanes, by_vector_lanes, by_column_lanes;
+  int half_blocks,
+      half_vectors;  // the largest power of two below `blocks` and `vector_lanes`, or 0
   Activation activation;
   bool wide_indices;
 };
@@ -125,18 +127,12 @@ __global__ void __launch_bounds__(kRowsThreads)
     const int parts = (row_end - 1) / a.limit - stretch + 1;
     for (int first = 0; first < elements; first += width) {
       const int element = first + me % width;
-      Acc sum = 0;
-      if (share < sharers && element < elements) {
-        for (int part = share; part < parts; part += sharers) {
-          const int64_t segment = 2 * (int64_t{stretch} + part) + (part == 0 ? 1 : 0);
-          sum += __ldcg(from + segment * elements + element);
-        }
-      }
-      __syncthreads();
-      sums[me] = sum;
-      __syncthreads();
-      if (share != 0 || element >= elements) continue;
-      for (int other = 1; other < sharers; ++other) sum += sums[me + other * width];
+      const bool is_in = share < sharers && element < elements;
+      const Acc sum = sum_parts(parts, share, sharers, width, is_in, sums, [&](int part) {
+        const int64_t segment = 2 * (int64_t{stretch} + part) + (part == 0 ? 1 : 0);
+        return __ldcg(from + segment * elements + element);
+      });
+      if (share != 0 || !is_in) continue;
       const int c_row = row * a.block_m + element / a.n;
       c[int64_t{c_row} * a.c_row + int64_t{element % a.n} * a.c_column] =
           finish_sum<T>(sum, a.bias, c_row, a.activation);

@@ -31,24 +31,24 @@ constexpr unsigned kTurns = 8;       // tasks that a group does one after anothe
 using Kernel = void (*)(WarpRowsArguments);
 
 struct Code {
-  int piece, columns, rows;  // of a lane
+  int vector, columns, rows;  // of a lane
   RowsAccess access;
-  Kernel kernels[2];  // [1]: a lane has one piece of each block, and blocks lie in order
+  Kernel kernels[2];  // [1]: a lane has one vector of each block, and blocks lie in order
 };
 
-template <typename T, int kPiece, int kColumns, int kRows, RowsAccess kAccess>
-constexpr Code kCode{kPiece,
+template <typename T, int kVector, int kColumns, int kRows, RowsAccess kAccess>
+constexpr Code kCode{kVector,
                      kColumns,
                      kRows,
                      kAccess,
-                     {&warp_rows_kernel<T, kPiece, kColumns, kRows, kAccess, false>,
-                      &warp_rows_kernel<T, kPiece, kColumns, kRows, kAccess, true>}};
+                     {&warp_rows_kernel<T, kVector, kColumns, kRows, kAccess, false>,
+                      &warp_rows_kernel<T, kVector, kColumns, kRows, kAccess, true>}};
 
 // How a launch is laid out.
 struct Shape {
   const Code* code = nullptr;
-  int log_lanes = 0, blocks = 0, row_lanes = 0, piece_lanes = 0, column_lanes = 0;
-  int pieces = 0, steps = 0;  // in a block: pieces, steps of a lane over its pieces
+  int log_lanes = 0, blocks = 0, row_lanes = 0, vector_lanes = 0, column_lanes = 0;
+  int vectors = 0, steps = 0;  // in a block: vectors, steps of a lane over its vectors
   int64_t strips = 0;
   double cost_us = 0;  // to choose by
   double us = 0;       // expected
@@ -65,18 +65,18 @@ Shape shape_of(const Code& code, int log_lanes, const Problem& p, const Device& 
   Shape s{.code = &code, .log_lanes = log_lanes};
   const auto over = [](int64_t a, int64_t b) { return static_cast<int>(ceil_div(a, b)); };
   const int block_m = static_cast<int>(p.block_m);
-  s.pieces = static_cast<int>(p.block_k) / code.piece;
+  s.vectors = static_cast<int>(p.block_k) / code.vector;
   s.column_lanes = static_cast<int>(p.n) / code.columns;
   const int lanes = (1 << log_lanes) / s.column_lanes;
   if (lanes == 0) return s;
   // The direction in which neighbouring values lie first.
   if (p.transpose) s.row_lanes = std::min(lanes, over(block_m, code.rows));
-  s.steps = over(s.pieces, p.transpose ? lanes / s.row_lanes : lanes);
-  s.piece_lanes = over(s.pieces, s.steps);
-  s.row_lanes = std::min(lanes / s.piece_lanes, over(block_m, code.rows));
+  s.steps = over(s.vectors, p.transpose ? lanes / s.row_lanes : lanes);
+  s.vector_lanes = over(s.vectors, s.steps);
+  s.row_lanes = std::min(lanes / s.vector_lanes, over(block_m, code.rows));
   s.strips = over(block_m, code.rows * s.row_lanes);
   s.row_lanes = over(block_m, code.rows * s.strips);
-  s.blocks = lanes / (s.piece_lanes * s.row_lanes);
+  s.blocks = lanes / (s.vector_lanes * s.row_lanes);
   // Of a multiprocessor, fitted to times on an H200: lines that L1 hands out, one a cycle;
   // instructions, four a cycle; the waits of a group, from a task's first load to its last, where
   // some 24 warps wait together.
@@ -86,25 +86,25 @@ Shape shape_of(const Code& code, int log_lanes, const Problem& p, const Device& 
   const double groups = 32.0 / (1 << log_lanes);  // of a warp
   const double rows = static_cast<double>(std::max<int64_t>(block_rows(p), 1));
   const double mean = static_cast<double>(p.nnzb) / rows;
-  const double piece_bytes = s.piece_lanes * code.piece * item;
+  const double vector_bytes = s.vector_lanes * code.vector * item;
   const double left_lines =
-      std::min(s.blocks * std::max(1.0, s.row_lanes * piece_bytes / kLine),
+      std::min(s.blocks * std::max(1.0, s.row_lanes * vector_bytes / kLine),
                s.blocks * static_cast<double>(p.block_m * p.block_k) * item / kLine + 1);
   double loads, right_lines;
   if (b_along_k(p)) {
-    loads = code.columns * (code.access == RowsAccess::kElements ? code.piece : 1);
-    right_lines = s.column_lanes * std::max(1.0, piece_bytes / kLine);
+    loads = code.columns * (code.access == RowsAccess::kElements ? code.vector : 1);
+    right_lines = s.column_lanes * std::max(1.0, vector_bytes / kLine);
   } else {
     const double row_bytes = static_cast<double>(p.n) * item;
     loads = code.access == RowsAccess::kAlongColumns
-                ? code.piece * std::max(1.0, code.columns * item / 16)
-                : code.piece * code.columns;
-    right_lines = std::min(s.piece_lanes * std::max(1.0, row_bytes / kLine),
-                           s.piece_lanes * code.piece * row_bytes / kLine + 0.5);
+                ? code.vector * std::max(1.0, code.columns * item / 16)
+                : code.vector * code.columns;
+    right_lines = std::min(s.vector_lanes * std::max(1.0, row_bytes / kLine),
+                           s.vector_lanes * code.vector * row_bytes / kLine + 0.5);
   }
   const auto halvings = [](int count) { return count > 1 ? 32 - __builtin_clz(count - 1) : 0; };
   const double exchanged =
-      words * code.rows * code.columns * (halvings(s.blocks) + halvings(s.piece_lanes));
+      words * code.rows * code.columns * (halvings(s.blocks) + halvings(s.vector_lanes));
   // Of rows of uneven length those of a warp wait for the longest.
   const double longest = is_uneven(p) ? mean * (1 + 0.5 * std::log2(groups)) : mean;
   const double turns = std::ceil(longest / s.blocks) * s.steps;
@@ -112,10 +112,10 @@ Shape shape_of(const Code& code, int log_lanes, const Problem& p, const Device& 
       exchanged + turns * groups * (code.rows * left_lines + loads * s.blocks * right_lines + 1);
   const double issued =
       kSetUp + 3 * exchanged +
-      turns * (6 + 2 * code.rows + 2 * loads + code.rows * code.piece * code.columns * words);
-  // A block's own pieces are loaded together, those of other blocks behind them.
+      turns * (6 + 2 * code.rows + 2 * loads + code.rows * code.vector * code.columns * words);
+  // A block's own vectors are loaded together, those of other blocks behind them.
   const int together =
-      rows_steps_at_once(code.piece, code.columns, code.rows, static_cast<int>(item));
+      rows_steps_at_once(code.vector, code.columns, code.rows, static_cast<int>(item));
   const double waits = s.steps == 1
                            ? turns / together
                            : turns / s.steps * (s.steps / together + s.steps % together + 1);
@@ -165,10 +165,10 @@ constexpr std::array kCodes<float>{
 
 bool takes(const Code& code, const Problem& p) {
   const int64_t item = size_of(p.dtype);
-  if (p.n % code.columns != 0 || p.block_k % code.piece != 0) return false;
-  if (code.piece > 1 && (p.transpose || p.values_alignment < code.piece * item)) return false;
+  if (p.n % code.columns != 0 || p.block_k % code.vector != 0) return false;
+  if (code.vector > 1 && (p.transpose || p.values_alignment < code.vector * item)) return false;
   if (code.access == RowsAccess::kAlongK) {
-    return b_along_k(p) && p.b_alignment >= code.piece * item;
+    return b_along_k(p) && p.b_alignment >= code.vector * item;
   }
   if (code.access == RowsAccess::kAlongColumns) {
     return p.b_layout == Layout::kRowMajor &&
@@ -273,7 +273,7 @@ class WarpRows final : public Variant {
     a.nnzb = static_cast<int>(p.nnzb);
     a.n = static_cast<int>(p.n);
     a.block_m = static_cast<int>(p.block_m);
-    a.pieces = s.pieces;
+    a.vectors = s.vectors;
     a.limit = segments.stretches > 0 ? static_cast<int>(segments.limit) : INT32_MAX;
     a.strips = static_cast<unsigned>(s.strips);
     a.slots = static_cast<unsigned>(2 * segments.stretches);
@@ -282,15 +282,15 @@ class WarpRows final : public Variant {
     a.log_lanes = s.log_lanes;
     a.blocks = s.blocks;
     a.row_lanes = s.row_lanes;
-    a.piece_lanes = s.piece_lanes;
+    a.vector_lanes = s.vector_lanes;
     a.column_lanes = s.column_lanes;
     const auto reciprocal = [](int x) { return static_cast<unsigned>(ceil_div(1 << 16, x)); };
     a.by_row_lanes = reciprocal(s.row_lanes);
-    a.by_piece_lanes = reciprocal(s.piece_lanes);
+    a.by_vector_lanes = reciprocal(s.vector_lanes);
     a.by_column_lanes = reciprocal(s.column_lanes);
     const auto half = [](int x) { return x > 1 ? 1 << (31 - __builtin_clz(x - 1)) : 0; };
     a.half_blocks = half(s.blocks);
-    a.half_pieces = half(s.piece_lanes);
+    a.half_vectors = half(s.vector_lanes);
     a.activation = p.activation;
     a.wide_indices = p.index_type == IndexType::kInt64;
 

@@ -84,7 +84,7 @@ class BlockStream {
 
  private:
   static constexpr int kLine = (kTransposedA ? Tile::kBlockM : Tile::kBlockK) * 2;  // bytes
-  static_assert((kRingBytes & (kRingBytes - 1)) == 0);
+  static_assert((kRingBytes & (kRingBytes - 1)) == 0, "places in the ring wrap by a mask");
 
   // For the row's next block, one of kBlockSlots - 1 on their way, of which kLater come after it. A
   // thread's copies are waited for in the order in which it began them, for whichever row: so it is
@@ -94,7 +94,7 @@ class BlockStream {
     if constexpr (kRows == 1) {
       cp_async_wait<kLater>();
     } else {
-      static_assert(kLater <= 3);  // numbers in group_
+      static_assert(kLater <= 3, "group_ has a byte for each");
       const uint32_t younger = (groups_ - (group_[row] >> 8 * kLater)) & 255;
       if (younger > 2 * kLater) {
         cp_async_wait<2 * kLater + 1>();

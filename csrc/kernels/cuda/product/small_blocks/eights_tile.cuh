@@ -26,7 +26,7 @@ struct EightsTile {
   // A row of B for each k, or a column of k for each n.
   static constexpr int kLineBytes = (kRowMajorB ? kN : kStageK) * 2;
   static constexpr int kStageBytes = kStageK * kN * 2, kRingBytes = kStages * kStageBytes;
-  static_assert(kStagesAhead < kStages);
+  static_assert(kStagesAhead < kStages, "what is copied ahead must fit the ring");
 };
 
 struct EightsArguments {
@@ -147,7 +147,7 @@ class CopiesOfStages {
   static constexpr int kLines = (Tile::kRowMajorB ? Tile::kStageK : Tile::kN) / Tile::kWarps;
   static constexpr int kChunks = Tile::kLineBytes / kChunkBytes;
   static constexpr int kAcross = kChunks < 32 ? kChunks : 32, kApart = 32 / kAcross;
-  static_assert(kChunks % kAcross == 0 && kLines % kApart == 0);
+  static_assert(kChunks % kAcross == 0 && kLines % kApart == 0, "threads share out whole lines");
 
   static __device__ __forceinline__ uint32_t address_of(uint32_t stage, int line) {
     return (stage ^ swizzle<Tile::kLineBytes>(line) << 4) + line * Tile::kLineBytes;

@@ -22,7 +22,8 @@ struct SpanMap {
 
   __device__ __forceinline__ void next_batch(int column, int many) {
     const int lane = threadIdx.x % 32;
-    static_assert(Tile::kSpan <= 4 && (Tile::kSpans == 2 || Tile::kSpans == 4));
+    static_assert(Tile::kSpan <= 4 && (Tile::kSpans == 2 || Tile::kSpans == 4),
+                  "numbers of two bits");
     const int span = column / Tile::kSpan;
     const int before = __shfl_up_sync(~0u, span, 1);
     const bool starts = lane < many && span != (lane == 0 ? last : before);
@@ -99,10 +100,33 @@ __device__ __forceinline__ void b_offsets(int part, uint32_t (&offset)[4]) {
   }
 }
 
+// Multiplies those of a block row's blocks, `left` of the batch, that meet a stage's tiles of B.
+template <typename T, typename Tile, typename Stream>
+__device__ __forceinline__ void multiply_stage(
+    const UnionArguments& args, Stream& stream, int own, uint32_t left, uint32_t tiles,
+    const SpanMap<Tile>& map, const uint32_t (&offset)[4],
+    float (&sum)[Tile::kBlockM / 16][Tile::kWarpN / 8][4]) {
+  while (left != 0) {
+    const int i = __ffs(static_cast<int>(left)) - 1;
+    left &= left - 1;
+    uint32_t tile = tiles, flip = 0;
+    if constexpr (Tile::kSpan > 1) {
+      tile += map.tile(i);
+      flip = map.flip(i);
+    } else {
+      tile += i % Tile::kColumns * Tile::kTileBytes;
+    }
+    uint32_t a[Tile::kBlockK / 16][Tile::kBlockM / 16][4];
+    stream.take(a, own);
+    multiply<T, Tile>(sum, a, tile, flip, offset);
+    stream.refill(args, own);
+  }
+}
+
 // One of the warps that multiply.
 template <typename T, typename Tile, bool kTransposedA>
-__device__ __forceinline__ void consume(const UnionArguments& args, const UnionShared<Tile>& shared,
-                                        int warp) {
+__device__ __forceinline__ void consume_union(const UnionArguments& args,
+                                              const UnionShared<Tile>& shared, int warp) {
   constexpr int kOwn = Tile::kOwn;
   using Stream = BlockStream<Tile, kTransposedA, kOwn>;
   const int lane = threadIdx.x % 32, row = warp / Tile::kWarpsN;
@@ -173,22 +197,8 @@ __device__ __forceinline__ void consume(const UnionArguments& args, const UnionS
         const uint32_t tiles = shared.stage(at.stage);
 #pragma unroll
         for (int own = 0; own < kOwn; ++own) {
-          uint32_t left = present[own] & here;
-          while (left != 0) {
-            const int i = __ffs(static_cast<int>(left)) - 1;
-            left &= left - 1;
-            uint32_t tile = tiles, flip = 0;
-            if constexpr (Tile::kSpan > 1) {
-              tile += map.tile(i);
-              flip = map.flip(i);
-            } else {
-              tile += i % Tile::kColumns * Tile::kTileBytes;
-            }
-            uint32_t a[Tile::kBlockK / 16][Tile::kBlockM / 16][4];
-            stream.take(a, own);
-            multiply<T, Tile>(sum[own], a, tile, flip, offset);
-            stream.refill(args, own);
-          }
+          multiply_stage<T, Tile>(args, stream, own, present[own] & here, tiles, map, offset,
+                                  sum[own]);
         }
         if constexpr (Tile::kSpan == 1) release();
       }

@@ -30,11 +30,11 @@ __global__ void __launch_bounds__(Tile::kThreads, 1)
   __syncthreads();
   if (warp < 4) {
     give_up_registers<Tile::kProducerRegisters>();
-    if (warp < Tile::kProducers) produce<Tile>(args, shared, warp);
+    if (warp < Tile::kProducers) produce_union<Tile>(args, shared, warp);
     if (warp == Tile::kProducers) schedule<Tile>(args, shared);
   } else {
     take_registers<Tile::kConsumerRegisters>();
-    consume<T, Tile, kTransposedA>(args, shared, warp - 4);
+    consume_union<T, Tile, kTransposedA>(args, shared, warp - 4);
   }
 #else
   __trap();

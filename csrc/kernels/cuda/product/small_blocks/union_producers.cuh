@@ -247,8 +247,8 @@ class ChunkCopies {
 
 // Warp `which` of Tile::kProducers: keeps the ring full. Columns are fetched a batch ahead.
 template <typename Tile>
-__device__ __forceinline__ void produce(const UnionArguments& args, const UnionShared<Tile>& shared,
-                                        int which) {
+__device__ __forceinline__ void produce_union(const UnionArguments& args,
+                                              const UnionShared<Tile>& shared, int which) {
   using Copies = std::conditional_t<
       Tile::kCopies == UnionCopies::kChunks, ChunkCopies<Tile>,
       std::conditional_t<Tile::kCopies == UnionCopies::kSpans, SpanCopies<Tile>, TileCopies<Tile>>>;

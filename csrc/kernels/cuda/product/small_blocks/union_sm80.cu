@@ -46,12 +46,12 @@ __global__ void __launch_bounds__(Tile::kLaunched, Tile::kResident)
     const T* b = static_cast<const T*>(args.b) + at.batch * args.b_batch_stride +
                  (Tile::kRowMajorB ? n0 : n0 * args.ldb);
     const CopiesOfTiles<T, Tile> copies(b, args.line_b, columns);
-    produce(args, shared, copies, warp - Tile::kWarps, group.begin, group.end);
+    produce_tiles(args, shared, copies, warp - Tile::kWarps, group.begin, group.end);
     return;  // later barriers are for the threads that are left
   }
   float sum[Tile::kWarpM * Tile::kWarpN / 32] = {};
-  consume<T, Tile, kTransposedA>(args, shared, group.row * Tile::kGroup + warp, warp, group.begin,
-                                 group.end, sum);
+  consume_tiles<T, Tile, kTransposedA>(args, shared, group.row * Tile::kGroup + warp, warp,
+                                       group.begin, group.end, sum);
   __syncthreads();
 
   const int64_t row = int64_t{group.row} * Tile::kM;

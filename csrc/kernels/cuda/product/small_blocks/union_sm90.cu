@@ -48,7 +48,9 @@ struct UnionShape {
 template <typename Config>
 UnionShape union_shape() {
   using Tile = UnionTile<Config, true>;
-  static_assert(Tile::kSharedBytes <= 227 * 1024);  // a Hopper multiprocessor's
+  static_assert(
+      Tile::kSharedBytes <= 227 * 1024,
+      "more shared memory than a thread block of Hopper may have");  // a Hopper multiprocessor's
   return {Tile::kGroup,
           grouping_of(Tile::kGroup),
           Tile::kBlockM,

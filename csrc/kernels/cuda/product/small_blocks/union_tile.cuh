@@ -63,8 +63,10 @@ struct UnionTile : Config {
   static constexpr int kBarriers = 2 * kStages + 1;
   static constexpr int kSharedBytes = kSwizzleAlignment + kStages * kStageBytes + kStoreBytes +
                                       kStreamBytes + Queue::kBytes + kBarriers * 8;
-  static_assert(kWarps % 4 == 0 && 32 % kColumns == 0 && kColumns < 32 && kGroup <= 32);
-  static_assert(kColumns % kSpan == 0 && kColumns % kProducers == 0);
+  static_assert(kWarps % 4 == 0 && 32 % kColumns == 0 && kColumns < 32 && kGroup <= 32,
+                "whole warpgroups; stages divide a batch of 32; a bit for each row");
+  static_assert(kColumns % kSpan == 0 && kColumns % kProducers == 0,
+                "producers share out whole spans");
 };
 
 struct UnionArguments {

@@ -37,7 +37,8 @@ struct UnionTileSm80 {
   static constexpr int kRingBytes = kStages * kStageBytes;
   static constexpr int kStreamBytes = kWarps * kBlockSlots * kBlockBytes;
   static constexpr int kSharedBytes = kRingBytes + kStreamBytes + 2 * kStages * 8;
-  static_assert(32 % kColumns == 0 && kColumns % kProducers == 0 && kGroup <= 32);
+  static_assert(32 % kColumns == 0 && kColumns % kProducers == 0 && kGroup <= 32,
+                "stages divide a batch of 32; a bit for each row");
   static_assert(kSharedBytes <= 163 * 1024, "what an A100's multiprocessor has for one");
 };
 
@@ -121,10 +122,10 @@ class CopiesOfTiles {
 // Warp `which` of Tile::kProducers keeps its share of each stage's columns coming: block columns
 // `begin` to `end` of the grouping.
 template <typename T, typename Tile>
-__device__ __forceinline__ void produce(const UnionArgumentsSm80& args,
-                                        const UnionSharedSm80<Tile>& shared,
-                                        const CopiesOfTiles<T, Tile>& copies, int which, int begin,
-                                        int end) {
+__device__ __forceinline__ void produce_tiles(const UnionArgumentsSm80& args,
+                                              const UnionSharedSm80<Tile>& shared,
+                                              const CopiesOfTiles<T, Tile>& copies, int which,
+                                              int begin, int end) {
   constexpr int kShare = Tile::kColumns / Tile::kProducers;
   const int lane = threadIdx.x % 32;
   RingPlace<Tile::kStages> at;
@@ -175,9 +176,9 @@ __device__ __forceinline__ void multiply_tile(
 
 // Warp `row` of the group: its block row's blocks, the others' columns left out.
 template <typename T, typename Tile, bool kTransposedA>
-__device__ __forceinline__ void consume(const UnionArgumentsSm80& args,
-                                        const UnionSharedSm80<Tile>& shared, int block_row, int row,
-                                        int begin, int end, float* sum) {
+__device__ __forceinline__ void consume_tiles(const UnionArgumentsSm80& args,
+                                              const UnionSharedSm80<Tile>& shared, int block_row,
+                                              int row, int begin, int end, float* sum) {
   using Stream = BlockStream<Tile, kTransposedA>;
   const int lane = threadIdx.x % 32;
   const uint32_t offset =

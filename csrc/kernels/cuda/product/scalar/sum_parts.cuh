@@ -1,0 +1,38 @@
+// The sums of rows that were multiplied in parts: of each element, its parts' in their order.
+#pragma once
+
+#include <cuda_runtime.h>
+
+namespace sparse_autotune {
+
+template <typename Acc>
+__device__ __forceinline__ void add_part(Acc& sum, Acc x) {
+  sum += x;
+}
+__device__ __forceinline__ void add_part(float4& sum, float4 x) {
+  sum.x += x.x, sum.y += x.y, sum.z += x.z, sum.w += x.w;
+}
+
+// By all threads of a block. Those `width` apart have the same element, of which load(i) is part i:
+// the `sharers` of them take every sharers-th part each, and the first adds up their shares in
+// order and returns the sum. `sums`: shared memory, one for each thread. `is_in`: whether this
+// thread has an element.
+template <typename Acc, typename Load>
+__device__ __forceinline__ Acc sum_parts(int parts, int share, int sharers, int width, bool is_in,
+                                         Acc* sums, Load&& load) {
+  Acc sum{};
+  if (is_in) {
+#pragma unroll 4
+    for (int part = share; part < parts; part += sharers) add_part(sum, load(part));
+  }
+  __syncthreads();
+  sums[threadIdx.x] = sum;
+  __syncthreads();
+  if (!is_in || share != 0) return sum;
+  for (int other = 1; other < sharers; ++other) {
+    add_part(sum, sums[threadIdx.x + other * width]);
+  }
+  return sum;
+}
+
+}  // namespace sparse_autotune
