@@ -105,6 +105,12 @@ bool count_miss(const Key& key, Mode mode) {
   return mode == Mode::kRecord && state().told.insert(key.joined()).second;
 }
 
+// The host may have it by now.
+void ask_again(const Key& key) {
+  const std::lock_guard<std::mutex> lock(state().mutex);
+  state().missed.erase(key.joined());
+}
+
 // From the host's store into memory.
 std::shared_ptr<const Record> loaded(const Key& key) {
   {
@@ -275,6 +281,12 @@ Choice choose_among(const std::vector<const Variant*>& legal_ones, std::string_v
   // Somebody's race may have ended between the look above and the ticket.
   if (const auto record = remembered(key)) {
     if (const Variant* winner = winner_of(*record, entrants)) return chosen(winner, true);
+  }
+  if (!host()->may_race(key.device_class, key.signature)) {
+    ask_again(key);
+    const auto record = loaded(key);
+    const Variant* winner = record == nullptr ? nullptr : winner_of(*record, entrants);
+    return chosen(winner != nullptr ? winner : cheapest(entrants, problem, device), true);
   }
   ++races;
   before_race(entrants);
