@@ -5,6 +5,7 @@ import pathlib
 import re
 import socket
 import time
+import traceback
 import warnings
 
 import pytest
@@ -105,14 +106,14 @@ def warm_with_different_winners(rank):
 def uneven_calls(rank):
     """A rank that alone meets a kind waits for nobody; who comes later takes over what it found."""
     if rank == 1:
-        assert races(1, 40, 100) == 3
+        assert races(1, 64, 100) == 3
     dist.barrier()
     if rank != 3:
-        assert races(40) == 0
-    assert len(set(gathered(winner(40) if rank != 3 else None)) - {None}) == 1
+        assert races(64) == 0
+    assert len(set(gathered(winner(64) if rank != 3 else None)) - {None}) == 1
     digests = gathered(cache.digest())
     assert len(set(digests)) > 1, "they met different kinds"
-    assert races(100, 1, 40) == 0
+    assert races(100, 1, 64) == 0
     assert len(set(gathered(cache.digest()))) == 1
 
 
@@ -190,8 +191,11 @@ def a_rank_dies(rank):
         assert races(8) == 0
         assert races(8) == 0
     ours = [str(w.message) for w in caught if "sparse_autotune" in str(w.message)]
-    assert len(ours) == 1 or (rank > 0 and not ours), ours
-    assert all("waited 0.5 s in vain for another rank's race of matmul_64x48" in w for w in ours)
+    (said,) = ours
+    assert re.search(
+        r"no rank's race of matmul_64x48\S+_n8_\S+ came to a winner within 0.5 s", said
+    )
+    assert f"the cost model chose on rank {rank}" in said
     assert races(40, 8) <= 1, "what is met later is agreed on as before"
 
 
@@ -212,7 +216,7 @@ def run(rank, names, port, directory, results):
         try:
             globals()[name](rank)
         except BaseException as error:
-            results.put((rank, name, repr(error)))
+            results.put((rank, name, "".join(traceback.format_exception(error))))
             raise
         results.put((rank, name, None))
         if name != "a_rank_dies":
@@ -238,8 +242,12 @@ def in_four_processes(functions, directory):
 
 def test_four_ranks(tmp_path):
     processes, results = in_four_processes(EVERY, tmp_path)
-    found = [results.get(timeout=300) for _ in range(RANKS * len(EVERY))]
-    assert [outcome for outcome in found if outcome[2] is not None] == []
+    for _ in range(RANKS * len(EVERY)):
+        rank, name, error = results.get(timeout=200)
+        if error is not None:
+            for process in processes:
+                process.terminate()
+            raise AssertionError(f"rank {rank}, {name}: {error}")
     for process in processes:
         process.join(timeout=60)
         assert process.exitcode == 0
@@ -248,7 +256,7 @@ def test_four_ranks(tmp_path):
 def test_a_rank_that_dies(tmp_path, monkeypatch):
     monkeypatch.setenv("RANKS_MARK", str(tmp_path / "mark"))
     processes, results = in_four_processes([a_rank_dies], tmp_path)
-    found = [results.get(timeout=300) for _ in range(RANKS - 1)]
+    found = [results.get(timeout=200) for _ in range(RANKS - 1)]
     assert sorted(found) == [(rank, "a_rank_dies", None) for rank in range(RANKS - 1)]
     processes[3].join(timeout=60)
     assert processes[3].exitcode == 7
@@ -271,10 +279,11 @@ def test_a_store_that_is_gone(alone, fresh_cache, monkeypatch):
     set_process_group(dist.group.WORLD)
     monkeypatch.setattr(cache, "_warned", {})
 
-    def gone(*_):
-        raise dist.DistNetworkError("connection reset")
+    class Gone:
+        def check(self, keys):
+            raise dist.DistNetworkError("connection reset")
 
-    monkeypatch.setattr(sparse_autotune.ranks._current._store, "check", gone, raising=False)
+    monkeypatch.setattr(sparse_autotune.ranks._current, "_store", Gone())
     with pytest.warns(RuntimeWarning, match=r"store .* is gone \(connection reset\); the cost"):
         assert races(8, 40, 8) == 0
     assert cache.entries() == []

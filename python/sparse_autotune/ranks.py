@@ -80,9 +80,10 @@ class _Agreement:
                 return True
             if not self._is_done(key):
                 self._end(key)
+            if self._published(key) == _NO_RECORD:
                 text = (
-                    f"rank {self._rank} waited {self._timeout_s:g} s in vain for another rank's "
-                    f"race of {signature}; the cost model chose its variant"
+                    f"no rank's race of {signature} came to a winner within {self._timeout_s:g} s; "
+                    f"the cost model chose on rank {self._rank}"
                 )
                 cache.warn_once(f"waiting for {signature}", text)
         except RuntimeError as error:
