@@ -23,7 +23,7 @@ PUBLIC = {
     *("GridReport", "benchmark_grid"),
     *("random_bsr", "settings", "show_config", "tune", "tuning_count", "variants"),
     *("PolynomialDensity", "SparseLinear", "override_torch", "prune_", "prune_and_regrow_"),
-    *("RegisteredVariant", "VariantProblem", "prewarm", "register_variant"),
+    *("RegisteredVariant", "VariantProblem", "prewarm", "register_variant", "set_process_group"),
     *("TuneFileReport", "regrow_", "sampled_matmul", "set_pattern_", "sparsify_", "tune_file"),
 }
 

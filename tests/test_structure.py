@@ -259,7 +259,7 @@ def test_names_of_variants():
 LAYERS = (
     "_built _tuner choices user_warnings picture private_files pruning",
     "_torch",
-    "settings bundles cache checks missed_products",
+    "settings bundles cache checks missed_products ranks",
     "conversions",
     "operators",
     "plan_owner",

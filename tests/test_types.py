@@ -47,6 +47,7 @@ PLACES = {
         "settings.override(timing={})",
         "print(report.timing == {})",
     ],
+    choices.Buckets: ["settings.buckets = {}", "settings.override(buckets={})"],
     choices.Verbosity: ["settings.verbosity = {}", "settings.override(verbosity={})"],
     choices.DeviceType: ["print(report.device_type == {})"],
     choices.Status: [

@@ -27,6 +27,9 @@ class FunctionHost final : public Host {
                                   const std::string& signature) override {
     return functions_.load(device_class, signature);
   }
+  bool may_race(const std::string& device_class, const std::string& signature) override {
+    return functions_.may_race(device_class, signature);
+  }
   void save(const std::string& device_class, const std::string& signature,
             const std::string& text) override {
     functions_.save(device_class, signature, text);

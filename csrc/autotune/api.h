@@ -35,9 +35,10 @@ SPARSE_AUTOTUNE_API std::string class_of(const Device& device);
 // Why it is not the text of a problem; empty: it is one.
 SPARSE_AUTOTUNE_API std::string fault_of_problem(const std::string& text);
 
-// The four calls of a Host; `load` and `save` get device class and signature first.
+// The calls of a Host; those about records get device class and signature first.
 struct HostFunctions {
   std::function<std::optional<std::string>(const std::string&, const std::string&)> load;
+  std::function<bool(const std::string&, const std::string&)> may_race;
   std::function<void(const std::string&, const std::string&, const std::string&)> save;
   std::function<bool(const Event&)> report;
   std::function<void(int)> reclaim;

@@ -41,6 +41,9 @@ class Host {
   // The text of a record, or nullopt when there is none.
   virtual std::optional<std::string> load(const std::string& device_class,
                                           const std::string& signature) = 0;
+  // Whether this process may race for a signature that has no record; where another one does, this
+  // waits for it, and a record may be there afterwards.
+  virtual bool may_race(const std::string&, const std::string&) { return true; }
   virtual void save(const std::string& device_class, const std::string& signature,
                     const std::string& text) = 0;
   // False, told of progress: the race is to stop.

@@ -120,6 +120,12 @@ bool count_miss(const Key& key, Mode mode) {
   return mode == Mode::kRecord && state().told.insert(key.joined()).second;
 }
 
+// The host may have it by now.
+void ask_again(const Key& key) {
+  const std::lock_guard<std::mutex> lock(state().mutex);
+  state().missed.erase(key.joined());
+}
+
 // From the host's store into memory.
 void load(const Key& key) {
   {
@@ -304,6 +310,12 @@ Choice choose_among(const std::vector<const Variant*>& legal_ones, std::string_v
   found = remembered(key);
   winner = winner_of(found, entrants);
   if (winner != nullptr) return chosen(winner, true, found.validity);
+  if (!host()->may_race(key.device_class, key.signature)) {
+    ask_again(key);
+    winner = known_winner(key, entrants, &found);
+    return chosen(winner != nullptr ? winner : cheapest(entrants, problem, device), true,
+                  found.validity);
+  }
   ++races;
   before_race(entrants);
   const Record record = announced_race(key, problem, device, data, entrants, options, true);

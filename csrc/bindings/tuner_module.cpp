@@ -149,12 +149,16 @@ auto shielded(Call call) -> decltype(call()) {
 void install_host(
     std::function<std::optional<std::string>(const std::string&, const std::string&)> load,
     std::function<void(const std::string&, const std::string&, const std::string&)> save,
-    std::function<void(const py::dict&)> report, std::function<void(int)> reclaim) {
+    std::function<void(const py::dict&)> report, std::function<void(int)> reclaim,
+    std::function<bool(const std::string&, const std::string&)> may_race) {
   main_thread =
       py::module_::import("threading").attr("main_thread")().attr("ident").cast<unsigned long>();
   api::HostFunctions functions;
   functions.load = [load](const std::string& device_class, const std::string& signature) {
     return shielded([&] { return load(device_class, signature); });
+  };
+  functions.may_race = [may_race](const std::string& device_class, const std::string& signature) {
+    return !may_race || shielded([&] { return may_race(device_class, signature); });
   };
   functions.save = [save](const std::string& device_class, const std::string& signature,
                           const std::string& text) {
@@ -254,7 +258,8 @@ const void* pointer(uintptr_t address) { return reinterpret_cast<const void*>(ad
 
 PYBIND11_MODULE(_tuner, m) {
   m.doc() = "The torch-free autotuner of sparse_autotune.";
-  m.def("install_host", &install_host, "load"_a, "save"_a, "report"_a, "reclaim"_a);
+  m.def("install_host", &install_host, "load"_a, "save"_a, "report"_a, "reclaim"_a,
+        "may_race"_a = py::none());
   m.def("remove_host", &api::remove_host, WithoutGil());
   m.def("set_settings", &apply_settings, py::kw_only(), "mode"_a, "budget_s"_a, "timing"_a,
         "buckets"_a, "min_speedup"_a, "plan_bytes"_a, "frozen_bytes"_a, "tuning_bytes"_a,

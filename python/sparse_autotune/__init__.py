@@ -27,6 +27,7 @@ from .operators import flops as _flops  # noqa: F401  registers
 from .operators.library import bsr_matmul, bsr_matmul_backward, bsr_sampled_matmul
 from .override import override_torch
 from .pytrees import register as _register_pytree
+from .ranks import set_process_group
 from .settings import settings
 from .torch_functions import comparable as _comparable
 from .tuning import (
@@ -78,6 +79,7 @@ __all__ = [
     "regrow_",
     "sampled_matmul",
     "set_pattern_",
+    "set_process_group",
     "settings",
     "show_config",
     "sparsify_",

@@ -11,6 +11,7 @@ def install_host(
     save: Callable[[str, str, str], None],
     report: Callable[[dict[str, Any]], None],
     reclaim: Callable[[int], None],
+    may_race: Callable[[str, str], bool] | None = None,
 ) -> None: ...
 def remove_host() -> None: ...
 def set_settings(

@@ -29,6 +29,7 @@ __all__ = [
     "CacheEntry",
     "clear",
     "diff",
+    "digest",
     "entries",
     "export",
     "load",
@@ -357,6 +358,16 @@ def diff(a: str | os.PathLike[str], b: str | os.PathLike[str]) -> Difference:
         ValueError: a file is not a bundle.
     """
     return bundles.difference(bundles.read(a), bundles.read(b))
+
+
+def digest() -> str:
+    """A hash of the winners that this process goes by: of the kinds of products that it has met.
+
+    Ranks that met the same kinds and agree on them have the same.
+    """
+    records = (_tuner.parse_record(text) for _, text in _tuner.known())
+    winners = sorted((r["device_class"], r["signature"], r["winner"]) for r in records)
+    return hashlib.sha256(repr(winners).encode()).hexdigest()
 
 
 def missed() -> list[str]:

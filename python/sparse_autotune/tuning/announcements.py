@@ -18,7 +18,7 @@ from typing import Any, TextIO, TypeVar
 
 import torch
 
-from .. import _tuner, cache, missed_products
+from .. import _tuner, cache, missed_products, ranks
 from .._torch.compiling import never_traced
 from ..settings import settings
 from .report import significant, what_failed
@@ -181,7 +181,13 @@ def race_lines(race: dict[str, Any], saved: str | None) -> list[str]:
 @never_traced
 def load(device_class: str, signature: str) -> str | None:
     """The core asks for a remembered race."""
-    return cache.read(device_class, signature)
+    return ranks.load(device_class, signature)
+
+
+@never_traced
+def may_race(device_class: str, signature: str) -> bool:
+    """The core asks before it races for what it has no record of."""
+    return ranks.may_race(device_class, signature)
 
 
 @never_traced
@@ -189,6 +195,7 @@ def save(device_class: str, signature: str, text: str) -> None:
     """The core hands over a race to remember."""
     file = cache.write(device_class, signature, text)
     _local.saved = "kept in memory only" if file is None else f"saved to {file}"
+    ranks.saved(device_class, signature, text)
 
 
 @never_traced
@@ -203,7 +210,10 @@ def report(event: dict[str, Any]) -> None:
         _progress(event["fraction"], event["variant"])
     elif kind == "finish":
         _close_bar()
-        for line in race_lines(_tuner.parse_record(event["record"]), _local.saved):
+        race = _tuner.parse_record(event["record"])
+        if not race["winner"]:
+            ranks.has_no_winner(race["device_class"], race["signature"])
+        for line in race_lines(race, _local.saved):
             _say(line)
     elif kind == "missed":
         _say(f"sparse_autotune: not tuned: {event['description']} ({event['signature']})")
@@ -239,5 +249,5 @@ def install() -> None:
         logger.setLevel(logging.INFO)
     if not logger.handlers:
         logger.addHandler(_Stderr())
-    _tuner.install_host(load, save, report, reclaim)
+    _tuner.install_host(load, save, report, reclaim, may_race)
     atexit.register(_tuner.remove_host)
