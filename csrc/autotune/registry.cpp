@@ -1,33 +1,53 @@
 #include "autotune/registry.h"
 
+#include <dlfcn.h>
+
 #include <algorithm>
+#include <atomic>
 #include <stdexcept>
 
 #include "autotune/signature.h"
+#include "exported.h"
 
 namespace sparse_autotune {
 
-const Registration*& Registration::head() noexcept {
+// The operator library registers variants, too.
+SPARSE_AUTOTUNE_API const Registration*& Registration::head() noexcept {
   static const Registration* first = nullptr;
   return first;
 }
 
+namespace {
+
+std::vector<const Variant*> sorted_from(const Registration* first) {
+  std::vector<const Variant*> found;
+  for (const auto* r = first; r != nullptr; r = r->next()) found.push_back(&r->variant());
+  std::sort(found.begin(), found.end(),
+            [](const Variant* a, const Variant* b) { return a->name() < b->name(); });
+  for (size_t i = 1; i < found.size(); ++i) {
+    if (found[i]->name() == found[i - 1]->name()) {
+      throw std::logic_error("two variants are registered as " + std::string(found[i]->name()));
+    }
+  }
+  return found;
+}
+
+}  // namespace
+
 const std::vector<const Variant*>& all_variants() {
-  static const std::vector<const Variant*> sorted = [] {
-    std::vector<const Variant*> found;
-    for (const auto* r = Registration::first(); r != nullptr; r = r->next()) {
-      found.push_back(&r->variant());
-    }
-    std::sort(found.begin(), found.end(),
-              [](const Variant* a, const Variant* b) { return a->name() < b->name(); });
-    for (size_t i = 1; i < found.size(); ++i) {
-      if (found[i]->name() == found[i - 1]->name()) {
-        throw std::logic_error("two variants are registered as " + std::string(found[i]->name()));
-      }
-    }
-    return found;
-  }();
-  return sorted;
+  struct Sorted {
+    const Registration* first;
+    std::vector<const Variant*> variants;
+  };
+  // Sorted anew where a library that was loaded since has brought more. Old lists stay in use.
+  static std::atomic<const Sorted*> sorted{nullptr};
+  const Registration* const first = Registration::first();
+  const Sorted* known = sorted;
+  if (known == nullptr || known->first != first) {
+    known = new Sorted{first, sorted_from(first)};
+    sorted = known;
+  }
+  return known->variants;
 }
 
 const Variant* find_variant(std::string_view name) {
@@ -35,6 +55,13 @@ const Variant* find_variant(std::string_view name) {
     if (v->name() == name) return v;
   }
   return nullptr;
+}
+
+bool comes_with_core(const Variant& variant) {
+  static const char in_this_library = 0;
+  Dl_info ours{}, its{};
+  return dladdr(&in_this_library, &ours) == 0 || dladdr(&variant, &its) == 0 ||
+         ours.dli_fbase == its.dli_fbase;
 }
 
 std::vector<const Variant*> select_variants(std::string_view selector, DeviceType device) {

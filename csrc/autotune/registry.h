@@ -15,6 +15,10 @@ const std::vector<const Variant*>& all_variants();
 // The variant of that full name, or null.
 const Variant* find_variant(std::string_view name);
 
+// Whether it comes with this library, not with one that was loaded beside it: with PyTorch's
+// operators come variants that call PyTorch.
+bool comes_with_core(const Variant& variant);
+
 // The variants that `selector` means: a full name "family/config", or a family.
 std::vector<const Variant*> select_variants(std::string_view selector, DeviceType device);
 

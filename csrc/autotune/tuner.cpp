@@ -55,9 +55,17 @@ const Variant* cheapest(const std::vector<const Variant*>& variants, const Probl
 // The record's winner or, where that is not legal here, the fastest that is; if nothing legal has
 // joined since: a new variant gets its race. Were the winner's absence a reason for one too, two
 // problems of one signature, of which it may run one, would forget each other's race in turn.
+// A process without PyTorch cannot race its variants: its record, which lists none, serves here
+// too.
 const Variant* winner_of(const Record& record, const std::vector<const Variant*>& entrants) {
+  const bool with_torch =
+      std::any_of(record.entrants.begin(), record.entrants.end(), [](const Entrant& e) {
+        const Variant* v = find_variant(e.name);
+        return v != nullptr && !comes_with_core(*v);
+      });
   for (const Variant* v : entrants) {
-    if (record.find(v->name()) == nullptr) return nullptr;
+    const bool expected = with_torch || comes_with_core(*v);
+    if (expected && record.find(v->name()) == nullptr) return nullptr;
   }
   const auto legal_here = [&](std::string_view name) {
     const auto it = std::find_if(entrants.begin(), entrants.end(),
@@ -292,6 +300,14 @@ Record race_now(const Problem& problem, const Device& device, const Launch& data
   const std::lock_guard<std::mutex> racing(race_mutex());
   if (save) ++races;
   return announced_race(key, problem, device, data, entrants, std::move(options), save);
+}
+
+std::optional<Record> find_record(const Problem& problem, const Device& device) {
+  const Key key{device_class(device), signature(problem, device, settings().timing, "")};
+  for (const auto& find : {remembered, loaded}) {
+    if (const auto record = find(key)) return *record;
+  }
+  return std::nullopt;
 }
 
 int64_t tuning_count() { return races; }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -30,6 +31,9 @@ Choice choose(const Problem& problem, const Device& device, const Launch& data,
 // Races now, whatever is remembered, among `entrants`. `save` replaces the remembered record.
 Record race_now(const Problem& problem, const Device& device, const Launch& data,
                 const std::vector<const Variant*>& entrants, RaceOptions options, bool save);
+
+// The race that decides such a problem, if one is remembered. Races nobody.
+std::optional<Record> find_record(const Problem& problem, const Device& device);
 
 // How many races this process has run for products and tune() (not for benchmark()).
 int64_t tuning_count();

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "ops/call.h"
+#include "calls/call.h"
 #include "ops/torch_runtime.h"
 
 namespace sparse_autotune {
@@ -28,9 +28,6 @@ struct SampledArguments {
   bool allow_tf32, deterministic;
   std::optional<std::string> variant;
 };
-
-// Throws what Python sees as a RuntimeError.
-[[noreturn]] void refuse(const std::string& text);
 
 TensorView view_of(const Tensor& tensor);
 

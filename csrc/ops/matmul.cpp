@@ -6,92 +6,29 @@
 #include <memory>
 #include <utility>
 
-#include "autotune/settings.h"
-#include "autotune/tuner.h"
-#include "ops/bound.h"
-#include "ops/pattern_pieces.h"
-#include "ops/ready_launch.h"
+#include "calls/serve.h"
+#include "ops/torch_caller.h"
 
 namespace sparse_autotune {
 namespace {
 
-// By the tuner; an empty `selector` leaves it the choice.
-Decision decide(Bound& bound, const std::string& selector) {
-  bound.call.launch.device = bound.device;
-  const Choice choice =
-      choose(bound.call.problem, *bound.device, bound.call.launch, selector, bound.is_capturing,
-             [&](const std::vector<const Variant*>& entrants) { add_pieces(bound, entrants); });
-  if (choice.variant == nullptr) refuse(choice.error);
-  add_pieces(bound, {choice.variant});
-  const Decision decision = decision_for(bound, *choice.variant);
-  // Behind a capture what could not be built in it will be.
-  const bool final = choice.final && (decision.is_complete() || !bound.is_capturing);
-  if (final && bound.plan != nullptr) {
-    bound.plan->remember(bound.call.problem, bound.generation, selector, decision);
-  }
-  return decision;
-}
-
-// The frozen copy for this launch, made on first use; null where none may be kept.
-std::shared_ptr<KeptMemory> frozen_copy(const Bound& bound, const Decision& d) {
-  const Problem& p = bound.call.problem;
-  Launch l = bound.call.launch;
-  if (!p.frozen || d.prepared_bytes == 0 || bound.plan == nullptr) return nullptr;
-  if (!bound.plan->knows_pattern()) return nullptr;
-  if (auto copy = bound.plan->find_copy(l.values, d.variant, p)) return copy;
-  if (bound.is_capturing || frozen_bytes() + d.prepared_bytes > settings().frozen_bytes) {
-    return nullptr;
-  }
-  Status status = Status::ok();
-  auto copy = make_frozen_copy(*bound.device, d.prepared_bytes, l.stream,
-                               std::make_shared<Tensor>(alias_of(bound.operand)), &status);
-  if (copy == nullptr) return nullptr;  // no memory: converted with every launch instead
-  l.device = bound.device;
-  d.complete(&l);
-  l.prepared = copy->data();
-  status = d.variant->prepare(p, l);
-  if (status) status = wait_until_filled(*bound.device, l.stream);
-  if (!status) refuse(std::string(d.variant->name()) + ": " + status.message());
-  bound.plan->remember_copy(l.values, d.variant, p, copy);
-  return copy;
-}
-
-// Chooses the variant, unless one is asked for, and launches it.
-void serve(Bound& bound, const std::optional<std::string>& variant) {
-  if (variant.has_value() && variant->empty()) refuse("variant must be a name");
-  const std::string selector = selector_of(variant.value_or(""), bound.call.problem.op);
-  std::optional<Decision> decision;
-  if (bound.plan != nullptr) {
-    decision = bound.plan->find(bound.call.problem, bound.generation, selector);
-  }
-  if (!decision) decision = decide(bound, selector);
-  ReadyLaunch ready;
-  ready.decision = *decision;
-  ready.frozen_copy = frozen_copy(bound, *decision);
-  ready.transposed = bound.transposed;
-  ready.call = bound.call;
-  ready.call.launch.device = bound.device;
-  const ScratchLayout layout = ready.scratch();
-  std::optional<Tensor> allocated;
-  if (layout.bytes() > 0) {
-    const bool on_cpu = bound.call.problem.device == DeviceType::kCpu;
-    void* memory = on_cpu ? cpu_scratch(layout.bytes()) : nullptr;
-    if (memory == nullptr) {
-      allocated = empty_bytes(bound.operand, layout.bytes_anywhere());
-      memory = ScratchLayout::aligned(allocated->data_ptr());
-    }
-    layout.put(memory, &ready.call.launch);
-  }
-  ready.run();
-}
-
 // Its plan, for a call on the same pattern.
 std::shared_ptr<Plan> compute(const MatmulArguments& a, const MatmulCall& call,
                               const Tensor& result) {
-  std::optional<Bound> bound = bind_call(a, call, result);
+  auto product = product_of(a, call, result);
+  std::optional<Bound> bound = bind_call(std::move(product.call), a.variant, product.caller);
   if (!bound) return nullptr;
   serve(*bound, a.variant);
   return bound->plan_of_pattern;
+}
+
+// `known`: the plan of its pattern, where the caller has just found it.
+void compute(const SampledArguments& a, const SampledCall& call, const Tensor& result,
+             std::shared_ptr<Plan> known = nullptr) {
+  auto product = product_of(a, call, result);
+  std::optional<Bound> bound =
+      bind_call(std::move(product.call), a.variant, product.caller, std::move(known));
+  if (bound) serve(*bound, a.variant);
 }
 
 // A tensor over the storage of another, without torch's dispatcher.
@@ -154,8 +91,7 @@ std::tuple<Tensor, Tensor> matmul_backward(const MatmulArguments& forward, const
   Tensor grad_dense = make_result(back, calls.of_dense);
   std::shared_ptr<Plan> known = compute(back, calls.of_dense, grad_dense);
   Tensor grad_values = make_result(sampled, calls.of_values);
-  std::optional<Bound> bound = bind_call(sampled, calls.of_values, grad_values, std::move(known));
-  if (bound) serve(*bound, std::nullopt);
+  compute(sampled, calls.of_values, grad_values, std::move(known));
   return {std::move(grad_dense), std::move(grad_values)};
 }
 
@@ -163,7 +99,7 @@ Tensor sampled_matmul(const SampledArguments& a) {
   const SampledCall call = checked_call(a);
   const DeviceScope scope(a.x);
   const Tensor result = make_result(a, call);
-  if (std::optional<Bound> bound = bind_call(a, call, result)) serve(*bound, a.variant);
+  compute(a, call, result);
   return result;
 }
 

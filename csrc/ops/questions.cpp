@@ -1,67 +1,23 @@
 #include "ops/questions.h"
 
-#include <algorithm>
-#include <sstream>
-#include <vector>
+#include <utility>
 
-#include "autotune/registry.h"
-#include "autotune/settings.h"
-#include "autotune/tuner.h"
-#include "ops/bound.h"
-#include "ops/pattern_pieces.h"
+#include "calls/race_call.h"
+#include "ops/torch_caller.h"
 
 namespace sparse_autotune {
 namespace {
 
-std::vector<const Variant*> entrants_of(const Bound& bound, const std::string& list) {
-  if (list.empty()) return legal_variants(bound.call.problem, *bound.device);
-  std::vector<const Variant*> found;
-  std::istringstream names(list);
-  for (std::string name; std::getline(names, name, ',');) {
-    const auto selected = select_variants(name, bound.call.problem.device);
-    if (selected.empty()) refuse("variants: no variant or family is named '" + name + "'");
-    for (const Variant* v : selected) {
-      const Support support = legal(*v, bound.call.problem, *bound.device);
-      // Of a family, those that are legal; who is named in full must be.
-      if (!support && v->name() == name) refuse(name + " is not legal here: " + support.reason());
-      if (support && std::find(found.begin(), found.end(), v) == found.end()) found.push_back(v);
-    }
+template <typename Arguments>
+std::string answer(TorchProduct<Arguments> product, const RaceArguments& race) {
+  if (race.dry_run) {
+    return legality_of(bind_for_questions(std::move(product.call), product.caller));
   }
-  if (found.empty()) refuse("variants: none of " + list + " is legal here");
-  return found;
-}
-
-std::string race_bound(Bound& bound, const RaceArguments& race) {
-  if (bound.is_capturing) refuse("a race cannot run while a CUDA graph is being captured");
-  bound.call.launch.device = bound.device;
-  RaceOptions options;
-  const Settings current = settings();
-  options.budget_s = race.budget_s > 0 ? race.budget_s : current.budget_s;
-  options.rounds = static_cast<int>(race.rounds);
-  options.eliminate = race.eliminate;
-  options.timing = current.timing;
-  options.tuning_bytes = current.tuning_bytes;
-  const auto entrants = entrants_of(bound, race.variants.value_or(""));
-  add_pieces(bound, entrants);
-  const Record record =
-      race_now(bound.call.problem, *bound.device, bound.call.launch, entrants, options, race.save);
-  for (const auto& piece : bound.pieces) {
-    if (piece != nullptr) piece->used_by(bound.call.launch.stream);
-  }
-  if (bound.transposed != nullptr) bound.transposed->used_by(bound.call.launch.stream);
-  return to_text(record);
-}
-
-std::string legality_of(const Bound& bound) {
-  const Problem& p = bound.call.problem;
-  std::string text;
-  for (const Variant* v : all_variants()) {
-    if (v->device() != p.device || v->op() != p.op) continue;
-    const Support support = legal(*v, p, *bound.device);
-    text +=
-        std::string(v->name()) + (support ? "\tok" : "\tunsupported\t" + support.reason()) + "\n";
-  }
-  return text;
+  std::optional<Bound> bound =
+      bind_call(std::move(product.call), product.arguments.variant, product.caller);
+  if (!bound) return "";
+  return race_bound(
+      *bound, {race.variants.value_or(""), race.rounds, race.budget_s, race.eliminate, race.save});
 }
 
 }  // namespace
@@ -78,19 +34,16 @@ std::string race_text(const MatmulArguments& a, const RaceArguments& race) {
   }
   const DeviceScope scope(a.values);
   const Tensor result = direct ? *race.out : make_result(a, call);
-  if (race.dry_run) return legality_of(bind_for_questions(a, call, result));
-  if (a.values.size(0) == 0) return "";  // bind_call() would write the result
-  std::optional<Bound> bound = bind_call(a, call, result);
-  return bound ? race_bound(*bound, race) : "";
+  // Binding such a product would write the result.
+  if (a.values.size(0) == 0 && !race.dry_run) return "";
+  return answer(product_of(a, call, result), race);
 }
 
 std::string race_text(const SampledArguments& a, const RaceArguments& race) {
   const SampledCall call = checked_call(a);
   const DeviceScope scope(a.x);
   const Tensor result = make_result(a, call);
-  if (race.dry_run) return legality_of(bind_for_questions(a, call, result));
-  std::optional<Bound> bound = bind_call(a, call, result);
-  return bound ? race_bound(*bound, race) : "";
+  return answer(product_of(a, call, result), race);
 }
 
 }  // namespace sparse_autotune

@@ -1,9 +1,9 @@
-#include "ops/call.h"
+#include "calls/call.h"
 
 #include <algorithm>
 
 #include "autotune/settings.h"
-#include "ops/dense_layout.h"
+#include "calls/dense_layout.h"
 
 namespace sparse_autotune {
 namespace {
@@ -65,6 +65,10 @@ void set_common(const PatternCall& pattern, ElementType type, bool allow_tf32, b
 }
 
 }  // namespace
+
+void refuse(const std::string& text, Fault fault) {
+  throw Refusal("sparse_autotune: " + text, fault);
+}
 
 PatternKey key_of(const PatternCall& a) {
   return {.crow_indices = a.crow_indices.data,

@@ -1,4 +1,4 @@
-// How strided memory reads: as a row-major or column-major matrix, and dimensions as one. No torch.
+// How strided memory reads: as a row-major or column-major matrix, and dimensions as one.
 #pragma once
 
 #include <cstdint>

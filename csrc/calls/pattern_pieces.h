@@ -3,7 +3,7 @@
 
 #include <vector>
 
-#include "ops/bound.h"
+#include "calls/bound.h"
 
 namespace sparse_autotune {
 

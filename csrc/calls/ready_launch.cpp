@@ -1,39 +1,13 @@
-#include "ops/ready_launch.h"
+#include "calls/ready_launch.h"
 
-#include <stdexcept>
 #include <string>
 
 #include "autotune/registry.h"
 #include "autotune/settings.h"
 #include "autotune/signature.h"
+#include "calls/each_launch.h"
 
 namespace sparse_autotune {
-namespace {
-
-// One launch for each combination of the leading dimensions that fold into nothing.
-Status launch_each(const Variant& variant, const NormalisedCall& call) {
-  Launch l = call.launch;
-  const int64_t item = size_of(call.problem.dtype);
-  std::vector<int64_t> at(call.outer.size(), 0);
-  for (bool more = true; more;) {
-    int64_t b_offset = 0, c_offset = 0;
-    for (size_t i = 0; i < at.size(); ++i) {
-      b_offset += at[i] * call.outer[i].b_stride;
-      c_offset += at[i] * call.outer[i].c_stride;
-    }
-    l.b = static_cast<const char*>(call.launch.b) + b_offset * item;
-    l.c = static_cast<char*>(call.launch.c) + c_offset * item;
-    if (Status status = variant.launch(call.problem, l); !status) return status;
-    more = false;
-    for (size_t i = 0; i < at.size() && !more; ++i) {
-      more = ++at[i] < call.outer[i].size;
-      if (!more) at[i] = 0;
-    }
-  }
-  return Status::ok();
-}
-
-}  // namespace
 
 bool ReadyLaunch::find(Plan& plan, uint64_t generation, std::string_view selector) {
   std::optional<Decision> found = plan.find(call.problem, generation, selector);
@@ -55,14 +29,16 @@ void ReadyLaunch::run() {
   const Variant& variant = *decision.variant;
   Status status = prepares() ? variant.prepare(call.problem, l) : Status::ok();
   if (status) {
-    status = call.outer.empty() ? variant.launch(call.problem, l) : launch_each(variant, call);
+    status =
+        each_launch(call, [&](const Launch& one) { return variant.launch(call.problem, one); });
   }
   decision.used_by(l.stream);
   if (frozen_copy != nullptr) frozen_copy->used_by(l.stream);
   if (transposed != nullptr) transposed->used_by(l.stream);
   if (!status) {
-    throw std::runtime_error("sparse_autotune: " + std::string(variant.name()) + " failed on " +
-                             describe(call.problem) + ": " + status.message());
+    refuse(std::string(variant.name()) + " failed on " + describe(call.problem) + ": " +
+               status.message(),
+           status.code() == StatusCode::kOutOfMemory ? Fault::kMemory : Fault::kLaunch);
   }
 }
 

@@ -1,15 +1,17 @@
 // A product as its caller describes it, the rules that it must keep, and its normalised form.
 //
-// The one place that reads shapes: the dispatcher's operators (matmul.cpp), plain eager calls and
-// compiled graphs (direct_launch.h) all come through here. No torch.
+// The one place that reads shapes: PyTorch's operators, plain eager calls, compiled graphs and C
+// programs all come through here.
 #pragma once
 
 #include <optional>
+#include <stdexcept>
+#include <string>
 #include <utility>
 #include <vector>
 
-#include "autotune/api.h"
-#include "ops/tensor_view.h"
+#include "calls/tensor_view.h"
+#include "exported.h"
 #include "plan/pattern.h"
 #include "variant.h"
 
@@ -56,12 +58,25 @@ struct SampledCall {
   bool allow_tf32, deterministic;
 };
 
+// Why a call is refused; Python sees a RuntimeError in each case.
+enum class Fault : uint8_t { kCall, kPattern, kVariant, kMemory, kLaunch };
+class Refusal : public std::runtime_error {
+ public:
+  Refusal(const std::string& text, Fault fault) : std::runtime_error(text), fault_(fault) {}
+  Fault fault() const { return fault_; }
+
+ private:
+  Fault fault_;
+};
+// Throws a Refusal whose text begins as all of ours do.
+[[noreturn]] SPARSE_AUTOTUNE_API void refuse(const std::string& text, Fault fault = Fault::kCall);
+
 // The first rule that a call breaks, in words; null where it keeps all. Python explains user errors
 // (checks/); these are the rules that protect memory.
 SPARSE_AUTOTUNE_API const char* broken_rule(const MatmulCall& call);
 SPARSE_AUTOTUNE_API const char* broken_rule(const SampledCall& call);
-const char* broken_rule(const PatternCall& pattern);
-PatternKey key_of(const PatternCall& pattern);
+SPARSE_AUTOTUNE_API const char* broken_rule(const PatternCall& pattern);
+SPARSE_AUTOTUNE_API PatternKey key_of(const PatternCall& pattern);
 // Whether the result of `call`, which keeps its rules, may be written there.
 SPARSE_AUTOTUNE_API const char* broken_rule_of_result(const MatmulCall& call,
                                                       const TensorView& result);
@@ -111,7 +126,9 @@ struct Copies {
 
 // `call` keeps its rules and `result` is of its result's shape; `out` is complete unless something
 // must be copied.
-Copies normalise(const MatmulCall& call, const TensorView& result, NormalisedCall* out);
-Copies normalise(const SampledCall& call, const TensorView& result, NormalisedCall* out);
+SPARSE_AUTOTUNE_API Copies normalise(const MatmulCall& call, const TensorView& result,
+                                     NormalisedCall* out);
+SPARSE_AUTOTUNE_API Copies normalise(const SampledCall& call, const TensorView& result,
+                                     NormalisedCall* out);
 
 }  // namespace sparse_autotune

@@ -1,14 +1,15 @@
 // What a launch works in: its workspace and, where no copy of the values is kept, the prepared one
-// behind it, in one piece of memory. No torch.
+// behind it, in one piece of memory.
 #pragma once
 
 #include <cstdint>
 
+#include "exported.h"
 #include "variant.h"
 
 namespace sparse_autotune {
 
-class ScratchLayout {
+class SPARSE_AUTOTUNE_API ScratchLayout {
  public:
   // Of so many bytes each, 0 where there is to be none.
   ScratchLayout(int64_t workspace, int64_t prepared);
@@ -28,6 +29,6 @@ class ScratchLayout {
 
 // This thread's, for one launch at a time, aligned; it is kept. Null: there is no memory, or more
 // is wanted than is worth keeping.
-void* cpu_scratch(int64_t bytes);
+SPARSE_AUTOTUNE_API void* cpu_scratch(int64_t bytes);
 
 }  // namespace sparse_autotune

@@ -1,16 +1,17 @@
-// A product of which nothing is left to decide, and its launch. No torch.
+// A product of which nothing is left to decide, and its launch.
 #pragma once
 
 #include <memory>
 #include <string_view>
 
-#include "ops/call.h"
-#include "ops/scratch.h"
+#include "calls/call.h"
+#include "calls/scratch.h"
+#include "exported.h"
 #include "plan/plan.h"
 
 namespace sparse_autotune {
 
-class ReadyLaunch {
+class SPARSE_AUTOTUNE_API ReadyLaunch {
  public:
   NormalisedCall call;
   Decision decision{};
@@ -33,6 +34,6 @@ class ReadyLaunch {
 
 // The variant or family that a call is limited to: the one that it names or, where it names none,
 // the setting's, which is about one of the two operations; empty: the tuner chooses.
-std::string selector_of(std::string_view variant, Op op);
+SPARSE_AUTOTUNE_API std::string selector_of(std::string_view variant, Op op);
 
 }  // namespace sparse_autotune

@@ -1,4 +1,4 @@
-#include "ops/scratch.h"
+#include "calls/scratch.h"
 
 #include <cstdlib>
 #include <memory>

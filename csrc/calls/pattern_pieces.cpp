@@ -1,4 +1,4 @@
-#include "ops/pattern_pieces.h"
+#include "calls/pattern_pieces.h"
 
 #include <array>
 #include <memory>
@@ -48,7 +48,9 @@ std::shared_ptr<KeptMemory> memory_for(int piece, const Bound& bound) {
   auto memory =
       make_pattern_memory(*bound.device, bytes_of(piece, bound), bound.call.launch.stream, &status);
   // Rows are taken as they come, then; groups nobody can do without.
-  if (memory == nullptr && !order) refuse("no memory for row groups: " + status.message());
+  if (memory == nullptr && !order) {
+    refuse("no memory for row groups: " + status.message(), Fault::kMemory);
+  }
   return memory;
 }
 
@@ -62,11 +64,10 @@ void put(int piece, const Bound& bound, const void* memory, Launch* l) {
 }
 
 void build_in_graph(int piece, Bound& bound) {
-  const Tensor memory = empty_bytes(bound.operand, bytes_of(piece, bound));
-  bound.kept_alive.push_back(memory);
-  const Status status = build(piece, bound, memory.data_ptr());
-  if (!status) refuse(status.message());
-  put(piece, bound, memory.data_ptr(), &bound.call.launch);
+  void* const memory = bound.caller->allocate(bytes_of(piece, bound));
+  const Status status = build(piece, bound, memory);
+  if (!status) refuse(status.message(), Fault::kLaunch);
+  put(piece, bound, memory, &bound.call.launch);
 }
 
 }  // namespace
@@ -89,7 +90,7 @@ void add_pieces(Bound& bound, const std::vector<const Variant*>& variants) {
       if (found == nullptr) continue;
       const Status status = build(piece, bound, found->data());
       found->filled_by(stream);  // first: what was enqueued before a failure may still write it
-      if (!status) refuse(status.message());
+      if (!status) refuse(status.message(), Fault::kLaunch);
       bound.plan->remember_piece(piece, found);
     }
     put(piece, bound, found->data(), &bound.call.launch);

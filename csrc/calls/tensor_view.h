@@ -1,4 +1,4 @@
-// A strided tensor as operators, eager calls and compiled graphs all describe it. No torch.
+// A strided tensor as operators, eager calls and compiled graphs all describe it.
 #pragma once
 
 #include <cstdint>

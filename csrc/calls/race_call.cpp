@@ -1,0 +1,70 @@
+#include "calls/race_call.h"
+
+#include <algorithm>
+#include <sstream>
+#include <vector>
+
+#include "autotune/registry.h"
+#include "autotune/settings.h"
+#include "autotune/tuner.h"
+#include "calls/pattern_pieces.h"
+
+namespace sparse_autotune {
+namespace {
+
+std::vector<const Variant*> entrants_of(const Bound& bound, const std::string& list) {
+  if (list.empty()) return legal_variants(bound.call.problem, *bound.device);
+  std::vector<const Variant*> found;
+  std::istringstream names(list);
+  for (std::string name; std::getline(names, name, ',');) {
+    const auto selected = select_variants(name, bound.call.problem.device);
+    if (selected.empty())
+      refuse("variants: no variant or family is named '" + name + "'", Fault::kVariant);
+    for (const Variant* v : selected) {
+      const Support support = legal(*v, bound.call.problem, *bound.device);
+      // Of a family, those that are legal; who is named in full must be.
+      if (!support && v->name() == name) {
+        refuse(name + " is not legal here: " + support.reason(), Fault::kVariant);
+      }
+      if (support && std::find(found.begin(), found.end(), v) == found.end()) found.push_back(v);
+    }
+  }
+  if (found.empty()) refuse("variants: none of " + list + " is legal here", Fault::kVariant);
+  return found;
+}
+
+}  // namespace
+
+std::string race_bound(Bound& bound, const RaceOrder& order) {
+  if (bound.is_capturing) refuse("a race cannot run while a CUDA graph is being captured");
+  RaceOptions options;
+  const Settings current = settings();
+  options.budget_s = order.budget_s > 0 ? order.budget_s : current.budget_s;
+  options.rounds = static_cast<int>(order.rounds);
+  options.eliminate = order.eliminate;
+  options.timing = current.timing;
+  options.tuning_bytes = current.tuning_bytes;
+  const auto entrants = entrants_of(bound, order.variants);
+  add_pieces(bound, entrants);
+  const Record record =
+      race_now(bound.call.problem, *bound.device, bound.call.launch, entrants, options, order.save);
+  for (const auto& piece : bound.pieces) {
+    if (piece != nullptr) piece->used_by(bound.call.launch.stream);
+  }
+  if (bound.transposed != nullptr) bound.transposed->used_by(bound.call.launch.stream);
+  return to_text(record);
+}
+
+std::string legality_of(const Bound& bound) {
+  const Problem& p = bound.call.problem;
+  std::string text;
+  for (const Variant* v : all_variants()) {
+    if (v->device() != p.device || v->op() != p.op) continue;
+    const Support support = legal(*v, p, *bound.device);
+    text +=
+        std::string(v->name()) + (support ? "\tok" : "\tunsupported\t" + support.reason()) + "\n";
+  }
+  return text;
+}
+
+}  // namespace sparse_autotune

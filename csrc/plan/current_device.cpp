@@ -1,0 +1,12 @@
+#include "plan/current_device.h"
+
+namespace sparse_autotune {
+
+#ifndef SPARSE_AUTOTUNE_WITH_CUDA
+bool is_current_device(int) { return false; }
+bool capturing(void*) { return false; }
+CurrentDevice::CurrentDevice(int) {}
+CurrentDevice::~CurrentDevice() = default;
+#endif
+
+}  // namespace sparse_autotune
