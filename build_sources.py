@@ -1,6 +1,9 @@
-"""Which files of csrc/ make which library: the one list, for setup.py and for CMake.
+"""Which files of csrc/ make which library, and how they compile: the one list of it.
 
-``python build_sources.py cuda|cpu [hopper]`` prints it as CMake reads it. Needs nothing but Python.
+setup.py imports it. ``python build_sources.py [ARCHITECTURES]`` prints for CMake, a line each: the
+version, the hash of the kernels, the flags of C++ files and of CUDA files, those of files for
+sm_90a alone and of all others, and the core's sources. Without ARCHITECTURES, as
+TORCH_CUDA_ARCH_LIST has them, they are those of a build for the CPU.
 """
 
 from __future__ import annotations
@@ -56,6 +59,38 @@ def kernel_hash() -> str:
     return digest.hexdigest()[:12]
 
 
+# Designated initialisers leave the other members at their defaults on purpose.
+HOST_FLAGS = [
+    *("-pthread", "-fvisibility=hidden", "-fvisibility-inlines-hidden"),
+    *("-Wall", "-Wextra", "-Wno-missing-field-initializers"),
+]
+CUDA_FLAGS = [
+    "-O2",  # of the host's code, which only launches; kernels are at -O3
+    *("--expt-relaxed-constexpr", "-Xfatbin=-compress-all"),
+    # A lone changed kernel's wait: two architectures at a time. Not two functions
+    # (--split-compile): of a whole build that costs a tenth, and what comes out of it depends
+    # on headers that no kernel uses.
+    "--threads=2",
+    "-Xcompiler=-fPIC,-fvisibility=hidden,-pthread",
+    "-Xptxas=-warn-spills,-Werror",
+    "-diag-suppress=2810",  # sees [[nodiscard]] ignored in assignments
+]
+
+
+def print_for_cmake(architectures: str) -> None:
+    portable: list[str] = []
+    hopper: list[str] = []
+    if architectures:
+        from build_toolchain import parse_architectures  # it needs setuptools
+
+        found = parse_architectures(architectures)
+        portable, hopper = found.portable, found.hopper
+    core = [p for p in library_sources(bool(architectures), bool(hopper)) if is_of_core(p)]
+    print(version(), kernel_hash(), sep="\n")
+    for words in (HOST_FLAGS, CUDA_FLAGS, hopper, portable):
+        print(*words, sep=" ")
+    print(*(p.relative_to(ROOT).as_posix() for p in core), sep=" ")
+
+
 if __name__ == "__main__":
-    core = [p for p in library_sources("cuda" in sys.argv, "hopper" in sys.argv) if is_of_core(p)]
-    print(version(), kernel_hash(), *(p.relative_to(ROOT).as_posix() for p in core), sep=";")
+    print_for_cmake(sys.argv[1] if len(sys.argv) > 1 else "")

@@ -45,7 +45,15 @@ ROOT = Path(__file__).resolve().parent
 sys.path.insert(0, str(ROOT))
 # pip runs this file without its folder on the path
 from build_commands import Commands, alone, write  # noqa: E402
-from build_sources import CSRC, is_of_core, kernel_hash, library_sources, version  # noqa: E402
+from build_sources import (  # noqa: E402
+    CSRC,
+    CUDA_FLAGS,
+    HOST_FLAGS,
+    is_of_core,
+    kernel_hash,
+    library_sources,
+    version,
+)
 from build_toolchain import (  # noqa: E402
     Architectures,
     Cuda,
@@ -171,10 +179,7 @@ class Compilers:
 
     def host(self) -> list[str]:
         """Of C++ files."""
-        flags = [*self.common(), "-O3", "-fPIC", "-pthread"]
-        flags += ["-fvisibility=hidden", "-fvisibility-inlines-hidden"]
-        # Designated initialisers leave the other members at their defaults on purpose.
-        flags += ["-Wall", "-Wextra", "-Wno-missing-field-initializers"]
+        flags = [*self.common(), "-O3", "-fPIC", *HOST_FLAGS]
         if "clang" not in self.version:  # which does not know it
             flags.append("-Wno-restrict")  # false alarms on std::string in GCC 12 (GCC bug 105329)
         if os.environ.get("SPARSE_AUTOTUNE_WERROR") == "1":
@@ -220,17 +225,7 @@ class Compilers:
         """Of CUDA files."""
         assert self.architectures is not None
         chosen = self.architectures.hopper if hopper_only else self.architectures.portable
-        flags = [*self.common(), *chosen]
-        flags.append("-O2")  # of the host's code, which only launches; kernels are at -O3
-        flags += ["--expt-relaxed-constexpr", "-Xfatbin=-compress-all"]
-        # A lone changed kernel's wait: two architectures at a time. Not two functions
-        # (--split-compile): of a whole build that costs a tenth, and what comes out of it depends
-        # on headers that no kernel uses.
-        flags.append("--threads=2")
-        flags += ["-Xcompiler=-fPIC,-fvisibility=hidden,-pthread"]
-        flags += ["-Xptxas=-warn-spills,-Werror"]
-        flags.append("-diag-suppress=2810")  # sees [[nodiscard]] ignored in assignments
-        return flags
+        return [*self.common(), *chosen, *CUDA_FLAGS]
 
     def linked_core(self) -> list[str]:
         """What the core is linked to."""

@@ -87,7 +87,7 @@ ALLOWED = {
     "plan": {"plan", "kernels"},
     "autotune": {"autotune", "plan", "kernels"},
     "calls": {"calls", "autotune", "plan", "kernels"},
-    "c_api": {"c_api", "calls", "autotune", "plan"},
+    "c_api": {"c_api", "calls", "autotune", "plan", "kernels"},
     "ops": {"ops", "calls", "autotune", "plan", "kernels", "libraries"},
     "bindings": {"bindings", "autotune", "calls", "ops", "plan"},
 }

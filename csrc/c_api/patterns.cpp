@@ -3,8 +3,8 @@
 #include <limits>
 
 #include "autotune/device.h"
-#include "c_api/arguments.h"
 #include "c_api/handles.h"
+#include "c_api/read_product.h"
 #include "c_api/status.h"
 #include "c_api/thread_pool.h"
 #include "plan/current_device.h"

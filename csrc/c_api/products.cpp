@@ -1,5 +1,5 @@
 // Products, and what they need.
-#include "c_api/arguments.h"
+#include "c_api/read_product.h"
 #include "c_api/status.h"
 #include "c_api/surroundings.h"
 #include "calls/serve.h"

@@ -4,7 +4,7 @@
 #include <sstream>
 
 #include "autotune/tuner.h"
-#include "c_api/arguments.h"
+#include "c_api/read_product.h"
 #include "c_api/status.h"
 #include "c_api/surroundings.h"
 #include "calls/race_call.h"

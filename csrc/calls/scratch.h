@@ -9,7 +9,7 @@
 
 namespace sparse_autotune {
 
-class SPARSE_AUTOTUNE_API ScratchLayout {
+class ScratchLayout {
  public:
   // Of so many bytes each, 0 where there is to be none.
   ScratchLayout(int64_t workspace, int64_t prepared);
@@ -17,11 +17,11 @@ class SPARSE_AUTOTUNE_API ScratchLayout {
   // 0: no memory is needed.
   int64_t bytes() const { return bytes_; }
   // What an allocator has to give, whose memory is aligned to less than a launch's.
-  int64_t bytes_anywhere() const;
+  SPARSE_AUTOTUNE_API int64_t bytes_anywhere() const;
   // The first aligned address of such memory; null stays null.
-  static void* aligned(void* anywhere);
+  SPARSE_AUTOTUNE_API static void* aligned(void* anywhere);
   // Lets the launch work in bytes() of aligned memory.
-  void put(void* memory, Launch* launch) const;
+  SPARSE_AUTOTUNE_API void put(void* memory, Launch* launch) const;
 
  private:
   int64_t prepared_at_, bytes_;

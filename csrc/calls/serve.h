@@ -11,7 +11,7 @@
 namespace sparse_autotune {
 
 // Chooses the variant, unless one is asked for, and makes what it needs; all but its scratch.
-SPARSE_AUTOTUNE_API ReadyLaunch make_ready(Bound& bound, const std::optional<std::string>& variant);
+ReadyLaunch make_ready(Bound& bound, const std::optional<std::string>& variant);
 
 // The same, and launches it. Scratch is the caller's, and on a CPU this thread's where it is small.
 SPARSE_AUTOTUNE_API void serve(Bound& bound, const std::optional<std::string>& variant);

@@ -57,12 +57,18 @@ void* current_stream(int ordinal) {
   return stream;
 }
 
+#else
+
+void* current_stream(int) { return nullptr; }
+
+#endif
+
 DeviceScope::DeviceScope(const Tensor& tensor) {
   if (tensor.is_cpu() || is_current_device(tensor.get_device_index())) return;
+  current_.emplace(tensor.get_device_index());  // first: torch's guard may change it, too
   DeviceGuardHandle guard = nullptr;
   TORCH_ERROR_CODE_CHECK(aoti_torch_create_device_guard(tensor.get_device_index(), &guard));
   guard_ = guard;
-  current_.emplace(tensor.get_device_index());
 }
 
 DeviceScope::~DeviceScope() {
@@ -70,14 +76,6 @@ DeviceScope::~DeviceScope() {
   current_.reset();
   aoti_torch_delete_device_guard(static_cast<DeviceGuardHandle>(guard_));
 }
-
-#else
-
-void* current_stream(int) { return nullptr; }
-DeviceScope::DeviceScope(const Tensor&) {}
-DeviceScope::~DeviceScope() = default;
-
-#endif
 
 Tensor alias_of(const Tensor& tensor) {
   StableIValue stack[1] = {torch::stable::detail::from(tensor)};

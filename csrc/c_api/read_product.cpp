@@ -1,4 +1,4 @@
-#include "c_api/arguments.h"
+#include "c_api/read_product.h"
 
 #include <algorithm>
 #include <cstdint>
