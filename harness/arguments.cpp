@@ -4,6 +4,7 @@
 #include <cmath>
 #include <map>
 
+#include "harness/device.h"
 #include "harness/pattern.h"
 
 namespace harness {
@@ -117,7 +118,8 @@ const char* const kUsage =
     "  --block SIZE          of A's square blocks                  (64)\n"
     "  --sparsity SHARE      of A's blocks that are not stored     (0.875)\n"
     "  --dtype NAME          fp16, bf16, fp32 or fp64              (fp32)\n"
-    "  --device NAME         cpu, cuda or cuda:1                   (cuda if there is one, else cpu)\n"
+    "  --device NAME         cpu, cuda or cuda:1                   (cuda if there is one, else "
+    "cpu)\n"
     "  --threads COUNT       of the CPU                            (all)\n"
     "  --pattern NAME        uniform, banded, power_law, one_dense_row, half_empty,\n"
     "                        block_diagonal or causal              (uniform)\n"
@@ -171,7 +173,8 @@ Arguments parse(int count, const char* const* words) {
       device_given = true;
       a.cuda = value.starts_with("cuda");
       if (a.cuda && value.size() > 4) {
-        if (value[4] != ':') throw BadArgument("--device must be cpu, cuda or cuda:1, got '" + value + "'");
+        if (value[4] != ':')
+          throw BadArgument("--device must be cpu, cuda or cuda:1, got '" + value + "'");
         a.ordinal = static_cast<int32_t>(number<int64_t>(flag, value.substr(5), 0, 1023));
       } else if (!a.cuda && value != "cpu") {
         throw BadArgument("--device must be cpu, cuda or cuda:1, got '" + value + "'");

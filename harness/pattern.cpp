@@ -128,12 +128,8 @@ Positions causal(const Grid& g) {
 }
 
 const std::map<std::string, Positions (*)(const Grid&), std::less<>> kPatterns = {
-    {"uniform", uniform},
-    {"half_empty", half_empty},
-    {"one_dense_row", one_dense_row},
-    {"banded", banded},
-    {"power_law", power_law},
-    {"block_diagonal", block_diagonal},
+    {"uniform", uniform}, {"half_empty", half_empty}, {"one_dense_row", one_dense_row},
+    {"banded", banded},   {"power_law", power_law},   {"block_diagonal", block_diagonal},
     {"causal", causal},
 };
 
