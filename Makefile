@@ -87,7 +87,7 @@ notebook: $(DOCS_READY) build  ## run examples/quickstart.ipynb and keep its out
 
 .PHONY: native
 native: $(READY)  ## the library without PyTorch, its harness, the C++ example, the Rust crates; CUDA=ON
-	$(call say,Building the C interface, the harness and the C++ example with CMake)
+	$(call say,Building the C interface; the harness; the C++ example)
 	cmake -S . -B build/native -DSPARSE_AUTOTUNE_CUDA=$(or $(CUDA),OFF) -DSPARSE_AUTOTUNE_FUZZ=ON \
 	  -DPython3_EXECUTABLE="$$(command -v $(PY))" $(if $(shell command -v ninja),-G Ninja) >/dev/null
 	cmake --build build/native --parallel $(or $(MAX_JOBS),$(shell nproc))
