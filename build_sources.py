@@ -18,6 +18,7 @@ CSRC = ROOT / "csrc"
 
 
 def version() -> str:
+    """The package's."""
     match = re.search(r'^version = "([^"]+)"', (ROOT / "pyproject.toml").read_text(), re.MULTILINE)
     if match is None:
         sys.exit("pyproject.toml has no version line")
@@ -78,6 +79,7 @@ CUDA_FLAGS = [
 
 
 def print_for_cmake(architectures: str) -> None:
+    """What the module's docstring says."""
     portable: list[str] = []
     hopper: list[str] = []
     if architectures:

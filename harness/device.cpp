@@ -1,12 +1,12 @@
 #include "harness/device.h"
 
-#include <dlfcn.h>
-
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
 #include <new>
 #include <stdexcept>
+
+#include "harness/driver.h"
 
 namespace harness {
 namespace {
@@ -25,53 +25,6 @@ class HostBuffer final : public Buffer {
   void read(void* to) const override { std::memcpy(to, data_, bytes_); }
   void fill(int byte) override { std::memset(data_, byte, bytes_); }
 };
-
-// Of libcuda.so.1; results are 0 where they succeed.
-struct Driver {
-  using Address = unsigned long long;
-  int (*init)(unsigned) = nullptr;
-  int (*get_device)(int*, int) = nullptr;
-  int (*retain)(void**, int) = nullptr;
-  int (*set_current)(void*) = nullptr;
-  int (*allocate)(Address*, size_t) = nullptr;
-  int (*free)(Address) = nullptr;
-  int (*to_device)(Address, const void*, size_t) = nullptr;
-  int (*to_host)(void*, Address, size_t) = nullptr;
-  int (*fill)(Address, unsigned char, size_t) = nullptr;
-
-  void must(int result, const char* what) const {
-    if (result != 0) {
-      throw std::runtime_error(std::string("CUDA's ") + what + " failed with " +
-                               std::to_string(result));
-    }
-  }
-};
-
-const Driver& driver() {
-  static const Driver found = [] {
-    Driver d;
-    void* const library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
-    if (library == nullptr)
-      throw std::runtime_error("the NVIDIA driver's libcuda.so.1 is not there");
-    const auto find = [&](const char* name, auto& function) {
-      function =
-          reinterpret_cast<std::remove_reference_t<decltype(function)>>(dlsym(library, name));
-      if (function == nullptr) throw std::runtime_error(std::string("libcuda.so.1 has no ") + name);
-    };
-    find("cuInit", d.init);
-    find("cuDeviceGet", d.get_device);
-    find("cuDevicePrimaryCtxRetain", d.retain);
-    find("cuCtxSetCurrent", d.set_current);
-    find("cuMemAlloc_v2", d.allocate);
-    find("cuMemFree_v2", d.free);
-    find("cuMemcpyHtoD_v2", d.to_device);
-    find("cuMemcpyDtoH_v2", d.to_host);
-    find("cuMemsetD8_v2", d.fill);
-    d.must(d.init(0), "cuInit");
-    return d;
-  }();
-  return found;
-}
 
 class DeviceBuffer final : public Buffer {
  public:

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "harness/arguments.h"
+#include "harness/cublas.h"
 #include "harness/device.h"
 #include "harness/pattern.h"
 #include "harness/problem.h"
@@ -106,8 +107,15 @@ Record choose(Problem& problem, const Arguments& a, bool* cached) {
   return record;
 }
 
-// The product with a dense A, as one with all of its blocks: by our own kernels.
+// The product with a dense A: by cuBLAS, and where there is none as one with all blocks stored, by
+// our own kernels.
 void add_dense(const Device& device, const Arguments& a, Report* report) {
+  std::string why;
+  if (device.is_cuda()) report->dense_us = cublas_us(device, report->point, &why);
+  if (report->dense_us > 0) {
+    report->dense_by = "cuBLAS, warm";
+    return;
+  }
   Point point = report->point;
   for (int64_t block = 256; block >= point.block; block /= 2) {
     if (point.m % block == 0 && point.k % block == 0) {
@@ -124,7 +132,8 @@ void add_dense(const Device& device, const Arguments& a, Report* report) {
   for (const auto& e : entrants_of(record)) {
     if (std::string(e.name) == info.winner) report->dense_us = e.median_us;
   }
-  report->dense_by = std::string(info.winner) + ", all blocks stored";
+  report->dense_by =
+      std::string(info.winner) + ", all blocks stored" + (why.empty() ? "" : " (" + why + ")");
 }
 
 Report measure(const Device& device, const Arguments& a, const Point& point) {

@@ -40,6 +40,10 @@ def _declared(text):
     return [(kind, name) for name in re.split(r"\s*,\s*", match.group(2))]
 
 
+def _all(texts):
+    return [one for text in texts for one in _declared(text)]
+
+
 def abi_version():
     return int(re.search(r"#define SPARSE_AUTOTUNE_ABI_VERSION (\d+)", _text()).group(1))
 
@@ -56,7 +60,7 @@ def structs():
     """Members as (type, name), by the struct's name."""
     found = re.findall(r"typedef struct (\w+) \{(.*?)\} \1;", _text(), re.DOTALL)
     split = {name: [m for m in body.split(";") if m.strip()] for name, body in found}
-    return {name: sum(map(_declared, members), []) for name, members in split.items()}
+    return {name: _all(members) for name, members in split.items()}
 
 
 def handles():
@@ -67,7 +71,7 @@ def functions():
     found = []
     pattern = r"SPARSE_AUTOTUNE_EXPORT\s+([\w\s*]+?[\s*])(\w+)\(([^)]*)\);"
     for result, name, arguments in re.findall(pattern, _text()):
-        listed = [] if arguments == "void" else sum(map(_declared, arguments.split(",")), [])
+        listed = [] if arguments == "void" else _all(arguments.split(","))
         found.append(Function(name, re.sub(r"\s*\*", "*", result.strip()), listed))
     return found
 
@@ -77,7 +81,7 @@ def ctypes_of(kind):
         return ctypes.c_char_p if kind == "const char*" else ctypes.c_void_p
     if kind in _PLAIN:
         return _PLAIN[kind][0]
-    return _CLASSES[kind] if kind in _CLASSES else ctypes.c_int32
+    return _CLASSES.get(kind, ctypes.c_int32)
 
 
 _CLASSES = {}
@@ -154,7 +158,8 @@ def rust():
         lines += ["", "#[repr(C)]", "#[derive(Clone, Copy)]", f"pub struct {_rust_name(name)} {{"]
         lines += [f"    pub {member}: {_rust_type(kind)}," for kind, member in members]
         lines.append("}")
-    lines += ["", "/// The size of each struct, by its name in C.", "pub const SIZES: &[(&str, usize)] = &["]
+    lines += ["", "/// The size of each struct, by its name in C."]
+    lines.append("pub const SIZES: &[(&str, usize)] = &[")
     for name in structs():
         lines.append(f'    ("{name}", std::mem::size_of::<{_rust_name(name)}>()),')
     lines += ["];", "", "declare! {"]

@@ -3,6 +3,7 @@
 import ctypes
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -208,8 +209,8 @@ def test_indices_are_copied(matrix):
     expected = matrix.dense(values) @ dense.astype(float)
     matrix.crow[:], matrix.col[:] = 1 << 40, -7
     result = np.full((96, 8), np.nan, np.float32)
-    must(library.sparse_autotune_matmul(matrix.handle,
-                                        ctypes.byref(product_of(values, dense, result))))  # fmt: skip
+    product = product_of(values, dense, result)
+    must(library.sparse_autotune_matmul(matrix.handle, ctypes.byref(product)))
     check(result, expected, np.abs(matrix.dense(values)) @ dense, np.float32, 144)
 
 
@@ -224,8 +225,16 @@ def test_indices_are_copied(matrix):
         ({"block_cols": 0}, INVALID, "description.block_cols must be positive, got 0"),
         ({"rows": 1 << 62, "cols": 1 << 62}, INVALID, "description.cols must be a multiple"),
         ({"rows": 1 << 60}, INVALID, "description has more than 2^56 elements"),
-        ({"nnzb": 37}, INVALID, "description.nnzb must be 0 to the 36 blocks of the matrix, got 37"),
-        ({"nnzb": -1}, INVALID, "description.nnzb must be 0 to the 36 blocks of the matrix, got -1"),
+        (
+            {"nnzb": 37},
+            INVALID,
+            "description.nnzb must be 0 to the 36 blocks of the matrix, got 37",
+        ),
+        (
+            {"nnzb": -1},
+            INVALID,
+            "description.nnzb must be 0 to the 36 blocks of the matrix, got -1",
+        ),
         ({"crow_indices": None}, INVALID, "description.crow_indices must not be null"),
         ({"index_type": 7}, INVALID, "description.index_type must be SPARSE_AUTOTUNE_INT32 or"),
         ({"reserved": 1}, INVALID, "description.reserved must be 0, got 1"),
@@ -235,7 +244,9 @@ def test_indices_are_copied(matrix):
 def test_patterns_refused(context, matrix, changes, status, words):
     handle = ctypes.c_void_p(1)
     made = matrix.description(**changes)
-    found = library.sparse_autotune_pattern_create(context, ctypes.byref(made), ctypes.byref(handle))
+    found = library.sparse_autotune_pattern_create(
+        context, ctypes.byref(made), ctypes.byref(handle)
+    )
     assert (found, message()[: len(words)]) == (status, words)
     assert handle.value == 1
 
@@ -254,33 +265,35 @@ def test_indices_refused(context, matrix, where, value):
 
 
 @pytest.mark.parametrize(
-    ("change", "words"),
+    ("member", "value", "words"),
     [
-        (lambda p: setattr(p, "struct_size", 0), "product.struct_size must be what SPARSE_AUTOTUNE"),
-        (lambda p: setattr(p, "dtype", 9), "product.dtype must be one of "),
-        (lambda p: setattr(p, "activation", -1), "product.activation must be one of "),
-        (lambda p: setattr(p, "transpose", 2), "product.transpose must be 0 or 1, got 2"),
-        (lambda p: setattr(p, "values", None), "product.values must not be null where"),
-        (lambda p: setattr(p, "values", p.values + 1), "product.values must be aligned to 4 bytes"),
-        (lambda p: setattr(p.dense, "rows", 145), "product.dense.rows must be the 144 columns of op"),
-        (lambda p: setattr(p.result, "cols", 7), "product.result.cols must be the 8 columns of prod"),
-        (lambda p: setattr(p.dense, "batch", 2), "product.result.batch must be the 2 matrices of "),
-        (lambda p: setattr(p.dense, "batch", -2), "product.dense.batch must not be negative, got -2"),
-        (lambda p: setattr(p.dense, "row_stride", 7), "product.dense.row_stride and col_stride must"),
-        (lambda p: setattr(p.dense, "row_stride", -8), "product.dense.row_stride must be positive"),
-        (lambda p: setattr(p.dense, "row_stride", 1 << 60), "product.dense has more than 2^56 elem"),
-        (lambda p: setattr(p.dense, "data", None), "product.dense.data must not be null"),
-        (lambda p: setattr(p.result, "data", p.dense.data), "product breaks a rule: out must not over"),
-        (lambda p: setattr(p, "workspace_bytes", -1), "product.workspace_bytes must not be negative"),
-        (lambda p: setattr(p, "workspace", 8), "product.workspace must be aligned to 256 bytes"),
-        (lambda p: setattr(p, "variant", b""), "product.variant must be a name or null, got ''"),
+        ("struct_size", 0, "product.struct_size must be what SPARSE_AUTOTUNE"),
+        ("dtype", 9, "product.dtype must be one of "),
+        ("activation", -1, "product.activation must be one of "),
+        ("transpose", 2, "product.transpose must be 0 or 1, got 2"),
+        ("values", None, "product.values must not be null where"),
+        ("values", lambda p: p.values + 1, "product.values must be aligned to 4 bytes"),
+        ("dense.rows", 145, "product.dense.rows must be the 144 columns of op"),
+        ("result.cols", 7, "product.result.cols must be the 8 columns of prod"),
+        ("dense.batch", 2, "product.result.batch must be the 2 matrices of "),
+        ("dense.batch", -2, "product.dense.batch must not be negative, got -2"),
+        ("dense.row_stride", 7, "product.dense.row_stride and col_stride must"),
+        ("dense.row_stride", -8, "product.dense.row_stride must be positive"),
+        ("dense.row_stride", 1 << 60, "product.dense has more than 2^56 elem"),
+        ("dense.data", None, "product.dense.data must not be null"),
+        ("result.data", lambda p: p.dense.data, "product breaks a rule: out must not over"),
+        ("workspace_bytes", -1, "product.workspace_bytes must not be negative"),
+        ("workspace", 8, "product.workspace must be aligned to 256 bytes"),
+        ("variant", b"", "product.variant must be a name or null, got ''"),
     ],
 )  # fmt: skip
-def test_products_refused(matrix, change, words):
+def test_products_refused(matrix, member, value, words):
     dense, result = np.ones((144, 8), np.float32), np.full((96, 8), np.nan, np.float32)
     values = matrix.values()
     product = product_of(values, dense, result)
-    change(product)
+    owner, _, name = member.rpartition(".")
+    changed = getattr(product, owner) if owner else product
+    setattr(changed, name, value(product) if callable(value) else value)
     assert library.sparse_autotune_matmul(matrix.handle, ctypes.byref(product)) == INVALID
     assert message()[: len(words)] == words
     assert np.isnan(result).all()
@@ -411,8 +424,10 @@ def test_race(matrix):
     result = np.full((96, 32), np.nan, np.float32)
     product, record = product_of(values, dense, result), ctypes.c_void_p()
     options = struct("race_options", variants=b"cpu_tiled,reference", rounds=2)
-    must(library.sparse_autotune_race_matmul(matrix.handle, ctypes.byref(product),
-                                             ctypes.byref(options), ctypes.byref(record)))  # fmt: skip
+    status = library.sparse_autotune_race_matmul(
+        matrix.handle, ctypes.byref(product), ctypes.byref(options), ctypes.byref(record)
+    )
+    must(status)
     info, found = entrants(record)
     assert {name.split("/")[0] for name, _, _ in found} == {"cpu_tiled", "reference"}
     assert info.winner.decode() in [name for name, outcome, us in found if outcome == 0 and us > 0]
@@ -454,7 +469,9 @@ def test_the_header_is_c_and_has_this_layout(tmp_path):
         for _, member in members:
             offset = getattr(kind, member).offset
             lines.append(f'_Static_assert(offsetof({name}, {member}) == {offset}, "{member}");')
-    lines.append("static sparse_autotune_product p = SPARSE_AUTOTUNE_INIT(sparse_autotune_product);")
+    lines.append(
+        "static sparse_autotune_product p = SPARSE_AUTOTUNE_INIT(sparse_autotune_product);"
+    )
     lines.append("size_t size(void) { return p.struct_size; }")
     (tmp_path / "layout.c").write_text("\n".join(lines) + "\n")
     command = [compiler, "-std=c11", "-pedantic-errors", "-Wall", "-Werror", "-c", "layout.c"]
@@ -566,3 +583,52 @@ def test_the_harness_refuses(harness):
         assert done.returncode == 2 and done.stdout == ""
         assert done.stderr.startswith(f"sparse_autotune: {words}"), done.stderr
         assert done.stderr.count("\n") == 1
+
+
+# What else `make native` builds
+
+
+@pytest.mark.parametrize(
+    ("program", "says"),
+    [
+        ("native/example/mlp", r"largest error [\d.e-]+: ok\n.* times as fast\n"),
+        ("rust/debug/examples/mlp", r"right; one block in eight stored "),
+        ("rust/debug/examples/simple", r"BsrMatrix\(1024 x 1024, 64 blocks of .*: c\[0\] = "),
+        ("rust/debug/examples/bench", r"winner: \w+/\w+, [\d.]+ TFLOP/s on stored blocks\n"),
+    ],
+)
+def test_examples(program, says, tmp_path):
+    path = NATIVE.parent / program
+    if not path.is_file():
+        pytest.skip("`make native` has not been run, or there is no cargo")
+    environment = {
+        "PATH": os.environ["PATH"],
+        "SPARSE_AUTOTUNE_LIB_DIR": str(NATIVE / "prefix" / "lib"),
+        "SPARSE_AUTOTUNE_CACHE_DIR": str(tmp_path),
+    }
+    done = subprocess.run([str(path)], capture_output=True, text=True, env=environment, timeout=300)
+    assert done.returncode == 0, done.stderr
+    assert re.search(says, done.stdout), done.stdout
+    assert done.stderr == ""  # nothing is printed unless it is asked for
+
+
+def test_hostile_calls():
+    """A few seconds of them; `make fuzz` has sanitizers look on."""
+    program = NATIVE / "fuzz"
+    if not program.is_file():
+        pytest.skip("`make native` has not been run")
+    done = subprocess.run([str(program), "1", "4"], capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0 and done.stdout.endswith(": no fault\n"), done.stdout + done.stderr
+
+
+def test_cmake_and_setup_share_a_list():
+    """What each compiles of the core; the build folder says what CMake does."""
+    listed = NATIVE / "build.ninja"
+    if not listed.is_file():
+        pytest.skip("`make native` has not been run, or without ninja")
+    sys.path.insert(0, str(native_header.ROOT))
+    import build_sources
+
+    compiled = set(re.findall(r"^build CMakeFiles/core\.dir/(\S+)\.o:", listed.read_text(), re.M))
+    expected = filter(build_sources.is_of_core, build_sources.library_sources(False, False))
+    assert compiled == {path.relative_to(native_header.ROOT).as_posix() for path in expected}
