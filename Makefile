@@ -109,7 +109,7 @@ fuzz: $(READY)  ## hostile calls of the C interface under ASan and UBSan; DURATI
 	$(call say,Hostile calls of the C interface)
 	cmake -S . -B build/fuzz -DSPARSE_AUTOTUNE_CUDA=OFF -DSPARSE_AUTOTUNE_FUZZ=ON \
 	  -DSPARSE_AUTOTUNE_HARNESS=OFF -DSPARSE_AUTOTUNE_SANITIZE=address,undefined \
-	  -DCMAKE_BUILD_TYPE=RelWithDebInfo -DPython3_EXECUTABLE="$$(command -v $(PY))" \
+	  -DCMAKE_BUILD_TYPE=Sanitized -DPython3_EXECUTABLE="$$(command -v $(PY))" \
 	  $(if $(shell command -v ninja),-G Ninja) >/dev/null
 	cmake --build build/fuzz --parallel $(or $(MAX_JOBS),$(shell nproc))
 	build/fuzz/fuzz $(or $(SEED),1) $(or $(DURATION),60)

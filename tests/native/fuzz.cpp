@@ -49,8 +49,9 @@ int32_t hostile_flag(Random& random, int32_t most) {
 constexpr int64_t kMost = int64_t{1} << 22;
 struct Memory {
   std::unique_ptr<char, void (*)(void*)> data{nullptr, std::free};
-  explicit Memory(int64_t bytes, int fill = 0) {
-    const auto size = static_cast<size_t>(bytes < 1 ? 1 : bytes > kMost ? 1 : bytes);
+  size_t size;
+  explicit Memory(int64_t bytes, int fill = 0)
+      : size(static_cast<size_t>(bytes < 1 || bytes > kMost ? 1 : bytes)) {
     data.reset(static_cast<char*>(std::malloc(size)));
     std::memset(data.get(), fill, size);
   }
@@ -155,8 +156,8 @@ class Fuzz {
       ++counts.unmade;  // it is legal, and larger than this program can make
       return;
     }
-    Memory crow_memory(crow_bytes + item, 0), col_memory(col_bytes, 0);
-    put(crow, crow_memory, rows_of_blocks + 1, item);
+    Memory crow_memory(fits(crow_bytes) ? crow_bytes + item : 0), col_memory(col_bytes);
+    put(crow, crow_memory, static_cast<int64_t>(crow.size()), item);
     put(col, col_memory, d.nnzb, item);
     d.crow_indices = random_() % 60 == 0 ? nullptr : crow_memory.data.get();
     d.col_indices = random_() % 60 == 0 ? nullptr : col_memory.data.get();
@@ -182,7 +183,7 @@ class Fuzz {
 
   static void put(const std::vector<int64_t>& from, Memory& to, int64_t count, int64_t item) {
     for (int64_t i = 0; i < count && i < static_cast<int64_t>(from.size()); ++i) {
-      if (!fits((i + 1) * item)) return;
+      if (static_cast<size_t>((i + 1) * item) > to.size) return;
       const int64_t value = from[static_cast<size_t>(i)];
       std::memcpy(to.data.get() + i * item, &value, static_cast<size_t>(item));
     }
@@ -228,7 +229,7 @@ class Fuzz {
     const Memory bias((p.sparse_right ? inner : outer) * item);
     p.values = random_() % 60 == 0 ? nullptr : values.data.get();
     p.dense.data = random_() % 60 == 0 ? nullptr : from.data.get();
-    p.result.data = random_() % 60 == 0 ? p.dense.data : to.data.get();
+    p.result.data = random_() % 60 == 0 && from.size >= to.size ? from.data.get() : to.data.get();
     p.bias = random_() % 2 ? bias.data.get() : nullptr;
     // As long as it may have to be: structs of other sizes are read to their end.
     std::vector<char> given(std::max<size_t>(p.struct_size, sizeof(p)), 0);
@@ -269,7 +270,7 @@ class Fuzz {
     const Memory x(x_bytes), y(y_bytes), values(values_bytes, 0xFF);
     p.x.data = x.data.get();
     p.y.data = y.data.get();
-    p.values = random_() % 60 == 0 ? p.x.data : values.data.get();
+    p.values = random_() % 60 == 0 && x.size >= values.size ? x.data.get() : values.data.get();
     count(sparse_autotune_sampled_matmul(pattern, &p));
   }
 
