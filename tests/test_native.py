@@ -224,7 +224,7 @@ def test_indices_are_copied(matrix):
         ({"rows": 97}, INVALID, "description.rows must be a multiple of block_rows, got 97"),
         ({"block_cols": 0}, INVALID, "description.block_cols must be positive, got 0"),
         ({"rows": 1 << 62, "cols": 1 << 62}, INVALID, "description.cols must be a multiple"),
-        ({"rows": 1 << 60}, INVALID, "description has more than 2^56 elements"),
+        ({"rows": 1 << 60}, INVALID, "description has more than 2^48 elements"),
         (
             {"nnzb": 37},
             INVALID,
@@ -279,7 +279,7 @@ def test_indices_refused(context, matrix, where, value):
         ("dense.batch", -2, "product.dense.batch must not be negative, got -2"),
         ("dense.row_stride", 7, "product.dense.row_stride and col_stride must"),
         ("dense.row_stride", -8, "product.dense.row_stride must be positive"),
-        ("dense.row_stride", 1 << 60, "product.dense has more than 2^56 elem"),
+        ("dense.row_stride", 1 << 60, "product.dense has more than 2^48 elem"),
         ("dense.data", None, "product.dense.data must not be null"),
         ("result.data", lambda p: p.dense.data, "product breaks a rule: out must not over"),
         ("workspace_bytes", -1, "product.workspace_bytes must not be negative"),

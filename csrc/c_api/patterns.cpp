@@ -29,6 +29,8 @@ void require_description(const Description& d) {
           d.index_type);
   require(d.reserved == 0, "description.reserved", "must be 0", d.reserved);
   bounded_product("description", {d.rows, d.cols});
+  // Blocks may be larger than a matrix that has none.
+  bounded_product("description", {d.block_rows, d.block_cols});
   // A matrix without columns has rows all the same, and an array of their bounds.
   bounded_product("description", {d.rows, 8});
   bounded_product("description", {d.cols, 8});

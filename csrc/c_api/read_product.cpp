@@ -8,7 +8,8 @@
 namespace sparse_autotune {
 namespace {
 
-constexpr int64_t kMostElements = int64_t{1} << 56;
+constexpr int64_t kMostElements = int64_t{1}
+                                  << 48;  // more than any memory holds, and far from overflow
 constexpr int64_t kWorkspaceAlignment = 256;
 
 void require_switch(int32_t value, const char* argument) {
@@ -115,7 +116,7 @@ int64_t bounded_product(const char* argument, std::initializer_list<int64_t> siz
   for (const int64_t size : sizes) {
     if (size < 0) break_rule(argument, "has a negative size, " + std::to_string(size));
     if (__builtin_mul_overflow(product, size, &product) || product > kMostElements) {
-      break_rule(argument, "has more than 2^56 elements");
+      break_rule(argument, "has more than 2^48 elements");
     }
   }
   return product;

@@ -8,6 +8,7 @@
 // succeeds that must be refused, or a result is wrong.
 #include <sparse_autotune.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <cstdio>
@@ -33,7 +34,7 @@ int64_t hostile(Random& random, int64_t usual) {
                            int64_t{1} << 31, (int64_t{1} << 31) - 1, int64_t{1} << 56,
                            int64_t{1} << 62, -(int64_t{1} << 40)});
     case 1:
-      return usual + static_cast<int64_t>(random() % 3) - 1;
+      return std::min(usual, INT64_MAX - 2) + static_cast<int64_t>(random() % 3) - 1;
     default:
       return usual;
   }
@@ -103,9 +104,10 @@ sparse_autotune_dense dense(Random& random, int64_t rows, int64_t cols, int64_t 
       d.row_stride = hostile(random, 1);
       d.col_stride = hostile(random, rows + static_cast<int64_t>(random() % 3));
   }
-  const int64_t one =
-      d.row_stride == 0 ? rows * cols
-                        : (d.row_stride > d.col_stride ? rows * d.row_stride : cols * d.col_stride);
+  int64_t one = times({rows, cols});
+  if (d.row_stride != 0) {
+    one = d.row_stride > d.col_stride ? times({rows, d.row_stride}) : times({cols, d.col_stride});
+  }
   d.batch_stride = hostile(random, random() % 6 == 0 ? 0 : one);
   return d;
 }
