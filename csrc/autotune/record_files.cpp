@@ -48,6 +48,14 @@ int write_all(int file, std::string_view text) {
   return close(file) == 0 || error != 0 ? error : errno;
 }
 
+// What fails here fails again, with a reason, when a file is written there.
+void make_private(const fs::path& folder) {
+  std::error_code error;
+  if (fs::create_directories(folder, error)) {
+    fs::permissions(folder, fs::perms::owner_all, error);
+  }
+}
+
 bool is_record(const std::string& text, const std::string& device_class, const fs::path& file) {
   const auto record = parse_record(text, nullptr);
   return record && record->device_class == device_class && record->signature == file.stem();
@@ -83,7 +91,7 @@ std::string replace_file(const fs::path& file, std::string_view text) {
   const std::string unique = std::to_string(getpid()) + "." + std::to_string(serial++) + "." +
                              std::to_string(std::random_device{}());
   const fs::path temporary = file.parent_path() / ("." + unique + ".tmp");
-  const int to = open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+  const int to = open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
   int error = to < 0 ? errno : write_all(to, text);
   if (error == 0 && rename(temporary.c_str(), file.c_str()) != 0) error = errno;
   if (error != 0 && to >= 0) unlink(temporary.c_str());
@@ -154,11 +162,10 @@ void RecordFiles::save(const std::string& device_class, const std::string& signa
   const fs::path file = file_of(device_class, signature);
   std::string why = "there is no home directory";
   if (!directory_.empty()) {
-    std::error_code error;
-    fs::create_directories(file.parent_path(), error);
+    make_private(file.parent_path());
     why = replace_file(file, text);
     if (!why.empty()) {  // somebody may have cleared the cache meanwhile
-      fs::create_directories(file.parent_path(), error);
+      make_private(file.parent_path());
       why = replace_file(file, text);
     }
   }

@@ -23,7 +23,8 @@ std::filesystem::path default_cache_directory();
 // kernels and, on a machine with a CUDA device, driver, runtime and libraries.
 std::string environment_hash(std::string_view torch_version);
 
-// All of the text or nothing, whatever kills the process. Why it could not be; empty: it could.
+// All of the text or nothing, whatever kills the process; for its owner alone. Why it could not be;
+// empty: it could.
 std::string replace_file(const std::filesystem::path& file, std::string_view text);
 // All of a file of at most `most` bytes, else nullopt and why.
 std::optional<std::string> read_file(const std::filesystem::path& file, size_t most,
