@@ -112,6 +112,35 @@ notebook: $(DOCS_READY) build  ## run examples/quickstart.ipynb and keep its out
 	sed -i "s|$$SPARSE_AUTOTUNE_CACHE_DIR|~/.cache/sparse_autotune|" examples/quickstart.ipynb
 	rm -r "$$SPARSE_AUTOTUNE_CACHE_DIR"
 
+.PHONY: native
+native: $(READY)  ## the library without PyTorch, its harness, the C++ example, the Rust crates; CUDA=ON
+	$(call say,Building the C interface; the harness; the C++ example)
+	cmake -S . -B build/native -DSPARSE_AUTOTUNE_CUDA=$(or $(CUDA),OFF) -DSPARSE_AUTOTUNE_FUZZ=ON \
+	  -DPython3_EXECUTABLE="$$(command -v $(PY))" $(if $(shell command -v ninja),-G Ninja) >/dev/null
+	cmake --build build/native --parallel $(or $(MAX_JOBS),$(shell nproc))
+	cmake --install build/native --prefix build/native/prefix >/dev/null
+	cmake -S examples/cpp -B build/native/example \
+	  -DCMAKE_PREFIX_PATH="$(CURDIR)/build/native/prefix" >/dev/null
+	cmake --build build/native/example
+	if command -v cargo >/dev/null; then
+	  echo '==> Testing the Rust crates'
+	  export SPARSE_AUTOTUNE_LIB_DIR="$(CURDIR)/build/native/prefix/lib"
+	  cd rust && CARGO_TARGET_DIR=../build/rust cargo test --offline --quiet
+	  CARGO_TARGET_DIR=../build/rust cargo build --offline --quiet --examples
+	else
+	  echo '==> LEFT OUT: the Rust crates; no cargo was found on PATH'
+	fi
+
+.PHONY: fuzz
+fuzz: $(READY)  ## hostile calls of the C interface under ASan and UBSan; DURATION=60, SEED=
+	$(call say,Hostile calls of the C interface)
+	cmake -S . -B build/fuzz -DSPARSE_AUTOTUNE_CUDA=OFF -DSPARSE_AUTOTUNE_FUZZ=ON \
+	  -DSPARSE_AUTOTUNE_HARNESS=OFF -DSPARSE_AUTOTUNE_SANITIZE=address,undefined \
+	  -DCMAKE_BUILD_TYPE=Sanitized -DPython3_EXECUTABLE="$$(command -v $(PY))" \
+	  $(if $(shell command -v ninja),-G Ninja) >/dev/null
+	cmake --build build/fuzz --parallel $(or $(MAX_JOBS),$(shell nproc))
+	build/fuzz/fuzz $(or $(SEED),1) $(or $(DURATION),60)
+
 .PHONY: test
 test: build  ## all tests (those marked gpu only where there is one), in a process a core; JOBS=
 	$(call say,Running the tests)
@@ -195,7 +224,7 @@ format: $(READY)  ## ruff and clang-format, in place
 	$(CLANG_FORMAT) -i $(CPP_SOURCES)
 
 CLANG_FORMAT = $(if $(PYTHON),clang-format,.venv/bin/clang-format)
-CPP_SOURCES = $(shell find csrc tests examples -name '*.h' -o -name '*.cpp' -o -name '*.cu' -o -name '*.cuh')
+CPP_SOURCES = $(shell find csrc harness include tests examples -name '*.h' -o -name '*.cpp' -o -name '*.cu' -o -name '*.cuh')
 
 .PHONY: clean
 clean:  ## remove what was built, keep .venv

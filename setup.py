@@ -1,8 +1,10 @@
-"""Builds the package's two shared objects by one generated list of commands.
+"""Builds the package's three shared objects by one generated list of commands.
 
-libsparse_autotune.so   kernels, autotuner and PyTorch operators. Uses torch through the LibTorch
-                        stable ABI only, contains no Python: one build serves every torch >= 2.10.
-_tuner.*.so             pybind11 bindings of the torch-free autotuner; one build a Python version.
+libsparse_autotune_core.so   kernels, autotuner and the C interface; no torch, no Python. CMake
+                             builds the same library (CMakeLists.txt).
+libsparse_autotune.so        the PyTorch operators. Uses torch through the LibTorch stable ABI only:
+                             one build serves every torch >= 2.10.
+_tuner.*.so                  pybind11 bindings of the torch-free part; one build a Python version.
 
 Nothing runs where the objects in place were built from these very sources for this configuration.
 
@@ -16,7 +18,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import re
 import shlex
 import shutil
 import sys
@@ -45,9 +46,18 @@ ROOT = Path(__file__).resolve().parent
 sys.path.insert(0, str(ROOT))  # not everything that runs this file puts its folder there
 from build_commands import Commands, alone, run, write  # noqa: E402
 from build_cuda import Architectures, Cuda, choose_architectures, detect_cuda  # noqa: E402
+from build_sources import (  # noqa: E402
+    CSRC,
+    CUDA_FLAGS,
+    HOST_FLAGS,
+    code_in,
+    is_of_core,
+    kernel_hash,
+    library_sources,
+    version,
+)
 from build_toolchain import check_toolchain  # noqa: E402
 
-CSRC = ROOT / "csrc"
 PACKAGE = "sparse_autotune"
 # The oldest torch whose stable ABI the operator library uses, as TORCH_TARGET_VERSION encodes it.
 STABLE_ABI_TARGET = "0x020a000000000000"
@@ -58,43 +68,8 @@ TORCH_HEADERS = ("stable/library.h", "stable/ops.h", "stable/tensor.h")
 PTXAS_FORBIDDEN = r"\(C75(0[78]|1[0-9]|20)\)"
 
 
-def version() -> str:
-    match = re.search(r'^version = "([^"]+)"', (ROOT / "pyproject.toml").read_text(), re.MULTILINE)
-    if match is None:
-        raise CompileError("pyproject.toml has no version line")
-    return match.group(1)
-
-
-def is_cuda_source(path: Path) -> bool:
-    """Files that exist only in a CUDA build: *.cu, *_cuda.cpp and everything under libraries/."""
-    in_libraries = path.relative_to(CSRC).parts[0] == "libraries"
-    return path.suffix == ".cu" or path.stem.endswith("_cuda") or in_libraries
-
-
-def library_sources(architectures: Architectures | None) -> list[Path]:
-    found = sorted([*CSRC.rglob("*.cpp"), *CSRC.rglob("*.cu")])
-    found = [p for p in found if p.relative_to(CSRC).parts[0] != "bindings"]
-    if architectures is None:
-        return [p for p in found if not is_cuda_source(p)]
-    return [p for p in found if architectures.hopper or not p.stem.endswith("_sm90")]
-
-
-def code_in(folder: Path) -> list[Path]:
-    """What is compiled, without the notes beside it."""
-    return sorted(p for p in folder.rglob("*") if p.suffix in {".h", ".cuh", ".cpp", ".cu"})
-
-
-def kernel_hash() -> str:
-    """Names the code that raced: a cache entry of other kernels is not trusted."""
-    files = [CSRC / "variant.h", *code_in(CSRC / "kernels"), *code_in(CSRC / "libraries")]
-    digest = hashlib.sha256()
-    for path in files:
-        digest.update(path.relative_to(CSRC).as_posix().encode() + path.read_bytes())
-    return digest.hexdigest()[:12]
-
-
 class BuildNative(build_ext):
-    """Compiles csrc/ and puts both shared objects beside the Python files."""
+    """Compiles csrc/ and puts the shared objects beside the Python files."""
 
     def run(self) -> None:
         if find_spec("torch") is None:
@@ -137,19 +112,23 @@ class BuildNative(build_ext):
     def get_outputs(self) -> list[str]:
         suffix = sysconfig.get_config_var("EXT_SUFFIX")
         base = Path(self.build_lib) / PACKAGE
-        return [str(base / "libsparse_autotune.so"), str(base / f"_tuner{suffix}")]
+        names = ("libsparse_autotune_core.so", "libsparse_autotune.so", f"_tuner{suffix}")
+        return [str(base / name) for name in names]
 
     def get_source_files(self) -> list[str]:
-        return [str(p.relative_to(ROOT)) for p in sorted(CSRC.rglob("*")) if p.is_file()]
+        folders = (CSRC, ROOT / "include")
+        found = [p for folder in folders for p in sorted(folder.rglob("*")) if p.is_file()]
+        return [str(p.relative_to(ROOT)) for p in found]
 
 
 def build_digest(cuda: Cuda, architectures: Architectures | None, torch_version: str) -> str:
-    """Names sources and configuration: the linker writes it into both objects as their build id."""
+    """Names sources and configuration: the linker writes it into all objects as their build id."""
     parts = [cuda.version, cuda.reason, architectures.text if architectures else "", torch_version]
     parts += [str(sysconfig.get_config_var("EXT_SUFFIX")), version()]
     parts += [os.environ.get("SPARSE_AUTOTUNE_WERROR", "")]
     digest = hashlib.sha256("\0".join(parts).encode())
-    for path in (ROOT / "setup.py", *sorted(ROOT.glob("build_*.py")), *code_in(CSRC)):
+    sources = [*code_in(CSRC), *code_in(ROOT / "include")]
+    for path in (ROOT / "setup.py", *sorted(ROOT.glob("build_*.py")), *sources):
         digest.update(path.relative_to(ROOT).as_posix().encode() + path.read_bytes())
     return digest.hexdigest()[:40]
 
@@ -180,10 +159,7 @@ class Compilers:
 
     def host(self) -> list[str]:
         """Of C++ files."""
-        flags = [*self.common(), "-O3", "-fPIC", "-pthread"]
-        flags += ["-fvisibility=hidden", "-fvisibility-inlines-hidden"]
-        # Designated initialisers leave the other members at their defaults on purpose.
-        flags += ["-Wall", "-Wextra", "-Wno-missing-field-initializers"]
+        flags = [*self.common(), "-O3", "-fPIC", *HOST_FLAGS]
         if "clang" not in self.version:  # which does not know it
             flags.append("-Wno-restrict")  # false alarms on std::string in GCC 12 (GCC bug 105329)
         if os.environ.get("SPARSE_AUTOTUNE_WERROR") == "1":
@@ -229,45 +205,43 @@ class Compilers:
         """Of CUDA files."""
         assert self.architectures is not None
         chosen = self.architectures.hopper if hopper_only else self.architectures.portable
-        flags = [*self.common(), *chosen]
-        flags.append("-O2")  # of the host's code, which only launches; kernels are at -O3
-        flags += ["--expt-relaxed-constexpr", "-Xfatbin=-compress-all"]
-        # A lone changed kernel's wait: two architectures at a time. Not two functions
-        # (--split-compile): of a whole build that costs a tenth, and what comes out of it depends
-        # on headers that no kernel uses.
-        flags.append("--threads=2")
-        flags += ["-Xcompiler=-fPIC,-fvisibility=hidden,-pthread"]
-        flags += ["-Xptxas=-warn-spills,-Werror"]
-        flags.append("-diag-suppress=2810")  # sees [[nodiscard]] ignored in assignments
-        return flags
+        return [*self.common(), *chosen, *CUDA_FLAGS]
 
-    def linked(self) -> list[str]:
-        """What the operator library is linked to."""
-        flags = [f"-L{self.torch_home}/lib"]
-        # Hidden archives: the static CUDA runtime must not meet torch's own copy of its symbols.
-        flags += ["-ltorch_cpu", "-lc10", "-Wl,--exclude-libs,ALL"]
-        flags += ["-Wl,--no-undefined", "-pthread"]
+    def linked_core(self) -> list[str]:
+        """What the core is linked to."""
+        flags = ["-Wl,--exclude-libs,ALL", "-Wl,--no-undefined", "-pthread"]
+        # Hidden: the static CUDA runtime must not meet torch's own copy of its symbols.
         if self.cuda.nvcc:
             flags += [f"-L{folder}" for folder in self.cuda_libraries]
-            flags += ["-lcudart_static", "-lrt", "-ldl"]
-        return flags
+            flags += ["-lcudart_static", "-lrt"]
+        return [*flags, "-ldl"]
+
+    def linked_torch(self) -> list[str]:
+        """What the operators are linked to, besides the core."""
+        flags = ["-Wl,--no-undefined", "-pthread", f"-L{self.torch_home}/lib"]
+        return [*flags, "-ltorch_cpu", "-lc10", "-ldl"]
 
 
 def write_build(
     commands: Commands, work: Path, compilers: Compilers, digest: str
-) -> tuple[Path, Path]:
-    """Fills `commands`; returns the paths of the operator library and of the Python module."""
+) -> tuple[Path, ...]:
+    """Fills `commands`; returns the paths of both libraries and of the Python module."""
     add_rules(commands, compilers)
     # At the beginning, as it is long: the last jobs of a build leave cores idle.
     bindings = add_bindings(commands, work, compilers)
-    objects = add_objects(commands, work, compilers)
+    core_objects, operators = add_objects(commands, work, compilers)
     build_id = f"-Wl,--build-id=0x{digest}"
-    library = work / "libsparse_autotune.so"
-    named = ["-Wl,-soname,libsparse_autotune.so", build_id]
-    commands.add(library, "link", objects, [*named, *compilers.linked()])
+    core, library = work / "libsparse_autotune_core.so", work / "libsparse_autotune.so"
     module = work / ("_tuner" + sysconfig.get_config_var("EXT_SUFFIX"))
-    commands.add(module, "link", [bindings, library], ["-Wl,-rpath,$ORIGIN", build_id])
-    return library, module
+    for made, parts, flags in (
+        (core, core_objects, compilers.linked_core()),
+        (library, [*operators, core], compilers.linked_torch()),
+        (module, [bindings, library, core], []),
+    ):
+        named = [f"-Wl,-soname,{made.name}"] if made != module else []
+        beside = ["-Wl,-rpath,$ORIGIN"] if made != core else []
+        commands.add(made, "link", parts, [*named, *beside, build_id, *flags])
+    return core, library, module
 
 
 def add_rules(commands: Commands, compilers: Compilers) -> None:
@@ -297,8 +271,10 @@ def add_bindings(commands: Commands, work: Path, compilers: Compilers) -> Path:
     return made
 
 
-def add_objects(commands: Commands, work: Path, compilers: Compilers) -> list[Path]:
-    """Those of the operator library."""
+def add_objects(
+    commands: Commands, work: Path, compilers: Compilers
+) -> tuple[list[Path], list[Path]]:
+    """Those of the core and those of the operators."""
     host, torch = compilers.host(), compilers.torch()
     # Else reading torch's headers is half of what each of the operators' files takes. A compiler to
     # which the precompiled ones are of no use reads them themselves.
@@ -306,21 +282,25 @@ def add_objects(commands: Commands, work: Path, compilers: Compilers) -> list[Pa
     write(torch_headers, "".join(f"#include <torch/csrc/{name}>\n" for name in TORCH_HEADERS))
     precompiled = torch_headers.with_name("torch.h.gch")
     commands.add(precompiled, "cxx", [torch_headers], [*host, *torch, "-xc++-header"])
-    objects = []
-    for path in library_sources(compilers.architectures):
+    core: list[Path] = []
+    operators: list[Path] = []
+    wanted = compilers.architectures
+    for path in library_sources(wanted is not None, wanted is not None and bool(wanted.hopper)):
         relative = path.relative_to(CSRC)
         made = work / relative.with_name(relative.name + ".o")
-        objects.append(made)
+        (core if is_of_core(path) else operators).append(made)
         if path.suffix == ".cu":
             commands.add(made, "nvcc", [path], compilers.kernels(path.stem.endswith("_sm90")))
         elif relative.parts[0] == "ops":
             flags = [*host, *torch, f"-include{torch_headers}"]
             commands.add(made, "cxx", [path], flags, precompiled)
+        elif relative.parts[0] == "c_api":
+            commands.add(made, "cxx", [path], [*host, f"-I{ROOT / 'include'}"])
         elif relative.name == "build_info.cpp":
             commands.add(made, "cxx", [path], [*host, *compilers.build_info()])
         else:
             commands.add(made, "cxx", [path], host)
-    return objects
+    return core, operators
 
 
 def install(source: Path, target: Path) -> None:

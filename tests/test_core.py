@@ -13,7 +13,7 @@ CORE = sorted((ROOT / "tests" / "core").glob("test_*.cpp"))
 SOURCES = (
     *("autotune/operands.cpp", "autotune/verify.cpp", "autotune/bench_cpu.cpp"),
     *("autotune/race.cpp", "autotune/record.cpp", "autotune/signature.cpp"),
-    *("autotune/registry.cpp", "autotune/settings.cpp", "plan/plan.cpp"),
+    *("autotune/registry.cpp", "autotune/settings.cpp", "autotune/sha256.cpp", "plan/plan.cpp"),
     *("autotune/host.cpp", "autotune/problem_text.cpp", "autotune/tuner.cpp"),
 )
 # What a test links besides, and the flags of both.

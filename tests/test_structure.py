@@ -86,8 +86,10 @@ ALLOWED = {
     "libraries": {"libraries", "kernels"},
     "plan": {"plan", "kernels"},
     "autotune": {"autotune", "plan", "kernels"},
-    "ops": {"ops", "autotune", "plan", "kernels", "libraries"},
-    "bindings": {"bindings", "autotune", "ops", "plan"},
+    "calls": {"calls", "autotune", "plan", "kernels"},
+    "c_api": {"c_api", "calls", "autotune", "plan", "kernels"},
+    "ops": {"ops", "calls", "autotune", "plan", "kernels", "libraries"},
+    "bindings": {"bindings", "autotune", "calls", "ops", "plan"},
 }
 
 
@@ -336,6 +338,8 @@ def test_every_folder_of_the_package_is_packed():
 
 # What is built
 
+CORE = LIBRARY.with_name("libsparse_autotune_core.so")
+
 
 def binutils(tool, *arguments):
     if shutil.which(tool) is None:
@@ -345,23 +349,37 @@ def binutils(tool, *arguments):
     ).stdout
 
 
-def symbols(*options):
-    """(kind, demangled name) of the operator library's dynamic symbols."""
-    lines = binutils("nm", "-D", "-C", "--without-symbol-versions", *options, LIBRARY).splitlines()
+def symbols(library, *options):
+    """(kind, demangled name) of a library's dynamic symbols."""
+    lines = binutils("nm", "-D", "-C", "--without-symbol-versions", *options, library).splitlines()
     split = [re.match(r"(?:[0-9a-f]+)?\s+(\w) (.*)", line) for line in lines]
     return [match.groups() for match in split if match]
 
 
+def defined(library):
+    return {name for kind, name in symbols(library, "--defined-only") if kind in "TDBRG"}
+
+
+def undefined(*libraries):
+    return {name for library in libraries for _, name in symbols(library, "--undefined-only")}
+
+
+def header_functions():
+    header = (ROOT / "include" / "sparse_autotune.h").read_text()
+    return set(re.findall(r"\b(sparse_autotune_\w+)\(", header))
+
+
 def test_exported_symbols():
-    """Only what the Python module needs: two copies of anything else might meet in a process."""
-    strong = [name for kind, name in symbols("--defined-only") if kind in "TDBRG"]
-    # The last ones are of ops/call.h: what a call must keep to, and how a gradient is one.
-    ours = re.compile(
-        r"sparse_autotune::(api::|direct::|broken_rule\(|broken_rule_of_result\(|GradientCalls::)"
-    )
-    assert strong and not [name for name in strong if not ours.match(name)]
-    # The standard library's templates, which its headers make visible.
-    shared = [name for kind, name in symbols("--defined-only") if kind not in "TDBRG"]
+    """Only what others need: two copies of anything else might meet in a process."""
+    assert defined(CORE) <= undefined(LIBRARY, _tuner.__file__) | header_functions()
+    assert header_functions() <= defined(CORE)
+    assert defined(LIBRARY) and defined(LIBRARY) <= undefined(_tuner.__file__)
+
+
+@pytest.mark.parametrize("library", [CORE, LIBRARY], ids=lambda path: path.stem)
+def test_exported_templates(library):
+    """Those of the standard library, which its headers make visible."""
+    shared = [name for kind, name in symbols(library, "--defined-only") if kind not in "TDBRG"]
     standard = re.compile(r"\b(std|__gnu_cxx)::")
     assert not [name for name in shared if not standard.search(name)]
     assert not [name for name in shared if "sparse_autotune" in name]
@@ -369,21 +387,29 @@ def test_exported_symbols():
 
 def test_undefined_symbols():
     """Nothing of Python, of the CUDA runtime and driver, or of the unstable part of torch."""
-    names = [name for _, name in symbols("--undefined-only")]
-    assert any(name.startswith("aoti_torch_") for name in names)
+    assert any(name.startswith("aoti_torch_") for name in undefined(LIBRARY))
     wrong = re.compile(r"_?Py[A-Z_]|cuda[A-Z]|cu[A-Z]|cublas|cusparse|at::|c10::|torch::")
-    assert not [name for name in names if wrong.match(name)]
+    assert not [name for name in undefined(LIBRARY, CORE) if wrong.match(name)]
+    assert not [name for name in undefined(CORE) if "torch" in name]
+
+
+def needed_by(library):
+    """What it needs beyond the compiler's and the system's libraries, and where it looks."""
+    text = binutils("readelf", "-d", library)
+    needed = set(re.findall(r"NEEDED.*\[(.+)\]", text))
+    system = {"libstdc++.so.6", "libm.so.6", "libgcc_s.so.1", "libc.so.6", "libdl.so.2",
+              "librt.so.1", "libpthread.so.0"}  # fmt: skip
+    paths = re.findall(r"(?:RPATH|RUNPATH).*\[(.+)\]", text)
+    return {name for name in needed - system if not name.startswith("ld-linux")}, paths
 
 
 def test_needed_libraries():
     """Vendor libraries, CUDA and an OpenMP of our own are not among them."""
-    text = binutils("readelf", "-d", LIBRARY)
-    needed = set(re.findall(r"NEEDED.*\[(.+)\]", text))
-    system = {"libstdc++.so.6", "libm.so.6", "libgcc_s.so.1", "libc.so.6", "libdl.so.2",
-              "librt.so.1", "libpthread.so.0"}  # fmt: skip
-    needed = {name for name in needed if not name.startswith("ld-linux")}
-    assert needed - system == {"libtorch_cpu.so", "libc10.so"}
-    assert not re.search(r"RPATH|RUNPATH", text), "a path of the building machine"
+    assert needed_by(CORE) == (set(), [])
+    assert needed_by(LIBRARY) == (
+        {"libtorch_cpu.so", "libc10.so", "libsparse_autotune_core.so"},
+        ["$ORIGIN"],
+    )
 
 
 def test_the_python_module_needs_no_torch():

@@ -1,4 +1,4 @@
-// What the library shows to its Python module: the only C++ symbols it exports.
+// What the core shows to its Python module.
 #pragma once
 
 #include <cstdint>
@@ -12,9 +12,8 @@
 #include "autotune/host.h"
 #include "autotune/record.h"
 #include "autotune/settings.h"
+#include "exported.h"
 #include "variant.h"
-
-#define SPARSE_AUTOTUNE_API __attribute__((visibility("default")))
 
 namespace sparse_autotune::api {
 

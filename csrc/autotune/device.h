@@ -3,16 +3,17 @@
 
 #include <string>
 
+#include "exported.h"
 #include "variant.h"
 
 namespace sparse_autotune {
 
 // This machine's CPU, with `threads` threads to use. The reference stays valid.
-const Device& cpu_device(int threads);
+SPARSE_AUTOTUNE_API const Device& cpu_device(int threads);
 
 // The CUDA device of that ordinal; `unavailable` says why its variants are off. Cached: the
 // reference stays valid.
-const Device& cuda_device(int ordinal);
+SPARSE_AUTOTUNE_API const Device& cuda_device(int ordinal);
 
 // How many CUDA devices the driver shows; 0, and why, when none can be used.
 int cuda_device_count(std::string* why_none);

@@ -37,23 +37,7 @@ class MemoryHost final : public Host {
   }
 
   bool report(const Event& event) override {
-    switch (event.kind) {
-      case Event::Kind::kStart:
-        say("tuning " + event.description + " on " + event.device);
-        break;
-      case Event::Kind::kProgress:
-        break;
-      case Event::Kind::kFinish:
-        say(event.record.winner.empty() ? "no winner: " + event.record.failure
-                                        : "winner " + event.record.winner);
-        break;
-      case Event::Kind::kMissed:
-        say("missed " + event.signature);
-        break;
-      case Event::Kind::kWarning:
-        say(event.text);
-        break;
-    }
+    if (!quiet_) print(event);
     return true;
   }
 
@@ -62,9 +46,7 @@ class MemoryHost final : public Host {
   void after_fork() { new (&mutex_) std::mutex; }
 
  private:
-  void say(const std::string& text) const {
-    if (!quiet_) std::fprintf(stderr, "sparse_autotune: %s\n", text.c_str());
-  }
+  void say(const std::string& text) { report({.kind = Event::Kind::kWarning, .text = text}); }
 
   void read_bundle(const std::string& path) {
     std::ifstream file(path, std::ios::binary | std::ios::ate);
@@ -112,6 +94,31 @@ void set_host(std::shared_ptr<Host> replacement) {
   State& s = state();
   const std::lock_guard<std::mutex> lock(s.mutex);
   s.current.swap(replacement);  // the old one is destroyed by `replacement`, after the lock
+}
+
+bool has_host() {
+  State& s = state();
+  const std::lock_guard<std::mutex> lock(s.mutex);
+  return s.current != nullptr;
+}
+
+void print(const Event& event) {
+  const auto say = [](const std::string& text) {
+    std::fprintf(stderr, "sparse_autotune: %s\n", text.c_str());
+  };
+  switch (event.kind) {
+    case Event::Kind::kStart:
+      return say("tuning " + event.description + " on " + event.device);
+    case Event::Kind::kProgress:
+      return;
+    case Event::Kind::kFinish:
+      return say(event.record.winner.empty() ? "no winner: " + event.record.failure
+                                             : "winner " + event.record.winner);
+    case Event::Kind::kMissed:
+      return say("missed " + event.signature);
+    case Event::Kind::kWarning:
+      return say(event.text);
+  }
 }
 
 void host_after_fork() {

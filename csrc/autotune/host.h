@@ -58,6 +58,11 @@ class Host {
 std::shared_ptr<Host> host();
 // Null brings the default host back.
 void set_host(std::shared_ptr<Host> replacement);
+// Whether one was given.
+bool has_host();
+
+// A line to stderr, of events that are worth one.
+void print(const Event& event);
 
 // Makes the lock usable in a forked child.
 void host_after_fork();

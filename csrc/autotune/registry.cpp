@@ -1,5 +1,7 @@
 #include "autotune/registry.h"
 
+#include <dlfcn.h>
+
 #include <algorithm>
 #include <atomic>
 #include <memory>
@@ -10,10 +12,12 @@
 
 #include "autotune/settings.h"
 #include "autotune/signature.h"
+#include "exported.h"
 
 namespace sparse_autotune {
 
-const Registration*& Registration::head() noexcept {
+// The operator library registers variants, too.
+SPARSE_AUTOTUNE_API const Registration*& Registration::head() noexcept {
   static const Registration* first = nullptr;
   return first;
 }
@@ -22,22 +26,14 @@ namespace {
 
 using Variants = std::vector<const Variant*>;
 
+struct List {
+  const Registration* newest = nullptr;  // of those that are in it
+  Variants variants;                     // sorted by name
+};
+
 // Never freed: who reads a list may still do so when it has been replaced.
-std::atomic<const Variants*>& current() {
-  static std::atomic<const Variants*> list = [] {
-    Variants found;
-    for (const auto* r = Registration::first(); r != nullptr; r = r->next()) {
-      found.push_back(&r->variant());
-    }
-    std::sort(found.begin(), found.end(),
-              [](const Variant* a, const Variant* b) { return a->name() < b->name(); });
-    for (size_t i = 1; i < found.size(); ++i) {
-      if (found[i]->name() == found[i - 1]->name()) {
-        throw std::logic_error("two variants are registered as " + std::string(found[i]->name()));
-      }
-    }
-    return new Variants(std::move(found));
-  }();
+std::atomic<const List*>& current() {
+  static std::atomic<const List*> list{nullptr};
   return list;
 }
 
@@ -47,16 +43,44 @@ std::mutex& list_mutex() {
   return *mutex;
 }
 
+// With what libraries brought that were loaded since it was last asked for; the mutex is held.
+const List& up_to_date() {
+  const List* const known = current().load(std::memory_order_acquire);
+  const Registration* const newest = Registration::first();
+  if (known != nullptr && known->newest == newest) return *known;
+  auto changed = std::make_unique<List>(known != nullptr ? *known : List{});
+  Variants& variants = changed->variants;
+  for (const auto* r = newest; r != changed->newest; r = r->next()) {
+    variants.push_back(&r->variant());
+  }
+  changed->newest = newest;
+  std::sort(variants.begin(), variants.end(),
+            [](const Variant* a, const Variant* b) { return a->name() < b->name(); });
+  for (size_t i = 1; i < variants.size(); ++i) {
+    if (variants[i]->name() == variants[i - 1]->name()) {
+      throw std::logic_error("two variants are registered as " + std::string(variants[i]->name()));
+    }
+  }
+  const List* const list = changed.release();
+  current().store(list, std::memory_order_release);
+  if (known != nullptr) outdate_decisions();
+  return *list;
+}
+
 }  // namespace
 
 const std::vector<const Variant*>& all_variants() {
-  return *current().load(std::memory_order_acquire);
+  const List* const known = current().load(std::memory_order_acquire);
+  if (known != nullptr && known->newest == Registration::first()) return known->variants;
+  const std::lock_guard<std::mutex> lock(list_mutex());
+  return up_to_date().variants;
 }
 
 void add_variant(const Variant& variant) {
   const std::lock_guard<std::mutex> lock(list_mutex());
-  auto changed = std::make_unique<Variants>(all_variants());
-  for (const Variant* v : *changed) {
+  auto changed = std::make_unique<List>(up_to_date());
+  Variants& variants = changed->variants;
+  for (const Variant* v : variants) {
     if (v->name() == variant.name()) {
       throw std::invalid_argument("a variant is named '" + std::string(v->name()) + "' already");
     }
@@ -66,8 +90,8 @@ void add_variant(const Variant& variant) {
                                   "' is for another device or operation");
     }
   }
-  changed->insert(
-      std::upper_bound(changed->begin(), changed->end(), &variant,
+  variants.insert(
+      std::upper_bound(variants.begin(), variants.end(), &variant,
                        [](const Variant* a, const Variant* b) { return a->name() < b->name(); }),
       &variant);
   current().store(changed.release(), std::memory_order_release);
@@ -76,8 +100,8 @@ void add_variant(const Variant& variant) {
 
 void remove_variant(std::string_view name) {
   const std::lock_guard<std::mutex> lock(list_mutex());
-  auto changed = std::make_unique<Variants>(all_variants());
-  std::erase_if(*changed, [&](const Variant* v) { return v->name() == name; });
+  auto changed = std::make_unique<List>(up_to_date());
+  std::erase_if(changed->variants, [&](const Variant* v) { return v->name() == name; });
   current().store(changed.release(), std::memory_order_release);
   outdate_decisions();
 }
@@ -89,6 +113,13 @@ const Variant* find_variant(std::string_view name) {
     if (v->name() == name) return v;
   }
   return nullptr;
+}
+
+bool comes_with_core(const Variant& variant) {
+  static const char in_this_library = 0;
+  Dl_info ours{}, its{};
+  return dladdr(&in_this_library, &ours) == 0 || dladdr(&variant, &its) == 0 ||
+         ours.dli_fbase == its.dli_fbase;
 }
 
 std::vector<const Variant*> select_variants(std::string_view selector, DeviceType device) {

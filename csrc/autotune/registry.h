@@ -4,6 +4,7 @@
 #include <string_view>
 #include <vector>
 
+#include "exported.h"
 #include "variant.h"
 
 namespace sparse_autotune {
@@ -16,11 +17,15 @@ const std::vector<const Variant*>& all_variants();
 // Makes a variant known, which must live as long as the process, until it is removed: then its name
 // is free again. Decisions made before are asked for anew. Throws std::invalid_argument if its name
 // is taken, or its family by variants for another device or operation.
-void add_variant(const Variant& variant);
-void remove_variant(std::string_view name);
+SPARSE_AUTOTUNE_API void add_variant(const Variant& variant);
+SPARSE_AUTOTUNE_API void remove_variant(std::string_view name);
 
 // The variant of that full name, or null.
 const Variant* find_variant(std::string_view name);
+
+// Whether it comes with this library, not with one that was loaded beside it: with PyTorch's
+// operators come variants that call PyTorch. Those added while the process runs count as its own.
+bool comes_with_core(const Variant& variant);
 
 // The variants that `selector` means: a full name "family/config", or a family.
 std::vector<const Variant*> select_variants(std::string_view selector, DeviceType device);

@@ -5,6 +5,8 @@
 #include <cstdint>
 #include <string>
 
+#include "exported.h"
+
 namespace sparse_autotune {
 
 enum class Mode : uint8_t {
@@ -43,7 +45,7 @@ void set_settings(const Settings& settings);
 
 // Changes with every set_settings() and outdate_decisions(): an answer of an older generation may
 // be stale.
-uint64_t settings_generation();
+SPARSE_AUTOTUNE_API uint64_t settings_generation();
 // For what every decision depends on besides settings: which variants there are.
 void outdate_decisions();
 

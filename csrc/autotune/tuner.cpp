@@ -69,11 +69,19 @@ struct Found {
 // The record's winner or, where that is not legal here, the fastest that is; if nothing legal has
 // joined since: a new variant gets its race. Were the winner's absence a reason for one too, two
 // problems of one signature, of which it may run one, would forget each other's race in turn.
+// A process without PyTorch cannot race its variants: its record, which lists none, serves here
+// too.
 const Variant* winner_of(const Found& found, const std::vector<const Variant*>& entrants) {
   if (found.record == nullptr) return nullptr;
   const Record& record = *found.record;
+  const bool with_torch =
+      std::any_of(record.entrants.begin(), record.entrants.end(), [](const Entrant& e) {
+        const Variant* v = find_variant(e.name);
+        return v != nullptr && !comes_with_core(*v);
+      });
   for (const Variant* v : entrants) {
-    if (record.find(v->name()) == nullptr) return nullptr;
+    const bool expected = with_torch || comes_with_core(*v);
+    if (expected && record.find(v->name()) == nullptr) return nullptr;
   }
   const auto legal_here = [&](std::string_view name) {
     const auto it = std::find_if(entrants.begin(), entrants.end(),
@@ -439,6 +447,11 @@ std::optional<Record> race_if_unknown(const Problem& problem, const Device& devi
   if (known_winner(key, entrants, &found) != nullptr) return std::nullopt;
   ++races;
   return announced_race(key, problem, device, data, entrants, std::move(options), true);
+}
+
+std::optional<Record> find_record(const Problem& problem, const Device& device) {
+  const auto record = known_record(key_of(problem, device, options_of(settings(), "")));
+  return record != nullptr ? std::optional(*record) : std::nullopt;
 }
 
 int64_t tuning_count() { return races; }

@@ -49,6 +49,9 @@ std::optional<Record> race_if_unknown(const Problem& problem, const Device& devi
                                       const std::vector<const Variant*>& entrants,
                                       RaceOptions options);
 
+// The race that decides such a problem, if one is remembered. Races nobody.
+std::optional<Record> find_record(const Problem& problem, const Device& device);
+
 // How many races this process has run for products and tune() (not for benchmark()).
 int64_t tuning_count();
 

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "bindings/tensor_exchange.h"
-#include "ops/tensor_view.h"
+#include "calls/tensor_view.h"
 
 namespace sparse_autotune {
 

@@ -4,11 +4,8 @@
 #include <torch/csrc/stable/ops.h>
 
 #include <algorithm>
-#include <stdexcept>
 
 namespace sparse_autotune {
-
-void refuse(const std::string& text) { throw std::runtime_error("sparse_autotune: " + text); }
 
 namespace {
 

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "ops/call.h"
+#include "calls/call.h"
 #include "ops/torch_runtime.h"
 
 namespace sparse_autotune {
@@ -33,9 +33,6 @@ struct SampledArguments {
 
   const Tensor& operand() const { return x; }
 };
-
-// Throws what Python sees as a RuntimeError.
-[[noreturn]] void refuse(const std::string& text);
 
 TensorView view_of(const Tensor& tensor);
 

@@ -7,8 +7,9 @@
 
 #include "autotune/device.h"
 #include "autotune/settings.h"
-#include "ops/ready_launch.h"
+#include "calls/ready_launch.h"
 #include "ops/torch_runtime.h"
+#include "plan/current_device.h"
 #include "plan/plan_cache.h"
 #include "plan/transpose.h"
 

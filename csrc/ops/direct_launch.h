@@ -9,7 +9,7 @@
 #include <cstdint>
 #include <string_view>
 
-#include "ops/call.h"
+#include "calls/call.h"
 
 namespace sparse_autotune::direct {
 

@@ -6,108 +6,19 @@
 #include <memory>
 #include <utility>
 
-#include "autotune/settings.h"
-#include "autotune/tuner.h"
-#include "ops/bound.h"
-#include "ops/pattern_pieces.h"
-#include "ops/ready_launch.h"
+#include "calls/serve.h"
+#include "ops/torch_caller.h"
 
 namespace sparse_autotune {
 namespace {
-
-// By the tuner; an empty `selector` leaves it the choice.
-Decision decide(Bound& bound, const std::string& selector) {
-  bound.call.launch.device = bound.device;
-  const Choice choice =
-      choose(bound.call.problem, *bound.device, bound.call.launch, selector, bound.is_capturing,
-             [&](const std::vector<const Variant*>& entrants) { add_pieces(bound, entrants); });
-  if (choice.variant == nullptr) refuse(choice.error);
-  add_pieces(bound, {choice.variant});
-  Decision decision = decision_for(bound, *choice.variant);
-  decision.validity = choice.validity;
-  // Behind a capture what could not be built in it will be.
-  const bool final = choice.final && (decision.is_complete() || !bound.is_capturing);
-  if (final && bound.plan != nullptr) {
-    bound.plan->remember(bound.call.problem, bound.generation, selector, decision);
-  }
-  return decision;
-}
-
-// The frozen copy for this launch, made on first use; null where none may be kept.
-std::shared_ptr<KeptMemory> frozen_copy(const Bound& bound, const Decision& d) {
-  const Problem& p = bound.call.problem;
-  Launch l = bound.call.launch;
-  if (!p.frozen || d.prepared_bytes == 0 || bound.plan == nullptr) return nullptr;
-  if (!bound.plan->knows_pattern()) return nullptr;
-  if (auto copy = bound.plan->find_copy(l.values, d.variant, p)) return copy;
-  if (bound.is_capturing || frozen_bytes() + d.prepared_bytes > settings().frozen_bytes) {
-    return nullptr;
-  }
-  Status status = Status::ok();
-  auto copy = make_frozen_copy(*bound.device, d.prepared_bytes, l.stream,
-                               std::make_shared<Tensor>(alias_of(bound.operand)), &status);
-  if (copy == nullptr) return nullptr;  // no memory: converted with every launch instead
-  l.device = bound.device;
-  d.put_pieces(&l);
-  l.prepared = copy->data();
-  status = all_ready_for(l.stream, {d.ordered.get(), d.grouped.get()});
-  if (status) status = d.variant->prepare(p, l);
-  if (status) status = wait_until_filled(*bound.device, l.stream);
-  if (!status) {
-    // What was enqueued before the failure may still write the copy.
-    static_cast<void>(copy->filled_by(l.stream));
-    refuse(std::string(d.variant->name()) + ": " + status.message());
-  }
-  bound.plan->remember_copy(l.values, d.variant, p, copy);
-  return copy;
-}
-
-Status launch(const Bound& bound, const Decision& decision) {
-  ReadyLaunch ready;
-  ready.decision = decision;
-  ready.frozen_copy = frozen_copy(bound, decision);
-  ready.transposed = bound.transposed;
-  ready.call = bound.call;
-  ready.call.launch.device = bound.device;
-  const ScratchLayout layout = ready.scratch();
-  std::optional<Tensor> allocated;
-  if (layout.bytes() > 0) {
-    const bool on_cpu = bound.call.problem.device == DeviceType::kCpu;
-    void* memory = on_cpu ? cpu_scratch(layout.bytes()) : nullptr;
-    if (memory == nullptr) {
-      allocated = empty_bytes(bound.operand, layout.bytes_anywhere());
-      memory = ScratchLayout::aligned(allocated->data_ptr());
-    }
-    layout.put(memory, &ready.call.launch);
-  }
-  return ready.run();
-}
-
-// Chooses the variant, unless one is asked for, and launches it: where that fails, the next best.
-void serve(Bound& bound, const std::optional<std::string>& variant) {
-  if (variant.has_value() && variant->empty()) refuse("variant must be a name");
-  const std::string selector = selector_of(variant.value_or(""), bound.call.problem.op);
-  std::optional<Decision> decision;
-  if (bound.plan != nullptr) {
-    decision = bound.plan->find(bound.call.problem, bound.generation, selector);
-  }
-  if (!decision) decision = decide(bound, selector);
-  for (Status status = launch(bound, *decision); !status; status = launch(bound, *decision)) {
-    const Problem& p = bound.call.problem;
-    const Variant& failed = *decision->variant;
-    const bool replaceable = selector != failed.name() && !bound.is_capturing &&
-                             still_works(bound.call.launch.stream) &&
-                             demote(p, *bound.device, selector, failed, status);
-    if (!replaceable) throw launch_failure(failed, p, status);
-    decision = decide(bound, selector);
-  }
-}
 
 // Returns the pattern's plan, for another call on the same pattern, which it may be `known` from.
 template <typename Arguments, typename Call>
 std::shared_ptr<Plan> write(const Arguments& a, const Call& call, const Tensor& result,
                             std::shared_ptr<Plan> known = nullptr) {
-  std::optional<Bound> bound = bind_call(a, call, result, std::move(known));
+  auto product = product_of(a, call, result);
+  std::optional<Bound> bound =
+      bind_call(std::move(product.call), a.variant, product.caller, std::move(known));
   if (!bound) return nullptr;
   serve(*bound, a.variant);
   return bound->plan_of_pattern;

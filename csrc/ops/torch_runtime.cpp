@@ -7,10 +7,7 @@
 #include <string>
 
 #ifdef SPARSE_AUTOTUNE_WITH_CUDA
-#include <cuda_runtime_api.h>
 #include <dlfcn.h>
-
-#include "plan/capture_mode.h"
 #endif
 
 namespace sparse_autotune {
@@ -57,46 +54,25 @@ void* current_stream(int ordinal) {
   return stream;
 }
 
-bool is_current_device(int ordinal) {
-  int current = -1;
-  return cudaGetDevice(&current) == cudaSuccess && current == ordinal;
-}
+#else
 
-bool capturing(void* stream) { return is_capturing(static_cast<cudaStream_t>(stream)); }
+void* current_stream(int) { return nullptr; }
 
-bool still_works(void* stream) {
-  if (stream == nullptr) return true;
-  static_cast<void>(cudaGetLastError());
-  return cudaStreamSynchronize(static_cast<cudaStream_t>(stream)) == cudaSuccess;
-}
+#endif
 
 DeviceScope::DeviceScope(const Tensor& tensor) {
-  if (tensor.is_cpu()) return;
-  const int32_t ordinal = tensor.get_device_index();
-  cudaGetDevice(&previous_);
-  if (previous_ == ordinal) return;
+  if (tensor.is_cpu() || is_current_device(tensor.get_device_index())) return;
+  current_.emplace(tensor.get_device_index());  // first: torch's guard may change it, too
   DeviceGuardHandle guard = nullptr;
-  TORCH_ERROR_CODE_CHECK(aoti_torch_create_device_guard(ordinal, &guard));
+  TORCH_ERROR_CODE_CHECK(aoti_torch_create_device_guard(tensor.get_device_index(), &guard));
   guard_ = guard;
-  cudaSetDevice(ordinal);
 }
 
 DeviceScope::~DeviceScope() {
   if (guard_ == nullptr) return;
-  cudaSetDevice(previous_);
+  current_.reset();
   aoti_torch_delete_device_guard(static_cast<DeviceGuardHandle>(guard_));
 }
-
-#else
-
-void* current_stream(int) { return nullptr; }
-bool is_current_device(int) { return false; }
-bool capturing(void*) { return false; }
-bool still_works(void*) { return true; }
-DeviceScope::DeviceScope(const Tensor&) {}
-DeviceScope::~DeviceScope() = default;
-
-#endif
 
 Tensor alias_of(const Tensor& tensor) { return call_torch<Tensor>("aten::detach", "", tensor); }
 

@@ -7,8 +7,10 @@
 #include <array>
 #include <cstdint>
 #include <initializer_list>
+#include <optional>
 #include <string>
 
+#include "plan/current_device.h"
 #include "variant.h"
 
 namespace sparse_autotune {
@@ -30,17 +32,8 @@ Parallel torch_parallel();
 // torch's current stream on that device, a cudaStream_t.
 void* current_stream(int ordinal);
 
-// Whether work on `stream` is being captured into a CUDA graph.
-bool capturing(void* stream);
-
-// Whether `stream`, which is not being captured, can still run work: an error of a kernel may have
-// broken it for good. True of a CPU's, which is null.
-bool still_works(void* stream);
-
-// Whether that CUDA device is current for the CUDA runtime linked into this library.
-bool is_current_device(int ordinal);
-
-// Makes `ordinal` the current device for torch and for the CUDA runtime linked into this library.
+// Makes the tensor's device the current one for torch and for the CUDA runtime linked into the
+// core.
 class DeviceScope {
  public:
   explicit DeviceScope(const Tensor& tensor);
@@ -49,8 +42,8 @@ class DeviceScope {
   DeviceScope& operator=(const DeviceScope&) = delete;
 
  private:
-  void* guard_ = nullptr;
-  [[maybe_unused]] int previous_ = 0;
+  void* guard_ = nullptr;  // torch's
+  std::optional<CurrentDevice> current_;
 };
 
 // Version counters of two tensors; -1 for a tensor made under inference mode, which has none and

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "exported.h"
 #include "plan/pattern.h"
 #include "variant.h"
 
@@ -19,7 +20,7 @@ class PatternFingerprint {
   bool empty() const { return crow_indices_.empty(); }
   int64_t bytes() const { return static_cast<int64_t>(crow_indices_.size() + col_indices_.size()); }
   // Whether the indices at the key's addresses are those that lay there.
-  bool matches(const PatternKey& key, const Parallel& parallel) const;
+  SPARSE_AUTOTUNE_API bool matches(const PatternKey& key, const Parallel& parallel) const;
 
  private:
   std::vector<char> crow_indices_, col_indices_;

@@ -73,7 +73,7 @@ void Plan::drop_copies(const void* values) {
   decltype(copies_) dropped;  // freed after the lock is given up
   const std::lock_guard<std::mutex> lock(mutex_);
   for (auto it = copies_.begin(); it != copies_.end();) {
-    if (std::get<0>(it->first) == values) {
+    if (values == nullptr || std::get<0>(it->first) == values) {
       dropped.insert(copies_.extract(it++));
     } else {
       ++it;

@@ -15,6 +15,7 @@
 #include <unordered_map>
 #include <utility>
 
+#include "exported.h"
 #include "plan/kept_memory.h"
 #include "plan/pattern.h"
 #include "plan/pattern_fingerprint.h"
@@ -106,6 +107,7 @@ class Plan {
                                         const Problem& problem);
   void remember_copy(const void* values, const Variant* variant, const Problem& problem,
                      std::shared_ptr<KeptMemory> copy);
+  // Null: those of all values.
   void drop_copies(const void* values);
 
   // A piece, once it has been built.
@@ -119,7 +121,7 @@ class Plan {
     std::shared_ptr<KeptMemory> memory;
     std::shared_ptr<Plan> plan;
   };
-  Transposed transposed();
+  SPARSE_AUTOTUNE_API Transposed transposed();
   // Of several threads that make one, the first is remembered.
   void remember_transposed(Transposed transposed);
 

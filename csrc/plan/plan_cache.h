@@ -3,15 +3,16 @@
 
 #include <memory>
 
+#include "exported.h"
 #include "plan/plan.h"
 
 namespace sparse_autotune {
 
 class PlanCache {
  public:
-  static PlanCache& instance();
+  SPARSE_AUTOTUNE_API static PlanCache& instance();
 
-  std::shared_ptr<Plan> find(const PatternKey& key);
+  SPARSE_AUTOTUNE_API std::shared_ptr<Plan> find(const PatternKey& key);
   void insert(std::shared_ptr<Plan> plan);
   // Every plan whose pattern lies at these addresses.
   void drop(const void* crow_indices, const void* col_indices);
@@ -22,7 +23,7 @@ class PlanCache {
   // The last one drops the plans, too.
   void disown(const void* crow_indices, const void* col_indices);
   // Whether what lies at these addresses stays the pattern that it was while its versions do.
-  bool lasts(const PatternKey& key) const;
+  SPARSE_AUTOTUNE_API bool lasts(const PatternKey& key) const;
 
   // Every frozen copy of the values at an address that a product with the pattern made.
   void drop_copies(const void* crow_indices, const void* col_indices, const void* values);

@@ -2,6 +2,7 @@
 // of A^T knows where in A's values it lies, transposed.
 #pragma once
 
+#include "exported.h"
 #include "plan/pattern.h"
 #include "variant.h"
 
@@ -17,7 +18,7 @@ struct TransposedPattern {
   void* col_indices;   // nnzb block rows of A, ascending within a row of A^T
   void* positions;     // nnzb, see Launch::positions
 };
-TransposedPattern transposed_at(const PatternKey& key, void* memory);
+SPARSE_AUTOTUNE_API TransposedPattern transposed_at(const PatternKey& key, void* memory);
 // In place of the pattern that it is of.
 inline void set_pattern(const TransposedPattern& pattern, Launch* launch) {
   launch->crow_indices = pattern.crow_indices;

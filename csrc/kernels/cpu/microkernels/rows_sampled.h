@@ -38,7 +38,7 @@ SPARSE_AUTOTUNE_TARGET void sample_elements(const SampledTask& t) {
   }
   const typename L::Mask rest =
       L::first_lanes(static_cast<int>(elements - (kVectors - 1) * L::kLanes));
-  const typename L::Mask depth = L::first_lanes(static_cast<int>(bk));
+  const typename L::Mask depth = L::first_lanes(static_cast<int>(bk < L::kLanes ? bk : L::kLanes));
   const T* const expanded = static_cast<const T*>(t.expanded);
   const T* const b = static_cast<const T*>(t.b);
   T* const values = static_cast<T*>(t.values);

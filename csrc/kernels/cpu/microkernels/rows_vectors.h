@@ -58,8 +58,8 @@ SPARSE_AUTOTUNE_TARGET void multiply_elements(const RowsTask& t) {
   }
   const typename L::Mask rest =
       L::first_lanes(static_cast<int>(elements - (kVectors - 1) * L::kLanes));
-  const typename L::Mask depth = L::first_lanes(static_cast<int>(bk));
-  const typename L::Mask height = L::first_lanes(static_cast<int>(bm));
+  const typename L::Mask depth = L::first_lanes(static_cast<int>(bk < L::kLanes ? bk : L::kLanes));
+  const typename L::Mask height = L::first_lanes(static_cast<int>(bm < L::kLanes ? bm : L::kLanes));
   // Of one vector's sums those of the k-th elements of all rows.
   typename L::Index meet[L::kLanes];
   for (int64_t k = 0; kVectors == 1 && k < bk; ++k) {

@@ -1,0 +1,116 @@
+#include "c_api/thread_pool.h"
+
+#include <pthread.h>
+#include <sched.h>
+
+#include <algorithm>
+#include <atomic>
+#include <deque>
+#include <system_error>
+#include <thread>
+
+namespace sparse_autotune {
+namespace {
+
+struct Task {
+  Parallel::Body body;
+  void* context;
+  int64_t begin, end;
+};
+
+// A worker waits at a place of its own, so that one that wakes late meets no other's task.
+struct Worker {
+  std::atomic<const Task*> task{nullptr};
+};
+
+class Pool {
+ public:
+  // False where another thread uses the pool. `chunk` elements a thread.
+  bool run(int64_t begin, int64_t end, int64_t chunk, Parallel::Body body, void* context) {
+    if (busy_.test_and_set(std::memory_order_acquire)) return false;
+    const int64_t wanted = ceil_div(end - begin, chunk) - 1;
+    const int64_t helpers = std::min(wanted, start(wanted));
+    tasks_.resize(static_cast<size_t>(helpers));
+    left_.store(static_cast<int>(helpers), std::memory_order_relaxed);
+    // The front is this thread's, with what no helper could be had for.
+    const int64_t own_end = end - helpers * chunk;
+    for (int64_t i = 0; i < helpers; ++i) {
+      const auto at = static_cast<size_t>(i);
+      const int64_t first = own_end + i * chunk;
+      tasks_[at] = {body, context, first, first + chunk};
+      workers_[at].task.store(&tasks_[at], std::memory_order_release);
+      workers_[at].task.notify_one();
+    }
+    body(begin, own_end, context);
+    for (int left = left_.load(std::memory_order_acquire); left > 0;
+         left = left_.load(std::memory_order_acquire)) {
+      left_.wait(left, std::memory_order_acquire);
+    }
+    busy_.clear(std::memory_order_release);
+    return true;
+  }
+
+ private:
+  // Workers up to that number; how many there are. They end with the process.
+  int64_t start(int64_t count) {
+    while (static_cast<int64_t>(workers_.size()) < count) {
+      Worker& worker = workers_.emplace_back();
+      try {
+        std::thread([this, &worker] { serve(worker); }).detach();
+      } catch (const std::system_error&) {  // the system has no more
+        workers_.pop_back();
+        break;
+      }
+    }
+    return static_cast<int64_t>(workers_.size());
+  }
+
+  void serve(Worker& worker) {
+    while (true) {
+      worker.task.wait(nullptr, std::memory_order_acquire);
+      const Task task = *worker.task.load(std::memory_order_acquire);
+      worker.task.store(nullptr, std::memory_order_relaxed);
+      task.body(task.begin, task.end, task.context);
+      if (left_.fetch_sub(1, std::memory_order_acq_rel) == 1) left_.notify_one();
+    }
+  }
+
+  std::atomic_flag busy_ = ATOMIC_FLAG_INIT;
+  std::atomic<int> left_{0};
+  std::deque<Worker> workers_;  // which stay where they are as it grows
+  std::deque<Task> tasks_;
+};
+
+Pool* pool = new Pool;  // never freed: its threads may be working while the process winds down
+
+// A forked child has none of the parent's threads.
+[[maybe_unused]] const int registered = pthread_atfork(nullptr, nullptr, [] { pool = new Pool; });
+
+thread_local int threads_in_use = 1;
+
+void run_in_pool(int64_t begin, int64_t end, int64_t grain, Parallel::Body body, void* context) {
+  const int64_t chunk = std::max(grain, ceil_div(end - begin, threads_in_use));
+  if (threads_in_use == 1 || chunk >= end - begin || !pool->run(begin, end, chunk, body, context)) {
+    body(begin, end, context);
+  }
+}
+
+}  // namespace
+
+int usable_threads() {
+  cpu_set_t usable;
+  if (sched_getaffinity(0, sizeof(usable), &usable) == 0) return CPU_COUNT(&usable);
+  return std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+}
+
+PoolScope::PoolScope(int threads) : before_(threads_in_use) { threads_in_use = threads; }
+PoolScope::~PoolScope() { threads_in_use = before_; }
+
+Parallel PoolScope::parallel() const {
+  Parallel parallel;
+  parallel.run = run_in_pool;
+  parallel.threads = threads_in_use;
+  return parallel;
+}
+
+}  // namespace sparse_autotune

@@ -1,0 +1,108 @@
+#include "calls/race_call.h"
+
+#include <algorithm>
+#include <optional>
+#include <sstream>
+#include <utility>
+#include <vector>
+
+#include "autotune/problem_text.h"
+#include "autotune/registry.h"
+#include "autotune/settings.h"
+#include "autotune/tuner.h"
+#include "calls/pattern_pieces.h"
+
+namespace sparse_autotune {
+namespace {
+
+std::vector<const Variant*> entrants_of(const Bound& bound, const std::string& list) {
+  if (list.empty()) return legal_variants(bound.call.problem, *bound.device);
+  std::vector<const Variant*> found;
+  std::istringstream names(list);
+  for (std::string name; std::getline(names, name, ',');) {
+    const auto selected = select_variants(name, bound.call.problem.device);
+    if (selected.empty()) {
+      refuse("variants: no variant or family is named '" + name + "'", Fault::kVariant);
+    }
+    for (const Variant* v : selected) {
+      const Support support = legal(*v, bound.call.problem, *bound.device);
+      // Of a family, those that are legal; who is named in full must be.
+      if (!support && v->name() == name) {
+        refuse(name + " is not legal here: " + support.reason(), Fault::kVariant);
+      }
+      if (support && std::find(found.begin(), found.end(), v) == found.end()) found.push_back(v);
+    }
+  }
+  if (found.empty()) refuse("variants: none of " + list + " is legal here", Fault::kVariant);
+  return found;
+}
+
+RaceOptions options_by(const Settings& current) {
+  RaceOptions options;
+  options.budget_s = current.budget_s;
+  options.timing = current.timing;
+  options.buckets = current.buckets;
+  options.min_speedup = current.min_speedup;
+  options.tuning_bytes = current.tuning_bytes;
+  return options;
+}
+
+// The race's last launches may still be running.
+void used_by_race(const Bound& bound) {
+  Status used = all_used_by(bound.call.launch.stream, {bound.transposed.get()});
+  for (const auto& piece : bound.pieces) {
+    Status status = all_used_by(bound.call.launch.stream, {piece.get()});
+    if (used) used = std::move(status);
+  }
+  if (!used) refuse(used.message(), Fault::kLaunch);
+}
+
+}  // namespace
+
+std::string race_bound(Bound& bound, const RaceOrder& order) {
+  if (bound.is_capturing) refuse("a race cannot run while a CUDA graph is being captured");
+  RaceOptions options = options_by(settings());
+  if (order.budget_s > 0) options.budget_s = order.budget_s;
+  options.rounds = static_cast<int>(order.rounds);
+  options.eliminate = order.eliminate;
+  const auto entrants = entrants_of(bound, order.variants);
+  add_pieces(bound, entrants);
+  const Record record =
+      race_now(bound.call.problem, *bound.device, bound.call.launch, entrants, options, order.save);
+  used_by_race(bound);
+  return to_text(record);
+}
+
+std::string race_problem(const std::string& text, const TensorView& crow_indices,
+                         const TensorView& col_indices, const std::string& selector,
+                         Caller& caller) {
+  std::string why;
+  const std::optional<Problem> problem = parse_problem(text, &why);
+  if (!problem) refuse("not a problem: " + why);
+  Bound bound = bind_problem(*problem, crow_indices, col_indices, caller);
+  const auto entrants = entrants_of(bound, selector);
+  if (entrants.empty()) {
+    refuse("no variant can compute this problem on " + bound.device->name, Fault::kVariant);
+  }
+  RaceOptions options = options_by(settings());
+  options.family = selector;
+  add_pieces(bound, entrants);
+  const auto record = race_if_unknown(bound.call.problem, *bound.device, bound.call.launch,
+                                      entrants, std::move(options));
+  used_by_race(bound);
+  return record ? to_text(*record) : "";
+}
+
+std::string legality_of(const Bound& bound) {
+  const Problem& p = bound.call.problem;
+  std::string text;
+  for (const Variant* v : all_variants()) {
+    if (v->device() != p.device || v->op() != p.op) continue;
+    const Support support = legal(*v, p, *bound.device);
+    text +=
+        std::string(v->name()) + (support ? "\tok" : "\tunsupported\t" + support.reason()) + "\n";
+  }
+  return text;
+}
+
+}  // namespace sparse_autotune

@@ -1,0 +1,49 @@
+// A call of PyTorch's: its stream and threads, memory of its allocator, its tensors.
+#pragma once
+
+#include <optional>
+#include <vector>
+
+#include "calls/bound.h"
+#include "ops/arguments.h"
+
+namespace sparse_autotune {
+
+class TorchCaller final : public Caller {
+ public:
+  // Scratch lies beside `operand`: the values, or x of a sampled product.
+  TorchCaller(Tensor crow_indices, Tensor col_indices, Tensor operand)
+      : crow_indices_(std::move(crow_indices)),
+        col_indices_(std::move(col_indices)),
+        operand_(std::move(operand)) {}
+
+  void* stream(int ordinal) override;
+  Parallel parallel() override;
+  void* allocate(int64_t bytes) override;
+  std::array<int64_t, 2> versions(const std::array<int64_t, 2>& likely) override;
+  std::shared_ptr<const void> own_indices() override;
+  std::shared_ptr<const void> own_values() override;
+
+ private:
+  Tensor crow_indices_, col_indices_, operand_;
+  std::vector<Tensor> allocated_;
+};
+
+// The arguments of a product, checked, with what no kernel reads where it lies made contiguous.
+template <typename Arguments>
+struct TorchProduct {
+  Arguments arguments;
+  NormalisedCall call;
+  TorchCaller caller;
+};
+// Refuses a `result` that no kernel can write.
+TorchProduct<MatmulArguments> product_of(const MatmulArguments& arguments, const MatmulCall& call,
+                                         const Tensor& result);
+TorchProduct<SampledArguments> product_of(const SampledArguments& arguments,
+                                          const SampledCall& call, const Tensor& result);
+
+// Builds the pattern's plan ahead of the first product; raises when the indices break a rule.
+void prepare_pattern(const Tensor& crow_indices, const Tensor& col_indices, int64_t rows,
+                     int64_t cols, int64_t block_m, int64_t block_k);
+
+}  // namespace sparse_autotune
