@@ -543,6 +543,33 @@ def test_an_entry_of_the_harness_is_a_hit_in_python(harness, tmp_path):
     assert len(list(tmp_path.glob("*/*"))) == 1
 
 
+def test_an_entry_of_the_harness_is_like_those_of_python(harness, tmp_path):
+    ours, theirs = tmp_path / "harness", tmp_path / "python"
+    in_the_harness(harness, ours)
+    in_python(theirs)
+    (mine,), (other,) = list(ours.glob("*/*")), list(theirs.glob("*/*"))
+    assert mine.relative_to(ours) == other.relative_to(theirs)
+    for path in (mine, mine.parent, ours):
+        assert path.stat().st_mode & 0o077 == 0, path
+    heads = [[line for line in file.read_text().splitlines() if line.startswith(
+        ("sparse_autotune_race ", "signature ", "device_class ", "environment "))]
+        for file in (mine, other)]  # fmt: skip
+    assert heads[0] == heads[1] and len(heads[0]) == 4
+
+
+def test_the_harness_does_not_follow_links(harness, tmp_path):
+    in_the_harness(harness, tmp_path / "a")
+    (entry,) = list((tmp_path / "a").glob("*/*"))
+    folder = tmp_path / "b" / entry.parent.name
+    folder.mkdir(parents=True)
+    (folder / entry.name).symlink_to(entry)
+    before = entry.read_bytes()
+    done = harness(*FLAGS, cache=tmp_path / "b")
+    assert done.returncode == 0 and "cannot be read" in done.stderr
+    assert done.stdout.splitlines()[-1].endswith("raced now")
+    assert entry.read_bytes() == before and not (folder / entry.name).is_symlink()
+
+
 def test_an_entry_of_python_is_a_hit_in_the_harness(harness, tmp_path):
     assert in_python(tmp_path) == 1
     assert in_the_harness(harness, tmp_path)

@@ -1,22 +1,18 @@
 #include "autotune/record_files.h"
 
-#include <fcntl.h>
 #include <pwd.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <atomic>
 #include <cerrno>
-#include <cstdio>
 #include <cstdlib>
-#include <cstring>
-#include <random>
+#include <fstream>
 #include <sstream>
 #include <system_error>
 
 #include "autotune/api.h"
 #include "autotune/device.h"
+#include "autotune/private_files.h"
 #include "autotune/sha256.h"
 
 namespace sparse_autotune {
@@ -37,23 +33,23 @@ fs::path home() {
 
 std::string error_text(int number) { return std::system_category().message(number); }
 
-// Writes and closes; 0, or the number of the error.
-int write_all(int file, std::string_view text) {
-  int error = 0;
-  while (!text.empty() && error == 0) {
-    const ssize_t written = write(file, text.data(), text.size());
-    if (written > 0) text.remove_prefix(static_cast<size_t>(written));
-    if (written < 0 && errno != EINTR) error = errno;
-  }
-  return close(file) == 0 || error != 0 ? error : errno;
+bool is_missing(int error) { return error == ENOENT || error == ENOTDIR; }
+
+// The line of a record that names its environment; empty where it has none.
+std::string environment_in(std::string_view text) {
+  constexpr std::string_view kKey = "\nenvironment ";
+  const size_t at = text.find(kKey);
+  if (at == std::string_view::npos) return "";
+  const size_t begin = at + kKey.size();
+  return std::string(text.substr(begin, text.find('\n', begin) - begin));
 }
 
-// What fails here fails again, with a reason, when a file is written there.
-void make_private(const fs::path& folder) {
-  std::error_code error;
-  if (fs::create_directories(folder, error)) {
-    fs::permissions(folder, fs::perms::owner_all, error);
-  }
+// The record with such a line, as bundles and Python's cache have it.
+std::string naming(const std::string& text, const std::string& environment) {
+  const size_t key = text.find("\ndevice_class ");
+  const size_t end = key == std::string::npos ? key : text.find('\n', key + 1);
+  if (end == std::string::npos) return text;
+  return text.substr(0, end + 1) + "environment " + environment + text.substr(end);
 }
 
 bool is_record(const std::string& text, const std::string& device_class, const fs::path& file) {
@@ -87,35 +83,22 @@ std::string environment_hash(std::string_view torch_version) {
 }
 
 std::string replace_file(const fs::path& file, std::string_view text) {
-  static std::atomic<uint64_t> serial{0};
-  const std::string unique = std::to_string(getpid()) + "." + std::to_string(serial++) + "." +
-                             std::to_string(std::random_device{}());
-  const fs::path temporary = file.parent_path() / ("." + unique + ".tmp");
-  const int to = open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
-  int error = to < 0 ? errno : write_all(to, text);
-  if (error == 0 && rename(temporary.c_str(), file.c_str()) != 0) error = errno;
-  if (error != 0 && to >= 0) unlink(temporary.c_str());
+  const Descriptor folder = open_directory(file.parent_path(), false);
+  const int error = replace_file_in(folder, file.filename(), text, 0666);
   return error == 0 ? "" : error_text(error) + ": " + file.string();
 }
 
 std::optional<std::string> read_file(const fs::path& file, size_t most, std::string* why) {
   const auto refuse = [&](std::string reason) -> std::optional<std::string> {
-    if (why != nullptr) *why = std::move(reason);
+    *why = std::move(reason);
     return std::nullopt;
   };
-  const int from = open(file.c_str(), O_RDONLY | O_CLOEXEC);
-  if (from < 0) return refuse(error_text(errno) + ": " + file.string());
-  std::string text;
-  char part[1 << 14];
-  ssize_t got = 1;
-  while (got > 0 && text.size() <= most) {
-    got = ::read(from, part, sizeof(part));
-    if (got > 0) text.append(part, static_cast<size_t>(got));
-    if (got < 0 && errno == EINTR) got = 1;
-  }
-  const int error = got < 0 ? errno : 0;
-  close(from);
-  if (error != 0) return refuse(error_text(error) + ": " + file.string());
+  std::ifstream stream(file, std::ios::binary);
+  if (!stream) return refuse(error_text(errno) + ": " + file.string());
+  std::string text(most + 1, '\0');
+  stream.read(text.data(), static_cast<std::streamsize>(text.size()));
+  if (stream.bad()) return refuse("reading failed: " + file.string());
+  text.resize(static_cast<size_t>(stream.gcount()));
   if (text.size() > most) return refuse("it has more than " + std::to_string(most) + " bytes");
   return text;
 }
@@ -131,6 +114,12 @@ bool may_name_entry(std::string_view device_class, std::string_view signature) {
   return fits(device_class) && fits(signature);
 }
 
+bool may_name_environment(std::string_view environment) {
+  return environment.size() == 12 &&
+         std::all_of(environment.begin(), environment.end(),
+                     [](char c) { return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f'); });
+}
+
 RecordFiles::RecordFiles(fs::path directory, std::string_view torch_version, bool verbose)
     : directory_(std::move(directory)), torch_version_(torch_version), verbose_(verbose) {}
 
@@ -139,18 +128,22 @@ const std::string& RecordFiles::environment() const {
   return environment_;
 }
 
-fs::path RecordFiles::file_of(const std::string& device_class, const std::string& signature) const {
-  return directory_ / (device_class + "-" + environment()) / (signature + ".txt");
+fs::path RecordFiles::file_of(const std::string& device_class, const std::string& signature,
+                              const std::string& environment) const {
+  return directory_ / (device_class + "-" + environment) / (signature + ".txt");
 }
 
 std::optional<std::string> RecordFiles::load(const std::string& device_class,
                                              const std::string& signature) {
-  const fs::path file = file_of(device_class, signature);
+  const fs::path file = file_of(device_class, signature, environment());
   if (!directory_.empty()) {
-    std::string why;
-    if (auto text = read_file(file, kMaxRecordBytes, &why)) return text;
-    std::error_code error;
-    if (fs::exists(file, error) || error) warn_of_directory("cannot be read: " + why);
+    int error = 0;
+    const Descriptor folder =
+        open_below(open_directory(directory_, false), file.parent_path().filename(), false);
+    if (auto text = read_file_in(folder, file.filename(), kMaxRecordBytes, &error)) return text;
+    if (!is_missing(error)) {
+      warn_of_directory("cannot be read: " + error_text(error) + ": " + file.string());
+    }
   }
   const std::lock_guard<std::mutex> lock(mutex_);
   const auto it = in_memory_.find(file);
@@ -158,26 +151,31 @@ std::optional<std::string> RecordFiles::load(const std::string& device_class,
 }
 
 void RecordFiles::save(const std::string& device_class, const std::string& signature,
-                       const std::string& text) {
-  const fs::path file = file_of(device_class, signature);
-  std::string why = "there is no home directory";
+                       const std::string& given) {
+  const std::string named = environment_in(given);
+  const std::string text = named.empty() ? naming(given, environment()) : given;
+  const fs::path file = file_of(device_class, signature, named.empty() ? environment() : named);
+  const auto put = [&] {
+    const Descriptor folder =
+        open_below(open_directory(directory_, true), file.parent_path().filename(), true);
+    return replace_file_in(folder, file.filename(), text);
+  };
+  int error = ENOENT;
   if (!directory_.empty()) {
-    make_private(file.parent_path());
-    why = replace_file(file, text);
-    if (!why.empty()) {  // somebody may have cleared the cache meanwhile
-      make_private(file.parent_path());
-      why = replace_file(file, text);
-    }
+    error = put();
+    if (error == ENOENT) error = put();  // somebody cleared the cache meanwhile
   }
   {
     const std::lock_guard<std::mutex> lock(mutex_);
-    if (why.empty()) {
+    if (error == 0) {
       in_memory_.erase(file);
     } else {
       in_memory_[file] = text;
     }
   }
-  if (!why.empty() && !directory_.empty()) warn_of_directory("cannot be written: " + why);
+  if (error != 0 && !directory_.empty()) {
+    warn_of_directory("cannot be written: " + error_text(error) + ": " + file.string());
+  }
 }
 
 void RecordFiles::warn_of_directory(const std::string& why) {
@@ -197,24 +195,29 @@ bool RecordFiles::report(const Event& event) {
 
 std::vector<std::string> RecordFiles::texts() const {
   std::vector<std::string> found;
-  std::error_code error;
+  std::error_code failure;
   std::vector<fs::path> files;
   const std::string ending = "-" + environment();
-  for (const auto& folder : fs::directory_iterator(directory_, error)) {
+  for (const auto& folder : fs::directory_iterator(directory_, failure)) {
     if (!folder.path().filename().string().ends_with(ending)) continue;
-    for (const auto& file : fs::directory_iterator(folder.path(), error)) {
+    for (const auto& file : fs::directory_iterator(folder.path(), failure)) {
       if (file.path().extension() == ".txt") files.push_back(file.path());
     }
   }
   std::sort(files.begin(), files.end());
+  const Descriptor root = open_directory(directory_, false);
   for (const fs::path& file : files) {
-    std::string device_class = file.parent_path().filename();
-    device_class.resize(device_class.size() - ending.size());
-    auto text = read_file(file, kMaxRecordBytes, nullptr);
+    const std::string folder = file.parent_path().filename();
+    int error = 0;
+    auto text =
+        read_file_in(open_below(root, folder, false), file.filename(), kMaxRecordBytes, &error);
+    const std::string device_class = folder.substr(0, folder.size() - ending.size());
     if (text && is_record(*text, device_class, file)) found.push_back(*std::move(text));
   }
   const std::lock_guard<std::mutex> lock(mutex_);
-  for (const auto& [file, text] : in_memory_) found.push_back(text);
+  for (const auto& [file, text] : in_memory_) {
+    if (file.parent_path().filename().string().ends_with(ending)) found.push_back(text);
+  }
   return found;
 }
 

@@ -1,5 +1,6 @@
 // Records in files, where Python's cache.py keeps them: one file an entry, written atomically, read
-// without locks, <directory>/<device class>-<environment>/<signature>.txt.
+// without locks, <directory>/<device class>-<environment>/<signature>.txt. They are for their owner
+// alone (see private_files.h).
 #pragma once
 
 #include <filesystem>
@@ -23,8 +24,8 @@ std::filesystem::path default_cache_directory();
 // kernels and, on a machine with a CUDA device, driver, runtime and libraries.
 std::string environment_hash(std::string_view torch_version);
 
-// All of the text or nothing, whatever kills the process; for its owner alone. Why it could not be;
-// empty: it could.
+// All of the text or nothing, whatever kills the process; as readable as umask allows, because a
+// bundle is made to be shared. Why it could not be; empty: it could.
 std::string replace_file(const std::filesystem::path& file, std::string_view text);
 // All of a file of at most `most` bytes, else nullopt and why.
 std::optional<std::string> read_file(const std::filesystem::path& file, size_t most,
@@ -49,8 +50,8 @@ class RecordFiles final : public Host {
  private:
   // Asked for on the first miss: it asks for the machine's GPU.
   const std::string& environment() const;
-  std::filesystem::path file_of(const std::string& device_class,
-                                const std::string& signature) const;
+  std::filesystem::path file_of(const std::string& device_class, const std::string& signature,
+                                const std::string& environment) const;
   void warn_of_directory(const std::string& why);
 
   const std::filesystem::path directory_;
@@ -67,5 +68,7 @@ constexpr size_t kMaxBundleBytes = size_t{64} << 20;
 
 // Whether a device class and a signature may be names of a folder and a file.
 bool may_name_entry(std::string_view device_class, std::string_view signature);
+// Whether it may be part of the name of such a folder: a hash as environment_hash() gives it.
+bool may_name_environment(std::string_view environment);
 
 }  // namespace sparse_autotune

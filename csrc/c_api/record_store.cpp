@@ -81,9 +81,11 @@ int64_t RecordStore::load_bundle(const std::string& path) {
   for (const std::string& text : texts) {
     records.push_back(*parse_record(text, nullptr));
     const Record& r = records.back();
-    if (!may_name_entry(r.device_class, r.signature)) {
-      fail(path + " is not a bundle: a record's device class and signature, '" + r.device_class +
-           "' and '" + r.signature + "', cannot be the names of an entry");
+    if (!may_name_entry(r.device_class, r.signature) ||
+        (!r.environment.empty() && !may_name_environment(r.environment))) {
+      fail(path + " is not a bundle: a record's environment, device class and signature, '" +
+           r.environment + "', '" + r.device_class + "' and '" + r.signature +
+           "', cannot be the names of an entry");
     }
   }
   for (size_t i = 0; i < texts.size(); ++i) {

@@ -171,9 +171,8 @@ Bound bind_for_questions(NormalisedCall call, Caller& caller, std::shared_ptr<Pl
 
 Bound bind_problem(const Problem& p, const TensorView& crow, const TensorView& col,
                    Caller& caller) {
-  const PatternCall pattern = p.transpose
-                                  ? PatternCall{crow, col, p.k, p.m, p.block_k, p.block_m}
-                                  : PatternCall{crow, col, p.m, p.k, p.block_m, p.block_k};
+  const PatternCall pattern = p.transpose ? PatternCall{crow, col, p.k, p.m, p.block_k, p.block_m}
+                                          : PatternCall{crow, col, p.m, p.k, p.block_m, p.block_k};
   if (const char* rule = broken_rule(pattern)) refuse(rule);
   const PatternKey key = key_of(pattern);
   if (key.nnzb != p.nnzb || key.index_type != p.index_type ||
