@@ -31,11 +31,14 @@ from .ranks import set_process_group
 from .settings import settings
 from .torch_functions import comparable as _comparable
 from .tuning import (
+    Advice,
     BenchmarkReport,
+    BlockSizeAdvice,
     RegisteredVariant,
     TuneFileReport,
     VariantProblem,
     VariantRecord,
+    advise,
     benchmark,
     register_variant,
     tune,
@@ -54,7 +57,9 @@ _register_pytree()
 del bsr_matmul, bsr_matmul_backward, bsr_sampled_matmul
 
 __all__ = [
+    "Advice",
     "BenchmarkReport",
+    "BlockSizeAdvice",
     "BsrTensor",
     "PolynomialDensity",
     "RegisteredVariant",
@@ -62,6 +67,7 @@ __all__ = [
     "TuneFileReport",
     "VariantProblem",
     "VariantRecord",
+    "advise",
     "benchmark",
     "cache",
     "linear",

@@ -1,16 +1,20 @@
 """Using the tuner directly, and what it tells."""
 
+from .advice import Advice, BlockSizeAdvice, advise
 from .offline import TuneFileReport, tune_file
 from .races import benchmark, tune, tuning_count, variants
 from .registration import RegisteredVariant, VariantProblem, register_variant
 from .report import BenchmarkReport, VariantRecord
 
 __all__ = [
+    "Advice",
     "BenchmarkReport",
+    "BlockSizeAdvice",
     "RegisteredVariant",
     "TuneFileReport",
     "VariantProblem",
     "VariantRecord",
+    "advise",
     "benchmark",
     "register_variant",
     "tune",
