@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 
+import numpy
 import pytest
 import torch
 
@@ -82,7 +83,13 @@ EVERY = list(commands())
 
 def test_every_command_is_there():
     of_cache = ("list", "show", "export", "load", "merge", "diff", "prune", "clear")
-    expected = {("info",), ("bench",), ("tune",), *(("cache", name) for name in of_cache)}
+    expected = {
+        ("info",),
+        ("bench",),
+        ("advise",),
+        ("tune",),
+        *(("cache", name) for name in of_cache),
+    }
     assert set(EVERY) == expected
 
 
@@ -166,6 +173,35 @@ def test_bench_refuses(option, value, why, refused):
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
 def test_bench_without_a_gpu(refused):
     assert "sees no usable GPU" in refused(*BENCH, "--block", 16, "-n", 1, "--device", "cuda")
+
+
+@pytest.mark.parametrize("name", ["weight.npy", "weight.pt"])
+def test_advise(name, run, tmp_path):
+    file = tmp_path / name
+    weight = torch.randn(64, 96)
+    if name.endswith(".npy"):
+        numpy.save(file, weight.numpy())
+    else:
+        torch.save(weight, file)
+    options = ("-n", 8, "--block", "16,48", "--density", 0.5, "--device", "cpu")
+    title, _, first, second = run("advise", file, *options).splitlines()
+    assert title.startswith("64x96x8 float32 on cpu, dense ")
+    assert first.split()[:2] == ["16", "50.0%"] and "does not divide" in second
+    data = run("advise", file, *options, "--json")
+    assert [size["block_size"] for size in data["sizes"]] == [[16, 16], [48, 48]]
+
+
+def test_advise_refuses(refused, tmp_path):
+    assert "does not exist" in refused("advise", tmp_path / "missing", "-n", 8)
+    for name, content in (("a.npy", b"hello"), ("a.pt", b"hello"), ("b.npy", b"")):
+        (tmp_path / name).write_bytes(content)
+        assert "holds no tensor" in refused("advise", tmp_path / name, "-n", 8)
+    torch.save({"weight": torch.zeros(16, 16)}, tmp_path / "c.pt")
+    assert "holds no tensor" in refused("advise", tmp_path / "c.pt", "-n", 8)
+    torch.save(torch.zeros(16, 16), tmp_path / "d.pt")
+    cpu = ("--device", "cpu")
+    assert "density must" in refused("advise", tmp_path / "d.pt", "-n", 8, "--density", 2, *cpu)
+    assert "0 is not in the range" in refused("advise", tmp_path / "d.pt", "-n", 0)
 
 
 def test_tune(run):

@@ -23,7 +23,16 @@ PUBLIC = {
     *("GridReport", "benchmark_grid"),
     *("random_bsr", "settings", "show_config", "tune", "tuning_count", "variants"),
     *("PolynomialDensity", "SparseLinear", "override_torch", "prune_", "prune_and_regrow_"),
-    *("RegisteredVariant", "VariantProblem", "prewarm", "register_variant", "set_process_group"),
+    *(
+        "RegisteredVariant",
+        "VariantProblem",
+        "prewarm",
+        "Advice",
+        "BlockSizeAdvice",
+        "advise",
+        "register_variant",
+        "set_process_group",
+    ),
     *("TuneFileReport", "regrow_", "sampled_matmul", "set_pattern_", "sparsify_", "tune_file"),
 }
 

@@ -263,6 +263,7 @@ LAYERS = (
     "_torch",
     "settings bundles cache checks missed_products ranks",
     "conversions",
+    "reblocking",
     "operators",
     "plan_owner",
     "bsr_tensor",

@@ -18,6 +18,8 @@ KEPT = {
     "simt": "the readable product, the kernel to read first; computes everything",
     "sampled_simt": "the readable sampled product; computes everything",
     "mma_sm80": "the portable fallback of fp16, bf16 and TF32 products",
+    "mma_eights_sm80": "the only one with tensor cores for half types in blocks of 8, of which the "
+    "suites have a single cell",
     "small_n_sm80": "the portable fallback of products with few columns",
     "dmma_sm80": "the portable fallback of fp64 products",
     "sampled_sm80": "the portable fallback of sampled products",

@@ -31,12 +31,15 @@ from .ranks import set_process_group
 from .settings import settings
 from .torch_functions import comparable as _comparable
 from .tuning import (
+    Advice,
     BenchmarkReport,
+    BlockSizeAdvice,
     GridReport,
     RegisteredVariant,
     TuneFileReport,
     VariantProblem,
     VariantRecord,
+    advise,
     benchmark,
     benchmark_grid,
     register_variant,
@@ -56,7 +59,9 @@ _register_pytree()
 del bsr_matmul, bsr_matmul_backward, bsr_sampled_matmul
 
 __all__ = [
+    "Advice",
     "BenchmarkReport",
+    "BlockSizeAdvice",
     "BsrTensor",
     "GridReport",
     "PolynomialDensity",
@@ -65,6 +70,7 @@ __all__ = [
     "TuneFileReport",
     "VariantProblem",
     "VariantRecord",
+    "advise",
     "benchmark",
     "benchmark_grid",
     "cache",

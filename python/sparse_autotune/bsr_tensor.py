@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, final
 import torch
 from torch import Tensor
 
-from . import _tuner, conversions, picture
+from . import _tuner, conversions, picture, reblocking
 from ._torch.compiling import distinguish_products
 from .checks.matrix import (
     Components,
@@ -615,6 +615,25 @@ class BsrTensor:
         """The transpose: a view that shares the tensors and the plan, but is not frozen."""
         parts = self._parts()._replace(transposed=not self._transposed)
         return BsrTensor._made_of(parts, self._block_size, self._plan_owner)
+
+    def reblock(self, block_size: int | Sequence[int]) -> BsrTensor:
+        """The same matrix in blocks of another size, which stores each element stored before.
+
+        Blocks are cut, or put together and padded with zeros. Differentiable; not frozen.
+
+        Args:
+            block_size: an int or ``(block_m, block_k)``, of a stored block as `block_size` is; must
+                divide the shape.
+
+        Raises:
+            TypeError: ``block_size`` is neither an int nor a pair of ints.
+            ValueError: it does not divide the shape.
+        """
+        block = block_shape(block_size)
+        if self._transposed:
+            return self.t().reblock(block).t()
+        parts = reblocking.reblocked(self._parts(), block)
+        return BsrTensor(*parts[:3], parts[3:5])
 
     @property
     def mT(self) -> BsrTensor:  # noqa: N802

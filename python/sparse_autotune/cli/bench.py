@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import click
+import numpy as np
 import torch
 from rich.table import Table
 
@@ -102,7 +103,12 @@ class Grid:
     seed: int
 
 
-def _device(name: str | None) -> torch.device:
+def device_of(name: str | None) -> torch.device:
+    """The device of that name; by default the GPU, if there is one.
+
+    Raises:
+        ValueError: it is none for products.
+    """
     if name is None:
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
@@ -116,13 +122,31 @@ def _device(name: str | None) -> torch.device:
     return device
 
 
+def matrix_in(file: str) -> torch.Tensor:
+    """The matrix that a file holds.
+
+    Raises:
+        ValueError: it holds none.
+    """
+    try:
+        if file.endswith(".npy"):
+            found = torch.from_numpy(np.load(file, allow_pickle=False))
+        else:
+            found = torch.load(file, map_location="cpu", weights_only=True)
+    except Exception:  # torch.load raises any kind on a file that it did not write
+        found = None
+    if not isinstance(found, torch.Tensor):
+        raise ValueError(f"{file} holds no tensor that torch.save or numpy.save wrote")
+    return found
+
+
 def run(grid: Grid) -> list[BenchmarkReport]:
     """A report for each product.
 
     Raises:
         ValueError: there is no such product.
     """
-    device = _device(grid.device)
+    device = device_of(grid.device)
     fixed = grid.pattern in ("block_diagonal", "causal")
     reports = []
     products = (grid.sizes, grid.blocks, grid.densities, grid.dtypes, grid.columns)

@@ -1,4 +1,4 @@
-"""The commands but those of the cache: info, bench, tune."""
+"""The commands but those of the cache: info, bench, advise, tune."""
 
 from __future__ import annotations
 
@@ -8,11 +8,10 @@ from typing import Any
 import click
 import torch
 
-from .. import _tuner
+from .. import _tuner, tuning
 from .. import cache as entries_on_disk
 from ..configuration import show_config
 from ..settings import settings
-from ..tuning import tune_file
 from . import bench as bench_grid
 from .cache_commands import cache
 from .output import json_option, show, show_json, show_report
@@ -62,11 +61,42 @@ def tune(file: str, budget: float | None, as_json: bool) -> None:
 
     What has an entry already is not raced again.
     """
-    report = tune_file(file, budget_s=budget)
+    report = tuning.tune_file(file, budget_s=budget)
     if as_json:
         show_json(report.to_dict())
     else:
         show(str(report))
+
+
+@cli.command(epilog="Example: sparse-autotune advise weight.npy -n 512 --block 16,64 --density 0.1")
+@click.argument("file", type=click.Path(exists=True, dir_okay=False))
+@click.option("-n", "columns", required=True, type=click.IntRange(min=1), help="Columns of b.")
+@click.option(
+    "--block", "blocks", default="16,32,64,128", show_default=True, type=bench_grid.Sizes()
+)
+@click.option(
+    "--density", type=float, help="Keep so many blocks; without it all that are not zero."
+)
+@click.option("--device", help="cpu or cuda; the GPU if there is one.")
+@json_option
+def advise(
+    file: str,
+    columns: int,
+    blocks: list[tuple[int, int]],
+    density: float | None,
+    device: str | None,
+    as_json: bool,
+) -> None:
+    """What each block size would keep of the matrix in FILE, and how fast its product would be.
+
+    FILE holds a tensor, as torch.save writes it, or an array, as numpy.save does (.npy).
+    """
+    matrix = bench_grid.matrix_in(file).to(bench_grid.device_of(device))
+    found = tuning.advise(matrix, columns, block_sizes=blocks, density=density)
+    if as_json:
+        show_json(found.to_dict())
+    else:
+        show(str(found))
 
 
 @cli.command(

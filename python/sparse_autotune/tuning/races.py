@@ -208,6 +208,11 @@ def tune(
     )
 
 
+def race_of_product(a: BsrTensor, b: Tensor) -> BenchmarkReport:
+    """The race that ``matmul(a, b)`` would run; caches nothing."""
+    return _race(_Product(a, b), None, "variants", save=False)
+
+
 def benchmark(
     a: Tensor | BsrTensor,
     b: Tensor | BsrTensor,
