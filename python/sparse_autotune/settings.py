@@ -153,48 +153,55 @@ def _check_name(name: str) -> None:
 class Settings:
     """The library's configuration; each value is checked when it is assigned.
 
-    =============== =============================== ======== =====================================
-    attribute       environment variable            default  meaning
-    =============== =============================== ======== =====================================
-    mode            SPARSE_AUTOTUNE                 "on"     "on" races on a miss; "off" uses the
-                                                             heuristic alone; "readonly" uses the
-                                                             cache, else the heuristic, and never
-                                                             races or writes entries; "record" is
-                                                             "readonly" and appends what it
-                                                             missed to record_path, for tune_file
-    verbosity       SPARSE_AUTOTUNE_VERBOSE         1        0 silences what a race prints and
-                                                             "record" logs
-    budget_s        SPARSE_AUTOTUNE_BUDGET_S        1.0      seconds that one race may spend on
-                                                             launches
-    timing          SPARSE_AUTOTUNE_TIMING          "cold"   "cold" rotates operands that would fit
-                                                             the GPU's cache, "warm" does not; a
-                                                             CPU's caches are warm in either case
+    =============== =============================== =========== ==================================
+    attribute       environment variable            default     meaning
+    =============== =============================== =========== ==================================
+    mode            SPARSE_AUTOTUNE                 "on"        "on" races on a miss; "off" uses
+                                                                the heuristic alone; "readonly"
+                                                                uses the cache, else the
+                                                                heuristic, and never races or
+                                                                writes entries; "record" is
+                                                                "readonly" and appends what it
+                                                                missed to record_path, for
+                                                                tune_file
+    verbosity       SPARSE_AUTOTUNE_VERBOSE         1           0 silences what a race prints and
+                                                                "record" logs
+    budget_s        SPARSE_AUTOTUNE_BUDGET_S        1.0         seconds that one race may spend on
+                                                                launches
+    timing          SPARSE_AUTOTUNE_TIMING          "cold"      "cold" rotates operands that would
+                                                                fit the GPU's cache, "warm" does
+                                                                not; a CPU's caches are warm in
+                                                                either case
     buckets         SPARSE_AUTOTUNE_BUCKETS         "geometric" numbers of columns share races in
-                                                             buckets; "exact" races each of them
-    min_speedup     SPARSE_AUTOTUNE_MIN_SPEEDUP     1.02     who is not faster by that factor does
-                                                             not beat the winner of before, or one
-                                                             that needs less memory
-    cache_dir       SPARSE_AUTOTUNE_CACHE_DIR       None     where winners are kept; None:
-                                                             $XDG_CACHE_HOME/sparse_autotune, else
-                                                             ~/.cache/sparse_autotune
-    record_path     SPARSE_AUTOTUNE_RECORD          None     where "record" writes; None:
-                                                             missed.jsonl in the cache directory
-    cache_bytes     SPARSE_AUTOTUNE_CACHE_BYTES     2**28    bound on the cache directory, from
-                                                             which the oldest entries go, those of
-                                                             other environments first
-    plan_bytes      SPARSE_AUTOTUNE_PLAN_BYTES      2**30    bound on what plans keep: index
-                                                             tensors and what is derived from
-                                                             them
-    frozen_bytes    SPARSE_AUTOTUNE_FROZEN_BYTES    2**33    bound on converted copies of frozen
-                                                             values
-    tuning_bytes    SPARSE_AUTOTUNE_TUNING_BYTES    2**32    bound on everything one race
-                                                             allocates
-    exact_nonfinite SPARSE_AUTOTUNE_EXACT_NONFINITE False    only variants that never multiply an
-                                                             absent block (0 * infinity is NaN)
-    variant         SPARSE_AUTOTUNE_VARIANT         None     forces a variant or family in every
-                                                             product of its kind: matmul with
-                                                             linear, and sampled_matmul
-    =============== =============================== ======== =====================================
+                                                                buckets; "exact" races each of
+                                                                them
+    min_speedup     SPARSE_AUTOTUNE_MIN_SPEEDUP     1.02        who is not faster by that factor
+                                                                does not beat the winner of
+                                                                before, or one that needs less
+                                                                memory
+    cache_dir       SPARSE_AUTOTUNE_CACHE_DIR       None        where winners are kept; None:
+                                                                $XDG_CACHE_HOME/sparse_autotune,
+                                                                else ~/.cache/sparse_autotune
+    record_path     SPARSE_AUTOTUNE_RECORD          None        where "record" writes; None:
+                                                                missed.jsonl in the cache
+                                                                directory
+    cache_bytes     SPARSE_AUTOTUNE_CACHE_BYTES     2**28       bound on the cache directory, from
+                                                                which the oldest entries go, those
+                                                                of other environments first
+    plan_bytes      SPARSE_AUTOTUNE_PLAN_BYTES      2**30       bound on what plans keep: index
+                                                                tensors and what is derived from
+                                                                them
+    frozen_bytes    SPARSE_AUTOTUNE_FROZEN_BYTES    2**33       bound on converted copies of
+                                                                frozen values
+    tuning_bytes    SPARSE_AUTOTUNE_TUNING_BYTES    2**32       bound on everything one race
+                                                                allocates
+    exact_nonfinite SPARSE_AUTOTUNE_EXACT_NONFINITE False       only variants that never multiply
+                                                                an absent block (0 * infinity is
+                                                                NaN)
+    variant         SPARSE_AUTOTUNE_VARIANT         None        forces a variant or family in
+                                                                every product of its kind: matmul
+                                                                with linear, and sampled_matmul
+    =============== =============================== =========== ==================================
 
     Environment variables are read once, at import; an empty one counts as unset, and an unknown one
     that begins with ``SPARSE_AUTOTUNE_`` is warned of. Assigning to an attribute takes effect at
