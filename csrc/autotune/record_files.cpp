@@ -72,12 +72,16 @@ fs::path default_cache_directory() {
 
 std::string environment_hash(std::string_view torch_version) {
   std::string versions = std::string(api::build().version) + "\n" + std::string(torch_version);
-  std::istringstream lines(api::environment(cuda_device_count(nullptr) > 0 ? 0 : -1));
+  const bool on_gpu = cuda_device_count(nullptr) > 0;
+  std::istringstream lines(api::environment(on_gpu ? 0 : -1));
   for (std::string line; std::getline(lines, line);) {
     if (!line.starts_with("device ")) versions += "\n" + line;
   }
-  for (const api::LibraryInfo& library : api::libraries()) {
-    versions += "\n" + library.name + " " + library.version;
+  // They race on GPUs alone, so a build with CUDA shares a CPU's entries with one without.
+  if (on_gpu) {
+    for (const api::LibraryInfo& library : api::libraries()) {
+      versions += "\n" + library.name + " " + library.version;
+    }
   }
   return sha256(versions).substr(0, 12);
 }

@@ -85,9 +85,11 @@ def path() -> Path:
 def environment() -> str:
     """The versions that every entry of this process depends on, as a short hash."""
     versions = [_tuner.build_info()["version"], torch.__version__]
-    lines = _tuner.environment(0 if torch.cuda.is_available() else -1).splitlines()
+    on_gpu = torch.cuda.is_available()
+    lines = _tuner.environment(0 if on_gpu else -1).splitlines()
     versions += [line for line in lines if not line.startswith("device ")]
-    versions += [f"{library['name']} {library['version']}" for library in _tuner.libraries()]
+    if on_gpu:  # libraries race on GPUs alone: with and without CUDA a CPU's entries are the same
+        versions += [f"{library['name']} {library['version']}" for library in _tuner.libraries()]
     return hashlib.sha256("\n".join(versions).encode()).hexdigest()[:12]
 
 
