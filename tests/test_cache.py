@@ -130,7 +130,7 @@ def test_what_the_environment_is(monkeypatch):
     monkeypatch.setattr(torch, "__version__", "0.0")
     for on_gpu in (True, False):  # where the vendors' libraries race
         monkeypatch.setattr(torch.cuda, "is_available", lambda on_gpu=on_gpu: on_gpu)
-        monkeypatch.setattr(_tuner, "libraries", lambda: [])
+        monkeypatch.setattr(_tuner, "libraries", list)
         before = of()
         monkeypatch.setattr(_tuner, "libraries", lambda: [{"name": "cusparse", "version": "12.0"}])
         assert (before != of()) == on_gpu
