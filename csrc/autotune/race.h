@@ -33,8 +33,8 @@ struct RaceOptions {
 //
 // Each entrant is verified, then all are timed in turn, in rounds; the winner is the fastest, or
 // among those within `min_speedup` of it the incumbent, else the one with less memory and the
-// smaller estimate. Once the budget is
-// spent, those who may still win are brought to three samples each, to seven where that is cheap.
+// smaller estimate. Once the budget is spent, those who may still win are brought to three samples
+// each, to seven where that is cheap.
 // A failure of any kind disqualifies one entrant, unless it breaks the CUDA context. Returns a
 // record without a winner, and why, when operands do not fit into `tuning_bytes` or nothing raced.
 //

@@ -16,6 +16,18 @@
 #include "autotune/signature.h"
 
 namespace sparse_autotune {
+
+RaceOptions options_of(const Settings& current, std::string_view family) {
+  RaceOptions options;
+  options.budget_s = current.budget_s;
+  options.timing = current.timing;
+  options.buckets = current.buckets;
+  options.min_speedup = current.min_speedup;
+  options.tuning_bytes = current.tuning_bytes;
+  options.family = family;
+  return options;
+}
+
 namespace {
 
 struct Key {
@@ -270,18 +282,6 @@ Choice unmeasured(const Key& key, const Problem& problem, const Device& device,
     }
   }
   return chosen(cheapest(entrants, problem, device), !capturing, validity);
-}
-
-// Of the races that current settings ask for.
-RaceOptions options_of(const Settings& current, std::string_view family) {
-  RaceOptions options;
-  options.budget_s = current.budget_s;
-  options.timing = current.timing;
-  options.buckets = current.buckets;
-  options.min_speedup = current.min_speedup;
-  options.tuning_bytes = current.tuning_bytes;
-  options.family = family;
-  return options;
 }
 
 Key key_of(const Problem& problem, const Device& device, const RaceOptions& options) {

@@ -37,6 +37,9 @@ Choice choose(const Problem& problem, const Device& device, const Launch& data,
 bool demote(const Problem& problem, const Device& device, std::string_view selector,
             const Variant& variant, const Status& status);
 
+// Of the races that those settings ask for; `family` limits them as a selector does.
+RaceOptions options_of(const Settings& current, std::string_view family);
+
 // Races now, whatever is remembered, among `entrants`, once no other race runs. `save` replaces the
 // remembered record.
 Record race_now(const Problem& problem, const Device& device, const Launch& data,

@@ -37,16 +37,6 @@ std::vector<const Variant*> entrants_of(const Bound& bound, const std::string& l
   return found;
 }
 
-RaceOptions options_by(const Settings& current) {
-  RaceOptions options;
-  options.budget_s = current.budget_s;
-  options.timing = current.timing;
-  options.buckets = current.buckets;
-  options.min_speedup = current.min_speedup;
-  options.tuning_bytes = current.tuning_bytes;
-  return options;
-}
-
 // The race's last launches may still be running.
 void used_by_race(const Bound& bound) {
   Status used = all_used_by(bound.call.launch.stream, {bound.transposed.get()});
@@ -61,7 +51,7 @@ void used_by_race(const Bound& bound) {
 
 std::string race_bound(Bound& bound, const RaceOrder& order) {
   if (bound.is_capturing) refuse("a race cannot run while a CUDA graph is being captured");
-  RaceOptions options = options_by(settings());
+  RaceOptions options = options_of(settings(), "");
   if (order.budget_s > 0) options.budget_s = order.budget_s;
   options.rounds = static_cast<int>(order.rounds);
   options.eliminate = order.eliminate;
@@ -84,8 +74,7 @@ std::string race_problem(const std::string& text, const TensorView& crow_indices
   if (entrants.empty()) {
     refuse("no variant can compute this problem on " + bound.device->name, Fault::kVariant);
   }
-  RaceOptions options = options_by(settings());
-  options.family = selector;
+  RaceOptions options = options_of(settings(), selector);
   add_pieces(bound, entrants);
   const auto record = race_if_unknown(bound.call.problem, *bound.device, bound.call.launch,
                                       entrants, std::move(options));
