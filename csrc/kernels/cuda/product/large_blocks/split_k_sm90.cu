@@ -77,8 +77,8 @@ __global__ void __launch_bounds__(kWarpgroup)
     low = static_cast<float>(bias[threadIdx.x % 32 / 4]);
     high = static_cast<float>(bias[threadIdx.x % 32 / 4 + 8]);
   }
-  store.finish(sum, low, high, args.activation);
   store.begin(m0, column * 64, batch);
+  store.finish(sum, low, high, args.activation);
   store.close();
 #else
   __trap();

@@ -25,7 +25,7 @@ __global__ void __launch_bounds__(kThreads, 1)
   if (threadIdx.x == 0) {
     tma_prefetch_map(args.a);
     tma_prefetch_map(args.b);
-    if constexpr (!Tile::kDirect) tma_prefetch_map(args.c);
+    if constexpr (!Tile::kDirect && sizeof(T) == 2) tma_prefetch_map(args.c);
     shared.init_barriers();
   }
   follow_launch_before();
@@ -33,7 +33,7 @@ __global__ void __launch_bounds__(kThreads, 1)
   // 40 + 2 * 232 registers for a thread of each warpgroup: the 3 * 168 that were launched.
   if (warp < 4) {
     give_up_registers<40>();
-    if (warp == 0) WgmmaProducer<Tile, kTransposedA, kRowMajorB>{args, shared}.run();
+    if (warp == 0) WgmmaProducer<T, Tile, kTransposedA, kRowMajorB>{args, shared}.run();
     if (warp == 1) schedule<Tile, kTransposedA>(args, shared);
   } else {
     take_registers<232>();
@@ -48,9 +48,19 @@ template <typename T, typename Tile, bool kTransposedA, bool kRowMajorB, bool kS
 constinit KernelCode<WgmmaArguments> wgmma_code{
     &wgmma_kernel<T, Tile, kTransposedA, kRowMajorB, kSplits>, true};
 
-// A tile's kernels for A or for A^T, by DType and Layout of B.
+// wgmma takes TF32 with k contiguous alone: column-major B, as linear() has it, and A itself.
+template <typename Tile, bool kTransposedA, bool kSplits>
+constexpr KernelCode<WgmmaArguments>* tf32_code() {
+  if constexpr (kTransposedA || kSplits) {
+    return nullptr;
+  } else {
+    return &wgmma_code<float, Tile, false, false, false>;
+  }
+}
+
+// A tile's kernels for A or for A^T, by DType and Layout of B; null where there is none.
 struct WgmmaCodes {
-  KernelCode<WgmmaArguments>* of[2][2];
+  KernelCode<WgmmaArguments>* of[3][2];
 };
 
 template <typename Tile, bool kTransposedA, bool kSplits>
@@ -58,7 +68,8 @@ constexpr WgmmaCodes wgmma_codes() {
   return {{{&wgmma_code<__half, Tile, kTransposedA, true, kSplits>,
             &wgmma_code<__half, Tile, kTransposedA, false, kSplits>},
            {&wgmma_code<__nv_bfloat16, Tile, kTransposedA, true, kSplits>,
-            &wgmma_code<__nv_bfloat16, Tile, kTransposedA, false, kSplits>}}};
+            &wgmma_code<__nv_bfloat16, Tile, kTransposedA, false, kSplits>},
+           {nullptr, tf32_code<Tile, kTransposedA, kSplits>()}}};
 }
 
 // wgmma_codes<Tile, true, kSplits>(), which files of their own compile: wgmma_transposed_sm90.cu
@@ -96,10 +107,11 @@ struct M64N128 : WgmmaTile<64, 128, 8, 16> {
 // A tile as the host sees it.
 struct WgmmaShape {
   int m, n, width, shared_bytes;
-  bool direct;  // C is stored without TMA, which then need not take it
+  bool direct;  // C's rows may be ones that TMA does not take
   WgmmaPace pace;
   WgmmaCodes codes[2];  // for A and for A^T
 
+  bool stores_directly(const Problem& p) const { return direct || p.dtype == DType::kFloat32; }
   int64_t columns(const Problem& p) const { return ceil_div(p.n, n); }
   int64_t strips(const Problem& p) const { return p.block_m / m; }  // of a block row
   // For so many entries of a row order.

@@ -10,6 +10,7 @@ namespace sparse_autotune {
 namespace {
 
 constexpr int kNarrowest = 64;
+constexpr int64_t kLine = 128;  // bytes of k in a step
 // Of B, on an H200 with its 60 MB of L2: what stays there beside what streams by, and what is not
 // worth dividing, as each panel reads all of A; less of it where lines lie apart or C streams, too.
 constexpr int64_t kPanelBytes = 16 << 20;
@@ -59,14 +60,27 @@ int64_t panel_width(const WgmmaShape& shape, const Problem& p, const Device& d, 
   return ceil_div(columns, std::max(columns / least, ceil_div(columns, most)));
 }
 
+int64_t step_k(const Problem& p) { return kLine / size_of(p.dtype); }
+
+Support takes_type(const WgmmaShape& shape, const Problem& p, const Device& d) {
+  if (p.dtype != DType::kFloat32) return half_types_on_hopper(p, d);
+  if (d.compute_capability != 90) return Support::no("needs compute capability 9.0");
+  if (!p.allow_tf32) {
+    return Support::no("multiplies fp32 in TF32, which the caller's settings do not allow");
+  }
+  return shape.code_of(p) != nullptr
+             ? Support::yes()
+             : Support::no("in TF32 multiplies only A, not A^T, by a column-major B");
+}
+
 }  // namespace
 
 Support wgmma_supports(const WgmmaShape& shape, const Problem& p, const Device& d) {
-  if (Support s = half_types_on_hopper(p, d); !s) return s;
-  if (p.block_m % shape.m != 0 || p.block_k % kStepK != 0) {
+  if (Support s = takes_type(shape, p, d); !s) return s;
+  if (p.block_m % shape.m != 0 || p.block_k % step_k(p) != 0) {
     return Support::no("needs block_m a multiple of " + std::to_string(shape.m) +
-                       " and block_k of 64, got " + std::to_string(p.block_m) + "x" +
-                       std::to_string(p.block_k));
+                       " and block_k of " + std::to_string(step_k(p)) + ", got " +
+                       std::to_string(p.block_m) + "x" + std::to_string(p.block_k));
   }
   if (p.nnzb == 0) return Support::no("there is no stored block");
   if (Support s = n_fills_columns(p, shape.n); shape.n > kNarrowest && !s) return s;
@@ -75,7 +89,7 @@ Support wgmma_supports(const WgmmaShape& shape, const Problem& p, const Device& 
                                 std::min({p.values_alignment, p.b_alignment, c_alignment}));
       !s)
     return s;
-  if (!shape.direct && p.c_layout == Layout::kRowMajor && p.n % 8 != 0) {
+  if (!shape.stores_directly(p) && p.c_layout == Layout::kRowMajor && p.n % 8 != 0) {
     return Support::no("TMA writes rows of C in units of 8 elements, " + std::to_string(p.n) +
                        " columns leave a part of one");
   }
@@ -92,7 +106,7 @@ Support wgmma_supports(const WgmmaShape& shape, const Problem& p, const Device& 
 double wgmma_us(const WgmmaShape& shape, const Problem& p, const Device& d, int64_t entries,
                 int64_t longest) {
   const WgmmaPace& pace = shape.pace;
-  const double slices = static_cast<double>(p.block_k) / kStepK;
+  const double slices = static_cast<double>(p.block_k) / static_cast<double>(step_k(p));
   const double steps = static_cast<double>(p.nnzb) * slices / static_cast<double>(entries);
   const double each = static_cast<double>(shape.tiles(p, entries)) / std::max(d.multiprocessors, 1);
   const int64_t width = panel_width(shape, p, d, entries);
@@ -118,10 +132,12 @@ double wgmma_us(const WgmmaShape& shape, const Problem& p, const Device& d, int6
 Status wgmma_arguments(const WgmmaShape& shape, const Problem& p, const Launch& l,
                        const OrderedRow* order, int64_t entries, WgmmaArguments* a) {
   const auto m = static_cast<uint32_t>(shape.m), width = static_cast<uint32_t>(shape.width);
+  const auto line = static_cast<uint32_t>(step_k(p));
   const uint32_t b_lines = p.b_layout == Layout::kRowMajor ? kStepK : width;
   Status status = make_tensor_map(tensor_of_values(p, l.values, m), &a->a);
-  if (status) status = make_tensor_map(tensor_of_b(p, l.b, 64, b_lines), &a->b);
-  if (status && !shape.direct) status = make_tensor_map(tensor_of_c(p, l.c, 64, 64), &a->c);
+  if (status) status = make_tensor_map(tensor_of_b(p, l.b, line, b_lines), &a->b);
+  if (status && !shape.stores_directly(p))
+    status = make_tensor_map(tensor_of_c(p, l.c, 64, 64), &a->c);
   if (!status) return status;
 
   a->crow_indices = l.crow_indices;
@@ -130,6 +146,7 @@ Status wgmma_arguments(const WgmmaShape& shape, const Problem& p, const Launch& 
   a->bias = l.bias;
   a->panels = panels_of(entries * shape.strips(p), shape.columns(p), p.batch,
                         panel_width(shape, p, *l.device, entries), order);
+  a->direct = {l.c, p.ldc, p.c_batch_stride, static_cast<int>(p.n), p.c_alignment};
   a->n = static_cast<int>(p.n);
   a->block_m = static_cast<int>(p.block_m);
   a->block_k = static_cast<int>(p.block_k);

@@ -90,11 +90,6 @@ class WgmmaRaggedSm90 final : public Variant {
     const Status status =
         wgmma_arguments(shape_, aligned(p), copied, l.row_orders[kWholeRows], block_rows(p), &a);
     if (!status) return status;
-    a.direct.c = l.c;
-    a.direct.ldc = p.ldc;
-    a.direct.batch_stride = p.c_batch_stride;
-    a.direct.n = a.n;
-    a.direct.alignment = p.c_alignment;
     return wgmma_launch(shape_, aligned(p), copied, a, name());
   }
 
