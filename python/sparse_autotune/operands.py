@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ._torch.compiling import is_deterministic
 from ._torch.transforms import is_any_autocast_enabled
 from .bsr_tensor import BsrTensor
 from .checks.matrix import BSR_LAYOUTS, Components, native_components
@@ -89,7 +90,7 @@ def matmul_operands(
         ACTIVATIONS[activation],
         frozen,
         allow_tf32(values),
-        deterministic(),
+        deterministic() if compiling else is_deterministic(),
         None if variant == "auto" else variant,
     )
     # Dynamo knows the one, the other takes a third of the time.

@@ -245,12 +245,11 @@ class SparseLinear(torch.nn.Module):
         indices = buffers["crow_indices"], buffers["col_indices"]
         matrix = (*indices, values, self.out_features, self.in_features, False)
         operands = matmul_operands(matrix, x, bias, True, linear=True, frozen=frozen)
-        if torch.compiler.is_compiling():
-            return product(*operands)
         try:
             return product(*operands)
         except errors.REFUSALS:
-            errors.explain_linear(x, self._weight_with(values), bias)
+            if not torch.compiler.is_compiling():
+                errors.explain_linear(x, self._weight_with(values), bias)
             raise
 
     def _values_are_frozen(self, values: Tensor) -> bool:
