@@ -192,14 +192,9 @@ def _directly(
         frozen = False
     else:
         return None
-    result = direct.matmul(
-        crow,
-        col,
-        values,
+    form = (
         rows,
         cols,
-        dense,
-        bias,
         sparse_right,
         transposed != linear,
         number,
@@ -207,8 +202,8 @@ def _directly(
         values.is_cuda and allow_tf32(values),
         _deterministic(),
         None if variant == "auto" else variant,
-        out,
     )
+    result = direct.matmul(crow, col, values, dense, bias, form, out)
     if result is not None and out is not None:  # written behind autograd's back
         increment_version(out)
     return result
@@ -222,19 +217,14 @@ def _multiply(
     What Dynamo cannot look at is left to eager mode: whether frozen values changed, and the content
     of the indices, which each run of the compiled code checks as any product does.
     """
-    if _is_compiling():
-        return _computed(a, b, bias, activation, out, variant, linear)
-    if watched_native(a, b):
+    if not _is_compiling() and watched_native(a, b):
         return unwatched(_multiply, a, b, bias, activation, out, variant, linear=linear)
-    if _is_batch(a) or _is_batch(b):  # each product of which is explained
-        return _computed(a, b, bias, activation, out, variant, linear)
     try:
         return _computed(a, b, bias, activation, out, variant, linear)
     except errors.REFUSALS:
-        if linear:
-            errors.explain_linear(a, b, bias, activation, variant)
-        else:
-            errors.explain_matmul(a, b, bias, activation, out, variant)
+        # Each product of a batch is explained.
+        if not (_is_compiling() or _is_batch(a) or _is_batch(b)):
+            errors.explain_matmul(a, b, bias, activation, out, variant, linear=linear)
         raise
 
 

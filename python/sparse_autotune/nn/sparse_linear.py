@@ -249,7 +249,7 @@ class SparseLinear(torch.nn.Module):
             return product(*operands)
         except errors.REFUSALS:
             if not torch.compiler.is_compiling():
-                errors.explain_linear(x, self._weight_with(values), bias)
+                errors.explain_matmul(x, self._weight_with(values), bias, linear=True)
             raise
 
     def _values_are_frozen(self, values: Tensor) -> bool:
