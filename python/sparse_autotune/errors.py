@@ -68,7 +68,7 @@ def explain_matmul(
     Returns when it knows none.
     """
     a_is_sparse, b_is_sparse = is_sparse_operand(a), is_sparse_operand(b)
-    right = linear or not a_is_sparse and (b_is_sparse or (is_dense(a) and not is_dense(b)))
+    right = linear or (not a_is_sparse and (b_is_sparse or (is_dense(a) and not is_dense(b))))
     names = ("x", "weight") if linear else ("a", "b")
     operands = list(zip(names, (a, b), strict=True))
     (name, sparse), (other, dense) = operands[::-1] if right else operands

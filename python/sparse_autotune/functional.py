@@ -19,7 +19,7 @@ from ._torch.transforms import is_any_autocast_enabled
 from .bsr_tensor import BsrTensor
 from .checks.matrix import BSR_LAYOUTS, stored_parts
 from .choices import Activation
-from .operands import is_sparse_operand, operands_of, sampled_operands
+from .operands import is_sparse_operand, matmul_operands, matrix_of, sampled_operands
 from .operators.autograd import product, sampled
 from .operators.forms import ACTIVATIONS, call_matmul_out
 from .operators.precision import allow_tf32
@@ -245,12 +245,11 @@ def _computed(
             left, right = (factor, one) if sparse_right else (one, factor)
             products.append(_multiply(left, right, bias, activation, None, variant, linear=linear))
         return torch.stack(products)
-    operands = operands_of(
-        sparse,
-        name,
+    operands = matmul_operands(
+        *matrix_of(sparse, name),
         dense,
         bias,
-        sparse_right=sparse_right,
+        sparse_right,
         linear=linear,
         activation=activation,
         variant=variant,

@@ -60,5 +60,8 @@ def with_largest(matrix: Components, count: int) -> Components:
     grid = matrix.rows // block_m, matrix.cols // block_k
     count = min(count, matrix.values.shape[0])
     kept = block_norms(matrix).topk(count).indices.sort().values
-    positions = block_rows(matrix.crow_indices, matrix.values.shape[0]) * grid[1] + matrix.col_indices.long()
+    positions = (
+        block_rows(matrix.crow_indices, matrix.values.shape[0]) * grid[1]
+        + matrix.col_indices.long()
+    )
     return _made_of(matrix, positions[kept], grid, matrix.values[kept])

@@ -244,7 +244,7 @@ class SparseLinear(torch.nn.Module):
         frozen = self._frozen_weight is not None and self._values_are_frozen(values)
         indices = buffers["crow_indices"], buffers["col_indices"]
         matrix = (*indices, values, self.out_features, self.in_features, False)
-        operands = matmul_operands(matrix, x, bias, True, linear=True, frozen=frozen)
+        operands = matmul_operands(matrix, frozen, x, bias, True, linear=True)
         try:
             return product(*operands)
         except errors.REFUSALS:
