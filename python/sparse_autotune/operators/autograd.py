@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from .._torch.compiling import unwatched
+from .._torch.direct import direct
 from .._torch.transforms import (
     apply_of,
     is_jit_tracing,
@@ -36,11 +37,11 @@ from .forms import (
     call_matmul,
     call_sampled,
     differentiable,
-    gradients_together,
     matmul_below_autograd,
     sampled_below_autograd,
 )
 
+_is_dynamo_compiling = torch.compiler.is_dynamo_compiling
 _is_grad_enabled = torch.is_grad_enabled
 
 
@@ -172,8 +173,9 @@ class Product(torch.autograd.Function):
         if form.activation != NONE or form.variant is not None:
             form = form._replace(activation=NONE, variant=None)
         grad_values = grad_dense = both = None
-        if needs_values and needs_dense:
-            both = gradients_together(crow, col, values, dense, grad, form)
+        if needs_values and needs_dense and not _is_dynamo_compiling():
+            # None where a derivative of them may be asked for.
+            both = direct.gradients(crow, col, values, dense, grad, form)
         if both is not None:
             grad_dense, grad_values = both
         else:

@@ -11,7 +11,6 @@ from .._torch.direct import direct
 from .._torch.transforms import BelowAutograd
 from .library import bsr_matmul, bsr_matmul_out, bsr_sampled_matmul
 
-_is_dynamo_compiling = torch.compiler.is_dynamo_compiling
 _is_grad_enabled = torch.is_grad_enabled
 
 # The numbers are part of the operators' schema.
@@ -110,13 +109,3 @@ def sampled_below_autograd(
         return result
     with BelowAutograd():
         return call_sampled(crow, col, x, y, form)
-
-
-def gradients_together(
-    crow: Tensor, col: Tensor, values: Tensor, dense: Tensor, grad: Tensor, form: Form
-) -> tuple[Tensor, Tensor] | None:
-    """Those of dense and values by one direct call, where nobody takes a derivative of them."""
-    if _is_dynamo_compiling() or (_is_grad_enabled() and differentiable(values, dense, grad)):
-        return None
-    both: tuple[Tensor, Tensor] | None = direct.gradients(crow, col, values, dense, grad, form)
-    return both
