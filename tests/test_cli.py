@@ -278,7 +278,7 @@ def test_cache_merge_and_diff(run, tmp_path):
     changed = re.sub(r"^winner .*$", f"winner {other}", text, flags=re.MULTILINE)
     changed = re.sub(r"^when .*$", "when 2099-01-01T00:00:00Z", changed, flags=re.MULTILINE)
     changed = re.sub(
-        rf"^entrant {other}\t.*$", f"entrant {other}\tok\t1\t2\t0\t1\t0\t0\t", changed, flags=re.M
+        rf"^entrant {other}\t.*$", f"entrant {other}\tok\t1\t2\t0\t1\t0\t0\t0\tcaptured\t", changed, flags=re.M
     )
     two.write_text(changed)
     written, conflict = run("cache", "merge", one, two, "--into", both).splitlines()

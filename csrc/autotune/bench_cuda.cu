@@ -2,7 +2,8 @@
 //
 // Everything runs on the user's stream, from the library's own memory pool, so that neither torch's
 // allocator nor a CUDA graph that another thread captures notices. A burst is timed by two events;
-// a kernel that only waits stands before it, so that the host is ahead when the burst begins.
+// a kernel that only waits stands before it, so that the host is ahead when the burst begins. Where
+// the host takes long, as with Python callables, a CUDA graph is timed as well, if one can hold them.
 #include <cuda_runtime.h>
 
 #include <algorithm>
@@ -11,6 +12,8 @@
 #include <memory>
 #include <new>
 #include <string>
+#include <unordered_map>
+#include <unordered_set>
 #include <vector>
 
 #include "autotune/bench.h"
@@ -25,6 +28,7 @@ namespace sparse_autotune {
 namespace {
 
 constexpr double kCheckFlops = 4e9;
+constexpr double kUsualHostUs = 10;
 
 __global__ void wait_kernel(int64_t cycles) {
   const int64_t start = clock64();
@@ -71,6 +75,7 @@ class CudaBench final : public Bench {
     const RelaxedCapture relaxed;
     if (begin_ != nullptr) cudaEventDestroy(begin_);
     if (end_ != nullptr) cudaEventDestroy(end_);
+    if (beside_ != nullptr) cudaStreamDestroy(beside_);
     cudaStreamSynchronize(stream_);
     static_cast<void>(cudaGetLastError());  // a failure was reported when it happened
   }
@@ -106,17 +111,33 @@ class CudaBench final : public Bench {
     const RelaxedCapture relaxed;
     *error = std::numeric_limits<double>::infinity();
     prepared_for_ = nullptr;
-    cudaError_t poisoned = cudaMemsetAsync(operands_.data() + layout_.output_begin, 0xFF,
-                                           static_cast<size_t>(layout_.output_bytes), stream_);
-    if (poisoned != cudaSuccess) return broken(poisoned, "poisoning the output");
-    cursor_ = 0;
-    const Status status = burst(variant, 1, us);
+    LaunchTime taken;
+    Status status = poison();
+    if (status) status = burst(variant, 1, &taken);
+    *us = taken.device_us;
     return status ? compare(error) : status;
   }
 
-  Status time(const Variant& variant, int64_t launches, double* us) override {
+  Status time(const Variant& variant, int64_t launches, LaunchTime* taken) override {
     const RelaxedCapture relaxed;
-    return burst(variant, launches, us);
+    Status status = burst(variant, launches, taken);
+    host_us_[&variant] = taken->host_us;
+    if (status && in_graphs_.count(&variant) != 0) {
+      status = graph(variant, launches, &taken->device_us);
+    }
+    return status;
+  }
+
+  bool captures(const Variant& variant) override {
+    if (variant.always_captures()) return true;
+    const RelaxedCapture relaxed;
+    // What was launched past the stream is not in the graph, whose replay then computes nothing.
+    double us = 0, error = 0;
+    Status status = poison();
+    if (status) status = graph(variant, 1, &us);
+    if (status) status = compare(&error);
+    if (status) in_graphs_.insert(&variant);
+    return static_cast<bool>(status);
   }
 
   bool is_cold() const override { return sets_ > 1; }
@@ -129,6 +150,14 @@ class CudaBench final : public Bench {
     broken_ = broken_ || cudaStreamSynchronize(stream_) != cudaSuccess;
     static_cast<void>(cudaGetLastError());
     return status;
+  }
+
+  Status poison() {
+    cursor_ = 0;
+    const cudaError_t error =
+        cudaMemsetAsync(operands_.data() + layout_.output_begin, 0xFF,
+                        static_cast<size_t>(layout_.output_bytes), stream_);
+    return error == cudaSuccess ? Status::ok() : broken(error, "poisoning the output");
   }
 
   Status fill() {
@@ -188,7 +217,7 @@ class CudaBench final : public Bench {
     return l;
   }
 
-  Status burst(const Variant& variant, int64_t launches, double* us) {
+  Status burst(const Variant& variant, int64_t launches, LaunchTime* taken) {
     const bool converts = variant.prepared_bytes(p_, device_) > 0;
     if (converts && p_.frozen && prepared_for_ != &variant) {
       // All sets hold other values, but a copy of the first set's is as good for the clock.
@@ -201,7 +230,9 @@ class CudaBench final : public Bench {
     }
     cudaError_t error = cudaStreamSynchronize(stream_);
     if (error != cudaSuccess) return broken(error, "running");
-    const double wait_us = std::min(enqueue_us_ * static_cast<double>(launches) * 3 + 20, 20e3);
+    const auto known = host_us_.find(&variant);
+    const double host_us = known == host_us_.end() ? kUsualHostUs : known->second;
+    const double wait_us = std::min(host_us * static_cast<double>(launches) * 3 + 20, 20e3);
     wait_kernel<<<1, 1, 0, stream_>>>(static_cast<int64_t>(wait_us * 1e3));
     error = cudaEventRecord(begin_, stream_);
     if (error != cudaSuccess) return broken(error, "running");
@@ -218,15 +249,64 @@ class CudaBench final : public Bench {
     }
     const std::chrono::duration<double, std::micro> enqueue =
         std::chrono::steady_clock::now() - start;
-    enqueue_us_ = launches > 1 ? enqueue.count() / static_cast<double>(launches) : enqueue_us_;
-    error = cudaEventRecord(end_, stream_);
-    if (error == cudaSuccess) error = cudaStreamSynchronize(stream_);
-    if (error != cudaSuccess) return broken(error, "running");
+    taken->host_us = enqueue.count() / static_cast<double>(launches);
+    return elapsed(stream_, launches, &taken->device_us);
+  }
+
+  // Since begin_ was recorded, for each launch.
+  Status elapsed(cudaStream_t stream, int64_t launches, double* us) {
     float milliseconds = 0;
-    error = cudaEventElapsedTime(&milliseconds, begin_, end_);
-    if (error != cudaSuccess) return broken(error, "running");
+    cudaError_t error = cudaEventRecord(end_, stream);
+    if (error == cudaSuccess) error = cudaStreamSynchronize(stream);
+    if (error == cudaSuccess) error = cudaEventElapsedTime(&milliseconds, begin_, end_);
     *us = static_cast<double>(milliseconds) * 1e3 / static_cast<double>(launches);
-    return Status::ok();
+    return error == cudaSuccess ? Status::ok() : broken(error, "running");
+  }
+
+  // The same as a CUDA graph, which is replayed twice. On a stream beside the user's, which may be
+  // the default one, that no graph captures.
+  Status graph(const Variant& variant, int64_t launches, double* us) {
+    cudaError_t error = cudaStreamSynchronize(stream_);
+    if (error == cudaSuccess && beside_ == nullptr) {
+      error = cudaStreamCreateWithFlags(&beside_, cudaStreamNonBlocking);
+    }
+    if (error != cudaSuccess) return broken(error, "making a stream");
+    const std::shared_ptr<void> redirected = variant.redirect_to(beside_);
+    if (redirected == nullptr) {
+      return Status::failed(StatusCode::kLaunchFailed, "it cannot be sent to another stream");
+    }
+    cudaGraph_t captured = nullptr;
+    Status status = capture(variant, launches, &captured);
+    cudaGraphExec_t ready = nullptr;
+    if (status) {
+      error = cudaGraphInstantiate(&ready, captured, 0);
+      if (error == cudaSuccess) error = cudaGraphLaunch(ready, beside_);
+      if (error == cudaSuccess) error = cudaEventRecord(begin_, beside_);
+      if (error == cudaSuccess) error = cudaGraphLaunch(ready, beside_);
+      status = error == cudaSuccess ? elapsed(beside_, launches, us)
+                                    : broken(error, "replaying a CUDA graph");
+    }
+    if (ready != nullptr) cudaGraphExecDestroy(ready);
+    if (captured != nullptr) cudaGraphDestroy(captured);
+    return status;
+  }
+
+  // As strictly as the capture of a user: what could break another thread's is refused.
+  Status capture(const Variant& variant, int64_t launches, cudaGraph_t* captured) {
+    cudaError_t error = cudaStreamBeginCapture(beside_, cudaStreamCaptureModeThreadLocal);
+    if (error != cudaSuccess) return broken(error, "beginning a capture");
+    cudaStreamCaptureMode mode = cudaStreamCaptureModeThreadLocal;
+    cudaThreadExchangeStreamCaptureMode(&mode);
+    Status status = Status::ok();
+    for (int64_t i = 0; i < launches && status; ++i) {
+      Launch l = next_launch();
+      l.stream = beside_;
+      status = variant.launch(p_, l);
+    }
+    cudaThreadExchangeStreamCaptureMode(&mode);
+    error = cudaStreamEndCapture(beside_, captured);
+    if (status && error != cudaSuccess) status = to_status(error, "capturing");
+    return status ? status : failed(status);
   }
 
   // A variant's own failure: what it enqueued may have broken more.
@@ -243,9 +323,11 @@ class CudaBench final : public Bench {
   const BenchOptions options_;
   const cudaStream_t stream_;
   cudaEvent_t begin_ = nullptr, end_ = nullptr;
+  cudaStream_t beside_ = nullptr;
   Memory operands_, scratch_, prepared_, tiles_, expected_, findings_;
   int64_t sets_ = 1, cursor_ = 0, tile_count_ = 0;
-  double enqueue_us_ = 10;  // host time of one launch
+  std::unordered_map<const Variant*, double> host_us_;  // of the last burst's launches
+  std::unordered_set<const Variant*> in_graphs_;
   const Variant* prepared_for_ = nullptr;
   bool broken_ = false;
 };
@@ -264,9 +346,10 @@ class TrimmedBench final : public Bench {
   Status check(const Variant& variant, double* error, double* us) override {
     return bench_->check(variant, error, us);
   }
-  Status time(const Variant& variant, int64_t launches, double* us) override {
-    return bench_->time(variant, launches, us);
+  Status time(const Variant& variant, int64_t launches, LaunchTime* taken) override {
+    return bench_->time(variant, launches, taken);
   }
+  bool captures(const Variant& variant) override { return bench_->captures(variant); }
   bool is_cold() const override { return bench_->is_cold(); }
   bool is_broken() override { return bench_->is_broken(); }
 

@@ -22,6 +22,10 @@ Decision decide(Bound& bound, const std::string& selector) {
   add_pieces(bound, {choice.variant});
   Decision decision = decision_for(bound, *choice.variant);
   decision.validity = choice.validity;
+  if (choice.captured != nullptr) {
+    decision.not_in_graphs = true;
+    add_pieces(bound, {choice.captured});  // a capture could not build all of them
+  }
   // Behind a capture what could not be built in it will be.
   const bool final = choice.final && (decision.is_complete() || !bound.is_capturing);
   if (final && bound.plan != nullptr) {
@@ -68,7 +72,8 @@ Decision find_or_decide(Bound& bound, const std::string& selector) {
   if (bound.plan != nullptr) {
     decision = bound.plan->find(bound.call.problem, bound.generation, selector);
   }
-  return decision ? *std::move(decision) : decide(bound, selector);
+  const bool serves = decision && !(decision->not_in_graphs && bound.is_capturing);
+  return serves ? *std::move(decision) : decide(bound, selector);
 }
 
 ReadyLaunch ready_for(const Bound& bound, const Decision& decision) {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import _thread
 import atexit
+import contextlib
 import itertools
 import re
 import threading
@@ -160,6 +161,22 @@ def _checked_call(call: Callable[..., None]) -> Callable[..., int]:
     return run
 
 
+def _redirected(stream: int) -> Callable[[], None] | None:
+    """Sends what this thread does on the GPU to a stream, and what it allocates to a pool.
+
+    Until the result is called. Replays of a graph then write no memory that others were given
+    meanwhile. None: this torch cannot.
+    """
+    with contextlib.ExitStack() as stack:
+        try:
+            stack.enter_context(torch.cuda.stream(torch.cuda.ExternalStream(stream)))
+            stack.enter_context(torch.cuda.use_mem_pool(torch.cuda.MemPool()))
+        except RuntimeError:
+            return None
+        return stack.pop_all().close
+    return None
+
+
 def _calls(fn: Callable[..., Any], op: Op) -> Callable[..., None]:
     if op == "sampled_matmul":
 
@@ -253,7 +270,9 @@ def register_variant(
 
     It is verified and timed with the others, can win, is remembered, reported and forced by its
     name. It has no cost model: it is never chosen without a measurement, unless nothing else can
-    compute a product. Under `torch.compile` it is part of the opaque product that chose it.
+    compute a product. On a GPU it is timed in a CUDA graph, if one can hold it, and Python's time for
+    the call counts in calls outside of graphs; else it is timed eagerly, as the report then says, and
+    is not chosen inside of a capture. Under `torch.compile` it is part of the opaque product that chose it.
 
     For "matmul" the callable is called as ``fn(crow_indices, col_indices, values, b, *, out, bias,
     activation, transpose, positions)`` and writes ``activation(op(A) @ b + bias[:, None])`` into
@@ -308,6 +327,7 @@ def register_variant(
         multiplies_padding=bool(multiplies_padding),
         refusal=_refusal(supports),
         failure=lambda: getattr(_last, "text", "it failed"),
+        redirect=_redirected,
     )
     handle = RegisteredVariant(full)
     atexit.register(handle.unregister)  # nothing calls Python when it has ended
