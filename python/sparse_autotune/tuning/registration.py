@@ -270,9 +270,10 @@ def register_variant(
 
     It is verified and timed with the others, can win, is remembered, reported and forced by its
     name. It has no cost model: it is never chosen without a measurement, unless nothing else can
-    compute a product. On a GPU it is timed in a CUDA graph, if one can hold it, and Python's time for
-    the call counts in calls outside of graphs; else it is timed eagerly, as the report then says, and
-    is not chosen inside of a capture. Under `torch.compile` it is part of the opaque product that chose it.
+    compute a product. On a GPU it is timed in a CUDA graph, if one can hold it, and Python's time
+    for the call counts outside of graphs; else it is timed eagerly, as the report then says, and is
+    not chosen inside of a capture. Under `torch.compile` it is part of the opaque product that
+    chose it.
 
     For "matmul" the callable is called as ``fn(crow_indices, col_indices, values, b, *, out, bias,
     activation, transpose, positions)`` and writes ``activation(op(A) @ b + bias[:, None])`` into
