@@ -272,9 +272,9 @@ class Variant {
   // group_counts are not known, then.
   virtual int grouping(const Problem&, const Device&) const { return kNoGrouping; }
 
-  // Whether a CUDA graph can hold its launches for sure. Of others' code nobody knows: a race tries,
-  // on a stream to which redirect_to() sends what this thread launches, and apart from other memory
-  // what it allocates, for as long as the result lives. Null: that is not possible.
+  // Whether a CUDA graph can hold its launches for sure. Of others' code nobody knows: a race
+  // tries, on a stream to which redirect_to() sends what this thread launches for as long as the
+  // result lives. Null: that is not possible.
   virtual bool always_captures() const { return true; }
   virtual std::shared_ptr<void> redirect_to(void* /*stream*/) const { return nullptr; }
 

@@ -1,4 +1,4 @@
-"""Kernels of others on a GPU: timed in CUDA graphs where one can hold them, else eagerly."""
+"""Kernels of others on a GPU: timed as in CUDA graphs where one can hold them, else eagerly."""
 
 import math
 import re
@@ -107,7 +107,7 @@ def test_one_that_a_graph_can_hold(register):
     mine = entrant()
     assert mine["status"] in ("ok", "eliminated") and mine["captures"]
     assert mine["host_us"] >= 2000
-    assert 0 < mine["median_us"] < mine["host_us"], "replays have no part of the host's"
+    assert 0 < mine["median_us"] < mine["host_us"], "the kernels' time has no part of the host's"
     assert torch.cuda.memory_allocated() <= before + 4096
     report = benchmark(a, b, variants=["mine", "cublas_dense"])
     (record,) = [r for r in report.records if r.name == "mine/1"]

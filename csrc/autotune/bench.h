@@ -31,12 +31,11 @@ class Bench {
   // is the time of that one launch, a first impression.
   virtual Status check(const Variant& variant, double* error, double* us) = 0;
 
-  // A burst of `launches`. Includes prepare() unless the problem is frozen. On a CPU, short launches
-  // find the caches as a launch of the same variant left them.
+  // A burst of `launches`. Includes prepare() unless the problem is frozen. On a CPU, short
+  // launches find the caches as a launch of the same variant left them.
   virtual Status time(const Variant& variant, int64_t launches, LaunchTime* taken) = 0;
 
-  // Whether a CUDA graph can hold its launches, and computes the right result. What always can is
-  // not tried; what was tried is timed in a graph from then on. After check().
+  // Whether a CUDA graph can hold its launches. What always can is not tried. After check().
   virtual bool captures(const Variant&) { return true; }
 
   // Whether operands really rotate: small enough for the cache, and asked for.

@@ -2,8 +2,8 @@
 //
 // Everything runs on the user's stream, from the library's own memory pool, so that neither torch's
 // allocator nor a CUDA graph that another thread captures notices. A burst is timed by two events;
-// a kernel that only waits stands before it, so that the host is ahead when the burst begins. Where
-// the host takes long, as with Python callables, a CUDA graph is timed as well, if one can hold them.
+// a kernel that only waits stands before it, so that the host is ahead when the burst begins: as in
+// a CUDA graph, only kernels count.
 #include <cuda_runtime.h>
 
 #include <algorithm>
@@ -13,7 +13,6 @@
 #include <new>
 #include <string>
 #include <unordered_map>
-#include <unordered_set>
 #include <vector>
 
 #include "autotune/bench.h"
@@ -34,6 +33,15 @@ __global__ void wait_kernel(int64_t cycles) {
   const int64_t start = clock64();
   while (clock64() - start < cycles) {
   }
+}
+
+// A stream for captures that are tried: no graph captures the default stream, which the user's may
+// be. One for each device, as long as the process lives: torch keeps memory for each stream.
+cudaStream_t capturing_stream(int ordinal) {
+  static std::unordered_map<int, cudaStream_t> streams;  // races come one after the other
+  cudaStream_t& stream = streams[ordinal];
+  if (stream == nullptr) cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking);
+  return stream;
 }
 
 // Memory of the library's own pool.
@@ -75,7 +83,6 @@ class CudaBench final : public Bench {
     const RelaxedCapture relaxed;
     if (begin_ != nullptr) cudaEventDestroy(begin_);
     if (end_ != nullptr) cudaEventDestroy(end_);
-    if (beside_ != nullptr) cudaStreamDestroy(beside_);
     cudaStreamSynchronize(stream_);
     static_cast<void>(cudaGetLastError());  // a failure was reported when it happened
   }
@@ -120,24 +127,32 @@ class CudaBench final : public Bench {
 
   Status time(const Variant& variant, int64_t launches, LaunchTime* taken) override {
     const RelaxedCapture relaxed;
-    Status status = burst(variant, launches, taken);
+    const Status status = burst(variant, launches, taken);
     host_us_[&variant] = taken->host_us;
-    if (status && in_graphs_.count(&variant) != 0) {
-      status = graph(variant, launches, &taken->device_us);
-    }
     return status;
   }
 
+  // The graph is never replayed: what the launch allocated is others' by then.
   bool captures(const Variant& variant) override {
     if (variant.always_captures()) return true;
     const RelaxedCapture relaxed;
-    // What was launched past the stream is not in the graph, whose replay then computes nothing.
-    double us = 0, error = 0;
-    Status status = poison();
-    if (status) status = graph(variant, 1, &us);
-    if (status) status = compare(&error);
-    if (status) in_graphs_.insert(&variant);
-    return static_cast<bool>(status);
+    const cudaStream_t stream = capturing_stream(device_.ordinal);
+    const std::shared_ptr<void> redirected =
+        stream != nullptr ? variant.redirect_to(stream) : nullptr;
+    if (redirected == nullptr) return false;
+    cudaError_t error = cudaStreamBeginCapture(stream, cudaStreamCaptureModeRelaxed);
+    if (error != cudaSuccess) return static_cast<bool>(broken(error, "beginning a capture"));
+    Launch l = next_launch();
+    l.stream = stream;
+    Status status = variant.launch(p_, l);
+    cudaGraph_t graph = nullptr;
+    size_t nodes = 0;
+    error = cudaStreamEndCapture(stream, &graph);
+    if (error == cudaSuccess) error = cudaGraphGetNodes(graph, nullptr, &nodes);
+    if (graph != nullptr) cudaGraphDestroy(graph);
+    if (status && error != cudaSuccess) status = to_status(error, "capturing");
+    if (!status) return static_cast<bool>(failed(status));
+    return nodes > 0;  // else it was launched past the stream
   }
 
   bool is_cold() const override { return sets_ > 1; }
@@ -154,9 +169,8 @@ class CudaBench final : public Bench {
 
   Status poison() {
     cursor_ = 0;
-    const cudaError_t error =
-        cudaMemsetAsync(operands_.data() + layout_.output_begin, 0xFF,
-                        static_cast<size_t>(layout_.output_bytes), stream_);
+    const cudaError_t error = cudaMemsetAsync(operands_.data() + layout_.output_begin, 0xFF,
+                                              static_cast<size_t>(layout_.output_bytes), stream_);
     return error == cudaSuccess ? Status::ok() : broken(error, "poisoning the output");
   }
 
@@ -263,52 +277,6 @@ class CudaBench final : public Bench {
     return error == cudaSuccess ? Status::ok() : broken(error, "running");
   }
 
-  // The same as a CUDA graph, which is replayed twice. On a stream beside the user's, which may be
-  // the default one, that no graph captures.
-  Status graph(const Variant& variant, int64_t launches, double* us) {
-    cudaError_t error = cudaStreamSynchronize(stream_);
-    if (error == cudaSuccess && beside_ == nullptr) {
-      error = cudaStreamCreateWithFlags(&beside_, cudaStreamNonBlocking);
-    }
-    if (error != cudaSuccess) return broken(error, "making a stream");
-    const std::shared_ptr<void> redirected = variant.redirect_to(beside_);
-    if (redirected == nullptr) {
-      return Status::failed(StatusCode::kLaunchFailed, "it cannot be sent to another stream");
-    }
-    cudaGraph_t captured = nullptr;
-    Status status = capture(variant, launches, &captured);
-    cudaGraphExec_t ready = nullptr;
-    if (status) {
-      error = cudaGraphInstantiate(&ready, captured, 0);
-      if (error == cudaSuccess) error = cudaGraphLaunch(ready, beside_);
-      if (error == cudaSuccess) error = cudaEventRecord(begin_, beside_);
-      if (error == cudaSuccess) error = cudaGraphLaunch(ready, beside_);
-      status = error == cudaSuccess ? elapsed(beside_, launches, us)
-                                    : broken(error, "replaying a CUDA graph");
-    }
-    if (ready != nullptr) cudaGraphExecDestroy(ready);
-    if (captured != nullptr) cudaGraphDestroy(captured);
-    return status;
-  }
-
-  // As strictly as the capture of a user: what could break another thread's is refused.
-  Status capture(const Variant& variant, int64_t launches, cudaGraph_t* captured) {
-    cudaError_t error = cudaStreamBeginCapture(beside_, cudaStreamCaptureModeThreadLocal);
-    if (error != cudaSuccess) return broken(error, "beginning a capture");
-    cudaStreamCaptureMode mode = cudaStreamCaptureModeThreadLocal;
-    cudaThreadExchangeStreamCaptureMode(&mode);
-    Status status = Status::ok();
-    for (int64_t i = 0; i < launches && status; ++i) {
-      Launch l = next_launch();
-      l.stream = beside_;
-      status = variant.launch(p_, l);
-    }
-    cudaThreadExchangeStreamCaptureMode(&mode);
-    error = cudaStreamEndCapture(beside_, captured);
-    if (status && error != cudaSuccess) status = to_status(error, "capturing");
-    return status ? status : failed(status);
-  }
-
   // A variant's own failure: what it enqueued may have broken more.
   Status failed(const Status& status) {
     broken_ = broken_ || cudaStreamSynchronize(stream_) != cudaSuccess;
@@ -323,11 +291,9 @@ class CudaBench final : public Bench {
   const BenchOptions options_;
   const cudaStream_t stream_;
   cudaEvent_t begin_ = nullptr, end_ = nullptr;
-  cudaStream_t beside_ = nullptr;
   Memory operands_, scratch_, prepared_, tiles_, expected_, findings_;
   int64_t sets_ = 1, cursor_ = 0, tile_count_ = 0;
   std::unordered_map<const Variant*, double> host_us_;  // of the last burst's launches
-  std::unordered_set<const Variant*> in_graphs_;
   const Variant* prepared_for_ = nullptr;
   bool broken_ = false;
 };

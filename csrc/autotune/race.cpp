@@ -30,6 +30,7 @@ constexpr int kMaxRounds = 25;
 constexpr double kOverrun = 0.1;  // of the budget: what the least rounds may cost beyond it
 constexpr double kBurstUs = 300;  // of one sample, so that the clock's own error is small
 constexpr int64_t kMaxBurst = 64;
+constexpr double kHostBurstUs = 5000;  // of one sample: a GPU waits until the host has enqueued it
 
 struct Runner {
   const Variant* variant;
@@ -208,8 +209,9 @@ class Race {
     }
     runner.first_us = us;
     best_first_us_ = have_one ? std::min(best_first_us_, us) : us;
-    runner.burst =
-        std::clamp<int64_t>(static_cast<int64_t>(kBurstUs / std::max(us, 0.1)), 1, kMaxBurst);
+    const double most =
+        std::min(kBurstUs / std::max(us, 0.1), kHostBurstUs / std::max(taken.host_us, 0.1));
+    runner.burst = std::clamp<int64_t>(static_cast<int64_t>(most), 1, kMaxBurst);
     runner.racing = true;
   }
 

@@ -81,10 +81,14 @@ bool parse_entrant(std::string_view line, Entrant* e) {
 // One "key value" line. Keys that a newer version might add are refused: it raises the version.
 bool parse_fact(std::string_view key, std::string_view value, Record* r) {
   const std::pair<std::string_view, std::string*> texts[] = {
-      {"signature", &r->signature},     {"device_class", &r->device_class},
-      {"environment", &r->environment}, {"device", &r->device},
-      {"problem", &r->description},     {"winner", &r->winner},
-      {"failure", &r->failure},         {"captured_winner", &r->captured_winner},
+      {"signature", &r->signature},
+      {"device_class", &r->device_class},
+      {"environment", &r->environment},
+      {"device", &r->device},
+      {"problem", &r->description},
+      {"winner", &r->winner},
+      {"failure", &r->failure},
+      {"captured_winner", &r->captured_winner},
       {"when", &r->when},
   };
   for (const auto& [name, target] : texts) {
@@ -172,12 +176,11 @@ std::string to_text(const Record& r) {
   fact("peak_gbps", number(r.peak_gbps));
   size_t written = 0;
   for (const Entrant& e : r.entrants) {
-    std::string line = "entrant " + field(e.name) + "\t" + name_of(e.outcome) + "\t" +
-                       number(e.expected_us) + "\t" + number(e.median_us) + "\t" +
-                       number(e.spread_us) + "\t" + std::to_string(e.samples) + "\t" +
-                       number(e.error) + "\t" + std::to_string(e.memory_bytes) + "\t" +
-                       number(e.host_us) + "\t" + (e.captures ? "captured" : "eager") + "\t" +
-                       field(e.reason) + "\n";
+    std::string line =
+        "entrant " + field(e.name) + "\t" + name_of(e.outcome) + "\t" + number(e.expected_us) +
+        "\t" + number(e.median_us) + "\t" + number(e.spread_us) + "\t" + std::to_string(e.samples) +
+        "\t" + number(e.error) + "\t" + std::to_string(e.memory_bytes) + "\t" + number(e.host_us) +
+        "\t" + (e.captures ? "captured" : "eager") + "\t" + field(e.reason) + "\n";
     if (written == kMaxEntrants || s.size() + line.size() + 32 > kMaxRecordBytes) break;
     s += line;
     ++written;

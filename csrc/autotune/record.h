@@ -37,8 +37,8 @@ struct Entrant {
   int64_t samples = 0;   // timed bursts behind the median
   double error = 0;  // largest |result - reference| as a share of what is allowed: wrong above 1
   int64_t memory_bytes = 0;  // scratch of one launch, and the converted copy
-  bool captures = true;      // whether a CUDA graph can hold it; if not, median_us has the host's part
-  std::string reason;        // why it did not race, or left early
+  bool captures = true;  // whether a CUDA graph can hold it; if not, median_us has the host's part
+  std::string reason;    // why it did not race, or left early
 
   // Of one of many launches that the host enqueues: where it takes longer than the kernels, that.
   double eager_us() const { return std::max(median_us, host_us); }
@@ -52,12 +52,12 @@ struct Entrant {
 struct Record {
   std::string signature;
   std::string device_class;
-  std::string device;       // its name, for people
-  std::string environment;  // of whoever keeps it: its versions; may be empty, not written then
-  std::string description;  // describe(problem)
-  std::string winner;       // empty when nothing could be chosen
+  std::string device;           // its name, for people
+  std::string environment;      // of whoever keeps it: its versions; may be empty, not written then
+  std::string description;      // describe(problem)
+  std::string winner;           // empty when nothing could be chosen
   std::string captured_winner;  // of launches in a CUDA graph; empty: the same
-  std::string failure;      // why there was no race to its end; empty otherwise
+  std::string failure;          // why there was no race to its end; empty otherwise
   Timing timing = Timing::kCold;  // as it was measured; a CPU's is always warm
   std::string when;               // UTC, 2026-01-31T12:34:56Z
   double seconds = 0;             // that the race took

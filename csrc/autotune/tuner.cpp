@@ -78,10 +78,10 @@ struct Found {
   Validity validity;                     // of what is decided from it, or from there being none
 };
 
-// Whether nothing legal has joined since the race: a new variant gets one. Were the winner's absence
-// a reason too, two problems of one signature, of which it may run one, would forget each other's
-// race in turn. A process without PyTorch cannot race its variants: its record, which lists none,
-// serves here too.
+// Whether nothing legal has joined since the race: a new variant gets one. Were the winner's
+// absence a reason too, two problems of one signature, of which it may run one, would forget each
+// other's race in turn. A process without PyTorch cannot race its variants: its record, which lists
+// none, serves here too.
 bool decides(const Record& record, const std::vector<const Variant*>& entrants) {
   const bool with_torch =
       std::any_of(record.entrants.begin(), record.entrants.end(), [](const Entrant& e) {

@@ -86,8 +86,7 @@ py::dict to_dict(const Record& r) {
       "seconds"_a = r.seconds, "peak_tflops"_a = r.peak_tflops, "peak_gbps"_a = r.peak_gbps,
       "description"_a = r.description, "winner"_a = r.winner,
       "captured_winner"_a = r.captured_winner.empty() ? r.winner : r.captured_winner,
-      "when"_a = r.when,
-      "timing"_a = name_of(kTimings, r.timing), "nnz_flops"_a = r.nnz_flops,
+      "when"_a = r.when, "timing"_a = name_of(kTimings, r.timing), "nnz_flops"_a = r.nnz_flops,
       "dense_flops"_a = r.dense_flops, "bytes"_a = r.bytes, "entrants"_a = list_of(r.entrants));
 }
 
@@ -277,8 +276,7 @@ PYBIND11_MODULE(_tuner, m) {
   m.def("missed", &api::missed_signatures, WithoutGil());
   m.def("forget", &api::forget_records, WithoutGil());
   m.def("register_variant", &register_variant, "name"_a, py::kw_only(), "dispatched"_a, "device"_a,
-        "op"_a, "deterministic"_a, "multiplies_padding"_a, "refusal"_a, "failure"_a,
-        "redirect"_a);
+        "op"_a, "deterministic"_a, "multiplies_padding"_a, "refusal"_a, "failure"_a, "redirect"_a);
   m.def("unregister_variant", &api::unregister_variant, "name"_a, WithoutGil());
   m.def("variants", [] { return list_of(without_gil(api::variants)); });
   m.def("build_info", &build_facts);

@@ -48,9 +48,7 @@ class Registered final : public Variant {
 
   std::shared_ptr<void> redirect_to(void* stream) const override {
     using Undo = std::function<void()>;
-    Undo undo = facts_.redirect(reinterpret_cast<uintptr_t>(stream));
-    if (!undo) return nullptr;
-    return {new Undo(std::move(undo)), [](Undo* end) {
+    return {new Undo(facts_.redirect(reinterpret_cast<uintptr_t>(stream))), [](Undo* end) {
               (*end)();
               delete end;
             }};

@@ -27,8 +27,7 @@ struct RegisteredVariant {
   std::function<std::string(const std::string& problem)> refusal;
   // What the operator's last failure in this thread was.
   std::function<std::string()> failure;
-  // Sends what this thread's operators do on a GPU to that stream, and what they allocate to memory
-  // apart from other work's, until the result is called. Empty result: that is not possible.
+  // Sends what this thread's operators do on a GPU to that stream, until the result is called.
   std::function<std::function<void()>(uintptr_t stream)> redirect;
 };
 

@@ -34,7 +34,7 @@ struct Decision {
   std::shared_ptr<KeptMemory> ordered, grouped;
   RowGroups row_groups{};
   bool not_in_graphs = false;  // inside of a capture another one is chosen
-  Validity validity{};  // Plan::find() does not give a decision that no longer holds
+  Validity validity{};         // Plan::find() does not give a decision that no longer holds
 
   // Whether everything that could be built for it has been.
   bool is_complete() const {

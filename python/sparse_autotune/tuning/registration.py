@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import _thread
 import atexit
-import contextlib
 import itertools
 import re
 import threading
@@ -161,20 +160,11 @@ def _checked_call(call: Callable[..., None]) -> Callable[..., int]:
     return run
 
 
-def _redirected(stream: int) -> Callable[[], None] | None:
-    """Sends what this thread does on the GPU to a stream, and what it allocates to a pool.
-
-    Until the result is called. Replays of a graph then write no memory that others were given
-    meanwhile. None: this torch cannot.
-    """
-    with contextlib.ExitStack() as stack:
-        try:
-            stack.enter_context(torch.cuda.stream(torch.cuda.ExternalStream(stream)))
-            stack.enter_context(torch.cuda.use_mem_pool(torch.cuda.MemPool()))
-        except RuntimeError:
-            return None
-        return stack.pop_all().close
-    return None
+def _redirected(stream: int) -> Callable[[], None]:
+    """Sends what this thread does on the GPU to a stream, until the result is called."""
+    there = torch.cuda.stream(torch.cuda.ExternalStream(stream))
+    there.__enter__()
+    return lambda: there.__exit__(None, None, None)
 
 
 def _calls(fn: Callable[..., Any], op: Op) -> Callable[..., None]:
@@ -270,10 +260,10 @@ def register_variant(
 
     It is verified and timed with the others, can win, is remembered, reported and forced by its
     name. It has no cost model: it is never chosen without a measurement, unless nothing else can
-    compute a product. On a GPU it is timed in a CUDA graph, if one can hold it, and Python's time
-    for the call counts outside of graphs; else it is timed eagerly, as the report then says, and is
-    not chosen inside of a capture. Under `torch.compile` it is part of the opaque product that
-    chose it.
+    compute a product. On a GPU its kernels are timed as in a CUDA graph, if one can hold it, and
+    Python's time for the call counts outside of graphs; else it is timed eagerly, as the report
+    then says, and is not chosen inside of a capture. Under `torch.compile` it is part of the opaque
+    product that chose it.
 
     For "matmul" the callable is called as ``fn(crow_indices, col_indices, values, b, *, out, bias,
     activation, transpose, positions)`` and writes ``activation(op(A) @ b + bias[:, None])`` into
