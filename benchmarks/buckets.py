@@ -14,17 +14,19 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import torch
 
 import sparse_autotune as sa
+from sparse_autotune.choices import Buckets
 
 from . import environment, timing
 
 MOST_RACES = 32
 MOST_TIME = 1.05
 LARGEST = 8192
-BOTH = ("geometric", "exact")
+BOTH: tuple[Buckets, ...] = ("geometric", "exact")
 
 
 def numbers(count: int) -> list[int]:
@@ -49,7 +51,7 @@ def _arguments() -> argparse.Namespace:
     return options
 
 
-def _sampler(call: Callable[[], torch.Tensor], buckets: str, device: str) -> timing.Sampler:
+def _sampler(call: Callable[[], torch.Tensor], buckets: Buckets, device: str) -> timing.Sampler:
     """Of the call as those buckets decide it; a graph holds what they have decided."""
     sa.settings.buckets = buckets
     call()
@@ -65,7 +67,7 @@ def _sampler(call: Callable[[], torch.Tensor], buckets: str, device: str) -> tim
     return sample
 
 
-def measure(options: argparse.Namespace) -> dict:
+def measure(options: argparse.Namespace) -> dict[str, Any]:
     """Races, and medians for each number of columns."""
     dtype = torch.bfloat16 if options.device == "cuda" else torch.float32
     generator = torch.Generator().manual_seed(0)
@@ -92,10 +94,12 @@ def measure(options: argparse.Namespace) -> dict:
         for n in ns:
             product(n)()
         races[buckets] = sa.tuning_count() - before
-    columns = []
+    columns: list[dict[str, Any]] = []
     for n in ns:
         call = product(n)
-        samplers = {buckets: _sampler(call, buckets, options.device) for buckets in BOTH}
+        samplers: dict[str, timing.Sampler] = {
+            buckets: _sampler(call, buckets, options.device) for buckets in BOTH
+        }
         taken = timing.interleave(samplers, options.rounds, keep=BOTH)
         columns.append({"n": n, "us": {name: t.median_us for name, t in taken.items()}})
     total = {name: sum(column["us"][name] for column in columns) for name in BOTH}

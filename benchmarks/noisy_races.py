@@ -56,9 +56,12 @@ def _disturb(device: str, started: Any, stop: Any, seed: int) -> None:
 
 @contextlib.contextmanager
 def _neighbour(kind: str, device: str) -> Iterator[None]:
+    started: Any
+    stop: Any
+    worker: Any
     if kind == "stream":
         started, stop = threading.Event(), threading.Event()
-        worker: Any = threading.Thread(target=_disturb, args=(device, started, stop, 1))
+        worker = threading.Thread(target=_disturb, args=(device, started, stop, 1))
     else:
         context = multiprocessing.get_context("spawn")
         started, stop = context.Event(), context.Event()
