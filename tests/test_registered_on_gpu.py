@@ -18,6 +18,7 @@ from sparse_autotune import (
     random_bsr,
     register_variant,
     settings,
+    tune,
     tuning_count,
 )
 
@@ -101,14 +102,15 @@ def test_one_that_a_graph_can_hold(register):
     fn = register(Gathered())
     fn.host_s = 2e-3
     a, b = problem()
-    before = torch.cuda.memory_allocated()
     close(matmul(a, b), dense_product(a, b))
-    torch.cuda.synchronize()
     mine = entrant()
     assert mine["status"] in ("ok", "eliminated") and mine["captures"]
     assert mine["host_us"] >= 2000
     assert 0 < mine["median_us"] < mine["host_us"], "the kernels' time has no part of the host's"
-    assert torch.cuda.memory_allocated() <= before + 4096
+    before = torch.cuda.memory_allocated()  # with cuBLAS's workspace for the stream of captures
+    tune(a, b)
+    torch.cuda.synchronize()
+    assert torch.cuda.memory_allocated() <= before
     report = benchmark(a, b, variants=["mine", "cublas_dense"])
     (record,) = [r for r in report.records if r.name == "mine/1"]
     assert record.captures and record.eager_us >= 2000 > record.median_us

@@ -132,7 +132,8 @@ class CudaBench final : public Bench {
     return status;
   }
 
-  // The graph is never replayed: what the launch allocated is others' by then.
+  // The graph is never replayed: what the launch allocated is others' by then. One launch alone:
+  // meanwhile no thread can synchronise the device.
   bool captures(const Variant& variant) override {
     if (variant.always_captures()) return true;
     const RelaxedCapture relaxed;

@@ -260,9 +260,11 @@ def register_variant(
 
     It is verified and timed with the others, can win, is remembered, reported and forced by its
     name. It has no cost model: it is never chosen without a measurement, unless nothing else can
-    compute a product. On a GPU its kernels are timed as in a CUDA graph, if one can hold it, and
+    compute a product. On a GPU its kernels are timed alone, if a CUDA graph can hold them, and
     Python's time for the call counts outside of graphs; else it is timed eagerly, as the report
-    then says, and is not chosen inside of a capture. Under `torch.compile` it is part of the opaque
+    then says, and is not chosen inside of a capture. To find out, each race captures one launch:
+    while it does, less than a millisecond, CUDA refuses to synchronise the whole device, in every
+    thread. Under `torch.compile` it is part of the opaque
     product that chose it.
 
     For "matmul" the callable is called as ``fn(crow_indices, col_indices, values, b, *, out, bias,
