@@ -2,8 +2,7 @@
 //
 // Everything runs on the user's stream, from the library's own memory pool, so that neither torch's
 // allocator nor a CUDA graph that another thread captures notices. A burst is timed by two events;
-// a kernel that only waits stands before it, so that the host is ahead when the burst begins: as in
-// a CUDA graph, only kernels count.
+// a kernel that only waits stands before it, so that the host is ahead when the burst begins.
 #include <cuda_runtime.h>
 
 #include <algorithm>
