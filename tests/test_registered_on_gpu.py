@@ -205,6 +205,29 @@ def test_calls_inside_of_a_capture_have_a_winner_of_their_own(mine_is, register)
     assert tuning_count() == races
 
 
+def test_a_capture_finds_its_frozen_copy():
+    """Of its own winner, made by the calls before it."""
+    a, b = problem()
+    a.freeze()
+    matmul(a, b)
+    (entry,) = cache.entries()
+    timed = [e for e in _tuner.parse_record(entry.path.read_text())["entrants"] if e["median_us"]]
+    simt, dense = (
+        next(e["name"] for e in timed if e["name"].startswith(family))
+        for family in ("simt/", "cublas_dense/")
+    )
+    crown(simt, dense)
+    other = a.clone()
+    other.freeze()
+    before = _tuner.memory(0)["frozen_bytes"]
+    close(matmul(other, b), dense_product(other, b))
+    assert _tuner.memory(0)["frozen_bytes"] > before
+    graph, result = captured(lambda: matmul(other, b))
+    result.fill_(math.nan)
+    graph.replay()
+    close(result, dense_product(other, b))
+
+
 def test_torchs_triton_kernel(register):
     """Wired as `examples/register_variant.py` has it."""
     pytest.importorskip("triton")

@@ -13,27 +13,6 @@
 namespace sparse_autotune {
 namespace {
 
-// By the tuner; an empty `selector` leaves it the choice.
-Decision decide(Bound& bound, const std::string& selector) {
-  const Choice choice =
-      choose(bound.call.problem, *bound.device, bound.call.launch, selector, bound.is_capturing,
-             [&](const std::vector<const Variant*>& entrants) { add_pieces(bound, entrants); });
-  if (choice.variant == nullptr) refuse(choice.error, Fault::kVariant);
-  add_pieces(bound, {choice.variant});
-  Decision decision = decision_for(bound, *choice.variant);
-  decision.validity = choice.validity;
-  if (choice.captured != nullptr) {
-    decision.not_in_graphs = true;
-    add_pieces(bound, {choice.captured});  // a capture could not build all of them
-  }
-  // Behind a capture what could not be built in it will be.
-  const bool final = choice.final && (decision.is_complete() || !bound.is_capturing);
-  if (final && bound.plan != nullptr) {
-    bound.plan->remember(bound.call.problem, bound.generation, selector, decision);
-  }
-  return decision;
-}
-
 // The frozen copy for this launch, made on first use; null where none may be kept.
 std::shared_ptr<KeptMemory> frozen_copy(const Bound& bound, const Decision& d) {
   const Problem& p = bound.call.problem;
@@ -60,6 +39,29 @@ std::shared_ptr<KeptMemory> frozen_copy(const Bound& bound, const Decision& d) {
   }
   bound.plan->remember_copy(l.values, d.variant, p, copy);
   return copy;
+}
+
+// By the tuner; an empty `selector` leaves it the choice.
+Decision decide(Bound& bound, const std::string& selector) {
+  const Choice choice =
+      choose(bound.call.problem, *bound.device, bound.call.launch, selector, bound.is_capturing,
+             [&](const std::vector<const Variant*>& entrants) { add_pieces(bound, entrants); });
+  if (choice.variant == nullptr) refuse(choice.error, Fault::kVariant);
+  add_pieces(bound, {choice.variant});
+  Decision decision = decision_for(bound, *choice.variant);
+  decision.validity = choice.validity;
+  if (choice.captured != nullptr) {
+    decision.not_in_graphs = true;
+    // A capture could not make them all.
+    add_pieces(bound, {choice.captured});
+    static_cast<void>(frozen_copy(bound, decision_for(bound, *choice.captured)));
+  }
+  // Behind a capture what could not be built in it will be.
+  const bool final = choice.final && (decision.is_complete() || !bound.is_capturing);
+  if (final && bound.plan != nullptr) {
+    bound.plan->remember(bound.call.problem, bound.generation, selector, decision);
+  }
+  return decision;
 }
 
 std::string selector_for(const Bound& bound, const std::optional<std::string>& variant) {
