@@ -72,7 +72,7 @@ help:  ## list the targets
 	$(PIP_INSTALL) --group docs
 	touch $@
 
-test bench bench-gpu bench-training soak gpu-check sanitize lint format: $(DEV_READY)
+test bench bench-gpu bench-training soak random-problems gpu-check sanitize lint format: $(DEV_READY)
 
 # Kernels for GPUs that are not here would only take time. A wheel is for other machines, too: where
 # nvcc is, it must not lack them because of the torch that happens to be here.
@@ -174,10 +174,15 @@ families: $(READY)  ## docs/kernels/families.md from the races in benchmarks/res
 	$(PY) -m benchmarks.evidence.page
 
 .PHONY: soak
-soak: build  ## random problems for eight minutes, on from the last soak's end; SEED=, JOBS=
+soak: build  ## eight threads use everything at once, all results checked; SEED=, MINUTES=8
+	$(call say,Eight threads on streams of their own; memory has to stay flat)
+	$(PY) tests/soak.py --seed $(or $(SEED),1) --minutes $(or $(MINUTES),8)
+
+.PHONY: random-problems
+random-problems: build  ## random problems for eight minutes, on from the last end; SEED=, JOBS=
 	$(call say,Random problems against fp64 references)
 	$(PY) tests/random_problems.py --seed $(or $(SEED),1) --jobs $(or $(JOBS),4) --seconds 470 \
-	  --resume build/soak_$(or $(SEED),1).json
+	  --resume build/random_problems_$(or $(SEED),1).json
 
 .PHONY: gpu-check
 gpu-check: $(READY)  ## build, GPU tests and the short benchmark in one go, without network; JOBS=

@@ -85,8 +85,9 @@ def _contestants(
     """The variant chosen for the cell, and a row for everybody, with what makes its calls."""
     report = _tune(copies[0], suite.budget_s)
     assert report.best is not None, report.failure
+    chosen = report.captured_winner or report.winner  # kernels are timed in CUDA graphs
     found: list[tuple[Row, _Prepare | None, list[Operands]]] = [
-        (Row(CHOICE, "choice", detail=report.best.name), _ours("auto"), copies)
+        (Row(CHOICE, "choice", detail=chosen), _ours("auto"), copies)
     ]
     if suite.peers:
         peers_here = find_peers(suite.device)
@@ -103,7 +104,7 @@ def _contestants(
         best_of = _tune(theirs[0], suite.budget_s).best
         row = Row(name, "companion", detail=best_of.name if best_of is not None else "")
         found.append((row, _ours("auto"), theirs))
-    return report.best.name, found
+    return chosen, found
 
 
 def measure(cell: Cell, suite: Suite) -> Result:

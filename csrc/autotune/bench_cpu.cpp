@@ -92,12 +92,12 @@ class CpuBench final : public Bench {
   }
 
   // Short launches depend on whose data the caches of all cores hold: their own last launch's.
-  Status time(const Variant& variant, int64_t launches, double* us) override {
+  Status time(const Variant& variant, int64_t launches, LaunchTime* taken) override {
     if (last_ != &variant) {
-      const Status status = run(variant, 1, false, us);
-      if (!status || *us > kLongUs) return status;
+      const Status status = run(variant, 1, false, &taken->device_us);
+      if (!status || taken->device_us > kLongUs) return status;
     }
-    return run(variant, launches, false, us);
+    return run(variant, launches, false, &taken->device_us);
   }
 
   bool is_cold() const override { return false; }

@@ -55,8 +55,9 @@ Enumeration named(const Names& names, const std::string& name) {
 py::dict to_dict(const Entrant& e) {
   return py::dict("name"_a = e.name, "status"_a = api::outcome_name(e.outcome),
                   "reason"_a = e.reason, "expected_us"_a = e.expected_us,
-                  "median_us"_a = e.median_us, "spread_us"_a = e.spread_us, "samples"_a = e.samples,
-                  "error"_a = e.error, "memory_bytes"_a = e.memory_bytes);
+                  "median_us"_a = e.median_us, "spread_us"_a = e.spread_us, "host_us"_a = e.host_us,
+                  "samples"_a = e.samples, "error"_a = e.error, "memory_bytes"_a = e.memory_bytes,
+                  "captures"_a = e.captures);
 }
 
 py::dict to_dict(const api::VariantInfo& v) {
@@ -83,8 +84,9 @@ py::dict to_dict(const Record& r) {
       "signature"_a = r.signature, "device_class"_a = r.device_class,
       "environment"_a = r.environment, "device"_a = r.device, "failure"_a = r.failure,
       "seconds"_a = r.seconds, "peak_tflops"_a = r.peak_tflops, "peak_gbps"_a = r.peak_gbps,
-      "description"_a = r.description, "winner"_a = r.winner, "when"_a = r.when,
-      "timing"_a = name_of(kTimings, r.timing), "nnz_flops"_a = r.nnz_flops,
+      "description"_a = r.description, "winner"_a = r.winner,
+      "captured_winner"_a = r.captured_winner.empty() ? r.winner : r.captured_winner,
+      "when"_a = r.when, "timing"_a = name_of(kTimings, r.timing), "nnz_flops"_a = r.nnz_flops,
       "dense_flops"_a = r.dense_flops, "bytes"_a = r.bytes, "entrants"_a = list_of(r.entrants));
 }
 
@@ -235,7 +237,8 @@ py::dict record_of(const std::string& text) {
 void register_variant(std::string name, std::string dispatched, const std::string& device,
                       const std::string& op, bool deterministic, bool multiplies_padding,
                       std::function<std::string(const std::string&)> refusal,
-                      std::function<std::string()> failure) {
+                      std::function<std::string()> failure,
+                      std::function<std::function<void()>(uintptr_t)> redirect) {
   api::RegisteredVariant variant = {.name = std::move(name),
                                     .dispatched = std::move(dispatched),
                                     .device = named<DeviceType>(kDevices, device),
@@ -243,7 +246,8 @@ void register_variant(std::string name, std::string dispatched, const std::strin
                                     .deterministic = deterministic,
                                     .multiplies_padding = multiplies_padding,
                                     .refusal = std::move(refusal),
-                                    .failure = std::move(failure)};
+                                    .failure = std::move(failure),
+                                    .redirect = std::move(redirect)};
   without_gil([&] { api::register_variant(std::move(variant)); });
 }
 
@@ -272,7 +276,7 @@ PYBIND11_MODULE(_tuner, m) {
   m.def("missed", &api::missed_signatures, WithoutGil());
   m.def("forget", &api::forget_records, WithoutGil());
   m.def("register_variant", &register_variant, "name"_a, py::kw_only(), "dispatched"_a, "device"_a,
-        "op"_a, "deterministic"_a, "multiplies_padding"_a, "refusal"_a, "failure"_a);
+        "op"_a, "deterministic"_a, "multiplies_padding"_a, "refusal"_a, "failure"_a, "redirect"_a);
   m.def("unregister_variant", &api::unregister_variant, "name"_a, WithoutGil());
   m.def("variants", [] { return list_of(without_gil(api::variants)); });
   m.def("build_info", &build_facts);
