@@ -252,6 +252,36 @@ void check_problem(const std::string& text) {
   if (!why.empty()) throw py::value_error("not a problem: " + why);
 }
 
+// `facts`: of the pattern, by the names of Problem's members; `gpu`: those of GpuFacts.
+py::dict estimates(const std::string& problem, const py::dict& facts, const py::dict& gpu,
+                   const std::vector<std::string>& variants) {
+  const auto fill = [&](const char* name, auto& to) {
+    const auto from = facts[name].cast<std::vector<int32_t>>();
+    if (from.size() != std::size(to)) throw py::value_error(std::string(name) + ": wrong length");
+    std::copy(from.begin(), from.end(), std::begin(to));
+  };
+  RowCuts cuts{};
+  fill("cut_rows", cuts.rows);
+  fill("cut_parts", cuts.parts);
+  GroupCounts groups{};
+  fill("group_columns", groups.columns);
+  fill("group_longest", groups.longest);
+  const GpuFacts g = {
+      .compute_capability = gpu["compute_capability"].cast<int>(),
+      .multiprocessors = gpu["multiprocessors"].cast<int>(),
+      .l2_bytes = gpu["l2_bytes"].cast<int64_t>(),
+      .shared_memory_per_block = gpu["shared_memory_per_block"].cast<int64_t>(),
+      .memory_bytes = gpu["memory_bytes"].cast<int64_t>(),
+      .clock_ghz = gpu["clock_ghz"].cast<double>(),
+      .memory_gbps = gpu["memory_gbps"].cast<double>(),
+  };
+  const std::vector<double> us =
+      without_gil([&] { return api::estimates(problem, cuts, groups, g, variants); });
+  py::dict found;
+  for (size_t i = 0; i < us.size(); ++i) found[py::str(variants[i])] = us[i];
+  return found;
+}
+
 const void* pointer(uintptr_t address) { return reinterpret_cast<const void*>(address); }
 
 }  // namespace
@@ -268,6 +298,7 @@ PYBIND11_MODULE(_tuner, m) {
   m.def("tuning_count", &api::tuning_count, WithoutGil());
   m.def("parse_record", &record_of, "text"_a);
   m.def("check_problem", &check_problem, "text"_a);
+  m.def("estimates", &estimates, "problem"_a, "facts"_a, "gpu"_a, "variants"_a);
   m.def("known", &api::known_records, WithoutGil());
   m.def("missed", &api::missed_signatures, WithoutGil());
   m.def("forget", &api::forget_records, WithoutGil());
