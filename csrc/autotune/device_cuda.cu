@@ -37,9 +37,10 @@ Device read_device(int ordinal) {
        .l2_bytes = properties.l2CacheSize,
        .shared_memory_per_block = static_cast<int64_t>(properties.sharedMemPerBlockOptin),
        .memory_bytes = static_cast<int64_t>(properties.totalGlobalMem),
-       .clock_ghz = attribute(cudaDevAttrClockRate, ordinal) * 1e-6,
        .memory_gbps = 2.0 * attribute(cudaDevAttrMemoryClockRate, ordinal) * 1e-6 *
-                      attribute(cudaDevAttrGlobalMemoryBusWidth, ordinal) / 8});
+                      attribute(cudaDevAttrGlobalMemoryBusWidth, ordinal) / 8,
+       .l2_gbps = kL2BytesPerClock * properties.multiProcessorCount *
+                  attribute(cudaDevAttrClockRate, ordinal) * 1e-6});
   d.ordinal = ordinal;
   d.name = properties.name;
 

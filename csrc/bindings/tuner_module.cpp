@@ -215,7 +215,9 @@ py::dict device_info(int ordinal, int threads) {
   return py::dict("name"_a = v.name, "device_class"_a = api::class_of(v),
                   "unavailable"_a = v.unavailable, "compute_capability"_a = v.compute_capability,
                   "multiprocessors"_a = v.multiprocessors, "memory_bytes"_a = v.memory_bytes,
-                  "isa"_a = isa, "amx_refused"_a = v.amx_refused, "threads"_a = v.threads);
+                  "l2_bytes"_a = v.l2_bytes,
+                  "shared_memory_per_block"_a = v.shared_memory_per_block,
+                  "memory_gbps"_a = v.memory_gbps, "l2_gbps"_a = v.l2_gbps, "isa"_a = isa, "amx_refused"_a = v.amx_refused, "threads"_a = v.threads);
 }
 
 py::dict memory(int ordinal) {
@@ -272,8 +274,8 @@ py::dict estimates(const std::string& problem, const py::dict& facts, const py::
       .l2_bytes = gpu["l2_bytes"].cast<int64_t>(),
       .shared_memory_per_block = gpu["shared_memory_per_block"].cast<int64_t>(),
       .memory_bytes = gpu["memory_bytes"].cast<int64_t>(),
-      .clock_ghz = gpu["clock_ghz"].cast<double>(),
       .memory_gbps = gpu["memory_gbps"].cast<double>(),
+      .l2_gbps = gpu["l2_gbps"].cast<double>(),
   };
   const std::vector<double> us =
       without_gil([&] { return api::estimates(problem, cuts, groups, g, variants); });
