@@ -5,6 +5,7 @@
 #include "kernels/cuda/host/tensor_map.h"
 #include "kernels/cuda/host/tile_counters.h"
 #include "kernels/cuda/product/large_blocks/wgmma_launch.cuh"
+#include "tile_roofline.h"
 
 namespace sparse_autotune {
 namespace {
