@@ -13,11 +13,12 @@ namespace sparse_autotune {
 
 // What a launch does, a tile on average. Rows and columns of a tile that are idle count.
 struct TileWork {
-  double tiles;    // of the launch
-  double flops;    // of a tile
-  double fetched;  // bytes of A and B through L2 for a tile
-  double stored;   // bytes of C
-  double longest;  // the longest tile's work over the average
+  double tiles;       // of the launch
+  double flops;       // of a tile
+  double fetched;     // bytes of A and B through L2 for a tile
+  double stored;      // bytes of C
+  double longest;     // the longest tile's work over the average
+  double panels = 1;  // of columns, one after another: a long row has a tile in each
 };
 
 // What a family reaches: fitted to races on an H100 and an H200 (benchmarks/results/evidence_*).
@@ -40,9 +41,10 @@ inline double tiled_us(const TileWork& work, const TileRates& rates, double tflo
   const double each = work.tiles / multiprocessors;
   // Whoever is free takes the next tile: at the end half a tile's time is lost.
   const double rounds = each > 1 ? each + 0.5 : each;
+  const double even_us = rounds * (steps_us + store_us), last_us = even_us / work.panels;
+  const double longest_us = work.longest * rates.alone * steps_us + store_us;
   return rates.start_us +
-         std::max({rounds * (steps_us + store_us), work.longest * rates.alone * steps_us + store_us,
-                   uncached_us(p, d)});
+         std::max(even_us - last_us + std::max(last_us, longest_us), uncached_us(p, d));
 }
 
 // Tiles of m x n, each of one of `entries` block rows (or parts of them), of which the longest has

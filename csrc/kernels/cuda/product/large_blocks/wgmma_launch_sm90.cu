@@ -91,8 +91,10 @@ Support wgmma_supports(const WgmmaShape& shape, const Problem& p, const Device& 
 
 double wgmma_us(const WgmmaShape& shape, const Problem& p, const Device& d, int64_t entries,
                 int64_t longest) {
-  return tiled_us(tiles_of_rows(p, shape.m, shape.n, entries, longest), kRates, d.tensor_tflops, p,
-                  d);
+  TileWork work = tiles_of_rows(p, shape.m, shape.n, entries, longest);
+  const int64_t width = panel_width(shape, p, d, entries);
+  work.panels = static_cast<double>(ceil_div(shape.columns(p), width) * p.batch);
+  return tiled_us(work, kRates, d.tensor_tflops, p, d);
 }
 
 Status wgmma_arguments(const WgmmaShape& shape, const Problem& p, const Launch& l,
