@@ -34,7 +34,7 @@ inline double tiled_us(const TileWork& work, const TileRates& rates, double tflo
                        const Problem& p, const Device& d) {
   constexpr double kStored = 0.23;  // of L2's rate, for C on its way back
   const double multiprocessors = std::max(d.multiprocessors, 1);
-  const double l2 = (d.fp32_tflops * 250) * 1e3 / multiprocessors;
+  const double l2 = d.l2_gbps * 1e3 / multiprocessors;
   const double steps_us = std::max(work.flops / (rates.compute * tflops * 1e6 / multiprocessors),
                                    work.fetched / (rates.l2 * l2));
   const double store_us = work.stored / (kStored * l2);

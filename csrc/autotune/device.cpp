@@ -107,8 +107,9 @@ Device describe_gpu(const GpuFacts& facts) {
   d.shared_memory_per_block = facts.shared_memory_per_block;
   d.memory_bytes = facts.memory_bytes;
   d.memory_gbps = facts.memory_gbps;
+  d.l2_gbps = facts.l2_gbps;
   const Rates r = rates(d.compute_capability);
-  const double unit = facts.l2_gbps / kL2BytesPerClock * 1e-3;  // TFLOP/s for one FLOP a clock
+  const double unit = d.l2_gbps / kL2BytesPerClock * 1e-3;  // TFLOP/s for one FLOP a clock
   d.tensor_tflops = unit * r.tensor;
   d.tf32_tflops = unit * r.tensor / 2;
   d.fp32_tflops = unit * r.fp32;

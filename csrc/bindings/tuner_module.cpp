@@ -217,7 +217,7 @@ py::dict device_info(int ordinal, int threads) {
                   "multiprocessors"_a = v.multiprocessors, "memory_bytes"_a = v.memory_bytes,
                   "l2_bytes"_a = v.l2_bytes,
                   "shared_memory_per_block"_a = v.shared_memory_per_block,
-                  "memory_gbps"_a = v.memory_gbps, "l2_gbps"_a = v.fp32_tflops * 250, "isa"_a = isa,
+                  "memory_gbps"_a = v.memory_gbps, "l2_gbps"_a = v.l2_gbps, "isa"_a = isa,
                   "amx_refused"_a = v.amx_refused, "threads"_a = v.threads);
 }
 
