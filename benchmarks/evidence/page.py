@@ -172,25 +172,31 @@ def _summary(judged: list[Judged]) -> list[str]:
             "Kernels to read first, and portable fallbacks, stay without that.",
             "The same races say how well cost models order variants.",
         ]
-    found = []
-    for one in judged:
+
+    def each(say: Callable[[Judged], str]) -> str:
+        return "; ".join(f"{one.gpu}: {say(one)}" for one in judged)
+
+    def races(one: Judged) -> str:
         name = one.evidence.environment.get("gpu", {}).get("name", "an unknown GPU")
         part = "" if one.evidence.complete else ", cut off before its end"
-        overall = judgement.quality(judgement.orders(one.races))
-        found += [
-            f"{one.gpu}: {len(one.races)} races of every variant on {name}, begun "
-            f"{one.evidence.started[:10]}{part}; "
-            f"{len(one.evidence.races) - len(one.races)} more failed.",
-            f"{one.gpu}: a cost model has the winner first in {_share(overall.first)} of the races "
-            f"and among its first three in {_share(overall.among_three)}; without a race, by cost "
-            f"models alone (`off`), products take {_factor(overall.loss)} times as long (geometric "
-            "mean).",
-        ]
+        failed = len(one.evidence.races) - len(one.races)
+        return (
+            f"{len(one.races)} on {name}, begun {one.evidence.started[:10]}{part}, {failed} failed"
+        )
+
+    quality = {one.gpu: judgement.quality(judgement.orders(one.races)) for one in judged}
     won = [name for name in ours if any(any(one.worth(name).cells.values()) for one in judged)]
     return [
-        *found,
+        f"Races of every variant. {each(races)}.",
         f"{len(ours)} families of kernels of ours, of which {len(won)} are the choice somewhere.",
         f"The rule below does not keep: {_named(without_a_place(judged))}.",
+        "A cost model has the winner first, and among its first three. "
+        + each(
+            lambda one: f"{_share(quality[one.gpu].first)}, {_share(quality[one.gpu].among_three)}"
+        )
+        + ".",
+        "Without a race, by cost models alone (`off`), products take so many times as long "
+        f"(geometric mean). {each(lambda one: _factor(quality[one.gpu].loss))}.",
     ]
 
 
