@@ -315,6 +315,19 @@ def test_facts_of_a_pattern(op):
         assert found["group_longest"][grouping] == max(columns)
 
 
+def test_estimates_name_what_is_wrong():
+    gpu = json.loads(page.SAVED[0].read_text())["environment"]["gpu"] | {"compute_capability": 90}
+    facts = problems.facts_of(CELL)
+    with pytest.raises(ValueError, match="not a problem: 'm=0' says nothing"):
+        sparse_autotune._tuner.estimates("m=0", facts, gpu, [])
+    text = problems.text_of(CELL, facts)
+    with pytest.raises(ValueError, match="there is no variant simt/none"):
+        sparse_autotune._tuner.estimates(text, facts, gpu, ["simt/none"])
+    short = facts | {"cut_rows": [0]}
+    with pytest.raises(ValueError, match="cut_rows: wrong length"):
+        sparse_autotune._tuner.estimates(text, short, gpu, [])
+
+
 def test_patterns_are_kept(tmp_path, monkeypatch):
     path = tmp_path / "patterns.json"
     patterns = problems.Patterns(path)
