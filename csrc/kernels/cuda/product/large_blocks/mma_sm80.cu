@@ -31,15 +31,15 @@ constexpr TileRates kRates{.start_us = 5.7, .compute = 0.46, .l2 = 0.51, .alone 
 
 // A tile as the host sees it.
 struct Shape {
-  int m, n, step_bytes, stages, threads, resident;
+  int m, n, step_bytes, stages, threads;
   MmaCodes codes[2];  // for A and for A^T
   bool whole;         // whole steps only
 };
 
 template <typename Tile>
 Shape shape_of(const MmaCodes& codes, const MmaCodes& transposed, bool whole = false) {
-  return {Tile::kM,       Tile::kN,        Tile::kStepBytes,    Tile::kStages,
-          Tile::kThreads, Tile::kResident, {codes, transposed}, whole};
+  return {Tile::kM, Tile::kN, Tile::kStepBytes, Tile::kStages, Tile::kThreads, {codes, transposed},
+          whole};
 }
 
 template <typename Tile>

@@ -67,7 +67,7 @@ constexpr TileRates kRates{.start_us = 1.6, .compute = 0.21, .l2 = 0.39, .alone 
 
 // A tile as the host sees it, and its kernels by A or A^T, DType and Layout of B.
 struct Shape {
-  int group, block_m, block_k, m, n, launched, resident;
+  int group, block_m, block_k, m, n, launched;
   int64_t shared_bytes;
   KernelCode<UnionArgumentsSm80>* of[2][2][2];
 };
@@ -83,7 +83,6 @@ constexpr Shape shape_of() {
           Rows::kM,
           Rows::kN,
           Rows::kLaunched,
-          Rows::kResident,
           Rows::kSharedBytes,
           {{{&union_code<__half, Rows, false>, &union_code<__half, Columns, false>},
             {&union_code<Bf16, Rows, false>, &union_code<Bf16, Columns, false>}},
