@@ -169,8 +169,9 @@ figures: build  ## tables, pictures and dashboard anew from benchmarks/results/;
 	$(PY) -m benchmarks.figures
 
 .PHONY: families
-families: $(READY)  ## docs/kernels/families.md from the races in benchmarks/results
+families: $(READY)  ## docs/kernels/families.md from saved races and, in a CUDA build, estimates
 	$(call say,Writing what each family is worth)
+	$(PY) -m benchmarks.evidence.estimates
 	$(PY) -m benchmarks.evidence.page
 
 .PHONY: soak

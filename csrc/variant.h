@@ -120,6 +120,7 @@ struct Device {
   int64_t shared_memory_per_block = 0;  // opt-in maximum, bytes
   int64_t memory_bytes = 0;
   double memory_gbps = 0;    // GB/s
+  double l2_gbps = 0;        // of a GPU: what L2 can hand out to all multiprocessors, GB/s
   double tensor_tflops = 0;  // dense half-precision tensor-core rate
   double tf32_tflops = 0;
   double fp32_tflops = 0;         // plain FMA rate; on a CPU, of all threads

@@ -217,7 +217,10 @@ py::dict device_info(int ordinal, int threads) {
   return py::dict("name"_a = v.name, "device_class"_a = api::class_of(v),
                   "unavailable"_a = v.unavailable, "compute_capability"_a = v.compute_capability,
                   "multiprocessors"_a = v.multiprocessors, "memory_bytes"_a = v.memory_bytes,
-                  "isa"_a = isa, "amx_refused"_a = v.amx_refused, "threads"_a = v.threads);
+                  "l2_bytes"_a = v.l2_bytes,
+                  "shared_memory_per_block"_a = v.shared_memory_per_block,
+                  "memory_gbps"_a = v.memory_gbps, "l2_gbps"_a = v.l2_gbps, "isa"_a = isa,
+                  "amx_refused"_a = v.amx_refused, "threads"_a = v.threads);
 }
 
 py::dict memory(int ordinal) {
@@ -256,6 +259,36 @@ void check_problem(const std::string& text) {
   if (!why.empty()) throw py::value_error("not a problem: " + why);
 }
 
+// `facts`: of the pattern, by the names of Problem's members; `gpu`: those of GpuFacts.
+py::dict estimates(const std::string& problem, const py::dict& facts, const py::dict& gpu,
+                   const std::vector<std::string>& variants) {
+  const auto fill = [&](const char* name, auto& to) {
+    const auto from = facts[name].cast<std::vector<int32_t>>();
+    if (from.size() != std::size(to)) throw py::value_error(std::string(name) + ": wrong length");
+    std::copy(from.begin(), from.end(), std::begin(to));
+  };
+  RowCuts cuts{};
+  fill("cut_rows", cuts.rows);
+  fill("cut_parts", cuts.parts);
+  GroupCounts groups{};
+  fill("group_columns", groups.columns);
+  fill("group_longest", groups.longest);
+  const GpuFacts g = {
+      .compute_capability = gpu["compute_capability"].cast<int>(),
+      .multiprocessors = gpu["multiprocessors"].cast<int>(),
+      .l2_bytes = gpu["l2_bytes"].cast<int64_t>(),
+      .shared_memory_per_block = gpu["shared_memory_per_block"].cast<int64_t>(),
+      .memory_bytes = gpu["memory_bytes"].cast<int64_t>(),
+      .memory_gbps = gpu["memory_gbps"].cast<double>(),
+      .l2_gbps = gpu["l2_gbps"].cast<double>(),
+  };
+  const std::vector<double> us =
+      without_gil([&] { return api::estimates(problem, cuts, groups, g, variants); });
+  py::dict found;
+  for (size_t i = 0; i < us.size(); ++i) found[py::str(variants[i])] = us[i];
+  return found;
+}
+
 const void* pointer(uintptr_t address) { return reinterpret_cast<const void*>(address); }
 
 }  // namespace
@@ -272,6 +305,7 @@ PYBIND11_MODULE(_tuner, m) {
   m.def("tuning_count", &api::tuning_count, WithoutGil());
   m.def("parse_record", &record_of, "text"_a);
   m.def("check_problem", &check_problem, "text"_a);
+  m.def("estimates", &estimates, "problem"_a, "facts"_a, "gpu"_a, "variants"_a);
   m.def("known", &api::known_records, WithoutGil());
   m.def("missed", &api::missed_signatures, WithoutGil());
   m.def("forget", &api::forget_records, WithoutGil());

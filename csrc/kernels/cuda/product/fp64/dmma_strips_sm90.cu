@@ -17,6 +17,7 @@
 #include "kernels/cuda/host/tensor_map.h"
 #include "kernels/cuda/product/fp64/dmma_strips.cuh"
 #include "kernels/cuda/product/fp64/dmma_strips_store.cuh"
+#include "tile_roofline.h"
 #include "variant.h"
 
 namespace sparse_autotune {
@@ -217,19 +218,17 @@ class DmmaStrips final : public Variant {
   }
 
   double estimate_us(const Problem& p, const Device& d) const override {
-    // Fitted to an H200, microseconds: of a launch; of a tile for each stage whatever it holds, for
-    // each piece, and for one that a warp multiplies while the others wait.
-    constexpr double kStartUs = 4, kStageUs = 0.45, kAloneUs = 0.2;
-    const double piece_us = p.transpose ? 0.0275 : 0.0212;
-    const double rounds = static_cast<double>(tiles(p)) / std::max(d.multiprocessors, 1);
-    const auto stages = static_cast<double>(ceil_div(p.k, kStageK));
+    // Whatever blocks there are, a tile fetches all rows of B.
     const double pieces =
         static_cast<double>(p.nnzb * wide(p) * tall(p)) / static_cast<double>(rows(p));
-    const double tile_us = stages * kStageUs + pieces * piece_us;
-    const double alone_us =
-        stages * kStageUs + static_cast<double>(p.longest_row * wide(p)) * kAloneUs;
-    const double busy_us = rounds > 1 ? (rounds + 0.3) * tile_us : tile_us;
-    return kStartUs + std::max({busy_us, alone_us, compulsory_bytes(p) / (d.memory_gbps * 850)});
+    const double mean = static_cast<double>(p.nnzb) / static_cast<double>(block_rows(p));
+    const TileWork work{.tiles = static_cast<double>(tiles(p)),
+                        .flops = 2 * pieces * 64 * kN,
+                        .fetched = 8 * (static_cast<double>(p.k * kN) + pieces * 64),
+                        .stored = 8.0 * kM * kN,
+                        .longest = std::max(static_cast<double>(p.longest_row) / mean, 1.0)};
+    return tiled_us(work, {.start_us = 7.7, .compute = 0.42, .l2 = 0.45, .alone = 0.68},
+                    d.fp64_tensor_tflops, p, d);
   }
 
   Status launch(const Problem& p, const Launch& l) const override {

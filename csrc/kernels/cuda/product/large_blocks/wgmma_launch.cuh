@@ -77,38 +77,18 @@ constexpr WgmmaCodes wgmma_codes() {
 template <typename Tile, bool kSplits>
 WgmmaCodes transposed_wgmma_codes();
 
-// Microseconds, fitted with wgmma_us() to times on an H200: of a step of 64 k where all
-// multiprocessors are at work, and where so few are that L2 is not what they wait for; of a tile
-// besides its steps. A step's depend on B's layout.
-struct WgmmaPace {
-  double busy_us[2], alone_us[2], tile_us;
-};
-
 // Rows, columns, stages of A's ring, stages of B's ring.
-struct M128N256 : WgmmaTile<128, 256, 4, 4> {
-  static constexpr WgmmaPace kPace{{0.74, 0.62}, {0.52, 0.59}, 2.10};
-};
-struct M128N128 : WgmmaTile<128, 128, 6, 6> {
-  static constexpr WgmmaPace kPace{{0.45, 0.39}, {0.28, 0.33}, 0.98};
-};
-struct M128N64 : WgmmaTile<128, 64, 8, 8> {
-  static constexpr WgmmaPace kPace{{0.33, 0.26}, {0.25, 0.23}, 0.46};
-};
-struct M64N512 : WgmmaTile<64, 512, 4, 5> {
-  static constexpr WgmmaPace kPace{{0.82, 0.78}, {0.54, 0.57}, 2.70};
-};
-struct M64N256 : WgmmaTile<64, 256, 5, 9> {
-  static constexpr WgmmaPace kPace{{0.54, 0.51}, {0.42, 0.34}, 1.10};
-};
-struct M64N128 : WgmmaTile<64, 128, 8, 16> {
-  static constexpr WgmmaPace kPace{{0.45, 0.32}, {0.38, 0.27}, 0.38};
-};
+struct M128N256 : WgmmaTile<128, 256, 4, 4> {};
+struct M128N128 : WgmmaTile<128, 128, 6, 6> {};
+struct M128N64 : WgmmaTile<128, 64, 8, 8> {};
+struct M64N512 : WgmmaTile<64, 512, 4, 5> {};
+struct M64N256 : WgmmaTile<64, 256, 5, 9> {};
+struct M64N128 : WgmmaTile<64, 128, 8, 16> {};
 
 // A tile as the host sees it.
 struct WgmmaShape {
   int m, n, width, shared_bytes;
-  bool direct;  // C's rows may be ones that TMA does not take
-  WgmmaPace pace;
+  bool direct;          // C's rows may be ones that TMA does not take
   WgmmaCodes codes[2];  // for A and for A^T
 
   bool stores_directly(const Problem& p) const { return direct || p.dtype == DType::kFloat32; }
@@ -128,8 +108,7 @@ constexpr WgmmaShape wgmma_shape_of(const WgmmaCodes& plain, const WgmmaCodes& t
   static_assert(
       Tile::kSharedBytes <= 227 * 1024,
       "more shared memory than a thread block of Hopper may have");  // a Hopper multiprocessor's
-  return {Tile::kM,      Tile::kN,    Tile::kWidth,       Tile::kSharedBytes,
-          Tile::kDirect, Tile::kPace, {plain, transposed}};
+  return {Tile::kM, Tile::kN, Tile::kWidth, Tile::kSharedBytes, Tile::kDirect, {plain, transposed}};
 }
 
 template <typename Tile, bool kSplits>

@@ -5,6 +5,7 @@
 #include "kernels/cuda/host/tensor_map.h"
 #include "kernels/cuda/host/tile_counters.h"
 #include "kernels/cuda/product/large_blocks/wgmma_launch.cuh"
+#include "tile_roofline.h"
 
 namespace sparse_autotune {
 namespace {
@@ -22,8 +23,7 @@ constexpr int64_t kNarrowBytes = 4 << 20, kNarrowColumns = 512;
 constexpr double kRounds = 1.6, kRoundsOfLongest = 0.5;
 // What two tiles for each multiprocessor may have, for the longest to go with the shortest.
 constexpr int64_t kPairedBytes = 64 << 20;
-// Fitted together with WgmmaPace: a launch, and how much slower steps get where L2 overflows.
-constexpr double kStartUs = 2.2, kOverflow = 0.25;
+constexpr TileRates kRates{.start_us = 3.2, .compute = 0.71, .l2 = 0.6, .alone = 0.86};
 
 // In tiles.
 int64_t panel_width(const WgmmaShape& shape, const Problem& p, const Device& d, int64_t entries) {
@@ -105,28 +105,10 @@ Support wgmma_supports(const WgmmaShape& shape, const Problem& p, const Device& 
 
 double wgmma_us(const WgmmaShape& shape, const Problem& p, const Device& d, int64_t entries,
                 int64_t longest) {
-  const WgmmaPace& pace = shape.pace;
-  const double slices = static_cast<double>(p.block_k) / static_cast<double>(step_k(p));
-  const double steps = static_cast<double>(p.nnzb) * slices / static_cast<double>(entries);
-  const double each = static_cast<double>(shape.tiles(p, entries)) / std::max(d.multiprocessors, 1);
+  TileWork work = tiles_of_rows(p, shape.m, shape.n, entries, longest);
   const int64_t width = panel_width(shape, p, d, entries);
-  const int64_t panels = ceil_div(shape.columns(p), width) * p.batch;
-  // The fewer multiprocessors are at work, the less each waits for L2.
-  const auto layout = static_cast<size_t>(p.b_layout);
-  double step_us = std::max(pace.alone_us[layout], pace.busy_us[layout] * std::min(each, 1.0));
-  if (width < shape.columns(p)) {
-    // A panel that does not stay in L2: k is so large that one tile's width is too much.
-    const double bytes = static_cast<double>(shape.n * p.k * size_of(p.dtype));
-    step_us *= 1 + kOverflow * std::max(bytes / kPanelBytes - 1, 0.0);
-  }
-  const double longest_us = static_cast<double>(longest) * slices * step_us + pace.tile_us;
-  // Whoever is free takes the next tile: at the end half a tile's time is lost.
-  const double rounds = each > 1 ? each + 0.5 : 1;
-  const double even_us = rounds * (steps * step_us + pace.tile_us);
-  // A long row meets every panel: that of the last starts when the others are over.
-  const double last_us = even_us / static_cast<double>(panels);
-  const double work_us = even_us - last_us + std::max(last_us, longest_us);
-  return std::max(work_us, uncached_us(p, d)) + kStartUs;
+  work.panels = static_cast<double>(ceil_div(shape.columns(p), width) * p.batch);
+  return tiled_us(work, kRates, peak_tflops(p, d), p, d);
 }
 
 Status wgmma_arguments(const WgmmaShape& shape, const Problem& p, const Launch& l,

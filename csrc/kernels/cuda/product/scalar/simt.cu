@@ -15,6 +15,7 @@
 #include "kernels/cuda/host/arguments_of.h"
 #include "kernels/cuda/host/cuda_status.h"
 #include "kernels/cuda/host/element_types.h"
+#include "tile_roofline.h"
 #include "variant.h"
 
 namespace sparse_autotune {
@@ -103,10 +104,14 @@ class Simt final : public Variant {
   }
 
   double estimate_us(const Problem& p, const Device& d) const override {
-    // One load of A and a quarter load of B per FMA: the load units bound it. Idle rows count.
-    const double used = static_cast<double>(p.block_m) / (strips(p) * kRowsPerThread * kLanes);
-    const double rate = fma_tflops(p, d) * (kRowsPerThread > 1 ? 0.12 : 0.05);
-    return roofline_us(nnz_flops(p) / used, rate, compulsory_bytes(p), d.memory_gbps, 3.0);
+    TileWork work =
+        tiles_of_rows(p, kRowsPerThread * kLanes, kColumns, block_rows(p), p.longest_row);
+    // Down a column-major B each thread of a warp fetches a sector of its own.
+    constexpr double kSector = 32;
+    const double each = p.b_layout == Layout::kColMajor && p.n > 1 ? kSector : size_of(p.dtype);
+    work.fetched = work.flops / (2 * kRowsPerThread * kLanes) * each;
+    return tiled_us(work, {.start_us = 9, .compute = 0.075, .l2 = 0.115, .alone = 1.5},
+                    fma_tflops(p, d), p, d);
   }
 
   Status launch(const Problem& p, const Launch& l) const override {
