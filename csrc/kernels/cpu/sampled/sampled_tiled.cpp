@@ -11,7 +11,6 @@
 #include "kernels/cpu/sampled/sampled_tiled.h"
 
 #include <algorithm>
-#include <atomic>
 #include <string>
 
 #include "kernels/cpu/microkernels/tiled_levels.h"
@@ -92,20 +91,12 @@ class Sampling {
            chunk.index * s_.depth * s_.width * s_.acc_bytes;
   }
 
-  // A slot takes parts of the stored blocks until none is left.
   void run_blocks(const Columns& columns, bool all_columns) const {
-    const int64_t parts =
-        s_.slots == 1 ? 1 : std::min(p_.nnzb * s_.spans, s_.slots * kPartsPerSlot);
-    std::atomic<int64_t> next_part{0};
-    parallel_for(l_.parallel, 0, s_.slots, 1, [&](int64_t begin, int64_t end) {
-      for (int64_t i = begin; i < end; ++i) {
-        const Slot slot = slot_at(i);
-        for (int64_t part = next_part++; part < parts; part = next_part++) {
-          const int64_t units = p_.nnzb * s_.spans;
-          run_units(slot, columns, all_columns, cpu_tiled::part_begin(units, parts, part),
-                    cpu_tiled::part_begin(units, parts, part + 1));
-        }
-      }
+    const int64_t units = p_.nnzb * s_.spans;
+    const int64_t parts = std::min(std::max<int64_t>(units, 1), cpu_tiled::parts_of(s_.slots));
+    cpu_tiled::for_each_part(l_.parallel, s_.slots, parts, [&](int64_t slot, int64_t part) {
+      run_units(slot_at(slot), columns, all_columns, cpu_tiled::part_begin(units, parts, part),
+                cpu_tiled::part_begin(units, parts, part + 1));
     });
   }
   Slot slot_at(int64_t i) const {
@@ -158,15 +149,13 @@ class Sampling {
     const bool row_major = p_.c_layout == Layout::kRowMajor;
     const int64_t at = chunk.batch * p_.c_batch_stride +
                        (row_major ? first_row * p_.ldc + chunk.q0 : chunk.q0 * p_.ldc + first_row);
-    cpu_tiled::PackTask task{};
-    task.b = static_cast<const char*>(l_.c) + at * element_;
-    task.ldb = p_.ldc;
-    task.layout = p_.c_layout;
-    task.depth = rows;
-    task.columns = chunk.depth;
-    task.width = s_.depth;
-    task.strip = to;
-    kernels_.pack(task);
+    kernels_.pack({.b = static_cast<const char*>(l_.c) + at * element_,
+                   .ldb = p_.ldc,
+                   .layout = p_.c_layout,
+                   .depth = rows,
+                   .columns = chunk.depth,
+                   .width = s_.depth,
+                   .strip = to});
   }
 
   // Rows of B, the block's columns, some terms of a chunk: [strip][term][column].
@@ -178,15 +167,14 @@ class Sampling {
       const int64_t k = column * p_.block_k + c;
       const int64_t at =
           chunk.batch * p_.b_batch_stride + (row_major ? k * p_.ldb + q : q * p_.ldb + k);
-      cpu_tiled::PackTask task{};
-      task.b = static_cast<const char*>(l_.b) + at * element_;
-      task.ldb = p_.ldb;
-      task.layout = row_major ? Layout::kColMajor : Layout::kRowMajor;  // terms are its rows
-      task.depth = terms;
-      task.columns = std::min(s_.strip, p_.block_k - c);
-      task.width = s_.strip;
-      task.strip = to + (c * s_.depth + first * s_.strip) * s_.acc_bytes;
-      kernels_.pack(task);
+      // Terms are its rows.
+      kernels_.pack({.b = static_cast<const char*>(l_.b) + at * element_,
+                     .ldb = p_.ldb,
+                     .layout = row_major ? Layout::kColMajor : Layout::kRowMajor,
+                     .depth = terms,
+                     .columns = std::min(s_.strip, p_.block_k - c),
+                     .width = s_.strip,
+                     .strip = to + (c * s_.depth + first * s_.strip) * s_.acc_bytes});
     }
   }
 
@@ -222,16 +210,14 @@ class Sampling {
 
   void write(const Slot& slot, int64_t block, int64_t r0, int64_t rows) const {
     for (int64_t c = 0; c < p_.block_k; c += s_.strip) {
-      cpu_tiled::StoreTask task{};
-      task.tile = slot.tile + c * s_.span_rows * s_.acc_bytes;
-      task.tile_stride = s_.strip;
-      task.rows = rows;
-      task.columns = std::min(s_.strip, p_.block_k - c);
-      task.c =
-          static_cast<char*>(l_.sampled) + ((block * p_.block_m + r0) * p_.block_k + c) * element_;
-      task.ldc = p_.block_k;
-      task.layout = Layout::kRowMajor;
-      kernels_.store(task);
+      const int64_t at = (block * p_.block_m + r0) * p_.block_k + c;
+      kernels_.store({.tile = slot.tile + c * s_.span_rows * s_.acc_bytes,
+                      .tile_stride = s_.strip,
+                      .rows = rows,
+                      .columns = std::min(s_.strip, p_.block_k - c),
+                      .c = static_cast<char*>(l_.sampled) + at * element_,
+                      .ldc = p_.block_k,
+                      .layout = Layout::kRowMajor});
     }
   }
 

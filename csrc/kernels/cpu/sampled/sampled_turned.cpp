@@ -9,7 +9,6 @@
 // padded with zeros to whole multiples of kDepth: what a tile reads of the next is fetched while
 // it multiplies this one. One thread computes an element, its terms in order.
 #include <algorithm>
-#include <atomic>
 #include <cstring>
 #include <string>
 
@@ -32,7 +31,6 @@ using cpu_tiled::round_up;
 constexpr int64_t kDepth = 32;
 // Below glibc's largest mmap threshold (32 MB): mapped once, not page by page in every launch.
 constexpr int64_t kPackedBytes = 24 << 20;
-constexpr int64_t kPartsPerSlot = 8;
 constexpr int64_t kPackedTerms = 16;  // through all columns at a time: lines are read to their end
 
 // One operand, packed: pieces of a few rows of a block of it, [term][width] each.
@@ -152,31 +150,22 @@ class Sampling {
     });
   }
 
-  // A slot takes parts of the stored blocks until none is left.
   void multiply(const Range& rows, const Range& columns) const {
-    const int64_t parts = s_.slots == 1 ? 1 : s_.slots * kPartsPerSlot;
+    const int64_t parts = cpu_tiled::parts_of(s_.slots);
     const Partition partition(crow_, p_.m / p_.block_m, 1, 1, parts);
-    std::atomic<int64_t> next_part{0};
-    parallel_for(l_.parallel, 0, s_.slots, 1, [&](int64_t begin, int64_t end) {
-      for (int64_t slot = begin; slot < end; ++slot) {
-        for (int64_t part = next_part++; part < parts; part = next_part++) {
-          partition.for_each_unit(part, [&](int64_t, int64_t row, int64_t) {
-            if (row >= rows.begin && row < rows.end) multiply_row(rows, columns, row);
-          });
-        }
-      }
+    cpu_tiled::for_each_part(l_.parallel, s_.slots, parts, [&](int64_t, int64_t part) {
+      partition.for_each_unit(part, [&](int64_t, int64_t row, int64_t) {
+        if (row >= rows.begin && row < rows.end) multiply_row(rows, columns, row);
+      });
     });
   }
 
+  // At or behind the column.
   int64_t first_block(int64_t row, int64_t column) const {
-    int64_t low = crow_[row], high = crow_[row + 1];  // the first block at or behind the column
+    int64_t low = crow_[row], high = crow_[row + 1];
     while (low < high) {
       const int64_t middle = low + (high - low) / 2;
-      if (columns_[middle] < column) {
-        low = middle + 1;
-      } else {
-        high = middle;
-      }
+      (columns_[middle] < column ? low : high) = middle + (columns_[middle] < column ? 1 : 0);
     }
     return low;
   }
