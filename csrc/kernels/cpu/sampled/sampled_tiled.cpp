@@ -35,6 +35,7 @@ class Sampling {
         crow_{l.crow_indices, p.index_type == IndexType::kInt64},
         columns_{l.col_indices, p.index_type == IndexType::kInt64},
         element_(size_of(p.dtype)),
+        direct_(element_ == s_.acc_bytes && p.block_k % kernels.lanes == 0),
         packed_(static_cast<char*>(l.workspace)),
         slots_(packed_ + s_.packed_bytes) {}
 
@@ -122,8 +123,10 @@ class Sampling {
         packed_row = row;
         packed_span = span;
       }
-      run_block(slot, first_row, rows, column, columns.begin);
-      write(slot, block, r0, rows);
+      char* const values =
+          static_cast<char*>(l_.sampled) + (block * p_.block_m + r0) * p_.block_k * element_;
+      run_block(slot, first_row, rows, column, columns.begin, values);
+      if (!direct_) write(slot, values, rows);
     }
   }
   int64_t row_of(int64_t block) const {
@@ -134,13 +137,13 @@ class Sampling {
   }
 
   void run_block(const Slot& slot, int64_t first_row, int64_t rows, int64_t column,
-                 int64_t first_column) const {
+                 int64_t first_column, char* values) const {
     for_each_chunk([&](const Chunk& chunk) {
       char* left = left_of(slot, chunk);
       if (!s_.keeps_left) pack_left(first_row, rows, chunk, left);
       const char* right = panel_ ? right_of(column - first_column, chunk) : slot.right;
       if (!panel_) pack_right(column, chunk, 0, chunk.depth, slot.right);
-      multiply(slot, left, right, rows, chunk);
+      multiply(slot, left, right, rows, chunk, values);
     });
   }
 
@@ -179,7 +182,7 @@ class Sampling {
   }
 
   void multiply(const Slot& slot, const char* left, const char* right, int64_t rows,
-                const Chunk& chunk) const {
+                const Chunk& chunk, char* values) const {
     static constexpr double kZeros[16] = {};  // of either accumulator
     const int64_t tiles = ceil_div(rows, kernels_.rows);
     cpu_tiled::MultiplyTask task{};
@@ -187,13 +190,14 @@ class Sampling {
     task.count = 1;
     task.depth = chunk.depth;
     task.b_row_stride = s_.strip;
-    task.init_stride = s_.strip;
     task.bias = kZeros;
-    task.out_stride = s_.strip;
+    task.out_stride = task.init_stride = direct_ ? p_.block_k : s_.strip;
+    task.output = direct_ ? cpu_tiled::Output::kResult : cpu_tiled::Output::kScratch;
     for (int64_t c = 0; c < p_.block_k; c += s_.strip) {
       task.b = right + c * s_.depth * s_.acc_bytes;
       task.vectors = static_cast<int>(ceil_div(std::min(s_.strip, p_.block_k - c), kernels_.lanes));
-      char* tile = slot.tile + c * s_.span_rows * s_.acc_bytes;
+      char* const tile =
+          direct_ ? values + c * element_ : slot.tile + c * s_.span_rows * s_.acc_bytes;
       for (int64_t i = 0; i < tiles; ++i) {  // of nearly equal height
         const int64_t r = rows * i / tiles;
         task.rows = static_cast<int>(rows * (i + 1) / tiles - r);
@@ -201,21 +205,20 @@ class Sampling {
         // Never an address where nothing lies: each fetch of one would walk the page tables.
         task.next_values =
             i + 1 < tiles ? left + (r + task.rows) * s_.depth * s_.acc_bytes : task.values;
-        task.out = tile + r * s_.strip * s_.acc_bytes;
+        task.out = tile + r * task.out_stride * s_.acc_bytes;
         task.init = chunk.index == 0 ? nullptr : task.out;
         kernels_.multiply(task);
       }
     }
   }
 
-  void write(const Slot& slot, int64_t block, int64_t r0, int64_t rows) const {
+  void write(const Slot& slot, char* values, int64_t rows) const {
     for (int64_t c = 0; c < p_.block_k; c += s_.strip) {
-      const int64_t at = (block * p_.block_m + r0) * p_.block_k + c;
       kernels_.store({.tile = slot.tile + c * s_.span_rows * s_.acc_bytes,
                       .tile_stride = s_.strip,
                       .rows = rows,
                       .columns = std::min(s_.strip, p_.block_k - c),
-                      .c = static_cast<char*>(l_.sampled) + at * element_,
+                      .c = values + c * element_,
                       .ldc = p_.block_k,
                       .layout = Layout::kRowMajor});
     }
@@ -228,6 +231,7 @@ class Sampling {
   const Blocking s_;
   const Indices crow_, columns_;
   const int64_t element_;
+  const bool direct_;  // sums are stored as they are added up, in whole vectors
   char* const packed_;
   char* const slots_;
 };
