@@ -262,17 +262,13 @@ class ColumnStrips final : public Variant {
 
   // All but what is in the workspace, the panels and what depends on the kernel.
   static StripArguments arguments(const Problem& p, const Launch& l, const Scratch& s) {
-    auto a = arguments_of<StripArguments>(l);
-    a.n = static_cast<int>(p.n);
-    a.ldc = p.ldc;
+    auto a = arguments_of<StripArguments>(p, l);
     a.b_batch = p.b_batch_stride;
     a.c_batch = p.c_batch_stride;
     a.line_b = static_cast<unsigned>(line_bytes(p, s));
     a.area = static_cast<int>(p.block_m * p.block_k);
     a.a_row = row_stride_in_block(p);
     a.a_col = k_stride_in_block(p);
-    a.block_m = static_cast<int>(p.block_m);
-    a.block_k = static_cast<int>(p.block_k);
     a.strips = static_cast<int>(strips(p));
     a.units = static_cast<int>(units(p));
     a.limit = INT32_MAX;
@@ -285,8 +281,6 @@ class ColumnStrips final : public Variant {
     a.inverse_slice = 65536u / static_cast<unsigned>(a.slice) + 1;
     a.lanes = lanes(p);
     a.lane_bits = std::countr_zero(static_cast<unsigned>(a.lanes));
-    a.activation = p.activation;
-    a.wide_indices = p.index_type == IndexType::kInt64;
     a.transposed = p.transpose;
     return a;
   }

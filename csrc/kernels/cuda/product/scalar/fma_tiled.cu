@@ -101,7 +101,7 @@ class FmaTiled final : public Variant {
   }
 
   Status launch(const Problem& p, const Launch& l) const override {
-    auto a = arguments_of<FmaArguments>(l);
+    auto a = arguments_of<FmaArguments>(p, l);
     const Device& d = *l.device;
     const int wanted = row_order(p, d);
     // Without a list of parts rows stay whole.
@@ -111,11 +111,6 @@ class FmaTiled final : public Variant {
     a.panels = panels_of(
         ceil_div(tile_rows(p, order), shape_.groups / a.shares), ceil_div(p.n, shape_.n), p.batch,
         panel_width(p, shape_.n, d.l2_bytes / 2, d.l2_bytes / 2), l.row_orders[order]);
-    a.n = p.n;
-    a.ldb = p.ldb;
-    a.ldc = p.ldc;
-    a.b_batch_stride = p.b_batch_stride;
-    a.c_batch_stride = p.c_batch_stride;
     a.a_row = static_cast<uint32_t>(row_stride_in_block(p) * 4);
     a.a_col = static_cast<uint32_t>(k_stride_in_block(p) * 4);
     a.b_line = static_cast<uint32_t>(p.ldb * 4);
@@ -123,14 +118,10 @@ class FmaTiled final : public Variant {
     a.block_units = static_cast<unsigned>(p.block_k / kUnitLines);
     a.block_quads = static_cast<unsigned>(p.block_m * p.block_k / 4);
     a.unit_quads = static_cast<unsigned>(p.transpose ? p.block_m : 1);
-    a.block_m = static_cast<int>(p.block_m);
     a.partials = static_cast<float*>(l.workspace);
     a.slots = p.row_cuts.parts[order];
     a.part_pitch = part_pitch(p);
     a.part_words = part_lines(p) * part_pitch(p);
-    a.activation = p.activation;
-    a.wide_indices = p.index_type == IndexType::kInt64;
-    a.c_rows = p.c_layout == Layout::kRowMajor;
     a.b_aligned = p.b_alignment >= 16;
     a.c_aligned = p.c_alignment >= 16;
     const Status status = code_of(p)->launch(a, a.panels.tiles, shape_.threads, shape_.shared_bytes,

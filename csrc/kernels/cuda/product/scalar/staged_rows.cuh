@@ -15,6 +15,7 @@
 #include "kernels/cuda/device/accumulator.cuh"
 #include "kernels/cuda/device/activate_sums.cuh"
 #include "kernels/cuda/device/cp_async.cuh"
+#include "kernels/cuda/device/product_arguments.cuh"
 #include "kernels/cuda/product/scalar/at_step.cuh"
 #include "kernels/cuda/product/scalar/load_words.cuh"
 #include "kernels/cuda/product/scalar/stage_bytes.cuh"
@@ -22,14 +23,7 @@
 
 namespace sparse_autotune {
 
-struct StagedRowsArguments {
-  const void* crow_indices;
-  const void* col_indices;
-  const void* positions;  // null: blocks lie in order
-  const void* values;
-  const void* b;
-  const void* bias;
-  void* c;
+struct StagedRowsArguments : ProductArguments {
   int64_t b_batch;  // bytes
   int64_t c_batch, c_row, c_column;
   int n;
@@ -41,8 +35,6 @@ struct StagedRowsArguments {
   // Lanes of a block row over columns and over stored blocks, and 2^16 over that, rounded up.
   int column_lanes, block_lanes;
   unsigned by_column_lanes, by_block_lanes;
-  Activation activation;
-  bool wide_indices;
   bool stores_words;  // of 16 bytes
 };
 
