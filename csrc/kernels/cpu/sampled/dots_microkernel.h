@@ -7,6 +7,7 @@
 // been folded down to a lane each into their order.
 #pragma once
 
+#include "kernels/cpu/microkernels/vector_tiles.h"
 #include "kernels/cpu/sampled/sampled_dots.h"
 
 namespace sparse_autotune::cpu_dots {
@@ -38,8 +39,7 @@ SPARSE_AUTOTUNE_TARGET void multiply_tile(const DotsTask& t, int64_t row,
   Vec sums[kSums];
 #pragma GCC unroll 16
   for (int j = 0; j < kColumns; ++j) b[j] = columns[j];
-#pragma GCC unroll 16
-  for (int i = 0; i < kSums; ++i) sums[i] = L::zero();
+  clear<L>(sums);
   const int64_t depth = t.depth;
   for (int64_t chunk = 0;;) {
     for (int64_t term = 0; term < depth; term += L::kLanes) {
