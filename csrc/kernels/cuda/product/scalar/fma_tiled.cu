@@ -133,7 +133,6 @@ class FmaTiled final : public Variant {
   // Fitted to times on an H200: of one k, and of a launch.
   static constexpr double kUsOfK = 0.06, kStartUs = 5;
   static constexpr int64_t kMaxWorkspace = int64_t{256} << 20, kMaxGrid = 65535;
-  static constexpr int kSumWarps = 8;
 
   double estimate_us(const Problem& p, const Device& d, int order) const {
     const double multiprocessors = std::max(d.multiprocessors, 1);
@@ -201,10 +200,11 @@ class FmaTiled final : public Variant {
     CutRowSums s{};
     s.rows = reinterpret_cast<const CutRow*>(l.row_orders[order] + entries(p, order));
     s.partials = a.partials;
-    s.bias = static_cast<const float*>(l.bias);
-    s.c = static_cast<float*>(l.c);
+    s.bias = a.bias;
+    s.c = a.c;
     s.ldc = p.ldc;
-    s.c_batch_stride = p.c_batch_stride;
+    s.c_batch = p.c_batch_stride;
+    s.batches = p.batch;
     s.slots = a.slots;
     s.lines = static_cast<int>(part_lines(p));
     s.pitch = static_cast<int>(part_pitch(p));
@@ -212,13 +212,7 @@ class FmaTiled final : public Variant {
     s.block_m = a.block_m;
     s.activation = p.activation;
     s.c_rows = a.c_rows;
-    const dim3 blocks(
-        static_cast<unsigned>(p.row_cuts.rows[order]),
-        static_cast<unsigned>(std::min(ceil_div(a.part_words, int64_t{kCutRowWords}), kMaxGrid)),
-        static_cast<unsigned>(p.batch));
-    add_cut_rows_kernel<kSumWarps>
-        <<<blocks, kSumWarps * 32, 0, static_cast<cudaStream_t>(l.stream)>>>(s);
-    return to_status(cudaGetLastError(), name());
+    return to_status(add_cut_rows<float>(s, p.row_cuts.rows[order], l.stream), name());
   }
 
   KernelCode<FmaArguments>* code_of(const Problem& p) const {

@@ -11,6 +11,7 @@
 #include "kernels/cuda/device/load_index.cuh"
 #include "kernels/cuda/device/panel_walk.cuh"
 #include "kernels/cuda/device/product_arguments.cuh"
+#include "kernels/cuda/product/scalar/sum_parts.cuh"
 #include "variant.h"
 
 namespace sparse_autotune {
@@ -44,11 +45,6 @@ constexpr int kStripWarps = 8, kStripSteps = 32;
 // Columns in a chunk, what a lane loads of a line of B at a time.
 template <typename T>
 constexpr int kChunkElements = sizeof(T) == 8 ? 2 : 4;
-
-template <typename T, int kCount>
-struct alignas(sizeof(T) * kCount) Several {
-  T of[kCount];
-};
 
 // The warp's share of A, step by step.
 template <typename T, int kRows>
