@@ -12,11 +12,11 @@ Arguments arguments_of(const Launch& l) {
   if constexpr (requires { a.col_indices; }) a.col_indices = l.col_indices;
   a.crow_indices = l.crow_indices;
   a.positions = l.positions;
-  a.values = l.values;
-  // Not where these are TMA's descriptors.
+  // Not where these are TMA's descriptors, or typed.
+  if constexpr (requires { a.values = l.values; }) a.values = l.values;
   if constexpr (requires { a.b = l.b; }) a.b = l.b;
   if constexpr (requires { a.c = l.c; }) a.c = l.c;
-  a.bias = l.bias;
+  if constexpr (requires { a.bias = l.bias; }) a.bias = l.bias;
   return a;
 }
 

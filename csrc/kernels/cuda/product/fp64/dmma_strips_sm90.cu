@@ -53,17 +53,11 @@ struct StripsRing {
 };
 
 __device__ __forceinline__ void store_next(uint32_t to, const NextStage& next) {
-  asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};\n" ::"r"(to), "r"(next.n0), "r"(next.k),
-               "r"(next.batch), "r"(next.tile)
-               : "memory");
+  store_shared_16(to, make_uint4(next.n0, next.k, next.batch, next.tile));
 }
 __device__ __forceinline__ NextStage load_next(uint32_t from) {
-  NextStage next;
-  asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];\n"
-               : "=r"(next.n0), "=r"(next.k), "=r"(next.batch), "=r"(next.tile)
-               : "r"(from)
-               : "memory");
-  return next;
+  const uint4 x = load_shared_16(from);
+  return {static_cast<int>(x.x), static_cast<int>(x.y), static_cast<int>(x.z), x.w};
 }
 
 // Counts up to `last`, then from 0 again; what it was. Only who is the last comes of it: a fence

@@ -24,7 +24,7 @@ __device__ __forceinline__ void multiply_small_block(const char* block,
 #pragma unroll
   for (int line = 0; line < kBlock; ++line) {
     T left[kBlock];
-    take_words(block + line * kBlock * static_cast<int>(sizeof(T)), left);
+    load_words<SharedMemory>(block + line * kBlock * static_cast<int>(sizeof(T)), left);
 #pragma unroll
     for (int i = 0; i < kBlock; ++i) {
       const int r = kTransposed ? i : line, k = kTransposed ? line : i;
