@@ -53,7 +53,7 @@ class DmmaProduct : public Variant {
   }
 
   DmmaArguments arguments(const Problem& p, const Launch& l) const {
-    auto a = arguments_of<DmmaArguments>(l);
+    auto a = arguments_of<DmmaArguments>(p, l);
     const OrderedRow* order = l.row_orders[kWholeRows];
     if (grouped_) {
       const RowGroups& groups_of = l.row_groups[grouping_of_rows(p)];
@@ -63,15 +63,6 @@ class DmmaProduct : public Variant {
     const int64_t l2 = l.device->l2_bytes;
     a.panels =
         panels_of(rows(p), ceil_div(p.n, kN), p.batch, panel_width(p, kN, l2 / 2, l2 / 4), order);
-    a.n = p.n;
-    a.ldb = p.ldb;
-    a.ldc = p.ldc;
-    a.b_batch_stride = p.b_batch_stride;
-    a.c_batch_stride = p.c_batch_stride;
-    a.m = static_cast<int>(p.m);
-    a.block_m = static_cast<int>(p.block_m);
-    a.block_k = static_cast<int>(p.block_k);
-    a.block_rows = static_cast<int>(block_rows(p));
     a.blocks = static_cast<int>(p.nnzb);
     a.group = static_cast<int>(group(p));
     a.strips = static_cast<int>(strips(p));
@@ -79,9 +70,6 @@ class DmmaProduct : public Variant {
     a.line_a = static_cast<uint32_t>((p.transpose ? p.block_m : p.block_k) * 8);
     a.line_b = static_cast<uint32_t>(p.ldb * 8);
     a.block_bytes = static_cast<uint32_t>(p.block_m * p.block_k * 8);
-    a.activation = p.activation;
-    a.wide_indices = p.index_type == IndexType::kInt64;
-    a.c_rows = p.c_layout == Layout::kRowMajor;
     a.chunks = std::min(p.values_alignment, p.b_alignment) >= 16;
     a.pairs = p.c_alignment >= 16;
     return a;

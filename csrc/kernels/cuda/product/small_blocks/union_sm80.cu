@@ -21,6 +21,7 @@
 
 #include "kernels/cuda/device/epilogue.cuh"
 #include "kernels/cuda/device/load_index.cuh"
+#include "kernels/cuda/host/arguments_of.h"
 #include "kernels/cuda/host/kernel_code.h"
 #include "kernels/cuda/host/requirements.h"
 #include "kernels/cuda/product/small_blocks/union_tile_sm80.cuh"
@@ -119,29 +120,12 @@ class UnionSm80 final : public Variant {
 
   Status launch(const Problem& p, const Launch& l) const override {
     const RowGroups& groups_of = l.row_groups[grouping_];
-    UnionArgumentsSm80 a{};
-    a.values = l.values;
-    a.crow_indices = l.crow_indices;
-    a.positions = l.positions;
-    a.b = l.b;
-    a.bias = l.bias;
-    a.c = l.c;
+    auto a = arguments_of<UnionArgumentsSm80>(p, l);
     a.columns = groups_of.columns;
     const int64_t l2 = l.device->l2_bytes;
     a.panels = panels_of(groups(p), columns(p), p.batch, panel_width(p, shape_.n, l2 / 4, l2 / 8),
                          groups_of.groups);
-    a.n = p.n;
-    a.ldb = p.ldb;
-    a.ldc = p.ldc;
-    a.b_batch_stride = p.b_batch_stride;
-    a.c_batch_stride = p.c_batch_stride;
     a.line_b = static_cast<uint32_t>(p.ldb * size_of(p.dtype));
-    a.m = static_cast<int>(p.m);
-    a.block_rows = static_cast<int>(block_rows(p));
-    a.c_alignment = p.c_alignment;
-    a.activation = p.activation;
-    a.wide_indices = p.index_type == IndexType::kInt64;
-    a.c_rows = p.c_layout == Layout::kRowMajor;
     return code_of(p)->launch(a, a.panels.tiles, shape_.launched, shared_bytes(p), l.stream,
                               name());
   }

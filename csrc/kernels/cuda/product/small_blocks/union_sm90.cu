@@ -15,6 +15,7 @@
 #include <algorithm>
 #include <string>
 
+#include "kernels/cuda/host/arguments_of.h"
 #include "kernels/cuda/host/requirements.h"
 #include "kernels/cuda/host/tensor_map.h"
 #include "kernels/cuda/host/tile_counters.h"
@@ -100,7 +101,7 @@ class UnionSm90 final : public Variant {
   Status launch(const Problem& p, const Launch& l) const override {
     const bool b_rows = p.b_layout == Layout::kRowMajor, c_rows = p.c_layout == Layout::kRowMajor;
     const RowGroups& groups = l.row_groups[shape_.grouping];
-    UnionArguments a{};
+    auto a = arguments_of<UnionArguments>(p, l);
     a.b_batched = p.b_batch_stride != 0;
     a.b_whole = p.n % 64 == 0;
     const auto block_k = static_cast<uint32_t>(p.block_k), n = static_cast<uint32_t>(shape_.n);
@@ -113,21 +114,9 @@ class UnionSm90 final : public Variant {
     if (!status) return status;
 
     a.b_data = l.b;
-    a.ldb = p.ldb;
-    a.b_batch_stride = p.b_batch_stride;
-    a.values = l.values;
-    a.crow_indices = l.crow_indices;
-    a.positions = l.positions;
-    a.bias = l.bias;
     a.columns = groups.columns;
     a.panels = panels_of(shape_.groups(p), shape_.columns(p), p.batch,
                          panel_width(p, shape_.n, kWholeBytes, kPanelBytes), groups.groups);
-    a.m = static_cast<int>(p.m);
-    a.n = static_cast<int>(p.n);
-    a.block_rows = static_cast<int>(block_rows(p));
-    a.activation = p.activation;
-    a.wide_indices = p.index_type == IndexType::kInt64;
-    a.c_rows = c_rows;
     const unsigned blocks = share_out(&a.panels, l);
     return shape_.code_of(p)->launch(a, blocks, shape_.threads, shape_.shared_bytes, l.stream,
                                      name());
