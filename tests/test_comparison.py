@@ -145,7 +145,7 @@ def test_single_elements_are_the_matrix():
 def test_peers_of_the_gpu():
     assert {
         *("torch_dense", "torch_bsr", "torch_csr", "triton_default", "triton_tuned", "stk"),
-        *("cusparse_bsr", "cusparse_blocked_ell"),
+        *("cusparse_bsr", "cusparse_blocked_ell", "triton_sm80"),
     } == comparison.find_peers("cuda").keys()
 
 
