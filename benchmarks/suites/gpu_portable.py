@@ -1,4 +1,4 @@
-"""Code that Ampere would run, on the GPU at hand: families without `_sm90`, Triton's kernel as sm_80.
+"""Code that Ampere could run, on the GPU at hand: families without `_sm90`, Triton for sm_80.
 
 Memory, clocks and numbers of multiprocessors are still those of the GPU at hand. The kinds of cells
 alternate, so that a run which ends early has some of each.
