@@ -64,10 +64,18 @@ def _row(row: dict) -> dict:
 
 def _cell(result: dict) -> dict:
     kept = {key: result[key] for key in ("cell", "judged", "chosen", "nnzb", "seconds")}
-    rows = [_row(row) for row in result["rows"]]
-    # Which of our families cannot compute a cell is no result.
-    told = [row for row in rows if "us" in row or row["kind"] != "family"]
-    return kept | {"rows": told}
+    # Which of our families cannot compute a cell is no result, nor by how much the slowest lose.
+    told = [row for row in result["rows"] if row["kind"] != "family" or _stayed(row, result)]
+    return kept | {"rows": [_row(row) for row in told]}
+
+
+def _stayed(row: dict, result: dict) -> bool:
+    """Whether a row was timed as often as any in one mode: who is far behind leaves the rounds."""
+    return any(
+        taken["rounds"]
+        == max(r["timings"][mode]["rounds"] for r in result["rows"] if mode in r["timings"])
+        for mode, taken in row["timings"].items()
+    )
 
 
 def _layer(result: dict) -> dict:

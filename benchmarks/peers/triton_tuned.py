@@ -16,6 +16,7 @@ import itertools
 import json
 import multiprocessing
 import os
+import re
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -77,7 +78,7 @@ def _shared_bytes(cell: Cell, knobs: triton_bsr.Knobs) -> int:
 def candidates(cell: Cell, arch: str = "") -> list[dict[str, int | str]]:
     """The points of a sweep: tiles of N, stages, warps, and block rows that share a tile's pass.
 
-    Those that won a stored sweep of the same block come first.
+    Those that won a stored sweep with this block and this many columns come first.
     """
     # Of the tiles that are not mostly padding, the three widest; the kernel's narrowest is 16.
     widths = [tile for tile in (16, 32, 64, 128, 256) if tile == 16 or tile < 2 * cell.n]
@@ -86,7 +87,8 @@ def candidates(cell: Cell, arch: str = "") -> list[dict[str, int | str]]:
         {"TILE": tile, "num_stages": stages, "num_warps": warps, "GROUP_SIZE_ROW": group}
         for tile, stages, warps, group in knobs
     ]
-    same = [known["knobs"] for key, known in _stored().items() if f"_b{cell.block}_" in key]
+    alike = re.compile(rf"/\d+_{cell.n}_\d+_b{cell.block}_")
+    same = [known["knobs"] for key, known in _stored().items() if alike.search(key)]
     won = collections.Counter(frozenset(knobs.items()) for knobs in same)
     points.sort(key=lambda point: -won[frozenset(point.items())])
     if not arch:
@@ -118,7 +120,8 @@ def compile_ahead(cells: Sequence[Cell], renew: bool = False, arch: str = "") ->
         nnzb = round(cell.density * (cell.m // cell.block) * (cell.k // cell.block))
         twin = triton_bsr.small_twin(cell, nnzb)
         known = found.get(_key(cell, arch))
-        for knobs in [known["knobs"]] if known else candidates(cell, arch):
+        points = [known["knobs"]] if known else candidates(cell, arch)
+        for knobs in points:
             if cell.block >= 16:
                 jobs[(twin, triton_bsr.describe(knobs))] = (twin, knobs)
     if len(jobs) < 2:
@@ -147,14 +150,13 @@ def _sweep(operands: Operands, arch: str) -> dict:
         except Exception as failure:  # too much shared memory, for example: no candidate
             refused = f"{type(failure).__name__}: {failure}".partition("\n")[0]
     samplers, by_name = {}, {}
-    for _, _, knobs in sorted(points, key=lambda point: point[:2])[:_FINALISTS]:
-        call = triton_bsr.prepared(operands, knobs)
+    for _, _, finalist in sorted(points, key=lambda point: point[:2])[:_FINALISTS]:
+        call, name = triton_bsr.prepared(operands, finalist), triton_bsr.describe(finalist)
         if operands.error(call()) > 1:
-            refused = f"wrong result with {triton_bsr.describe(knobs)}"
+            refused = f"wrong result with {name}"
             continue
-        name = triton_bsr.describe(knobs)
         samplers[name], _ = timing.kernel_sampler([call])
-        by_name[name] = knobs
+        by_name[name] = finalist
     if not by_name:
         raise UnsupportedError(f"no point of the sweep serves; the last said {refused}")
     taken = timing.interleave(samplers, _ROUNDS)
