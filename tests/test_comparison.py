@@ -18,7 +18,6 @@ sys.path.append(str(pathlib.Path(__file__).parent.parent))
 from benchmarks import (
     comparison,
     families,
-    markdown,
     profile_cells,
     run,
     suites,
@@ -359,24 +358,6 @@ def test_tables_say_where_a_peer_left_the_rounds():
     assert "rounds:" not in tables.of_results([found])
     found.row("a").timings["warm"] = timing.Timing.of([90.0])
     assert "a, rounds: 1 " in tables.of_results([found])
-    saved = {"cells": [found.to_dict()], "environment": {"cpu": "x", "torch": "2", "revision": "r"},
-             "suite": "gpu", "started": "now"}  # fmt: skip
-    assert saved["cells"][0]["rows"][1]["timings"]["warm"]["rounds"] == 1
-    assert "(rounds: 1)" in markdown.table(saved)
-
-
-def test_markdown():
-    first = result(CELL, {"warm": 20.0, "cold": 50.0}, {"a": {"warm": 30.0, "cold": 60.0}})
-    saved = {"cells": [first.to_dict()], "environment": {"cpu": "x", "torch": "2", "revision": "r"},
-             "suite": "gpu", "started": "now"}  # fmt: skip
-    text = markdown.table(json.loads(json.dumps(saved)))
-    assert "| `a` " in text and "**1.50**" in text and "**1.20**" in text
-    page = "a\n<!-- markdown begin -->\nstale\n<!-- markdown end -->\nb\n"
-    renewed = markdown.renewed(page, text)
-    assert "stale" not in renewed and renewed == markdown.renewed(renewed, text)
-    assert renewed.startswith("a\n") and renewed.endswith("\nb\n")
-    with pytest.raises(ValueError, match="markdown end"):
-        markdown.renewed("<!-- markdown begin -->", text)
 
 
 def test_one_cell_measured():
