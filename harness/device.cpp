@@ -57,8 +57,10 @@ Context make_context(bool cuda, int32_t ordinal, int32_t threads) {
   options.threads = threads;
   sparse_autotune_context* made = nullptr;
   if (sparse_autotune_context_create(&options, &made) != SPARSE_AUTOTUNE_OK) {
-    throw BadArgument("--device " + (cuda ? "cuda:" + std::to_string(ordinal) : "cpu") + ": " +
-                      sparse_autotune_error_message());
+    const std::string why = sparse_autotune_error_message();
+    const size_t reason = why.find("is not usable");
+    throw BadArgument("--device " + (cuda ? "cuda:" + std::to_string(ordinal) : "cpu") + " " +
+                      (reason == std::string::npos ? "fails: " + why : why.substr(reason)));
   }
   return Context(made);
 }

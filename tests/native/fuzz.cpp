@@ -123,23 +123,17 @@ bool has_known_size(const Struct& s) {
 class Fuzz {
  public:
   Fuzz(uint64_t seed, const std::string& folder) : random_(seed), folder_(folder) {
-    auto settings = SPARSE_AUTOTUNE_INIT(sparse_autotune_settings);
     // Races take their time: few groups have them.
     races_ = one_in(random_, 8);
-    settings.mode = races_ ? SPARSE_AUTOTUNE_ON : static_cast<int32_t>(1 + random_() % 3);
-    settings.budget_s = 1e-4;
-    settings.exact_nonfinite = one_in(random_, 4);
-    settings.frozen_bytes = pick(random_, {0, 1, 5000});
-    settings.plan_bytes = pick(random_, {0, 1, 5000});
-    const std::string cache = one_in(random_, 2) ? "" : folder + "/cache";
-    settings.cache_directory = cache.c_str();
-    expect(sparse_autotune_set_settings(&settings) == SPARSE_AUTOTUNE_OK, "settings are refused");
+    set_settings();
     auto options = SPARSE_AUTOTUNE_INIT(sparse_autotune_context_options);
     options.threads = static_cast<int32_t>(1 + random_() % 3);
     expect(sparse_autotune_context_create(&options, &context_) == SPARSE_AUTOTUNE_OK,
            "a context is refused");
   }
-  ~Fuzz() { sparse_autotune_context_destroy(context_); }
+  ~Fuzz() {
+    if (owns_context_) sparse_autotune_context_destroy(context_);
+  }
   Fuzz(const Fuzz&) = delete;
   Fuzz& operator=(const Fuzz&) = delete;
 
@@ -210,7 +204,7 @@ class Fuzz {
     if (!expected) return refused();
     for (int i = 0; i < 6; ++i)
       one_in(random_, 3) ? sampled(handle, pattern) : product(handle, pattern);
-    if (one_in(random_, 100)) from_several_threads(handle, pattern);
+    if (owns_context_ && one_in(random_, 100)) from_several_threads(handle, pattern);
     sparse_autotune_pattern_destroy(handle);
   }
 
@@ -434,14 +428,20 @@ class Fuzz {
     expect(is_right(a, p, to.size), "a product is wrong");
   }
 
-  // Each with products of its own, legal and hostile.
+  // Each with products of its own on that pattern, and on patterns of its own; of two others one
+  // changes the settings and one looks at contexts and bundles.
   void from_several_threads(sparse_autotune_pattern* handle, const Pattern& a) {
     std::vector<std::thread> threads;
-    std::vector<Counts> done(3);
-    for (Counts& one : done) {
-      threads.emplace_back([&one, handle, &a, seed = random_(), races = races_] {
-        Fuzz other(seed, handle, races);
-        for (int i = 0; i < 4; ++i) i % 2 ? other.sampled(handle, a) : other.product(handle, a);
+    std::vector<Counts> done(4);
+    for (size_t at = 0; at < done.size(); ++at) {
+      threads.emplace_back([this, &one = done[at], at, handle, &a, seed = random_()] {
+        Fuzz other(seed, *this);
+        for (int i = 0; i < 4; ++i) {
+          i % 2 ? other.sampled(handle, a) : other.product(handle, a);
+          if (i % 2) other.round();
+          if (at == 0) other.set_settings();
+          if (at == 1) other.other_calls();
+        }
         one = other.counts;
       });
     }
@@ -449,9 +449,27 @@ class Fuzz {
     for (const Counts& one : done) add(one);
   }
   // Of a thread beside the one that has the context.
-  Fuzz(uint64_t seed, sparse_autotune_pattern*, bool races) : random_(seed), races_(races) {}
+  Fuzz(uint64_t seed, const Fuzz& first)
+      : random_(seed),
+        folder_(first.folder_),
+        races_(first.races_),
+        owns_context_(false),
+        context_(first.context_) {}
+
+  void set_settings() {
+    auto settings = SPARSE_AUTOTUNE_INIT(sparse_autotune_settings);
+    settings.mode = races_ ? SPARSE_AUTOTUNE_ON : static_cast<int32_t>(1 + random_() % 3);
+    settings.budget_s = 1e-4;
+    settings.exact_nonfinite = one_in(random_, 4);
+    settings.frozen_bytes = pick(random_, {0, 1, 5000});
+    settings.plan_bytes = pick(random_, {0, 1, 5000});
+    const std::string cache = one_in(random_, 2) ? "" : folder_ + "/cache";
+    settings.cache_directory = cache.c_str();
+    expect(sparse_autotune_set_settings(&settings) == SPARSE_AUTOTUNE_OK, "settings are refused");
+  }
 
   void add(const Counts& other) {
+    counts.patterns += other.patterns;
     counts.products += other.products;
     counts.refused += other.refused;
     counts.verified += other.verified;
@@ -484,7 +502,7 @@ class Fuzz {
 
   // One of what is known, and the same with some bytes changed.
   void bundle() {
-    const std::string path = folder_ + "/bundle";
+    const std::string path = folder_ + "/bundle" + std::to_string(random_());
     int64_t entries = -1;
     if (!is_ok(sparse_autotune_bundle_export(path.c_str(), &entries))) fail("no bundle is written");
     std::ifstream written(path, std::ios::binary);
@@ -507,11 +525,12 @@ class Fuzz {
     std::ofstream(path, std::ios::binary) << text;
     is_ok(sparse_autotune_bundle_load(path.c_str(), &entries));
     is_ok(sparse_autotune_bundle_load(hostile_text(random_), nullptr));
+    std::filesystem::remove(path);
   }
 
   Random random_;
   std::string folder_;
-  bool races_ = false;
+  bool races_ = false, owns_context_ = true;
   sparse_autotune_context* context_ = nullptr;
 };
 
