@@ -4,6 +4,7 @@ import ctypes
 import json
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -494,11 +495,12 @@ def harness():
     if not program.is_file():
         pytest.skip("`make native` has not been run")
 
-    def run(*flags, cache=""):
+    def run(*flags, cache="", preload=""):
         environment = {
             "PATH": os.environ["PATH"],
             "LD_LIBRARY_PATH": str(CORE.parent),  # the library of this package
             "SPARSE_AUTOTUNE_CACHE_DIR": str(cache),
+            "LD_PRELOAD": str(preload),
         }
         command = [str(program), "--device", "cpu", "--budget", "0.1", *flags]
         return subprocess.run(command, capture_output=True, text=True, env=environment, timeout=300)
@@ -594,17 +596,62 @@ def test_what_the_harness_prints(harness, tmp_path):
         assert winner["median_us"] > 0
 
 
+A_WRONG_KERNEL = """
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <sparse_autotune.h>
+#include <string.h>
+
+sparse_autotune_status sparse_autotune_matmul(sparse_autotune_pattern* pattern,
+                                              const sparse_autotune_product* product) {
+  sparse_autotune_status (*real)(sparse_autotune_pattern*, const sparse_autotune_product*) =
+      dlsym(RTLD_NEXT, "sparse_autotune_matmul");
+  sparse_autotune_status status = real(pattern, product);
+  if (product->variant && !strcmp(product->variant, "reference/fp64")) {
+    ((float*)product->result.data)[77] += 0.01f;
+  }
+  return status;
+}
+"""
+
+
+@pytest.mark.parametrize("form", [[], ["--json"], ["--grid"]], ids=["table", "json", "grid"])
+def test_a_wrong_result_is_told(harness, tmp_path, form):
+    """Of a product that returns something else for one variant, in one element."""
+    compiler = shutil.which("cc") or shutil.which("gcc")
+    if compiler is None:
+        pytest.skip("no C compiler")
+    (tmp_path / "wrong.c").write_text(A_WRONG_KERNEL)
+    command = [compiler, "-shared", "-fPIC", "wrong.c", "-o", "wrong.so", "-ldl"]
+    include = f"-I{native_header.HEADER.parent}"
+    subprocess.run([*command, include], cwd=tmp_path, check=True)
+    flags = ["--m", "64", "--k", "64", "--n", "16", "--block", "16", "--sparsity", "0.5"]
+    flags += ["--no-dense", *form]
+    assert harness(*flags, cache=tmp_path).returncode == 0
+    done = harness(*flags, cache=tmp_path, preload=tmp_path / "wrong.so")
+    assert done.returncode == 1 and done.stderr == ""
+    if form == ["--json"]:
+        report = json.loads(done.stdout)
+        wrong = [v["name"] for v in report["variants"] if v["legal"] and v["error"] > 1]
+        assert not report["right"] and wrong == ["reference/fp64"]
+    else:
+        assert "WRONG" in done.stdout
+        assert form or "WRONG: reference/fp64 is off by " in done.stdout
+
+
 def test_the_harness_refuses(harness):
     for flags, words in (
         (["--m", "100", "--block", "64"], "--m must be a multiple of --block 64, got 100"),
         (["--dtype", "int8"], "--dtype must be fp16, bf16, fp32 or fp64, got 'int8'"),
-        (["--sparsity", "1.5"], "--sparsity must be a number from"),
+        (["--sparsity", "1.5"], "--sparsity must be a number from 0 to 1, got '1.5'"),
         (["--sparsity", "1"], "--sparsity leaves no block stored"),
         (["--pattern", "stripes"], "--pattern must be one of "),
         (["--n", "8,16"], "--n takes several values only with --grid"),
         (["--m"], "--m needs a value"),
         (["--mm", "1"], "there is no flag --mm"),
         (["--variants", "nobody"], "--variants names no variant of this build"),
+        (["--device", "cuda:1023"], "--device cuda:1023 is not usable: "),
+        (["--device", "gpu"], "--device must be cpu, cuda or cuda:1, got 'gpu'"),
     ):
         done = harness(*flags)
         assert done.returncode == 2 and done.stdout == ""
@@ -648,14 +695,34 @@ def test_hostile_calls():
     assert done.returncode == 0 and done.stdout.endswith(": no fault\n"), done.stdout + done.stderr
 
 
-def test_cmake_and_setup_share_a_list():
-    """What each compiles of the core; the build folder says what CMake does."""
-    listed = NATIVE / "build.ninja"
-    if not listed.is_file():
-        pytest.skip("`make native` has not been run, or without ninja")
+def commands_in(file, flags):
+    """What a build.ninja compiles each source of the core with, but macros and include folders."""
+    root = re.escape(str(native_header.ROOT / "csrc"))
+    found = re.findall(rf"^build \S+\.o: \w+ {root}/(\S+).*\n((?: .*\n)+)", file.read_text(), re.M)
+    return {
+        source: {word for word in shlex.split(re.search(rf"^  {flags} = (.*)", lines, re.M).group(1))
+                 if not word.startswith(("-I", "-D", "-isystem"))}
+        for source, lines in found if not source.startswith("ops/")
+    }  # fmt: skip
+
+
+@pytest.mark.skipif(not (shutil.which("cmake") and shutil.which("ninja")), reason="without them")
+def test_cmake_and_setup_compile_alike(tmp_path):
+    """The same files with the same flags: so `make native` may link the objects that setup made."""
+    command = ["cmake", "-S", str(native_header.ROOT), "-B", str(tmp_path), "-G", "Ninja",
+               "-DSPARSE_AUTOTUNE_CUDA=OFF", f"-DPython3_EXECUTABLE={sys.executable}"]  # fmt: skip
+    subprocess.run(command, check=True, capture_output=True)
+    by_cmake = commands_in(tmp_path / "build.ninja", "FLAGS")
     sys.path.insert(0, str(native_header.ROOT))
     import build_sources
 
-    compiled = set(re.findall(r"^build CMakeFiles/core\.dir/(\S+)\.o:", listed.read_text(), re.M))
     expected = filter(build_sources.is_of_core, build_sources.library_sources(False, False))
-    assert compiled == {path.relative_to(native_header.ROOT).as_posix() for path in expected}
+    assert set(by_cmake) == {str(path.relative_to(build_sources.CSRC)) for path in expected}
+    one = "CMakeFiles/core.dir/csrc/c_api/status.cpp.o"
+    subprocess.run(["ninja", "-C", str(tmp_path), one], check=True, capture_output=True)
+    builds = list((native_header.ROOT / "build").glob("*-cp*/build.ninja"))
+    if not builds:
+        pytest.skip("setup.py has built nothing here")
+    for build in builds:
+        by_setup = commands_in(build, "flags")
+        assert {source: by_setup[source] for source in by_cmake} == by_cmake
