@@ -578,6 +578,19 @@ def test_an_entry_of_python_is_a_hit_in_the_harness(harness, tmp_path):
     assert len(list(tmp_path.glob("*/*"))) == 1
 
 
+def test_where_pytorch_won_the_fastest_of_the_others_serves(harness, tmp_path):
+    assert in_python(tmp_path) == 1
+    (entry,) = tmp_path.glob("*/*")
+    text = entry.read_text()
+    by_torch = re.search(r"^entrant (aten_bsr\S*)", text, re.M)
+    entry.write_text(re.sub(r"^winner .*", f"winner {by_torch.group(1)}", text, flags=re.M))
+    done = harness(*FLAGS, "--json", cache=tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+    report = json.loads(done.stdout)
+    times = {v["name"]: v["median_us"] for v in report["variants"] if v["median_us"] > 0}
+    assert report["cached"] and times[report["winner"]] == min(times.values())
+
+
 def test_what_the_harness_prints(harness, tmp_path):
     flags = ("--m", "64", "--k", "128", "--n", "16", "--block", "16,32", "--sparsity", "0.5",
              "--grid", "--json", "--dtype", "fp32,bf16")  # fmt: skip
