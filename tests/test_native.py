@@ -497,6 +497,23 @@ def test_the_header_is_c_and_has_this_layout(tmp_path):
     assert done.returncode == 0, done.stderr
 
 
+def test_the_program_of_the_page_is_c(tmp_path):
+    compiler = shutil.which("cc") or shutil.which("gcc")
+    if compiler is None:
+        pytest.skip("no C compiler")
+    page = (native_header.ROOT / "docs" / "native.md").read_text()
+    (shown,) = re.findall(r"^```c\n(.*?)^```", page, re.DOTALL | re.M)
+    given = (
+        "int64_t nnzb, const int64_t* crow, const int64_t* col, float* values, float* b, float* c"
+    )
+    program = f"#include <sparse_autotune.h>\n#include <stdio.h>\nvoid f({given}) {{\n{shown}}}\n"
+    (tmp_path / "page.c").write_text(program)
+    command = [compiler, "-std=c11", "-Wall", "-Werror", "-c", "page.c"]
+    include = f"-I{native_header.HEADER.parent}"
+    done = subprocess.run([*command, include], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
 def test_declarations_of_rust():
     file = native_header.ROOT / "rust" / "sparse-autotune-sys" / "src" / "bindings.rs"
     assert file.read_text() == native_header.rust()
