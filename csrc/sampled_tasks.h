@@ -1,10 +1,10 @@
 // Tasks of sampled products on Hopper's tensor cores: which lines of C and B a thread block
 // multiplies, and where in values the sums belong.
 //
-// Blocks are cut into pieces: strips of 64 rows, or of 128 where block_m is a multiple of 128, by 64
-// columns. A task is a run of pieces of one strip of a block row, so that all of them share C's
-// lines; or two blocks of 128 that are left over in two block rows. Tasks depend on the indices and
-// on the sides of the blocks alone.
+// Blocks are cut into pieces: strips of 64 rows, or of 128 where block_m is a multiple of 128, by
+// 64 columns. A task is a run of pieces of one strip of a block row, so that all of them share C's
+// lines; where that makes more rounds of tasks than need be, some have pieces of several rows.
+// Tasks depend on the indices and on the sides of the blocks alone.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@
 namespace sparse_autotune {
 
 constexpr int kLinesOfUnit = 64;  // what is copied at a time: so many lines of an operand
-constexpr int kTaskColumns = 8, kTaskRows = 2, kSharePieces = 4;
+constexpr int kTaskColumns = 8, kTaskRows = 8, kSharePieces = 4;
 
 // How blocks are cut, and for how many thread blocks at a time.
 struct TaskShape {
@@ -37,8 +37,9 @@ constexpr TaskShape task_shape(int64_t block_m, int64_t block_k, int32_t places)
           static_cast<int32_t>(block_k / kLinesOfUnit), static_cast<int32_t>(units), places};
 }
 
-// Pieces of a task, at most, that are tried: from the first on. Where sums are to be cut into parts,
-// as there is less than a block for every second thread block, a task is a strip of one block.
+// Pieces of a task, at most, that are tried: from the first on. Where sums are to be cut into
+// parts, as there is less than a block for every second thread block, a task is a strip of one
+// block.
 struct TaskLimits {
   int32_t first, last;
 };
@@ -67,35 +68,57 @@ constexpr int64_t most_tasks(const TaskShape& shape, int64_t blocks, int64_t blo
   return pieces / task_limits(shape, blocks).first + (pieces < rows ? pieces : rows);
 }
 
+// How a consumer's pieces fall into groups that one instruction multiplies: side by side in a stage
+// and of one row.
+enum TaskForm : int32_t {
+  kNoPieces,
+  kOne,
+  kTwo,
+  kThree,
+  kFour,
+  kTwoAndTwo,
+  kOneAndThree,
+  kThreeAndOne,
+  kFourSingle,  // up to four; the last again where there are fewer
+};
+
 // What a consumer, one of two, does of a task. A consumer has 64 rows.
 struct alignas(16) TaskShare {
-  // Pieces side by side; kTwoRows: two pieces of one row, then two of another.
-  int32_t form;
-  // Units of the stage at which its lines of C and its first columns of B lie, of each row.
-  uint8_t row[kTaskRows], column[kTaskRows];
-  int32_t unused[2];
+  int32_t form, pieces;
+  // Units of the stage at which each group's lines of C, and its columns of B, begin.
+  uint8_t row[kSharePieces], column[kSharePieces];
   // Of each piece, its first element in values / 64.
   int32_t place[kSharePieces];
 };
-constexpr int32_t kTwoRows = kSharePieces + 1;
 
 // A stage of the ring holds the columns' units, then the rows'.
 struct alignas(16) SampledTask {
-  int32_t columns, rows;  // units of B; strips of C
-  uint32_t wide;          // bit i: units i and i + 1 of B are neighbours in it
-  int32_t units;          // of a stage
-  int32_t column[kTaskColumns], row[kTaskRows];  // first lines
-  int32_t unused[2];
+  int32_t columns, boxes, rows;  // units of B, in so many boxes; strips of C
+  int32_t units;                 // of a stage
+  int32_t box[kTaskColumns];     // a first line of B, below which the bits say: see box_of()
+  int32_t row[kTaskRows];        // a strip's first line
   TaskShare share[2];
 };
-static_assert(sizeof(TaskShare) == 32 && sizeof(SampledTask) == 128, "kernels read whole words");
+static_assert(sizeof(TaskShare) == 32 && sizeof(SampledTask) == 144, "kernels read whole words");
+
+// What is copied of B at once: one unit or two that are neighbours, to unit `unit` of the stage.
+SPARSE_AUTOTUNE_HOST_DEVICE constexpr int32_t box_of(int32_t line, int32_t unit, bool wide) {
+  return line | unit << 1 | (wide ? 1 : 0);
+}
+SPARSE_AUTOTUNE_HOST_DEVICE constexpr int32_t line_of_box(int32_t box) {
+  return box & ~(kLinesOfUnit - 1);
+}
+SPARSE_AUTOTUNE_HOST_DEVICE constexpr int32_t unit_of_box(int32_t box) {
+  return box >> 1 & (kTaskColumns - 1);
+}
+SPARSE_AUTOTUNE_HOST_DEVICE constexpr bool is_wide_box(int32_t box) { return (box & 1) != 0; }
 
 // A table of tasks in device memory: behind its head lie the tasks, the largest first.
 struct alignas(16) TaskTable {
-  int32_t count;   // tasks
-  int32_t limit;   // pieces of a task, at most
-  int32_t joined;  // tasks of two rows
-  int32_t next[kTaskColumns + 1];  // while it is built: where the next task of so many pieces goes
+  int32_t count;        // tasks
+  int32_t limit;        // pieces of a task, at most
+  int32_t joined;       // tasks of two rows, before all others
+  int32_t across_rows;  // 1: tasks are runs of `limit` pieces in turn, wherever rows end
 
   SPARSE_AUTOTUNE_HOST_DEVICE const SampledTask* tasks() const {
     return reinterpret_cast<const SampledTask*>(this + 1);

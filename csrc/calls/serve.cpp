@@ -23,8 +23,8 @@ Decision decide(Bound& bound, const std::string& selector) {
   Decision decision = decision_for(bound, *choice.variant);
   decision.validity = choice.validity;
   // Behind a capture what could not be built in it will be; tasks that nobody keeps are built anew.
-  const bool final = choice.final && !decision.builds_tasks() &&
-                     (decision.is_complete() || !bound.is_capturing);
+  const bool final =
+      choice.final && !decision.builds_tasks() && (decision.is_complete() || !bound.is_capturing);
   if (final && bound.plan != nullptr) {
     bound.plan->remember(bound.call.problem, bound.generation, selector, decision);
   }

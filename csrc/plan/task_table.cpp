@@ -2,13 +2,12 @@
 
 namespace sparse_autotune {
 
-// Behind the tasks: which block of each row became a part of a task of two rows, and the rows that
-// have one left.
 int64_t task_table_bytes(const TaskShape& shape, int64_t nnzb, int64_t block_rows) {
-  const int64_t rows = shape.joins_rows() ? 2 * block_rows : 0;
+  // Behind the tasks: what is noted of rows while they are cut.
+  const int64_t notes = shape.joins_rows() ? 2 * block_rows + ceil_div(block_rows, 2) * 2 : 0;
   return static_cast<int64_t>(sizeof(TaskTable)) +
          most_tasks(shape, nnzb, block_rows) * static_cast<int64_t>(sizeof(SampledTask)) +
-         rows * static_cast<int64_t>(sizeof(int32_t));
+         (2 * block_rows + notes) * static_cast<int64_t>(sizeof(int32_t));
 }
 
 #ifndef SPARSE_AUTOTUNE_WITH_CUDA

@@ -2,8 +2,7 @@
 // warps write the tasks of a strip each.
 #include <cuda_runtime.h>
 
-#include <algorithm>
-
+#include "kernels/cuda/device/warp_sum.cuh"
 #include "kernels/cuda/host/cuda_status.h"
 #include "plan/cut_tasks.h"
 #include "plan/group_window.cuh"
@@ -17,10 +16,12 @@ constexpr int kWriters = 256;  // threads of a thread block that writes tasks
 // Rounds beyond which all thread blocks are taken to have equally much.
 constexpr int kManyRounds = 64;
 
-// Where they lie behind the tasks: of each block row the block that became a part of a task of two
-// rows, or -1; and the rows that have one block left.
-struct Leftovers {
-  int32_t *block, *rows;
+// What is noted of block rows, behind the tasks.
+struct RowNotes {
+  int2* place;   // where its tasks go: the longer ones, the others
+  int2* match;   // of two odd rows in turn, the blocks of a column that they share; or {-1, -1}
+  int* missing;  // the block that became a part of a task of two rows, or -1
+  int* odd;      // the rows of an odd number of blocks
 };
 
 template <typename Index>
@@ -28,10 +29,15 @@ struct Rows {
   PatternArrays<Index> p;
 
   // Of a pattern that breaks rules the bounds may be wrong, but lie within the indices.
-  __device__ int begin(int64_t row) const {
+  __device__ int begin(int row) const {
     return static_cast<int>(max(int64_t{0}, min(static_cast<int64_t>(p.crow[row]), p.nnzb)));
   }
-  __device__ int blocks(int64_t row) const { return max(begin(row + 1) - begin(row), 0); }
+  __device__ int count() const { return static_cast<int>(p.block_rows); }
+  __device__ int blocks(int row) const { return max(begin(row + 1) - begin(row), 0); }
+  // But for those of a block that is in a task of two rows.
+  __device__ int pieces(int row, const TaskShape& shape, bool joined, const RowNotes& notes) const {
+    return (blocks(row) - (joined && notes.missing[row] >= 0 ? 1 : 0)) * shape.across;
+  }
   __device__ StoredBlock block(int number) const {
     const auto column = static_cast<int64_t>(p.col[number]);
     return {number, static_cast<int>(max(int64_t{0}, min(column, p.block_cols - 1)))};
@@ -60,14 +66,11 @@ __device__ int64_t longest_share(const TaskShape& shape, const TaskSizes& sizes)
   return most;
 }
 
-// By a warp: a block column that two rows share, as the blocks' numbers in each; false: they share
-// none, and these are the last blocks.
+// By a warp: a block column that two rows share, as the blocks' numbers; {-1, -1}: they share none.
 template <typename Index>
-__device__ bool find_shared_column(const Rows<Index>& rows, const int (&row)[2], int (&block)[2]) {
+__device__ int2 find_shared_column(const Rows<Index>& rows, const int (&row)[2]) {
   const int begin = rows.begin(row[0]), end = begin + rows.blocks(row[0]);
   const int other = rows.begin(row[1]), other_end = other + rows.blocks(row[1]);
-  block[0] = end - 1;
-  block[1] = other_end - 1;
   for (int first = begin; first < end; first += 32) {
     const int mine = first + lane(), column = mine < end ? rows.block(mine).column : -1;
     int low = other, high = other_end;  // the first whose column is not less
@@ -83,89 +86,174 @@ __device__ bool find_shared_column(const Rows<Index>& rows, const int (&row)[2],
     const unsigned found = __ballot_sync(~0u, same);
     if (found == 0) continue;
     const int at = __ffs(static_cast<int>(found)) - 1;
-    block[0] = first + at;
-    block[1] = __shfl_sync(~0u, low, at);
-    return true;
+    return {first + at, __shfl_sync(~0u, low, at)};
   }
-  return false;
+  return {-1, -1};
 }
 
-// One thread block: joins the odd blocks of `wanted` pairs of rows to tasks of two rows, of those
-// that share a column first, and takes both rows' tasks from `sizes` for those that they have then.
+// By a thread block: what the threads before this one have; `all` becomes what all have.
+__device__ int sum_before(int mine, int* all) {
+  __shared__ int sums[kWarps];
+  const int sum = sum_up_to(mine);
+  if (lane() == 31) sums[warp()] = sum;
+  __syncthreads();
+  int before = sum - mine;
+  *all = 0;
+  for (int i = 0; i < kWarps; ++i) {
+    if (i < warp()) before += sums[i];
+    *all += sums[i];
+  }
+  __syncthreads();
+  return before;
+}
+
+// How the pieces of a row are cut: `longer` tasks of one piece more than `size`, `others` of these.
+struct RowCut {
+  int size, longer, others;
+
+  __device__ RowCut(int pieces, int limit) : size(0), longer(0), others(0) {
+    if (pieces == 0) return;
+    const int parts = parts_of(pieces, limit);
+    size = pieces / parts;
+    longer = pieces % parts;
+    others = parts - longer;
+  }
+  __device__ int of_size(int wanted) const {
+    return wanted == size ? others : wanted == size + 1 ? longer : 0;
+  }
+};
+
+// By a thread block: lists the rows of an odd number of blocks, in their order.
+template <typename Index>
+__device__ int list_odd_rows(const Rows<Index>& rows, const RowNotes& notes) {
+  int found = 0;
+  for (int first = 0; first < rows.count(); first += kThreads) {
+    const int row = first + static_cast<int>(threadIdx.x);
+    const bool odd = row < rows.count() && rows.blocks(row) % 2 != 0;
+    if (row < rows.count()) notes.missing[row] = -1;
+    int all;
+    const int before = sum_before(odd ? 1 : 0, &all);
+    if (odd) notes.odd[found + before] = row;
+    found += all;
+  }
+  __syncthreads();
+  return found;
+}
+
+// One thread block: makes tasks of two rows of the odd blocks of `wanted` pairs of rows, of those
+// that share a column first, and takes what becomes of these rows from and to `sizes`.
 template <typename Index>
 __device__ void join_rows(const Rows<Index>& rows, const TaskShape& shape, int wanted,
-                          const Leftovers& left, TaskSizes& sizes, SampledTask* tasks) {
-  __shared__ int odd, joined, shared_columns;
-  const auto count = static_cast<int>(rows.p.block_rows);
-  for (int row = static_cast<int>(threadIdx.x); row < count; row += kThreads) left.block[row] = -1;
-  if (warp() == 0) {  // in the order of rows, so that those that are near become pairs
-    int found = 0;
-    for (int first = 0; first < count; first += 32) {
-      const int row = first + lane();
-      const bool is_odd = row < count && rows.blocks(row) % 2 != 0;
-      const unsigned all = __ballot_sync(~0u, is_odd);
-      if (is_odd) left.rows[found + __popc(all & ((1u << lane()) - 1))] = row;
-      found += __popc(all);
-    }
-    if (lane() == 0) {
-      odd = found;
-      joined = shared_columns = 0;
+                          const RowNotes& notes, TaskSizes& sizes, SampledTask* tasks) {
+  const int pairs = list_odd_rows(rows, notes) / 2, limit = shape.most();
+  for (int i = warp(); i < pairs; i += kWarps) {
+    const int row[2] = {notes.odd[2 * i], notes.odd[2 * i + 1]};
+    const int2 match = find_shared_column(rows, row);
+    if (lane() == 0) notes.match[i] = match;
+  }
+  __syncthreads();
+  int joined = 0;
+  for (int pass = 0; pass < 2; ++pass) {
+    for (int first = 0; first < pairs; first += kThreads) {
+      const int i = first + static_cast<int>(threadIdx.x);
+      int number[2] = {-1, -1};
+      bool fits = false;
+      if (i < pairs) {
+        const int2 match = notes.match[i];
+        number[0] = match.x;
+        number[1] = match.y;
+        fits = (match.x >= 0) == (pass == 0);
+      }
+      int all;
+      const int place = joined + sum_before(fits ? 1 : 0, &all);
+      joined += all;
+      if (!fits || place >= wanted) continue;
+      const int row[2] = {notes.odd[2 * i], notes.odd[2 * i + 1]};
+      StoredBlock block[2];
+      for (int side = 0; side < 2; ++side) {
+        const int blocks = rows.blocks(row[side]);
+        if (number[side] < 0) number[side] = rows.begin(row[side]) + blocks - 1;
+        block[side] = rows.block(number[side]);
+        notes.missing[row[side]] = number[side];
+        const RowCut cut(blocks * shape.across, limit);
+        atomicSub(&sizes.count[cut.size], cut.others);
+        if (cut.longer > 0) atomicSub(&sizes.count[cut.size + 1], cut.longer);
+        atomicAdd(&sizes.count[limit], (blocks - 1) * shape.across / limit);
+      }
+      describe_task(
+          shape, 2 * shape.across,
+          [&](int i) {
+            const int side = i / shape.across;
+            return TaskPiece{row[side], block[side], i % shape.across};
+          },
+          tasks + place);
     }
   }
   __syncthreads();
-  for (int pass = 0; pass < 2; ++pass) {
-    for (int i = warp(); i < odd / 2; i += kWarps) {
-      const int row[2] = {left.rows[2 * i], left.rows[2 * i + 1]};
-      if (left.block[row[0]] >= 0) continue;
-      int number[2];
-      const bool shared = find_shared_column(rows, row, number);
-      if (shared != (pass == 0)) continue;
-      int place = 0;
-      if (lane() == 0) place = atomicAdd(&joined, 1);
-      place = __shfl_sync(~0u, place, 0);
-      if (place >= wanted) break;
-      if (lane() > 0) continue;
-      describe_pair(shape, row, {rows.block(number[0]), rows.block(number[1])}, tasks + place);
-      for (int side = 0; side < 2; ++side) {
-        left.block[row[side]] = number[side];
-        const int pieces = rows.blocks(row[side]) * shape.across, limit = shape.most();
-        const int parts = parts_of(pieces, limit), longer = pieces % parts;
-        atomicSub(&sizes.count[pieces / parts], parts - longer);
-        if (longer > 0) atomicSub(&sizes.count[pieces / parts + 1], longer);
-        atomicAdd(&sizes.count[limit], (pieces - shape.across) / limit);
+}
+
+// By a thread block: where each row's tasks go, the largest of all rows first.
+template <typename Index>
+__device__ void place_rows(const Rows<Index>& rows, const TaskShape& shape, const TaskSizes& sizes,
+                           int limit, int joined, const RowNotes& notes) {
+  int next = joined;
+  for (int size = kTaskColumns; size > 0; --size) {
+    if (sizes.count[size] == 0) continue;
+    for (int first = 0; first < rows.count(); first += kThreads) {
+      const int row = first + static_cast<int>(threadIdx.x);
+      RowCut cut(0, limit);
+      if (row < rows.count()) cut = RowCut(rows.pieces(row, shape, joined > 0, notes), limit);
+      const int mine = cut.of_size(size) * shape.strips;
+      int all;
+      const int place = next + sum_before(mine, &all);
+      next += all;
+      if (mine == 0) continue;
+      (size == cut.size ? notes.place[row].y : notes.place[row].x) = place;
+    }
+  }
+}
+
+struct RowCounts {
+  int odd, filled;  // rows of an odd number of blocks, of any
+};
+
+// By a thread block: sizes of tasks for each limit.
+template <typename Index>
+__device__ RowCounts count_sizes(const Rows<Index>& rows, const TaskShape& shape,
+                                 const TaskLimits& limits, TaskSizes* sizes) {
+  __shared__ RowCounts counts;
+  const auto me = static_cast<int>(threadIdx.x);
+  if (me <= kTaskColumns) {
+    for (int32_t& count : sizes[me].count) count = 0;
+  }
+  if (me == 0) counts = {0, 0};
+  __syncthreads();
+  for (int row = me; row < rows.count(); row += kThreads) {
+    const int blocks = rows.blocks(row);
+    if (blocks == 0) continue;
+    for (int limit = limits.first; limit <= limits.last; ++limit) {
+      const RowCut cut(blocks * shape.across, limit);
+      atomicAdd(&sizes[limit].count[cut.size], cut.others * shape.strips);
+      if (cut.longer > 0) {
+        atomicAdd(&sizes[limit].count[cut.size + 1], cut.longer * shape.strips);
       }
     }
-    __syncthreads();
+    atomicAdd(&counts.filled, 1);
+    if (blocks % 2 != 0) atomicAdd(&counts.odd, 1);
   }
+  __syncthreads();
+  return counts;
 }
 
 template <typename Index>
 __global__ void __launch_bounds__(kThreads)
     decide_kernel(const PatternArrays<Index> p, const TaskShape shape, TaskTable* table,
-                  int capacity, const Leftovers left) {
+                  int capacity, const RowNotes notes) {
   __shared__ TaskSizes sizes[kTaskColumns + 1];  // by limit
   __shared__ int64_t cost[kTaskColumns + 1];
-  __shared__ int odd;
   const Rows<Index> rows{p};
   const TaskLimits limits = task_limits(shape, p.nnzb);
-  const auto me = static_cast<int>(threadIdx.x);
-  if (me < (kTaskColumns + 1) * (kTaskColumns + 1)) {
-    sizes[me / (kTaskColumns + 1)].count[me % (kTaskColumns + 1)] = 0;
-  }
-  if (me == 0) odd = 0;
-  __syncthreads();
-  for (int64_t row = me; row < p.block_rows; row += kThreads) {
-    const int blocks = rows.blocks(row), pieces = blocks * shape.across;
-    if (pieces == 0) continue;
-    for (int limit = limits.first; limit <= limits.last; ++limit) {
-      const int parts = parts_of(pieces, limit), longer = pieces % parts;
-      int32_t* const count = sizes[limit].count + pieces / parts;
-      atomicAdd(count, (parts - longer) * shape.strips);
-      if (longer > 0) atomicAdd(count + 1, longer * shape.strips);
-    }
-    if (blocks % 2 != 0) atomicAdd(&odd, 1);
-  }
-  __syncthreads();
+  const RowCounts counts = count_sizes(rows, shape, limits, sizes);
   for (int limit = limits.first + warp(); limit <= limits.last; limit += kWarps) {
     const int64_t found = longest_share(shape, sizes[limit]);
     if (lane() == 0) cost[limit] = found;
@@ -178,55 +266,102 @@ __global__ void __launch_bounds__(kThreads)
   // A few tasks more than whole rounds take would make one more round.
   const int most = shape.most(), all = sizes[most].all(), rounds = all / shape.places;
   const int over = all - rounds * shape.places;
-  const bool joins = shape.joins_rows() && rounds > 0 && over > 0 && 2 * over <= odd &&
+  const bool joins = shape.joins_rows() && rounds > 0 && over > 0 && 2 * over <= counts.odd &&
                      int64_t{rounds} * task_cost(shape, most) < cost[best];
+  const int64_t pieces = p.nnzb * shape.strips * shape.across;
+  const int even = even_limit(shape, pieces);
+  const bool across = shape.row_units == 1 && even >= limits.first && even <= limits.last &&
+                      even_cost(shape, pieces, int64_t{counts.filled} * shape.strips) < cost[best];
+  __syncthreads();
   if (joins) {
     best = most;
-    join_rows(rows, shape, over, left, sizes[most], table->tasks());
+    join_rows(rows, shape, over, notes, sizes[most], table->tasks());
   }
-  __syncthreads();
-  if (me > 0) return;
-  table->count = min(sizes[best].all() + (joins ? over : 0), capacity);
-  table->limit = best;
-  table->joined = joins ? over : 0;
-  int next = table->joined;
-  for (int size = kTaskColumns; size > 0; --size) {
-    table->next[size] = next;
-    next += sizes[best].count[size];
+  const int joined = joins ? over : 0;
+  if (!across) place_rows(rows, shape, sizes[best], best, joined, notes);
+  const int64_t tasks = across ? (pieces + even - 1) / even : sizes[best].all() + joined;
+  const auto count = static_cast<int>(min(tasks, int64_t{capacity}));
+  // Thread blocks may look at the first task that they would have.
+  const auto me = static_cast<int>(threadIdx.x);
+  for (int i = count + me; i < min(capacity, shape.places); i += kThreads) {
+    table->tasks()[i] = SampledTask{};
   }
+  if (me == 0) {
+    table->count = count;
+    table->limit = across ? even : best;
+    table->joined = joined;
+    table->across_rows = across ? 1 : 0;
+  }
+}
+
+// A thread writes a task of pieces in turn.
+template <typename Index>
+__device__ void write_across_rows(const Rows<Index>& rows, const TaskShape& shape, int number,
+                                  TaskTable* table) {
+  const int each = shape.strips * shape.across;  // pieces of a block
+  const int first = number * table->limit, all = static_cast<int>(rows.p.nnzb) * each;
+  int row = 0;
+  for (int count = rows.count(); count > 1;) {  // the last that begins at or before the piece
+    const int half = count / 2;
+    const bool begun = rows.begin(row + half) <= first / each;
+    if (begun) row += half;
+    count = begun ? count - half : half;
+  }
+  describe_task(
+      shape, min(table->limit, all - first),
+      [&](int i) {
+        while (row + 1 < rows.count() && first + i >= rows.begin(row + 1) * each) ++row;
+        const int begin = rows.begin(row), strip_pieces = max(rows.blocks(row), 1) * shape.across;
+        const int within = first + i - begin * each, strip = within / strip_pieces;
+        const int piece = within - strip * strip_pieces;
+        return TaskPiece{row * shape.strips + strip, rows.block(begin + piece / shape.across),
+                         piece % shape.across};
+      },
+      table->tasks() + number);
 }
 
 // A warp writes the tasks of a strip of a block row.
 template <typename Index>
 __global__ void __launch_bounds__(kWriters)
     write_kernel(const PatternArrays<Index> p, const TaskShape shape, TaskTable* table,
-                 int capacity, const Leftovers left) {
+                 int capacity, const RowNotes notes) {
   const Rows<Index> rows{p};
+  if (table->across_rows != 0) {
+    for (auto i = static_cast<int>(blockIdx.x * kWriters + threadIdx.x); i < table->count;
+         i += static_cast<int>(gridDim.x) * kWriters) {
+      write_across_rows(rows, shape, i, table);
+    }
+    return;
+  }
   const int64_t strip_row = int64_t{blockIdx.x} * (kWriters / 32) + warp();
   if (strip_row >= p.block_rows * shape.strips) return;
-  const int64_t row = strip_row / shape.strips;
-  const int begin = rows.begin(row);
-  const int missing = table->joined > 0 ? left.block[row] : -1;
-  const int pieces = (rows.blocks(row) - (missing >= 0 ? 1 : 0)) * shape.across;
+  const auto row = static_cast<int>(strip_row / shape.strips);
+  const auto strip = static_cast<int>(strip_row % shape.strips);
+  const bool joined = table->joined > 0;
+  const int pieces = rows.pieces(row, shape, joined, notes);
   if (pieces == 0) return;
-  const int parts = parts_of(pieces, table->limit), longer = pieces % parts, size = pieces / parts;
-  int place[2] = {0, 0};
-  if (lane() == 0) {
-    if (longer > 0) place[0] = atomicAdd(&table->next[size + 1], longer);
-    place[1] = atomicAdd(&table->next[size], parts - longer);
-  }
-  for (int& one : place) one = __shfl_sync(~0u, one, 0);
+  const RowCut cut(pieces, table->limit);
+  const int missing = joined ? notes.missing[row] : -1, begin = rows.begin(row);
   const auto block_at = [&](int i) {
     const int number = begin + i;
     return rows.block(number + (missing >= 0 && number >= missing ? 1 : 0));
   };
+  const int parts = cut.longer + cut.others;
+  const int2 place = notes.place[row];
   for (int part = lane(); part < parts; part += 32) {
     const int first = part_begin(pieces, parts, part), end = part_begin(pieces, parts, part + 1);
-    const int number = part < longer ? place[0] + part : place[1] + part - longer;
+    const int number = part < cut.longer ? place.x + strip * cut.longer + part
+                                         : place.y + strip * cut.others + part - cut.longer;
     // Of a pattern that breaks rules there may be too many.
     if (number >= capacity) return;
-    describe_run(shape, static_cast<int>(strip_row), first, end - first, block_at,
-                 table->tasks() + number);
+    describe_task(
+        shape, end - first,
+        [&](int i) {
+          const int piece = first + i;
+          return TaskPiece{static_cast<int>(strip_row), block_at(piece / shape.across),
+                           piece % shape.across};
+        },
+        table->tasks() + number);
   }
 }
 
@@ -234,11 +369,14 @@ template <typename Index>
 void build(const PatternKey& key, const TaskShape& shape, cudaStream_t stream, TaskTable* table) {
   const PatternArrays<Index> p = arrays_of<Index>(key);
   const auto capacity = static_cast<int>(most_tasks(shape, key.nnzb, key.block_rows));
-  auto* const behind = reinterpret_cast<int32_t*>(table->tasks() + capacity);
-  const Leftovers left{behind, behind + key.block_rows};
-  decide_kernel<<<1, kThreads, 0, stream>>>(p, shape, table, capacity, left);
+  auto* const place = reinterpret_cast<int2*>(table->tasks() + capacity);
+  auto* const match = place + key.block_rows;
+  auto* const missing = reinterpret_cast<int*>(match + ceil_div(key.block_rows, 2));
+  const RowNotes notes{place, match, missing, missing + key.block_rows};
+  decide_kernel<<<1, kThreads, 0, stream>>>(p, shape, table, capacity, notes);
   const auto blocks = ceil_div(key.block_rows * shape.strips, kWriters / 32);
-  write_kernel<<<static_cast<unsigned>(blocks), kWriters, 0, stream>>>(p, shape, table, capacity, left);
+  write_kernel<<<static_cast<unsigned>(blocks), kWriters, 0, stream>>>(p, shape, table, capacity,
+                                                                       notes);
 }
 
 }  // namespace

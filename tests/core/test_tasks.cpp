@@ -1,4 +1,5 @@
 // Tasks of sampled products: what one says is what its pieces are, and all pieces are in one.
+#include <algorithm>
 #include <map>
 #include <random>
 #include <vector>
@@ -6,6 +7,7 @@
 #include "fakes.h"
 #include "plan/cut_tasks.h"
 #include "sampled_tasks.h"
+#include "variant.h"
 
 using namespace sparse_autotune;
 
@@ -41,17 +43,22 @@ Pattern random_pattern(int64_t block_m, int64_t block_k, int rows, int columns, 
 // Where each 64 x 64 values are computed, by their first element / 64.
 using Computed = std::map<int64_t, int>;
 
+// How many pieces the groups of each form have.
+const std::vector<std::vector<int32_t>> kGroups = {{},     {1},    {2},    {3},         {4},
+                                                   {2, 2}, {1, 3}, {3, 1}, {1, 1, 1, 1}};
+
 // Reads a task as a kernel does: copies, multiplies, stores.
 void carry_out(const TaskShape& shape, const Pattern& p, const SampledTask& task, Computed* done) {
   CHECK(task.columns >= 1 && task.columns <= kTaskColumns);
   CHECK(task.rows >= 1 && task.rows <= kTaskRows);
-  CHECK(task.units == task.columns + task.rows * shape.row_units && task.units <= 9);
+  CHECK(task.units == task.columns + task.rows * shape.row_units);
   std::vector<int64_t> line(static_cast<size_t>(task.units), -1);  // of each unit of a stage
-  for (int32_t i = 0; i < task.columns; ++i) {
-    if (i > 0 && (task.wide >> (i - 1) & 1u) != 0) continue;
-    CHECK(line[i] == -1);
-    line[i] = task.column[i];
-    if ((task.wide >> i & 1u) != 0) line[i + 1] = task.column[i] + kLinesOfUnit;
+  for (int32_t i = 0; i < task.boxes; ++i) {
+    const int32_t unit = unit_of_box(task.box[i]), first = line_of_box(task.box[i]);
+    for (int32_t j = 0; j < (is_wide_box(task.box[i]) ? 2 : 1); ++j) {
+      CHECK(unit + j < task.columns && line[unit + j] == -1);
+      line[unit + j] = first + j * kLinesOfUnit;
+    }
   }
   for (int32_t i = 0; i < task.rows; ++i) {
     for (int32_t unit = 0; unit < shape.row_units; ++unit) {
@@ -60,27 +67,37 @@ void carry_out(const TaskShape& shape, const Pattern& p, const SampledTask& task
   }
   for (const int64_t found : line) CHECK(found >= 0);
   for (const TaskShare& share : task.share) {
-    const bool two = share.form == kTwoRows;
-    const int32_t pieces = two ? 4 : share.form;
-    CHECK(pieces >= 0 && pieces <= kSharePieces);
-    for (int32_t i = 0; i < pieces; ++i) {
-      const int32_t row = two ? i / 2 : 0, within = two ? i % 2 : i;
-      CHECK(share.column[row] + within < task.columns && share.row[row] >= task.columns);
-      const int64_t c = line[share.row[row]], b = line[share.column[row] + within];
-      const int64_t element = int64_t{share.place[i]} * kLinesOfUnit;
-      const int64_t block = element / (p.block_m * p.block_k);
-      const int64_t inside = element % (p.block_m * p.block_k);
-      const auto number = static_cast<int32_t>(block);
-      CHECK(c == p.row_of(number) * p.block_m + inside / p.block_k);
-      CHECK(b == p.col[number] * p.block_k + inside % p.block_k);
-      ++(*done)[share.place[i]];
+    CHECK(share.form >= kNoPieces && share.form <= kFourSingle);
+    int32_t piece = 0;
+    for (size_t group = 0; group < kGroups[share.form].size(); ++group) {
+      for (int32_t i = 0; i < kGroups[share.form][group]; ++i, ++piece) {
+        const int32_t column = share.column[group] + i;
+        CHECK(column < task.columns && share.row[group] >= task.columns);
+        CHECK(share.row[group] < task.units);
+        if (piece >= share.pieces) continue;
+        const int64_t c = line[share.row[group]], b = line[column];
+        const int64_t element = int64_t{share.place[piece]} * kLinesOfUnit;
+        const auto number = static_cast<int32_t>(element / (p.block_m * p.block_k));
+        const int64_t inside = element % (p.block_m * p.block_k);
+        CHECK(c == p.row_of(number) * p.block_m + inside / p.block_k);
+        CHECK(b == p.col[number] * p.block_k + inside % p.block_k);
+        ++(*done)[share.place[piece]];
+      }
     }
+    CHECK(share.pieces <= piece);
   }
 }
 
+// Checks that these are all pieces of a pattern, once each.
+void check_all(const Pattern& p, const Computed& done) {
+  CHECK(done.size() == p.col.size() * (p.block_m / 64) * (p.block_k / 64));
+  for (const auto& [place, times] : done) CHECK(times == 1);
+}
+
+constexpr int64_t kSides[][2] = {{64, 64},  {128, 128}, {64, 128},  {128, 64},  {192, 64},
+                                 {64, 192}, {256, 128}, {128, 320}, {512, 256}, {320, 576}};
+
 void pieces_of_rows_are_all_in_tasks() {
-  constexpr int64_t kSides[][2] = {{64, 64},  {128, 128}, {64, 128}, {128, 64},  {192, 64},
-                                   {64, 192}, {256, 128}, {128, 320}, {512, 256}, {320, 576}};
   for (const auto& [block_m, block_k] : kSides) {
     const TaskShape shape = task_shape(block_m, block_k, 132);
     for (const double density : {0.05, 0.3, 1.0}) {
@@ -94,21 +111,22 @@ void pieces_of_rows_are_all_in_tasks() {
           for (int32_t i = 0; i < parts * shape.strips; ++i) {
             const int32_t part = i % parts, first = part_begin(pieces, parts, part);
             SampledTask task;
-            describe_run(
-                shape, row * shape.strips + i / parts, first,
-                part_begin(pieces, parts, part + 1) - first,
-                [&](int32_t block) {
-                  const int32_t number = p.crow[row] + block;
-                  return StoredBlock{number, p.col[number]};
+            describe_task(
+                shape, part_begin(pieces, parts, part + 1) - first,
+                [&](int32_t at) {
+                  const int32_t number = p.crow[row] + (first + at) / shape.across;
+                  return TaskPiece{row * shape.strips + i / parts,
+                                   {number, p.col[number]},
+                                   (first + at) % shape.across};
                 },
                 &task);
+            CHECK(task.units <= 9);  // three stages
             carry_out(shape, p, task, &done);
             ++tasks;
           }
         }
         const auto blocks = static_cast<int64_t>(p.col.size());
-        CHECK(static_cast<int64_t>(done.size()) == blocks * (block_m / 64) * (block_k / 64));
-        for (const auto& [place, times] : done) CHECK(times == 1);
+        check_all(p, done);
         if (limit >= task_limits(shape, blocks).first) {
           CHECK(tasks <= most_tasks(shape, blocks, p.rows()));
         }
@@ -120,17 +138,70 @@ void pieces_of_rows_are_all_in_tasks() {
   }
 }
 
-void two_rows_make_a_task() {
+// Runs of pieces in turn, some of whose rows share columns.
+void tasks_run_across_rows() {
+  for (const auto& [block_m, block_k] : kSides) {
+    const TaskShape shape = task_shape(block_m, block_k, 132);
+    for (const double density : {0.05, 0.3, 1.0}) {
+      const Pattern p = random_pattern(block_m, block_k, 23, 19, density, 11);
+      std::vector<TaskPiece> pieces;
+      for (int32_t row = 0; row < p.rows(); ++row) {
+        for (int32_t strip = 0; strip < shape.strips; ++strip) {
+          for (int32_t i = 0; i < p.blocks(row) * shape.across; ++i) {
+            const int32_t number = p.crow[row] + i / shape.across;
+            pieces.push_back(
+                {row * shape.strips + strip, {number, p.col[number]}, i % shape.across});
+          }
+        }
+      }
+      for (int32_t limit = 1; limit <= shape.most(); ++limit) {
+        Computed done;
+        for (size_t first = 0; first < pieces.size(); first += limit) {
+          SampledTask task;
+          const size_t count = std::min<size_t>(limit, pieces.size() - first);
+          describe_task(
+              shape, static_cast<int32_t>(count), [&](int32_t i) { return pieces[first + i]; },
+              &task);
+          carry_out(shape, p, task, &done);
+        }
+        check_all(p, done);
+      }
+    }
+  }
+}
+
+void blocks_that_two_rows_have_left() {
   const TaskShape shape = task_shape(128, 128, 132);
   CHECK(shape.joins_rows() && !task_shape(128, 64, 132).joins_rows());
   const Pattern p{128, 128, {0, 2, 2, 5}, {3, 7, 1, 7, 8}};
   for (int32_t second = 2; second < 5; ++second) {
     SampledTask task;
-    describe_pair(shape, {0, 2}, {StoredBlock{1, 7}, StoredBlock{second, p.col[second]}}, &task);
+    describe_task(
+        shape, 4,
+        [&](int32_t i) {
+          const int32_t number = i < 2 ? 1 : second;
+          return TaskPiece{i < 2 ? 0 : 2, {number, p.col[number]}, i % 2};
+        },
+        &task);
     Computed done;
     carry_out(shape, p, task, &done);
     CHECK(done.size() == 8 && task.columns == (second == 3 ? 2 : 4));
+    // Two instructions for each consumer but where columns lie side by side in the stage.
+    for (const TaskShare& share : task.share) CHECK(share.form == kTwoAndTwo);
   }
+}
+
+void even_tasks_fill_whole_rounds() {
+  const TaskShape shape = task_shape(64, 64, 132);
+  CHECK(even_limit(shape, 512) == 4 && even_limit(shape, 1024) == 8);
+  CHECK(even_limit(shape, 1792) == 7);
+  for (int64_t pieces = 67; pieces < 5000; ++pieces) {
+    const int32_t limit = even_limit(shape, pieces);
+    CHECK(limit >= 1 && limit <= shape.most());
+    const int64_t rounds = ceil_div(pieces, int64_t{132} * 8);
+    CHECK(ceil_div(pieces, int64_t{limit}) <= rounds * 132);
+  }
+  CHECK(even_cost(shape, 1024, 1024) == INT64_MAX);  // eight rows a task
 }
 
 void shares_come_out_even() {
@@ -161,7 +232,9 @@ void shares_come_out_even() {
 
 int main() {
   pieces_of_rows_are_all_in_tasks();
-  two_rows_make_a_task();
+  tasks_run_across_rows();
+  blocks_that_two_rows_have_left();
+  even_tasks_fill_whole_rounds();
   shares_come_out_even();
   std::printf("all passed\n");
 }

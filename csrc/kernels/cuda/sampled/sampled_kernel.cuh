@@ -1,4 +1,4 @@
-// The kernel of sampled_sm90: one thread keeps TMA copies under way (sampled_ring.cuh), two
+// The kernel of sampled_sm90: one thread keeps TMA copies under way (sampled_producer.cuh), two
 // warpgroups multiply and store (sampled_consumer.cuh).
 #pragma once
 
@@ -10,9 +10,15 @@
 #include "kernels/cuda/device/warpgroup.cuh"
 #include "kernels/cuda/sampled/sampled_codes.h"
 #include "kernels/cuda/sampled/sampled_consumer.cuh"
+#include "kernels/cuda/sampled/sampled_producer.cuh"
 #include "kernels/cuda/sampled/sampled_ring.cuh"
 
 namespace sparse_autotune {
+
+// As __syncthreads(), from several places.
+__device__ __forceinline__ void all_meet() {
+  asm volatile("barrier.sync 0, %0;\n" ::"n"(kThreads) : "memory");
+}
 
 template <typename T, bool kTermsC, bool kTermsB>
 __global__ void __launch_bounds__(kThreads, 1)
@@ -25,20 +31,27 @@ __global__ void __launch_bounds__(kThreads, 1)
     tma_prefetch_map(args.c);
     tma_prefetch_map(args.b);
     tma_prefetch_map(args.b_wide);
-    shared.init();
+    shared.init_barriers();
   }
   if (warp == 3) fetch_first_steps<kTermsC, kTermsB>(args);
   follow_launch_before();
-  __syncthreads();
-  if (warp == 0) find_stage_units(args, shared);
-  __syncthreads();
+  // What each needs of the first task is under way while all wait for each other.
+  const SampledTask* const first = args.table->tasks() + first_task(args);
   // 72 + 2 * 216 registers for a thread of each warpgroup: the 3 * 168 that were launched.
-  if (warp < 4) {
+  if (warp == 0) {
+    const TaskBoxes<kTermsC, kTermsB> boxes(first);
+    note_tasks(args, shared);
+    all_meet();
     give_up_registers<72>();
-    if (warp == 0 && elect_one()) produce_sampled<kTermsC, kTermsB>(args, shared);
+    if (elect_one()) produce_sampled(args, shared, boxes);
+  } else if (warp < 4) {
+    all_meet();
+    give_up_registers<72>();
   } else {
+    const ConsumerShare share(first, warp / 4 - 1);
+    all_meet();
     take_registers<216>();
-    consume_sampled<T, kTermsC, kTermsB>(args, shared, warp / 4 - 1);
+    consume_sampled<T, kTermsC, kTermsB>(args, shared, warp / 4 - 1, share);
   }
 #else
   __trap();

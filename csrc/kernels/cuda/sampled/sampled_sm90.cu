@@ -29,15 +29,14 @@ class SampledSm90 final : public Variant {
     if (Support s = half_types_on_hopper(p, d); !s) return s;
     if (Support s = sides_are_multiples_of(kLinesOfUnit, p); !s) return s;
     // Values are counted in runs of 64.
-    if (Support s = sampled_by_tma(p, std::max(p.nnzb * p.block_m * p.block_k / 64, steps(p))); !s) {
+    if (Support s = sampled_by_tma(p, std::max(p.nnzb * p.block_m * p.block_k / 64, steps(p)));
+        !s) {
       return s;
     }
     return codes(p).runs_on(d, SampledRing::kBytes);
   }
 
-  double estimate_us(const Problem& p, const Device& d) const override {
-    return share(p, d).us;
-  }
+  double estimate_us(const Problem& p, const Device& d) const override { return share(p, d).us; }
 
   int64_t workspace_bytes(const Problem& p, const Device& d) const override {
     const Share s = share(p, d);
@@ -112,9 +111,11 @@ class SampledSm90 final : public Variant {
     const int units = std::min(shape.across, shape.most()) + shape.row_units;
     Share best{tasks, 1, 1e30};
     for (int64_t parts = 1; parts <= std::min(kMostParts, shape.places / tasks); ++parts) {
-      if (parts > 1 && (parts * kFewestSteps > steps(p) || 2 * tasks > int64_t{kPartCounters})) break;
+      if (parts > 1 && (parts * kFewestSteps > steps(p) || 2 * tasks > int64_t{kPartCounters}))
+        break;
       double us = kStartUs + length / static_cast<double>(parts) * units * kUnitUs;
-      if (parts > 1) us += kAddUs + static_cast<double>(tasks * parts * kTileBytes) / (kAddGbps * 1e3);
+      if (parts > 1)
+        us += kAddUs + static_cast<double>(tasks * parts * kTileBytes) / (kAddGbps * 1e3);
       if (us < best.us) best = {tasks, parts, us};
     }
     return best;
