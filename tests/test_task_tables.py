@@ -19,13 +19,14 @@ pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("no_races")]
 VARIANTS = [name for name in built("cuda", "sampled_matmul") if name.startswith("sampled_sm90/")]
 
 # On a GPU of 132 multiprocessors: sums in parts; blocks that two rows have left become one task;
-# tasks of one row each, in several rounds; tasks that run across rows; rows of very different lengths.
+# tasks of one row each, in several rounds; tasks that run across rows; very different rows.
 PROBLEMS = [
     SampledProblem("few", 384, 640, 1112, (128, 128), BF16, x_layout="column"),
     SampledProblem("joined", 128 * 33, 128 * 16, 392, (128, 128), HALF, density=0.503,
                    x_layout="column"),
     SampledProblem("rounds", 128 * 40, 128 * 26, 136, (128, 128), BF16, torch.int32, density=0.5),
-    SampledProblem("across", 64 * 64, 64 * 64, 136, (64, 64), BF16, density=0.25, x_layout="column"),
+    SampledProblem("across", 64 * 64, 64 * 64, 136, (64, 64), BF16, density=0.25,
+                   x_layout="column"),
     SampledProblem("uneven", 64 * 200, 64 * 50, 136, (64, 64), HALF, torch.int32, "skewed"),
     SampledProblem("strips", 256 * 9, 192 * 7, 136, (256, 192), BF16, density=0.6),
 ]  # fmt: skip

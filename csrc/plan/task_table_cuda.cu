@@ -28,7 +28,7 @@ template <typename Index>
 struct Rows {
   PatternArrays<Index> p;
 
-  // Of a pattern that breaks rules the bounds may be wrong, but lie within the indices.
+  // Of a pattern that breaks rules these may be wrong, but lie within the indices.
   __device__ int begin(int row) const {
     return static_cast<int>(max(int64_t{0}, min(static_cast<int64_t>(p.crow[row]), p.nnzb)));
   }
@@ -38,7 +38,8 @@ struct Rows {
   __device__ int pieces(int row, const TaskShape& shape, bool joined, const RowNotes& notes) const {
     return (blocks(row) - (joined && notes.missing[row] >= 0 ? 1 : 0)) * shape.across;
   }
-  __device__ StoredBlock block(int number) const {
+  __device__ StoredBlock block(int wanted) const {
+    const auto number = static_cast<int>(max(int64_t{0}, min(int64_t{wanted}, p.nnzb - 1)));
     const auto column = static_cast<int64_t>(p.col[number]);
     return {number, static_cast<int>(max(int64_t{0}, min(column, p.block_cols - 1)))};
   }
