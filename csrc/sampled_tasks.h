@@ -10,11 +10,12 @@
 #include <cstdint>
 
 #include "host_device.h"
+#include "row_orders.h"
 
 namespace sparse_autotune {
 
 constexpr int kLinesOfUnit = 64;  // what is copied at a time: so many lines of an operand
-constexpr int kTaskColumns = 8, kTaskRows = 8, kSharePieces = 4;
+constexpr int kTaskColumns = 8, kTaskRows = 2, kSharePieces = 4;
 
 // How blocks are cut, and for how many thread blocks at a time.
 struct TaskShape {
@@ -37,9 +38,15 @@ constexpr TaskShape task_shape(int64_t block_m, int64_t block_k, int32_t places)
           static_cast<int32_t>(block_k / kLinesOfUnit), static_cast<int32_t>(units), places};
 }
 
-// Pieces of a task, at most, that are tried: from the first on. Where sums are to be cut into
-// parts, as there is less than a block for every second thread block, a task is a strip of one
-// block.
+// In how many tasks a row of so many pieces is cut, whose sizes differ by at most one: as few as a
+// limit to their mean allows, in quarters of a piece. Limits between whole numbers let sizes be
+// such that rounds come out even.
+SPARSE_AUTOTUNE_HOST_DEVICE constexpr int32_t tasks_of_row(int32_t pieces, int32_t limit) {
+  return parts_of(4 * pieces, limit);
+}
+
+// The limits that are tried, from the first on. Where sums are to be cut into parts, as there is
+// less than a block for every second thread block, a task is a strip of one block.
 struct TaskLimits {
   int32_t first, last;
 };
@@ -53,43 +60,32 @@ SPARSE_AUTOTUNE_HOST_DEVICE constexpr TaskLimits task_limits(const TaskShape& sh
                                                              int64_t blocks) {
   const int32_t most = shape.most();
   if (are_few(shape, blocks)) {
-    const int32_t limit = shape.across < most ? shape.across : most;
+    const int32_t limit = 4 * (shape.across < most ? shape.across : most);
     return {limit, limit};
   }
   // Four rounds come out even enough.
   const int64_t share = (blocks * shape.strips * shape.across + 4 * int64_t{shape.places} - 1) /
                         (4 * int64_t{shape.places});
-  return {share < most ? static_cast<int32_t>(share) : most, most};
+  return {4 * (share < most ? static_cast<int32_t>(share) : most), 4 * most};
 }
 
 // Tasks of so many stored blocks in so many block rows, at most.
 constexpr int64_t most_tasks(const TaskShape& shape, int64_t blocks, int64_t block_rows) {
   const int64_t pieces = blocks * shape.strips * shape.across, rows = block_rows * shape.strips;
-  return pieces / task_limits(shape, blocks).first + (pieces < rows ? pieces : rows);
+  return 4 * pieces / task_limits(shape, blocks).first + (pieces < rows ? pieces : rows);
 }
-
-// How a consumer's pieces fall into groups that one instruction multiplies: side by side in a stage
-// and of one row.
-enum TaskForm : int32_t {
-  kNoPieces,
-  kOne,
-  kTwo,
-  kThree,
-  kFour,
-  kTwoAndTwo,
-  kOneAndThree,
-  kThreeAndOne,
-  kFourSingle,  // up to four; the last again where there are fewer
-};
 
 // What a consumer, one of two, does of a task. A consumer has 64 rows.
 struct alignas(16) TaskShare {
-  int32_t form, pieces;
-  // Units of the stage at which each group's lines of C, and its columns of B, begin.
-  uint8_t row[kSharePieces], column[kSharePieces];
+  // Pieces side by side; kTwoRows: two pieces of one row, then two of another.
+  int32_t form;
+  // Units of the stage at which its lines of C, and its columns of B, begin, of each row.
+  uint8_t row[kTaskRows], column[kTaskRows];
+  int32_t unused[2];
   // Of each piece, its first element in values / 64.
   int32_t place[kSharePieces];
 };
+constexpr int32_t kTwoRows = kSharePieces + 1;
 
 // A stage of the ring holds the columns' units, then the rows'.
 struct alignas(16) SampledTask {
@@ -97,9 +93,10 @@ struct alignas(16) SampledTask {
   int32_t units;                 // of a stage
   int32_t box[kTaskColumns];     // a first line of B, below which the bits say: see box_of()
   int32_t row[kTaskRows];        // a strip's first line
+  int32_t unused[2];
   TaskShare share[2];
 };
-static_assert(sizeof(TaskShare) == 32 && sizeof(SampledTask) == 144, "kernels read whole words");
+static_assert(sizeof(TaskShare) == 32 && sizeof(SampledTask) == 128, "kernels read whole words");
 
 // What is copied of B at once: one unit or two that are neighbours, to unit `unit` of the stage.
 SPARSE_AUTOTUNE_HOST_DEVICE constexpr int32_t box_of(int32_t line, int32_t unit, bool wide) {
@@ -113,12 +110,12 @@ SPARSE_AUTOTUNE_HOST_DEVICE constexpr int32_t unit_of_box(int32_t box) {
 }
 SPARSE_AUTOTUNE_HOST_DEVICE constexpr bool is_wide_box(int32_t box) { return (box & 1) != 0; }
 
-// A table of tasks in device memory: behind its head lie the tasks, the largest first.
+// A table of tasks in device memory: behind its head lie the tasks. If one round is not enough, the
+// largest come first.
 struct alignas(16) TaskTable {
-  int32_t count;        // tasks
-  int32_t limit;        // pieces of a task, at most
-  int32_t joined;       // tasks of two rows, before all others
-  int32_t across_rows;  // 1: tasks are runs of `limit` pieces in turn, wherever rows end
+  int32_t count;
+  int32_t limit;   // how rows were cut: see TaskLimits
+  int32_t joined;  // tasks of two rows, before all others
 
   SPARSE_AUTOTUNE_HOST_DEVICE const SampledTask* tasks() const {
     return reinterpret_cast<const SampledTask*>(this + 1);

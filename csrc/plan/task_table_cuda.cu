@@ -12,7 +12,8 @@ namespace sparse_autotune {
 namespace {
 
 constexpr int kThreads = 1024, kWarps = kThreads / 32;
-constexpr int kWriters = 256;  // threads of a thread block that writes tasks
+constexpr int kWriters = 256;                  // threads of a thread block that writes tasks
+constexpr int kLimits = 4 * kTaskColumns + 1;  // in quarters
 // Rounds beyond which all thread blocks are taken to have equally much.
 constexpr int kManyRounds = 64;
 
@@ -114,7 +115,7 @@ struct RowCut {
 
   __device__ RowCut(int pieces, int limit) : size(0), longer(0), others(0) {
     if (pieces == 0) return;
-    const int parts = parts_of(pieces, limit);
+    const int parts = tasks_of_row(pieces, limit);
     size = pieces / parts;
     longer = pieces % parts;
     others = parts - longer;
@@ -146,7 +147,7 @@ __device__ int list_odd_rows(const Rows<Index>& rows, const RowNotes& notes) {
 template <typename Index>
 __device__ void join_rows(const Rows<Index>& rows, const TaskShape& shape, int wanted,
                           const RowNotes& notes, TaskSizes& sizes, SampledTask* tasks) {
-  const int pairs = list_odd_rows(rows, notes) / 2, limit = shape.most();
+  const int pairs = list_odd_rows(rows, notes) / 2, most = shape.most();
   for (int i = warp(); i < pairs; i += kWarps) {
     const int row[2] = {notes.odd[2 * i], notes.odd[2 * i + 1]};
     const int2 match = find_shared_column(rows, row);
@@ -176,10 +177,10 @@ __device__ void join_rows(const Rows<Index>& rows, const TaskShape& shape, int w
         if (number[side] < 0) number[side] = rows.begin(row[side]) + blocks - 1;
         block[side] = rows.block(number[side]);
         notes.missing[row[side]] = number[side];
-        const RowCut cut(blocks * shape.across, limit);
+        const RowCut cut(blocks * shape.across, 4 * most);
         atomicSub(&sizes.count[cut.size], cut.others);
         if (cut.longer > 0) atomicSub(&sizes.count[cut.size + 1], cut.longer);
-        atomicAdd(&sizes.count[limit], (blocks - 1) * shape.across / limit);
+        atomicAdd(&sizes.count[most], (blocks - 1) * shape.across / most);
       }
       describe_task(
           shape, 2 * shape.across,
@@ -193,41 +194,42 @@ __device__ void join_rows(const Rows<Index>& rows, const TaskShape& shape, int w
   __syncthreads();
 }
 
-// By a thread block: where each row's tasks go, the largest of all rows first.
+// By a thread block: where each row's tasks go, the largest of all rows first. `in_rows`: the rows'
+// in turn, so that neighbours on the chip, which share a path to L2, share C's lines.
 template <typename Index>
 __device__ void place_rows(const Rows<Index>& rows, const TaskShape& shape, const TaskSizes& sizes,
-                           int limit, int joined, const RowNotes& notes) {
+                           int limit, int joined, bool in_rows, const RowNotes& notes) {
   int next = joined;
-  for (int size = kTaskColumns; size > 0; --size) {
-    if (sizes.count[size] == 0) continue;
+  for (int size = in_rows ? 1 : kTaskColumns; size > 0; --size) {
+    if (!in_rows && sizes.count[size] == 0) continue;
     for (int first = 0; first < rows.count(); first += kThreads) {
       const int row = first + static_cast<int>(threadIdx.x);
       RowCut cut(0, limit);
       if (row < rows.count()) cut = RowCut(rows.pieces(row, shape, joined > 0, notes), limit);
-      const int mine = cut.of_size(size) * shape.strips;
+      const int mine = (in_rows ? cut.longer + cut.others : cut.of_size(size)) * shape.strips;
       int all;
       const int place = next + sum_before(mine, &all);
       next += all;
       if (mine == 0) continue;
-      (size == cut.size ? notes.place[row].y : notes.place[row].x) = place;
+      if (in_rows) {
+        notes.place[row] = {place, place + cut.longer * shape.strips};
+      } else {
+        (size == cut.size ? notes.place[row].y : notes.place[row].x) = place;
+      }
     }
   }
 }
 
-struct RowCounts {
-  int odd, filled;  // rows of an odd number of blocks, of any
-};
-
 // By a thread block: sizes of tasks for each limit.
 template <typename Index>
-__device__ RowCounts count_sizes(const Rows<Index>& rows, const TaskShape& shape,
-                                 const TaskLimits& limits, TaskSizes* sizes) {
-  __shared__ RowCounts counts;
+__device__ int count_sizes(const Rows<Index>& rows, const TaskShape& shape,
+                           const TaskLimits& limits, TaskSizes* sizes) {
+  __shared__ int odd;
   const auto me = static_cast<int>(threadIdx.x);
-  if (me <= kTaskColumns) {
+  if (me < kLimits) {
     for (int32_t& count : sizes[me].count) count = 0;
   }
-  if (me == 0) counts = {0, 0};
+  if (me == 0) odd = 0;
   __syncthreads();
   for (int row = me; row < rows.count(); row += kThreads) {
     const int blocks = rows.blocks(row);
@@ -239,22 +241,21 @@ __device__ RowCounts count_sizes(const Rows<Index>& rows, const TaskShape& shape
         atomicAdd(&sizes[limit].count[cut.size + 1], cut.longer * shape.strips);
       }
     }
-    atomicAdd(&counts.filled, 1);
-    if (blocks % 2 != 0) atomicAdd(&counts.odd, 1);
+    if (blocks % 2 != 0) atomicAdd(&odd, 1);
   }
   __syncthreads();
-  return counts;
+  return odd;
 }
 
 template <typename Index>
 __global__ void __launch_bounds__(kThreads)
     decide_kernel(const PatternArrays<Index> p, const TaskShape shape, TaskTable* table,
                   int capacity, const RowNotes notes) {
-  __shared__ TaskSizes sizes[kTaskColumns + 1];  // by limit
-  __shared__ int64_t cost[kTaskColumns + 1];
+  __shared__ TaskSizes sizes[kLimits];
+  __shared__ int64_t cost[kLimits];
   const Rows<Index> rows{p};
   const TaskLimits limits = task_limits(shape, p.nnzb);
-  const RowCounts counts = count_sizes(rows, shape, limits, sizes);
+  const int odd = count_sizes(rows, shape, limits, sizes);
   for (int limit = limits.first + warp(); limit <= limits.last; limit += kWarps) {
     const int64_t found = longest_share(shape, sizes[limit]);
     if (lane() == 0) cost[limit] = found;
@@ -265,60 +266,27 @@ __global__ void __launch_bounds__(kThreads)
     if (cost[limit] < cost[best]) best = limit;
   }
   // A few tasks more than whole rounds take would make one more round.
-  const int most = shape.most(), all = sizes[most].all(), rounds = all / shape.places;
+  const int most = limits.last, all = sizes[most].all(), rounds = all / shape.places;
   const int over = all - rounds * shape.places;
-  const bool joins = shape.joins_rows() && rounds > 0 && over > 0 && 2 * over <= counts.odd &&
-                     int64_t{rounds} * task_cost(shape, most) < cost[best];
-  const int64_t pieces = p.nnzb * shape.strips * shape.across;
-  const int even = even_limit(shape, pieces);
-  const bool across = shape.row_units == 1 && even >= limits.first && even <= limits.last &&
-                      even_cost(shape, pieces, int64_t{counts.filled} * shape.strips) < cost[best];
+  const bool joins = shape.joins_rows() && rounds > 0 && over > 0 && 2 * over <= odd &&
+                     int64_t{rounds} * task_cost(shape, shape.most()) < cost[best];
   __syncthreads();
   if (joins) {
     best = most;
     join_rows(rows, shape, over, notes, sizes[most], table->tasks());
   }
-  const int joined = joins ? over : 0;
-  if (!across) place_rows(rows, shape, sizes[best], best, joined, notes);
-  const int64_t tasks = across ? (pieces + even - 1) / even : sizes[best].all() + joined;
-  const auto count = static_cast<int>(min(tasks, int64_t{capacity}));
-  // Thread blocks may look at the first task that they would have.
+  const int joined = joins ? over : 0, tasks = sizes[best].all() + joined;
+  place_rows(rows, shape, sizes[best], best, joined, tasks <= shape.places, notes);
+  const int count = min(tasks, capacity);
+  // Thread blocks look at the first task that they would have.
   const auto me = static_cast<int>(threadIdx.x);
   for (int i = count + me; i < min(capacity, shape.places); i += kThreads) {
     table->tasks()[i] = SampledTask{};
   }
-  if (me == 0) {
-    table->count = count;
-    table->limit = across ? even : best;
-    table->joined = joined;
-    table->across_rows = across ? 1 : 0;
-  }
-}
-
-// A thread writes a task of pieces in turn.
-template <typename Index>
-__device__ void write_across_rows(const Rows<Index>& rows, const TaskShape& shape, int number,
-                                  TaskTable* table) {
-  const int each = shape.strips * shape.across;  // pieces of a block
-  const int first = number * table->limit, all = static_cast<int>(rows.p.nnzb) * each;
-  int row = 0;
-  for (int count = rows.count(); count > 1;) {  // the last that begins at or before the piece
-    const int half = count / 2;
-    const bool begun = rows.begin(row + half) <= first / each;
-    if (begun) row += half;
-    count = begun ? count - half : half;
-  }
-  describe_task(
-      shape, min(table->limit, all - first),
-      [&](int i) {
-        while (row + 1 < rows.count() && first + i >= rows.begin(row + 1) * each) ++row;
-        const int begin = rows.begin(row), strip_pieces = max(rows.blocks(row), 1) * shape.across;
-        const int within = first + i - begin * each, strip = within / strip_pieces;
-        const int piece = within - strip * strip_pieces;
-        return TaskPiece{row * shape.strips + strip, rows.block(begin + piece / shape.across),
-                         piece % shape.across};
-      },
-      table->tasks() + number);
+  if (me > 0) return;
+  table->count = count;
+  table->limit = best;
+  table->joined = joined;
 }
 
 // A warp writes the tasks of a strip of a block row.
@@ -327,13 +295,6 @@ __global__ void __launch_bounds__(kWriters)
     write_kernel(const PatternArrays<Index> p, const TaskShape shape, TaskTable* table,
                  int capacity, const RowNotes notes) {
   const Rows<Index> rows{p};
-  if (table->across_rows != 0) {
-    for (auto i = static_cast<int>(blockIdx.x * kWriters + threadIdx.x); i < table->count;
-         i += static_cast<int>(gridDim.x) * kWriters) {
-      write_across_rows(rows, shape, i, table);
-    }
-    return;
-  }
   const int64_t strip_row = int64_t{blockIdx.x} * (kWriters / 32) + warp();
   if (strip_row >= p.block_rows * shape.strips) return;
   const auto row = static_cast<int>(strip_row / shape.strips);

@@ -43,10 +43,6 @@ Pattern random_pattern(int64_t block_m, int64_t block_k, int rows, int columns, 
 // Where each 64 x 64 values are computed, by their first element / 64.
 using Computed = std::map<int64_t, int>;
 
-// How many pieces the groups of each form have.
-const std::vector<std::vector<int32_t>> kGroups = {{},     {1},    {2},    {3},         {4},
-                                                   {2, 2}, {1, 3}, {3, 1}, {1, 1, 1, 1}};
-
 // Reads a task as a kernel does: copies, multiplies, stores.
 void carry_out(const TaskShape& shape, const Pattern& p, const SampledTask& task, Computed* done) {
   CHECK(task.columns >= 1 && task.columns <= kTaskColumns);
@@ -67,24 +63,21 @@ void carry_out(const TaskShape& shape, const Pattern& p, const SampledTask& task
   }
   for (const int64_t found : line) CHECK(found >= 0);
   for (const TaskShare& share : task.share) {
-    CHECK(share.form >= kNoPieces && share.form <= kFourSingle);
-    int32_t piece = 0;
-    for (size_t group = 0; group < kGroups[share.form].size(); ++group) {
-      for (int32_t i = 0; i < kGroups[share.form][group]; ++i, ++piece) {
-        const int32_t column = share.column[group] + i;
-        CHECK(column < task.columns && share.row[group] >= task.columns);
-        CHECK(share.row[group] < task.units);
-        if (piece >= share.pieces) continue;
-        const int64_t c = line[share.row[group]], b = line[column];
-        const int64_t element = int64_t{share.place[piece]} * kLinesOfUnit;
-        const auto number = static_cast<int32_t>(element / (p.block_m * p.block_k));
-        const int64_t inside = element % (p.block_m * p.block_k);
-        CHECK(c == p.row_of(number) * p.block_m + inside / p.block_k);
-        CHECK(b == p.col[number] * p.block_k + inside % p.block_k);
-        ++(*done)[share.place[piece]];
-      }
+    const bool two = share.form == kTwoRows;
+    const int32_t pieces = two ? kSharePieces : share.form;
+    CHECK(pieces >= 0 && pieces <= kSharePieces);
+    for (int32_t i = 0; i < pieces; ++i) {
+      const int32_t row = two ? i / 2 : 0, column = share.column[row] + (two ? i % 2 : i);
+      CHECK(column < task.columns);
+      CHECK(share.row[row] >= task.columns && share.row[row] < task.units);
+      const int64_t c = line[share.row[row]], b = line[column];
+      const int64_t element = int64_t{share.place[i]} * kLinesOfUnit;
+      const auto number = static_cast<int32_t>(element / (p.block_m * p.block_k));
+      const int64_t inside = element % (p.block_m * p.block_k);
+      CHECK(c == p.row_of(number) * p.block_m + inside / p.block_k);
+      CHECK(b == p.col[number] * p.block_k + inside % p.block_k);
+      ++(*done)[share.place[i]];
     }
-    CHECK(share.pieces <= piece);
   }
 }
 
@@ -102,12 +95,12 @@ void pieces_of_rows_are_all_in_tasks() {
     const TaskShape shape = task_shape(block_m, block_k, 132);
     for (const double density : {0.05, 0.3, 1.0}) {
       const Pattern p = random_pattern(block_m, block_k, 23, 19, density, 7);
-      for (int32_t limit = 1; limit <= shape.most(); ++limit) {
+      for (int32_t limit = 4; limit <= 4 * shape.most(); ++limit) {
         Computed done;
         int64_t tasks = 0;
         for (int32_t row = 0; row < p.rows(); ++row) {
           const int32_t pieces = p.blocks(row) * shape.across;
-          const int32_t parts = pieces == 0 ? 0 : parts_of(pieces, limit);
+          const int32_t parts = pieces == 0 ? 0 : tasks_of_row(pieces, limit);
           for (int32_t i = 0; i < parts * shape.strips; ++i) {
             const int32_t part = i % parts, first = part_begin(pieces, parts, part);
             SampledTask task;
@@ -138,38 +131,6 @@ void pieces_of_rows_are_all_in_tasks() {
   }
 }
 
-// Runs of pieces in turn, some of whose rows share columns.
-void tasks_run_across_rows() {
-  for (const auto& [block_m, block_k] : kSides) {
-    const TaskShape shape = task_shape(block_m, block_k, 132);
-    for (const double density : {0.05, 0.3, 1.0}) {
-      const Pattern p = random_pattern(block_m, block_k, 23, 19, density, 11);
-      std::vector<TaskPiece> pieces;
-      for (int32_t row = 0; row < p.rows(); ++row) {
-        for (int32_t strip = 0; strip < shape.strips; ++strip) {
-          for (int32_t i = 0; i < p.blocks(row) * shape.across; ++i) {
-            const int32_t number = p.crow[row] + i / shape.across;
-            pieces.push_back(
-                {row * shape.strips + strip, {number, p.col[number]}, i % shape.across});
-          }
-        }
-      }
-      for (int32_t limit = 1; limit <= shape.most(); ++limit) {
-        Computed done;
-        for (size_t first = 0; first < pieces.size(); first += limit) {
-          SampledTask task;
-          const size_t count = std::min<size_t>(limit, pieces.size() - first);
-          describe_task(
-              shape, static_cast<int32_t>(count), [&](int32_t i) { return pieces[first + i]; },
-              &task);
-          carry_out(shape, p, task, &done);
-        }
-        check_all(p, done);
-      }
-    }
-  }
-}
-
 void blocks_that_two_rows_have_left() {
   const TaskShape shape = task_shape(128, 128, 132);
   CHECK(shape.joins_rows() && !task_shape(128, 64, 132).joins_rows());
@@ -186,22 +147,19 @@ void blocks_that_two_rows_have_left() {
     Computed done;
     carry_out(shape, p, task, &done);
     CHECK(done.size() == 8 && task.columns == (second == 3 ? 2 : 4));
-    // Two instructions for each consumer but where columns lie side by side in the stage.
-    for (const TaskShare& share : task.share) CHECK(share.form == kTwoAndTwo);
+    for (const TaskShare& share : task.share) CHECK(share.form == kTwoRows);
   }
 }
 
-void even_tasks_fill_whole_rounds() {
-  const TaskShape shape = task_shape(64, 64, 132);
-  CHECK(even_limit(shape, 512) == 4 && even_limit(shape, 1024) == 8);
-  CHECK(even_limit(shape, 1792) == 7);
-  for (int64_t pieces = 67; pieces < 5000; ++pieces) {
-    const int32_t limit = even_limit(shape, pieces);
-    CHECK(limit >= 1 && limit <= shape.most());
-    const int64_t rounds = ceil_div(pieces, int64_t{132} * 8);
-    CHECK(ceil_div(pieces, int64_t{limit}) <= rounds * 132);
+void limits_in_quarters() {
+  CHECK(tasks_of_row(56, 16) == 14 && tasks_of_row(56, 14) == 16);  // sizes 4; 3 and 4
+  CHECK(tasks_of_row(17, 17) == 4 && tasks_of_row(18, 17) == 5);
+  for (int32_t limit = 4; limit <= 4 * kTaskColumns; ++limit) {
+    for (int32_t pieces = 1; pieces < 100; ++pieces) {
+      const int32_t tasks = tasks_of_row(pieces, limit);
+      CHECK(4 * pieces <= tasks * limit && 4 * pieces > (tasks - 1) * limit);
+    }
   }
-  CHECK(even_cost(shape, 1024, 1024) == INT64_MAX);  // eight rows a task
 }
 
 void shares_come_out_even() {
@@ -232,9 +190,8 @@ void shares_come_out_even() {
 
 int main() {
   pieces_of_rows_are_all_in_tasks();
-  tasks_run_across_rows();
   blocks_that_two_rows_have_left();
-  even_tasks_fill_whole_rounds();
+  limits_in_quarters();
   shares_come_out_even();
   std::printf("all passed\n");
 }

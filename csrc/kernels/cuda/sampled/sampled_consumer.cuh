@@ -4,7 +4,7 @@
 #pragma once
 
 #include <cstdint>
-#include <type_traits>
+#include <utility>
 
 #include "kernels/cuda/device/mbarrier.cuh"
 #include "kernels/cuda/device/wgmma.cuh"
@@ -21,10 +21,9 @@ struct ConsumerShare {
       : head(load_task_words(task->share + consumer)),
         places(load_task_words(task->share + consumer, 1)) {}
   __device__ __forceinline__ int form() const { return head.x; }
-  __device__ __forceinline__ int pieces() const { return head.y; }
-  // Where a group's lines of C, and its columns of B, begin in a stage.
-  __device__ __forceinline__ uint32_t row(int group) const { return unit(head.z, group); }
-  __device__ __forceinline__ uint32_t column(int group) const { return unit(head.w, group); }
+  // Where the lines of C, and the columns of B, of a row begin in a stage.
+  __device__ __forceinline__ uint32_t row(int i) const { return unit(i); }
+  __device__ __forceinline__ uint32_t column(int i) const { return unit(kTaskRows + i); }
   // A piece's first element.
   __device__ __forceinline__ int64_t element(int piece) const {
     const int found = piece == 0   ? places.x
@@ -35,34 +34,19 @@ struct ConsumerShare {
   }
 
  private:
-  static __device__ __forceinline__ uint32_t unit(int units, int group) {
-    return (static_cast<uint32_t>(units) >> 8 * group & 0xff) * kUnitBytes;
+  __device__ __forceinline__ uint32_t unit(int i) const {
+    return (static_cast<uint32_t>(head.y) >> 8 * i & 0xff) * kUnitBytes;
   }
 };
-
-// How the pieces of a share fall into groups, one instruction a group.
-template <int... kSizes>
-struct Groups {
-  static constexpr int kPieces = (kSizes + ... + 0);
-};
-
-// Calls f(group, its first piece, its pieces) with each group, as types.
-template <int kGroup = 0, int kFirst = 0, typename F>
-__device__ __forceinline__ void for_groups(Groups<>, F&&) {}
-template <int kGroup = 0, int kFirst = 0, int kSize, int... kOthers, typename F>
-__device__ __forceinline__ void for_groups(Groups<kSize, kOthers...>, F&& f) {
-  f(std::integral_constant<int, kGroup>{}, std::integral_constant<int, kFirst>{},
-    std::integral_constant<int, kSize>{});
-  for_groups<kGroup + 1, kFirst + kSize>(Groups<kOthers...>{}, f);
-}
 
 // By so many steps the first consumer is through with its task before the second: a warpgroup alone
 // keeps the tensor cores as busy as two do, so nothing is lost, and the first stores its sums while
 // the second multiplies.
 constexpr int kApart = 3, kApartBarrier = 3;
 
-// All steps of a task by a warpgroup. Without pieces it only gives stages back.
-template <typename T, bool kTermsC, bool kTermsB, typename Group, int kSums>
+// All steps of a task by a warpgroup: kRows rows of kPieces pieces each. Without pieces it only
+// gives stages back.
+template <typename T, bool kTermsC, bool kTermsB, int kRows, int kPieces, int kSums>
 __device__ __forceinline__ void multiply_share(const SampledRing& shared,
                                                const SampledStages& stages,
                                                const ConsumerShare& share, int consumer, int steps,
@@ -81,16 +65,15 @@ __device__ __forceinline__ void multiply_share(const SampledRing& shared,
                    : "memory");
     }
     mbarrier_wait(shared.full(at.stage), at.parity);
-    if constexpr (Group::kPieces > 0) {
+    if constexpr (kPieces > 0) {
       const uint32_t stage = stages[at.stage];
       wgmma::fence();
-      for_groups(Group{}, [&](auto group, auto first, auto size) {
-        constexpr int kGroup = decltype(group)::value, kFirst = decltype(first)::value;
-        constexpr int kWidth = decltype(size)::value * kLinesOfUnit;
-        wgmma::multiply_lines<T, kWidth, !kTermsB, !kTermsC>(
-            reinterpret_cast<float(&)[kWidth / 2]>(sum[kFirst * 32]), stage + share.row(kGroup),
-            stage + share.column(kGroup));
-      });
+#pragma unroll
+      for (int i = 0; i < kRows; ++i) {
+        wgmma::multiply_lines<T, kPieces * kLinesOfUnit, !kTermsB, !kTermsC>(
+            reinterpret_cast<float(&)[kPieces * 32]>(sum[i * kPieces * 32]), stage + share.row(i),
+            stage + share.column(i));
+      }
       wgmma::commit();
       // Stages are given back a step later, while the next is multiplied.
       wgmma::wait<1>();
@@ -109,20 +92,22 @@ __device__ __forceinline__ void multiply_share(const SampledRing& shared,
 }
 
 // One share of a task by a warpgroup, from the first step to what is stored.
-template <typename T, bool kTermsC, bool kTermsB, typename Group>
+template <typename T, bool kTermsC, bool kTermsB, int kRows, int kPieces>
 __device__ __forceinline__ void do_share(const SampledArguments& args, const SampledRing& shared,
                                          const SampledStages& stages, const ConsumerShare& share,
                                          const TaskPart& part, int steps, SampledPlace& at) {
   // Without a value to begin with they would hold registers from the kernel's start, and so for
   // each of its branches.
-  float sum[Group::kPieces == 0 ? 1 : Group::kPieces * 32] = {};
-  multiply_share<T, kTermsC, kTermsB, Group>(shared, stages, share, part.consumer, steps, at, sum);
-  if constexpr (Group::kPieces > 0) {
+  constexpr int kAll = kRows * kPieces;
+  float sum[kAll == 0 ? 1 : kAll * 32] = {};
+  multiply_share<T, kTermsC, kTermsB, kRows, kPieces>(shared, stages, share, part.consumer, steps,
+                                                      at, sum);
+  if constexpr (kAll > 0) {
     T* const values = static_cast<T*>(args.values);
     if (args.parts > 1) {
       if (!leave_part(args, part, sum)) return;
 #pragma unroll 1
-      for (int i = 0; i < share.pieces(); ++i) {
+      for (int i = 0; i < kAll; ++i) {
         float total[32];
         add_parts(args, part, i, total);
         store_piece(values + share.element(i), total, args.block_k);
@@ -130,8 +115,7 @@ __device__ __forceinline__ void do_share(const SampledArguments& args, const Sam
       return;
     }
 #pragma unroll
-    for (int i = 0; i < Group::kPieces; ++i) {
-      if (i >= share.pieces()) break;
+    for (int i = 0; i < kAll; ++i) {
       store_piece(values + share.element(i), sum + 32 * i, args.block_k);
     }
   }
@@ -149,37 +133,28 @@ __device__ __forceinline__ void consume_sampled(const SampledArguments& args,
     walk.advance();
     ConsumerShare next = share;
     if (!walk.ended()) next = ConsumerShare(args.table->tasks() + walk.number, consumer);
-    const auto run = [&]<int... kSizes>(Groups<kSizes...>) {
-      do_share<T, kTermsC, kTermsB, Groups<kSizes...>>(args, shared, stages, share, part,
-                                                       walk.steps, at);
+    const auto run = [&]<int kRows, int kPieces>(std::integer_sequence<int, kRows, kPieces>) {
+      do_share<T, kTermsC, kTermsB, kRows, kPieces>(args, shared, stages, share, part, walk.steps,
+                                                    at);
     };
     switch (share.form()) {
-      case kNoPieces:
-        run(Groups<>{});
+      case 0:
+        run(std::integer_sequence<int, 1, 0>{});
         break;
-      case kOne:
-        run(Groups<1>{});
+      case 1:
+        run(std::integer_sequence<int, 1, 1>{});
         break;
-      case kTwo:
-        run(Groups<2>{});
+      case 2:
+        run(std::integer_sequence<int, 1, 2>{});
         break;
-      case kThree:
-        run(Groups<3>{});
+      case 3:
+        run(std::integer_sequence<int, 1, 3>{});
         break;
-      case kFour:
-        run(Groups<4>{});
-        break;
-      case kTwoAndTwo:
-        run(Groups<2, 2>{});
-        break;
-      case kOneAndThree:
-        run(Groups<1, 3>{});
-        break;
-      case kThreeAndOne:
-        run(Groups<3, 1>{});
+      case 4:
+        run(std::integer_sequence<int, 1, 4>{});
         break;
       default:
-        run(Groups<1, 1, 1, 1>{});
+        run(std::integer_sequence<int, 2, 2>{});
     }
     share = next;
   }

@@ -33,7 +33,6 @@ __global__ void __launch_bounds__(kThreads, 1)
     tma_prefetch_map(args.b_wide);
     shared.init_barriers();
   }
-  if (warp == 3) fetch_first_steps<kTermsC, kTermsB>(args);
   follow_launch_before();
   // What each needs of the first task is under way while all wait for each other.
   const SampledTask* const first = args.table->tasks() + first_task(args);

@@ -12,21 +12,11 @@ namespace sparse_autotune {
 // counted one by one; else by 64.
 template <bool kTerms>
 __device__ __forceinline__ void load_lines(uint32_t to, const CUtensorMap& map, uint32_t barrier,
-                                           int line, int term, int matrix) {
+                                           uint64_t policy, int line, int term, int matrix) {
   if constexpr (kTerms) {
-    tma_load(to, map, barrier, term, line, matrix);
+    tma_load_hinted(to, map, barrier, policy, term, line, matrix);
   } else {
-    tma_load(to, map, barrier, 0, term, line, matrix);
-  }
-}
-
-// The same of the first matrix, to L2.
-template <bool kTerms>
-__device__ __forceinline__ void fetch_lines(const CUtensorMap& map, int line, int term) {
-  if constexpr (kTerms) {
-    tma_fetch(map, term, line, 0);
-  } else {
-    tma_fetch(map, 0, term, line, 0);
+    tma_load_hinted(to, map, barrier, policy, 0, term, line, matrix);
   }
 }
 
@@ -39,23 +29,19 @@ struct TaskBoxes {
   int row[kTaskRows];
 
   __device__ __forceinline__ explicit TaskBoxes(const SampledTask* task) {
-    const int4 words[5] = {load_task_words(task), load_task_words(task, 1),
-                           load_task_words(task, 2), load_task_words(task, 3),
-                           load_task_words(task, 4)};
-    columns = words[0].x;
-    boxes = words[0].y;
-    rows = words[0].z;
+    const int4 head = load_task_words(task), strips = load_task_words(task, 3);
+    columns = head.x;
+    boxes = head.y;
+    rows = head.z;
+    row[0] = strips.x;
+    row[1] = strips.y;
 #pragma unroll
-    for (int i = 0; i < 2; ++i) {
-      const int4 of_b = words[1 + i], of_c = words[3 + i];
-      box[4 * i] = of_b.x;
-      box[4 * i + 1] = of_b.y;
-      box[4 * i + 2] = of_b.z;
-      box[4 * i + 3] = of_b.w;
-      row[4 * i] = of_c.x;
-      row[4 * i + 1] = of_c.y;
-      row[4 * i + 2] = of_c.z;
-      row[4 * i + 3] = of_c.w;
+    for (int i = 0; i < kTaskColumns / 4; ++i) {
+      const int4 words = load_task_words(task, 1 + i);
+      box[4 * i] = words.x;
+      box[4 * i + 1] = words.y;
+      box[4 * i + 2] = words.z;
+      box[4 * i + 3] = words.w;
     }
 #pragma unroll
     for (int i = 0; i < kTaskColumns; ++i) line[i] = coordinate<kTermsB>(line_of_box(box[i]));
@@ -83,20 +69,7 @@ struct TaskBoxes {
   }
 };
 
-// By one warp, while the launch before may not be over: has L2 fetch the first steps of the task
-// that the table names now. Whatever that is, it is only fetched.
-template <bool kTermsC, bool kTermsB>
-__device__ __forceinline__ void fetch_first_steps(const SampledArguments& args) {
-  constexpr int kSteps = 4;
-  const auto lane = static_cast<int>(threadIdx.x % 32);
-  if (args.parts > 1 || lane >= min(kSteps, args.matrix_steps)) return;
-  const TaskBoxes<kTermsC, kTermsB> boxes(args.table->tasks() + first_task(args));
-  boxes.for_each(
-      [&](int, int line, bool wide) {
-        fetch_lines<kTermsB>(wide ? args.b_wide : args.b, line, lane * kStepK);
-      },
-      [&](int, int line) { fetch_lines<kTermsC>(args.c, line, lane * kStepK); });
-}
+constexpr int kBriefUnits = 4;
 
 // One thread: keeps the ring full. `boxes`: those of the first task. Every other task goes through
 // the terms backwards: L2 still has what the tasks before ended with.
@@ -105,6 +78,10 @@ __device__ __forceinline__ void produce_sampled(const SampledArguments& args,
                                                 const SampledRing& shared,
                                                 TaskBoxes<kTermsC, kTermsB> boxes) {
   const SampledStages stages(shared);
+  // With small tasks in one round nobody comes back for what it read.
+  const bool briefly =
+      shared.notes->count <= static_cast<int>(gridDim.x) && shared.notes->units <= kBriefUnits;
+  const uint64_t policy = briefly ? evict_first() : evict_normal();
   SampledPlace at;
   for (SampledWalk walk(args, shared); !walk.ended();) {
     const bool backwards = walk.round % 2 != 0;
@@ -126,12 +103,12 @@ __device__ __forceinline__ void produce_sampled(const SampledArguments& args,
       mbarrier_arrive_expect(full, bytes);
       boxes.for_each(
           [&](int unit, int line, bool wide) {
-            load_lines<kTermsB>(to + unit * kUnitBytes, wide ? args.b_wide : args.b, full, line,
-                                term, of_b);
+            load_lines<kTermsB>(to + unit * kUnitBytes, wide ? args.b_wide : args.b, full, policy,
+                                line, term, of_b);
           },
           [&](int strip, int line) {
-            load_lines<kTermsC>(to + behind + strip * args.strip_bytes, args.c, full, line, term,
-                                of_c);
+            load_lines<kTermsC>(to + behind + strip * args.strip_bytes, args.c, full, policy, line,
+                                term, of_c);
           });
       at.advance(stages.count);
       step += ahead;
