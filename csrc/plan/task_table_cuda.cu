@@ -248,7 +248,7 @@ __device__ int count_sizes(const Rows<Index>& rows, const TaskShape& shape,
 }
 
 template <typename Index>
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kThreads, 1)
     decide_kernel(const PatternArrays<Index> p, const TaskShape shape, TaskTable* table,
                   int capacity, const RowNotes notes) {
   __shared__ TaskSizes sizes[kLimits];
@@ -291,7 +291,7 @@ __global__ void __launch_bounds__(kThreads)
 
 // A warp writes the tasks of a strip of a block row.
 template <typename Index>
-__global__ void __launch_bounds__(kWriters)
+__global__ void __launch_bounds__(kWriters, 4)
     write_kernel(const PatternArrays<Index> p, const TaskShape shape, TaskTable* table,
                  int capacity, const RowNotes notes) {
   const Rows<Index> rows{p};
