@@ -10,50 +10,60 @@ namespace sparse_autotune {
 namespace {
 
 constexpr int kNarrowest = 64;
-// Of B, on an H200 with its 60 MB of L2: what stays there beside what streams by, and what is not
-// worth dividing, as each panel reads all of A; less of it where lines lie apart or C streams, too.
-constexpr int64_t kPanelBytes = 16 << 20;
-constexpr int64_t kWholeBytes = 32 << 20, kStreamedBytes = 24 << 20;
-// Tiles of 64 rows wait for L2, which answers faster the less of B is in use, down to this much;
-// narrower ones would read A too often. A panel of fewer tiles for each multiprocessor, or for each
-// mean row that the longest is long, ends with long rows that have nothing beside them.
+// Of B, as shares of L2: what stays there beside what streams by, and what is not worth dividing,
+// as each panel reads all of A; less of it where lines lie apart or C streams, too. 32 MB are whole
+// on an H200 (60 MB of L2), not on an H100 (50 MB).
+constexpr double kPanelShare = 0.32, kWholeShare = 0.55, kStreamedShare = 0.4;
+// L2 answers faster the less of B is in use, down to this much; narrower panels would read A too
+// often. A last panel of fewer tiles for each multiprocessor, or for each mean row that the longest
+// is long, ends with long rows that have nothing beside them; what is lost there weighs little in a
+// launch of many rounds.
 constexpr int64_t kNarrowBytes = 4 << 20, kNarrowColumns = 512;
-constexpr double kRounds = 1.6, kRoundsOfLongest = 0.5;
+constexpr double kRounds = 1.6, kRoundsOfMany = 0.9, kMany = 8, kRoundsOfLongest = 0.5;
 // What two tiles for each multiprocessor may have, for the longest to go with the shortest.
-constexpr int64_t kPairedBytes = 64 << 20;
+constexpr double kPairedShare = 1.07;
 // Fitted together with WgmmaPace: a launch, and how much slower steps get where L2 overflows.
-constexpr double kStartUs = 2.2, kOverflow = 0.25;
+constexpr double kStartUs = 2.2, kOverflow = 0.25, kFittedL2 = 60 << 20;
 
 // In tiles.
 int64_t panel_width(const WgmmaShape& shape, const Problem& p, const Device& d, int64_t entries) {
   const int64_t columns = shape.columns(p), rows = entries * shape.strips(p);
   const int64_t bytes = p.k * p.n * size_of(p.dtype), tile_bytes = p.k * shape.n * size_of(p.dtype);
   const int64_t multiprocessors = std::max(d.multiprocessors, 1);
-  // What is fetched once need not stay: memory likes whole rows of B and C better than parts.
-  const bool fetched_once = p.nnzb <= block_cols(p);
-  const bool paired = rows * columns * p.batch <= 2 * multiprocessors && bytes <= kPairedBytes;
+  const auto share = [&](double of_l2) {
+    return static_cast<int64_t>(of_l2 * static_cast<double>(d.l2_bytes));
+  };
+  // What is fetched once need not stay, or twice if L2 may hold all: memory likes whole rows of B
+  // and C better than parts.
+  const bool fetched_once = p.nnzb <= (bytes <= d.l2_bytes ? 2 : 1) * block_cols(p);
+  const int64_t tiles = rows * columns * p.batch;
+  const bool paired = tiles <= 2 * multiprocessors && bytes <= share(kPairedShare);
   if (fetched_once || paired) return columns;
 
-  const bool waits = shape.m == 64 && p.longest_row >= 0;
+  const bool waits = shape.m == 64 && p.longest_row >= 0;  // for L2 more than other shapes
   const bool streams = c_bytes(p) > static_cast<double>(d.l2_bytes);  // C does, past B
   const bool scattered = p.b_layout == Layout::kColMajor && (waits || streams);
-  if (bytes <= (scattered ? kPanelBytes : waits && streams ? kStreamedBytes : kWholeBytes)) {
+  const int64_t whole = share(kWholeShare);
+  if (bytes <= (scattered          ? share(kPanelShare)
+                : waits && streams ? share(kStreamedShare)
+                                   : whole)) {
     return columns;
   }
-  int64_t most = std::max<int64_t>(kPanelBytes / tile_bytes, 1), least = most;
-  if (waits) {
+  int64_t most = std::max<int64_t>(share(kPanelShare) / tile_bytes, 1), least = most;
+  if (p.longest_row >= 0) {
     const double means = static_cast<double>(p.longest_row) * static_cast<double>(block_rows(p)) /
                          static_cast<double>(p.nnzb);
-    const double tiles =
-        std::max(kRounds, kRoundsOfLongest * means) * static_cast<double>(multiprocessors);
-    least = std::max({ceil_div(static_cast<int64_t>(tiles), rows),
+    const double rounds = tiles < kMany * multiprocessors ? kRounds : kRoundsOfMany;
+    const double wanted =
+        std::max(rounds, kRoundsOfLongest * means) * static_cast<double>(multiprocessors);
+    least = std::max({ceil_div(static_cast<int64_t>(wanted), rows),
                       ceil_div(kNarrowColumns, shape.n), kNarrowBytes / tile_bytes});
-    if (least > most && bytes <= kWholeBytes && !streams) return columns;
+    if (least > most && bytes <= whole && !streams) return columns;
     least = std::min(least, most);
   }
   // A tile for nearly every multiprocessor, even if it takes more: they would be at two panels.
   const int64_t each = multiprocessors / rows;
-  if (each > most && each * rows * 16 >= multiprocessors * 15 && each * tile_bytes <= kWholeBytes) {
+  if (each > most && each * rows * 16 >= multiprocessors * 15 && each * tile_bytes <= whole) {
     least = most = each;
   }
   return ceil_div(columns, std::max(columns / least, ceil_div(columns, most)));
@@ -99,11 +109,15 @@ double wgmma_us(const WgmmaShape& shape, const Problem& p, const Device& d, int6
   const int64_t panels = ceil_div(shape.columns(p), width) * p.batch;
   // The fewer multiprocessors are at work, the less each waits for L2.
   const auto layout = static_cast<size_t>(p.b_layout);
-  double step_us = std::max(pace.alone_us[layout], pace.busy_us[layout] * std::min(each, 1.0));
+  double busy_us = pace.busy_us[layout] * std::min(each, 1.0);
+  // Flat tiles take what L2 gives, which grows with its slices.
+  if (shape.m == 64) busy_us *= kFittedL2 / static_cast<double>(std::max<int64_t>(d.l2_bytes, 1));
+  double step_us = std::max(pace.alone_us[layout], busy_us);
   if (width < shape.columns(p)) {
     // A panel that does not stay in L2: k is so large that one tile's width is too much.
     const double bytes = static_cast<double>(shape.n * p.k * size_of(p.dtype));
-    step_us *= 1 + kOverflow * std::max(bytes / kPanelBytes - 1, 0.0);
+    step_us *=
+        1 + kOverflow * std::max(bytes / (kPanelShare * static_cast<double>(d.l2_bytes)) - 1, 0.0);
   }
   const double longest_us = static_cast<double>(longest) * slices * step_us + pace.tile_us;
   // Whoever is free takes the next tile: at the end half a tile's time is lost.
