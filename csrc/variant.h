@@ -222,7 +222,7 @@ struct Launch {
   // Those that a variant asked for, where they pay and could be built; in device memory.
   const OrderedRow* row_orders[kRowOrders] = {};
   // Those that a variant asked for.
-  RowGroups row_groups[kGroupings] = {};
+  RowGroups row_groups[kAllGroupings] = {};
   void* stream = nullptr;
   const Device* device = nullptr;
   Parallel parallel;

@@ -48,7 +48,7 @@ struct Decision {
 };
 
 // What is built of a pattern for variants, by number: row orders, then groupings.
-constexpr int kPieces = kRowOrders + kGroupings;
+constexpr int kPieces = kRowOrders + kAllGroupings;
 constexpr int piece_of_grouping(int grouping) { return kRowOrders + grouping; }
 
 // What decisions depend on besides the problem: settings and, on a CPU, threads.

@@ -65,7 +65,7 @@ struct SampledShared {
   __device__ __forceinline__ uint32_t b_empty(uint32_t i) const {
     return c_full(2 * Tile::kStagesC + i);
   }
-  // Each part has its own: see Shared in wgmma_pipeline.cuh.
+  // Each part has its own: see Shared in wgmma_tile.cuh.
   __device__ __forceinline__ uint32_t b_full(uint32_t part, uint32_t turn) const {
     return b_empty(Tile::kStagesB + part * Tile::kStagesB + turn);
   }

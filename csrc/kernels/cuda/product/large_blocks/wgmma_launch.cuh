@@ -1,16 +1,18 @@
-// What the families that multiply by wgmma_pipeline.cuh share: their kernel, and the host's side.
+// What the families that multiply by wgmma share: their kernel, and the host's side.
 #pragma once
 
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 #include <cuda_runtime.h>
 
+#include <algorithm>
 #include <string_view>
 
 #include "kernels/cuda/device/launch_overlap.cuh"
 #include "kernels/cuda/device/warpgroup.cuh"
 #include "kernels/cuda/host/kernel_code.h"
-#include "kernels/cuda/product/large_blocks/wgmma_pipeline.cuh"
+#include "kernels/cuda/product/large_blocks/wgmma_consumer.cuh"
+#include "kernels/cuda/product/large_blocks/wgmma_producer.cuh"
 #include "variant.h"
 
 namespace sparse_autotune {
@@ -29,7 +31,11 @@ __global__ void __launch_bounds__(kThreads, 1)
     shared.init_barriers();
   }
   follow_launch_before();
-  __syncthreads();
+  if constexpr (Tile::kCluster > 1) {
+    cluster_sync();
+  } else {
+    __syncthreads();
+  }
   // 40 + 2 * 232 registers for a thread of each warpgroup: the 3 * 168 that were launched.
   if (warp < 4) {
     give_up_registers<40>();
@@ -39,6 +45,8 @@ __global__ void __launch_bounds__(kThreads, 1)
     take_registers<232>();
     consume_wgmma<T, Tile, kTransposedA, kRowMajorB, kSplits>(args, shared, warp / 4 - 1);
   }
+  // Until the other has received and released all, its barriers are there for it.
+  if constexpr (Tile::kCluster > 1) cluster_sync();
 #else
   __trap();
 #endif
@@ -83,6 +91,13 @@ struct M128N128 : WgmmaTile<128, 128, 6, 6> {
 struct M128N64 : WgmmaTile<128, 64, 8, 8> {
   static constexpr WgmmaPace kPace{{0.33, 0.26}, {0.25, 0.23}, 0.46};
 };
+// Steps of the union of both rows' columns.
+struct Pairs : MatchedPairs<1> {
+  static constexpr WgmmaPace kPace{{0.48, 0.48}, {0.42, 0.42}, 2.7};
+};
+struct PairsInCluster : MatchedPairs<2> {
+  static constexpr WgmmaPace kPace{{0.43, 0.43}, {0.40, 0.40}, 3.4};
+};
 struct M64N512 : WgmmaTile<64, 512, 4, 5> {
   static constexpr WgmmaPace kPace{{0.82, 0.78}, {0.54, 0.57}, 2.70};
 };
@@ -93,15 +108,21 @@ struct M64N128 : WgmmaTile<64, 128, 8, 16> {
   static constexpr WgmmaPace kPace{{0.45, 0.32}, {0.38, 0.27}, 0.38};
 };
 
-// A tile as the host sees it.
+// A tile as the host sees it, or the tiles that a cluster has at a time.
 struct WgmmaShape {
-  int m, n, width, shared_bytes;
+  int m, n, width, cluster, shared_bytes;
+  bool pairs;   // rows of two block rows
   bool direct;  // C is stored without TMA, which then need not take it
   WgmmaPace pace;
   WgmmaCodes codes[2];  // for A and for A^T
 
   int64_t columns(const Problem& p) const { return ceil_div(p.n, n); }
-  int64_t strips(const Problem& p) const { return p.block_m / m; }  // of a block row
+  // Of a block row, or of a pair.
+  int64_t strips(const Problem& p) const { return pairs ? 1 : p.block_m / m; }
+  // Whether it waits for L2 more than for the tensor cores.
+  bool waits() const { return m == 64 || pairs; }
+  // Thread blocks, or clusters, that work at a time.
+  int64_t at_once(const Device& d) const { return std::max(d.multiprocessors / cluster, 1); }
   // For so many entries of a row order.
   int64_t tiles(const Problem& p, int64_t entries) const {
     return entries * strips(p) * columns(p) * p.batch;
@@ -116,8 +137,11 @@ constexpr WgmmaShape wgmma_shape_of(const WgmmaCodes& plain, const WgmmaCodes& t
   static_assert(
       Tile::kSharedBytes <= 227 * 1024,
       "more shared memory than a thread block of Hopper may have");  // a Hopper multiprocessor's
-  return {Tile::kM,      Tile::kN,    Tile::kWidth,       Tile::kSharedBytes,
-          Tile::kDirect, Tile::kPace, {plain, transposed}};
+  return {Tile::kM,           Tile::kN * Tile::kCluster,
+          Tile::kWidth,       Tile::kCluster,
+          Tile::kSharedBytes, Tile::kPairs,
+          Tile::kDirect,      Tile::kPace,
+          {plain, transposed}};
 }
 
 template <typename Tile, bool kSplits>
@@ -142,9 +166,10 @@ constexpr WgmmaShape wgmma_direct_shape() {
 // Whether the kernel can multiply the problem on the device.
 Support wgmma_supports(const WgmmaShape& shape, const Problem& problem, const Device& device);
 
-// Expected time with so many entries in the row order, of which the longest has so many blocks.
+// Expected time with so many entries in the row order, which have so many blocks, the longest of
+// them `longest`.
 double wgmma_us(const WgmmaShape& shape, const Problem& problem, const Device& device,
-                int64_t entries, int64_t longest);
+                int64_t entries, double blocks, int64_t longest);
 
 // Everything but what concerns parts of rows. `order`: of so many entries; null: rows as they come.
 Status wgmma_arguments(const WgmmaShape& shape, const Problem& problem, const Launch& launch,

@@ -19,7 +19,8 @@ constexpr double kPanelShare = 0.32, kWholeShare = 0.55, kStreamedShare = 0.4;
 // is long, ends with long rows that have nothing beside them; what is lost there weighs little in a
 // launch of many rounds.
 constexpr int64_t kNarrowBytes = 4 << 20, kNarrowColumns = 512;
-constexpr double kRounds = 1.6, kRoundsOfMany = 0.9, kMany = 8, kRoundsOfLongest = 0.5;
+constexpr int64_t kMany = 8;
+constexpr double kRounds = 1.6, kRoundsOfMany = 0.9, kRoundsOfLongest = 0.5;
 // What two tiles for each multiprocessor may have, for the longest to go with the shortest.
 constexpr double kPairedShare = 1.07;
 // Fitted together with WgmmaPace: a launch, and how much slower steps get where L2 overflows.
@@ -29,7 +30,7 @@ constexpr double kStartUs = 2.2, kOverflow = 0.25, kFittedL2 = 60 << 20;
 int64_t panel_width(const WgmmaShape& shape, const Problem& p, const Device& d, int64_t entries) {
   const int64_t columns = shape.columns(p), rows = entries * shape.strips(p);
   const int64_t bytes = p.k * p.n * size_of(p.dtype), tile_bytes = p.k * shape.n * size_of(p.dtype);
-  const int64_t multiprocessors = std::max(d.multiprocessors, 1);
+  const int64_t at_once = shape.at_once(d);
   const auto share = [&](double of_l2) {
     return static_cast<int64_t>(of_l2 * static_cast<double>(d.l2_bytes));
   };
@@ -37,10 +38,10 @@ int64_t panel_width(const WgmmaShape& shape, const Problem& p, const Device& d, 
   // and C better than parts.
   const bool fetched_once = p.nnzb <= (bytes <= d.l2_bytes ? 2 : 1) * block_cols(p);
   const int64_t tiles = rows * columns * p.batch;
-  const bool paired = tiles <= 2 * multiprocessors && bytes <= share(kPairedShare);
+  const bool paired = tiles <= 2 * at_once && bytes <= share(kPairedShare);
   if (fetched_once || paired) return columns;
 
-  const bool waits = shape.m == 64 && p.longest_row >= 0;  // for L2 more than other shapes
+  const bool waits = shape.waits() && p.longest_row >= 0;  // for L2 more than other shapes
   const bool streams = c_bytes(p) > static_cast<double>(d.l2_bytes);  // C does, past B
   const bool scattered = p.b_layout == Layout::kColMajor && (waits || streams);
   const int64_t whole = share(kWholeShare);
@@ -53,17 +54,16 @@ int64_t panel_width(const WgmmaShape& shape, const Problem& p, const Device& d, 
   if (p.longest_row >= 0) {
     const double means = static_cast<double>(p.longest_row) * static_cast<double>(block_rows(p)) /
                          static_cast<double>(p.nnzb);
-    const double rounds = tiles < kMany * multiprocessors ? kRounds : kRoundsOfMany;
-    const double wanted =
-        std::max(rounds, kRoundsOfLongest * means) * static_cast<double>(multiprocessors);
+    const double rounds = tiles < kMany * at_once ? kRounds : kRoundsOfMany;
+    const double wanted = std::max(rounds, kRoundsOfLongest * means) * static_cast<double>(at_once);
     least = std::max({ceil_div(static_cast<int64_t>(wanted), rows),
                       ceil_div(kNarrowColumns, shape.n), kNarrowBytes / tile_bytes});
     if (least > most && bytes <= whole && !streams) return columns;
     least = std::min(least, most);
   }
   // A tile for nearly every multiprocessor, even if it takes more: they would be at two panels.
-  const int64_t each = multiprocessors / rows;
-  if (each > most && each * rows * 16 >= multiprocessors * 15 && each * tile_bytes <= whole) {
+  const int64_t each = at_once / rows;
+  if (each > most && each * rows * 16 >= at_once * 15 && each * tile_bytes <= whole) {
     least = most = each;
   }
   return ceil_div(columns, std::max(columns / least, ceil_div(columns, most)));
@@ -73,7 +73,11 @@ int64_t panel_width(const WgmmaShape& shape, const Problem& p, const Device& d, 
 
 Support wgmma_supports(const WgmmaShape& shape, const Problem& p, const Device& d) {
   if (Support s = half_types_on_hopper(p, d); !s) return s;
-  if (p.block_m % shape.m != 0 || p.block_k % kStepK != 0) {
+  if (shape.pairs && (2 * p.block_m != shape.m || p.block_k % kStepK != 0)) {
+    return Support::no("needs block_m " + std::to_string(shape.m / 2) +
+                       " and block_k a multiple of 64, got " + block_text(p.block_m, p.block_k));
+  }
+  if (!shape.pairs && (p.block_m % shape.m != 0 || p.block_k % kStepK != 0)) {
     return Support::no("needs block_m a multiple of " + std::to_string(shape.m) +
                        " and block_k of 64, got " + std::to_string(p.block_m) + "x" +
                        std::to_string(p.block_k));
@@ -100,18 +104,19 @@ Support wgmma_supports(const WgmmaShape& shape, const Problem& p, const Device& 
 }
 
 double wgmma_us(const WgmmaShape& shape, const Problem& p, const Device& d, int64_t entries,
-                int64_t longest) {
+                double blocks, int64_t longest) {
   const WgmmaPace& pace = shape.pace;
   const double slices = static_cast<double>(p.block_k) / kStepK;
-  const double steps = static_cast<double>(p.nnzb) * slices / static_cast<double>(entries);
-  const double each = static_cast<double>(shape.tiles(p, entries)) / std::max(d.multiprocessors, 1);
+  const double steps = blocks * slices / static_cast<double>(entries);
+  const double each =
+      static_cast<double>(shape.tiles(p, entries)) / static_cast<double>(shape.at_once(d));
   const int64_t width = panel_width(shape, p, d, entries);
   const int64_t panels = ceil_div(shape.columns(p), width) * p.batch;
   // The fewer multiprocessors are at work, the less each waits for L2.
   const auto layout = static_cast<size_t>(p.b_layout);
   double busy_us = pace.busy_us[layout] * std::min(each, 1.0);
-  // Flat tiles take what L2 gives, which grows with its slices.
-  if (shape.m == 64) busy_us *= kFittedL2 / static_cast<double>(std::max<int64_t>(d.l2_bytes, 1));
+  // They take what L2 gives, which grows with its slices.
+  if (shape.waits()) busy_us *= kFittedL2 / static_cast<double>(std::max<int64_t>(d.l2_bytes, 1));
   double step_us = std::max(pace.alone_us[layout], busy_us);
   if (width < shape.columns(p)) {
     // A panel that does not stay in L2: k is so large that one tile's width is too much.
@@ -131,7 +136,8 @@ double wgmma_us(const WgmmaShape& shape, const Problem& p, const Device& d, int6
 
 Status wgmma_arguments(const WgmmaShape& shape, const Problem& p, const Launch& l,
                        const OrderedRow* order, int64_t entries, WgmmaArguments* a) {
-  const auto m = static_cast<uint32_t>(shape.m), width = static_cast<uint32_t>(shape.width);
+  const auto m = static_cast<uint32_t>(shape.pairs ? shape.m / 2 : shape.m);
+  const auto width = static_cast<uint32_t>(shape.width);
   const uint32_t b_lines = p.b_layout == Layout::kRowMajor ? kStepK : width;
   Status status = make_tensor_map(tensor_of_values(p, l.values, m), &a->a);
   if (status) status = make_tensor_map(tensor_of_b(p, l.b, 64, b_lines), &a->b);
@@ -158,8 +164,9 @@ Status wgmma_arguments(const WgmmaShape& shape, const Problem& p, const Launch& 
 Status wgmma_launch(const WgmmaShape& shape, const Problem& p, const Launch& l,
                     const WgmmaArguments& arguments, std::string_view name) {
   WgmmaArguments a = arguments;
-  const unsigned blocks = share_out(&a.panels, l);
-  return shape.code_of(p)->launch(a, blocks, kThreads, shape.shared_bytes, l.stream, name);
+  const unsigned blocks = share_out(&a.panels, l, 1, static_cast<unsigned>(shape.cluster));
+  return shape.code_of(p)->launch(a, blocks, kThreads, shape.shared_bytes, l.stream, name,
+                                  static_cast<unsigned>(shape.cluster));
 }
 
 }  // namespace sparse_autotune

@@ -68,7 +68,8 @@ class WgmmaRaggedSm90 final : public Variant {
 
   double estimate_us(const Problem& p, const Device& d) const override {
     constexpr double kLaunchUs = 1.5;
-    const double product_us = wgmma_us(shape_, aligned(p), d, block_rows(p), p.longest_row);
+    const double product_us =
+        wgmma_us(shape_, aligned(p), d, block_rows(p), static_cast<double>(p.nnzb), p.longest_row);
     if (!copies(p)) return product_us;
     return product_us + kLaunchUs + 2 * b_bytes(p) / (d.memory_gbps * 1e3);
   }

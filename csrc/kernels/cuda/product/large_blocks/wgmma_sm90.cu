@@ -30,7 +30,7 @@ class WgmmaSm90 final : public Variant {
   }
 
   double estimate_us(const Problem& p, const Device& d) const override {
-    return wgmma_us(shape_, p, d, block_rows(p), p.longest_row);
+    return wgmma_us(shape_, p, d, block_rows(p), static_cast<double>(p.nnzb), p.longest_row);
   }
 
   int row_order(const Problem&, const Device&) const override { return kWholeRows; }
