@@ -25,7 +25,6 @@ class WgmmaPairsSm90 final : public Variant {
       : Variant(DeviceType::kCuda, name), shape_(shape) {}
 
   Support supports(const Problem& p, const Device& d) const override {
-    if (block_rows(p) < 2) return Support::no("there is one block row");
     if (block_rows(p) > kMaxRows) {
       return Support::no("pairs at most " + std::to_string(kMaxRows) + " block rows");
     }
