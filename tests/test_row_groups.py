@@ -41,8 +41,10 @@ def case(variant, rows=37, columns=20, n=136, dtype=BF16, **changes):
 
 
 def group_bytes(a, variant):
-    """What a grouping takes: 16 bytes a group, 8 a column, 4 a group's end. A pair's rows take 8 more,
-    and its columns have room for as many as there are blocks."""
+    """What a grouping takes: 16 bytes a group, 8 a column, 4 a group's end.
+
+    A pair's rows take 8 more, and there is room for as many columns as there are blocks.
+    """
     if variant in PAIRS:
         return (16 + 8 + 4) * math.ceil((len(a.crow_indices) - 1) / 2) + 8 * a.nnzb + 4
     rows = int(re.search(r"_r(\d+)", variant)[1])

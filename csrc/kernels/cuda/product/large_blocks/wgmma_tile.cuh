@@ -109,10 +109,13 @@ struct Shared {
   __device__ __forceinline__ void set_rows(uint32_t i, int rows) const {
     asm volatile("st.shared.u32 [%0], %1;\n" ::"r"(mail() + (1 + i) * 4), "r"(rows) : "memory");
   }
+  // By a whole warp, of which lane 0 alone reads: it is the one that releases the stage.
   __device__ __forceinline__ int rows_of(uint32_t i) const {
-    int rows;
-    asm volatile("ld.shared.u32 %0, [%1];\n" : "=r"(rows) : "r"(mail() + (1 + i) * 4) : "memory");
-    return rows;
+    int rows = 0;
+    if (threadIdx.x % 32 == 0) {
+      asm volatile("ld.shared.u32 %0, [%1];\n" : "=r"(rows) : "r"(mail() + (1 + i) * 4) : "memory");
+    }
+    return __shfl_sync(~0u, rows, 0);
   }
   __device__ __forceinline__ void init_barriers() const {
     for (int i = 0; i < Tile::kStagesA; ++i) {
