@@ -11,8 +11,7 @@
 #include "kernels/cuda/device/launch_overlap.cuh"
 #include "kernels/cuda/device/warpgroup.cuh"
 #include "kernels/cuda/host/kernel_code.h"
-#include "kernels/cuda/product/large_blocks/wgmma_consumer.cuh"
-#include "kernels/cuda/product/large_blocks/wgmma_producer.cuh"
+#include "kernels/cuda/product/large_blocks/wgmma_pipeline.cuh"
 #include "variant.h"
 
 namespace sparse_autotune {

@@ -15,14 +15,15 @@ constexpr int kNarrowest = 64;
 // on an H200 (60 MB of L2), not on an H100 (50 MB).
 constexpr double kPanelShare = 0.32, kWholeShare = 0.55, kStreamedShare = 0.4;
 // L2 answers faster the less of B is in use, down to this much; narrower panels would read A too
-// often. A last panel of fewer tiles for each multiprocessor, or for each mean row that the longest
-// is long, ends with long rows that have nothing beside them; what is lost there weighs little in a
-// launch of many rounds.
+// often. Tall tiles of many steps wait for the tensor cores instead. A last panel of fewer tiles
+// for each multiprocessor, or for each mean row that the longest is long, ends with long rows that
+// have nothing beside them; what is lost there weighs little in a launch of many rounds.
 constexpr int64_t kNarrowBytes = 4 << 20, kNarrowColumns = 512;
 constexpr int64_t kMany = 8;
-constexpr double kRounds = 1.6, kRoundsOfMany = 0.9, kRoundsOfLongest = 0.5;
+constexpr double kRounds = 1.6, kRoundsOfLongest = 0.5, kFewSteps = 8;
+constexpr double kRoundsOfMany = 0.9, kLongestOfMany = 0.25;
 // What two tiles for each multiprocessor may have, for the longest to go with the shortest.
-constexpr double kPairedShare = 1.07;
+constexpr double kPairedShare = 1.25;
 // Fitted together with WgmmaPace: a launch, and how much slower steps get where L2 overflows.
 constexpr double kStartUs = 2.2, kOverflow = 0.25, kFittedL2 = 60 << 20;
 
@@ -51,11 +52,15 @@ int64_t panel_width(const WgmmaShape& shape, const Problem& p, const Device& d, 
     return columns;
   }
   int64_t most = std::max<int64_t>(share(kPanelShare) / tile_bytes, 1), least = most;
-  if (p.longest_row >= 0) {
+  const double steps = static_cast<double>(p.nnzb) * static_cast<double>(p.block_k / kStepK) /
+                       static_cast<double>(block_rows(p));
+  if (waits || (p.longest_row >= 0 && steps <= kFewSteps)) {
     const double means = static_cast<double>(p.longest_row) * static_cast<double>(block_rows(p)) /
                          static_cast<double>(p.nnzb);
-    const double rounds = tiles < kMany * at_once ? kRounds : kRoundsOfMany;
-    const double wanted = std::max(rounds, kRoundsOfLongest * means) * static_cast<double>(at_once);
+    const bool many = tiles >= kMany * at_once;
+    const double wanted = std::max(many ? kRoundsOfMany : kRounds,
+                                   (many ? kLongestOfMany : kRoundsOfLongest) * means) *
+                          static_cast<double>(at_once);
     least = std::max({ceil_div(static_cast<int64_t>(wanted), rows),
                       ceil_div(kNarrowColumns, shape.n), kNarrowBytes / tile_bytes});
     if (least > most && bytes <= whole && !streams) return columns;
