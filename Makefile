@@ -17,6 +17,7 @@ CELLS ?=
 KEEP ?=
 REVISION ?=
 ARGS ?=
+SANITIZE ?= address,undefined
 
 ifdef PYTHON
   PY := $(PYTHON)
@@ -72,7 +73,7 @@ help:  ## list the targets
 	$(PIP_INSTALL) --group docs
 	touch $@
 
-test bench bench-gpu bench-training soak gpu-check sanitize lint format: $(DEV_READY)
+test bench bench-gpu bench-training soak random-problems gpu-check sanitize lint format: $(DEV_READY)
 
 # Kernels for GPUs that are not here would only take time. A wheel is for other machines, too: where
 # nvcc is, it must not lack them because of the torch that happens to be here.
@@ -113,9 +114,10 @@ notebook: $(DOCS_READY) build  ## run examples/quickstart.ipynb and keep its out
 	rm -r "$$SPARSE_AUTOTUNE_CACHE_DIR"
 
 .PHONY: native
-native: $(READY)  ## the library without PyTorch, its harness, the C++ example, the Rust crates; CUDA=ON
+native: $(READY)  ## library without PyTorch, harness, C++ example, Rust crates; CUDA=ON, OBJECTS=
 	$(call say,Building the C interface; the harness; the C++ example)
 	cmake -S . -B build/native -DSPARSE_AUTOTUNE_CUDA=$(or $(CUDA),OFF) -DSPARSE_AUTOTUNE_FUZZ=ON \
+	  -DSPARSE_AUTOTUNE_OBJECTS="$(abspath $(OBJECTS))" \
 	  -DPython3_EXECUTABLE="$$(command -v $(PY))" $(if $(shell command -v ninja),-G Ninja) >/dev/null
 	cmake --build build/native --parallel $(or $(MAX_JOBS),$(shell nproc))
 	cmake --install build/native --prefix build/native/prefix >/dev/null
@@ -132,14 +134,14 @@ native: $(READY)  ## the library without PyTorch, its harness, the C++ example, 
 	fi
 
 .PHONY: fuzz
-fuzz: $(READY)  ## hostile calls of the C interface under ASan and UBSan; DURATION=60, SEED=
-	$(call say,Hostile calls of the C interface)
-	cmake -S . -B build/fuzz -DSPARSE_AUTOTUNE_CUDA=OFF -DSPARSE_AUTOTUNE_FUZZ=ON \
-	  -DSPARSE_AUTOTUNE_HARNESS=OFF -DSPARSE_AUTOTUNE_SANITIZE=address,undefined \
+fuzz: $(READY)  ## hostile calls of the C interface; SANITIZE=thread, DURATION=60, SEED=
+	@echo "==> Hostile calls of the C interface under $(SANITIZE)"
+	cmake -S . -B build/fuzz-$(SANITIZE) -DSPARSE_AUTOTUNE_CUDA=OFF -DSPARSE_AUTOTUNE_FUZZ=ON \
+	  -DSPARSE_AUTOTUNE_HARNESS=OFF -DSPARSE_AUTOTUNE_SANITIZE="$(SANITIZE)" \
 	  -DCMAKE_BUILD_TYPE=Sanitized -DPython3_EXECUTABLE="$$(command -v $(PY))" \
 	  $(if $(shell command -v ninja),-G Ninja) >/dev/null
-	cmake --build build/fuzz --parallel $(or $(MAX_JOBS),$(shell nproc))
-	build/fuzz/fuzz $(or $(SEED),1) $(or $(DURATION),60)
+	cmake --build build/fuzz-$(SANITIZE) --parallel $(or $(MAX_JOBS),$(shell nproc))
+	build/fuzz-$(SANITIZE)/fuzz $(or $(SEED),1) $(or $(DURATION),60)
 
 .PHONY: test
 test: build  ## all tests (those marked gpu only where there is one), in a process a core; JOBS=
@@ -169,15 +171,21 @@ figures: build  ## tables, pictures and dashboard anew from benchmarks/results/;
 	$(PY) -m benchmarks.figures
 
 .PHONY: families
-families: $(READY)  ## docs/kernels/families.md from the races in benchmarks/results
+families: $(READY)  ## docs/kernels/families.md from saved races and, in a CUDA build, estimates
 	$(call say,Writing what each family is worth)
+	$(PY) -m benchmarks.evidence.estimates
 	$(PY) -m benchmarks.evidence.page
 
 .PHONY: soak
-soak: build  ## random problems for eight minutes, on from the last soak's end; SEED=, JOBS=
+soak: build  ## eight threads use everything at once, all results checked; SEED=, MINUTES=8
+	$(call say,Eight threads on streams of their own; memory has to stay flat)
+	$(PY) tests/soak.py --seed $(or $(SEED),1) --minutes $(or $(MINUTES),8)
+
+.PHONY: random-problems
+random-problems: build  ## random problems for eight minutes, on from the last end; SEED=, JOBS=
 	$(call say,Random problems against fp64 references)
 	$(PY) tests/random_problems.py --seed $(or $(SEED),1) --jobs $(or $(JOBS),4) --seconds 470 \
-	  --resume build/soak_$(or $(SEED),1).json
+	  --resume build/random_problems_$(or $(SEED),1).json
 
 .PHONY: gpu-check
 gpu-check: $(READY)  ## build, GPU tests and the short benchmark in one go, without network; JOBS=

@@ -109,6 +109,20 @@ def in_tolerances(
     return float(torch.nan_to_num(excess, nan=torch.inf).max()) if c.numel() else 0.0
 
 
+def drawn_pattern(cell: Cell) -> sparse_autotune.BsrTensor:
+    """A cell's pattern, on the CPU: the same each time, in blocks of a single element."""
+    # Of values, which are not used, there are few.
+    return sparse_autotune.random_bsr(
+        cell.m // cell.block,
+        cell.k // cell.block,
+        1,
+        density=None if cell.pattern in _SHARES else cell.density,
+        pattern=cell.pattern,
+        device="cpu",
+        generator=torch.Generator().manual_seed(0),
+    )
+
+
 class Operands:
     """One copy of a cell's data: `a` (a BsrTensor), `b` (`x` of a "linear") and forms of `a`.
 
@@ -116,16 +130,7 @@ class Operands:
     """
 
     def __init__(self, cell: Cell, device: str, copy: int = 0):
-        # Drawn as a matrix of 1 x 1 blocks: its values, which are not used, are few.
-        pattern = sparse_autotune.random_bsr(
-            cell.m // cell.block,
-            cell.k // cell.block,
-            1,
-            density=None if cell.pattern in _SHARES else cell.density,
-            pattern=cell.pattern,
-            device="cpu",
-            generator=torch.Generator().manual_seed(0),
-        )
+        pattern = drawn_pattern(cell)
         data = torch.Generator(device).manual_seed(1 + copy)
 
         def draw(*shape: int) -> torch.Tensor:

@@ -5,9 +5,9 @@
 
 Suites run in the order in which they are named, the most important first. What does not fit the
 budget is left out, and the file says that it is incomplete. Rounds and races are shorter than
-`benchmarks/run.py` makes them, and eager calls are not timed. `triton_tuned` takes part where its
-knobs are stored for this GPU: a sweep takes longer than everything else. So would torch's CSR
-product of half types with many columns, which is far behind everybody: it is left out there.
+`benchmarks/run.py` makes them, and eager calls are not timed. Triton's swept kernel takes part
+where its knobs are stored for this GPU, or with `--sweep`, which takes some 8 s a cell; a suite's
+file has the knobs that were found, and `benchmarks.keep` adds them to the stored ones.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ import torch
 
 from . import environment, run, suites, tables
 from .cell import Cell
-from .peers import triton_tuned
+from .peers import triton_sm80, triton_tuned
 from .suite import Suite
 from .training import __main__ as training
 
@@ -37,7 +37,6 @@ GPU = (
 CPU = ("cpu_short", "llama", "host")
 _ROUNDS = 5
 _RACE_S = 0.5
-_COLUMNS_OF_CSR = 512
 
 
 def _arguments() -> argparse.Namespace:
@@ -46,7 +45,13 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--suites", help="by comma, the most important first")
     parser.add_argument("--budget-s", type=float, default=400.0, help="seconds for all of them")
     parser.add_argument("--rounds", type=int, default=_ROUNDS, help="at most, interleaved, a cell")
-    parser.add_argument("--sweep", action="store_true", help="sweep Triton's knobs where unknown")
+    parser.add_argument(
+        "--sweep",
+        nargs="?",
+        const="unknown",
+        choices=["unknown", "all"],
+        help="sweep Triton's knobs where they are unknown, or everywhere",
+    )
     options = parser.parse_args()
     options.device = "cuda" if torch.cuda.is_available() else "cpu"
     defaults = GPU if options.device == "cuda" else CPU
@@ -69,25 +74,23 @@ def shortened(suite: Suite, rounds: int) -> Suite:
 
 
 def _without(cell: Cell, with_triton: Container[Cell]) -> tuple[str, ...]:
-    """The peers that are left out in a cell."""
-    half = cell.dtype in ("bfloat16", "float16")
-    slow = ("torch_csr",) if half and cell.n > _COLUMNS_OF_CSR else ()
-    return slow if cell in with_triton else (*slow, "triton_tuned")
+    """The peers that are left out in a cell; all swept ones but for the cells `with_triton`."""
+    return () if cell in with_triton else ("triton_tuned", "triton_sm80")
 
 
 def _cells(suite: Suite, record: environment.Record, options: argparse.Namespace) -> list[str]:
     """Measures a suite's cells as far as the time goes; returns what was wrong of ours."""
     suite = shortened(suite, options.rounds)
     if suite.device == "cuda":
-        known = [cell for cell in suite.cells if options.sweep or triton_tuned.is_stored(cell)]
-        if "triton_tuned" not in suite.without:
-            triton_tuned.compile_ahead(known)
+        arch = triton_sm80.ARCH if suite.portable else ""
+        known = list(suite.cells if options.sweep else triton_tuned.stored(suite.cells, arch))
+        run.compile_peers(known, suite, renew=options.sweep == "all")
         suite = dataclasses.replace(suite, without_in=lambda cell: _without(cell, known))
     results = run.measure_cells(suite.cells, suite, record, brief=True, deadline=options.deadline)
     if not results:
         return []  # and no file, which would stand for an earlier one
     complete = len(results) == len(suite.cells)
-    record.save(complete=complete, cells=[result.to_dict() for result in results])
+    record.save(complete=complete, **run.to_save(results, suite))
     print(tables.headline(results))
     return run.broken(results)
 

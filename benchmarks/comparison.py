@@ -15,7 +15,7 @@ import sparse_autotune
 
 from . import families, peers, timing
 from .cell import Call, Cell, Operands, UnsupportedError
-from .peers import torch_dense
+from .peers import torch_dense, triton_sm80
 from .result import CHOICE, DENSE_RATE, Result, Row
 from .suite import Suite
 
@@ -50,9 +50,16 @@ def _copies(cell: Cell, device: str) -> list[Operands]:
     return [first, *(Operands(cell, device, i) for i in range(1, 1 + 3 * l2 // first.bytes))]
 
 
-def _tune(operands: Operands, budget_s: float) -> sparse_autotune.BenchmarkReport:
+def _tune(
+    operands: Operands, budget_s: float, portable: bool = False
+) -> sparse_autotune.BenchmarkReport:
+    a, b, linear = operands.a, operands.b, operands.linear
+    if portable:
+        legal = sparse_autotune.variants(a, b, linear=linear)
+        names = [name for name in legal if families.is_portable(name)]
+        return sparse_autotune.benchmark(a, b, variants=names, budget_s=budget_s, linear=linear)
     with sparse_autotune.settings.override(budget_s=budget_s):
-        return sparse_autotune.tune(operands.a, operands.b, linear=operands.linear)
+        return sparse_autotune.tune(a, b, linear=linear)
 
 
 def _prepare(row: Row, prepare: _Prepare, copies: list[Operands]) -> tuple[list[Call], float]:
@@ -83,15 +90,21 @@ def _contestants(
     cell: Cell, suite: Suite, copies: list[Operands]
 ) -> tuple[str, list[tuple[Row, _Prepare | None, list[Operands]]]]:
     """The variant chosen for the cell, and a row for everybody, with what makes its calls."""
-    report = _tune(copies[0], suite.budget_s)
+    report = _tune(copies[0], suite.budget_s, suite.portable)
     assert report.best is not None, report.failure
+    chosen = report.captured_winner or report.winner  # kernels are timed in CUDA graphs
+    ours = _ours(chosen if suite.portable else "auto")
     found: list[tuple[Row, _Prepare | None, list[Operands]]] = [
-        (Row(CHOICE, "choice", detail=report.best.name), _ours("auto"), copies)
+        (Row(CHOICE, "choice", detail=chosen), ours, copies)
     ]
     if suite.peers:
         peers_here = find_peers(suite.device)
         without = {*suite.without, *suite.without_in(cell)}
-        known = {name: peer for name, peer in peers_here.items() if name not in without}
+        known = {
+            name: peer
+            for name, peer in peers_here.items()
+            if name not in without and (peer is triton_sm80) == suite.portable
+        }
         # A library family that is also a peer is timed once, as the peer it is.
         for row, best in families.rows(report, copies[0], suite.device, set(known)):
             found.append((row, _ours(best) if best else None, copies))
@@ -103,7 +116,7 @@ def _contestants(
         best_of = _tune(theirs[0], suite.budget_s).best
         row = Row(name, "companion", detail=best_of.name if best_of is not None else "")
         found.append((row, _ours("auto"), theirs))
-    return report.best.name, found
+    return chosen, found
 
 
 def measure(cell: Cell, suite: Suite) -> Result:

@@ -58,6 +58,17 @@ def _version(package: str) -> str | None:
         return None
 
 
+# What cost models know of a GPU, besides its compute capability.
+_GPU_FACTS = (
+    "multiprocessors",
+    "l2_bytes",
+    "shared_memory_per_block",
+    "memory_bytes",
+    "memory_gbps",
+    "l2_gbps",
+)
+
+
 def describe(device: str) -> dict:
     """Versions, processor, threads, git revision and, for "cuda", the GPU and its driver."""
     root = Path(__file__).parent.parent
@@ -79,12 +90,11 @@ def describe(device: str) -> dict:
     }
     if device == "cuda":
         gpu = torch.cuda.get_device_properties(0)
+        seen = _tuner.device_info(0)
         found["gpu"] = {
             "name": gpu.name,
             "compute_capability": f"{gpu.major}.{gpu.minor}",
-            "multiprocessors": gpu.multi_processor_count,
-            "l2_bytes": gpu.L2_cache_size,
-            "memory_bytes": gpu.total_memory,
+            **{name: seen[name] for name in _GPU_FACTS},
             "torch_cuda": torch.version.cuda,
             "state": _output(
                 "nvidia-smi",

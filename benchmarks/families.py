@@ -12,12 +12,21 @@ from .result import Row
 _LEFT_OUT = {"reference": "the reference is not timed at these sizes"}
 # Variants that fill in A's zeros, where nobody would: a race has no memory for that.
 _DENSE = {"cublas_dense", "dense"}
+# Families that are kernels of a library, which has others for each GPU.
+_LIBRARIES = {"cublas_dense", "cusparse_bsr", "cusparse_blocked_ell"}
+_HOPPER = "_sm90"
 # torch lets cuBLAS add partial sums in half precision: verification excludes it where that shows.
 _LESS_PRECISE = {"cublas_dense"}
 # A family's configurations that the race found fastest, and how often they are timed against each
 # other: a race ranks in its own mode and stops timing whoever is behind.
 _ENTRANTS = 3
 _ROUNDS = 3
+
+
+def is_portable(variant: str) -> bool:
+    """Whether a variant is ours and runs the same code from Ampere on."""
+    family = variant.partition("/")[0]
+    return family not in _LIBRARIES and not family.endswith(_HOPPER)
 
 
 def _best(names: list[str], operands: Operands, device: str) -> str:

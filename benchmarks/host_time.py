@@ -17,7 +17,7 @@ import torch
 
 import sparse_autotune as sa
 
-from . import timing
+from . import markdown, timing
 from .cell import Call
 from .training.host import step_of
 
@@ -194,6 +194,30 @@ def measure(device: str, names: Collection[str] = tuple(LIMITS), rounds: int = R
         for name, (reference, limit) in LIMITS.items()
         if name in names
     ]
+
+
+def table(rows: list[Row]) -> str:
+    """A line a call: its time, its reference's, and whether it is within the limit."""
+    return markdown.lines([_line(row) for row in rows])
+
+
+def _line(row: Row) -> dict[str, str]:
+    line = {
+        "call": f"`{row.name}`",
+        "µs": f"{row.us:.2f}",
+        "reference": f"`{row.reference}`",
+        "its µs": f"{row.reference_us:.2f}",
+        "×": f"{row.ratio:.2f}",
+        "limit": "",
+        "holds": "",
+    }
+    if row.limit is not None:
+        extra = f" + {row.extra_us:g} µs" if row.extra_us else ""
+        line["limit"] = f"{row.limit:g} ×{extra} = {row.limit_us:.2f} µs"
+        line["holds"] = "yes" if row.holds else "**no**"
+    if row.waited:
+        line["holds"] += " (waited for the GPU)"
+    return line
 
 
 def measure_short(device: str) -> Row:

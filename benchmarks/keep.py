@@ -2,7 +2,8 @@
 
 Writes benchmarks/results/DEVICE/SUITE.json, from which `make figures` makes tables and pictures:
 medians, quartiles, errors, the environment, the command, the revision and the date. A run that was
-kept before leaves the medians of its choices in the new file's history.
+kept before leaves the medians of its choices in the new file's history. Knobs that a peer was swept
+for go to those that are stored beside the peer.
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+
+from .peers import triton_tuned
 
 RESULTS = Path(__file__).parent / "results"
 _DIGITS = 4
@@ -61,10 +64,18 @@ def _row(row: dict) -> dict:
 
 def _cell(result: dict) -> dict:
     kept = {key: result[key] for key in ("cell", "judged", "chosen", "nnzb", "seconds")}
-    rows = [_row(row) for row in result["rows"]]
-    # Which of our families cannot compute a cell is no result.
-    told = [row for row in rows if "us" in row or row["kind"] != "family"]
-    return kept | {"rows": told}
+    # Which of our families cannot compute a cell is no result, nor by how much the slowest lose.
+    told = [row for row in result["rows"] if row["kind"] != "family" or _stayed(row, result)]
+    return kept | {"rows": [_row(row) for row in told]}
+
+
+def _stayed(row: dict, result: dict) -> bool:
+    """Whether a row was timed as often as any in one mode: who is far behind leaves the rounds."""
+    return any(
+        taken["rounds"]
+        == max(r["timings"][mode]["rounds"] for r in result["rows"] if mode in r["timings"])
+        for mode, taken in row["timings"].items()
+    )
 
 
 def _layer(result: dict) -> dict:
@@ -106,7 +117,8 @@ def reduced(saved: dict, revision: str = "") -> dict:
         for name in _LISTS
         if name in saved
     }
-    return _rounded({**saved, "environment": environment, **lists})
+    rest = {key: value for key, value in saved.items() if key != "knobs"}
+    return _rounded({**rest, "environment": environment, **lists})
 
 
 def key_of(item: dict, step: str = "") -> str:
@@ -160,7 +172,10 @@ def text(kept: dict) -> str:
 
 def keep(path: Path, revision: str = "", results: Path = RESULTS) -> Path:
     """Writes what is kept of a saved run, and returns where."""
-    kept = reduced(json.loads(path.read_text()), revision)
+    saved = json.loads(path.read_text())
+    kept = reduced(saved, revision)
+    if saved.get("knobs"):
+        triton_tuned.add(saved["knobs"])
     target = results / device_of(kept["environment"]) / f"{kept['suite']}.json"
     if target.is_file():
         before = json.loads(target.read_text())

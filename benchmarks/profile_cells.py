@@ -1,8 +1,7 @@
 """What ncu says of the variant that wins each cell: `python benchmarks/profile_cells.py`.
 
 Races the cells of a suite (`--suite`, `--only`), then runs one warm launch of each winner under ncu
-with the clocks as they are, and prints one Markdown table; `--page` renews it in a Markdown file,
-between the lines `<!-- profile_cells begin -->` and `<!-- profile_cells end -->`.
+with the clocks as they are, and prints one Markdown table.
 Needs a GPU, ncu and the right to read its counters. Times under ncu are of a single launch on a GPU
 that does nothing else, and so not comparable with the medians of the benchmark.
 """
@@ -49,7 +48,6 @@ METRICS = (
     "launch__grid_size",
     "launch__waves_per_multiprocessor",
 )
-_BEGIN, _END = "<!-- profile_cells begin -->", "<!-- profile_cells end -->"
 # To nanoseconds and bytes.
 _UNITS = {
     "ns": 1.0,
@@ -197,7 +195,6 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="benchmarks/profile_cells.py")
     parser.add_argument("--suite", default="gpu_large_blocks")
     parser.add_argument("--only", default="", help="as of benchmarks/run.py")
-    parser.add_argument("--page", type=Path, help="a Markdown file to renew the table in")
     parser.add_argument("--launch", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.launch:
@@ -207,11 +204,7 @@ def main() -> int:
     with environment.own_cache():
         entries = _race(suite.cells_named(options.only))
     torch.cuda.empty_cache()
-    text = table(entries, parse(_ncu(entries)))
-    print(text)
-    if options.page is not None:
-        page = options.page.read_text()
-        options.page.write_text(markdown.renewed(page, text, _BEGIN, _END))
+    print(table(entries, parse(_ncu(entries))))
     return 0
 
 

@@ -18,13 +18,14 @@ import time
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 if __package__ in (None, ""):  # run as a file: its own folder is on the path instead of the tree's
     sys.path[0] = str(Path(__file__).resolve().parent.parent)
 
 from benchmarks import comparison, environment, host_time, suites, tables
 from benchmarks.cell import Cell
-from benchmarks.peers import triton_tuned
+from benchmarks.peers import triton_sm80, triton_tuned
 from benchmarks.result import Result
 from benchmarks.suite import Suite
 from sparse_autotune.configuration import why_no_gpu
@@ -66,6 +67,13 @@ def silence() -> None:
     warnings.filterwarnings("ignore", message=".*bsr_dense_addmm uses non-optimal.*")
 
 
+def compile_peers(cells: Sequence[Cell], suite: Suite, renew: bool) -> None:
+    """Compiles in many processes what a swept peer of the suite will need, on a GPU."""
+    if suite.device == "cuda" and suite.peers and "triton_tuned" not in suite.without:
+        arch = triton_sm80.ARCH if suite.portable else ""
+        triton_tuned.compile_ahead(cells, renew=renew, arch=arch)
+
+
 def measure_cells(
     cells: Sequence[Cell],
     suite: Suite,
@@ -89,8 +97,18 @@ def measure_cells(
         results[-1].seconds = time.monotonic() - begin
         text = str(cell) if brief else tables.of_cell(results[-1])
         print(f"{text}\n  in {results[-1].seconds:.1f} s\n", flush=True)
-        record.save(complete=False, cells=[result.to_dict() for result in results])
+        record.save(complete=False, **to_save(results, suite))
     return results
+
+
+def to_save(results: list[Result], suite: Suite) -> dict[str, Any]:
+    """What a saved run has of its cells, and the knobs that a peer ran with or swept."""
+    saved: dict[str, Any] = {"cells": [result.to_dict() for result in results]}
+    if suite.device == "cuda":
+        cells = [result.cell for result in results]
+        found = triton_tuned.stored(cells, triton_sm80.ARCH if suite.portable else "")
+        saved["knobs"] = {key: value for knobs in found.values() for key, value in knobs.items()}
+    return saved
 
 
 def _run(options: argparse.Namespace) -> int:
@@ -112,15 +130,11 @@ def _run(options: argparse.Namespace) -> int:
         return 2
     record = environment.Record(name, suite.device, options.save, options.command)
     print(json.dumps(record.environment, indent=None if options.brief else 1))
-    if suite.device == "cuda" and suite.peers and "triton_tuned" not in suite.without:
-        triton_tuned.compile_ahead(cells, renew=options.renew_peers)
+    compile_peers(cells, suite, renew=options.renew_peers)
     results = measure_cells(cells, suite, record, brief=options.brief)
     host = host_time.measure_short(suite.device)
-    record.save(
-        complete=not options.only,
-        cells=[result.to_dict() for result in results],
-        host_time=host.to_dict(),
-    )
+    complete = not options.only
+    record.save(complete=complete, host_time=host.to_dict(), **to_save(results, suite))
     if options.save is not None:
         print(f"saved in {options.save}")
     shown = host_time.show(host, suite.device)

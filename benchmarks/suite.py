@@ -20,6 +20,9 @@ class Suite:
         without: peers to leave out.
         without_in: those to leave out in a cell besides.
         dense_rate: time cuBLAS on a full random matrix of A's shape too.
+        portable: leave out what needs Hopper: of our families those of that name and the libraries,
+            whose kernels are for the GPU at hand, and all peers but `triton_sm80`, which other
+            suites leave out.
         companions: for a cell, others by name whose choice runs in the same rounds, and whose time
             the cell's is compared with.
     """
@@ -33,6 +36,7 @@ class Suite:
     without: tuple[str, ...] = ()
     without_in: Callable[[Cell], tuple[str, ...]] = lambda cell: ()
     dense_rate: bool = False
+    portable: bool = False
     companions: Callable[[Cell], dict[str, Cell]] = lambda cell: {}
 
     def cells_named(self, parts: str) -> list[Cell]:

@@ -9,8 +9,9 @@ import torch
 
 from .cell import Call, Cell, Operands, UnsupportedError
 
-# Knobs as torch calls them, except that TILE, the columns of a tile, stands for SPLIT_N.
-Knobs = Mapping[str, int]
+# Knobs as torch calls them, except that TILE, the columns of a tile, stands for SPLIT_N; "arch" is
+# Triton's own option.
+Knobs = Mapping[str, int | str]
 
 
 def describe(knobs: Knobs) -> str:
@@ -41,8 +42,9 @@ def prepared(operands: Operands, knobs: Knobs | None) -> Call:
     cell, a, b, linear = operands.cell, operands.torch_bsr, operands.b, operands.linear
     width, meta = cell.n, None
     if knobs is not None:
-        tiles = -(-cell.n // knobs["TILE"])
-        width = tiles * knobs["TILE"]
+        tile = int(knobs["TILE"])
+        tiles = -(-cell.n // tile)
+        width = tiles * tile
         meta = {"SPLIT_N": tiles, **{k: v for k, v in knobs.items() if k != "TILE"}}
     wide = b if width == cell.n else b.new_zeros((width, cell.k) if linear else (cell.k, width))
     out = b.new_empty((width, cell.m) if linear else (cell.m, width))

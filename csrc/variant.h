@@ -11,6 +11,7 @@
 
 #include <cstdint>
 #include <cstring>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <type_traits>
@@ -119,6 +120,7 @@ struct Device {
   int64_t shared_memory_per_block = 0;  // opt-in maximum, bytes
   int64_t memory_bytes = 0;
   double memory_gbps = 0;    // GB/s
+  double l2_gbps = 0;        // of a GPU: what L2 can hand out to all multiprocessors, GB/s
   double tensor_tflops = 0;  // dense half-precision tensor-core rate
   double tf32_tflops = 0;
   double fp32_tflops = 0;         // plain FMA rate; on a CPU, of all threads
@@ -270,6 +272,12 @@ class Variant {
   // Which of Launch::row_groups launch() and prepare() need. supports() must refuse a problem whose
   // group_counts are not known, then.
   virtual int grouping(const Problem&, const Device&) const { return kNoGrouping; }
+
+  // Whether a CUDA graph can hold its launches for sure. Of others' code nobody knows: a race
+  // tries, on a stream to which redirect_to() sends what this thread launches for as long as the
+  // result lives. Null: that is not possible.
+  virtual bool always_captures() const { return true; }
+  virtual std::shared_ptr<void> redirect_to(void* /*stream*/) const { return nullptr; }
 
   virtual bool deterministic() const { return true; }
   // Multiplies blocks that are not stored, so an infinity in B may become NaN in C.

@@ -4,15 +4,11 @@
 
 The model has the layer sizes of Llama 3 8B on a GPU and a quarter of them on a CPU, and random
 weights: it shows times and that results agree, not the quality of a pruned model. Needs
-transformers; nothing is downloaded. `--save` keeps the times and the environment as JSON.
+transformers; nothing is downloaded.
 """
 
 import argparse
 import copy
-import datetime
-import json
-import pathlib
-import sys
 from functools import partial
 
 import torch
@@ -73,7 +69,6 @@ def main() -> None:
     parser.add_argument("--tokens", type=int, default=4096 if on_gpu else 256)
     parser.add_argument("--block", type=int, default=64)
     parser.add_argument("--density", type=float, default=0.125)
-    parser.add_argument("--save", metavar="PATH")
     options = parser.parse_args()
     device, dtype = ("cuda", torch.bfloat16) if on_gpu else ("cpu", torch.float32)
     torch.manual_seed(0)
@@ -94,7 +89,7 @@ def main() -> None:
 
     x = torch.randn(1, options.tokens, options.hidden, device=device, dtype=dtype)
     us = {}
-    for kind, model in (("dense_us", dense), ("sparse_us", sparse)):
+    for model in (dense, sparse):
         generate = partial(model, use_cache=False, logits_to_keep=1)
         for name, call in {
             "prefill": partial(generate, tokens),
@@ -102,18 +97,10 @@ def main() -> None:
             "decode, 1 token": replayed(partial(generate, tokens[:, :1])),
             "its MLPs alone": replayed(mlps(model, x[:, :1])),
         }.items():
-            us.setdefault(name, {})[kind] = microseconds(call)
+            us.setdefault(name, []).append(microseconds(call))
     print(f"{f'ms, {options.tokens} tokens':18}{'dense':>10}{'sparse':>10}")
-    for name, (before, after) in zip(us, map(dict.values, us.values()), strict=True):
+    for name, (before, after) in us.items():
         print(f"{name:18}{before / 1e3:10.3f}{after / 1e3:10.3f}{before / after:8.2f}x")
-    if options.save:
-        sys.path.append(str(pathlib.Path(__file__).parents[1]))
-        from benchmarks import environment
-
-        kept = {"environment": environment.describe(device), **vars(options), **us}
-        kept["command"] = " ".join(["python", *sys.argv])
-        kept["date"] = datetime.date.today().isoformat()
-        pathlib.Path(kept.pop("save")).write_text(json.dumps(kept, indent=1) + "\n")
 
 
 if __name__ == "__main__":

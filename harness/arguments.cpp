@@ -31,13 +31,19 @@ std::vector<std::string> split(const std::string& text) {
 }
 
 template <typename Number>
+std::string text_of(Number value) {
+  char text[32];
+  return std::string(text, std::to_chars(text, text + sizeof(text), value).ptr);
+}
+
+template <typename Number>
 Number number(const std::string& flag, const std::string& text, Number least, Number most) {
   Number value{};
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   const bool whole = error == std::errc() && end == text.data() + text.size();
   if (!whole || !(value >= least) || !(value <= most)) {
-    throw BadArgument(flag + " must be a number from " + std::to_string(least) + " to " +
-                      std::to_string(most) + ", got '" + text + "'");
+    throw BadArgument(flag + " must be a number from " + text_of(least) + " to " + text_of(most) +
+                      ", got '" + text + "'");
   }
   return value;
 }
@@ -126,7 +132,8 @@ const char* const kUsage =
     "  --variants LIST       names or families, comma-separated    (all that are legal)\n"
     "  --seed NUMBER         of pattern and values                 (0)\n"
     "  --budget SECONDS      of a race                             (1)\n"
-    "  --grid                all combinations of comma-separated values of the above sizes\n"
+    "  --grid                all combinations of comma-separated values of the sizes, --sparsity\n"
+    "                        and --dtype; of --block and --sparsity it has some by itself\n"
     "  --no-dense            leaves out the dense product\n"
     "  --json                one JSON object a product, a line each\n"
     "  --cache DIRECTORY     of winners; '' keeps none             (~/.cache/sparse_autotune)\n"

@@ -6,6 +6,7 @@
 #include <new>
 #include <stdexcept>
 
+#include "harness/arguments.h"
 #include "harness/driver.h"
 
 namespace harness {
@@ -55,7 +56,12 @@ Context make_context(bool cuda, int32_t ordinal, int32_t threads) {
   options.ordinal = ordinal;
   options.threads = threads;
   sparse_autotune_context* made = nullptr;
-  must(sparse_autotune_context_create(&options, &made), "a context");
+  if (sparse_autotune_context_create(&options, &made) != SPARSE_AUTOTUNE_OK) {
+    const std::string why = sparse_autotune_error_message();
+    const size_t reason = why.find("is not usable");
+    throw BadArgument("--device " + (cuda ? "cuda:" + std::to_string(ordinal) : "cpu") + " " +
+                      (reason == std::string::npos ? "fails: " + why : why.substr(reason)));
+  }
   return Context(made);
 }
 
@@ -85,6 +91,13 @@ sparse_autotune_device_info Device::info() const {
 std::unique_ptr<Buffer> Device::allocate(size_t bytes) const {
   if (cuda_) return std::make_unique<DeviceBuffer>(bytes);
   return std::make_unique<HostBuffer>(bytes);
+}
+
+void Device::wait() const {
+  if (!cuda_) return;
+  Stopwatch watch;
+  watch.start();
+  watch.stop_us();
 }
 
 bool cuda_is_usable() {

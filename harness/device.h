@@ -40,6 +40,8 @@ class Device {
   sparse_autotune_device_info info() const;
   bool is_cuda() const { return cuda_; }
   std::unique_ptr<Buffer> allocate(size_t bytes) const;
+  // For all that is enqueued on the default stream.
+  void wait() const;
 
  private:
   bool cuda_;

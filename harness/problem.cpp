@@ -18,8 +18,10 @@ using sparse_autotune::narrowed;
 using sparse_autotune::widened;
 using sparse_autotune::with_type;
 
-// Of the fp64 reference: where all of it costs more, some block rows are checked.
+// Of the fp64 reference: where all of it costs more, or has more elements, some block rows are
+// checked.
 constexpr double kMostFlops = 8e9;
+constexpr int64_t kMostElements = int64_t{1} << 25;
 constexpr size_t kRandomRows = 24;
 
 DType type_of(const Point& p) { return static_cast<DType>(p.dtype); }
@@ -43,6 +45,21 @@ std::unique_ptr<Buffer> put(const Device& device, const Point& p, const std::vec
     buffer->write(typed.data());
   });
   return buffer;
+}
+
+// Calls work(i) for each i below `count`, on all processors.
+template <typename Work>
+void each_in_parallel(size_t count, Work&& work) {
+  std::atomic<size_t> next{0};
+  const auto some = [&] {
+    for (size_t i = next++; i < count; i = next++) work(i);
+  };
+  std::vector<std::thread> threads;
+  for (unsigned i = 1; i < std::max(1u, std::thread::hardware_concurrency()); ++i) {
+    threads.emplace_back(some);
+  }
+  some();
+  for (std::thread& thread : threads) thread.join();
 }
 
 // Half the distance from 1 to the next number.
@@ -102,7 +119,7 @@ void Problem::poison() { device_c_->fill(0xFF); }
 std::vector<int64_t> Problem::checked_rows() const {
   const double flops = 2.0 * static_cast<double>(values_.size()) * static_cast<double>(point_.n);
   std::set<int64_t> rows;
-  if (flops <= kMostFlops) {
+  if (flops <= kMostFlops && point_.m * point_.n <= kMostElements) {
     for (int64_t row = 0; row < pattern_.block_rows; ++row) rows.insert(row);
   } else {
     const auto& crow = pattern_.crow_indices;
@@ -123,7 +140,7 @@ std::vector<int64_t> Problem::checked_rows() const {
 
 // The error of a sum of `length` rounded products grows with sqrt(length); half types are summed
 // up in fp32 and rounded once.
-double Problem::worst_of_row(int64_t block_row, const std::vector<double>& c) const {
+Problem::Expected Problem::expected_of(int64_t block_row) const {
   const auto block = point_.block, n = point_.n;
   const int64_t begin = pattern_.crow_indices[static_cast<size_t>(block_row)];
   const int64_t end = pattern_.crow_indices[static_cast<size_t>(block_row) + 1];
@@ -133,55 +150,51 @@ double Problem::worst_of_row(int64_t block_row, const std::vector<double>& c) co
   const double smallest = point_.dtype == SPARSE_AUTOTUNE_FLOAT16   ? 0x1p-24
                           : point_.dtype == SPARSE_AUTOTUNE_FLOAT64 ? 0x1p-1022
                                                                     : 0x1p-126;
-  std::vector<double> sum(static_cast<size_t>(n)), magnitude(static_cast<size_t>(n));
-  double worst = 0;
+  const auto count = static_cast<size_t>(block * n);
+  Expected e{block_row * block * n, std::vector<double>(count), std::vector<double>(count)};
   for (int64_t i = 0; i < block; ++i) {
-    std::fill(sum.begin(), sum.end(), 0);
-    std::fill(magnitude.begin(), magnitude.end(), 0);
+    double* const sum = &e.sum[static_cast<size_t>(i * n)];
+    double* const magnitude = &e.allowed[static_cast<size_t>(i * n)];
     for (int64_t at = begin; at < end; ++at) {
       const double* a = &values_[static_cast<size_t>((at * block + i) * block)];
       const int64_t first = pattern_.col_indices[static_cast<size_t>(at)] * block;
       for (int64_t k = 0; k < block; ++k) {
         const double* b = &b_[static_cast<size_t>((first + k) * n)];
-        for (size_t j = 0; j < sum.size(); ++j) {
+        for (int64_t j = 0; j < n; ++j) {
           const double product = a[k] * b[j];
           sum[j] += product;
           magnitude[j] += std::abs(product);
         }
       }
     }
-    const double* row = &c[static_cast<size_t>((block_row * block + i) * n)];
-    for (size_t j = 0; j < sum.size(); ++j) {
-      const double allowed =
-          std::abs(sum[j]) * unit(point_.dtype) + magnitude[j] * growth + smallest;
-      const double share = std::abs(row[j] - sum[j]) / allowed;
-      if (!(share <= worst)) worst = std::isnan(share) ? INFINITY : share;
-    }
   }
-  return worst;
+  for (size_t i = 0; i < count; ++i) {
+    e.allowed[i] = std::abs(e.sum[i]) * unit(point_.dtype) + e.allowed[i] * growth + smallest;
+  }
+  return e;
 }
 
-double Problem::error() const {
-  std::vector<double> c(static_cast<size_t>(point_.m * point_.n));
-  with_type(type_of(point_), [&]<typename T>(T*) {
-    std::vector<T> typed(c.size());
-    device_c_->read(typed.data());
-    for (size_t i = 0; i < c.size(); ++i) c[i] = widened(typed[i]);
-  });
-  if (std::any_of(c.begin(), c.end(), [](double x) { return std::isnan(x); })) return INFINITY;
-  const std::vector<int64_t> rows = checked_rows();
-  std::vector<double> worst(rows.size());
-  std::atomic<size_t> next{0};
-  const auto work = [&] {
-    for (size_t i = next++; i < rows.size(); i = next++) worst[i] = worst_of_row(rows[i], c);
-  };
-  std::vector<std::thread> threads;
-  for (unsigned i = 1; i < std::max(1u, std::thread::hardware_concurrency()); ++i) {
-    threads.emplace_back(work);
+double Problem::error() {
+  if (expected_.empty()) {
+    const std::vector<int64_t> rows = checked_rows();
+    expected_.resize(rows.size());
+    each_in_parallel(rows.size(), [&](size_t i) { expected_[i] = expected_of(rows[i]); });
   }
-  work();
-  for (std::thread& thread : threads) thread.join();
-  return *std::max_element(worst.begin(), worst.end());
+  std::vector<double> worst(expected_.size());
+  bool has_nan = false;
+  with_type(type_of(point_), [&]<typename T>(T*) {
+    std::vector<T> c(static_cast<size_t>(point_.m * point_.n));
+    device_c_->read(c.data());
+    has_nan = std::any_of(c.begin(), c.end(), [](T x) { return std::isnan(widened(x)); });
+    each_in_parallel(expected_.size(), [&](size_t at) {
+      const Expected& e = expected_[at];
+      for (size_t i = 0; i < e.sum.size(); ++i) {
+        const double found = widened(c[static_cast<size_t>(e.first) + i]);
+        worst[at] = std::max(worst[at], std::abs(found - e.sum[i]) / e.allowed[i]);
+      }
+    });
+  });
+  return has_nan ? INFINITY : *std::max_element(worst.begin(), worst.end());
 }
 
 }  // namespace harness

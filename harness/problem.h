@@ -28,15 +28,21 @@ class Problem {
   // Every byte of the result set: NaN, in any type.
   void poison();
   // The largest |C - reference| as a share of what is allowed; infinity where an element is NaN.
-  double error() const;
+  double error();
 
  private:
+  // Of one block row: where its elements begin in C, what they are, and how far off they may be.
+  struct Expected {
+    int64_t first;
+    std::vector<double> sum, allowed;
+  };
   std::vector<int64_t> checked_rows() const;
-  double worst_of_row(int64_t block_row, const std::vector<double>& c) const;
+  Expected expected_of(int64_t block_row) const;
 
   Point point_;
   Pattern pattern_;
   std::vector<double> values_, b_;  // as they are on the device
+  std::vector<Expected> expected_;  // of the rows that are checked, since the first check
   std::unique_ptr<Buffer> device_values_, device_b_, device_c_;
   std::unique_ptr<sparse_autotune_pattern, PatternDeleter> handle_;
 };

@@ -67,25 +67,32 @@ double Report::winner_us() const {
 }
 
 void print_table(const Report& r) {
+  const std::vector<Row> rows = best_of_families(r);
+  const std::string dense = "dense: " + r.dense_by;
+  size_t width = r.dense_us > 0 ? dense.size() : 0;
+  for (const Row& row : rows) width = std::max(width, row.name.size());
+  const auto name_width = static_cast<int>(width);
   std::printf("%lldx%lldx%lld block %lld density %.4g %s %s on %s\n",
               static_cast<long long>(r.point.m), static_cast<long long>(r.point.k),
               static_cast<long long>(r.point.n), static_cast<long long>(r.point.block), r.density,
               name_of(r.point.dtype), r.pattern.c_str(), r.device.c_str());
-  std::printf("  %-40s %12s %14s %7s\n", "", "us", "nnz TFLOP/s", "limit");
-  for (const Row& row : best_of_families(r)) {
+  // A CPU's limit is estimated.
+  std::printf("  %-*s %12s %12s %7s\n", name_width, "", "us", "nnz TFLOP/s",
+              r.is_cuda ? "limit" : "~limit");
+  for (const Row& row : rows) {
     if (!row.legal || row.median_us == 0) {
-      std::printf("  %-40s %s\n", row.legal ? row.name.c_str() : row.family().c_str(),
+      std::printf("  %-*s %s\n", name_width, (row.legal ? row.name : row.family()).c_str(),
                   row.reason.empty() ? "right, not raced" : row.reason.c_str());
       continue;
     }
     const double share = r.limit_us > 0 ? 100 * r.limit_us / row.median_us : 0;
-    std::printf("  %-40s %12.2f %14.4g %6.1f%%%s%s\n", row.name.c_str(), row.median_us,
+    std::printf("  %-*s %12.2f %12.4g %6.1f%%%s%s\n", name_width, row.name.c_str(), row.median_us,
                 tflops(r.nnz_flops, row.median_us), share, row.name == r.winner ? " ✓" : "",
                 row.reason.empty() ? "" : ("  " + row.reason).c_str());
   }
   if (r.dense_us > 0) {
-    std::printf("  %-40s %12.2f %14.4g dense TFLOP/s\n", ("dense: " + r.dense_by).c_str(),
-                r.dense_us, tflops(r.dense_flops, r.dense_us));
+    std::printf("  %-*s %12.2f %12.4g dense TFLOP/s\n", name_width, dense.c_str(), r.dense_us,
+                tflops(r.dense_flops, r.dense_us));
   }
   for (const Row& row : r.rows) {
     if (row.legal && !(row.error <= 1)) {
@@ -95,17 +102,27 @@ void print_table(const Report& r) {
   }
   const auto checked =
       std::count_if(r.rows.begin(), r.rows.end(), [](const Row& row) { return row.legal; });
+  if (r.call_us > 0) {
+    std::printf("  %s %.2f us\n",
+                r.is_cuda ? "the host's time for one more product:" : "one more product takes",
+                r.call_us);
+  }
   std::printf("  %lld variants checked against fp64; %s\n", static_cast<long long>(checked),
               r.cached ? "the winner comes from the cache" : "the winner was raced now");
 }
 
+void print_heading() {
+  std::printf("%6s %6s %6s %5s %8s %-5s %-36s %12s %12s %12s\n", "m", "k", "n", "block", "density",
+              "dtype", "winner", "us", "nnz TFLOP/s", "times dense");
+}
+
 void print_line(const Report& r) {
   const double us = r.winner_us();
-  std::printf("%6lld %6lld %6lld %5lld %8.4g %-5s %-36s %12.2f us %10.4g nnz TFLOP/s",
+  std::printf("%6lld %6lld %6lld %5lld %8.4g %-5s %-36s %12.2f %12.4g",
               static_cast<long long>(r.point.m), static_cast<long long>(r.point.k),
               static_cast<long long>(r.point.n), static_cast<long long>(r.point.block), r.density,
               name_of(r.point.dtype), r.winner.c_str(), us, tflops(r.nnz_flops, us));
-  if (r.dense_us > 0 && us > 0) std::printf(" %8.2f times dense", r.dense_us / us);
+  if (r.dense_us > 0 && us > 0) std::printf(" %12.2f", r.dense_us / us);
   std::printf("%s\n", r.is_right() ? "" : "  WRONG");
 }
 
@@ -127,7 +144,8 @@ void print_json(const Report& r) {
                   truth("cached", r.cached) + ", " + truth("right", r.is_right()) + ", " +
                   value("nnz_flops", r.nnz_flops) + ", " + value("dense_flops", r.dense_flops) +
                   ", " + value("limit_us", r.limit_us) + ", " + value("dense_us", r.dense_us) +
-                  ", " + text("dense_by", r.dense_by) + ", \"variants\": [";
+                  ", " + text("dense_by", r.dense_by) + ", " + value("call_us", r.call_us) +
+                  ", \"variants\": [";
   bool first = true;
   for (const Row& row : r.rows) {
     s += (first ? "{" : ", {") + text("name", row.name) + ", " + truth("legal", row.legal) + ", " +

@@ -28,6 +28,8 @@ struct Report {
   std::vector<Row> rows;
   double dense_us = 0;  // 0: not measured
   std::string dense_by;
+  double call_us = 0;  // of one more product like it: on a GPU the host's time alone
+  bool is_cuda = false;
 
   bool is_right() const;
   double winner_us() const;
@@ -35,7 +37,8 @@ struct Report {
 
 // One row a family: its fastest, or why none of it ran.
 void print_table(const Report& report);
-// The winner and the dense product alone, for a grid.
+// For a grid: the winner and the dense product alone, in columns that a line before them names.
+void print_heading();
 void print_line(const Report& report);
 void print_json(const Report& report);
 

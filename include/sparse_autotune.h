@@ -10,7 +10,7 @@
  *    older library newer ones as long as what it does not know is zero.
  *  - Text is UTF-8 or ASCII, ends in 0, and is read before the function returns.
  *  - Contexts may be used from several threads at once, and so may patterns; each is destroyed
- * once, by one thread, when no other uses it. Patterns do not outlive their context.
+ *    once, by one thread, when no other uses it. Patterns do not outlive their context.
  *  - CUDA: `stream` is a cudaStream_t. The context's device becomes current within a call and the
  *    one of before is restored. Products only enqueue work, except that the first of a kind races
  *    and then waits for it. While a stream is captured into a graph, nothing is measured: run the
@@ -147,7 +147,7 @@ typedef struct sparse_autotune_context_options {
 /* `options` null: the CPU with all its threads. */
 SPARSE_AUTOTUNE_EXPORT sparse_autotune_status sparse_autotune_context_create(
     const sparse_autotune_context_options* options, sparse_autotune_context** context);
-/* Null is allowed. On CUDA waits until memory of its own is no longer in use. */
+/* Null is allowed. */
 SPARSE_AUTOTUNE_EXPORT void sparse_autotune_context_destroy(sparse_autotune_context* context);
 
 typedef struct sparse_autotune_device_info {
@@ -190,6 +190,7 @@ typedef struct sparse_autotune_pattern_description {
 SPARSE_AUTOTUNE_EXPORT sparse_autotune_status sparse_autotune_pattern_create(
     sparse_autotune_context* context, const sparse_autotune_pattern_description* description,
     sparse_autotune_pattern** pattern);
+/* Null is allowed. Products that are enqueued may still run: its memory is freed behind them. */
 SPARSE_AUTOTUNE_EXPORT void sparse_autotune_pattern_destroy(sparse_autotune_pattern* pattern);
 /* Drops what was kept for values at that address that were `frozen`; null: for all of them. */
 SPARSE_AUTOTUNE_EXPORT sparse_autotune_status

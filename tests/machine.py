@@ -47,13 +47,18 @@ def lacks_this_machine(reason):
     )
 
 
-def reasons_until_settled(legality_of_cases):
+def reasons_until_settled(combinations, device, legality_of):
     """What each variant's answers were, over as many cases as it takes to know that every variant
-    is legal for one, or lacks something of this machine."""
-    reasons = {}
-    for answers in legality_of_cases:
-        for variant, reason in answers.items():
-            reasons.setdefault(variant, set()).add(reason)
+    is legal for one that it runs, or lacks something of this machine."""
+    run_by = {}
+    for case, of_device, variant in combinations:
+        if of_device == device:
+            run_by.setdefault(case, []).append(variant)
+    reasons = {variant: set() for variants in run_by.values() for variant in variants}
+    for case, variants in run_by.items():
+        answers = legality_of(case)
+        for variant in variants:
+            reasons[variant].add(answers[variant])
         if all(None in seen or any(map(lacks_this_machine, seen)) for seen in reasons.values()):
             break
     return reasons

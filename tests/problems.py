@@ -212,6 +212,12 @@ def _tf32():
                     op=op,
                     tf32=True,
                 )
+    for block, activation in (((64, 64), "silu"), ((128, 32), "relu"), ((128, 128), None)):
+        yield Problem(f"tf32-{block[0]}x{block[1]}-linear", 3 * block[0], 8 * block[1], 330, block,
+                      op="linear", tf32=True, bias=True, activation=activation,
+                      pattern="empty_rows")  # fmt: skip
+    yield Problem("tf32-batch", 192, 256, 264, (64, 64), batch=(3,), b_layout="column", tf32=True,
+                  bias=True, activation="gelu")  # fmt: skip
 
 
 _FAMILIES = (

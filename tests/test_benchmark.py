@@ -39,7 +39,7 @@ def problem(device="cpu", dtype=torch.float32):
 
 # A race as the core tells it, with every outcome: 2e9 FLOP, 8e9 dense, 1e6 bytes, on a device of
 # 50 TFLOP/s and 20 GB/s.
-RACE = """sparse_autotune_race 3
+RACE = """sparse_autotune_race 4
 signature matmul_test
 device_class Some_GPU
 device Some <GPU> & more
@@ -54,13 +54,13 @@ dense_flops 8e+09
 bytes 1e+06
 peak_tflops 50
 peak_gbps 20
-entrant fast/big\tok\t42\t99\t1.5\t9\t0.25\t2097152\t
-entrant fast/small\tok\t42\t100\t2\t9\t0.5\t1024\t
-entrant dense/mm\teliminated\t42\t400\t9\t3\t0.1\t0\tfar behind after 3 rounds
-entrant fast/other\twrong_result\t42\t0\t0\t0\t7.5\t0\t3 of 4 elements are wrong
-entrant huge/x\tout_of_memory\t42\t0\t0\t0\t0\t0\tit needs 5 bytes
-entrant huge/y\tout_of_memory\t42\t0\t0\t0\t0\t0\tit needs 6 bytes
-entrant slow/x\tskipped\t42\t0\t0\t0\t0\t0\ttoo slow
+entrant fast/big\tok\t42\t99\t1.5\t9\t0.25\t2097152\t0\tcaptured\t
+entrant fast/small\tok\t42\t100\t2\t9\t0.5\t1024\t0\tcaptured\t
+entrant dense/mm\teliminated\t42\t400\t9\t3\t0.1\t0\t0\tcaptured\tfar behind after 3 rounds
+entrant fast/other\twrong_result\t42\t0\t0\t0\t7.5\t0\t0\tcaptured\t3 of 4 elements are wrong
+entrant huge/x\tout_of_memory\t42\t0\t0\t0\t0\t0\t0\tcaptured\tit needs 5 bytes
+entrant huge/y\tout_of_memory\t42\t0\t0\t0\t0\t0\t0\tcaptured\tit needs 6 bytes
+entrant slow/x\tskipped\t42\t0\t0\t0\t0\t0\t0\tcaptured\ttoo slow
 end 7
 """
 UNSUPPORTED = {"picky/a": "blocks are <1>", "picky/b": "blocks are <2>"}

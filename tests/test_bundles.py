@@ -47,7 +47,7 @@ def test_an_empty_bundle(tmp_path):
         lambda text: text[:-1],
         lambda text: "hello\n" + text,
         lambda text: text + "hello",
-        lambda text: text.replace("sparse_autotune_race 3", "sparse_autotune_race 4", 1),
+        lambda text: text.replace("sparse_autotune_race 4", "sparse_autotune_race 5", 1),
         lambda text: text.replace("seconds ", "seconds x", 1),
         lambda text: text.replace("signature matmul", "signature ../../matmul", 1),
         lambda text: text.replace("device_class ", "device_class /tmp/", 1),
@@ -161,7 +161,7 @@ def variation(text, winner=None, when=None):
         text = re.sub(r"^when .*$", f"when {when}", text, flags=re.MULTILINE)
     if winner is not None:
         text = re.sub(r"^winner .*$", f"winner {winner}", text, flags=re.MULTILINE)
-        line = f"entrant {winner}\\tok\\t1\\t7.5\\t0\\t1\\t0\\t0\\t"
+        line = f"entrant {winner}\\tok\\t1\\t7.5\\t0\\t1\\t0\\t0\\t0\\tcaptured\\t"
         text = re.sub(rf"^entrant {winner}\t.*$", line, text, flags=re.MULTILINE)
     return text
 

@@ -277,9 +277,8 @@ def test_cache_merge_and_diff(run, tmp_path):
     other = re.search(r"^entrant (\S+)\t", text.replace(_winner_line(text), ""), re.MULTILINE)[1]
     changed = re.sub(r"^winner .*$", f"winner {other}", text, flags=re.MULTILINE)
     changed = re.sub(r"^when .*$", "when 2099-01-01T00:00:00Z", changed, flags=re.MULTILINE)
-    changed = re.sub(
-        rf"^entrant {other}\t.*$", f"entrant {other}\tok\t1\t2\t0\t1\t0\t0\t", changed, flags=re.M
-    )
+    line = f"entrant {other}\tok\t1\t2\t0\t1\t0\t0\t0\tcaptured\t"
+    changed = re.sub(rf"^entrant {other}\t.*$", line, changed, flags=re.MULTILINE)
     two.write_text(changed)
     written, conflict = run("cache", "merge", one, two, "--into", both).splitlines()
     assert written == f"1 entry written to {both}"

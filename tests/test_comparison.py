@@ -6,6 +6,7 @@ import math
 import pathlib
 import pkgutil
 import sys
+from dataclasses import replace
 
 import pytest
 import torch
@@ -17,8 +18,8 @@ sys.path.append(str(pathlib.Path(__file__).parent.parent))
 from benchmarks import (
     comparison,
     families,
-    markdown,
     profile_cells,
+    run,
     suites,
     tables,
     timing,
@@ -145,7 +146,7 @@ def test_single_elements_are_the_matrix():
 def test_peers_of_the_gpu():
     assert {
         *("torch_dense", "torch_bsr", "torch_csr", "triton_default", "triton_tuned", "stk"),
-        *("cusparse_bsr", "cusparse_blocked_ell"),
+        *("cusparse_bsr", "cusparse_blocked_ell", "triton_sm80"),
     } == comparison.find_peers("cuda").keys()
 
 
@@ -159,6 +160,85 @@ def test_points_of_a_sweep(n):
     tiles = {p["TILE"] for p in points}
     assert all(tile >= 16 and tile < max(2 * n, 17) for tile in tiles)
     assert max(tiles) == min(256, max(16, 1 << (n - 1).bit_length()))
+
+
+def test_likely_points_come_first(monkeypatch, tmp_path):
+    """Those that won on any GPU, in cells with as many columns and the same block."""
+    monkeypatch.setattr(triton_tuned, "_STORE", tmp_path / "knobs.json")
+    cell = Cell(64, 512, 64, 32, 0.5, "bfloat16")
+    likely, *others = reversed(triton_tuned.candidates(cell))
+    fewer = replace(cell, n=16)
+    triton_tuned.add({f"X/{cell.key}": {"knobs": likely}, f"X/{fewer.key}": {"knobs": others[0]}})
+    first, *rest = triton_tuned.candidates(replace(cell, m=128))
+    assert first == likely and rest == others[::-1]
+
+
+def test_points_for_ampere():
+    cell = Cell(8192, 8192, 8192, 128, 0.1, "bfloat16")
+    points = triton_tuned.candidates(cell, "sm80")
+    assert all(point["arch"] == "sm80" for point in points)
+    two_tiles = {point["TILE"] for point in points if point["num_stages"] == 5}
+    # Of 2 x 128 x (128 + 256) elements of two bytes an A100 has no room: 192 KiB.
+    assert two_tiles == {64, 128} and {point["TILE"] for point in points} == {64, 128, 256}
+
+
+def test_knobs_come_home(monkeypatch, tmp_path):
+    """What a run on another machine swept is in its file, and `add` stores it beside the peer."""
+    monkeypatch.setattr(triton_tuned, "_STORE", tmp_path / "there.json")
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda *_: "NVIDIA X")
+    swept, other = Cell(64, 64, 64, 16, 0.5, "bfloat16"), Cell(64, 64, 64, 32, 0.5, "bfloat16")
+    monkeypatch.setattr(triton_tuned, "_sweep", lambda operands, arch: {"knobs": {"TILE": 16}})
+    for arch in ("", "sm80"):
+        triton_tuned.prepare(Operands(swept, "cpu"), arch)
+    found = [Result(cell, "cuda", "warm", "", 1, 1.0, []) for cell in (swept, other)]
+    usual = run.to_save(found, Suite("cuda", [], 1))["knobs"]
+    portable = run.to_save(found, Suite("cuda", [], 1, portable=True))["knobs"]
+    assert list(usual) == [f"NVIDIA X/{swept.key}"]
+    assert list(portable) == [f"NVIDIA X, sm80/{swept.key}"]
+    assert "knobs" not in run.to_save(found, Suite("cpu", [], 1))
+    monkeypatch.setattr(triton_tuned, "_STORE", tmp_path / "here.json")
+    assert not triton_tuned.stored([swept])
+    triton_tuned.add(usual)
+    assert triton_tuned.stored([swept, other]) == {swept: usual}
+
+
+def test_sweeping_anew_forgets_what_was_stored(monkeypatch, tmp_path):
+    monkeypatch.setattr(triton_tuned, "_STORE", tmp_path / "knobs.json")
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda *_: "NVIDIA X")
+    triton_tuned.add({f"NVIDIA X/{CELL.key}": {"knobs": {}}, "NVIDIA Y/other": {"knobs": {}}})
+    # A block of 8 is none of Triton's: nothing to compile.
+    triton_tuned.compile_ahead([Cell(64, 64, 64, 8, 0.5)], renew=True)
+    assert triton_tuned.stored([CELL])
+    monkeypatch.setattr(triton_tuned, "candidates", lambda cell, arch: [])
+    triton_tuned.compile_ahead([CELL], renew=True)
+    assert not triton_tuned.stored([CELL]) and "NVIDIA Y/other" in triton_tuned._stored()
+
+
+@pytest.mark.parametrize(
+    ("name", "portable"),
+    [
+        ("mma_sm80/m128", True),
+        ("simt/rows4", True),
+        ("wgmma_sm90/x", False),
+        ("small_n_rings_sm90/x", False),
+        ("cublas_dense/mm", False),
+        ("cusparse_bsr/csr", False),
+    ],
+)
+def test_what_is_portable(name, portable):
+    assert families.is_portable(name) == portable
+
+
+def test_a_portable_suite(monkeypatch):
+    """Its choice, families and peers are those without Hopper's code; others lack its peer."""
+    usual = families.is_portable
+    monkeypatch.setattr(families, "is_portable", lambda n: usual(n) and n.startswith("cpu_rows/"))
+    suite = Suite("cpu", [], 2, budget_s=0.05, portable=True)
+    with sparse_autotune.settings.override(verbosity=0):
+        found = comparison.measure(Cell(64, 8, 64, 16, 0.5), suite)
+    assert found.chosen.startswith("cpu_rows/")
+    assert {row.name for row in found.rows} == {"choice", "cpu_rows"}
+    assert found.row("choice").error <= 1 and found.median("choice", "wall") > 0
 
 
 @pytest.mark.parametrize("nnzb", [4096, 819])
@@ -278,24 +358,6 @@ def test_tables_say_where_a_peer_left_the_rounds():
     assert "rounds:" not in tables.of_results([found])
     found.row("a").timings["warm"] = timing.Timing.of([90.0])
     assert "a, rounds: 1 " in tables.of_results([found])
-    saved = {"cells": [found.to_dict()], "environment": {"cpu": "x", "torch": "2", "revision": "r"},
-             "suite": "gpu", "started": "now"}  # fmt: skip
-    assert saved["cells"][0]["rows"][1]["timings"]["warm"]["rounds"] == 1
-    assert "(rounds: 1)" in markdown.table(saved)
-
-
-def test_markdown():
-    first = result(CELL, {"warm": 20.0, "cold": 50.0}, {"a": {"warm": 30.0, "cold": 60.0}})
-    saved = {"cells": [first.to_dict()], "environment": {"cpu": "x", "torch": "2", "revision": "r"},
-             "suite": "gpu", "started": "now"}  # fmt: skip
-    text = markdown.table(json.loads(json.dumps(saved)))
-    assert "| `a` " in text and "**1.50**" in text and "**1.20**" in text
-    page = "a\n<!-- markdown begin -->\nstale\n<!-- markdown end -->\nb\n"
-    renewed = markdown.renewed(page, text)
-    assert "stale" not in renewed and renewed == markdown.renewed(renewed, text)
-    assert renewed.startswith("a\n") and renewed.endswith("\nb\n")
-    with pytest.raises(ValueError, match="markdown end"):
-        markdown.renewed("<!-- markdown begin -->", text)
 
 
 def test_one_cell_measured():

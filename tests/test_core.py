@@ -12,7 +12,8 @@ CORE = sorted((ROOT / "tests" / "core").glob("test_*.cpp"))
 # Without devices' own code, operators and variants.
 SOURCES = (
     *("autotune/operands.cpp", "autotune/verify.cpp", "autotune/bench_cpu.cpp"),
-    *("autotune/race.cpp", "autotune/record.cpp", "autotune/signature.cpp"),
+    *("autotune/race.cpp", "autotune/election.cpp", "autotune/record.cpp"),
+    *("autotune/signature.cpp",),
     *("autotune/registry.cpp", "autotune/settings.cpp", "autotune/sha256.cpp", "plan/plan.cpp"),
     *("autotune/host.cpp", "autotune/problem_text.cpp", "autotune/tuner.cpp"),
 )

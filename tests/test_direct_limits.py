@@ -7,6 +7,7 @@ from test_dispatch import CountedCalls, operands_on
 
 from sparse_autotune import BsrTensor, linear, matmul, random_bsr, sampled_matmul
 from sparse_autotune._torch.direct import direct
+from sparse_autotune.operators.forms import Form
 
 
 @pytest.fixture
@@ -57,9 +58,8 @@ def test_what_launches_nothing_is_the_operators(calls, device):
 
 
 def directly(crow, col, values, shape, dense):
-    given = (crow, col, values, *shape, dense, None, False, False, 0)
     with torch.no_grad():
-        return direct.matmul(*given, False, False, False, None, None)
+        return direct.matmul(crow, col, values, dense, None, Form(*shape))
 
 
 @pytest.mark.usefixtures("no_races")

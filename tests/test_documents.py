@@ -28,7 +28,7 @@ DOCUMENTS = [
 NOTEBOOK = ROOT / "examples/quickstart.ipynb"
 FENCED = re.compile(r"^ *```(\S*)\n(.*?)^ *```$", re.DOTALL | re.MULTILINE)
 # Blocks that show what runs elsewhere, or what is printed.
-SHOWN = {"", "text", "sh", "cpp", "{toctree}", "{eval-rst}", "{literalinclude}", "{include}"}
+SHOWN = {"", "text", "sh", "c", "cpp", "{toctree}", "{eval-rst}", "{literalinclude}", "{include}"}
 
 
 def name_of(document):

@@ -1,5 +1,7 @@
 """Bad arguments of a product: an error that names argument, rule and value, and nothing lost."""
 
+from functools import partial
+
 import pytest
 import torch
 from reference import poisoned
@@ -150,7 +152,7 @@ def test_device_that_is_off(monkeypatch):
         for explain, arguments in (
             (errors.explain_matmul, (a, b)),
             (errors.explain_matmul, (b, a)),
-            (errors.explain_linear, (b, a)),
+            (partial(errors.explain_matmul, linear=True), (b, a)),
             (errors.explain_sampled_matmul, (b, b, a)),
         ):
             with pytest.raises(RuntimeError, match=words):
@@ -357,5 +359,5 @@ def test_explanations_return_when_nothing_is_wrong(device):
     assert errors.explain_matmul(b[:, 0], a.t(), bias) is None
     assert errors.explain_matmul(a, b[:, :0], out=out[:, :0]) is None
     assert errors.explain_sampled_matmul(out, b.T, a) is None
-    assert errors.explain_linear(b.T, a, bias, "gelu") is None
+    assert errors.explain_matmul(b.T, a, bias, "gelu", linear=True) is None
     assert bool(out.isnan().all())

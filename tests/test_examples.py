@@ -66,18 +66,6 @@ def test_script(run_script, name):
     assert form(run_script(name, arguments)) == form(shown)
 
 
-def test_the_llama_keeps_its_figures(run_script, tmp_path):
-    """With what they depend on."""
-    pytest.importorskip("transformers", reason="transformers (group examples) is not installed")
-    run_script("llama", f"{SCRIPTS['llama'][1]} --save {tmp_path / 'llama.json'}")
-    kept = json.loads((tmp_path / "llama.json").read_text())
-    size = {"hidden": 256, "layers": 1, "tokens": 64, "block": 32, "density": 0.25}
-    assert {name: kept[name] for name in size} == size
-    assert {"environment", "command", "date"} <= set(kept) and "torch" in kept["environment"]
-    for name in ("prefill", "one MLP of it", "decode, 1 token", "its MLPs alone"):
-        assert min(kept[name]["dense_us"], kept[name]["sparse_us"]) > 0
-
-
 @pytest.mark.parametrize("name", [n for n, (needs, _) in SCRIPTS.items() if needs != "torch"])
 def test_what_is_missing_is_said_in_a_sentence(run_script, monkeypatch, name):
     monkeypatch.setitem(sys.modules, SCRIPTS[name][0], None)

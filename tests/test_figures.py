@@ -16,6 +16,7 @@ sys.path.append(str(pathlib.Path(__file__).parent.parent))
 from benchmarks import collect, comparison, environment, keep, run
 from benchmarks.cell import Cell
 from benchmarks.figures import (
+    comparisons,
     dashboard,
     first_screen,
     pages,
@@ -25,6 +26,7 @@ from benchmarks.figures import (
     sweeps,
     tables,
 )
+from benchmarks.peers import triton_tuned
 from benchmarks.result import Result
 from benchmarks.suite import Suite
 
@@ -49,6 +51,13 @@ def run_of(suite, *cells, folder="h200", **more):
     kept = {"suite": suite, "command": "make bench-gpu", "complete": True,
             "started": "2026-11-24", "environment": ENVIRONMENT, "cells": list(cells)}  # fmt: skip
     return results.Run(folder, kept | more)
+
+
+H100 = ENVIRONMENT | {"gpu": ENVIRONMENT["gpu"] | {"name": "NVIDIA H100 80GB HBM3"}}
+
+
+def h100_run(suite, *cells, **more):
+    return run_of(suite, *cells, folder="h100", environment=H100, **more)
 
 
 def fp32(m=512, n=128, density=0.25, block=32, **more):
@@ -135,7 +144,7 @@ def test_a_table_of_cells():
     assert "revision abc123" in text and "time was up" not in text
     cut = tables.cells([run_of("gpu", first, complete=False)], "gpu")
     assert "time was up" in cut and "1 of the suite's products" in cut
-    lost = tables.losses([run_of("gpu", first, second)])
+    lost = comparisons.losses([run_of("gpu", first, second)])
     assert "Of the 2 products whose figures are kept, 1 is slower" in lost
     assert "| dense 15.0 | 0.50 |" in lost
     assert tables.cells([], "gpu") == ""
@@ -144,13 +153,66 @@ def test_a_table_of_cells():
 def test_the_first_screen_leaves_out_what_is_not_measured():
     cell = Cell(8192, 8192, 8192, 64, 0.125, "bfloat16")
     text = first_screen.table([run_of("gpu_large_blocks", kept_cell(cell, 260.0, {"stk": 520.0}))])
-    assert text.count("\n| ") == 2 and "stk 264 | 2.00 |" in text
+    assert text.count("\n| ") == 2 and "**529** TFLOP/s; stk 264 | 2.00 |" in text
     assert "we lose" not in text and "(row 1)" in text
     lost = Cell(4096, 16, 4096, 1, 0.1, "bfloat16")
     both = [run_of("gpu_losses", kept_cell(lost, 20.0, {"torch_dense": 10.0}, "cold"))]
-    assert "20.0 µs | dense **10.0** | 0.50 |" in first_screen.table(both)
+    assert "20.0 µs; dense **10.0** | 0.50 |" in first_screen.table(both)
     assert "we lose" in first_screen.table(both)
     assert first_screen.table([]) == first_screen.picture([]) == ""
+
+
+def test_the_first_screen_has_every_gpu():
+    """Two GPUs side by side, one of which lacks a row; what is not of `matmul` is not there."""
+    large, lost = (
+        Cell(8192, 8192, 8192, 64, 0.125, "bfloat16"),
+        Cell(4096, 16, 4096, 1, 0.1, "bfloat16"),
+    )
+    runs = [
+        run_of("gpu_losses", kept_cell(lost, 20.0, {"torch_dense": 10.0}, "cold")),
+        h100_run("gpu_large_blocks", kept_cell(large, 520.0, {"stk": 1040.0})),
+        h100_run("gpu_losses", kept_cell(lost, 20.0, {"torch_dense": 30.0}, "cold")),
+    ]
+    heads, _, first, last, _, notes, *_ = first_screen.table(runs).splitlines()
+    assert heads.count("choice, best peer") == 2 and "×, H200" in heads and "×, H100" in heads
+    assert first.endswith("| – | – | **264** TFLOP/s; stk 132 | 2.00 |")
+    assert last.endswith("| 20.0 µs; dense **10.0** | 0.50 | **20.0** µs; dense 30.0 | 1.50 |")
+    assert notes.startswith("NVIDIA H200, ") and "; NVIDIA H100 80GB HBM3, torch 2.11.0" in notes
+    assert "(row 1)" in notes and "(row 2)" in notes
+    assert "speedups_h200.svg)" in first_screen.picture(runs)
+    assert "[H100](docs/figures/speedups_h100.svg)" in first_screen.picture(runs)
+
+
+def test_every_page_has_every_gpu():
+    """A second GPU's runs appear wherever the first one's do, without a change to the code."""
+    twins = [results.Run("h100", k.kept | {"environment": H100}) for k in KEPT if k.gpu]
+    runs = [*KEPT, *twins]
+    pictures = pages.pictures(runs)
+    assert {n.replace("h200", "h100") for n in pictures} <= pictures.keys()
+    performance = (pages.ROOT / "docs/performance.md").read_text()
+    both = pages.renewed(performance, runs)
+    assert 0 < both.count("**NVIDIA H200**") == both.count("**NVIDIA H100 80GB HBM3**")
+    shown = {(r["device"], r["suite"]) for r in dashboard.data(runs)}
+    assert {("NVIDIA H100 80GB HBM3", twin.suite) for twin in twins} <= shown
+    readme = pages.renewed((pages.ROOT / "README.md").read_text(), runs)
+    assert readme.count("\n") <= 130
+    rows = re.search(r"\| product.*?\n\n", readme, re.DOTALL)[0].strip().splitlines()[2:]
+    assert 0 < len(rows) <= 8
+
+
+def test_portable_code_is_not_the_choice():
+    cell = kept_cell(fp32(), 50.0, {"triton_sm80": 20.0})
+    runs = [run_of("gpu_portable", cell)]
+    assert "| Triton, sm_80 20.0 | 0.40 |" in tables.cells(runs, "gpu_portable")
+    assert "Of the 0 products" in comparisons.losses(runs) and not pages.pictures(runs)
+
+
+def test_companions():
+    cell = kept_cell(fp32(), 30.0, {})
+    cell["rows"].append({"name": "uniform", "kind": "companion", "us": {"warm": [20.0]}})
+    text = comparisons.companions([run_of("gpu_patterns", cell)], "gpu_patterns")
+    assert "| `uniform`, warm | 1 | 1.50 | 1.50 | 1.50: 512² × 128 fp32" in text
+    assert comparisons.companions([run_of("x", kept_cell(fp32(), 30.0, {}))], "x") == ""
 
 
 def test_where_the_dense_product_is_as_fast():
@@ -237,6 +299,26 @@ def test_a_run_without_a_revision_is_refused(saved):
     assert keep.reduced(nameless, "abc")["environment"]["revision"] == "abc"
 
 
+def test_knobs_are_kept_beside_the_peer(saved, monkeypatch, tmp_path):
+    monkeypatch.setattr(triton_tuned, "_STORE", tmp_path / "knobs.json")
+    swept = tmp_path / "swept.json"
+    knobs = {"NVIDIA X/cell": {"knobs": {"TILE": 64}}}
+    swept.write_text(json.dumps(json.loads(saved[0].read_text()) | {"knobs": knobs}))
+    assert "knobs" not in json.loads(keep.keep(swept, "abc", tmp_path).read_text())
+    assert json.loads((tmp_path / "knobs.json").read_text()) == knobs
+
+
+def test_families_that_fell_behind_are_not_kept(saved):
+    changed = copy.deepcopy(json.loads(saved[0].read_text()))
+    (cell,) = changed["cells"]
+    choice = next(row for row in cell["rows"] if row["kind"] == "choice")
+    for name, rounds in (("far_behind", 2), ("near", 3)):
+        timings = {"wall": choice["timings"]["wall"] | {"rounds": rounds}}
+        cell["rows"].append(choice | {"name": name, "kind": "family", "timings": timings})
+    kept = {row["name"] for row in keep.reduced(changed)["cells"][0]["rows"]}
+    assert "near" in kept and "far_behind" not in kept and "torch_dense" in kept
+
+
 def test_rows_that_did_not_run(saved):
     changed = copy.deepcopy(json.loads(saved[0].read_text()))
     rows = changed["cells"][0]["rows"]
@@ -298,8 +380,7 @@ def test_an_unknown_suite_is_refused(monkeypatch, capsys):
 def test_peers_that_a_collection_leaves_out():
     few, many = (Cell(64, n, 64, 16, 0.5, "bfloat16") for n in (512, 1024))
     assert collect._without(few, [few]) == ()
-    assert collect._without(many, [few]) == ("torch_csr", "triton_tuned")
-    assert collect._without(fp32(n=1024), [fp32(n=1024)]) == ()
+    assert collect._without(many, [few]) == ("triton_tuned", "triton_sm80")
 
 
 def test_collect(monkeypatch, tmp_path, capsys):

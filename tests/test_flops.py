@@ -70,7 +70,7 @@ def test_training(device):
 
 
 def test_compiled(fresh_dynamo):
-    """A graph computes both gradients by one operator."""
+    """The graph of a backward computes both gradients."""
     layer = SparseLinear(64, 48, (16, 8), density=0.3)
     x = torch.randn(6, 64, requires_grad=True)
     each = 6 * 2 * layer.values.numel()

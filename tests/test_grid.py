@@ -155,7 +155,7 @@ def test_another_file_is_refused(tmp_path, measured, change, words):
     assert measured == [] and path.read_text() == before
 
 
-@pytest.mark.parametrize("content", [b"", b"{", b"\xff\xfe", b"sparse_autotune_race 3\n"])
+@pytest.mark.parametrize("content", [b"", b"{", b"\xff\xfe", b"sparse_autotune_race 4\n"])
 def test_what_is_no_json_is_refused(tmp_path, content):
     path = tmp_path / "grid.json"
     path.write_bytes(content)

@@ -496,7 +496,7 @@ def test_truncated_records_are_refused(cut, good):
     "content",
     [
         b"sparse_autotune_race \n" * 200_000,
-        b"sparse_autotune_race 3\n" + b"entrant " + b"\t" * 4_000_000,
+        b"sparse_autotune_race 4\n" + b"entrant " + b"\t" * 4_000_000,
         b"\nend 1\n" * 500_000,
         b"\x00" * (4 << 20),
         b"entrant x" * 400_000,
@@ -547,8 +547,8 @@ def test_two_versions_share_a_directory(tmp_path):
 def test_an_entry_of_another_format_is_raced_again():
     check()
     file = entry_file()
-    file.write_text(file.read_text().replace("sparse_autotune_race 3", "sparse_autotune_race 4"))
+    file.write_text(file.read_text().replace("sparse_autotune_race 4", "sparse_autotune_race 5"))
     _tuner.forget()
     with pytest.warns(RuntimeWarning, match="unreadable"):
         assert check() == 1
-    assert file.read_text().startswith("sparse_autotune_race 3\n")
+    assert file.read_text().startswith("sparse_autotune_race 4\n")

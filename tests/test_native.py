@@ -4,6 +4,7 @@ import ctypes
 import json
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -186,6 +187,22 @@ def test_sampled_product(matrix, dtype):
         return grid[matrix.mask]
 
     check(values, blocks(wide), blocks(size), kind, 40 * batch)
+
+
+def test_a_batch_of_columns(matrix):
+    """Each is strided, so that together they are no matrix; a batch without columns is empty."""
+    values, room = matrix.values(), np.full((3, 96, 2), np.nan, np.float32)
+    dense = np.random.default_rng(6).standard_normal((3, 144, 2)).astype("f")
+    # numpy gives a single column any stride; C's rule asks for 1 there.
+    product = product_of(values, dense[:, :, :1], room[:, :, :1])
+    product.dense.col_stride = product.result.col_stride = 1
+    must(library.sparse_autotune_matmul(matrix.handle, ctypes.byref(product)))
+    a, columns = matrix.dense(values), dense[:, :, :1].astype(float)
+    check(room[:, :, :1], a @ columns, np.abs(a) @ np.abs(columns), np.float32, 144)
+    assert np.isnan(room[:, :, 1]).all()
+    product = product_of(values, dense[:, :, :0], room[:, :, :0])
+    product.result.batch_stride = 0
+    must(library.sparse_autotune_matmul(matrix.handle, ctypes.byref(product)))
 
 
 def test_without_blocks(context):
@@ -480,6 +497,23 @@ def test_the_header_is_c_and_has_this_layout(tmp_path):
     assert done.returncode == 0, done.stderr
 
 
+def test_the_program_of_the_page_is_c(tmp_path):
+    compiler = shutil.which("cc") or shutil.which("gcc")
+    if compiler is None:
+        pytest.skip("no C compiler")
+    page = (native_header.ROOT / "docs" / "native.md").read_text()
+    (shown,) = re.findall(r"^```c\n(.*?)^```", page, re.DOTALL | re.M)
+    given = (
+        "int64_t nnzb, const int64_t* crow, const int64_t* col, float* values, float* b, float* c"
+    )
+    program = f"#include <sparse_autotune.h>\n#include <stdio.h>\nvoid f({given}) {{\n{shown}}}\n"
+    (tmp_path / "page.c").write_text(program)
+    command = [compiler, "-std=c11", "-Wall", "-Werror", "-c", "page.c"]
+    include = f"-I{native_header.HEADER.parent}"
+    done = subprocess.run([*command, include], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
 def test_declarations_of_rust():
     file = native_header.ROOT / "rust" / "sparse-autotune-sys" / "src" / "bindings.rs"
     assert file.read_text() == native_header.rust()
@@ -494,11 +528,12 @@ def harness():
     if not program.is_file():
         pytest.skip("`make native` has not been run")
 
-    def run(*flags, cache=""):
+    def run(*flags, cache="", preload=""):
         environment = {
             "PATH": os.environ["PATH"],
             "LD_LIBRARY_PATH": str(CORE.parent),  # the library of this package
             "SPARSE_AUTOTUNE_CACHE_DIR": str(cache),
+            "LD_PRELOAD": str(preload),
         }
         command = [str(program), "--device", "cpu", "--budget", "0.1", *flags]
         return subprocess.run(command, capture_output=True, text=True, env=environment, timeout=300)
@@ -576,6 +611,20 @@ def test_an_entry_of_python_is_a_hit_in_the_harness(harness, tmp_path):
     assert len(list(tmp_path.glob("*/*"))) == 1
 
 
+def test_where_pytorch_won_the_fastest_of_the_others_serves(harness, tmp_path):
+    assert in_python(tmp_path) == 1
+    (entry,) = tmp_path.glob("*/*")
+    text = entry.read_text()
+    text = re.sub(r"^winner .*", "winner aten_bsr/mkl", text, flags=re.M)
+    text = re.sub(r"^(entrant aten_bsr/mkl\t)\w+", r"\1ok", text, flags=re.M)
+    entry.write_text(text)
+    done = harness(*FLAGS, "--json", cache=tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+    report = json.loads(done.stdout)
+    times = {v["name"]: v["median_us"] for v in report["variants"] if v["median_us"] > 0}
+    assert report["cached"] and times[report["winner"]] == min(times.values())
+
+
 def test_what_the_harness_prints(harness, tmp_path):
     flags = ("--m", "64", "--k", "128", "--n", "16", "--block", "16,32", "--sparsity", "0.5",
              "--grid", "--json", "--dtype", "fp32,bf16")  # fmt: skip
@@ -594,17 +643,62 @@ def test_what_the_harness_prints(harness, tmp_path):
         assert winner["median_us"] > 0
 
 
+A_WRONG_KERNEL = """
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <sparse_autotune.h>
+#include <string.h>
+
+sparse_autotune_status sparse_autotune_matmul(sparse_autotune_pattern* pattern,
+                                              const sparse_autotune_product* product) {
+  sparse_autotune_status (*real)(sparse_autotune_pattern*, const sparse_autotune_product*) =
+      dlsym(RTLD_NEXT, "sparse_autotune_matmul");
+  sparse_autotune_status status = real(pattern, product);
+  if (product->variant && !strcmp(product->variant, "reference/fp64")) {
+    ((float*)product->result.data)[77] += 0.01f;
+  }
+  return status;
+}
+"""
+
+
+@pytest.mark.parametrize("form", [[], ["--json"], ["--grid"]], ids=["table", "json", "grid"])
+def test_a_wrong_result_is_told(harness, tmp_path, form):
+    """Of a product that returns something else for one variant, in one element."""
+    compiler = shutil.which("cc") or shutil.which("gcc")
+    if compiler is None:
+        pytest.skip("no C compiler")
+    (tmp_path / "wrong.c").write_text(A_WRONG_KERNEL)
+    command = [compiler, "-shared", "-fPIC", "wrong.c", "-o", "wrong.so", "-ldl"]
+    include = f"-I{native_header.HEADER.parent}"
+    subprocess.run([*command, include], cwd=tmp_path, check=True)
+    flags = ["--m", "64", "--k", "64", "--n", "16", "--block", "16", "--sparsity", "0.5"]
+    flags += ["--no-dense", *form]
+    assert harness(*flags, cache=tmp_path).returncode == 0
+    done = harness(*flags, cache=tmp_path, preload=tmp_path / "wrong.so")
+    assert done.returncode == 1 and done.stderr == ""
+    if form == ["--json"]:
+        report = json.loads(done.stdout)
+        wrong = [v["name"] for v in report["variants"] if v["legal"] and v["error"] > 1]
+        assert not report["right"] and wrong == ["reference/fp64"]
+    else:
+        assert "WRONG" in done.stdout
+        assert form or "WRONG: reference/fp64 is off by " in done.stdout
+
+
 def test_the_harness_refuses(harness):
     for flags, words in (
         (["--m", "100", "--block", "64"], "--m must be a multiple of --block 64, got 100"),
         (["--dtype", "int8"], "--dtype must be fp16, bf16, fp32 or fp64, got 'int8'"),
-        (["--sparsity", "1.5"], "--sparsity must be a number from"),
+        (["--sparsity", "1.5"], "--sparsity must be a number from 0 to 1, got '1.5'"),
         (["--sparsity", "1"], "--sparsity leaves no block stored"),
         (["--pattern", "stripes"], "--pattern must be one of "),
         (["--n", "8,16"], "--n takes several values only with --grid"),
         (["--m"], "--m needs a value"),
         (["--mm", "1"], "there is no flag --mm"),
         (["--variants", "nobody"], "--variants names no variant of this build"),
+        (["--device", "cuda:1023"], "--device cuda:1023 is not usable: "),
+        (["--device", "gpu"], "--device must be cpu, cuda or cuda:1, got 'gpu'"),
     ):
         done = harness(*flags)
         assert done.returncode == 2 and done.stdout == ""
@@ -648,14 +742,34 @@ def test_hostile_calls():
     assert done.returncode == 0 and done.stdout.endswith(": no fault\n"), done.stdout + done.stderr
 
 
-def test_cmake_and_setup_share_a_list():
-    """What each compiles of the core; the build folder says what CMake does."""
-    listed = NATIVE / "build.ninja"
-    if not listed.is_file():
-        pytest.skip("`make native` has not been run, or without ninja")
+def commands_in(file, flags):
+    """What a build.ninja compiles each source of the core with, but macros and include folders."""
+    root = re.escape(str(native_header.ROOT / "csrc"))
+    steps = rf"^build \S+\.o: \w+ {root}/(\S+).*\n((?: .*\n)+)"
+    found = {}
+    for source, lines in re.findall(steps, file.read_text(), re.M):
+        words = shlex.split(re.search(rf"^  {flags} = (.*)", lines, re.M).group(1))
+        found[source] = {word for word in words if not word.startswith(("-I", "-D", "-isystem"))}
+    return found
+
+
+@pytest.mark.skipif(not (shutil.which("cmake") and shutil.which("ninja")), reason="without them")
+def test_cmake_and_setup_compile_alike(tmp_path):
+    """The same files with the same flags: so `make native` may link the objects that setup made."""
+    command = ["cmake", "-S", str(native_header.ROOT), "-B", str(tmp_path), "-G", "Ninja",
+               "-DSPARSE_AUTOTUNE_CUDA=OFF", f"-DPython3_EXECUTABLE={sys.executable}"]  # fmt: skip
+    subprocess.run(command, check=True, capture_output=True)
+    by_cmake = commands_in(tmp_path / "build.ninja", "FLAGS")
     sys.path.insert(0, str(native_header.ROOT))
     import build_sources
 
-    compiled = set(re.findall(r"^build CMakeFiles/core\.dir/(\S+)\.o:", listed.read_text(), re.M))
     expected = filter(build_sources.is_of_core, build_sources.library_sources(False, False))
-    assert compiled == {path.relative_to(native_header.ROOT).as_posix() for path in expected}
+    assert set(by_cmake) == {str(path.relative_to(build_sources.CSRC)) for path in expected}
+    one = "CMakeFiles/core.dir/csrc/c_api/status.cpp.o"
+    subprocess.run(["ninja", "-C", str(tmp_path), one], check=True, capture_output=True)
+    builds = list((native_header.ROOT / "build").glob("*-cp*/build.ninja"))
+    if not builds:
+        pytest.skip("setup.py has built nothing here")
+    for build in builds:
+        by_setup = commands_in(build, "flags")
+        assert {source: by_setup[source] for source in by_cmake} == by_cmake

@@ -60,35 +60,6 @@ def test_opcheck_of_sampled_products():
     torch.library.opcheck(OPS.bsr_sampled_matmul.default, arguments)
 
 
-@pytest.mark.parametrize("keywords", [{}, {"transpose": True}, {"deterministic": True}], ids=str)
-def test_opcheck_of_gradients(keywords):
-    """They have no derivative of their own."""
-    transpose = keywords.get("transpose", False)
-    arguments = product_arguments(requires_grad=False, transpose=transpose)
-    grad = torch.randn(12 if transpose else 8, 5)
-    torch.library.opcheck(OPS.bsr_matmul_backward.default, (*arguments[:6], grad), keywords)
-
-
-@pytest.mark.parametrize(
-    ("dense", "grad"),
-    [
-        ((12, 5), (8, 6)), ((12, 5), (9, 5)), ((13, 5), (8, 5)), ((12, 5), (8,)), ((), ()),
-        ((2, 12, 5), (3, 8, 5)), ((12,), (9,)),
-    ],
-)  # fmt: skip
-def test_gradients_of_tensors_that_do_not_fit_raise(dense, grad):
-    """Called by itself the operator reads no memory that is not there."""
-    crow, col, values, rows, cols = product_arguments(requires_grad=False)[:5]
-    with pytest.raises(RuntimeError):
-        OPS.bsr_matmul_backward(
-            crow, col, values, rows, cols, torch.randn(dense), torch.randn(grad)
-        )
-    with pytest.raises(RuntimeError):
-        OPS.bsr_matmul_backward(
-            crow, col, values, rows, cols, torch.randn(12, 5), torch.randn(8, 5).double()
-        )
-
-
 # What is wrong with the arguments of a product, and what the operator says: it must not read or
 # write memory that is not theirs, whoever calls it.
 REFUSED = {
@@ -134,10 +105,6 @@ def test_operators_refuse_what_does_not_fit(what):
     with pytest.raises(RuntimeError, match=words):
         OPS.bsr_matmul_out(*arguments.values(), out=out)
     assert (out == 7).all()
-    if "bias" not in changes:
-        matrix = [arguments[name] for name in names[:5]]
-        with pytest.raises(RuntimeError, match="sparse_autotune"):
-            OPS.bsr_matmul_backward(*matrix, dense, torch.ones(8, 5, dtype=dense.dtype))
 
 
 @pytest.mark.parametrize("activation", [-1, 5])
@@ -174,8 +141,7 @@ def test_a_form_means_the_same_by_position_and_by_name(on, activation):
     form = forms.Form(24, 24, **dict.fromkeys(on, True), activation=ACTIVATIONS[activation])
 
     def directly(form):
-        given = a.crow_indices, a.col_indices, a.values, 24, 24, x, bias, *form[2:], None
-        return direct.matmul(*given)
+        return direct.matmul(a.crow_indices, a.col_indices, a.values, x, bias, form)
 
     operands = (a.crow_indices, a.col_indices, a.values, 24, 24, x, bias)
     named = OPS.bsr_matmul(*operands, **forms.switches(form, 2))
@@ -244,11 +210,9 @@ META = {
     "inner": ({"dense": (11, 5)}, "inner dimensions"),
     "bias": ({"bias": (9,)}, "bias must have one value per row of the product, 8"),
     "out": ({"out": (8, 6)}, "never resized"),
-    "grad": ({"grad": (8, 6)}, "must have the product's shape"),
     "dtype of dense": ({"dense": torch.float64}, "share one dtype"),
     "dtype of bias": ({"bias": torch.float64}, "share one dtype"),
     "dtype of out": ({"out": torch.float64}, "share one dtype"),
-    "dtype of grad": ({"grad": torch.float64}, "share one dtype"),
     "device of dense": ({"dense": "cpu"}, "on one device"),
 }
 
@@ -279,13 +243,8 @@ def test_tracing_refuses_what_does_not_fit(what):
     def into(dense, bias, out):
         OPS.bsr_matmul_out(*matrix, dense, bias, out=out)
 
-    def gradients(dense, grad):
-        return OPS.bsr_matmul_backward(*matrix, dense, grad)
-
-    out, grad = tensor("out", (8, 5)), tensor("grad", (8, 5))
-    if "grad" in changes:
-        calls = [lambda: gradients(dense, grad)]
-    elif "out" in changes:
+    out = tensor("out", (8, 5))
+    if "out" in changes:
         calls = [lambda: into(dense, bias, out)]
     else:
         calls = [
@@ -319,6 +278,6 @@ def test_opcheck_covers_every_operator():
         if schema.name.startswith("sparse_autotune::")
     }
     assert names == {
-        "bsr_matmul", "bsr_matmul_out", "bsr_matmul_backward", "bsr_matmul_race", "bsr_prepare",
-        "bsr_problem_race", "bsr_sampled_matmul", "bsr_sampled_matmul_race",
+        "bsr_matmul", "bsr_matmul_out", "bsr_matmul_race", "bsr_prepare", "bsr_problem_race",
+        "bsr_sampled_matmul", "bsr_sampled_matmul_race",
     }  # fmt: skip

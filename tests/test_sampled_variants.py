@@ -1,10 +1,11 @@
-"""Every sampled product with every variant of the device, forced: right, or refused and why."""
+"""Every sampled product with variants of the device, forced: right, or refused and why."""
 
 import re
 
 import numpy as np
 import pytest
 import torch
+from covering import each_covered
 from machine import assert_legal_somewhere, built, each_built, reasons_until_settled
 from problem import BF16, DTYPES, HALF
 from reference import assert_close, poisoned
@@ -48,12 +49,10 @@ def check(operands, variant):
 # All but the reference with problems made for as many tasks as a GPU has multiprocessors: they tell
 # it nothing new, and alone took a minute and a half of two cores.
 COMBINATIONS = [
-    pytest.param(
-        case, *variant.values, id=f"{case}-{'-'.join(variant.values)}", marks=variant.marks
-    )
-    for case in SAMPLED_CASES
-    for variant in each_built("sampled_matmul")
-    if case not in AS_LARGE_AS_A_GPU or "sampled_reference/fp64" not in variant.values
+    combination
+    for combination in each_covered(SAMPLED_CASES, each_built("sampled_matmul"))
+    if (case := combination.values[0]) not in AS_LARGE_AS_A_GPU
+    or "sampled_reference/fp64" not in combination.values
 ]
 
 
@@ -88,7 +87,8 @@ def test_heuristic(case, device):
 
 def test_every_variant_is_legal_for_some_case(device):
     """Together with `test_case`: no variant goes untested, but for what the machine lacks."""
-    reasons = reasons_until_settled(why_not(make_sampled(case, device)) for case in SAMPLED_CASES)
+    run = [combination.values for combination in COMBINATIONS]
+    reasons = reasons_until_settled(run, device, lambda case: why_not(make_sampled(case, device)))
     assert set(reasons) == set(built(device, "sampled_matmul"))
     assert_legal_somewhere(reasons)
 

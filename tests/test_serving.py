@@ -291,7 +291,7 @@ def test_several_fail_one_after_the_other(failing, register):  # noqa: F811
     second.error = ArithmeticError("this one too")
     (entry,) = cache.entries()
     text = entry.path.read_text().splitlines(keepends=True)
-    line = "entrant second/1\tok\t1\t0.002\t0\t7\t0\t0\t\n"
+    line = "entrant second/1\tok\t1\t0.002\t0\t7\t0\t0\t0\tcaptured\t\n"
     at = next(i for i, one in enumerate(text) if one.startswith("entrant "))
     text.insert(at, line)
     text[-1] = f"end {int(text[-1].split()[1]) + 1}\n"

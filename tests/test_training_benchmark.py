@@ -88,13 +88,8 @@ def test_an_mlp(monkeypatch):
     for difference in (1e-3, math.nan):
         wrong = dataclasses.replace(result, compiled_difference=difference)
         assert len(text.broken([], [wrong])) == 1
-    real = autograd.gradients_together
-
-    def gradients(*given):
-        both = real(*given)
-        return None if both is None else tuple(1.001 * gradient for gradient in both)
-
-    monkeypatch.setattr(autograd, "gradients_together", gradients)
+    real = autograd.sampled
+    monkeypatch.setattr(autograd, "sampled", lambda *given: 1.001 * real(*given))
     wrong = mlp.measure(*shape)
     assert wrong.error > 1
     assert len(text.broken([], [wrong])) == 1

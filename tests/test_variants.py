@@ -1,10 +1,12 @@
-"""Every case with every variant of the device, forced: right, or refused with a reason."""
+"""Every case with variants of the device, forced: right, or refused with a reason."""
 
+import itertools
 import math
 import re
 
 import pytest
 import torch
+from covering import each_covered
 from machine import assert_legal_somewhere, built, each_built, reasons_until_settled
 from problem import BF16, Problem
 from problems import CASES, TF32_CASES
@@ -43,8 +45,10 @@ def assert_nothing_written(out):
     out.assert_only_out_written()
 
 
-@pytest.mark.parametrize(("device", "variant"), each_built())
-@pytest.mark.parametrize("case", CASES, ids=str)
+COMBINATIONS = each_covered(CASES, each_built())
+
+
+@pytest.mark.parametrize(("case", "device", "variant"), COMBINATIONS)
 def test_case(case, device, variant):
     operands = make(case, device)
     reason = operands.legality()[variant]
@@ -127,8 +131,9 @@ def test_questions_about_nothing(rows_and_cols, dtype, device):
 
 def test_every_variant_is_legal_for_some_case(device):
     """Together with `test_case`: no variant goes untested, but for what the machine lacks."""
-    cases = (*CASES, *(TF32_CASES if device == "cuda" else ()))
-    reasons = reasons_until_settled(make(case, device).legality() for case in cases)
+    run = [combination.values for combination in COMBINATIONS]
+    run += itertools.product(TF32_CASES, ["cuda"], built("cuda"))
+    reasons = reasons_until_settled(run, device, lambda case: make(case, device).legality())
     assert set(reasons) == set(built(device))
     assert_legal_somewhere(reasons)
 

@@ -5,8 +5,8 @@ It needs no GPU and no build: the saved races and the sources are all that it re
 
 from __future__ import annotations
 
-import argparse
 import math
+from collections.abc import Callable
 from pathlib import Path
 
 from benchmarks.markdown import lines
@@ -17,15 +17,17 @@ from .saved import Evidence, family_of
 from .sources import Sources
 
 ROOT = Path(__file__).parents[2]
-SAVED = ROOT / "benchmarks/results/evidence_h200.json"
+SAVED = sorted(ROOT.glob("benchmarks/results/evidence_*.json"))
+PATTERNS = ROOT / "benchmarks/results/patterns.json"
 PAGE = ROOT / "docs/kernels/families.md"
 _TIMINGS = ("warm", "cold")
 
 
 class Judged:
-    """The saved races, of families that exist, beside the sources."""
+    """One GPU's saved races, of families that exist, beside the sources."""
 
-    def __init__(self, evidence: Evidence, sources: Sources) -> None:
+    def __init__(self, gpu: str, evidence: Evidence, sources: Sources) -> None:
+        self.gpu = gpu
         self.evidence = evidence
         self.sources = sources
         self.ours = set(sources.files)
@@ -51,9 +53,13 @@ class Judged:
             worths.append(self.portable_worth(family))
         return judgement.earns_its_place(family, *worths)
 
-    def without_a_place(self) -> list[str]:
-        """The families of ours that the rule does not keep."""
-        return sorted(family for family in self.ours if not self.earns_its_place(family))
+
+def without_a_place(all_judged: list[Judged]) -> list[str]:
+    """The families of ours that the rule keeps on no GPU."""
+    ours = set().union(*(judged.ours for judged in all_judged))
+    return sorted(
+        family for family in ours if not any(one.earns_its_place(family) for one in all_judged)
+    )
 
 
 def _factor(value: float) -> str:
@@ -66,69 +72,83 @@ def _share(value: float) -> str:
     return "–" if math.isnan(value) else f"{100 * value:.0f}%"
 
 
+def _pair(values: dict[str, str]) -> str:
+    return " / ".join(values[timing] for timing in _TIMINGS)
+
+
 def _gains(worth: Worth) -> dict[str, str]:
-    found = {}
-    for timing in _TIMINGS:
-        found[timing] = str(worth.cells[timing])
-        found[f"median, {timing}"] = _factor(worth.median[timing])
-        found[f"largest, {timing}"] = _factor(worth.largest[timing])
-    return found | {"≥ 10%": str(worth.counting)}
+    medians = {timing: _factor(value) for timing, value in worth.median.items()}
+    largest = {timing: _factor(value) for timing, value in worth.largest.items()}
+    return {
+        "cells": _pair({timing: str(count) for timing, count in worth.cells.items()}),
+        "median": _pair(medians),
+        "largest": _pair(largest),
+        "≥ 10%": str(worth.counting),
+    }
 
 
-def _most_often_first(worths: dict[str, Worth]) -> list[str]:
-    return sorted(worths, key=lambda name: (-sum(worths[name].cells.values()), name))
+def _table(
+    worths: dict[str, list[Worth]], gpus: list[str], before: Callable[[str], dict[str, str]]
+) -> str:
+    """A line a family, most often the choice first; GPUs side by side."""
 
+    def cells(family: str) -> int:
+        return sum(sum(worth.cells.values()) for worth in worths[family])
 
-def _families(judged: Judged) -> str:
     rows = []
-    for family in _most_often_first({name: judged.worth(name) for name in judged.ours}):
-        rows.append(
-            {
-                "family": f"`{family}`",
-                # In tens: not every change of a kernel is to change this page.
-                "lines": str(round(judged.sources.own_lines(family), -1)),
-                **_gains(judged.worth(family)),
-            }
-        )
+    for family in sorted(worths, key=lambda name: (-cells(name), name)):
+        row = {"family": f"`{family}`", **before(family)}
+        for gpu, worth in zip(gpus, worths[family], strict=True):
+            row |= {f"{gpu}: {name}": text for name, text in _gains(worth).items()}
+        rows.append(row)
     return lines(rows)
 
 
-def _portable(judged: Judged) -> str:
-    found = {
-        name: judged.portable_worth(name) for name in judged.ours if judgement.is_portable(name)
-    }
-    order = _most_often_first(found)
-    return lines([{"family": f"`{name}`", **_gains(found[name])} for name in order])
+def _families(judged: list[Judged]) -> str:
+    def own(family: str) -> dict[str, str]:
+        # In tens: not every change of a kernel is to change this page.
+        return {"lines": str(round(judged[0].sources.own_lines(family), -1))}
+
+    worths = {name: [one.worth(name) for one in judged] for name in judged[0].ours}
+    return _table(worths, [one.gpu for one in judged], own)
 
 
-def _vendors(judged: Judged) -> str:
-    found = sorted(judged.sources.vendors & judged.raced)
-    return lines([{"family": f"`{name}`", **_gains(judged.worth(name))} for name in found])
+def _portable(judged: list[Judged]) -> str:
+    names = [name for name in judged[0].ours if judgement.is_portable(name)]
+    worths = {name: [one.portable_worth(name) for one in judged] for name in names}
+    return _table(worths, [one.gpu for one in judged], lambda _: {})
 
 
-def _quality(quality: Quality) -> dict[str, str]:
+def _vendors(judged: list[Judged]) -> str:
+    names = judged[0].sources.vendors & set().union(*(one.raced for one in judged))
+    worths = {name: [one.worth(name) for one in judged] for name in names}
+    return _table(worths, [one.gpu for one in judged], lambda _: {})
+
+
+def _quality(quality: Quality, guessed: Quality) -> dict[str, str]:
     return {
         "races": str(quality.races),
         "first": _share(quality.first),
         "among three": _share(quality.among_three),
         "guess / choice": _factor(quality.loss),
+        "guessed": str(guessed.races),
+        "its loss": _factor(guessed.loss),
     }
 
 
-def _models(judged: Judged) -> str:
-    orders = judgement.orders(judged.races)
-    none = {"guessed": "", "its loss": ""}
-    rows = [{"family": "all", **_quality(judgement.quality(orders)), **none}]
-    for family in sorted({order.family for order in orders} | {order.guess for order in orders}):
-        guessed = [order for order in orders if order.guess == family]
-        rows.append(
-            {
-                "family": f"`{family}`",
-                **_quality(judgement.quality([o for o in orders if o.family == family])),
-                "guessed": str(len(guessed)),
-                "its loss": _factor(judgement.quality(guessed).loss),
-            }
-        )
+def _models(judged: list[Judged]) -> str:
+    orders = [judgement.orders(one.races) for one in judged]
+    families = {name for of in orders for order in of for name in (order.family, order.guess)}
+    rows = []
+    for family in ["all", *sorted(families)]:
+        row = {"family": family if family == "all" else f"`{family}`"}
+        for one, of in zip(judged, orders, strict=True):
+            every = family == "all"
+            won = judgement.quality([order for order in of if every or order.family == family])
+            guessed = judgement.quality([order for order in of if every or order.guess == family])
+            found = _quality(won, guessed)
+            row |= {f"{one.gpu}: {name}": text for name, text in found.items()}
+        rows.append(row)
     return lines(rows)
 
 
@@ -141,31 +161,42 @@ def _named(families: list[str]) -> str:
     return ", ".join(f"`{name}`" for name in families) or "none"
 
 
-def _summary(judged: Judged) -> list[str]:
-    """Five lines, as the other pages here begin with."""
-    evidence, races = judged.evidence, judged.races
-    if not races:
+def _summary(judged: list[Judged]) -> list[str]:
+    """A few lines, as the other pages here begin with."""
+    ours = judged[0].ours
+    if not any(one.races for one in judged):
         return [
             "Nothing has been measured yet: `python -m benchmarks.evidence` does that on a GPU.",
-            f"{len(judged.ours)} families of kernels of ours wait for it.",
+            f"{len(ours)} families of kernels of ours wait for it.",
             "A family stays if it makes the choice at least 10% faster in two suites or shapes.",
             "Kernels to read first, and portable fallbacks, stay without that.",
             "The same races say how well cost models order variants.",
         ]
-    gpu = evidence.environment.get("gpu", {}).get("name", "an unknown GPU")
-    part = "" if evidence.complete else ", cut off before its end"
-    won = [family for family in judged.ours if any(judged.worth(family).cells.values())]
-    overall = judgement.quality(judgement.orders(races))
+
+    def each(say: Callable[[Judged], str]) -> str:
+        return "; ".join(f"{one.gpu}: {say(one)}" for one in judged)
+
+    def races(one: Judged) -> str:
+        name = one.evidence.environment.get("gpu", {}).get("name", "an unknown GPU")
+        part = "" if one.evidence.complete else ", cut off before its end"
+        failed = len(one.evidence.races) - len(one.races)
+        return (
+            f"{len(one.races)} on {name}, begun {one.evidence.started[:10]}{part}, {failed} failed"
+        )
+
+    quality = {one.gpu: judgement.quality(judgement.orders(one.races)) for one in judged}
+    won = [name for name in ours if any(any(one.worth(name).cells.values()) for one in judged)]
     return [
-        f"{len(races)} races of every variant on {gpu}, begun {evidence.started[:10]}{part}; "
-        f"{len(evidence.races) - len(races)} more failed.",
-        f"{len(judged.ours)} families of kernels of ours, of which {len(won)} are the choice "
-        "somewhere.",
-        f"The rule below does not keep: {_named(judged.without_a_place())}.",
-        f"A cost model has the winner first in {_share(overall.first)} of the races and among its "
-        f"first three in {_share(overall.among_three)}.",
-        "Without a race, by cost models alone (`off`), products take "
-        f"{_factor(overall.loss)} times as long (geometric mean).",
+        f"Races of every variant. {each(races)}.",
+        f"{len(ours)} families of kernels of ours, of which {len(won)} are the choice somewhere.",
+        f"The rule below does not keep: {_named(without_a_place(judged))}.",
+        "A cost model has the winner first, and among its first three. "
+        + each(
+            lambda one: f"{_share(quality[one.gpu].first)}, {_share(quality[one.gpu].among_three)}"
+        )
+        + ".",
+        "Without a race, by cost models alone (`off`), products take so many times as long "
+        f"(geometric mean). {each(lambda one: _factor(quality[one.gpu].loss))}.",
     ]
 
 
@@ -174,23 +205,26 @@ _TEXT = """\
 
 {summary}
 
-`make families` writes this page from saved races, and a test compares the two.
-`python -m benchmarks.evidence --save benchmarks/results/evidence_h200.json` renews the races. They
-cover every GPU suite's cells, and gradients of layers, warm and cold.
+`make families` writes this page from saved races, with the estimates of today's cost models, which
+compute without a GPU where the build has CUDA's variants. Tests compare page, estimates and races.
+`python -m benchmarks.evidence --save benchmarks/results/evidence_h200.json` renews a GPU's races;
+the file's name says which. They cover every GPU suite's cells, and gradients of layers, warm and
+cold.
 
 ## The rule
 
 A family of ours stays if it makes the choice at least 10% faster, in cells of at least two suites
 or shapes (m, n, k and block side), than the best of all other families; a family for more than
-Hopper may do so among the families of its kind. Vendors' variants stay: they are the peers. So do:
+Hopper may do so among the families of its kind. One GPU is enough. Vendors' variants stay: they are
+the peers. So do:
 
 {kept}
 
 ## Families of ours
 
 In how many cells a family is the choice, and how much faster than the best of all others it is
-there: median and largest, warm and cold. "≥ 10%" is the number of suites and shapes that count for
-the rule. "Lines" are those of kernel code that nothing else uses, by the includes, in tens.
+there: median and largest, each warm / cold. "≥ 10%" is the number of suites and shapes that count
+for the rule. "Lines" are those of kernel code that nothing else uses, by the includes, in tens.
 
 {families}
 
@@ -218,12 +252,13 @@ which the family's estimate is the lowest, and "its loss" is that ratio in them.
 """
 
 
-def text(judged: Judged) -> str:
+def text(judged: list[Judged]) -> str:
     """The page."""
     summary = "\n".join(f"- {line}" for line in _summary(judged))
     tables = (_families, _portable, _vendors, _models)
+    raced = any(one.races for one in judged)
     families, portable, vendors, models = (
-        table(judged) if judged.races else "Nothing has been measured yet." for table in tables
+        table(judged) if raced else "Nothing has been measured yet." for table in tables
     )
     return _TEXT.format(
         summary=summary,
@@ -235,23 +270,20 @@ def text(judged: Judged) -> str:
     )
 
 
-def saved(path: Path = SAVED) -> Judged:
-    """The saved races, or none where there is no file, beside today's sources."""
-    evidence = Evidence.load(path) if path.exists() else Evidence()
-    return Judged(evidence, Sources(ROOT / "csrc"))
+def saved() -> list[Judged]:
+    """Each GPU's saved races beside today's sources; evidence_h200.json is the H200's."""
+    sources = Sources(ROOT / "csrc")
+    return [
+        Judged(path.stem.partition("_")[2].upper(), Evidence.load(path), sources) for path in SAVED
+    ]
 
 
 def main() -> None:
     """Writes the page and prints whom the rule does not keep."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.evidence.page")
-    parser.add_argument("--evidence", type=Path, default=SAVED)
-    parser.add_argument("--page", type=Path, default=PAGE)
-    options = parser.parse_args()
-    judged = saved(options.evidence)
-    options.page.write_text(text(judged))
-    print(f"{options.page}: {len(judged.races)} races")
-    if judged.races:
-        print(f"not kept by the rule: {', '.join(judged.without_a_place()) or 'none'}")
+    judged = saved()
+    PAGE.write_text(text(judged))
+    print(f"{PAGE}: {sum(len(one.races) for one in judged)} races")
+    print(f"not kept by the rule: {', '.join(without_a_place(judged)) or 'none'}")
 
 
 if __name__ == "__main__":

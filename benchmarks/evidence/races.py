@@ -112,7 +112,7 @@ def race(suite: str, cell: Cell, timing: Timing, budget_s: float, device: str = 
         suite,
         fields,
         timing,
-        winner=report.winner,
+        winner=report.captured_winner,  # the times are of kernels
         flops=tflops * us * 1e6,
         bytes=gbps * us * 1e3,
         expected={name: us for name, us in expected.items() if name in median or name == guess},

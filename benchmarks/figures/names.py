@@ -8,6 +8,7 @@ from benchmarks.result import CHOICE, DENSE_RATE
 PEERS = {
     "torch_dense": "dense",
     "triton_tuned": "Triton, tuned",
+    "triton_sm80": "Triton, sm_80",
     "triton_default": "Triton, default",
     "stk": "stk",
     "torch_bsr": "torch BSR",

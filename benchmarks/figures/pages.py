@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from . import dashboard, first_screen, mlp, roofline, speedups, sweeps, tables
-from .results import Run, by_device
+from . import comparisons, dashboard, first_screen, mlp, roofline, speedups, sweeps, tables
+from .results import Run, by_device, of_matmul
 
 ROOT = Path(__file__).parents[2]
 PAGES = ("README.md", "docs/performance.md", "docs/reading_figures.md", "docs/figures/index.md")
@@ -26,7 +26,7 @@ _PICTURES = {
 def pictures(runs: list[Run]) -> dict[str, str]:
     """The pictures of every device, by file name."""
     found = {}
-    for folder, theirs in by_device(runs).items():
+    for folder, theirs in by_device(of_matmul(runs)).items():
         for name, (draw, _) in _PICTURES.items():
             if (text := draw(theirs)) is not None:
                 found[f"{name}_{folder}.svg"] = text
@@ -48,7 +48,12 @@ def _gallery(runs: list[Run]) -> str:
 
 
 def _section(name: str, arguments: list[str], runs: list[Run]) -> str:
-    sections = {**tables.SECTIONS, **first_screen.SECTIONS, "gallery": _gallery}
+    sections = {
+        **tables.SECTIONS,
+        **comparisons.SECTIONS,
+        **first_screen.SECTIONS,
+        "gallery": _gallery,
+    }
     if name not in sections:
         raise ValueError(f"no section is called {name!r}: there are {', '.join(sections)}")
     return sections[name](runs, *arguments)

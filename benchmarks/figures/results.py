@@ -118,6 +118,11 @@ def of_suite(runs: list[Run], suite: str) -> list[Run]:
     return [run for run in runs if run.suite == suite]
 
 
+def of_matmul(runs: list[Run]) -> list[Run]:
+    """All but those of suites that leave out a part of what `matmul` chooses from."""
+    return [run for run in runs if run.suite != "gpu_portable"]
+
+
 def by_device(runs: list[Run]) -> dict[str, list[Run]]:
     """The runs of each device."""
     found: dict[str, list[Run]] = {}

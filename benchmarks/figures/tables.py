@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from benchmarks.keep import median_us
 from benchmarks.markdown import lines
-from benchmarks.result import CHOICE, DENSE_RATE, Result
+from benchmarks.result import CHOICE, Result
 from benchmarks.tables import geometric_mean
 from benchmarks.training.layer import ALL, DENSE, OURS, PASSES, STK
 
@@ -17,9 +17,7 @@ Table = list[dict[str, str]]
 
 _RATES = ("gpu_large_blocks", "gpu_small_blocks")  # in TFLOP/s; others in µs
 # Of a suite of more cells than the first, so many, those that look the worst.
-_MOST, _WORST = 60, 20
-# Slower than a peer by so much is a loss: less, and the next run may say otherwise.
-_LOSS = 0.95
+_MOST, WORST = 60, 20
 
 
 def number(value: float) -> str:
@@ -27,40 +25,42 @@ def number(value: float) -> str:
     return f"{value:,.0f}" if value >= 100 else f"{value:.1f}" if value >= 1 else f"{value:.2g}"
 
 
-def _measure(result: Result, name: str | None, mode: str, rate: bool) -> str:
+def measure(result: Result, name: str | None, mode: str, rate: bool) -> str:
+    """A contestant's microseconds, or its rate."""
     us = result.median(name, mode)
     if us is None:
         return "–"
     return number(result.nnz_flops / (us * 1e6) if rate else us)
 
 
-def _timed(result: Result, modes: tuple[str, ...]) -> list[str]:
+def timed(result: Result, modes: tuple[str, ...]) -> list[str]:
+    """Those of the modes in which our choice was timed."""
     return [mode for mode in modes if result.median(CHOICE, mode) is not None]
 
 
-def _peers(result: Result, modes: list[str], rate: bool) -> str:
+def peers(result: Result, modes: list[str], rate: bool) -> str:
     """The best peer of each mode and its figures; its name once where it is the same one."""
     best = [result.best_peer(mode) for mode in modes]
-    figures = [_measure(result, b, m, rate) for b, m in zip(best, modes, strict=True)]
+    figures = [measure(result, b, m, rate) for b, m in zip(best, modes, strict=True)]
     if len(set(best)) == 1:
         return f"{names.shown(best[0])} {' / '.join(figures)}"
     return " / ".join(f"{names.shown(b)} {f}" for b, f in zip(best, figures, strict=True))
 
 
 def _line(result: Result, run: Run, rate: bool, several: bool) -> dict[str, str]:
-    cell, modes = result.cell, _timed(result, run.modes)
+    cell, modes = result.cell, timed(result, run.modes)
     ratios = [speedup(result, result.best_peer(mode), mode) for mode in modes]
     what = label(cell).partition(",")[0]
     what = what if several else what.rpartition(" ")[0]
     what += f", {cell.pattern.replace('_', ' ')}" if cell.pattern != "uniform" else ""
     what += ", `linear`" if cell.op == "linear" else ""
-    of_choice = " / ".join(_measure(result, CHOICE, mode, rate) for mode in modes)
+    of_choice = " / ".join(measure(result, CHOICE, mode, rate) for mode in modes)
     line = {
         "product": what,
         "block": str(cell.block),
         "stored": percent(cell.density),
         f"choice, {'TFLOP/s' if rate else 'µs'}": f"**{of_choice}**",
-        "best peer": _peers(result, modes, rate),
+        "best peer": peers(result, modes, rate),
         "×": " / ".join("–" if ratio is None else f"{ratio:.2f}" for ratio in ratios),
     }
     if result.chosen:
@@ -91,17 +91,18 @@ def cells(runs: list[Run], suite: str) -> str:
         if len(shown) > _MOST:
             shown = sorted(
                 shown, key=lambda r: speedup(r, r.best_peer(run.modes[-1]), run.modes[-1]) or 0
-            )[:_WORST]
-            text += f" The {_WORST} with the least × are:"
+            )[:WORST]
+            text += f" The {WORST} with the least × are:"
         several = len({result.cell.dtype for result in run.results}) > 1
         if not several:
             text = f"{DTYPES[run.results[0].cell.dtype]}, {text}"
         table = [_line(result, run, suite in _RATES, several) for result in shown]
-        parts += [f"**{run.device}**, `{suite}`: {text}", lines(table), *_foot(run)]
+        parts += [f"**{run.device}**, `{suite}`: {text}", lines(table), *foot(run)]
     return "\n\n".join(parts)
 
 
-def _foot(run: Run) -> list[str]:
+def foot(run: Run) -> list[str]:
+    """What stands below a run's table: notes, and where its figures are from."""
     modes = "" if not run.results or not run.gpu else "Warm / cold. "
     return [*run.kept.get("notes", []), f"*{modes}{run.origin}*"]
 
@@ -113,7 +114,7 @@ def training(runs: list[Run], suite: str = "training") -> str:
         parts += [f"**{run.device}**, µs of each pass, and what all three take:"]
         parts += [lines([_layer(layer) for layer in run.kept["layers"]])]
         parts += ["Forward and backward of MLPs with tanh-GELU:"]
-        parts += [lines([_mlp(mlp) for mlp in run.kept["mlps"]]), *_foot(run)]
+        parts += [lines([_mlp(mlp) for mlp in run.kept["mlps"]]), *foot(run)]
     return "\n\n".join(parts)
 
 
@@ -167,7 +168,7 @@ def host(runs: list[Run], suite: str = "host") -> str:
             }
             for row in run.kept["host_times"]
         ]
-        parts += [f"**{run.device}**:", lines(table), *_foot(run)]
+        parts += [f"**{run.device}**:", lines(table), *foot(run)]
     return "\n\n".join(parts)
 
 
@@ -189,53 +190,9 @@ def llama(runs: list[Run], suite: str = "llama") -> str:
             f"**{run.device}**: {model['layers']} layers of {model['hidden']} features, "
             f"{DTYPES[model['dtype']]}, blocks of {model['block']}, {percent(model['density'])}:",
             lines(table),
-            *_foot(run),
+            *foot(run),
         ]
     return "\n\n".join(parts)
-
-
-def losses(runs: list[Run]) -> str:
-    """Every measured product that a peer computes faster, the worst first."""
-    found = []
-    for run in runs:
-        for result in run.results:
-            modes = _timed(result, run.modes)
-            mode = result.judged if result.judged in modes else modes[0]
-            ratio = speedup(result, result.best_peer(mode), mode)
-            if ratio is not None and ratio < _LOSS:
-                found.append((ratio, run, result, mode))
-    found.sort(key=lambda item: item[0])
-    table = [
-        {
-            "product": label(result.cell),
-            "on": f"{run.device.removeprefix('NVIDIA ')}{f', {mode}' * run.gpu}",
-            "choice, µs": _measure(result, CHOICE, mode, False),
-            "faster, µs": _peers(result, [mode], False),
-            "×": f"{ratio:.2f}",
-        }
-        for ratio, run, result, mode in found[:_WORST]
-    ]
-    count = sum(len(run.results) for run in runs)
-    text = (
-        f"Of the {count} products whose figures are kept, {len(found)} "
-        f"{'is' if len(found) == 1 else 'are'} slower than the best peer by more than 5%"
-    )
-    return f"{text}:\n\n{lines(table)}" if table else f"{text}."
-
-
-def densities(runs: list[Run]) -> str:
-    """From which density on the dense product is faster, estimated from the rates at 25%."""
-    table = []
-    for run in runs:
-        for result in run.results:
-            full = result.median(DENSE_RATE, "warm")
-            us = result.median(CHOICE, "warm")
-            if full and us and result.cell.density == 0.25 and result.cell.m == 8192:
-                ours, dense = result.nnz_flops / us / 1e6, result.cell.dense_flops / full / 1e6
-                line = {"GPU": run.device, "block": str(result.cell.block)}
-                line |= {"choice, TFLOP/s": number(ours), "dense, TFLOP/s": number(dense)}
-                table.append(line | {"dense is faster from": f"{min(ours / dense, 1):.0%}"})
-    return lines(table) if table else ""
 
 
 SECTIONS: dict[str, Callable[..., str]] = {
@@ -243,6 +200,4 @@ SECTIONS: dict[str, Callable[..., str]] = {
     "training": training,
     "host": host,
     "llama": llama,
-    "losses": losses,
-    "densities": densities,
 }

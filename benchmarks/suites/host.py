@@ -6,7 +6,7 @@ import argparse
 import json
 import sys
 
-from benchmarks import environment, host_time, markdown
+from benchmarks import environment, host_time
 
 # What it takes, roughly.
 SECONDS = 15.0
@@ -22,7 +22,8 @@ def run(options: argparse.Namespace, device: str) -> int:
     record = environment.Record("host", device, options.save, options.command)
     print(json.dumps(record.environment, indent=None if options.brief else 1))
     rows = host_time.measure(device, names, options.rounds or host_time.ROUNDS)
-    print(markdown.table(record.save(complete=True, host_times=[row.to_dict() for row in rows])))
+    record.save(complete=True, host_times=[row.to_dict() for row in rows])
+    print(host_time.table(rows))
     if options.save is not None:
         print(f"saved in {options.save}")
     return 0

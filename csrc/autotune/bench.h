@@ -15,6 +15,12 @@ struct BenchOptions {
   int64_t prepared_bytes = 0;  // the largest converted copy of any entrant
 };
 
+// Of one launch in microseconds, the mean over a burst.
+struct LaunchTime {
+  double device_us = 0;  // the kernels' alone, where the host can run ahead of them
+  double host_us = 0;    // until they are enqueued; 0 on a CPU, where both are one
+};
+
 class Bench {
  public:
   virtual ~Bench() = default;
@@ -25,10 +31,12 @@ class Bench {
   // is the time of that one launch, a first impression.
   virtual Status check(const Variant& variant, double* error, double* us) = 0;
 
-  // Time of one launch in microseconds, the mean over a burst of `launches`. Includes prepare()
-  // unless the problem is frozen. On a CPU, short launches find the caches as a launch of the same
-  // variant left them.
-  virtual Status time(const Variant& variant, int64_t launches, double* us) = 0;
+  // A burst of `launches`. Includes prepare() unless the problem is frozen. On a CPU, short
+  // launches find the caches as a launch of the same variant left them.
+  virtual Status time(const Variant& variant, int64_t launches, LaunchTime* taken) = 0;
+
+  // Whether a CUDA graph can hold its launches. What always can is not tried. After check().
+  virtual bool captures(const Variant&) { return true; }
 
   // Whether operands really rotate: small enough for the cache, and asked for.
   virtual bool is_cold() const = 0;

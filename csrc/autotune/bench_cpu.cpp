@@ -92,12 +92,12 @@ class CpuBench final : public Bench {
   }
 
   // Short launches depend on whose data the caches of all cores hold: their own last launch's.
-  Status time(const Variant& variant, int64_t launches, double* us) override {
+  Status time(const Variant& variant, int64_t launches, LaunchTime* taken) override {
     if (last_ != &variant) {
-      const Status status = run(variant, 1, false, us);
-      if (!status || *us > kLongUs) return status;
+      const Status status = run(variant, 1, false, &taken->device_us);
+      if (!status || taken->device_us > kLongUs) return status;
     }
-    return run(variant, launches, false, us);
+    return run(variant, launches, false, &taken->device_us);
   }
 
   bool is_cold() const override { return false; }
@@ -129,7 +129,10 @@ class CpuBench final : public Bench {
       for (const Input& input : inputs_of(layout_, p_)) {
         const Strides& s = input.strides;
         T* first = reinterpret_cast<T*>(base + input.offset);
-        const int64_t grain = ceil_div(1 << 12, s.cols);
+        // Matrices of a batch may share memory, which one thread then writes.
+        const int64_t reach = (s.rows - 1) * s.row_stride + (s.cols - 1) * s.col_stride;
+        const bool apart = s.batch == 1 || s.batch_stride > reach;
+        const int64_t grain = apart ? ceil_div(1 << 12, s.cols) : s.batch * s.rows;
         parallel_for(user_.parallel, 0, s.batch * s.rows, grain, [&](int64_t begin, int64_t end) {
           for (int64_t line = begin; line < end; ++line) {
             fill_run(first + line / s.rows * s.batch_stride + line % s.rows * s.row_stride, s.cols,

@@ -11,6 +11,7 @@
 #include <memory>
 #include <new>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "autotune/bench.h"
@@ -25,11 +26,21 @@ namespace sparse_autotune {
 namespace {
 
 constexpr double kCheckFlops = 4e9;
+constexpr double kUsualHostUs = 10;
 
 __global__ void wait_kernel(int64_t cycles) {
   const int64_t start = clock64();
   while (clock64() - start < cycles) {
   }
+}
+
+// A stream for captures that are tried: no graph captures the default stream, which the user's may
+// be. One for each device, as long as the process lives: torch keeps memory for each stream.
+cudaStream_t capturing_stream(int ordinal) {
+  static std::unordered_map<int, cudaStream_t> streams;  // races come one after the other
+  cudaStream_t& stream = streams[ordinal];
+  if (stream == nullptr) cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking);
+  return stream;
 }
 
 // Memory of the library's own pool.
@@ -106,17 +117,42 @@ class CudaBench final : public Bench {
     const RelaxedCapture relaxed;
     *error = std::numeric_limits<double>::infinity();
     prepared_for_ = nullptr;
-    cudaError_t poisoned = cudaMemsetAsync(operands_.data() + layout_.output_begin, 0xFF,
-                                           static_cast<size_t>(layout_.output_bytes), stream_);
-    if (poisoned != cudaSuccess) return broken(poisoned, "poisoning the output");
-    cursor_ = 0;
-    const Status status = burst(variant, 1, us);
+    LaunchTime taken;
+    Status status = poison();
+    if (status) status = burst(variant, 1, &taken);
+    *us = taken.device_us;
     return status ? compare(error) : status;
   }
 
-  Status time(const Variant& variant, int64_t launches, double* us) override {
+  Status time(const Variant& variant, int64_t launches, LaunchTime* taken) override {
     const RelaxedCapture relaxed;
-    return burst(variant, launches, us);
+    const Status status = burst(variant, launches, taken);
+    host_us_[&variant] = taken->host_us;
+    return status;
+  }
+
+  // The graph is never replayed: what the launch allocated is others' by then. One launch alone:
+  // meanwhile no thread can synchronise the device.
+  bool captures(const Variant& variant) override {
+    if (variant.always_captures()) return true;
+    const RelaxedCapture relaxed;
+    const cudaStream_t stream = capturing_stream(device_.ordinal);
+    const std::shared_ptr<void> redirected =
+        stream != nullptr ? variant.redirect_to(stream) : nullptr;
+    if (redirected == nullptr) return false;
+    cudaError_t error = cudaStreamBeginCapture(stream, cudaStreamCaptureModeRelaxed);
+    if (error != cudaSuccess) return static_cast<bool>(broken(error, "beginning a capture"));
+    Launch l = next_launch();
+    l.stream = stream;
+    Status status = variant.launch(p_, l);
+    cudaGraph_t graph = nullptr;
+    size_t nodes = 0;
+    error = cudaStreamEndCapture(stream, &graph);
+    if (error == cudaSuccess) error = cudaGraphGetNodes(graph, nullptr, &nodes);
+    if (graph != nullptr) cudaGraphDestroy(graph);
+    if (status && error != cudaSuccess) status = to_status(error, "capturing");
+    if (!status) return static_cast<bool>(failed(status));
+    return nodes > 0;  // else it was launched past the stream
   }
 
   bool is_cold() const override { return sets_ > 1; }
@@ -129,6 +165,13 @@ class CudaBench final : public Bench {
     broken_ = broken_ || cudaStreamSynchronize(stream_) != cudaSuccess;
     static_cast<void>(cudaGetLastError());
     return status;
+  }
+
+  Status poison() {
+    cursor_ = 0;
+    const cudaError_t error = cudaMemsetAsync(operands_.data() + layout_.output_begin, 0xFF,
+                                              static_cast<size_t>(layout_.output_bytes), stream_);
+    return error == cudaSuccess ? Status::ok() : broken(error, "poisoning the output");
   }
 
   Status fill() {
@@ -188,7 +231,7 @@ class CudaBench final : public Bench {
     return l;
   }
 
-  Status burst(const Variant& variant, int64_t launches, double* us) {
+  Status burst(const Variant& variant, int64_t launches, LaunchTime* taken) {
     const bool converts = variant.prepared_bytes(p_, device_) > 0;
     if (converts && p_.frozen && prepared_for_ != &variant) {
       // All sets hold other values, but a copy of the first set's is as good for the clock.
@@ -201,7 +244,9 @@ class CudaBench final : public Bench {
     }
     cudaError_t error = cudaStreamSynchronize(stream_);
     if (error != cudaSuccess) return broken(error, "running");
-    const double wait_us = std::min(enqueue_us_ * static_cast<double>(launches) * 3 + 20, 20e3);
+    const auto known = host_us_.find(&variant);
+    const double host_us = known == host_us_.end() ? kUsualHostUs : known->second;
+    const double wait_us = std::min(host_us * static_cast<double>(launches) * 3 + 20, 20e3);
     wait_kernel<<<1, 1, 0, stream_>>>(static_cast<int64_t>(wait_us * 1e3));
     error = cudaEventRecord(begin_, stream_);
     if (error != cudaSuccess) return broken(error, "running");
@@ -218,15 +263,18 @@ class CudaBench final : public Bench {
     }
     const std::chrono::duration<double, std::micro> enqueue =
         std::chrono::steady_clock::now() - start;
-    enqueue_us_ = launches > 1 ? enqueue.count() / static_cast<double>(launches) : enqueue_us_;
-    error = cudaEventRecord(end_, stream_);
-    if (error == cudaSuccess) error = cudaStreamSynchronize(stream_);
-    if (error != cudaSuccess) return broken(error, "running");
+    taken->host_us = enqueue.count() / static_cast<double>(launches);
+    return elapsed(stream_, launches, &taken->device_us);
+  }
+
+  // Since begin_ was recorded, for each launch.
+  Status elapsed(cudaStream_t stream, int64_t launches, double* us) {
     float milliseconds = 0;
-    error = cudaEventElapsedTime(&milliseconds, begin_, end_);
-    if (error != cudaSuccess) return broken(error, "running");
+    cudaError_t error = cudaEventRecord(end_, stream);
+    if (error == cudaSuccess) error = cudaStreamSynchronize(stream);
+    if (error == cudaSuccess) error = cudaEventElapsedTime(&milliseconds, begin_, end_);
     *us = static_cast<double>(milliseconds) * 1e3 / static_cast<double>(launches);
-    return Status::ok();
+    return error == cudaSuccess ? Status::ok() : broken(error, "running");
   }
 
   // A variant's own failure: what it enqueued may have broken more.
@@ -245,7 +293,7 @@ class CudaBench final : public Bench {
   cudaEvent_t begin_ = nullptr, end_ = nullptr;
   Memory operands_, scratch_, prepared_, tiles_, expected_, findings_;
   int64_t sets_ = 1, cursor_ = 0, tile_count_ = 0;
-  double enqueue_us_ = 10;  // host time of one launch
+  std::unordered_map<const Variant*, double> host_us_;  // of the last burst's launches
   const Variant* prepared_for_ = nullptr;
   bool broken_ = false;
 };
@@ -264,9 +312,10 @@ class TrimmedBench final : public Bench {
   Status check(const Variant& variant, double* error, double* us) override {
     return bench_->check(variant, error, us);
   }
-  Status time(const Variant& variant, int64_t launches, double* us) override {
-    return bench_->time(variant, launches, us);
+  Status time(const Variant& variant, int64_t launches, LaunchTime* taken) override {
+    return bench_->time(variant, launches, taken);
   }
+  bool captures(const Variant& variant) override { return bench_->captures(variant); }
   bool is_cold() const override { return bench_->is_cold(); }
   bool is_broken() override { return bench_->is_broken(); }
 

@@ -82,7 +82,41 @@ Device describe_cpu(int threads) {
   return d;
 }
 
+// FLOPs a clock and multiprocessor, from NVIDIA's architecture papers: dense half-precision tensor
+// cores with fp32 accumulation, plain fp32, plain fp64, fp64 on tensor cores. TF32 runs at half of
+// the first.
+struct Rates {
+  int tensor, fp32, fp64, fp64_tensor;
+};
+Rates rates(int capability) {
+  if (capability == 80) return {2048, 128, 64, 128};
+  if (capability < 90) return {512, 256, 4, 4};
+  if (capability == 90) return {4096, 256, 128, 256};
+  if (capability < 120) return {8192, 256, 128, 128};
+  return {1024, 256, 4, 4};
+}
+
 }  // namespace
+
+Device describe_gpu(const GpuFacts& facts) {
+  Device d;
+  d.type = DeviceType::kCuda;
+  d.compute_capability = facts.compute_capability;
+  d.multiprocessors = facts.multiprocessors;
+  d.l2_bytes = facts.l2_bytes;
+  d.shared_memory_per_block = facts.shared_memory_per_block;
+  d.memory_bytes = facts.memory_bytes;
+  d.memory_gbps = facts.memory_gbps;
+  d.l2_gbps = facts.l2_gbps;
+  const Rates r = rates(d.compute_capability);
+  const double unit = d.l2_gbps / kL2BytesPerClock * 1e-3;  // TFLOP/s for one FLOP a clock
+  d.tensor_tflops = unit * r.tensor;
+  d.tf32_tflops = unit * r.tensor / 2;
+  d.fp32_tflops = unit * r.fp32;
+  d.fp64_tflops = unit * r.fp64;
+  d.fp64_tensor_tflops = unit * r.fp64_tensor;
+  return d;
+}
 
 const Device& cpu_device(int threads) {
   thread_local const Device* last = nullptr;  // the number of threads hardly ever changes

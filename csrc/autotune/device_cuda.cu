@@ -16,20 +16,6 @@ int attribute(cudaDeviceAttr which, int ordinal) {
   return cudaDeviceGetAttribute(&value, which, ordinal) == cudaSuccess ? value : 0;
 }
 
-// FLOPs a clock and multiprocessor, from NVIDIA's architecture papers: dense half-precision tensor
-// cores with fp32 accumulation, plain fp32, plain fp64, fp64 on tensor cores. TF32 runs at half of
-// the first.
-struct Rates {
-  int tensor, fp32, fp64, fp64_tensor;
-};
-Rates rates(int capability) {
-  if (capability == 80) return {2048, 128, 64, 128};
-  if (capability < 90) return {512, 256, 4, 4};
-  if (capability == 90) return {4096, 256, 128, 256};
-  if (capability < 120) return {8192, 256, 128, 128};
-  return {1024, 256, 4, 4};
-}
-
 Device read_device(int ordinal) {
   Device d;
   d.type = DeviceType::kCuda;
@@ -45,22 +31,18 @@ Device read_device(int ordinal) {
     d.unavailable = "the CUDA driver does not describe device " + std::to_string(ordinal);
     return d;
   }
+  d = describe_gpu(
+      {.compute_capability = properties.major * 10 + properties.minor,
+       .multiprocessors = properties.multiProcessorCount,
+       .l2_bytes = properties.l2CacheSize,
+       .shared_memory_per_block = static_cast<int64_t>(properties.sharedMemPerBlockOptin),
+       .memory_bytes = static_cast<int64_t>(properties.totalGlobalMem),
+       .memory_gbps = 2.0 * attribute(cudaDevAttrMemoryClockRate, ordinal) * 1e-6 *
+                      attribute(cudaDevAttrGlobalMemoryBusWidth, ordinal) / 8,
+       .l2_gbps = kL2BytesPerClock * properties.multiProcessorCount *
+                  attribute(cudaDevAttrClockRate, ordinal) * 1e-6});
+  d.ordinal = ordinal;
   d.name = properties.name;
-  d.compute_capability = properties.major * 10 + properties.minor;
-  d.multiprocessors = properties.multiProcessorCount;
-  d.l2_bytes = properties.l2CacheSize;
-  d.shared_memory_per_block = static_cast<int64_t>(properties.sharedMemPerBlockOptin);
-  d.memory_bytes = static_cast<int64_t>(properties.totalGlobalMem);
-  const double clock_ghz = attribute(cudaDevAttrClockRate, ordinal) * 1e-6;
-  d.memory_gbps = 2.0 * attribute(cudaDevAttrMemoryClockRate, ordinal) * 1e-6 *
-                  attribute(cudaDevAttrGlobalMemoryBusWidth, ordinal) / 8;
-  const Rates r = rates(d.compute_capability);
-  const double unit = d.multiprocessors * clock_ghz * 1e-3;  // TFLOP/s for one FLOP a clock
-  d.tensor_tflops = unit * r.tensor;
-  d.tf32_tflops = unit * r.tensor / 2;
-  d.fp32_tflops = unit * r.fp32;
-  d.fp64_tflops = unit * r.fp64;
-  d.fp64_tensor_tflops = unit * r.fp64_tensor;
 
   int current = 0;
   cudaGetDevice(&current);

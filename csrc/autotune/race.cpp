@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "autotune/bench.h"
+#include "autotune/election.h"
 #include "autotune/signature.h"
 
 namespace sparse_autotune {
@@ -29,6 +30,7 @@ constexpr int kMaxRounds = 25;
 constexpr double kOverrun = 0.1;  // of the budget: what the least rounds may cost beyond it
 constexpr double kBurstUs = 300;  // of one sample, so that the clock's own error is small
 constexpr int64_t kMaxBurst = 64;
+constexpr double kHostBurstUs = 5000;  // of one sample: a GPU waits until the host has enqueued it
 
 struct Runner {
   const Variant* variant;
@@ -36,8 +38,13 @@ struct Runner {
   Entrant entrant;
   double first_us = 0;  // a launch before the rounds
   int64_t burst = 1;
-  std::vector<double> samples;
+  std::vector<double> samples, host_samples;
   bool racing = false;
+
+  void add(const LaunchTime& taken) {
+    samples.push_back(taken.device_us);
+    host_samples.push_back(taken.host_us);
+  }
 };
 
 double median(std::vector<double> x) {
@@ -47,6 +54,9 @@ double median(std::vector<double> x) {
   return (x[half] + *std::max_element(x.begin(), x.begin() + static_cast<std::ptrdiff_t>(half))) /
          2;
 }
+
+// As Entrant::eager_us().
+double eager_median(const Runner& r) { return std::max(median(r.samples), median(r.host_samples)); }
 
 double interquartile_range(std::vector<double> x) {
   std::sort(x.begin(), x.end());
@@ -113,7 +123,9 @@ class Race {
   bool was_stopped() const { return was_stopped_; }
 
  private:
-  double seconds() const { return std::chrono::duration<double>(Clock::now() - start_).count(); }
+  double elapsed() const { return std::chrono::duration<double>(Clock::now() - start_).count(); }
+  // Of the budget.
+  double seconds() const { return elapsed() - compiling_; }
 
   // A budget that runs out leaves out configurations, not families.
   std::vector<Runner*> one_of_each_family_first() const {
@@ -174,43 +186,51 @@ class Race {
       return;
     }
     double us = 0;
+    const double begin = elapsed();
     Status status = bench_.check(*runner.variant, &runner.entrant.error, &us);
+    if (!known) compiling_ += elapsed() - begin;
     // The first launch pays for loading code and libraries: a second one counts, unless even the
     // first took a good part of the budget, and was not expected to win.
     const bool contender = expected_us < kContender * best_first_us_;
     const double most_us = (contender ? 1e6 : 0.1e6) * options_.budget_s;
-    if (status && (!options_.eliminate || !have_one || us < most_us)) {
-      status = bench_.time(*runner.variant, 1, &us);
+    LaunchTime taken{us, 0};
+    if (status) runner.entrant.captures = bench_.captures(*runner.variant);
+    if (status && (!options_.eliminate || !have_one || !known || us < most_us)) {
+      status = bench_.time(*runner.variant, 1, &taken);
     }
     if (!status) return fail(runner, status);
+    us = taken.device_us;
     const double hopeless = std::max(kHopeless, options_.min_speedup);
     if (options_.eliminate && have_one && us > hopeless * best_first_us_) {
       runner.entrant.outcome = Outcome::kEliminated;
       runner.entrant.reason = "its first launch was far behind";
-      runner.samples.push_back(us);
+      runner.add(taken);
       return;
     }
     runner.first_us = us;
     best_first_us_ = have_one ? std::min(best_first_us_, us) : us;
-    runner.burst =
-        std::clamp<int64_t>(static_cast<int64_t>(kBurstUs / std::max(us, 0.1)), 1, kMaxBurst);
+    const double most =
+        std::min(kBurstUs / std::max(us, 0.1), kHostBurstUs / std::max(taken.host_us, 0.1));
+    runner.burst = std::clamp<int64_t>(static_cast<int64_t>(most), 1, kMaxBurst);
     runner.racing = true;
   }
 
   void sample(Runner& runner) {
-    double us = 0;
-    const Status status = bench_.time(*runner.variant, runner.burst, &us);
+    LaunchTime taken;
+    const Status status = bench_.time(*runner.variant, runner.burst, &taken);
     if (!status) return fail(runner, status);
-    runner.samples.push_back(us);
+    runner.add(taken);
   }
 
   // `late`: the budget is spent. Then a round and the launch before it serve for three rounds.
   void eliminate(int rounds, bool late) {
     const bool early = rounds < kRoundsBeforeElimination;
     if (early && !late) return;
-    double best = INFINITY;
+    double best = INFINITY, host_bound = INFINITY;
     for (const Runner& r : runners_) {
-      if (r.racing) best = std::min(best, median(r.samples));
+      if (!r.racing || median(r.samples) >= best) continue;
+      best = median(r.samples);
+      host_bound = eager_median(r) / kHostMatters;
     }
     const double behind = early                                   ? kFarAtOnce
                           : rounds < 2 * kRoundsBeforeElimination ? kFarBehind
@@ -219,6 +239,7 @@ class Race {
     for (Runner& r : runners_) {
       if (!r.racing || median(r.samples) <= bound * best) continue;
       if (early && r.first_us <= bound * best_first_us_) continue;
+      if (eager_median(r) < host_bound) continue;  // the leader would hold up the host
       r.racing = false;
       r.entrant.outcome = Outcome::kEliminated;
       r.entrant.reason =
@@ -230,27 +251,10 @@ class Race {
   Bench& bench_;
   const RaceOptions& options_;
   const Clock::time_point start_;
+  double compiling_ = 0;  // that first launches of others' code took, which may compile it
   double best_first_us_ = 0;
   bool was_stopped_ = false;
 };
-
-// Among those within the noise of the fastest: the incumbent, else less memory, then the smaller
-// estimate, so that two runs agree.
-const Runner* winner(const std::vector<Runner>& runners, const RaceOptions& options) {
-  double best = INFINITY;
-  for (const Runner& r : runners) {
-    if (r.entrant.outcome == Outcome::kOk) best = std::min(best, r.entrant.median_us);
-  }
-  const Runner* found = nullptr;
-  for (const Runner& r : runners) {  // in the order of estimates
-    if (r.entrant.outcome != Outcome::kOk || r.entrant.median_us > options.min_speedup * best) {
-      continue;
-    }
-    if (r.entrant.name == options.incumbent) return &r;
-    if (found == nullptr || r.entrant.memory_bytes < found->entrant.memory_bytes) found = &r;
-  }
-  return found;
-}
 
 // Sorted by estimate; `place` gets room for those whose memory a race may take.
 std::vector<Runner> line_up(const std::vector<const Variant*>& entrants, const Problem& problem,
@@ -295,17 +299,18 @@ Record record_of(const Problem& problem, const Device& device, const RaceOptions
   return record;
 }
 
-// The winner, and all in their order.
+// The winners, and all in their order.
 void conclude(std::vector<Runner> runners, const RaceOptions& options, Record* record) {
   for (Runner& r : runners) {
     if (r.racing) r.entrant.outcome = Outcome::kOk;
     if (r.samples.empty() || r.entrant.failed()) continue;
     r.entrant.median_us = median(r.samples);
     r.entrant.spread_us = interquartile_range(r.samples);
+    r.entrant.host_us = median(r.host_samples);
     r.entrant.samples = static_cast<int64_t>(r.samples.size());
   }
-  if (const Runner* best = winner(runners, options)) record->winner = best->entrant.name;
   for (Runner& r : runners) record->entrants.push_back(std::move(r.entrant));
+  elect(options, record);
   std::stable_sort(record->entrants.begin(), record->entrants.end(),
                    [](const Entrant& a, const Entrant& b) {
                      if (a.timed() != b.timed()) return a.timed();

@@ -23,6 +23,7 @@ struct RaceOptions {
   Buckets buckets = Buckets::kGeometric;  // for the signature
   double min_speedup = 1.02;              // medians that close count as equal
   std::string incumbent;                  // stays the winner unless beaten by more than that
+  std::string captured_incumbent;         // of launches in a CUDA graph; empty: the same
   // Called before launches with the share of the race that is done, and who is under test. False
   // stops the race, which then has no winner.
   std::function<bool(double fraction, std::string_view variant)> progress;
@@ -31,10 +32,9 @@ struct RaceOptions {
 // Runs `entrants` (legal ones) on operands of its own, made like `problem` and on the pattern that
 // `user` points to, on the user's stream and threads. The user's values, B and C are not touched.
 //
-// Each entrant is verified, then all are timed in turn, in rounds; the winner is the fastest, or
-// among those within `min_speedup` of it the incumbent, else the one with less memory and the
-// smaller estimate. Once the budget is spent, those who may still win are brought to three samples
-// each, to seven where that is cheap.
+// Each entrant is verified, then all are timed in turn, in rounds, and elect() names the winners.
+// Once the budget is spent, those who may still win are brought to three samples each, to seven
+// where that is cheap.
 // A failure of any kind disqualifies one entrant, unless it breaks the CUDA context. Returns a
 // record without a winner, and why, when operands do not fit into `tuning_bytes` or nothing raced.
 //

@@ -11,7 +11,7 @@ namespace {
 
 constexpr std::string_view kHeader = "sparse_autotune_race ";
 constexpr std::string_view kEnd = "end ";
-constexpr size_t kEntrantFields = 9;
+constexpr size_t kEntrantFields = 11;
 constexpr std::array kOutcomes = {
     Outcome::kOk,          Outcome::kUnsupported,  Outcome::kSkipped,     Outcome::kEliminated,
     Outcome::kOutOfMemory, Outcome::kLaunchFailed, Outcome::kWrongResult,
@@ -67,21 +67,29 @@ bool parse_entrant(std::string_view line, Entrant* e) {
   const auto outcome = std::find_if(kOutcomes.begin(), kOutcomes.end(),
                                     [&](Outcome o) { return f[1] == name_of(o); });
   if (f[0].empty() || outcome == kOutcomes.end()) return false;
+  if (f[9] != "captured" && f[9] != "eager") return false;
   e->name = f[0];
   e->outcome = *outcome;
-  e->reason = f[8];
+  e->captures = f[9] == "captured";
+  e->reason = f[10];
   return parse_number(f[2], &e->expected_us) && parse_number(f[3], &e->median_us) &&
          parse_number(f[4], &e->spread_us) && parse_number(f[5], &e->samples) &&
-         parse_number(f[6], &e->error) && parse_number(f[7], &e->memory_bytes);
+         parse_number(f[6], &e->error) && parse_number(f[7], &e->memory_bytes) &&
+         parse_number(f[8], &e->host_us);
 }
 
 // One "key value" line. Keys that a newer version might add are refused: it raises the version.
 bool parse_fact(std::string_view key, std::string_view value, Record* r) {
   const std::pair<std::string_view, std::string*> texts[] = {
-      {"signature", &r->signature},     {"device_class", &r->device_class},
-      {"environment", &r->environment}, {"device", &r->device},
-      {"problem", &r->description},     {"winner", &r->winner},
-      {"failure", &r->failure},         {"when", &r->when},
+      {"signature", &r->signature},
+      {"device_class", &r->device_class},
+      {"environment", &r->environment},
+      {"device", &r->device},
+      {"problem", &r->description},
+      {"winner", &r->winner},
+      {"failure", &r->failure},
+      {"captured_winner", &r->captured_winner},
+      {"when", &r->when},
   };
   for (const auto& [name, target] : texts) {
     if (key == name) {
@@ -108,6 +116,12 @@ std::string contradiction(const Record& r) {
   const Entrant* winner = r.find(r.winner);
   if (winner == nullptr) return "its winner did not race";
   if (winner->outcome != Outcome::kOk || winner->median_us <= 0) return "its winner has no time";
+  if (r.captured_winner.empty()) return "";
+  const Entrant* captured = r.find(r.captured_winner);
+  if (captured == nullptr || captured->outcome != Outcome::kOk || captured->median_us <= 0 ||
+      !captured->captures) {
+    return "its winner in CUDA graphs has no time in one";
+  }
   return "";
 }
 
@@ -150,6 +164,7 @@ std::string to_text(const Record& r) {
   fact("device", field(r.device));
   fact("problem", field(r.description));
   fact("winner", field(r.winner));
+  if (!r.captured_winner.empty()) fact("captured_winner", field(r.captured_winner));
   fact("failure", field(r.failure));
   fact("timing", r.timing == Timing::kCold ? "cold" : "warm");
   fact("when", field(r.when));
@@ -161,11 +176,11 @@ std::string to_text(const Record& r) {
   fact("peak_gbps", number(r.peak_gbps));
   size_t written = 0;
   for (const Entrant& e : r.entrants) {
-    std::string line = "entrant " + field(e.name) + "\t" + name_of(e.outcome) + "\t" +
-                       number(e.expected_us) + "\t" + number(e.median_us) + "\t" +
-                       number(e.spread_us) + "\t" + std::to_string(e.samples) + "\t" +
-                       number(e.error) + "\t" + std::to_string(e.memory_bytes) + "\t" +
-                       field(e.reason) + "\n";
+    std::string line =
+        "entrant " + field(e.name) + "\t" + name_of(e.outcome) + "\t" + number(e.expected_us) +
+        "\t" + number(e.median_us) + "\t" + number(e.spread_us) + "\t" + std::to_string(e.samples) +
+        "\t" + number(e.error) + "\t" + std::to_string(e.memory_bytes) + "\t" + number(e.host_us) +
+        "\t" + (e.captures ? "captured" : "eager") + "\t" + field(e.reason) + "\n";
     if (written == kMaxEntrants || s.size() + line.size() + 32 > kMaxRecordBytes) break;
     s += line;
     ++written;

@@ -1,6 +1,7 @@
 // What a race found out, and the text form in which it is kept and shown.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -32,11 +33,15 @@ struct Entrant {
   double expected_us = 0;  // by the variant's cost model, which orders the race; 0: it has none
   double median_us = 0;  // of one launch, with its prepare() unless values are frozen; 0: not timed
   double spread_us = 0;  // interquartile range of the samples
+  double host_us = 0;    // of a GPU's launch until it is enqueued, median; 0: not timed apart
   int64_t samples = 0;   // timed bursts behind the median
   double error = 0;  // largest |result - reference| as a share of what is allowed: wrong above 1
   int64_t memory_bytes = 0;  // scratch of one launch, and the converted copy
-  std::string reason;        // why it did not race, or left early
+  bool captures = true;  // whether a CUDA graph can hold it; if not, median_us has the host's part
+  std::string reason;    // why it did not race, or left early
 
+  // Of one of many launches that the host enqueues: where it takes longer than the kernels, that.
+  double eager_us() const { return std::max(median_us, host_us); }
   bool timed() const { return outcome == Outcome::kOk || outcome == Outcome::kEliminated; }
   bool failed() const {
     return outcome == Outcome::kOutOfMemory || outcome == Outcome::kLaunchFailed ||
@@ -47,11 +52,12 @@ struct Entrant {
 struct Record {
   std::string signature;
   std::string device_class;
-  std::string device;       // its name, for people
-  std::string environment;  // of whoever keeps it: its versions; may be empty, not written then
-  std::string description;  // describe(problem)
-  std::string winner;       // empty when nothing could be chosen
-  std::string failure;      // why there was no race to its end; empty otherwise
+  std::string device;           // its name, for people
+  std::string environment;      // of whoever keeps it: its versions; may be empty, not written then
+  std::string description;      // describe(problem)
+  std::string winner;           // empty when nothing could be chosen
+  std::string captured_winner;  // of launches in a CUDA graph; empty: the same
+  std::string failure;          // why there was no race to its end; empty otherwise
   Timing timing = Timing::kCold;  // as it was measured; a CPU's is always warm
   std::string when;               // UTC, 2026-01-31T12:34:56Z
   double seconds = 0;             // that the race took
@@ -70,7 +76,7 @@ struct Record {
 constexpr size_t kMaxRecordBytes = size_t{1} << 20;
 constexpr size_t kMaxEntrants = 2048;
 constexpr size_t kMaxFieldBytes = 400;
-constexpr int kRecordVersion = 3;
+constexpr int kRecordVersion = 4;
 
 // Lines of printable ASCII, first a header, last a line that says how many entrants came before it.
 // Fields are cut, and other characters replaced, so that parse_record() takes every record back.

@@ -78,14 +78,11 @@ struct Found {
   Validity validity;                     // of what is decided from it, or from there being none
 };
 
-// The record's winner or, where that is not legal here, the fastest that is; if nothing legal has
-// joined since: a new variant gets its race. Were the winner's absence a reason for one too, two
-// problems of one signature, of which it may run one, would forget each other's race in turn.
-// A process without PyTorch cannot race its variants: its record, which lists none, serves here
-// too.
-const Variant* winner_of(const Found& found, const std::vector<const Variant*>& entrants) {
-  if (found.record == nullptr) return nullptr;
-  const Record& record = *found.record;
+// Whether nothing legal has joined since the race: a new variant gets one. Were the winner's
+// absence a reason too, two problems of one signature, of which it may run one, would forget each
+// other's race in turn. A process without PyTorch cannot race its variants: its record, which lists
+// none, serves here too.
+bool decides(const Record& record, const std::vector<const Variant*>& entrants) {
   const bool with_torch =
       std::any_of(record.entrants.begin(), record.entrants.end(), [](const Entrant& e) {
         const Variant* v = find_variant(e.name);
@@ -93,19 +90,28 @@ const Variant* winner_of(const Found& found, const std::vector<const Variant*>& 
       });
   for (const Variant* v : entrants) {
     const bool expected = with_torch || comes_with_core(*v);
-    if (expected && record.find(v->name()) == nullptr) return nullptr;
+    if (expected && record.find(v->name()) == nullptr) return false;
   }
-  const auto legal_here = [&](std::string_view name) {
+  return true;
+}
+
+// The record's winner of calls that a CUDA graph is to hold, or of others; where that is not legal
+// here, the fastest that is.
+const Variant* winner_of(const Record& record, const std::vector<const Variant*>& entrants,
+                         bool capturing) {
+  const auto legal_here = [&](const Entrant& e) {
     const auto it = std::find_if(entrants.begin(), entrants.end(),
-                                 [&](const Variant* v) { return v->name() == name; });
-    return it == entrants.end() ? nullptr : *it;
+                                 [&](const Variant* v) { return v->name() == e.name; });
+    return it == entrants.end() || (capturing && !e.captures) ? nullptr : *it;
   };
-  if (const Variant* winner = legal_here(record.winner)) return winner;
+  const bool apart = capturing && !record.captured_winner.empty();
+  const Entrant* named = record.find(apart ? record.captured_winner : record.winner);
+  const Variant* winner = named != nullptr ? legal_here(*named) : nullptr;
   for (const Entrant& e : record.entrants) {  // fastest first
-    const Variant* v = e.timed() ? legal_here(e.name) : nullptr;
-    if (v != nullptr) return v;
+    if (winner != nullptr) return winner;
+    if (e.timed()) winner = legal_here(e);
   }
-  return nullptr;
+  return winner;
 }
 
 // Those that did not fail to launch on a problem of that signature.
@@ -180,16 +186,6 @@ std::shared_ptr<const Record> known_record(const Key& key) {
   return remembered(key).record;
 }
 
-// Of `entrants`, by what memory or else the host's store has of the signature. Null: neither knows.
-const Variant* known_winner(const Key& key, const std::vector<const Variant*>& entrants,
-                            Found* found) {
-  *found = remembered(key);
-  if (const Variant* winner = winner_of(*found, entrants)) return winner;
-  load(key);
-  *found = remembered(key);
-  return winner_of(*found, entrants);
-}
-
 Choice failure(std::string text) {
   Choice choice;
   choice.error = std::move(text);
@@ -201,6 +197,29 @@ Choice chosen(const Variant* variant, bool final, Validity validity = {}) {
   choice.final = final;
   choice.validity = validity;
   return choice;
+}
+
+// Of `entrants`, by a record; no variant where it does not decide.
+Choice by_record(const Found& found, const std::vector<const Variant*>& entrants, bool capturing) {
+  if (found.record == nullptr || !decides(*found.record, entrants)) return {};
+  const Variant* eager = winner_of(*found.record, entrants, false);
+  const Variant* captured = winner_of(*found.record, entrants, true);
+  if (eager == nullptr || (capturing && captured == nullptr)) return {};
+  const bool alike = captured == nullptr || captured == eager;
+  Choice choice = chosen(capturing ? captured : eager, alike || !capturing, found.validity);
+  if (!alike && !capturing) choice.captured = captured;
+  return choice;
+}
+
+// By what memory or else the host's store has of the signature; no variant where neither knows.
+Choice by_what_is_known(const Key& key, const std::vector<const Variant*>& entrants, bool capturing,
+                        Found* found) {
+  *found = remembered(key);
+  Choice choice = by_record(*found, entrants, capturing);
+  if (choice.variant != nullptr) return choice;
+  load(key);
+  *found = remembered(key);
+  return by_record(*found, entrants, capturing);
 }
 
 std::string reasons(const std::vector<const Variant*>& variants, const Problem& problem,
@@ -247,7 +266,10 @@ Record announced_race(const Key& key, const Problem& problem, const Device& devi
         {.kind = Event::Kind::kProgress, .fraction = fraction, .variant = std::string(variant)});
   };
   if (save) {
-    if (const auto before = known_record(key)) options.incumbent = before->winner;
+    if (const auto before = known_record(key)) {
+      options.incumbent = before->winner;
+      options.captured_incumbent = before->captured_winner;
+    }
   }
   Record record = race(problem, device, data, entrants, options);
   if (save && !record.winner.empty()) {
@@ -302,8 +324,8 @@ Choice choose_among(const std::vector<const Variant*>& legal_ones, std::string_v
   if (entrants.size() == 1) return chosen(entrants.front(), true, remembered(key).validity);
   if (current.mode == Mode::kOff) return chosen(cheapest(entrants, problem, device), true);
   Found found;
-  const Variant* winner = known_winner(key, entrants, &found);
-  if (winner != nullptr) return chosen(winner, true, found.validity);
+  Choice choice = by_what_is_known(key, entrants, capturing, &found);
+  if (choice.variant != nullptr) return choice;
   if (capturing || current.mode != Mode::kOn) {
     return unmeasured(key, problem, device, entrants, family, current.mode, capturing,
                       found.validity);
@@ -315,32 +337,31 @@ Choice choose_among(const std::vector<const Variant*>& legal_ones, std::string_v
     return chosen(cheapest(entrants, problem, device), false);
   }
   // Somebody's race may have ended between the look above and the ticket.
-  found = remembered(key);
-  winner = winner_of(found, entrants);
-  if (winner != nullptr) return chosen(winner, true, found.validity);
+  choice = by_record(remembered(key), entrants, capturing);
+  if (choice.variant != nullptr) return choice;
   if (!host()->may_race(key.device_class, key.signature)) {
     ask_again(key);
-    winner = known_winner(key, entrants, &found);
-    return chosen(winner != nullptr ? winner : cheapest(entrants, problem, device), true,
-                  found.validity);
+    choice = by_what_is_known(key, entrants, capturing, &found);
+    if (choice.variant != nullptr) return choice;
+    return chosen(cheapest(entrants, problem, device), true, found.validity);
   }
   ++races;
   before_race(entrants);
   const Record record = announced_race(key, problem, device, data, entrants, options, true);
-  const Validity validity = remembered(key).validity;
-  winner = find_variant(record.winner);
-  if (winner != nullptr) return chosen(winner, true, validity);
+  found = {std::make_shared<const Record>(record), remembered(key).validity};
+  if (!record.winner.empty()) return by_record(found, entrants, capturing);
   if (record.stopped) return chosen(cheapest(entrants, problem, device), false);
   // Nothing could be measured (no memory for a race, say): the guess stands, the reasons are told.
   const bool wrong = std::all_of(record.entrants.begin(), record.entrants.end(),
                                  [](const Entrant& e) { return e.failed(); });
-  if (!wrong) return chosen(cheapest(entrants, problem, device), true, validity);
+  if (!wrong) return chosen(cheapest(entrants, problem, device), true, found.validity);
   std::string text = "every legal variant failed on " + describe(problem) + ":";
   for (const Entrant& e : record.entrants) text += "\n  " + e.name + ": " + e.reason;
   return failure(text);
 }
 
-// The record with that entrant as one that failed to launch, and won by the fastest of the others.
+// The record with that entrant as one that failed to launch, and won by the fastest of the others
+// wherever it had won.
 Record without(Record record, std::string_view name, const Status& status) {
   for (Entrant& e : record.entrants) {
     if (e.name != name) continue;
@@ -352,13 +373,17 @@ Record without(Record record, std::string_view name, const Status& status) {
   }
   std::stable_partition(record.entrants.begin(), record.entrants.end(),
                         [](const Entrant& e) { return e.timed(); });
-  if (record.winner != name) return record;
-  Entrant& next = record.entrants.front();  // fastest first
-  record.winner = next.timed() ? next.name : "";
-  if (next.timed()) {
-    next.outcome = Outcome::kOk;
-    next.reason.clear();
-  }
+  const auto next = [&](bool capturing) -> std::string {  // fastest first
+    for (Entrant& e : record.entrants) {
+      if (!e.timed() || (capturing && !e.captures)) continue;
+      e.outcome = Outcome::kOk;
+      e.reason.clear();
+      return e.name;
+    }
+    return "";
+  };
+  if (record.winner == name) record.winner = next(false);
+  if (record.captured_winner == name) record.captured_winner = next(true);
   return record;
 }
 
@@ -444,7 +469,7 @@ std::optional<Record> race_if_unknown(const Problem& problem, const Device& devi
   const Key key = key_of(problem, device, options);
   const std::lock_guard<std::mutex> racing(race_mutex());
   Found found;
-  if (known_winner(key, entrants, &found) != nullptr) return std::nullopt;
+  if (by_what_is_known(key, entrants, false, &found).variant != nullptr) return std::nullopt;
   ++races;
   return announced_race(key, problem, device, data, entrants, std::move(options), true);
 }

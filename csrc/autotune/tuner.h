@@ -20,6 +20,8 @@ struct Choice {
   std::string error;    // set exactly when there is no variant: why not
   bool final = false;   // stands until a setting changes, or `validity` ends; otherwise ask again
   Validity validity{};  // ends when a race of the same signature is saved, or forgotten
+  // Calls inside of a capture get this one, where it is another: a graph has no part of the host's.
+  const Variant* captured = nullptr;
 };
 
 // `data` holds the user's pattern, stream and threads. `selector` forces a variant

@@ -27,16 +27,16 @@ using Values = std::array<PyObject*, kMaxParameters>;
 // An operator's parameters, in the order of its schema.
 class Parameters {
  public:
-  Parameters(std::initializer_list<const char*> names, size_t positional)
-      : positional_(positional) {
+  // `first` tensors, `sizes` sizes and two operands may be given by position, what follows by name.
+  Parameters(std::initializer_list<const char*> names, size_t first, size_t sizes)
+      : first_(first), sizes_(sizes) {
     for (const char* name : names) names_.push_back(interned(name));
   }
 
   // From the arguments of a call, some of them by name; null for what is not given. False for what
   // the operator does not have.
-  bool read(PyObject* const* arguments, size_t positional, PyObject* names, bool all_by_position,
-            Values* values) const {
-    if (positional > (all_by_position ? names_.size() : positional_)) return false;
+  bool read(PyObject* const* arguments, size_t positional, PyObject* names, Values* values) const {
+    if (positional > first_ + sizes_ + kOperands) return false;
     values->fill(nullptr);
     std::copy_n(arguments, positional, values->begin());
     const Py_ssize_t named = names == nullptr ? 0 : PyTuple_GET_SIZE(names);
@@ -50,9 +50,26 @@ class Parameters {
     return true;
   }
 
+  // From the tensors, the form, a tuple of all else in the order of the schema, and perhaps `out`.
+  bool read(PyObject* const* arguments, size_t count, Values* values) const {
+    const size_t tensors = first_ + kOperands;
+    if (count <= tensors || !PyTuple_Check(arguments[tensors])) return false;
+    PyObject* const* const form = reinterpret_cast<PyTupleObject*>(arguments[tensors])->ob_item;
+    const auto fields = static_cast<size_t>(PyTuple_GET_SIZE(arguments[tensors]));
+    if (fields < sizes_ || count - 1 + fields > kMaxParameters) return false;
+    values->fill(nullptr);
+    auto to = std::copy_n(arguments, first_, values->begin());
+    to = std::copy_n(form, sizes_, to);
+    to = std::copy_n(arguments + first_, kOperands, to);
+    to = std::copy(form + sizes_, form + fields, to);
+    std::copy(arguments + tensors + 1, arguments + count, to);
+    return true;
+  }
+
  private:
+  static constexpr size_t kOperands = 2;
   std::vector<py::str> names_;
-  size_t positional_;
+  size_t first_, sizes_;
 };
 
 bool is_given(PyObject* object) { return object != nullptr && object != Py_None; }
@@ -130,17 +147,15 @@ class Direct {
 
   // bsr_matmul's, and `out`.
   py::object matmul(const Values& v) const {
-    enum { kActivation = kTranspose + 1, kFrozen, kVariant = kFrozen + 3, kOut };
     PyObject *const bias = v[kSecondDense], *const out = v[kOut];
     if (!is_for_us(v, {v[kValues], v[kDense], bias, out})) return {};
     MatmulCall call{};
     direct::Circumstances here;
-    if (v[kActivation] != nullptr && !read(v[kActivation], &call.activation)) return {};
     if (is_given(bias)) {
       call.bias.emplace();
       if (!tensors_.view(bias, &*call.bias)) return {};
     }
-    if (!read_product(v, kFrozen, &call, &here) || !read_variant(v[kVariant], &here) ||
+    if (!read_product(v, &call, &here) || !read_variant(v[kVariant], &here) ||
         broken_rule(call) != nullptr) {
       return {};
     }
@@ -162,7 +177,7 @@ class Direct {
 
   // bsr_sampled_matmul's.
   py::object sampled_matmul(const Values& v) const {
-    enum { kSampledRows = 2, kSampledCols, kBlockM, kBlockK, kX, kY, kTf32, kRepeatable, kVariant };
+    enum { kSampledRows = 2, kSampledCols, kBlockM, kBlockK, kX, kY, kTf32, kRepeatable, kName };
     if (!is_for_us(v, {v[kX], v[kY]})) return {};
     SampledCall call{};
     PatternCall& p = call.pattern;
@@ -171,7 +186,7 @@ class Direct {
         !read(v[kSampledRows], &p.rows) || !read(v[kSampledCols], &p.cols) ||
         !read(v[kBlockM], &p.block_m) || !read(v[kBlockK], &p.block_k) ||
         !tensors_.view(v[kX], &call.x) || !tensors_.view(v[kY], &call.y) ||
-        !read_versions(v, &here) || !read_variant(v[kVariant], &here)) {
+        !read_versions(v, &here) || !read_variant(v[kName], &here)) {
       return {};
     }
     call.allow_tf32 = v[kTf32] == Py_True;
@@ -185,14 +200,14 @@ class Direct {
     return launched(v[kX], call.x, &here, launch) ? result : py::object();
   }
 
-  // bsr_matmul_backward's.
+  // Those of dense and values, of bsr_matmul's parameters with the result's gradient as `bias`.
   py::object gradients(const Values& v) const {
-    enum { kGrad = kSecondDense, kFrozen = kTranspose + 1 };
+    enum { kGrad = kSecondDense };
     if (!is_for_us(v, {v[kValues], v[kDense], v[kGrad]})) return {};
     MatmulCall forward{};
     TensorView grad, written, blocks;
     direct::Circumstances here;
-    if (!read_product(v, kFrozen, &forward, &here) || broken_rule(forward) != nullptr ||
+    if (!read_product(v, &forward, &here) || broken_rule(forward) != nullptr ||
         !tensors_.view(v[kGrad], &grad) || grad.dims != forward.dense.dims) {
       return {};
     }
@@ -212,7 +227,23 @@ class Direct {
 
  private:
   // What the operators of products begin with; sampled ones with the first two.
-  enum { kCrow, kCol, kValues, kRows, kCols, kDense, kSecondDense, kSparseRight, kTranspose };
+  enum {
+    kCrow,
+    kCol,
+    kValues,
+    kRows,
+    kCols,
+    kDense,
+    kSecondDense,
+    kSparseRight,
+    kTranspose,
+    kActivation,
+    kFrozen,
+    kAllowTf32,
+    kDeterministic,
+    kVariant,
+    kOut
+  };
 
   // Whether these are no more than their memory, no gradient may be asked for, and nobody but
   // autograd would meet the operator in the dispatcher.
@@ -233,14 +264,14 @@ class Direct {
            tensors_.read_version(v[kCol], &here->versions[1]);
   }
 
-  // All but bias and activation; `frozen` is the first of three switches.
-  bool read_product(const Values& v, size_t frozen, MatmulCall* call,
-                    direct::Circumstances* here) const {
+  // All but the bias.
+  bool read_product(const Values& v, MatmulCall* call, direct::Circumstances* here) const {
+    if (v[kActivation] != nullptr && !read(v[kActivation], &call->activation)) return false;
     call->sparse_right = v[kSparseRight] == Py_True;
     call->transpose = v[kTranspose] == Py_True;
-    call->frozen = v[frozen] == Py_True;
-    call->allow_tf32 = v[frozen + 1] == Py_True;
-    call->deterministic = v[frozen + 2] == Py_True;
+    call->frozen = v[kFrozen] == Py_True;
+    call->allow_tf32 = v[kAllowTf32] == Py_True;
+    call->deterministic = v[kDeterministic] == Py_True;
     return is_given(v[kValues]) && is_given(v[kDense]) &&
            tensors_.view(v[kCrow], &call->crow_indices) &&
            tensors_.view(v[kCol], &call->col_indices) && tensors_.view(v[kValues], &call->values) &&
@@ -288,31 +319,28 @@ struct Entry {
   py::object (Direct::*attempt)(const Values&) const;
 };
 
-// By the operator's name. Never freed: it holds Python's names.
+// Never freed: it holds Python's names.
 const std::array<Entry, 3>& entries() {
-  static const auto* const all = new std::array<Entry, 3>{
-      {{"bsr_matmul",
-        {{"crow_indices", "col_indices", "values", "rows", "cols", "dense", "bias", "sparse_right",
-          "transpose", "activation", "frozen", "allow_tf32", "deterministic", "variant", "out"},
-         7},
-        &Direct::matmul},
-       {"bsr_sampled_matmul",
-        {{"crow_indices", "col_indices", "rows", "cols", "block_m", "block_k", "x", "y",
-          "allow_tf32", "deterministic", "variant"},
-         8},
-        &Direct::sampled_matmul},
-       {"bsr_matmul_backward",
-        {{"crow_indices", "col_indices", "values", "rows", "cols", "dense", "grad", "sparse_right",
-          "transpose", "frozen", "allow_tf32", "deterministic"},
-         7},
-        &Direct::gradients}}};
+  static const auto* const all = [] {
+    const Parameters product(
+        {"crow_indices", "col_indices", "values", "rows", "cols", "dense", "bias", "sparse_right",
+         "transpose", "activation", "frozen", "allow_tf32", "deterministic", "variant", "out"},
+        3, 2);
+    const Parameters sampled({"crow_indices", "col_indices", "rows", "cols", "block_m", "block_k",
+                              "x", "y", "allow_tf32", "deterministic", "variant"},
+                             2, 4);
+    return new std::array<Entry, 3>{{{"bsr_matmul", product, &Direct::matmul},
+                                     {"bsr_sampled_matmul", sampled, &Direct::sampled_matmul},
+                                     {"gradients", product, &Direct::gradients}}};
+  }();
   return *all;
 }
 
-// A callable with an operator's parameters. With `dispatched`, torch's way into the dispatcher, it
-// stands for the operator in compiled graphs, which call it from Python in every step: the
-// dispatcher takes as long for one call as the rest of it, as arguments become a boxed stack, and
-// handles of the stable ABI after that. Without, it returns None for what the operator has to do.
+// A callable. With `dispatched`, torch's way into the dispatcher, it has the operator's parameters
+// and stands for it in compiled graphs, which call it from Python in every step: the dispatcher
+// takes as long for one call as the rest of it, as arguments become a boxed stack, and handles of
+// the stable ABI after that. Without, it takes tensors and a form, and returns None for what the
+// operator has to do.
 struct DirectOperator {
   const Entry& entry;
   const Direct& direct;
@@ -334,7 +362,9 @@ PyObject* call(PyObject* self, PyObject* const* arguments, size_t flags, PyObjec
     Values values;
     py::object result;
     const bool alone = op.dispatched.is_none();
-    if (op.entry.parameters.read(arguments, positional, names, alone, &values)) {
+    const Parameters& parameters = op.entry.parameters;
+    if (alone ? parameters.read(arguments, positional, &values)
+              : parameters.read(arguments, positional, names, &values)) {
       result = (op.direct.*op.entry.attempt)(values);
     }
     if (result) return result;

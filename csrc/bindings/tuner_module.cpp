@@ -55,8 +55,9 @@ Enumeration named(const Names& names, const std::string& name) {
 py::dict to_dict(const Entrant& e) {
   return py::dict("name"_a = e.name, "status"_a = api::outcome_name(e.outcome),
                   "reason"_a = e.reason, "expected_us"_a = e.expected_us,
-                  "median_us"_a = e.median_us, "spread_us"_a = e.spread_us, "samples"_a = e.samples,
-                  "error"_a = e.error, "memory_bytes"_a = e.memory_bytes);
+                  "median_us"_a = e.median_us, "spread_us"_a = e.spread_us, "host_us"_a = e.host_us,
+                  "samples"_a = e.samples, "error"_a = e.error, "memory_bytes"_a = e.memory_bytes,
+                  "captures"_a = e.captures);
 }
 
 py::dict to_dict(const api::VariantInfo& v) {
@@ -83,8 +84,9 @@ py::dict to_dict(const Record& r) {
       "signature"_a = r.signature, "device_class"_a = r.device_class,
       "environment"_a = r.environment, "device"_a = r.device, "failure"_a = r.failure,
       "seconds"_a = r.seconds, "peak_tflops"_a = r.peak_tflops, "peak_gbps"_a = r.peak_gbps,
-      "description"_a = r.description, "winner"_a = r.winner, "when"_a = r.when,
-      "timing"_a = name_of(kTimings, r.timing), "nnz_flops"_a = r.nnz_flops,
+      "description"_a = r.description, "winner"_a = r.winner,
+      "captured_winner"_a = r.captured_winner.empty() ? r.winner : r.captured_winner,
+      "when"_a = r.when, "timing"_a = name_of(kTimings, r.timing), "nnz_flops"_a = r.nnz_flops,
       "dense_flops"_a = r.dense_flops, "bytes"_a = r.bytes, "entrants"_a = list_of(r.entrants));
 }
 
@@ -215,7 +217,10 @@ py::dict device_info(int ordinal, int threads) {
   return py::dict("name"_a = v.name, "device_class"_a = api::class_of(v),
                   "unavailable"_a = v.unavailable, "compute_capability"_a = v.compute_capability,
                   "multiprocessors"_a = v.multiprocessors, "memory_bytes"_a = v.memory_bytes,
-                  "isa"_a = isa, "amx_refused"_a = v.amx_refused, "threads"_a = v.threads);
+                  "l2_bytes"_a = v.l2_bytes,
+                  "shared_memory_per_block"_a = v.shared_memory_per_block,
+                  "memory_gbps"_a = v.memory_gbps, "l2_gbps"_a = v.l2_gbps, "isa"_a = isa,
+                  "amx_refused"_a = v.amx_refused, "threads"_a = v.threads);
 }
 
 py::dict memory(int ordinal) {
@@ -235,7 +240,8 @@ py::dict record_of(const std::string& text) {
 void register_variant(std::string name, std::string dispatched, const std::string& device,
                       const std::string& op, bool deterministic, bool multiplies_padding,
                       std::function<std::string(const std::string&)> refusal,
-                      std::function<std::string()> failure) {
+                      std::function<std::string()> failure,
+                      std::function<std::function<void()>(uintptr_t)> redirect) {
   api::RegisteredVariant variant = {.name = std::move(name),
                                     .dispatched = std::move(dispatched),
                                     .device = named<DeviceType>(kDevices, device),
@@ -243,13 +249,44 @@ void register_variant(std::string name, std::string dispatched, const std::strin
                                     .deterministic = deterministic,
                                     .multiplies_padding = multiplies_padding,
                                     .refusal = std::move(refusal),
-                                    .failure = std::move(failure)};
+                                    .failure = std::move(failure),
+                                    .redirect = std::move(redirect)};
   without_gil([&] { api::register_variant(std::move(variant)); });
 }
 
 void check_problem(const std::string& text) {
   const std::string why = api::fault_of_problem(text);
   if (!why.empty()) throw py::value_error("not a problem: " + why);
+}
+
+// `facts`: of the pattern, by the names of Problem's members; `gpu`: those of GpuFacts.
+py::dict estimates(const std::string& problem, const py::dict& facts, const py::dict& gpu,
+                   const std::vector<std::string>& variants) {
+  const auto fill = [&](const char* name, auto& to) {
+    const auto from = facts[name].cast<std::vector<int32_t>>();
+    if (from.size() != std::size(to)) throw py::value_error(std::string(name) + ": wrong length");
+    std::copy(from.begin(), from.end(), std::begin(to));
+  };
+  RowCuts cuts{};
+  fill("cut_rows", cuts.rows);
+  fill("cut_parts", cuts.parts);
+  GroupCounts groups{};
+  fill("group_columns", groups.columns);
+  fill("group_longest", groups.longest);
+  const GpuFacts g = {
+      .compute_capability = gpu["compute_capability"].cast<int>(),
+      .multiprocessors = gpu["multiprocessors"].cast<int>(),
+      .l2_bytes = gpu["l2_bytes"].cast<int64_t>(),
+      .shared_memory_per_block = gpu["shared_memory_per_block"].cast<int64_t>(),
+      .memory_bytes = gpu["memory_bytes"].cast<int64_t>(),
+      .memory_gbps = gpu["memory_gbps"].cast<double>(),
+      .l2_gbps = gpu["l2_gbps"].cast<double>(),
+  };
+  const std::vector<double> us =
+      without_gil([&] { return api::estimates(problem, cuts, groups, g, variants); });
+  py::dict found;
+  for (size_t i = 0; i < us.size(); ++i) found[py::str(variants[i])] = us[i];
+  return found;
 }
 
 const void* pointer(uintptr_t address) { return reinterpret_cast<const void*>(address); }
@@ -268,11 +305,12 @@ PYBIND11_MODULE(_tuner, m) {
   m.def("tuning_count", &api::tuning_count, WithoutGil());
   m.def("parse_record", &record_of, "text"_a);
   m.def("check_problem", &check_problem, "text"_a);
+  m.def("estimates", &estimates, "problem"_a, "facts"_a, "gpu"_a, "variants"_a);
   m.def("known", &api::known_records, WithoutGil());
   m.def("missed", &api::missed_signatures, WithoutGil());
   m.def("forget", &api::forget_records, WithoutGil());
   m.def("register_variant", &register_variant, "name"_a, py::kw_only(), "dispatched"_a, "device"_a,
-        "op"_a, "deterministic"_a, "multiplies_padding"_a, "refusal"_a, "failure"_a);
+        "op"_a, "deterministic"_a, "multiplies_padding"_a, "refusal"_a, "failure"_a, "redirect"_a);
   m.def("unregister_variant", &api::unregister_variant, "name"_a, WithoutGil());
   m.def("variants", [] { return list_of(without_gil(api::variants)); });
   m.def("build_info", &build_facts);

@@ -46,7 +46,8 @@ void read_dense(const sparse_autotune_dense& d, DType dtype, int32_t device, con
        "and col_stride must be 1 in one direction, and step over the matrix in the other",
        row_stride);
   rule(d.batch_stride >= 0, "batch_stride", "must not be negative", d.batch_stride);
-  rule(!written || batch == 1 || d.batch_stride > 0, "batch_stride",
+  const bool empty = d.rows == 0 || d.cols == 0;
+  rule(!written || batch == 1 || d.batch_stride > 0 || empty, "batch_stride",
        "must be positive where a batch is written", d.batch_stride);
   bounded_product(argument, {d.rows, row_stride});
   bounded_product(argument, {d.cols, col_stride});

@@ -126,7 +126,6 @@ void add_plan(Bound& bound, std::shared_ptr<Plan> known) {
   bound.plan = known != nullptr && known->key() == key
                    ? std::move(known)
                    : plan_of(key, *bound.caller, l.stream, l.parallel, bound.is_capturing);
-  bound.plan_of_pattern = bound.plan;
   const Problem& p = bound.call.problem;
   if (p.transpose && p.nnzb > 0) add_transposed(bound);
   if (bound.plan != nullptr) add_facts(bound.plan->facts(), &bound.call.problem);

@@ -19,7 +19,6 @@ struct Bound {
   Caller* caller = nullptr;
   const Device* device = nullptr;
   std::shared_ptr<Plan> plan;  // null while capturing a graph with a pattern never seen before
-  std::shared_ptr<Plan> plan_of_pattern;  // the same, but where the problem is transposed
   bool is_capturing = false;
   uint64_t generation = 0;
   std::shared_ptr<KeptMemory> transposed;  // the plan's, where the problem is transposed

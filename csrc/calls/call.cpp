@@ -25,13 +25,22 @@ struct Folded {
   std::vector<Step> lead;  // what folds into no inner dimension, innermost first
 };
 
-Folded fold_leading(const TensorView& b, const TensorView& c, Step n, int64_t lead) {
+// `fits` says whether both are matrices with such columns: those of one column each, which is
+// strided, are none together.
+template <typename Fits>
+Folded fold_leading(const TensorView& b, const TensorView& c, Step n, int64_t lead, Fits&& fits) {
   Folded f{.n = n, .lead = {}};
   bool elements = n.size > 0;
   for (int64_t d = lead - 1; d >= 0; --d) {
     const Step step{b.sizes[d], b.strides[d], c.strides[d]};
     elements = elements && step.size > 0;
-    if (!fold(f.lead.empty() ? f.n : f.lead.back(), step)) f.lead.push_back(step);
+    Step& inner = f.lead.empty() ? f.n : f.lead.back();
+    Step whole = inner;
+    if (fold(whole, step) && (step.size == 1 || !f.lead.empty() || fits(whole))) {
+      inner = whole;
+    } else {
+      f.lead.push_back(step);
+    }
   }
   if (!elements) {  // as one without columns
     f.n.size = 0;
@@ -230,10 +239,17 @@ Copies normalise(const MatmulCall& a, const TensorView& result, NormalisedCall* 
 
   const Step n = vector ? Step{1, 0, 0}
                         : Step{a.dense.sizes[other], a.dense.strides[other], result.strides[other]};
-  const Folded folded = fold_leading(a.dense, result, n, vector ? 0 : a.dense.dims - 2);
+  const auto layout_of_b = [&](const Step& n) {
+    return dense_layout(p.k, n.size, a.dense.strides[inner], n.b);
+  };
+  const auto layout_of_c = [&](const Step& n) {
+    return dense_layout(p.m, n.size, result.strides[inner], n.c);
+  };
+  const Folded folded =
+      fold_leading(a.dense, result, n, vector ? 0 : a.dense.dims - 2,
+                   [&](const Step& n) { return layout_of_b(n) && layout_of_c(n); });
   set_batch(folded, &p);
-  const auto b = dense_layout(p.k, p.n, a.dense.strides[inner], folded.n.b);
-  const auto c = dense_layout(p.m, p.n, result.strides[inner], folded.n.c);
+  const auto b = layout_of_b(folded.n), c = layout_of_c(folded.n);
   const Copies copies{.components = !is_contiguous(a.crow_indices) ||
                                     !is_contiguous(a.col_indices) || !is_contiguous(a.values) ||
                                     (a.bias && !is_contiguous(*a.bias)),
@@ -271,10 +287,16 @@ Copies normalise(const SampledCall& a, const TensorView& result, NormalisedCall*
   p.block_k = a.pattern.block_k;
 
   const Step n{p.m > 0 && p.k > 0 ? a.x.sizes[last] : 0, a.y.strides[before], a.x.strides[last]};
-  const Folded folded = fold_leading(a.y, a.x, n, before);
+  const auto layout_of_b = [&](const Step& n) {
+    return dense_layout(p.k, n.size, a.y.strides[last], n.b);
+  };
+  const auto layout_of_c = [&](const Step& n) {
+    return dense_layout(p.m, n.size, a.x.strides[before], n.c);
+  };
+  const Folded folded = fold_leading(
+      a.y, a.x, n, before, [&](const Step& n) { return layout_of_b(n) && layout_of_c(n); });
   set_batch(folded, &p);
-  const auto b = dense_layout(p.k, p.n, a.y.strides[last], folded.n.b);
-  const auto c = dense_layout(p.m, p.n, a.x.strides[before], folded.n.c);
+  const auto b = layout_of_b(folded.n), c = layout_of_c(folded.n);
   const bool scattered = folded.lead.size() > 1;
   const Copies copies{
       .components = !is_contiguous(a.pattern.crow_indices) || !is_contiguous(a.pattern.col_indices),

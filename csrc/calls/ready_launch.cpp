@@ -6,12 +6,14 @@
 #include "autotune/settings.h"
 #include "autotune/signature.h"
 #include "calls/each_launch.h"
+#include "plan/current_device.h"
 
 namespace sparse_autotune {
 
 bool ReadyLaunch::find(Plan& plan, uint64_t generation, std::string_view selector) {
   std::optional<Decision> found = plan.find(call.problem, generation, selector);
   if (!found) return false;
+  if (found->not_in_graphs && capturing(call.launch.stream)) return false;
   decision = std::move(*found);
   if (decision.prepared_bytes == 0 || !call.problem.frozen) return true;
   frozen_copy = plan.find_copy(call.launch.values, decision.variant, call.problem);

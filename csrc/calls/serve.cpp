@@ -13,23 +13,6 @@
 namespace sparse_autotune {
 namespace {
 
-// By the tuner; an empty `selector` leaves it the choice.
-Decision decide(Bound& bound, const std::string& selector) {
-  const Choice choice =
-      choose(bound.call.problem, *bound.device, bound.call.launch, selector, bound.is_capturing,
-             [&](const std::vector<const Variant*>& entrants) { add_pieces(bound, entrants); });
-  if (choice.variant == nullptr) refuse(choice.error, Fault::kVariant);
-  add_pieces(bound, {choice.variant});
-  Decision decision = decision_for(bound, *choice.variant);
-  decision.validity = choice.validity;
-  // Behind a capture what could not be built in it will be.
-  const bool final = choice.final && (decision.is_complete() || !bound.is_capturing);
-  if (final && bound.plan != nullptr) {
-    bound.plan->remember(bound.call.problem, bound.generation, selector, decision);
-  }
-  return decision;
-}
-
 // The frozen copy for this launch, made on first use; null where none may be kept.
 std::shared_ptr<KeptMemory> frozen_copy(const Bound& bound, const Decision& d) {
   const Problem& p = bound.call.problem;
@@ -58,6 +41,29 @@ std::shared_ptr<KeptMemory> frozen_copy(const Bound& bound, const Decision& d) {
   return copy;
 }
 
+// By the tuner; an empty `selector` leaves it the choice.
+Decision decide(Bound& bound, const std::string& selector) {
+  const Choice choice =
+      choose(bound.call.problem, *bound.device, bound.call.launch, selector, bound.is_capturing,
+             [&](const std::vector<const Variant*>& entrants) { add_pieces(bound, entrants); });
+  if (choice.variant == nullptr) refuse(choice.error, Fault::kVariant);
+  add_pieces(bound, {choice.variant});
+  Decision decision = decision_for(bound, *choice.variant);
+  decision.validity = choice.validity;
+  if (choice.captured != nullptr) {
+    decision.not_in_graphs = true;
+    // A capture could not make them all.
+    add_pieces(bound, {choice.captured});
+    static_cast<void>(frozen_copy(bound, decision_for(bound, *choice.captured)));
+  }
+  // Behind a capture what could not be built in it will be.
+  const bool final = choice.final && (decision.is_complete() || !bound.is_capturing);
+  if (final && bound.plan != nullptr) {
+    bound.plan->remember(bound.call.problem, bound.generation, selector, decision);
+  }
+  return decision;
+}
+
 std::string selector_for(const Bound& bound, const std::optional<std::string>& variant) {
   if (variant.has_value() && variant->empty()) refuse("variant must be a name");
   return selector_of(variant.value_or(""), bound.call.problem.op);
@@ -68,7 +74,8 @@ Decision find_or_decide(Bound& bound, const std::string& selector) {
   if (bound.plan != nullptr) {
     decision = bound.plan->find(bound.call.problem, bound.generation, selector);
   }
-  return decision ? *std::move(decision) : decide(bound, selector);
+  const bool serves = decision && !(decision->not_in_graphs && bound.is_capturing);
+  return serves ? *std::move(decision) : decide(bound, selector);
 }
 
 ReadyLaunch ready_for(const Bound& bound, const Decision& decision) {

@@ -2,7 +2,10 @@
 //
 // Documented limits: square row-major blocks, A not transposed, any layout of B and C, 32- and
 // 64-bit indices, half types accumulated in fp32. No tensor cores: 10 nnz TFLOP/s on an H200.
+#include <algorithm>
+
 #include "libraries/cusparse_spmm.h"
+#include "tile_roofline.h"
 #include "variant.h"
 
 namespace sparse_autotune {
@@ -36,8 +39,17 @@ class CuSparseBsr final : public Variant {
   }
 
   double estimate_us(const Problem& p, const Device& d) const override {
-    return roofline_us(nnz_flops(p), 0.15 * fma_tflops(p, d), compulsory_bytes(p), d.memory_gbps,
-                       6.0 * static_cast<double>(p.batch));
+    // As if a thread block had a block row and 32 columns, and took blocks of fewer than 8 x 8 as
+    // such: fitted like TileRates.
+    constexpr int64_t kColumns = 32, kLeastSide = 8;
+    Problem padded = p;
+    padded.block_m = std::max(p.block_m, kLeastSide);
+    padded.block_k = std::max(p.block_k, kLeastSide);
+    const TileWork work =
+        tiles_of_rows(padded, padded.block_m, kColumns, block_rows(p), p.longest_row);
+    const double start_us = 7.9 * static_cast<double>(p.batch);
+    return tiled_us(work, {.start_us = start_us, .compute = 0.145, .l2 = 1, .alone = 3.3},
+                    fma_tflops(p, d), p, d);
   }
 
   int64_t workspace_bytes(const Problem& p, const Device& d) const override {

@@ -27,19 +27,6 @@ using Product = Operators<MatmulArguments, Tensor, Tensor, Tensor, int64_t, int6
 using Sampled = Operators<SampledArguments, Tensor, Tensor, int64_t, int64_t, int64_t, int64_t,
                           Tensor, Tensor, bool, bool, std::optional<std::string>>;
 
-// Of a product without bias, activation and variant; in this order because a backward goes on with
-// the first. One operator where a graph needs both: each call from Python is dear.
-std::tuple<Tensor, Tensor> bsr_matmul_backward(Tensor crow_indices, Tensor col_indices,
-                                               Tensor values, int64_t rows, int64_t cols,
-                                               Tensor dense, Tensor grad, bool sparse_right,
-                                               bool transpose, bool frozen, bool allow_tf32,
-                                               bool deterministic) {
-  return matmul_backward(
-      {crow_indices, col_indices, values, rows, cols, dense, std::nullopt, sparse_right, transpose,
-       0, frozen, allow_tf32, deterministic, std::nullopt},
-      grad);
-}
-
 Tensor bsr_problem_race(Tensor crow_indices, Tensor col_indices, std::string problem,
                         std::string selector) {
   return text_tensor(race_text(problem, crow_indices, col_indices, selector));
@@ -68,10 +55,6 @@ void bsr_prepare(Tensor crow_indices, Tensor col_indices, int64_t rows, int64_t 
 STABLE_TORCH_LIBRARY(sparse_autotune, library) {
   library.def("bsr_matmul(" SPARSE_AUTOTUNE_PRODUCT_SCHEMA ") -> Tensor");
   library.def("bsr_matmul_out(" SPARSE_AUTOTUNE_PRODUCT_SCHEMA ", Tensor(a!) out) -> ()");
-  library.def(
-      "bsr_matmul_backward(Tensor crow_indices, Tensor col_indices, Tensor values, SymInt rows, "
-      "SymInt cols, Tensor dense, Tensor grad, *, bool sparse_right=False, bool transpose=False, "
-      "bool frozen=False, bool allow_tf32=False, bool deterministic=False) -> (Tensor, Tensor)");
   library.def("bsr_sampled_matmul(" SPARSE_AUTOTUNE_SAMPLED_SCHEMA ") -> Tensor");
   library.def("bsr_matmul_race(" SPARSE_AUTOTUNE_PRODUCT_SCHEMA ", " SPARSE_AUTOTUNE_RACE_SCHEMA
               ", Tensor? out=None) -> Tensor");
@@ -89,7 +72,6 @@ STABLE_TORCH_LIBRARY(sparse_autotune, library) {
 void register_all(torch::stable::detail::StableLibrary& library) {
   library.impl("bsr_matmul", TORCH_BOX(&Product::computed));
   library.impl("bsr_matmul_out", TORCH_BOX(&Product::computed_into));
-  library.impl("bsr_matmul_backward", TORCH_BOX(&bsr_matmul_backward));
   library.impl("bsr_sampled_matmul", TORCH_BOX(&Sampled::computed));
   library.impl("bsr_matmul_race", TORCH_BOX(&Product::raced<std::optional<Tensor>>));
   library.impl("bsr_sampled_matmul_race", TORCH_BOX(&Sampled::raced<>));

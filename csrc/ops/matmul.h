@@ -1,7 +1,5 @@
-// The operators that compute: products, their gradients, sampled products.
+// The operators that compute: products and sampled products.
 #pragma once
-
-#include <tuple>
 
 #include "ops/arguments.h"
 
@@ -13,9 +11,5 @@ Tensor compute(const MatmulArguments& arguments);
 Tensor compute(const SampledArguments& arguments);
 // A product, into `out`.
 void matmul_out(const MatmulArguments& arguments, const Tensor& out);
-
-// The gradients of `dense` and of `values`, given that of the result. `forward` is the product's
-// own arguments, without bias, activation and variant.
-std::tuple<Tensor, Tensor> matmul_backward(const MatmulArguments& forward, const Tensor& grad);
 
 }  // namespace sparse_autotune

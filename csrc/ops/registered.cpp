@@ -2,6 +2,7 @@
 
 #include <cmath>
 #include <limits>
+#include <memory>
 #include <optional>
 #include <utility>
 
@@ -30,6 +31,7 @@ class Registered final : public Variant {
     return std::numeric_limits<double>::infinity();
   }
 
+  // On torch's current stream, which is the launch's.
   Status launch(const Problem& p, const Launch& l) const override {
     int64_t code = 0;
     const Status status = guarded([&] {
@@ -40,6 +42,16 @@ class Registered final : public Variant {
     if (!status || code == 0) return status;
     return Status::failed(code == 2 ? StatusCode::kOutOfMemory : StatusCode::kLaunchFailed,
                           facts_.failure());
+  }
+
+  bool always_captures() const override { return device() == DeviceType::kCpu; }
+
+  std::shared_ptr<void> redirect_to(void* stream) const override {
+    using Undo = std::function<void()>;
+    return {new Undo(facts_.redirect(reinterpret_cast<uintptr_t>(stream))), [](Undo* end) {
+              (*end)();
+              delete end;
+            }};
   }
 
   bool deterministic() const override { return facts_.deterministic; }

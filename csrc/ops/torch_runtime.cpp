@@ -26,6 +26,17 @@ int64_t version_of(const Tensor& tensor, int64_t likely) {
   return torch::stable::detail::to<int64_t>(stack[0]);
 }
 
+Tensor empty_beside(const Tensor& like, const int64_t* sizes, const int64_t* strides, int64_t dims,
+                    int32_t dtype) {
+  int32_t device_type = 0, device_index = 0;
+  TORCH_ERROR_CODE_CHECK(aoti_torch_get_device_type(like.get(), &device_type));
+  TORCH_ERROR_CODE_CHECK(aoti_torch_get_device_index(like.get(), &device_index));
+  AtenTensorHandle made = nullptr;
+  TORCH_ERROR_CODE_CHECK(
+      aoti_torch_empty_strided(dims, sizes, strides, dtype, device_type, device_index, &made));
+  return Tensor(made);
+}
+
 }  // namespace
 
 Parallel torch_parallel() {
@@ -83,25 +94,14 @@ std::array<int64_t, 2> versions_of(const Tensor& first, const Tensor& second,
 
 Tensor empty_strided(const Tensor& like, const int64_t* sizes, const int64_t* strides,
                      int64_t dims) {
-  int32_t dtype = 0, device_type = 0, device_index = 0;
+  int32_t dtype = 0;
   TORCH_ERROR_CODE_CHECK(aoti_torch_get_dtype(like.get(), &dtype));
-  TORCH_ERROR_CODE_CHECK(aoti_torch_get_device_type(like.get(), &device_type));
-  TORCH_ERROR_CODE_CHECK(aoti_torch_get_device_index(like.get(), &device_index));
-  AtenTensorHandle made = nullptr;
-  TORCH_ERROR_CODE_CHECK(
-      aoti_torch_empty_strided(dims, sizes, strides, dtype, device_type, device_index, &made));
-  return Tensor(made);
+  return empty_beside(like, sizes, strides, dims, dtype);
 }
 
 Tensor empty_bytes(const Tensor& like, int64_t bytes) {
-  int32_t device_type = 0, device_index = 0;
-  TORCH_ERROR_CODE_CHECK(aoti_torch_get_device_type(like.get(), &device_type));
-  TORCH_ERROR_CODE_CHECK(aoti_torch_get_device_index(like.get(), &device_index));
   const int64_t stride = 1;
-  AtenTensorHandle made = nullptr;
-  TORCH_ERROR_CODE_CHECK(aoti_torch_empty_strided(1, &bytes, &stride, aoti_torch_dtype_uint8(),
-                                                  device_type, device_index, &made));
-  return Tensor(made);
+  return empty_beside(like, &bytes, &stride, 1, aoti_torch_dtype_uint8());
 }
 
 Tensor tensor_over(const void* data, std::initializer_list<int64_t> sizes,

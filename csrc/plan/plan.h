@@ -33,7 +33,8 @@ struct Decision {
   // Null: it wants none, or there is none (yet, in a graph that builds its own).
   std::shared_ptr<KeptMemory> ordered, grouped;
   RowGroups row_groups{};
-  Validity validity{};  // Plan::find() does not give a decision that no longer holds
+  bool not_in_graphs = false;  // inside of a capture another one is chosen
+  Validity validity{};         // Plan::find() does not give a decision that no longer holds
 
   // Whether everything that could be built for it has been.
   bool is_complete() const {

@@ -24,7 +24,7 @@ from .nn import (
 from .operators import batching as _batching  # noqa: F401  registers
 from .operators import dispatching as _dispatching  # noqa: F401  registers
 from .operators import flops as _flops  # noqa: F401  registers
-from .operators.library import bsr_matmul, bsr_matmul_backward, bsr_sampled_matmul
+from .operators.library import bsr_matmul, bsr_sampled_matmul
 from .override import override_torch
 from .pytrees import register as _register_pytree
 from .ranks import set_process_group
@@ -53,10 +53,10 @@ from .tuning.announcements import install as _install_announcements
 __version__: str = _build_info()["version"]
 
 _install_announcements()
-_install_direct(bsr_matmul, bsr_matmul_backward, bsr_sampled_matmul)
+_install_direct(bsr_matmul, bsr_sampled_matmul)
 _compare_as(BsrTensor, _comparable)
 _register_pytree()
-del bsr_matmul, bsr_matmul_backward, bsr_sampled_matmul
+del bsr_matmul, bsr_sampled_matmul
 
 __all__ = [
     "Advice",

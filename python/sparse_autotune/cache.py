@@ -368,7 +368,8 @@ def digest() -> str:
     Ranks that met the same kinds and agree on them have the same.
     """
     records = (_tuner.parse_record(text) for _, text in _tuner.known())
-    winners = sorted((r["device_class"], r["signature"], r["winner"]) for r in records)
+    places = ("device_class", "signature", "winner", "captured_winner")
+    winners = sorted(tuple(record[place] for place in places) for record in records)
     return hashlib.sha256(repr(winners).encode()).hexdigest()
 
 

@@ -60,31 +60,15 @@ def explain_matmul(
     activation: Any = None,
     out: Any = None,
     variant: Any = "auto",
-) -> None:
-    """Raises the reason why ``matmul`` refuses these arguments; returns when it knows none."""
-    right = not is_sparse_operand(a) and (is_sparse_operand(b) or (is_dense(a) and not is_dense(b)))
-    _explain_product(a, b, bias, activation, out, variant, right=right)
-
-
-def explain_linear(
-    x: Any, weight: Any, bias: Any = None, activation: Any = None, variant: Any = "auto"
-) -> None:
-    """Raises the reason why ``linear`` refuses these arguments; returns when it knows none."""
-    _explain_product(x, weight, bias, activation, None, variant, right=True, linear=True)
-
-
-def _explain_product(
-    a: Any,
-    b: Any,
-    bias: Any,
-    activation: Any,
-    out: Any,
-    variant: Any,
     *,
-    right: bool,
     linear: bool = False,
 ) -> None:
-    """For ``matmul(a, b)`` or ``linear(a, b)``; the block-sparse operand is ``b`` if ``right``."""
+    """Raises the reason why ``matmul``, or ``linear(a, b)``, refuses these arguments.
+
+    Returns when it knows none.
+    """
+    a_is_sparse, b_is_sparse = is_sparse_operand(a), is_sparse_operand(b)
+    right = linear or (not a_is_sparse and (b_is_sparse or (is_dense(a) and not is_dense(b))))
     names = ("x", "weight") if linear else ("a", "b")
     operands = list(zip(names, (a, b), strict=True))
     (name, sparse), (other, dense) = operands[::-1] if right else operands

@@ -19,7 +19,7 @@ from ._torch.transforms import is_any_autocast_enabled
 from .bsr_tensor import BsrTensor
 from .checks.matrix import BSR_LAYOUTS, stored_parts
 from .choices import Activation
-from .operands import is_sparse_operand, operands_of, sampled_operands
+from .operands import is_sparse_operand, matmul_operands, matrix_of, sampled_operands
 from .operators.autograd import product, sampled
 from .operators.forms import ACTIVATIONS, call_matmul_out
 from .operators.precision import allow_tf32
@@ -192,14 +192,9 @@ def _directly(
         frozen = False
     else:
         return None
-    result = direct.matmul(
-        crow,
-        col,
-        values,
+    form = (
         rows,
         cols,
-        dense,
-        bias,
         sparse_right,
         transposed != linear,
         number,
@@ -207,8 +202,8 @@ def _directly(
         values.is_cuda and allow_tf32(values),
         _deterministic(),
         None if variant == "auto" else variant,
-        out,
     )
+    result = direct.matmul(crow, col, values, dense, bias, form, out)
     if result is not None and out is not None:  # written behind autograd's back
         increment_version(out)
     return result
@@ -222,19 +217,14 @@ def _multiply(
     What Dynamo cannot look at is left to eager mode: whether frozen values changed, and the content
     of the indices, which each run of the compiled code checks as any product does.
     """
-    if _is_compiling():
-        return _computed(a, b, bias, activation, out, variant, linear)
-    if watched_native(a, b):
+    if not _is_compiling() and watched_native(a, b):
         return unwatched(_multiply, a, b, bias, activation, out, variant, linear=linear)
-    if _is_batch(a) or _is_batch(b):  # each product of which is explained
-        return _computed(a, b, bias, activation, out, variant, linear)
     try:
         return _computed(a, b, bias, activation, out, variant, linear)
     except errors.REFUSALS:
-        if linear:
-            errors.explain_linear(a, b, bias, activation, variant)
-        else:
-            errors.explain_matmul(a, b, bias, activation, out, variant)
+        # Each product of a batch is explained.
+        if not (_is_compiling() or _is_batch(a) or _is_batch(b)):
+            errors.explain_matmul(a, b, bias, activation, out, variant, linear=linear)
         raise
 
 
@@ -255,12 +245,11 @@ def _computed(
             left, right = (factor, one) if sparse_right else (one, factor)
             products.append(_multiply(left, right, bias, activation, None, variant, linear=linear))
         return torch.stack(products)
-    operands = operands_of(
-        sparse,
-        name,
+    operands = matmul_operands(
+        *matrix_of(sparse, name),
         dense,
         bias,
-        sparse_right=sparse_right,
+        sparse_right,
         linear=linear,
         activation=activation,
         variant=variant,

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ._torch.compiling import is_deterministic
 from ._torch.transforms import is_any_autocast_enabled
 from .bsr_tensor import BsrTensor
 from .checks.matrix import BSR_LAYOUTS, Components, native_components
@@ -60,19 +61,19 @@ def _lowered(tensor: Any, lower: torch.dtype) -> Any:
 
 def matmul_operands(
     matrix: tuple[Tensor, Tensor, Tensor, int, int, bool],
+    frozen: bool,
     dense: Any,
     bias: Any,
     sparse_right: bool,
     *,
     linear: bool = False,
     activation: str | None = None,
-    frozen: bool = False,
     variant: str | None = "auto",
     autocast: bool = True,
 ) -> MatmulOperands:
     """For ``matmul``, or for ``linear`` with the matrix as weight; autocast has been applied.
 
-    ``matrix`` has the fields of `Components`.
+    ``matrix`` has the fields of `Components`; `matrix_of` gives it and ``frozen``.
     """
     crow, col, values, rows, cols, transposed = matrix
     compiling = _is_compiling()
@@ -89,7 +90,7 @@ def matmul_operands(
         ACTIVATIONS[activation],
         frozen,
         allow_tf32(values),
-        deterministic(),
+        deterministic() if compiling else is_deterministic(),
         None if variant == "auto" else variant,
     )
     # Dynamo knows the one, the other takes a third of the time.
@@ -97,33 +98,12 @@ def matmul_operands(
     return crow, col, values, dense, bias, form
 
 
-def operands_of(
-    sparse: Any,
-    name: str,
-    dense: Any,
-    bias: Any = None,
-    *,
-    sparse_right: bool,
-    linear: bool = False,
-    activation: str | None = None,
-    variant: str | None = "auto",
-    autocast: bool = True,
-) -> MatmulOperands:
-    """The same for the block-sparse argument ``name``."""
-    frozen = type(sparse) is BsrTensor and sparse._frozen
+def matrix_of(a: Any, name: str) -> tuple[Components, bool]:
+    """The components of the block-sparse argument ``name``, and whether it is frozen."""
+    frozen = type(a) is BsrTensor and a._frozen
     if frozen and not _is_compiling():
-        sparse.check_frozen()
-    return matmul_operands(
-        bsr_components(sparse, name),
-        dense,
-        bias,
-        sparse_right,
-        linear=linear,
-        activation=activation,
-        frozen=frozen,
-        variant=variant,
-        autocast=autocast,
-    )
+        a.check_frozen()
+    return bsr_components(a, name), frozen
 
 
 def sampled_operands(
@@ -153,14 +133,11 @@ def matmul_arguments(
     a: Any, b: Any, bias: Any = None, activation: str | None = None, *, linear: bool = False
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """The operators' arguments for ``matmul(a, b)``, or for ``linear(b, a)``."""
-    if not linear and is_sparse_operand(b) and not is_sparse_operand(a):
-        found = operands_of(b, "b", a, bias, sparse_right=True, activation=activation)
-    else:
-        name = "weight" if linear else "a"
-        found = operands_of(
-            a, name, b, bias, sparse_right=linear, linear=linear, activation=activation
-        )
-    crow, col, values, dense, bias, form = found
+    right = not linear and is_sparse_operand(b) and not is_sparse_operand(a)
+    sparse, dense, name = (b, a, "b") if right else (a, b, "weight" if linear else "a")
+    crow, col, values, dense, bias, form = matmul_operands(
+        *matrix_of(sparse, name), dense, bias, linear or right, linear=linear, activation=activation
+    )
     return (crow, col, values, form.rows, form.cols, dense, bias), switches(form, 2)
 
 

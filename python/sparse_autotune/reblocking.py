@@ -8,13 +8,7 @@ import torch
 from torch import Tensor
 
 from .checks.matrix import Components, check_divides
-from .conversions import indices_of
-
-
-def _rows_of(crow_indices: Tensor) -> Tensor:
-    """The block row of each stored block."""
-    rows = torch.arange(crow_indices.numel() - 1, device=crow_indices.device)
-    return rows.repeat_interleave(crow_indices.diff())
+from .conversions import block_rows, indices_of
 
 
 def _made_of(
@@ -41,7 +35,7 @@ def reblocked(matrix: Components, block: tuple[int, int]) -> Components:
     down, across = old_m // part_m, old_k // part_k  # parts of an old block
     new_down, new_across = block[0] // part_m, block[1] // part_k
     steps = torch.arange(max(down, across), device=values.device)
-    row = _rows_of(crow.long())[:, None, None] * down + steps[:down, None]
+    row = block_rows(crow, count)[:, None, None] * down + steps[:down, None]
     column = col[:, None, None] * across + steps[:across]
     grid = matrix.rows // block[0], matrix.cols // block[1]
     positions, number = torch.unique(
@@ -66,5 +60,8 @@ def with_largest(matrix: Components, count: int) -> Components:
     grid = matrix.rows // block_m, matrix.cols // block_k
     count = min(count, matrix.values.shape[0])
     kept = block_norms(matrix).topk(count).indices.sort().values
-    positions = _rows_of(matrix.crow_indices.long()) * grid[1] + matrix.col_indices.long()
+    positions = (
+        block_rows(matrix.crow_indices, matrix.values.shape[0]) * grid[1]
+        + matrix.col_indices.long()
+    )
     return _made_of(matrix, positions[kept], grid, matrix.values[kept])

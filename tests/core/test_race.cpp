@@ -118,6 +118,27 @@ void within_the_noise_the_smaller_estimate_wins() {
   CHECK(at_last([&] { return wins() && wins(); }));
 }
 
+// Others' code has no estimate, and may be compiled by its first launch.
+void a_first_launch_that_compiles_costs_nothing() {
+  const Example e;
+  int compiled = 0;
+  const auto compiles = [&](const Problem&, const Launch&) {
+    if (++compiled == 1) test::spin(400e3);
+    return Status::ok();
+  };
+  const Fake slow("a/slow", 1, 2000);
+  RaceOptions options;
+  options.budget_s = 0.2;
+  CHECK(at_last([&] {
+    compiled = 0;
+    const double nobody_knows = std::numeric_limits<double>::infinity();
+    const Fake first("b/first", nobody_knows, 20, compiles), second("c/second", nobody_knows, 900);
+    const Record r = run(e, {&slow, &first, &second}, options);
+    return r.winner == "b/first" && r.find("b/first")->samples >= 7 &&
+           r.find("c/second")->samples >= 1;
+  }));
+}
+
 void the_incumbent_stays_unless_beaten() {
   const Example e;
   const Fake fast("a/fast", 1, 20), slow("b/slow", 2, 4000);
@@ -456,6 +477,7 @@ int main() {
   who_is_behind_is_dropped();
   within_the_noise_less_memory_wins();
   within_the_noise_the_smaller_estimate_wins();
+  a_first_launch_that_compiles_costs_nothing();
   the_incumbent_stays_unless_beaten();
   figures_of_planned_launches();
   a_conversion_counts_unless_frozen();

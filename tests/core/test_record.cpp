@@ -66,6 +66,25 @@ void contradictions_are_refused() {
   CHECK(!parse_record(to_text(r), nullptr).has_value());
 }
 
+void what_is_taken_back_is_the_same() {
+  Record r = example();
+  r.entrants[1].host_us = 40.5;
+  r.entrants[1].captures = false;
+  const auto same = parse_record(to_text(r), nullptr);
+  CHECK(same && same->winner == "a/b" && same->captured_winner.empty());
+  CHECK(same->entrants[0].captures && same->entrants[0].host_us == 0);
+  CHECK(!same->entrants[1].captures && same->entrants[1].host_us == 40.5);
+  CHECK(same->entrants[1].eager_us() == 40.5 && same->entrants[0].eager_us() == 12.5);
+  CHECK(to_text(*same) == to_text(r));
+  r.winner = "c/1";
+  r.captured_winner = "a/b";
+  CHECK(parse_record(to_text(r), nullptr)->captured_winner == "a/b");
+  for (const char* name : {"c/1", "c/2", "not/there"}) {  // not captured, wrong, absent
+    r.captured_winner = name;
+    CHECK(!parse_record(to_text(r), nullptr).has_value());
+  }
+}
+
 void bundles_are_split() {
   const std::string one = to_text(example());
   std::string why;
@@ -81,6 +100,7 @@ int main() {
   every_truncation_is_refused();
   flipped_bytes_never_break_the_parser();
   contradictions_are_refused();
+  what_is_taken_back_is_the_same();
   bundles_are_split();
   std::puts("all passed");
 }

@@ -59,8 +59,8 @@ struct Product : Example {
     problem.n = n;
     problem.ldb = problem.ldc = n;
   }
-  Choice choice() const {
-    return choose(problem, device, launch, "", false, [](const auto&) {});
+  Choice choice(bool capturing = false) const {
+    return choose(problem, device, launch, "", capturing, [](const auto&) {});
   }
   Record race(bool save) const {
     RaceOptions options;
@@ -130,6 +130,49 @@ void what_the_host_has_stands() {
   CHECK(tuning_count() == count);
 }
 
+// What a record says of both, as if Python held up the one that is fastest in a CUDA graph.
+void a_capture_gets_its_own_winner() {
+  const auto host = begin(Mode::kReadonly);
+  const Product product(16);
+  Record record = product.race(false);
+  for (Entrant& e : record.entrants) e.outcome = Outcome::kOk;
+  record.winner = "a/guessed";
+  record.captured_winner = "b/fast";
+  host->saved[record.signature] = to_text(record);
+  const Choice eager = product.choice(), captured = product.choice(true);
+  CHECK(eager.variant == &kGuessed && eager.captured == &kFast && eager.final);
+  CHECK(captured.variant == &kFast && captured.captured == nullptr && !captured.final);
+  CHECK(captured.validity.holds());
+
+  record.captured_winner = "";
+  record.winner = "b/fast";
+  begin(Mode::kReadonly)->saved[record.signature] = to_text(record);
+  CHECK(product.choice().captured == nullptr && product.choice().final);
+  CHECK(product.choice(true).variant == &kFast && product.choice(true).final);
+
+  for (Entrant& e : record.entrants) e.captures = e.name != "b/fast";
+  begin(Mode::kReadonly)->saved[record.signature] = to_text(record);
+  CHECK(product.choice().variant == &kFast && product.choice().captured == &kGuessed);
+  CHECK(product.choice(true).variant == &kGuessed && !product.choice(true).final);
+}
+
+void a_winner_of_captures_that_fails_is_replaced_there() {
+  const auto host = begin();
+  const Product product(16);
+  Record record = product.race(false);
+  for (Entrant& e : record.entrants) e.outcome = Outcome::kOk;
+  record.winner = "a/guessed";
+  record.captured_winner = "b/fast";
+  host->saved[record.signature] = to_text(record);
+  CHECK(product.choice(true).variant == &kFast);
+  const Status status = Status::failed(StatusCode::kLaunchFailed, "on purpose");
+  CHECK(demote(product.problem, product.device, "", kFast, status));
+  CHECK(product.choice().variant == &kGuessed && product.choice().captured == nullptr);
+  const auto corrected = parse_record(host->saved[record.signature], nullptr);
+  CHECK(corrected && corrected->winner == "a/guessed" && corrected->captured_winner == "a/guessed");
+  CHECK(corrected->find("b/fast")->outcome == Outcome::kLaunchFailed);
+}
+
 // Were a lock held that choices need, this would never end.
 void nobody_waits_for_a_race() {
   const auto host = begin();
@@ -157,6 +200,8 @@ int main() {
   a_plan_forgets_what_no_longer_holds();
   a_guess_stands_until_there_is_a_race();
   what_the_host_has_stands();
+  a_capture_gets_its_own_winner();
+  a_winner_of_captures_that_fails_is_replaced_there();
   nobody_waits_for_a_race();
   set_host(nullptr);
   std::printf("all passed\n");

@@ -47,9 +47,10 @@ def _direct(listeners: tuple[Callable[[], int], ...]) -> Direct:
 
 
 class _Calls(NamedTuple):
-    """Each takes all parameters of the operator of that name by position.
+    """Each takes the tensors of the operator and a form, which `operators.forms` has.
 
-    They return None for what the operator has to do.
+    `matmul` takes `out`, too; `gradients` takes the result's gradient instead of a bias, and gives
+    those of the dense operand and of the values. They return None for what the operator has to do.
     """
 
     matmul: DirectOperator
@@ -62,7 +63,7 @@ _plain = _direct(_LISTENERS)
 direct = _Calls(
     DirectOperator("bsr_matmul", _plain, None),
     DirectOperator("bsr_sampled_matmul", _plain, None),
-    DirectOperator("bsr_matmul_backward", _plain, None),
+    DirectOperator("gradients", _plain, None),
     _plain.nobody_listens,
 )
 

@@ -244,13 +244,12 @@ class SparseLinear(torch.nn.Module):
         frozen = self._frozen_weight is not None and self._values_are_frozen(values)
         indices = buffers["crow_indices"], buffers["col_indices"]
         matrix = (*indices, values, self.out_features, self.in_features, False)
-        operands = matmul_operands(matrix, x, bias, True, linear=True, frozen=frozen)
-        if torch.compiler.is_compiling():
-            return product(*operands)
+        operands = matmul_operands(matrix, frozen, x, bias, True, linear=True)
         try:
             return product(*operands)
         except errors.REFUSALS:
-            errors.explain_linear(x, self._weight_with(values), bias)
+            if not torch.compiler.is_compiling():
+                errors.explain_matmul(x, self._weight_with(values), bias, linear=True)
             raise
 
     def _values_are_frozen(self, values: Tensor) -> bool:

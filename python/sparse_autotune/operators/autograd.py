@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from .._torch.compiling import unwatched
+from .._torch.direct import direct
 from .._torch.transforms import (
     apply_of,
     is_jit_tracing,
@@ -36,11 +37,11 @@ from .forms import (
     call_matmul,
     call_sampled,
     differentiable,
-    gradients_together,
     matmul_below_autograd,
     sampled_below_autograd,
 )
 
+_is_dynamo_compiling = torch.compiler.is_dynamo_compiling
 _is_grad_enabled = torch.is_grad_enabled
 
 
@@ -100,27 +101,14 @@ def sampled(crow: Tensor, col: Tensor, x: Tensor, y: Tensor, form: SampleForm) -
 
 
 ACTIVATION_FUNCTIONS: dict[int, Callable[[Tensor], Tensor]] = {
-    RELU: torch.relu,
     GELU: torch.nn.functional.gelu,
     GELU_TANH: lambda z: torch.nn.functional.gelu(z, approximate="tanh"),
     SILU: torch.nn.functional.silu,
 }
 
 
-def _silu_backward(grad: Tensor, z: Tensor) -> Tensor:
-    if not _is_grad_enabled():
-        return torch.ops.aten.silu_backward(grad, z)  # which torch cannot differentiate again
-    gate = torch.sigmoid(z)
-    return grad * gate * (1 + z * (1 - gate))
-
-
-# (gradient, pre-activation) -> gradient; themselves differentiable.
-_ACTIVATION_BACKWARDS: dict[int, Callable[[Tensor, Tensor], Tensor]] = {
-    RELU: lambda grad, result: torch.ops.aten.threshold_backward(grad, result, 0),
-    GELU: torch.ops.aten.gelu_backward.default,
-    GELU_TANH: lambda grad, z: torch.ops.aten.gelu_backward(grad, z, approximate="tanh"),
-    SILU: _silu_backward,
-}
+def _relu_gradient(grad: Tensor, result: Tensor) -> Tensor:
+    return torch.ops.aten.threshold_backward(grad, result, 0)
 
 
 def _bias_gradient(grad: Tensor, form: Form) -> Tensor:
@@ -144,7 +132,10 @@ def _sampled_operands(dense: Tensor, grad: Tensor, form: Form) -> tuple[Tensor, 
 
 
 class Product(torch.autograd.Function):
-    """In the style that keeps everything in ctx, the cheapest one to call."""
+    """In the style that keeps everything in ctx, the cheapest one to call.
+
+    Of activations it takes relu alone, whose gradient needs only the result.
+    """
 
     @staticmethod
     def forward(
@@ -159,38 +150,32 @@ class Product(torch.autograd.Function):
         """The operator, and what the gradients that are wanted will need."""
         result = matmul_below_autograd(crow, col, values, dense, bias, form)
         _, _, needs_values, needs_dense, _, _ = ctx.needs_input_grad
-        again = form.activation > RELU  # the pre-activation will be computed
         ctx.form = form
         if not needs_dense:  # values need not be kept for their shape
             ctx.block = values.shape[1:]
         ctx.save_for_backward(
             crow,
             col,
-            values if needs_dense or again else None,
-            dense if needs_values or again else None,
-            result if form.activation == RELU else bias if again else None,
+            values if needs_dense else None,
+            dense if needs_values else None,
+            result if form.activation == RELU else None,
         )
         return result
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         """A gradient for each argument of `forward`."""
-        crow, col, values, dense, result_or_bias = ctx.saved_tensors
+        crow, col, values, dense, result = ctx.saved_tensors
         form: Form = ctx.form
         _, _, needs_values, needs_dense, needs_bias, _ = ctx.needs_input_grad
+        if form.activation == RELU:
+            grad = _relu_gradient(grad, result)
         if form.activation != NONE or form.variant is not None:
-            plain = form._replace(activation=NONE, variant=None)
-            if form.activation == RELU:
-                grad = _ACTIVATION_BACKWARDS[RELU](grad, result_or_bias)
-            elif (
-                form.activation != NONE
-            ):  # only where the operator itself was called with gradients
-                z = product(crow, col, values, dense, result_or_bias, plain)
-                grad = _ACTIVATION_BACKWARDS[form.activation](grad, z)
-            form = plain
+            form = form._replace(activation=NONE, variant=None)
         grad_values = grad_dense = both = None
-        if needs_values and needs_dense:
-            both = gradients_together(crow, col, values, dense, grad, form)
+        if needs_values and needs_dense and not _is_dynamo_compiling():
+            # None where a derivative of them may be asked for.
+            both = direct.gradients(crow, col, values, dense, grad, form)
         if both is not None:
             grad_dense, grad_values = both
         else:
@@ -211,18 +196,10 @@ class DispatchedProduct(Product):
     """The same with tangents, which always come through the dispatcher."""
 
     @staticmethod
-    def forward(
-        ctx: Any,
-        crow: Tensor,
-        col: Tensor,
-        values: Tensor,
-        dense: Tensor,
-        bias: Tensor | None,
-        form: Form,
-    ) -> Tensor:
+    def forward(ctx: Any, *arguments: Any) -> Tensor:
         """As `Product`, and what a tangent will need."""
-        result = Product.forward(ctx, crow, col, values, dense, bias, form)
-        ctx.save_for_forward(crow, col, values, dense, result)
+        result = Product.forward(ctx, *arguments)
+        ctx.save_for_forward(*arguments[:4], result)
         return result
 
     @staticmethod
@@ -249,7 +226,7 @@ class DispatchedProduct(Product):
             terms.append(d_bias if along_rows else d_bias.unsqueeze(-1))
         tangent = sum(terms[1:], terms[0]).expand_as(result)
         if ctx.form.activation == RELU:
-            return _ACTIVATION_BACKWARDS[RELU](tangent, result)
+            return _relu_gradient(tangent, result)
         return tangent.contiguous()  # never a view of an input's tangent
 
 

@@ -42,14 +42,12 @@ def _product_through_dispatcher(
     **switches: Any,
 ) -> Tensor:
     form = Form(rows, cols, **switches)
-    carries = has_tangent(values, dense, bias)
-    if carries and form.activation > RELU:
-        plain = form._replace(activation=NONE)
-        z = call_matmul(crow, col, values, dense, bias, plain)
+    if not (has_tangent(values, dense, bias) or differentiable(values, dense, bias)):
+        return matmul_below_autograd(crow, col, values, dense, bias, form)
+    if form.activation > RELU:
+        z = call_matmul(crow, col, values, dense, bias, form._replace(activation=NONE))
         return ACTIVATION_FUNCTIONS[form.activation](z)
-    if carries or differentiable(values, dense, bias):
-        return apply_at_this_level(DispatchedProduct, crow, col, values, dense, bias, form)
-    return matmul_below_autograd(crow, col, values, dense, bias, form)
+    return apply_at_this_level(DispatchedProduct, crow, col, values, dense, bias, form)
 
 
 @never_traced

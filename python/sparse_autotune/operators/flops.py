@@ -10,7 +10,7 @@ from math import prod
 from typing import Any
 
 from .._torch.flop_counter import count_with
-from .library import bsr_matmul, bsr_matmul_backward, bsr_matmul_out, bsr_sampled_matmul
+from .library import bsr_matmul, bsr_matmul_out, bsr_sampled_matmul
 
 
 def _product(
@@ -29,10 +29,6 @@ def _product(
     return 2 * prod(values) * prod(size for axis, size in enumerate(dense) if axis != inner)
 
 
-def _gradients(*shapes: Any, **keywords: Any) -> int:
-    return 2 * _product(*shapes[:-1], **keywords)
-
-
 def _sampled(crow: Any, col: Sequence[int], *arguments: Any, **_: Any) -> int:
     _, _, block_m, block_k, x, _y = arguments
     flops: int = 2 * col[0] * block_m * block_k * prod(x[:-2]) * x[-1]
@@ -40,5 +36,4 @@ def _sampled(crow: Any, col: Sequence[int], *arguments: Any, **_: Any) -> int:
 
 
 count_with(_product, bsr_matmul, bsr_matmul_out)
-count_with(_gradients, bsr_matmul_backward)
 count_with(_sampled, bsr_sampled_matmul)

@@ -7,12 +7,10 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from .._torch.compiling import is_compiler_tracing
 from .._torch.direct import direct
-from .._torch.transforms import BelowAutograd, has_forward_level, transforms_active
-from .library import bsr_matmul, bsr_matmul_backward, bsr_matmul_out, bsr_sampled_matmul
+from .._torch.transforms import BelowAutograd
+from .library import bsr_matmul, bsr_matmul_out, bsr_sampled_matmul
 
-_is_dynamo_compiling = torch.compiler.is_dynamo_compiling
 _is_grad_enabled = torch.is_grad_enabled
 
 # The numbers are part of the operators' schema.
@@ -95,24 +93,7 @@ def matmul_below_autograd(
     crow: Tensor, col: Tensor, values: Tensor, dense: Tensor, bias: Tensor | None, form: Form
 ) -> Tensor:
     """The product, by the direct way where there is one."""
-    rows, cols, right, transpose, number, frozen, tf32, repeatable, name = form  # faster than `*`
-    result: Tensor | None = direct.matmul(
-        crow,
-        col,
-        values,
-        rows,
-        cols,
-        dense,
-        bias,
-        right,
-        transpose,
-        number,
-        frozen,
-        tf32,
-        repeatable,
-        name,
-        None,
-    )
+    result: Tensor | None = direct.matmul(crow, col, values, dense, bias, form)
     if result is not None:
         return result
     with BelowAutograd():
@@ -123,43 +104,8 @@ def sampled_below_autograd(
     crow: Tensor, col: Tensor, x: Tensor, y: Tensor, form: SampleForm
 ) -> Tensor:
     """The sampled product, likewise."""
-    result = direct.sampled_matmul(crow, col, *form[:4], x, y, *form[4:])
+    result = direct.sampled_matmul(crow, col, x, y, form)
     if result is not None:
         return result
     with BelowAutograd():
         return call_sampled(crow, col, x, y, form)
-
-
-def gradients_together(
-    crow: Tensor, col: Tensor, values: Tensor, dense: Tensor, grad: Tensor, form: Form
-) -> tuple[Tensor, Tensor] | None:
-    """Those of dense and values by one call, where nobody takes a derivative of them.
-
-    ``form`` is the product's, without activation and variant.
-    """
-    if _is_dynamo_compiling() or (_is_grad_enabled() and differentiable(values, dense, grad)):
-        return None
-    rows, cols, right, turned, _, frozen, tf32, repeatable, _ = form
-    both: tuple[Tensor, Tensor] | None = direct.gradients(
-        crow, col, values, rows, cols, dense, grad, right, turned, frozen, tf32, repeatable
-    )
-    if both is None and _may_come_together():
-        with BelowAutograd():
-            both = bsr_matmul_backward(
-                crow, col, values, rows, cols, dense, grad, **switches(form, 2)
-            )
-    return both
-
-
-def _may_come_together() -> bool:
-    """Whether one operator may compute both gradients, which has no derivative itself.
-
-    It saves a graph a call from Python, and eager mode much of one. What Dynamo traces of a
-    backward, AOTAutograd meets once more, as operators. Graphs of other tracers, ``torch.export``
-    among them, may be differentiated, and ``torch.func`` has rules for operators with derivatives
-    alone.
-    """
-    if is_compiler_tracing():
-        exporting, transformed = torch.compiler.is_exporting(), transforms_active()
-        return not (exporting or transformed or has_forward_level())
-    return direct.nobody_listens()

@@ -19,8 +19,6 @@ torch.ops.load_library(str(LIBRARY))
 # A schema that torch cannot parse is dropped without a word by some versions: fail here instead.
 bsr_matmul = torch.ops.sparse_autotune.bsr_matmul.default
 bsr_matmul_out = torch.ops.sparse_autotune.bsr_matmul_out.default
-# Both gradients of a product; has no derivative of its own.
-bsr_matmul_backward = torch.ops.sparse_autotune.bsr_matmul_backward.default
 bsr_sampled_matmul = torch.ops.sparse_autotune.bsr_sampled_matmul.default
 bsr_matmul_race = torch.ops.sparse_autotune.bsr_matmul_race.default
 bsr_sampled_matmul_race = torch.ops.sparse_autotune.bsr_sampled_matmul_race.default
@@ -81,19 +79,6 @@ def _fake_matmul_out(*operands: Any, out: Tensor, **keywords: Any) -> None:
         list(out.shape) == shape,
         lambda: f"out is never resized: it must have shape {shape}, got {list(out.shape)}",
     )
-
-
-@torch.library.register_fake("sparse_autotune::bsr_matmul_backward")
-def _fake_matmul_backward(*arguments: Any, **keywords: Any) -> tuple[Tensor, Tensor]:
-    *operands, grad = arguments
-    _, _, values, _, _, dense = operands
-    shape = _product_shape(*operands, **keywords)
-    _check_alike(values, grad)
-    torch._check(
-        list(grad.shape) == shape,
-        lambda: f"the gradient must have the product's shape, {shape}, got {list(grad.shape)}",
-    )
-    return dense.new_empty(dense.shape), values.new_empty(values.shape)
 
 
 @torch.library.register_fake("sparse_autotune::bsr_sampled_matmul")

@@ -85,10 +85,10 @@ class _Product:
         """Raises what the operation would, if it refuses these arguments."""
         if self.pattern is not None:
             errors.explain_sampled_matmul(self.a, self.b, self.pattern, None)
-        elif self.linear:
-            errors.explain_linear(self.b, self.a, self.bias, self.activation, None)
         else:
-            errors.explain_matmul(self.a, self.b, self.bias, self.activation, self.out, None)
+            left, right = (self.b, self.a) if self.linear else (self.a, self.b)
+            rest = self.bias, self.activation, self.out, None
+            errors.explain_matmul(left, right, *rest, linear=self.linear)
         device = self.b.device
         if device.type not in ("cpu", "cuda"):
             raise RuntimeError(f"variants run on the CPU and on CUDA devices, but b is on {device}")

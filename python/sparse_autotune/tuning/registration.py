@@ -160,6 +160,13 @@ def _checked_call(call: Callable[..., None]) -> Callable[..., int]:
     return run
 
 
+def _redirected(stream: int) -> Callable[[], None]:
+    """Sends what this thread does on the GPU to a stream, until the result is called."""
+    there = torch.cuda.stream(torch.cuda.ExternalStream(stream))
+    there.__enter__()
+    return lambda: there.__exit__(None, None, None)
+
+
 def _calls(fn: Callable[..., Any], op: Op) -> Callable[..., None]:
     if op == "sampled_matmul":
 
@@ -253,7 +260,12 @@ def register_variant(
 
     It is verified and timed with the others, can win, is remembered, reported and forced by its
     name. It has no cost model: it is never chosen without a measurement, unless nothing else can
-    compute a product. Under `torch.compile` it is part of the opaque product that chose it.
+    compute a product. On a GPU its kernels are timed alone, if a CUDA graph can hold them, and
+    Python's time for the call counts outside of graphs; else it is timed eagerly, as the report
+    then says, and is not chosen inside of a capture. To find out, each race captures one launch:
+    while it does, less than a millisecond, CUDA refuses to synchronise the whole device, in every
+    thread. Under `torch.compile` it is part of the opaque
+    product that chose it.
 
     For "matmul" the callable is called as ``fn(crow_indices, col_indices, values, b, *, out, bias,
     activation, transpose, positions)`` and writes ``activation(op(A) @ b + bias[:, None])`` into
@@ -308,6 +320,7 @@ def register_variant(
         multiplies_padding=bool(multiplies_padding),
         refusal=_refusal(supports),
         failure=lambda: getattr(_last, "text", "it failed"),
+        redirect=_redirected,
     )
     handle = RegisteredVariant(full)
     atexit.register(handle.unregister)  # nothing calls Python when it has ended

@@ -53,6 +53,10 @@ class VariantRecord:
             has none.
         median_us: time of one call on the device, microseconds, including conversions.
         spread_us: interquartile range of the samples, microseconds.
+        eager_us: time of one of many calls that the host launches, microseconds: of the device or
+            of the launch on the host, whichever is longer. Python's way to the launch, which is the
+            same for all, is not in it.
+        captures: whether a CUDA graph can hold it; if not, `median_us` is as eager.
         samples: the number of timings that the median is taken over.
         tflops: TFLOP/s on stored blocks only, 2 · nnzb · block_m · block_k · n / median.
         dense_tflops: TFLOP/s of the dense product of the same shape in that time.
@@ -72,6 +76,7 @@ class VariantRecord:
     expected_us: float | None = None
     median_us: float | None = None
     spread_us: float | None = None
+    eager_us: float | None = None
     samples: int = 0
     tflops: float | None = None
     dense_tflops: float | None = None
@@ -80,6 +85,7 @@ class VariantRecord:
     memory_share: float | None = None
     error: float | None = None
     memory_bytes: int = 0
+    captures: bool = True
 
 
 @dataclass(frozen=True)
@@ -104,6 +110,7 @@ class BenchmarkReport:
         when: the start of the race, UTC.
         seconds: the duration of the race.
         winner: "family/config"; empty if there is none.
+        captured_winner: the winner inside of CUDA graphs, where the host's part does not count.
         failure: why the race was not run, or not completed; empty if it was.
         records: those of all requested variants.
     """
@@ -119,6 +126,7 @@ class BenchmarkReport:
     when: str = ""
     seconds: float = 0.0
     winner: str = ""
+    captured_winner: str = ""
     failure: str = ""
     records: list[VariantRecord] = field(default_factory=list)
 
@@ -274,13 +282,22 @@ class BenchmarkReport:
             rows.append(self._row(best, best.family if alike else best.name, others))
         return rows
 
+    def _mark(self, r: VariantRecord) -> str:
+        if self.captured_winner in ("", self.winner):
+            return " *" if r.name == self.winner else ""
+        return {self.winner: " * (eager)", self.captured_winner: " * (in graphs)"}.get(r.name, "")
+
     def _row(self, r: VariantRecord, name: str, others: str = "") -> tuple[str, ...]:
         peak, memory = (
             "" if share is None else f"{self._rough()}{share:.0%}"
             for share in (r.peak_share, r.memory_share)
         )
+        if r.eager_us and r.median_us and r.eager_us > r.median_us:
+            others = f"; eager {significant(r.eager_us, 4)} µs{others}"
+        if not r.captures:
+            others = f"; no CUDA graph can hold it, timed eagerly{others}"
         return (
-            f"{name} *" if r.name == self.winner else name,
+            name + self._mark(r),
             significant(r.median_us, 4),
             significant(r.spread_us, 2),
             significant(r.tflops, 3),
@@ -314,6 +331,7 @@ def _record_of(entrant: dict[str, Any], race: dict[str, Any]) -> VariantRecord:
         measured = {
             "median_us": us,
             "spread_us": entrant["spread_us"],
+            "eager_us": max(us, entrant["host_us"]),
             "tflops": tflops,
             "dense_tflops": race["dense_flops"] / us / 1e6,
             "gbps": gbps,
@@ -329,6 +347,7 @@ def _record_of(entrant: dict[str, Any], race: dict[str, Any]) -> VariantRecord:
         expected_us=entrant["expected_us"] or None,
         samples=entrant["samples"],
         memory_bytes=entrant["memory_bytes"],
+        captures=entrant["captures"],
         **measured,
     )
 
@@ -353,6 +372,7 @@ def report_of(
         "when",
         "seconds",
         "winner",
+        "captured_winner",
         "failure",
     )
     return BenchmarkReport(

@@ -18,15 +18,33 @@ impl Linear {
     fn new(context: &Context, inputs: usize, outputs: usize, every: usize) -> Result<Self> {
         let (mut crow, mut col) = (vec![0i64], Vec::new());
         for row in 0..outputs / BLOCK {
-            col.extend((0..inputs / BLOCK).filter(|c| (row + c) % every == 0).map(|c| c as i64));
+            col.extend(
+                (0..inputs / BLOCK)
+                    .filter(|c| (row + c) % every == 0)
+                    .map(|c| c as i64),
+            );
             crow.push(col.len() as i64);
         }
         let scale = (every as f32 / inputs as f32).sqrt();
         let noise = |i: usize| ((i * 7919 + 13) % 1009) as f32 / 504.5 - 1.0;
-        let values: Vec<f32> = (0..col.len() * BLOCK * BLOCK).map(|i| scale * noise(i)).collect();
+        let values: Vec<f32> = (0..col.len() * BLOCK * BLOCK)
+            .map(|i| scale * noise(i))
+            .collect();
         let bias = (0..outputs).map(|i| 0.1 * noise(i)).collect();
-        let weight = BsrMatrix::new(context, (outputs, inputs), (BLOCK, BLOCK), &crow, &col, values)?;
-        Ok(Linear { weight, crow, col, bias })
+        let weight = BsrMatrix::new(
+            context,
+            (outputs, inputs),
+            (BLOCK, BLOCK),
+            &crow,
+            &col,
+            values,
+        )?;
+        Ok(Linear {
+            weight,
+            crow,
+            col,
+            bias,
+        })
     }
 
     fn forward(&self, x: &[f32], tokens: usize, activation: Activation) -> Result<Vec<f32>> {
@@ -86,7 +104,9 @@ fn main() -> std::result::Result<(), Box<dyn std::error::Error>> {
         ])
     };
     let (sparse, dense) = (block(8)?, block(1)?);
-    let x: Vec<f32> = (0..tokens * width).map(|i| ((i * 31 + 7) % 113) as f32 / 56.0 - 1.0).collect();
+    let x: Vec<f32> = (0..tokens * width)
+        .map(|i| ((i * 31 + 7) % 113) as f32 / 56.0 - 1.0)
+        .collect();
     let y = forward(&sparse, &x, tokens)?;
     for token in 0..4 {
         let expected = reference(&sparse, &x[token * width..(token + 1) * width]);

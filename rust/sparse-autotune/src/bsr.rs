@@ -14,6 +14,23 @@ pub struct BsrMatrix<'a, T: Element> {
     values: Cow<'a, [T]>,
 }
 
+/// Of so many matrices.
+fn zeros<T: Element>(rows: usize, cols: usize, batch: usize) -> Result<Vec<T>> {
+    let count = rows
+        .checked_mul(cols)
+        .and_then(|count| count.checked_mul(batch));
+    let mut made = Vec::new();
+    match count.map(|count| (count, made.try_reserve_exact(count))) {
+        Some((count, Ok(()))) => made.resize(count, T::default()),
+        _ => {
+            return Err(Error::OutOfMemory(format!(
+                "no host memory for a result of {batch} x {rows} x {cols} elements"
+            )))
+        }
+    }
+    Ok(made)
+}
+
 impl<'a, T: Element> BsrMatrix<'a, T> {
     /// BSR's indices and the values of the blocks, each block row-major.
     pub fn new<I: Index>(
@@ -102,13 +119,7 @@ impl<'a, T: Element> BsrMatrix<'a, T> {
     pub fn matmul(&self, dense: Dense<'_, T>) -> Result<Vec<T>> {
         let layout = dense.layout();
         let (rows, cols) = (self.pattern.rows(), layout.cols);
-        let Some(count) = rows
-            .checked_mul(cols)
-            .and_then(|n| n.checked_mul(layout.batch))
-        else {
-            return invalid(format!("the result of {layout:?} is too large"));
-        };
-        let mut result = vec![T::default(); count];
+        let mut result = zeros(rows, cols, layout.batch)?;
         let written = Layout::row_major(rows, cols).batched(layout.batch);
         let target = DenseMut::new(&mut result, written)?;
         self.matmul_into(dense, None, target, &Options::default())?;
@@ -125,13 +136,7 @@ impl<'a, T: Element> BsrMatrix<'a, T> {
     ) -> Result<Vec<T>> {
         let layout = x.layout();
         let (tokens, features) = (layout.rows, self.pattern.rows());
-        let Some(count) = tokens
-            .checked_mul(features)
-            .and_then(|n| n.checked_mul(layout.batch))
-        else {
-            return invalid(format!("the result of {layout:?} is too large"));
-        };
-        let mut result = vec![T::default(); count];
+        let mut result = zeros(tokens, features, layout.batch)?;
         let written = Layout::row_major(tokens, features).batched(layout.batch);
         let options = Options {
             sparse_right: true,
@@ -148,7 +153,7 @@ impl<'a, T: Element> BsrMatrix<'a, T> {
     pub fn benchmark(&self, dense: Dense<'_, T>, variants: Option<&str>) -> Result<Report> {
         let layout = dense.layout();
         // A race reads no result, but its layout and alignment count.
-        let mut like = vec![T::default(); self.pattern.rows() * layout.cols * layout.batch];
+        let mut like = zeros(self.pattern.rows(), layout.cols, layout.batch)?;
         let written = Layout::row_major(self.pattern.rows(), layout.cols).batched(layout.batch);
         let options = Options::default();
         let raw = self.raw(&dense, None, like.as_mut_ptr(), written, &options)?;

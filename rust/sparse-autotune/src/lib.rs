@@ -19,7 +19,7 @@
 //!
 //! # Handing over buffers of other frameworks
 //!
-//! [`Pattern`] and [`Pattern::matmul_raw`] know no owner of memory, so that adapters can be written
+//! [`Pattern::matmul_raw`] and [`Pattern::sampled_matmul_raw`] know no owner of memory, so that adapters can be written
 //! on top. For a tensor of Burn on CubeCL's CUDA runtime an adapter takes these steps:
 //!
 //! 1. From the client of the tensor's device, `client.get_resource(handle)` gives the resource of
@@ -33,8 +33,8 @@
 //!    it enqueues next. All resources stay alive until the call returns; CubeCL frees in stream
 //!    order, so that no synchronisation is needed.
 //! 4. A [`Pattern`] is made once a layer, from host slices of the indices, and kept with it; the
-//!    backward is `matmul_raw` with `transpose` changed, for the dense operand, and the product
-//!    sampled at the pattern, for the values.
+//!    backward is `matmul_raw` with `transpose` changed, for the dense operand, and
+//!    `sampled_matmul_raw`, for the values.
 //! 5. In Burn's autotune style the whole call is one `Tunable`: the choice among kernels is made
 //!    here, keyed and cached by this library.
 
@@ -52,6 +52,6 @@ pub use context::{Context, DeviceInfo, Stream};
 pub use element::{Bf16, Element, Index, F16};
 pub use error::{Error, Result};
 pub use matrix::{Dense, DenseMut, Layout};
-pub use pattern::{Activation, Options, Pattern, RawProduct};
+pub use pattern::{Activation, Options, Pattern, RawProduct, RawSampledProduct};
 pub use report::{Entrant, Outcome, Report};
 pub use settings::{tuning_count, Mode, Settings};

@@ -7,7 +7,8 @@ use sparse_autotune_sys as sys;
 pub struct Layout {
     pub rows: usize,
     pub cols: usize,
-    /// Elements from one row to the next, and from one column to the next. One of them is 1.
+    /// Elements from one row to the next, and from one column to the next. One of them is 1, and
+    /// none is 0.
     pub row_stride: usize,
     pub col_stride: usize,
     /// Matrices, `batch_stride` elements apart; at least 1. A stride of 0 means one matrix for all.
@@ -44,7 +45,7 @@ impl Layout {
     pub fn batched(self, batch: usize) -> Self {
         Layout {
             batch,
-            batch_stride: self.rows * self.cols,
+            batch_stride: self.rows.saturating_mul(self.cols),
             ..self
         }
     }
@@ -70,6 +71,12 @@ impl Layout {
     }
 
     pub(crate) fn with_memory(&self, data: *mut std::ffi::c_void) -> Result<sys::Dense> {
+        // The C interface gives zeros a meaning that `span` does not know.
+        if self.row_stride == 0 || self.col_stride == 0 || self.batch == 0 {
+            return invalid(format!(
+                "a layout's strides and its batch must be positive, got {self:?}"
+            ));
+        }
         let number = |value: usize| match i64::try_from(value) {
             Ok(value) => Ok(value),
             Err(_) => invalid(format!("a layout must fit into 63 bits, got {self:?}")),

@@ -71,6 +71,18 @@ pub struct RawProduct {
     pub stream: Stream,
 }
 
+/// Operands of a sampled product as addresses, of the context's device.
+#[derive(Debug, Clone, Copy)]
+pub struct RawSampledProduct {
+    pub x: *const c_void,
+    pub x_layout: Layout,
+    pub y: *const c_void,
+    pub y_layout: Layout,
+    /// As many elements as the pattern stores, blocks in order, each row-major; written.
+    pub values: *mut c_void,
+    pub stream: Stream,
+}
+
 impl Pattern {
     /// BSR's indices of a `rows` x `cols` matrix in blocks of `block`.
     pub fn new<I: Index>(
@@ -80,7 +92,7 @@ impl Pattern {
         crow_indices: &[I],
         col_indices: &[I],
     ) -> Result<Self> {
-        if block.0 == 0 || crow_indices.len() != rows / block.0 + 1 {
+        if block.0 == 0 || crow_indices.len().checked_sub(1) != Some(rows / block.0) {
             return invalid(format!(
                 "crow_indices must have one entry more than there are block rows, {} / {} + 1, got {}",
                 rows, block.0, crow_indices.len()
@@ -211,24 +223,43 @@ impl Pattern {
                 values.len()
             ));
         }
+        let raw = RawSampledProduct {
+            x: x.data.as_ptr().cast(),
+            x_layout: x.layout,
+            y: y.data.as_ptr().cast(),
+            y_layout: y.layout,
+            values: values.as_mut_ptr().cast(),
+            stream: Stream::default(),
+        };
+        // SAFETY: slices hold all elements of their layouts; `values` is borrowed alone, and a
+        // product on the CPU is over when it returns.
+        unsafe { self.sampled_matmul_raw::<T>(&raw) }
+    }
+
+    /// [`sampled_matmul`](Self::sampled_matmul) on memory that the compiler knows nothing of, such
+    /// as a GPU's. Only enqueues work on the stream, once the kind of product has been raced.
+    ///
+    /// # Safety
+    /// As of [`matmul_raw`](Self::matmul_raw): `x` and `y` are read, and `values` is written.
+    pub unsafe fn sampled_matmul_raw<T: Element>(&self, raw: &RawSampledProduct) -> Result<()> {
         let product = sys::SampledProduct {
             struct_size: std::mem::size_of::<sys::SampledProduct>(),
-            values: values.as_mut_ptr().cast(),
+            values: raw.values,
             dtype: T::DTYPE,
             allow_tf32: 0,
             deterministic: 0,
             reserved: 0,
-            x: x.layout.with_memory(x.data.as_ptr().cast_mut().cast())?,
-            y: y.layout.with_memory(y.data.as_ptr().cast_mut().cast())?,
+            x: raw.x_layout.with_memory(raw.x.cast_mut())?,
+            y: raw.y_layout.with_memory(raw.y.cast_mut())?,
             variant: std::ptr::null(),
-            stream: std::ptr::null_mut(),
+            stream: raw.stream.0,
             workspace: std::ptr::null_mut(),
             workspace_bytes: 0,
         };
         let api = self.context.shared.api;
-        // SAFETY: slices hold all elements of their layouts; `values` is borrowed alone.
-        check(api, unsafe {
-            (api.sparse_autotune_sampled_matmul)(self.handle, &product)
-        })
+        check(
+            api,
+            (api.sparse_autotune_sampled_matmul)(self.handle, &product),
+        )
     }
 }

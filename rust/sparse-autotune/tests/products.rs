@@ -252,6 +252,28 @@ fn bad_input_is_an_error() {
     assert!(a
         .matmul(Dense::row_major(&b, COLS - 1, 4).unwrap())
         .is_err());
+    // One element, which strides of 0 would make a matrix of: to the C interface they say "packed".
+    let point = Layout {
+        row_stride: 0,
+        col_stride: 0,
+        ..Layout::row_major(COLS, 4)
+    };
+    let error = a.matmul(Dense::new(&b[..1], point).unwrap()).unwrap_err();
+    assert!(error.to_string().contains("must be positive"), "{error}");
+    // A batch of one matrix, over and over, whose result nobody has memory for.
+    for batch in [1 << 40, usize::MAX] {
+        let many = Layout {
+            batch,
+            ..Layout::row_major(COLS, 4)
+        };
+        let many = Dense::new(&b, many).unwrap();
+        assert!(matches!(a.matmul(many), Err(Error::OutOfMemory(_))));
+        assert!(matches!(
+            a.benchmark(many, None),
+            Err(Error::OutOfMemory(_))
+        ));
+    }
+    assert!(Pattern::new::<i64>(&context, (usize::MAX, 1), (1, 1), &[], &[]).is_err());
     let x = Dense::row_major(&b, 4, COLS).unwrap();
     let error = a
         .linear(x, Some(&values[..ROWS - 1]), Activation::Relu)

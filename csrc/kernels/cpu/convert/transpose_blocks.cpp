@@ -97,15 +97,13 @@ void transpose_blocks_cpu(const Problem& p, const Launch& l, const cpu_tiled::Mi
                           void* dst) {
   if (kernels.widen == nullptr && !is_half(p.dtype) && p.block_k % kernels.lanes == 0) {
     return turn_all(p, l, dst, [&](const char* from, char* to) {
-      cpu_tiled::PackTask task{};
-      task.b = from;
-      task.ldb = p.block_m;
-      task.layout = Layout::kColMajor;
-      task.depth = p.block_m;
-      task.columns = p.block_k;
-      task.width = p.block_k;
-      task.strip = to;
-      kernels.pack(task);
+      kernels.pack({.b = from,
+                    .ldb = p.block_m,
+                    .layout = Layout::kColMajor,
+                    .depth = p.block_m,
+                    .columns = p.block_k,
+                    .width = p.block_k,
+                    .strip = to});
     });
   }
   switch (size_of(p.dtype)) {

@@ -54,7 +54,12 @@ struct RowKernels {
 };
 
 // Null when the level has no code for that type, or the processor is not an x86-64.
+#if defined(__x86_64__)
 const RowKernels* avx2_row_kernels(DType dtype);
 const RowKernels* avx512_row_kernels(DType dtype);
+#else
+inline const RowKernels* avx2_row_kernels(DType) { return nullptr; }
+inline const RowKernels* avx512_row_kernels(DType) { return nullptr; }
+#endif
 
 }  // namespace sparse_autotune::cpu_rows

@@ -1,9 +1,8 @@
 // cpu_rows for AVX2 with FMA: 8 floats or 4 doubles a vector, tiles of up to 8 rows x 1 vector or
 // 6 x 2.
 #if defined(__x86_64__)
-#include <immintrin.h>
+#include "kernels/cpu/microkernels/vectors_avx2.h"
 
-#define SPARSE_AUTOTUNE_TARGET __attribute__((target("avx2,fma")))
 #include "kernels/cpu/microkernels/rows_microkernel.h"
 
 namespace sparse_autotune::cpu_rows {
@@ -13,32 +12,12 @@ SPARSE_AUTOTUNE_INLINE __m128i first_words(int n) {
   return _mm_cmpgt_epi32(_mm_set1_epi32(n), _mm_setr_epi32(0, 1, 2, 3));
 }
 
-struct Float8Lanes {
-  using T = float;
-  using Vec = __m256;
-  using Mask = __m256i;
+struct Float8Lanes : Floats8 {
   using Index = __m256i;
   using Offsets = __m256i;
   using Half = Float8Lanes;  // no narrower ones
   using Quarter = Float8Lanes;
-  static constexpr int kLanes = 8, kVectors = 4, kTile = 12, kMost = 2;
-  static SPARSE_AUTOTUNE_INLINE Mask first_lanes(int n) {
-    return _mm256_cmpgt_epi32(_mm256_set1_epi32(n), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
-  }
-  static SPARSE_AUTOTUNE_INLINE Vec zero() { return _mm256_setzero_ps(); }
-  static SPARSE_AUTOTUNE_INLINE Vec load(const float* p) { return _mm256_loadu_ps(p); }
-  static SPARSE_AUTOTUNE_INLINE Vec load_part(const float* p, Mask m) {
-    return _mm256_maskload_ps(p, m);
-  }
-  static SPARSE_AUTOTUNE_INLINE void store(float* p, Vec x) { _mm256_storeu_ps(p, x); }
-  static SPARSE_AUTOTUNE_INLINE void store_part(float* p, Vec x, Mask m) {
-    _mm256_maskstore_ps(p, m, x);
-  }
-  static SPARSE_AUTOTUNE_INLINE Vec broadcast(const float* p) { return _mm256_broadcast_ss(p); }
-  static SPARSE_AUTOTUNE_INLINE Vec multiply_add(Vec sum, Vec a, Vec b) {
-    return _mm256_fmadd_ps(a, b, sum);
-  }
-  static SPARSE_AUTOTUNE_INLINE Vec add(Vec a, Vec b) { return _mm256_add_ps(a, b); }
+  static constexpr int kVectors = 4, kTile = 12, kMost = 2;
   static SPARSE_AUTOTUNE_INLINE float sum(Vec x) {
     __m128 half = _mm_add_ps(_mm256_castps256_ps128(x), _mm256_extractf128_ps(x, 1));
     half = _mm_add_ps(half, _mm_movehl_ps(half, half));
@@ -69,32 +48,12 @@ struct Float8Lanes {
   }
 };
 
-struct Double4Lanes {
-  using T = double;
-  using Vec = __m256d;
-  using Mask = __m256i;
+struct Double4Lanes : Doubles4 {
   using Index = __m256i;  // of the halves of each lane
   using Offsets = __m128i;
   using Half = Double4Lanes;  // no narrower ones
   using Quarter = Double4Lanes;
-  static constexpr int kLanes = 4, kVectors = 4, kTile = 12, kMost = 2;
-  static SPARSE_AUTOTUNE_INLINE Mask first_lanes(int n) {
-    return _mm256_cmpgt_epi64(_mm256_set1_epi64x(n), _mm256_setr_epi64x(0, 1, 2, 3));
-  }
-  static SPARSE_AUTOTUNE_INLINE Vec zero() { return _mm256_setzero_pd(); }
-  static SPARSE_AUTOTUNE_INLINE Vec load(const double* p) { return _mm256_loadu_pd(p); }
-  static SPARSE_AUTOTUNE_INLINE Vec load_part(const double* p, Mask m) {
-    return _mm256_maskload_pd(p, m);
-  }
-  static SPARSE_AUTOTUNE_INLINE void store(double* p, Vec x) { _mm256_storeu_pd(p, x); }
-  static SPARSE_AUTOTUNE_INLINE void store_part(double* p, Vec x, Mask m) {
-    _mm256_maskstore_pd(p, m, x);
-  }
-  static SPARSE_AUTOTUNE_INLINE Vec broadcast(const double* p) { return _mm256_broadcast_sd(p); }
-  static SPARSE_AUTOTUNE_INLINE Vec multiply_add(Vec sum, Vec a, Vec b) {
-    return _mm256_fmadd_pd(a, b, sum);
-  }
-  static SPARSE_AUTOTUNE_INLINE Vec add(Vec a, Vec b) { return _mm256_add_pd(a, b); }
+  static constexpr int kVectors = 4, kTile = 12, kMost = 2;
   static SPARSE_AUTOTUNE_INLINE double sum(Vec x) {
     const __m128d half = _mm_add_pd(_mm256_castpd256_pd128(x), _mm256_extractf128_pd(x, 1));
     return _mm_cvtsd_f64(_mm_add_sd(half, _mm_unpackhi_pd(half, half)));
@@ -139,10 +98,4 @@ const RowKernels* avx2_row_kernels(DType dtype) {
 
 }  // namespace sparse_autotune::cpu_rows
 
-#else
-#include "kernels/cpu/microkernels/rows.h"
-
-namespace sparse_autotune::cpu_rows {
-const RowKernels* avx2_row_kernels(DType) { return nullptr; }
-}  // namespace sparse_autotune::cpu_rows
 #endif

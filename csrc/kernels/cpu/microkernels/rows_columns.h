@@ -2,6 +2,7 @@
 #pragma once
 
 #include "kernels/cpu/microkernels/rows_walk.h"
+#include "kernels/cpu/microkernels/vector_tiles.h"
 
 namespace sparse_autotune::cpu_rows {
 namespace {
@@ -46,26 +47,12 @@ SPARSE_AUTOTUNE_INLINE void store_tile(const RowsTask& t, const RowsTile& tile, 
   if (t.out_column == 1 && t.activate == nullptr) {
 #pragma GCC unroll 16
     for (int r = 0; r < kRows; ++r) {
-#pragma GCC unroll 16
-      for (int v = 0; v < kVectors; ++v) {
-        T* const to = out + r * t.out_row + v * L::kLanes;
-        if (v + 1 < kVectors) {
-          L::store(to, sum[r][v]);
-        } else {
-          L::store_part(to, sum[r][v], rest);
-        }
-      }
+      store_part<L>(out + r * t.out_row, sum[r], rest);
     }
     return;
   }
   T lines[kRows * kVectors * L::kLanes];
-#pragma GCC unroll 16
-  for (int r = 0; r < kRows; ++r) {
-#pragma GCC unroll 16
-    for (int v = 0; v < kVectors; ++v) {
-      L::store(lines + (r * kVectors + v) * L::kLanes, sum[r][v]);
-    }
-  }
+  store_all<L>(lines, kVectors * L::kLanes, sum);
   finish_lines(t, lines, kRows, kVectors * L::kLanes, tile.width, out);
 }
 
@@ -86,13 +73,7 @@ SPARSE_AUTOTUNE_TARGET void multiply_tile(const RowsTask& t, const RowsTile& til
     const int64_t end = index_at(t.crow, t.wide_crow, row + 1);
     Vec sums[kBlocks][kRows][kVectors];
 #pragma GCC unroll 16
-    for (int i = 0; i < kBlocks; ++i) {
-#pragma GCC unroll 16
-      for (int r = 0; r < kRows; ++r) {
-#pragma GCC unroll 16
-        for (int v = 0; v < kVectors; ++v) sums[i][r][v] = L::zero();
-      }
-    }
+    for (int i = 0; i < kBlocks; ++i) clear<L>(sums[i]);
     Walk<L, kInOrder> walk(t, begin, tile.first, bk * ldb);
     const auto add = [&](int i) SPARSE_AUTOTUNE_TARGET __attribute__((always_inline)) {
       const T* a;
@@ -103,10 +84,7 @@ SPARSE_AUTOTUNE_TARGET void multiply_tile(const RowsTask& t, const RowsTile& til
           __attribute__((always_inline)) {
         Vec line[kVectors];
 #pragma GCC unroll 16
-        for (int v = 0; v < kVectors; ++v) {
-          const T* const from = b_k + v * L::kLanes;
-          line[v] = v + 1 < kVectors ? L::load(from) : L::load_part(from, rest);
-        }
+        for (int v = 0; v < kVectors; ++v) line[v] = load_vector<L, kVectors>(b_k, v, rest);
 #pragma GCC unroll 16
         for (int r = 0; r < kRows; ++r) {
           const Vec value = L::broadcast(a_k + r * row_stride);
@@ -137,13 +115,7 @@ SPARSE_AUTOTUNE_TARGET void multiply_tile(const RowsTask& t, const RowsTile& til
     for (; left > 0; --left) add(0);
     Vec(&sum)[kRows][kVectors] = sums[0];
 #pragma GCC unroll 16
-    for (int i = 1; i < kBlocks; ++i) {
-#pragma GCC unroll 16
-      for (int r = 0; r < kRows; ++r) {
-#pragma GCC unroll 16
-        for (int v = 0; v < kVectors; ++v) sum[r][v] = L::add(sum[r][v], sums[i][r][v]);
-      }
-    }
+    for (int i = 1; i < kBlocks; ++i) add_to<L>(sum, sums[i]);
     begin = end;
     store_tile<L, kRows, kVectors>(t, tile, row * t.block_m + tile.first, rest, sum);
   }

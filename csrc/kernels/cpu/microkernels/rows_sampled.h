@@ -3,6 +3,7 @@
 #pragma once
 
 #include "kernels/cpu/microkernels/rows_walk.h"
+#include "kernels/cpu/microkernels/vector_tiles.h"
 
 namespace sparse_autotune::cpu_rows {
 namespace {
@@ -56,9 +57,8 @@ SPARSE_AUTOTUNE_TARGET void sample_elements(const SampledTask& t) {
         // Of the last block again where there are no more.
         const int64_t at = block + (i < count ? i : count - 1);
         x[i] = b + index_at(t.columns, t.wide, at) * terms * bk;
-#pragma GCC unroll 16
-        for (int v = 0; v < kVectors; ++v) sum[i][v] = L::zero();
       }
+      clear<L>(sum);
       const T* left = expanded;
       for (int64_t term = 0; term < terms; ++term, left += kVectors * L::kLanes) {
         Vec right[kBlocks];
@@ -66,8 +66,7 @@ SPARSE_AUTOTUNE_TARGET void sample_elements(const SampledTask& t) {
         for (int i = 0; i < kBlocks; ++i) right[i] = L::load_part(x[i] + term * bk, depth);
 #pragma GCC unroll 16
         for (int v = 0; v < kVectors; ++v) {
-          const T* const from = left + v * L::kLanes;
-          const Vec line = v + 1 < kVectors ? L::load(from) : L::load_part(from, rest);
+          const Vec line = load_vector<L, kVectors>(left, v, rest);
 #pragma GCC unroll 16
           for (int i = 0; i < kBlocks; ++i) {
             sum[i][v] = L::multiply_add(sum[i][v], line, L::permute(right[i], pick[v]));
@@ -77,29 +76,23 @@ SPARSE_AUTOTUNE_TARGET void sample_elements(const SampledTask& t) {
 #pragma GCC unroll 16
       for (int i = 0; i < kBlocks; ++i) {
         if (i >= count) break;
-        T* const out = values + (block + i) * elements;
-#pragma GCC unroll 16
-        for (int v = 0; v + 1 < kVectors; ++v) L::store(out + v * L::kLanes, sum[i][v]);
-        L::store_part(out + (kVectors - 1) * L::kLanes, sum[i][kVectors - 1], rest);
+        store_part<L>(values + (block + i) * elements, sum[i], rest);
       }
       block += count;
     }
   }
 }
 
-template <class L, int... kVectors>
-SPARSE_AUTOTUNE_TARGET void sample_with(const SampledTask& t) {
+template <class L, int... kBelow>
+SPARSE_AUTOTUNE_TARGET void sample_with(const SampledTask& t,
+                                        std::integer_sequence<int, kBelow...>) {
   const int64_t vectors = (t.block_m * t.block_k + L::kLanes - 1) / L::kLanes;
-  (..., (vectors == kVectors ? sample_elements<L, kVectors>(t) : void()));
+  (..., (vectors == kBelow + 1 ? sample_elements<L, kBelow + 1>(t) : void()));
 }
 
 template <class L>
 SPARSE_AUTOTUNE_TARGET void sample(const SampledTask& t) {
-  if constexpr (L::kVectors == 8) {
-    sample_with<L, 1, 2, 3, 4, 5, 6, 7, 8>(t);
-  } else {
-    sample_with<L, 1, 2, 3, 4>(t);
-  }
+  sample_with<L>(t, std::make_integer_sequence<int, L::kVectors>());
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "kernels/cpu/microkernels/rows_walk.h"
+#include "kernels/cpu/microkernels/vector_tiles.h"
 
 namespace sparse_autotune::cpu_rows {
 namespace {
@@ -77,11 +78,7 @@ SPARSE_AUTOTUNE_TARGET void multiply_elements(const RowsTask& t) {
     for (int64_t column = 0; column < t.n; ++column) {
       const T* const b = static_cast<const T*>(t.b) + column * t.ldb;
       Vec sum[kBlocks][kVectors];
-#pragma GCC unroll 16
-      for (int i = 0; i < kBlocks; ++i) {
-#pragma GCC unroll 16
-        for (int v = 0; v < kVectors; ++v) sum[i][v] = L::zero();
-      }
+      clear<L>(sum);
       Walk<L, kInOrder> walk(t, begin, 0, bk);
       const auto add = [&](int i) SPARSE_AUTOTUNE_TARGET __attribute__((always_inline)) {
         const T* a;
@@ -90,9 +87,8 @@ SPARSE_AUTOTUNE_TARGET void multiply_elements(const RowsTask& t) {
         const Vec x = L::load_part(b + b_at, depth);
 #pragma GCC unroll 16
         for (int v = 0; v < kVectors; ++v) {
-          const T* const from = a + v * L::kLanes;
-          const Vec values = v + 1 < kVectors ? L::load(from) : L::load_part(from, rest);
-          sum[i][v] = L::multiply_add(sum[i][v], values, L::permute(x, pick[v]));
+          sum[i][v] = L::multiply_add(sum[i][v], load_vector<L, kVectors>(a, v, rest),
+                                      L::permute(x, pick[v]));
         }
       };
       int64_t left = end - begin;
@@ -103,10 +99,7 @@ SPARSE_AUTOTUNE_TARGET void multiply_elements(const RowsTask& t) {
       }
       for (; left > 0; --left) add(0);
 #pragma GCC unroll 16
-      for (int i = 1; i < kBlocks; ++i) {
-#pragma GCC unroll 16
-        for (int v = 0; v < kVectors; ++v) sum[0][v] = L::add(sum[0][v], sum[i][v]);
-      }
+      for (int i = 1; i < kBlocks; ++i) add_to<L>(sum[0], sum[i]);
       if constexpr (kVectors == 1) {
         Vec total = L::permute(sum[0][0], meet[0]);
         for (int64_t k = 1; k < bk; ++k) total = L::add(total, L::permute(sum[0][0], meet[k]));
@@ -120,8 +113,7 @@ SPARSE_AUTOTUNE_TARGET void multiply_elements(const RowsTask& t) {
         continue;
       }
       T parts[kVectors * L::kLanes], sums[kVectors * L::kLanes];
-#pragma GCC unroll 16
-      for (int v = 0; v < kVectors; ++v) L::store(parts + v * L::kLanes, sum[0][v]);
+      store_all<L>(parts, sum[0]);
       finish_elements(t, row, column, parts, sums);
     }
     begin = end;
@@ -206,8 +198,7 @@ SPARSE_AUTOTUNE_TARGET void multiply_deep_rows(const RowsTask& t, int64_t row, i
   const int64_t bk = t.block_k, whole = bk / L::kLanes * L::kLanes;
   const typename L::Mask rest = L::first_lanes(static_cast<int>(bk - whole));
   Vec sum[kRows];
-#pragma GCC unroll 16
-  for (int r = 0; r < kRows; ++r) sum[r] = L::zero();
+  clear<L>(sum);
   for (int64_t block = begin; block < end; ++block) {
     const T* a;
     int64_t b_at;
@@ -248,8 +239,7 @@ SPARSE_AUTOTUNE_TARGET void multiply_deep_columns(const RowsTask& t, int64_t row
   const typename L::Mask rest =
       L::first_lanes(static_cast<int>(count - (kVectors - 1) * L::kLanes));
   Vec sum[kVectors];
-#pragma GCC unroll 16
-  for (int v = 0; v < kVectors; ++v) sum[v] = L::zero();
+  clear<L>(sum);
   for (int64_t block = begin; block < end; ++block) {
     const T* a;
     int64_t b_at;
@@ -259,15 +249,12 @@ SPARSE_AUTOTUNE_TARGET void multiply_deep_columns(const RowsTask& t, int64_t row
       const Vec at = L::broadcast(x + k);
 #pragma GCC unroll 16
       for (int v = 0; v < kVectors; ++v) {
-        const T* const from = a + v * L::kLanes;
-        const Vec values = v + 1 < kVectors ? L::load(from) : L::load_part(from, rest);
-        sum[v] = L::multiply_add(sum[v], values, at);
+        sum[v] = L::multiply_add(sum[v], load_vector<L, kVectors>(a, v, rest), at);
       }
     }
   }
   T sums[kVectors * L::kLanes];
-#pragma GCC unroll 16
-  for (int v = 0; v < kVectors; ++v) L::store(sums + v * L::kLanes, sum[v]);
+  store_all<L>(sums, sum);
   finish_rows(t, row, first, count, column, sums);
 }
 
@@ -280,17 +267,11 @@ SPARSE_AUTOTUNE_TARGET void multiply_deep(const RowsTask& t) {
         if (t.row_stride == 1 && t.block_k > 1) {
           constexpr int64_t kWidest = 4 * L::kLanes;
           const int64_t count = left < kWidest ? left : kWidest;
-          if (count > 2 * L::kLanes) {
-            if (count > 3 * L::kLanes) {
-              multiply_deep_columns<L, 4>(t, row, r, count, column);
-            } else {
-              multiply_deep_columns<L, 3>(t, row, r, count, column);
-            }
-          } else if (count > L::kLanes) {
-            multiply_deep_columns<L, 2>(t, row, r, count, column);
-          } else {
-            multiply_deep_columns<L, 1>(t, row, r, count, column);
-          }
+          static constexpr void (*kByVectors[])(const RowsTask&, int64_t, int64_t, int64_t,
+                                                int64_t) = {
+              multiply_deep_columns<L, 1>, multiply_deep_columns<L, 2>, multiply_deep_columns<L, 3>,
+              multiply_deep_columns<L, 4>};
+          kByVectors[(count - 1) / L::kLanes](t, row, r, count, column);
           r += count;
         } else if (left >= 8) {
           multiply_deep_rows<L, 8, kInOrder>(t, row, r, column);
@@ -307,6 +288,12 @@ SPARSE_AUTOTUNE_TARGET void multiply_deep(const RowsTask& t) {
   }
 }
 
+template <class L, bool kInOrder, int... kBelow>
+SPARSE_AUTOTUNE_TARGET void multiply_elements_in(const RowsTask& t, int64_t vectors,
+                                                 std::integer_sequence<int, kBelow...>) {
+  (..., (vectors == kBelow + 1 ? multiply_elements<L, kBelow + 1, kInOrder>(t) : void()));
+}
+
 // B's columns one at a time. Narrow vectors where a block is small: fewer of their loads lie on two
 // lines.
 template <class L, bool kInOrder>
@@ -317,30 +304,7 @@ SPARSE_AUTOTUNE_TARGET void multiply_vectors_in(const RowsTask& t) {
   if (elements <= L::Half::kLanes) return multiply_elements<typename L::Half, 1, kInOrder>(t);
   const int64_t vectors = (elements + L::kLanes - 1) / L::kLanes;
   if (t.block_k > L::kLanes || vectors > L::kVectors) return multiply_deep<L, kInOrder>(t);
-  switch (vectors) {
-    case 1:
-      return multiply_elements<L, 1, kInOrder>(t);
-    case 2:
-      return multiply_elements<L, 2, kInOrder>(t);
-    case 3:
-      return multiply_elements<L, 3, kInOrder>(t);
-    case 4:
-      return multiply_elements<L, 4, kInOrder>(t);
-    default:
-      break;
-  }
-  if constexpr (L::kVectors > 4) {
-    switch (vectors) {
-      case 5:
-        return multiply_elements<L, 5, kInOrder>(t);
-      case 6:
-        return multiply_elements<L, 6, kInOrder>(t);
-      case 7:
-        return multiply_elements<L, 7, kInOrder>(t);
-      default:
-        return multiply_elements<L, 8, kInOrder>(t);
-    }
-  }
+  multiply_elements_in<L, kInOrder>(t, vectors, std::make_integer_sequence<int, L::kVectors>());
 }
 
 template <class L>

@@ -120,10 +120,17 @@ struct Microkernels {
 };
 
 // Null when the level has no code for that type, or the processor is not an x86-64.
+#if defined(__x86_64__)
 const Microkernels* avx2_kernels(DType dtype);
 const Microkernels* avx512_kernels(DType dtype);
 const Microkernels* avx512_bf16_kernels(DType dtype);
 const Microkernels* amx_kernels(DType dtype);
+#else
+inline const Microkernels* avx2_kernels(DType) { return nullptr; }
+inline const Microkernels* avx512_kernels(DType) { return nullptr; }
+inline const Microkernels* avx512_bf16_kernels(DType) { return nullptr; }
+inline const Microkernels* amx_kernels(DType) { return nullptr; }
+#endif
 
 // Block-index arrays of either type.
 struct Indices {

@@ -165,9 +165,4 @@ const Microkernels* amx_kernels(DType dtype) {
 
 }  // namespace sparse_autotune::cpu_tiled
 
-#else
-
-namespace sparse_autotune::cpu_tiled {
-const Microkernels* amx_kernels(DType) { return nullptr; }
-}  // namespace sparse_autotune::cpu_tiled
 #endif

@@ -2,22 +2,12 @@
 // vectors: 12 accumulators, 2 rows of B and one broadcast fill 15 of 16 registers. Half types are
 // widened to fp32, whose sums they need anyway.
 #if defined(__x86_64__)
-#include <immintrin.h>
-
-#define SPARSE_AUTOTUNE_TARGET __attribute__((target("avx2,fma,f16c")))
+#include "kernels/cpu/microkernels/vectors_avx2.h"
 
 #include "kernels/cpu/microkernels/tiled_microkernel.h"
 
 namespace sparse_autotune::cpu_tiled {
 namespace {
-
-// Lanes below n are all ones.
-SPARSE_AUTOTUNE_INLINE __m256i first_floats(int n) {
-  return _mm256_cmpgt_epi32(_mm256_set1_epi32(n), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
-}
-SPARSE_AUTOTUNE_INLINE __m256i first_doubles(int n) {
-  return _mm256_cmpgt_epi64(_mm256_set1_epi64x(n), _mm256_setr_epi64x(0, 1, 2, 3));
-}
 
 // AVX2 cannot mask 16-bit elements: a part goes through eight of them on the stack.
 SPARSE_AUTOTUNE_INLINE __m128i load_words(const uint16_t* p, int n) {
@@ -30,19 +20,6 @@ SPARSE_AUTOTUNE_INLINE void store_words(uint16_t* p, __m128i x, int n) {
   _mm_store_si128(reinterpret_cast<__m128i*>(words), x);
   for (int i = 0; i < n; ++i) p[i] = words[i];
 }
-
-struct StoredFloat {
-  using Type = float;
-  static constexpr DType kDType = DType::kFloat32;
-  static SPARSE_AUTOTUNE_INLINE __m256 load(const float* p) { return _mm256_loadu_ps(p); }
-  static SPARSE_AUTOTUNE_INLINE __m256 load_part(const float* p, int n) {
-    return _mm256_maskload_ps(p, first_floats(n));
-  }
-  static SPARSE_AUTOTUNE_INLINE void store(float* p, __m256 x) { _mm256_storeu_ps(p, x); }
-  static SPARSE_AUTOTUNE_INLINE void store_part(float* p, __m256 x, int n) {
-    _mm256_maskstore_ps(p, first_floats(n), x);
-  }
-};
 
 struct StoredHalf {
   using Type = uint16_t;
@@ -97,37 +74,8 @@ struct StoredBFloat16 {
   }
 };
 
-struct StoredDouble {
-  using Type = double;
-  static constexpr DType kDType = DType::kFloat64;
-  static SPARSE_AUTOTUNE_INLINE __m256d load(const double* p) { return _mm256_loadu_pd(p); }
-  static SPARSE_AUTOTUNE_INLINE __m256d load_part(const double* p, int n) {
-    return _mm256_maskload_pd(p, first_doubles(n));
-  }
-  static SPARSE_AUTOTUNE_INLINE void store(double* p, __m256d x) { _mm256_storeu_pd(p, x); }
-  static SPARSE_AUTOTUNE_INLINE void store_part(double* p, __m256d x, int n) {
-    _mm256_maskstore_pd(p, first_doubles(n), x);
-  }
-};
-
-struct Float8Lanes {
-  using Acc = float;
-  using Element = float;
-  using Vec = __m256;
-  using Operand = __m256;
-  using Same = StoredFloat;
-  static constexpr int kLanes = 8, kRows = 6, kVectors = 2, kTurnedRows = 6;
-  static SPARSE_AUTOTUNE_INLINE Vec zero() { return _mm256_setzero_ps(); }
-  static SPARSE_AUTOTUNE_INLINE Vec splat(float x) { return _mm256_set1_ps(x); }
-  static SPARSE_AUTOTUNE_INLINE Vec load(const float* p) { return _mm256_loadu_ps(p); }
-  static SPARSE_AUTOTUNE_INLINE void store(float* p, Vec x) { _mm256_storeu_ps(p, x); }
-  static SPARSE_AUTOTUNE_INLINE void stream(float* p, Vec x) { _mm256_stream_ps(p, x); }
-  static void release() { _mm_sfence(); }  // streamed stores before what other threads see
-  static SPARSE_AUTOTUNE_INLINE Vec load_operand(const float* p) { return _mm256_loadu_ps(p); }
-  static SPARSE_AUTOTUNE_INLINE Vec broadcast(const float* p) { return _mm256_broadcast_ss(p); }
-  static SPARSE_AUTOTUNE_INLINE Vec multiply_add(Vec sum, Vec a, Vec b) {
-    return _mm256_fmadd_ps(a, b, sum);
-  }
+struct Float8Lanes : Lanes<Floats8> {
+  static constexpr int kRows = 6, kVectors = 2, kTurnedRows = 6;
   static SPARSE_AUTOTUNE_INLINE void transpose(Vec (&x)[8]) {
     Vec y[8];
 #pragma GCC unroll 8
@@ -153,24 +101,8 @@ struct Float8Lanes {
   }
 };
 
-struct Double4Lanes {
-  using Acc = double;
-  using Element = double;
-  using Vec = __m256d;
-  using Operand = __m256d;
-  using Same = StoredDouble;
-  static constexpr int kLanes = 4, kRows = 6, kVectors = 2, kTurnedRows = 6;
-  static SPARSE_AUTOTUNE_INLINE Vec zero() { return _mm256_setzero_pd(); }
-  static SPARSE_AUTOTUNE_INLINE Vec splat(double x) { return _mm256_set1_pd(x); }
-  static SPARSE_AUTOTUNE_INLINE Vec load(const double* p) { return _mm256_loadu_pd(p); }
-  static SPARSE_AUTOTUNE_INLINE void store(double* p, Vec x) { _mm256_storeu_pd(p, x); }
-  static SPARSE_AUTOTUNE_INLINE void stream(double* p, Vec x) { _mm256_stream_pd(p, x); }
-  static void release() { _mm_sfence(); }  // streamed stores before what other threads see
-  static SPARSE_AUTOTUNE_INLINE Vec load_operand(const double* p) { return _mm256_loadu_pd(p); }
-  static SPARSE_AUTOTUNE_INLINE Vec broadcast(const double* p) { return _mm256_broadcast_sd(p); }
-  static SPARSE_AUTOTUNE_INLINE Vec multiply_add(Vec sum, Vec a, Vec b) {
-    return _mm256_fmadd_pd(a, b, sum);
-  }
+struct Double4Lanes : Lanes<Doubles4> {
+  static constexpr int kRows = 6, kVectors = 2, kTurnedRows = 6;
   static SPARSE_AUTOTUNE_INLINE void transpose(Vec (&x)[4]) {
     const Vec a = _mm256_unpacklo_pd(x[0], x[1]), b = _mm256_unpackhi_pd(x[0], x[1]);
     const Vec c = _mm256_unpacklo_pd(x[2], x[3]), d = _mm256_unpackhi_pd(x[2], x[3]);
@@ -184,16 +116,9 @@ struct Double4Lanes {
 }  // namespace
 
 const Microkernels* avx2_kernels(DType dtype) {
-  return kernels_of<Float8Lanes, Double4Lanes, StoredHalf, StoredBFloat16, StoredFloat,
-                    StoredDouble>(dtype);
+  return kernels_of<Float8Lanes, Double4Lanes, StoredHalf, StoredBFloat16>(dtype);
 }
 
 }  // namespace sparse_autotune::cpu_tiled
 
-#else
-#include "kernels/cpu/microkernels/tiled.h"
-
-namespace sparse_autotune::cpu_tiled {
-const Microkernels* avx2_kernels(DType) { return nullptr; }
-}  // namespace sparse_autotune::cpu_tiled
 #endif

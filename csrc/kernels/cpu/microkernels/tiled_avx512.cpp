@@ -2,23 +2,14 @@
 // vectors: 24 accumulators, 3 rows of B and one broadcast fill 28 of 32 registers.
 // Half types are widened to fp32, whose sums they need anyway.
 #if defined(__x86_64__)
-#define SPARSE_AUTOTUNE_TARGET \
-  __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c")))
 #include "kernels/cpu/microkernels/tiled_avx512_vectors.h"
 
 namespace sparse_autotune::cpu_tiled {
 
 const Microkernels* avx512_kernels(DType dtype) {
-  return kernels_of<Float16Lanes, Double8Lanes, StoredHalf, StoredBFloat16, StoredFloat,
-                    StoredDouble>(dtype);
+  return kernels_of<Float16Lanes, Double8Lanes, StoredHalf, StoredBFloat16>(dtype);
 }
 
 }  // namespace sparse_autotune::cpu_tiled
 
-#else
-#include "kernels/cpu/microkernels/tiled.h"
-
-namespace sparse_autotune::cpu_tiled {
-const Microkernels* avx512_kernels(DType) { return nullptr; }
-}  // namespace sparse_autotune::cpu_tiled
 #endif

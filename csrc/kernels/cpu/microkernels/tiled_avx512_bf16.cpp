@@ -96,10 +96,4 @@ const Microkernels* avx512_bf16_kernels(DType dtype) {
 
 }  // namespace sparse_autotune::cpu_tiled
 
-#else
-#include "kernels/cpu/microkernels/tiled.h"
-
-namespace sparse_autotune::cpu_tiled {
-const Microkernels* avx512_bf16_kernels(DType) { return nullptr; }
-}  // namespace sparse_autotune::cpu_tiled
 #endif

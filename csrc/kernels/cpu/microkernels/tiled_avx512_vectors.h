@@ -1,29 +1,12 @@
-// Vectors of AVX-512 for cpu_tiled's micro-kernels: 16 floats or 8 doubles. The including file
-// defines SPARSE_AUTOTUNE_TARGET; see tiled_microkernel.h.
+// Vectors of AVX-512 for cpu_tiled's micro-kernels, which it includes: 16 floats or 8 doubles.
 #pragma once
 
-// GCC 12's own headers trip these (its bug 105593): they start "undefined" vectors from themselves.
-#pragma GCC diagnostic ignored "-Wuninitialized"
-#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
-#include <immintrin.h>
+#include "kernels/cpu/microkernels/vectors_avx512.h"
 
 #include "kernels/cpu/microkernels/tiled_microkernel.h"
 
 namespace sparse_autotune::cpu_tiled {
 namespace {
-
-struct StoredFloat {
-  using Type = float;
-  static constexpr DType kDType = DType::kFloat32;
-  static SPARSE_AUTOTUNE_INLINE __m512 load(const float* p) { return _mm512_loadu_ps(p); }
-  static SPARSE_AUTOTUNE_INLINE __m512 load_part(const float* p, int n) {
-    return _mm512_maskz_loadu_ps(static_cast<__mmask16>((1u << n) - 1), p);
-  }
-  static SPARSE_AUTOTUNE_INLINE void store(float* p, __m512 x) { _mm512_storeu_ps(p, x); }
-  static SPARSE_AUTOTUNE_INLINE void store_part(float* p, __m512 x, int n) {
-    _mm512_mask_storeu_ps(p, static_cast<__mmask16>((1u << n) - 1), x);
-  }
-};
 
 struct StoredHalf {
   using Type = uint16_t;
@@ -76,37 +59,8 @@ struct StoredBFloat16 {
   }
 };
 
-struct StoredDouble {
-  using Type = double;
-  static constexpr DType kDType = DType::kFloat64;
-  static SPARSE_AUTOTUNE_INLINE __m512d load(const double* p) { return _mm512_loadu_pd(p); }
-  static SPARSE_AUTOTUNE_INLINE __m512d load_part(const double* p, int n) {
-    return _mm512_maskz_loadu_pd(static_cast<__mmask8>((1u << n) - 1), p);
-  }
-  static SPARSE_AUTOTUNE_INLINE void store(double* p, __m512d x) { _mm512_storeu_pd(p, x); }
-  static SPARSE_AUTOTUNE_INLINE void store_part(double* p, __m512d x, int n) {
-    _mm512_mask_storeu_pd(p, static_cast<__mmask8>((1u << n) - 1), x);
-  }
-};
-
-struct Float16Lanes {
-  using Acc = float;
-  using Element = float;
-  using Vec = __m512;
-  using Operand = __m512;
-  using Same = StoredFloat;
-  static constexpr int kLanes = 16, kRows = 8, kVectors = 3, kTurnedRows = 14;
-  static SPARSE_AUTOTUNE_INLINE Vec zero() { return _mm512_setzero_ps(); }
-  static SPARSE_AUTOTUNE_INLINE Vec splat(float x) { return _mm512_set1_ps(x); }
-  static SPARSE_AUTOTUNE_INLINE Vec load(const float* p) { return _mm512_loadu_ps(p); }
-  static SPARSE_AUTOTUNE_INLINE void store(float* p, Vec x) { _mm512_storeu_ps(p, x); }
-  static SPARSE_AUTOTUNE_INLINE void stream(float* p, Vec x) { _mm512_stream_ps(p, x); }
-  static void release() { _mm_sfence(); }  // streamed stores before what other threads see
-  static SPARSE_AUTOTUNE_INLINE Vec load_operand(const float* p) { return _mm512_loadu_ps(p); }
-  static SPARSE_AUTOTUNE_INLINE Vec broadcast(const float* p) { return _mm512_set1_ps(*p); }
-  static SPARSE_AUTOTUNE_INLINE Vec multiply_add(Vec sum, Vec a, Vec b) {
-    return _mm512_fmadd_ps(a, b, sum);
-  }
+struct Float16Lanes : Lanes<Floats16> {
+  static constexpr int kRows = 8, kVectors = 3, kTurnedRows = 14;
   static SPARSE_AUTOTUNE_INLINE void transpose(Vec (&x)[16]) {
     Vec y[16];
 #pragma GCC unroll 16
@@ -139,24 +93,8 @@ struct Float16Lanes {
   }
 };
 
-struct Double8Lanes {
-  using Acc = double;
-  using Element = double;
-  using Vec = __m512d;
-  using Operand = __m512d;
-  using Same = StoredDouble;
-  static constexpr int kLanes = 8, kRows = 8, kVectors = 3, kTurnedRows = 14;
-  static SPARSE_AUTOTUNE_INLINE Vec zero() { return _mm512_setzero_pd(); }
-  static SPARSE_AUTOTUNE_INLINE Vec splat(double x) { return _mm512_set1_pd(x); }
-  static SPARSE_AUTOTUNE_INLINE Vec load(const double* p) { return _mm512_loadu_pd(p); }
-  static SPARSE_AUTOTUNE_INLINE void store(double* p, Vec x) { _mm512_storeu_pd(p, x); }
-  static SPARSE_AUTOTUNE_INLINE void stream(double* p, Vec x) { _mm512_stream_pd(p, x); }
-  static void release() { _mm_sfence(); }  // streamed stores before what other threads see
-  static SPARSE_AUTOTUNE_INLINE Vec load_operand(const double* p) { return _mm512_loadu_pd(p); }
-  static SPARSE_AUTOTUNE_INLINE Vec broadcast(const double* p) { return _mm512_set1_pd(*p); }
-  static SPARSE_AUTOTUNE_INLINE Vec multiply_add(Vec sum, Vec a, Vec b) {
-    return _mm512_fmadd_pd(a, b, sum);
-  }
+struct Double8Lanes : Lanes<Doubles8> {
+  static constexpr int kRows = 8, kVectors = 3, kTurnedRows = 14;
   static SPARSE_AUTOTUNE_INLINE void transpose(Vec (&x)[8]) {
     Vec y[8];
 #pragma GCC unroll 16

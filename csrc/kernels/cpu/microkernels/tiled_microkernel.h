@@ -1,25 +1,45 @@
 // The bodies of cpu_tiled's micro-kernels, written once over a vector type and compiled once per
-// instruction-set level. A level's file defines SPARSE_AUTOTUNE_TARGET (a function attribute: a
-// per-file flag would leak wide instructions into shared templates) and includes this; everything
-// below is therefore private to the including file. No std template is used inside.
+// instruction-set level: a level's file includes its vectors_*.h and this; everything below is
+// private to it. No std template is used inside.
 //
-// A vector type V gives: Acc (accumulator), Vec (kLanes of them), Element and Operand (what is
-// multiplied: Acc and Vec, or pairs of bf16), kLanes, kRows x kVectors (largest tile), kTurnedRows
-// (largest turned tile, of kTurnedVectors), zero, splat, load, store, stream, load_operand,
-// broadcast, multiply_add, transpose. A stored type S gives: Type, load, load_part, store,
-// store_part.
+// A vector type V is one of vectors_*.h with what is added here, kRows x kVectors (largest tile),
+// kTurnedRows (largest turned tile, of kTurnedVectors) and transpose. A stored type S gives: Type,
+// kDType, load, load_part, store, store_part.
 #pragma once
 
 #include "kernels/cpu/microkernels/tiled.h"
-
-#ifndef SPARSE_AUTOTUNE_TARGET
-#error "define SPARSE_AUTOTUNE_TARGET before including this file"
-#endif
-#define SPARSE_AUTOTUNE_INLINE SPARSE_AUTOTUNE_TARGET inline __attribute__((always_inline))
 #include "kernels/cpu/microkernels/turned_microkernel.h"
+#include "kernels/cpu/microkernels/vector_tiles.h"
 
 namespace sparse_autotune::cpu_tiled {
 namespace {
+
+// Acc: the accumulator; Element and Operand: what is multiplied, here accumulators and vectors of
+// them, else pairs of bf16.
+template <class Vector>
+struct Lanes : Vector {
+  using Acc = typename Vector::T;
+  using Element = Acc;
+  using Operand = typename Vector::Vec;
+  static SPARSE_AUTOTUNE_INLINE Operand load_operand(const Acc* p) { return Vector::load(p); }
+  static void release() { _mm_sfence(); }  // streamed stores before what other threads see
+};
+
+// Stored as it is accumulated.
+template <class Vector>
+struct Same {
+  using Type = typename Vector::T;
+  using Vec = typename Vector::Vec;
+  static constexpr DType kDType = sizeof(Type) == 8 ? DType::kFloat64 : DType::kFloat32;
+  static SPARSE_AUTOTUNE_INLINE Vec load(const Type* p) { return Vector::load(p); }
+  static SPARSE_AUTOTUNE_INLINE Vec load_part(const Type* p, int n) {
+    return Vector::load_part(p, Vector::first_lanes(n));
+  }
+  static SPARSE_AUTOTUNE_INLINE void store(Type* p, Vec x) { Vector::store(p, x); }
+  static SPARSE_AUTOTUNE_INLINE void store_part(Type* p, Vec x, int n) {
+    Vector::store_part(p, x, Vector::first_lanes(n));
+  }
+};
 
 // Fetches are dealt out over the walk, some every kStepsPerFetch steps along k: a burst of misses
 // would stop the loads of A and B.
@@ -142,11 +162,7 @@ SPARSE_AUTOTUNE_TARGET void multiply_tile(const MultiplyTask& t) {
     }
     return;
   }
-#pragma GCC unroll 16
-  for (int r = 0; r < kRows; ++r) {
-#pragma GCC unroll 16
-    for (int v = 0; v < kVectors; ++v) V::store(out + r * t.out_stride + v * V::kLanes, sum[r][v]);
-  }
+  store_all<V>(out, t.out_stride, sum);
 }
 
 template <class V, int... kTiles>
@@ -231,7 +247,7 @@ SPARSE_AUTOTUNE_TARGET void widen(const void* from, int64_t count, void* to) {
   for (; i + V::kLanes <= count; i += V::kLanes) V::store(target + i, S::load(source + i));
   if (i < count) {
     const int rest = static_cast<int>(count - i);
-    V::Same::store_part(target + i, S::load_part(source + i, rest), rest);
+    Same<V>::store_part(target + i, S::load_part(source + i, rest), rest);
   }
 }
 
@@ -312,12 +328,12 @@ constexpr Microkernels kernels_for() {
 }
 
 // A level that has code for every dtype.
-template <class Floats, class Doubles, class Half, class BFloat16, class Float, class Double>
+template <class Floats, class Doubles, class Half, class BFloat16>
 const Microkernels* kernels_of(DType dtype) {
   static constexpr Microkernels kHalf = kernels_for<Floats, Half>();
   static constexpr Microkernels kBFloat16 = kernels_for<Floats, BFloat16>();
-  static constexpr Microkernels kFloat = kernels_for<Floats, Float>();
-  static constexpr Microkernels kDouble = kernels_for<Doubles, Double>();
+  static constexpr Microkernels kFloat = kernels_for<Floats, Same<Floats>>();
+  static constexpr Microkernels kDouble = kernels_for<Doubles, Same<Doubles>>();
   switch (dtype) {
     case DType::kFloat16:
       return &kHalf;

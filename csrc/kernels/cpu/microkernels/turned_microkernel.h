@@ -3,6 +3,7 @@
 #pragma once
 
 #include "kernels/cpu/microkernels/tiled.h"
+#include "kernels/cpu/microkernels/vector_tiles.h"
 
 namespace sparse_autotune::cpu_tiled {
 namespace {
@@ -70,13 +71,7 @@ SPARSE_AUTOTUNE_TARGET void turned_tile(const TurnedTask& t) {
       b += kWidth;
     }
   }
-#pragma GCC unroll 16
-  for (int r = 0; r < kRows; ++r) {
-#pragma GCC unroll 16
-    for (int v = 0; v < kVectors; ++v) {
-      V::store(out + r * t.out_stride + v * V::kLanes, sum[r][v]);
-    }
-  }
+  store_all<V>(out, t.out_stride, sum);
 }
 
 template <class V, int... kTiles>

@@ -12,7 +12,6 @@
 // A^T is read in place: its blocks in their own order, the lanes' elements of B picked accordingly.
 // Half types: rows_halves.h.
 #include <algorithm>
-#include <atomic>
 
 #include "kernels/cpu/microkernels/rows.h"
 #include "kernels/cpu/microkernels/tiled_levels.h"
@@ -30,7 +29,6 @@ using cpu_tiled::round_up;
 
 // Columns of a column-major B that are multiplied one at a time.
 constexpr int64_t kFewColumns = 4;
-constexpr int64_t kPartsPerSlot = 8;
 // Long rows are cut into segments of so many elements of A, but A into no more than kSegments.
 constexpr int64_t kSegmentElements = 32 << 10;
 constexpr int64_t kSegments = 512;
@@ -102,15 +100,9 @@ class Product {
   void run() {
     const int64_t slots = count_slots(p_, *l_.device);
     if (s_.copied_bytes > 0) copy(slots);
-    const int64_t parts = slots == 1 ? 1 : slots * kPartsPerSlot;
-    std::atomic<int64_t> next{0};
-    parallel_for(l_.parallel, 0, slots, 1, [&](int64_t begin, int64_t end) {
-      for (int64_t slot = begin; slot < end; ++slot) {
-        for (int64_t i = next++; i < parts * p_.batch; i = next++) {
-          run_part(i / parts, i % parts, parts);
-        }
-      }
-    });
+    const int64_t parts = cpu_tiled::parts_of(slots);
+    cpu_tiled::for_each_part(l_.parallel, slots, parts * p_.batch,
+                             [&](int64_t, int64_t i) { run_part(i / parts, i % parts, parts); });
     if (s_.segment > 0) add_segments();
   }
 

@@ -3,7 +3,6 @@
 #pragma once
 
 #include <algorithm>
-#include <atomic>
 
 #include "kernels/cpu/microkernels/rows.h"
 #include "kernels/cpu/shared/activate_all.h"
@@ -72,24 +71,18 @@ class HalvesProduct {
   }
 
   void run() {
-    constexpr int64_t kPartsPerSlot = 8;
     const int64_t slots = cpu_tiled::count_slots(p_, *l_.device);
     widen_b(slots);
     if (p_.has_bias) halves_.widen(l_.bias, p_.m, bias_);
-    const int64_t parts = slots == 1 ? 1 : slots * kPartsPerSlot;
+    const int64_t parts = cpu_tiled::parts_of(slots);
     const cpu_tiled::Partition partition(crow_, rows_, 1, 1, parts);
-    std::atomic<int64_t> next{0};
-    parallel_for(l_.parallel, 0, slots, 1, [&](int64_t begin, int64_t end) {
-      for (int64_t slot = begin; slot < end; ++slot) {
-        for (int64_t i = next++; i < parts * p_.batch; i = next++) {
-          int64_t first = rows_, last = 0;
-          partition.for_each_unit(i % parts, [&](int64_t, int64_t row, int64_t) {
-            first = std::min(first, row);
-            last = row + 1;
-          });
-          multiply(slot_at(slot), i / parts, first, last);
-        }
-      }
+    cpu_tiled::for_each_part(l_.parallel, slots, parts * p_.batch, [&](int64_t slot, int64_t i) {
+      int64_t first = rows_, last = 0;
+      partition.for_each_unit(i % parts, [&](int64_t, int64_t row, int64_t) {
+        first = std::min(first, row);
+        last = row + 1;
+      });
+      multiply(slot_at(slot), i / parts, first, last);
     });
   }
 
@@ -122,15 +115,13 @@ class HalvesProduct {
             halves_.widen(from + c * p_.ldb + begin, count, to + c * s_.ldb + begin);
           }
         } else if (!row_major) {
-          cpu_tiled::PackTask task{};
-          task.b = from + begin;
-          task.ldb = p_.ldb;
-          task.layout = p_.b_layout;
-          task.depth = count;
-          task.columns = p_.n;
-          task.width = s_.ldb;
-          task.strip = to + begin * s_.ldb;
-          halves_.pack(task);
+          halves_.pack({.b = from + begin,
+                        .ldb = p_.ldb,
+                        .layout = p_.b_layout,
+                        .depth = count,
+                        .columns = p_.n,
+                        .width = s_.ldb,
+                        .strip = to + begin * s_.ldb});
         } else if (p_.ldb == p_.n) {
           halves_.widen(from + begin * p_.n, count * p_.n, to + begin * p_.n);
         } else {

@@ -55,15 +55,13 @@ class Packing {
   }
 
   void pack(const Panel& panel, const Strip& strip, int64_t row, int64_t depth, void* to) const {
-    PackTask task{};
-    task.b = b_at(panel, row, strip.first_column);
-    task.ldb = p_.ldb;
-    task.layout = p_.b_layout;
-    task.depth = depth;
-    task.columns = columns_of(strip);
-    task.width = strip.width;
-    task.strip = to;
-    kernels_.pack(task);
+    kernels_.pack({.b = b_at(panel, row, strip.first_column),
+                   .ldb = p_.ldb,
+                   .layout = p_.b_layout,
+                   .depth = depth,
+                   .columns = columns_of(strip),
+                   .width = strip.width,
+                   .strip = to});
   }
 
   // `tiles`: that the thread multiplies meanwhile, about.

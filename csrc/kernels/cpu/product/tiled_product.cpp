@@ -345,15 +345,13 @@ class Product {
         activate_tile<float>(tile, rows, columns);
       }
     }
-    StoreTask task{};
-    task.tile = tile;
-    task.tile_stride = s_.strip;
-    task.rows = rows;
-    task.columns = columns;
-    task.c = c;
-    task.ldc = p_.ldc;
-    task.layout = p_.c_layout;
-    kernels_.store(task);
+    kernels_.store({.tile = tile,
+                    .tile_stride = s_.strip,
+                    .rows = rows,
+                    .columns = columns,
+                    .c = c,
+                    .ldc = p_.ldc,
+                    .layout = p_.c_layout});
   }
 
   const Problem& p_;

@@ -131,16 +131,14 @@ class Product {
   void pack(const Panel& panel) const {
     const T* from =
         static_cast<const T*>(l_.b) + panel.batch * p_.b_batch_stride + panel.first * p_.ldb;
-    cpu_tiled::PackTask task{};
-    task.ldb = p_.ldb;
-    task.layout = Layout::kColMajor;
-    task.depth = p_.k;
-    task.width = s_.width;
     for_each_tile(panel, [&](int64_t i, int64_t first, int64_t rows) {
-      task.b = from + first * p_.ldb;
-      task.columns = rows;
-      task.strip = panel.packed + i * s_.tile_bytes;
-      kernels_.pack(task);
+      kernels_.pack({.b = from + first * p_.ldb,
+                     .ldb = p_.ldb,
+                     .layout = Layout::kColMajor,
+                     .depth = p_.k,
+                     .columns = rows,
+                     .width = s_.width,
+                     .strip = panel.packed + i * s_.tile_bytes});
     });
   }
 
@@ -239,15 +237,15 @@ class Turned final : public Variant {
             const int64_t position = p.transpose ? load_index(l.positions, i, p.index_type) : i;
             const char* from = static_cast<const char*>(l.values) + position * bytes;
             char* to = static_cast<char*>(l.prepared) + i * bytes;
-            cpu_tiled::PackTask task{};
-            task.ldb = k_stride_in_block(p) * row_stride_in_block(p);
-            task.layout = p.transpose ? Layout::kRowMajor : Layout::kColMajor;
-            task.depth = p.block_k;
             for (int64_t r = 0; r < p.block_m; r += width) {
-              task.b = from + r * row_stride_in_block(p) * element;
-              task.columns = task.width = std::min(width, p.block_m - r);
-              task.strip = to + r * p.block_k * element;
-              kernels.pack(task);
+              const int64_t columns = std::min(width, p.block_m - r);
+              kernels.pack({.b = from + r * row_stride_in_block(p) * element,
+                            .ldb = k_stride_in_block(p) * row_stride_in_block(p),
+                            .layout = p.transpose ? Layout::kRowMajor : Layout::kColMajor,
+                            .depth = p.block_k,
+                            .columns = columns,
+                            .width = columns,
+                            .strip = to + r * p.block_k * element});
             }
           }
         });

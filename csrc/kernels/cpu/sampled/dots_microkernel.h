@@ -1,17 +1,13 @@
 // The body of sampled_dots' micro-kernel, written once over a vector type and compiled once per
-// instruction-set level: a level's file defines SPARSE_AUTOTUNE_TARGET and includes this, as
-// rows_microkernel.h has it.
+// instruction-set level, as those of cpu_rows are.
 //
-// A vector type L gives: T, Vec (kLanes of T), kRows (of a tile at most), kColumns (of a tile of
-// two rows), zero, load, store, multiply_add and fold: fold<kGroup>(a, b) halves the groups of
-// kGroup lanes that each number's terms stand in, so that both vectors' numbers fit into one, and
-// settle, which puts numbers that have been folded down to a lane each into their order.
+// A vector type L is one of vectors_*.h with kRows (of a tile at most), kColumns (of a tile of two
+// rows) and fold: fold<kGroup>(a, b) halves the groups of kGroup lanes that each number's terms
+// stand in, so that both vectors' numbers fit into one, and settle, which puts numbers that have
+// been folded down to a lane each into their order.
 #pragma once
 
-#ifndef SPARSE_AUTOTUNE_TARGET
-#error "define SPARSE_AUTOTUNE_TARGET before including this file"
-#endif
-#define SPARSE_AUTOTUNE_INLINE SPARSE_AUTOTUNE_TARGET inline __attribute__((always_inline))
+#include "kernels/cpu/microkernels/vector_tiles.h"
 #include "kernels/cpu/sampled/sampled_dots.h"
 
 namespace sparse_autotune::cpu_dots {
@@ -43,8 +39,7 @@ SPARSE_AUTOTUNE_TARGET void multiply_tile(const DotsTask& t, int64_t row,
   Vec sums[kSums];
 #pragma GCC unroll 16
   for (int j = 0; j < kColumns; ++j) b[j] = columns[j];
-#pragma GCC unroll 16
-  for (int i = 0; i < kSums; ++i) sums[i] = L::zero();
+  clear<L>(sums);
   const int64_t depth = t.depth;
   for (int64_t chunk = 0;;) {
     for (int64_t term = 0; term < depth; term += L::kLanes) {

@@ -9,7 +9,6 @@
 // terms in the same order whatever the number of threads.
 #include "kernels/cpu/sampled/sampled_dots.h"
 
-#include <atomic>
 #include <string>
 
 #include "kernels/cpu/microkernels/tiled_levels.h"
@@ -27,8 +26,7 @@ using cpu_tiled::round_up;
 constexpr int64_t kFewestTerms = 64;   // of a pass: sums across lanes cost as much
 constexpr int64_t kSums = 4096;        // of half types that are narrowed at a time
 constexpr int64_t kLineElements = 32;  // rows of a column-major C packed at a time
-constexpr int64_t kPartsPerSlot = 8;
-constexpr int64_t kPackedRows = 64;  // of B, at a time
+constexpr int64_t kPackedRows = 64;    // of B, at a time
 
 // Sizes of one launch: a pure function of the problem, so that workspace_bytes() and launch()
 // agree.
@@ -108,15 +106,13 @@ class Sampling {
       const int64_t chunk = pass * s_.pass_chunks + i, term = chunk % s_.chunks * s_.depth;
       const int64_t at =
           chunk / s_.chunks * batch_stride + (row_major ? first * ld + term : term * ld + first);
-      cpu_tiled::PackTask task{};
-      task.b = static_cast<const char*>(from) + at * size_of(p_.dtype);
-      task.ldb = ld;
-      task.layout = layout;
-      task.depth = rows;
-      task.columns = std::min(s_.depth, p_.n - term);
-      task.width = s_.depth;
-      task.strip = to + i * stride * s_.depth * s_.acc_bytes;
-      types_.pack(task);
+      types_.pack({.b = static_cast<const char*>(from) + at * size_of(p_.dtype),
+                   .ldb = ld,
+                   .layout = layout,
+                   .depth = rows,
+                   .columns = std::min(s_.depth, p_.n - term),
+                   .width = s_.depth,
+                   .strip = to + i * stride * s_.depth * s_.acc_bytes});
     }
   }
 
@@ -132,17 +128,11 @@ class Sampling {
         });
   }
 
-  // A slot takes parts of the stored blocks until none is left.
   void run_blocks(int64_t pass) const {
-    const int64_t parts = s_.slots == 1 ? 1 : s_.slots * kPartsPerSlot;
-    std::atomic<int64_t> next{0};
-    parallel_for(l_.parallel, 0, s_.slots, 1, [&](int64_t begin, int64_t end) {
-      for (int64_t slot = begin; slot < end; ++slot) {
-        for (int64_t part = next++; part < parts; part = next++) {
-          run_part(pass, slots_ + slot * s_.slot_bytes, cpu_tiled::part_begin(p_.nnzb, parts, part),
-                   cpu_tiled::part_begin(p_.nnzb, parts, part + 1));
-        }
-      }
+    const int64_t parts = cpu_tiled::parts_of(s_.slots);
+    cpu_tiled::for_each_part(l_.parallel, s_.slots, parts, [&](int64_t slot, int64_t part) {
+      run_part(pass, slots_ + slot * s_.slot_bytes, cpu_tiled::part_begin(p_.nnzb, parts, part),
+               cpu_tiled::part_begin(p_.nnzb, parts, part + 1));
     });
   }
 
@@ -165,16 +155,18 @@ class Sampling {
   }
 
   void multiply(int64_t pass, const void* c, char* chunk, int64_t begin, int64_t end) const {
-    DotsTask task{};
-    task.c = c;
-    task.c_chunk = s_.c_rows * p_.block_m * s_.depth;
-    task.b = b_;
-    task.b_chunk = p_.k * s_.depth;
-    task.chunks = chunks_of(pass);
-    task.depth = s_.depth;
-    task.block_m = p_.block_m;
-    task.block_k = p_.block_k;
-    task.add = pass > 0;
+    DotsTask task{.c = c,
+                  .c_chunk = s_.c_rows * p_.block_m * s_.depth,
+                  .b = b_,
+                  .b_chunk = p_.k * s_.depth,
+                  .chunks = chunks_of(pass),
+                  .depth = s_.depth,
+                  .columns = columns_,
+                  .count = 0,
+                  .block_m = p_.block_m,
+                  .block_k = p_.block_k,
+                  .sums = nullptr,
+                  .add = pass > 0};
     const bool half = is_half(p_.dtype);
     const int64_t step = half ? std::max<int64_t>(kSums / elements_, 1) : end - begin;
     for (int64_t block = begin; block < end; block += step) {
@@ -190,14 +182,14 @@ class Sampling {
   int64_t sum_bytes(int64_t blocks) const { return blocks * elements_ * s_.acc_bytes; }
 
   void narrow(int64_t block, int64_t count, const void* sums) const {
-    cpu_tiled::StoreTask task{};
-    task.tile = sums;
-    task.rows = 1;
-    task.columns = count * elements_;
-    task.tile_stride = task.ldc = task.columns;
-    task.c = static_cast<char*>(l_.sampled) + block * elements_ * size_of(p_.dtype);
-    task.layout = Layout::kRowMajor;
-    types_.store(task);
+    const int64_t columns = count * elements_;
+    types_.store({.tile = sums,
+                  .tile_stride = columns,
+                  .rows = 1,
+                  .columns = columns,
+                  .c = static_cast<char*>(l_.sampled) + block * elements_ * size_of(p_.dtype),
+                  .ldc = columns,
+                  .layout = Layout::kRowMajor});
   }
 
   const Problem& p_;

@@ -32,7 +32,12 @@ struct DotsKernels {
 };
 
 // Half types have those of fp32. Null where the processor is not an x86-64.
+#if defined(__x86_64__)
 const DotsKernels* avx2_dots_kernels(DType dtype);
 const DotsKernels* avx512_dots_kernels(DType dtype);
+#else
+inline const DotsKernels* avx2_dots_kernels(DType) { return nullptr; }
+inline const DotsKernels* avx512_dots_kernels(DType) { return nullptr; }
+#endif
 
 }  // namespace sparse_autotune::cpu_dots

@@ -4,7 +4,6 @@
 // so once a block row, and B's are picked from its block row, packed before with a block's own
 // elements together, by a permutation. Threads take equal shares of the blocks: each is computed by
 // one thread, its terms in order.
-#include <atomic>
 #include <cmath>
 #include <string>
 
@@ -21,7 +20,6 @@ using cpu_tiled::Indices;
 using cpu_tiled::round_up;
 
 constexpr int64_t kMostTerms = 256;  // C's elements of a block row should stay in the caches
-constexpr int64_t kPartsPerSlot = 8;
 
 int64_t packed_bytes(const Problem& p) {
   return round_up(p.k * sampled_length(p) * size_of(p.dtype), 256);
@@ -108,21 +106,16 @@ class SampledRows final : public Variant {
     task.batch = p.batch;
     task.b = l.workspace;
     task.values = l.sampled;
-    const int64_t parts = slots == 1 ? 1 : slots * kPartsPerSlot, rows = p.m / p.block_m;
-    std::atomic<int64_t> next{0};
-    parallel_for(l.parallel, 0, slots, 1, [&](int64_t begin, int64_t end) {
-      for (int64_t slot = begin; slot < end; ++slot) {
-        SampledTask mine = task;
-        mine.expanded =
-            static_cast<char*>(l.workspace) + packed_bytes(p) + slot * slot_bytes(p, kernels);
-        for (int64_t part = next++; part < parts; part = next++) {
-          mine.begin = cpu_tiled::part_begin(p.nnzb, parts, part);
-          mine.end = cpu_tiled::part_begin(p.nnzb, parts, part + 1);
-          if (mine.begin == mine.end) continue;
-          mine.row = cpu_tiled::row_at(rows, mine.begin, [&](int64_t row) { return crow[row]; });
-          kernels.sample(mine);
-        }
-      }
+    const int64_t parts = cpu_tiled::parts_of(slots), rows = p.m / p.block_m;
+    cpu_tiled::for_each_part(l.parallel, slots, parts, [&](int64_t slot, int64_t part) {
+      SampledTask mine = task;
+      mine.expanded =
+          static_cast<char*>(l.workspace) + packed_bytes(p) + slot * slot_bytes(p, kernels);
+      mine.begin = cpu_tiled::part_begin(p.nnzb, parts, part);
+      mine.end = cpu_tiled::part_begin(p.nnzb, parts, part + 1);
+      if (mine.begin == mine.end) return;
+      mine.row = cpu_tiled::row_at(rows, mine.begin, [&](int64_t row) { return crow[row]; });
+      kernels.sample(mine);
     });
     return Status::ok();
   }

@@ -11,7 +11,6 @@
 #include "kernels/cpu/sampled/sampled_tiled.h"
 
 #include <algorithm>
-#include <atomic>
 #include <string>
 
 #include "kernels/cpu/microkernels/tiled_levels.h"
@@ -36,6 +35,7 @@ class Sampling {
         crow_{l.crow_indices, p.index_type == IndexType::kInt64},
         columns_{l.col_indices, p.index_type == IndexType::kInt64},
         element_(size_of(p.dtype)),
+        direct_(element_ == s_.acc_bytes && p.block_k % kernels.lanes == 0),
         packed_(static_cast<char*>(l.workspace)),
         slots_(packed_ + s_.packed_bytes) {}
 
@@ -92,20 +92,12 @@ class Sampling {
            chunk.index * s_.depth * s_.width * s_.acc_bytes;
   }
 
-  // A slot takes parts of the stored blocks until none is left.
   void run_blocks(const Columns& columns, bool all_columns) const {
-    const int64_t parts =
-        s_.slots == 1 ? 1 : std::min(p_.nnzb * s_.spans, s_.slots * kPartsPerSlot);
-    std::atomic<int64_t> next_part{0};
-    parallel_for(l_.parallel, 0, s_.slots, 1, [&](int64_t begin, int64_t end) {
-      for (int64_t i = begin; i < end; ++i) {
-        const Slot slot = slot_at(i);
-        for (int64_t part = next_part++; part < parts; part = next_part++) {
-          const int64_t units = p_.nnzb * s_.spans;
-          run_units(slot, columns, all_columns, cpu_tiled::part_begin(units, parts, part),
-                    cpu_tiled::part_begin(units, parts, part + 1));
-        }
-      }
+    const int64_t units = p_.nnzb * s_.spans;
+    const int64_t parts = std::min(std::max<int64_t>(units, 1), cpu_tiled::parts_of(s_.slots));
+    cpu_tiled::for_each_part(l_.parallel, s_.slots, parts, [&](int64_t slot, int64_t part) {
+      run_units(slot_at(slot), columns, all_columns, cpu_tiled::part_begin(units, parts, part),
+                cpu_tiled::part_begin(units, parts, part + 1));
     });
   }
   Slot slot_at(int64_t i) const {
@@ -131,8 +123,10 @@ class Sampling {
         packed_row = row;
         packed_span = span;
       }
-      run_block(slot, first_row, rows, column, columns.begin);
-      write(slot, block, r0, rows);
+      char* const values =
+          static_cast<char*>(l_.sampled) + (block * p_.block_m + r0) * p_.block_k * element_;
+      run_block(slot, first_row, rows, column, columns.begin, values);
+      if (!direct_) write(slot, values, rows);
     }
   }
   int64_t row_of(int64_t block) const {
@@ -143,13 +137,13 @@ class Sampling {
   }
 
   void run_block(const Slot& slot, int64_t first_row, int64_t rows, int64_t column,
-                 int64_t first_column) const {
+                 int64_t first_column, char* values) const {
     for_each_chunk([&](const Chunk& chunk) {
       char* left = left_of(slot, chunk);
       if (!s_.keeps_left) pack_left(first_row, rows, chunk, left);
       const char* right = panel_ ? right_of(column - first_column, chunk) : slot.right;
       if (!panel_) pack_right(column, chunk, 0, chunk.depth, slot.right);
-      multiply(slot, left, right, rows, chunk);
+      multiply(slot, left, right, rows, chunk, values);
     });
   }
 
@@ -158,15 +152,13 @@ class Sampling {
     const bool row_major = p_.c_layout == Layout::kRowMajor;
     const int64_t at = chunk.batch * p_.c_batch_stride +
                        (row_major ? first_row * p_.ldc + chunk.q0 : chunk.q0 * p_.ldc + first_row);
-    cpu_tiled::PackTask task{};
-    task.b = static_cast<const char*>(l_.c) + at * element_;
-    task.ldb = p_.ldc;
-    task.layout = p_.c_layout;
-    task.depth = rows;
-    task.columns = chunk.depth;
-    task.width = s_.depth;
-    task.strip = to;
-    kernels_.pack(task);
+    kernels_.pack({.b = static_cast<const char*>(l_.c) + at * element_,
+                   .ldb = p_.ldc,
+                   .layout = p_.c_layout,
+                   .depth = rows,
+                   .columns = chunk.depth,
+                   .width = s_.depth,
+                   .strip = to});
   }
 
   // Rows of B, the block's columns, some terms of a chunk: [strip][term][column].
@@ -178,20 +170,19 @@ class Sampling {
       const int64_t k = column * p_.block_k + c;
       const int64_t at =
           chunk.batch * p_.b_batch_stride + (row_major ? k * p_.ldb + q : q * p_.ldb + k);
-      cpu_tiled::PackTask task{};
-      task.b = static_cast<const char*>(l_.b) + at * element_;
-      task.ldb = p_.ldb;
-      task.layout = row_major ? Layout::kColMajor : Layout::kRowMajor;  // terms are its rows
-      task.depth = terms;
-      task.columns = std::min(s_.strip, p_.block_k - c);
-      task.width = s_.strip;
-      task.strip = to + (c * s_.depth + first * s_.strip) * s_.acc_bytes;
-      kernels_.pack(task);
+      // Terms are its rows.
+      kernels_.pack({.b = static_cast<const char*>(l_.b) + at * element_,
+                     .ldb = p_.ldb,
+                     .layout = row_major ? Layout::kColMajor : Layout::kRowMajor,
+                     .depth = terms,
+                     .columns = std::min(s_.strip, p_.block_k - c),
+                     .width = s_.strip,
+                     .strip = to + (c * s_.depth + first * s_.strip) * s_.acc_bytes});
     }
   }
 
   void multiply(const Slot& slot, const char* left, const char* right, int64_t rows,
-                const Chunk& chunk) const {
+                const Chunk& chunk, char* values) const {
     static constexpr double kZeros[16] = {};  // of either accumulator
     const int64_t tiles = ceil_div(rows, kernels_.rows);
     cpu_tiled::MultiplyTask task{};
@@ -199,13 +190,14 @@ class Sampling {
     task.count = 1;
     task.depth = chunk.depth;
     task.b_row_stride = s_.strip;
-    task.init_stride = s_.strip;
     task.bias = kZeros;
-    task.out_stride = s_.strip;
+    task.out_stride = task.init_stride = direct_ ? p_.block_k : s_.strip;
+    task.output = direct_ ? cpu_tiled::Output::kResult : cpu_tiled::Output::kScratch;
     for (int64_t c = 0; c < p_.block_k; c += s_.strip) {
       task.b = right + c * s_.depth * s_.acc_bytes;
       task.vectors = static_cast<int>(ceil_div(std::min(s_.strip, p_.block_k - c), kernels_.lanes));
-      char* tile = slot.tile + c * s_.span_rows * s_.acc_bytes;
+      char* const tile =
+          direct_ ? values + c * element_ : slot.tile + c * s_.span_rows * s_.acc_bytes;
       for (int64_t i = 0; i < tiles; ++i) {  // of nearly equal height
         const int64_t r = rows * i / tiles;
         task.rows = static_cast<int>(rows * (i + 1) / tiles - r);
@@ -213,25 +205,22 @@ class Sampling {
         // Never an address where nothing lies: each fetch of one would walk the page tables.
         task.next_values =
             i + 1 < tiles ? left + (r + task.rows) * s_.depth * s_.acc_bytes : task.values;
-        task.out = tile + r * s_.strip * s_.acc_bytes;
+        task.out = tile + r * task.out_stride * s_.acc_bytes;
         task.init = chunk.index == 0 ? nullptr : task.out;
         kernels_.multiply(task);
       }
     }
   }
 
-  void write(const Slot& slot, int64_t block, int64_t r0, int64_t rows) const {
+  void write(const Slot& slot, char* values, int64_t rows) const {
     for (int64_t c = 0; c < p_.block_k; c += s_.strip) {
-      cpu_tiled::StoreTask task{};
-      task.tile = slot.tile + c * s_.span_rows * s_.acc_bytes;
-      task.tile_stride = s_.strip;
-      task.rows = rows;
-      task.columns = std::min(s_.strip, p_.block_k - c);
-      task.c =
-          static_cast<char*>(l_.sampled) + ((block * p_.block_m + r0) * p_.block_k + c) * element_;
-      task.ldc = p_.block_k;
-      task.layout = Layout::kRowMajor;
-      kernels_.store(task);
+      kernels_.store({.tile = slot.tile + c * s_.span_rows * s_.acc_bytes,
+                      .tile_stride = s_.strip,
+                      .rows = rows,
+                      .columns = std::min(s_.strip, p_.block_k - c),
+                      .c = values + c * element_,
+                      .ldc = p_.block_k,
+                      .layout = Layout::kRowMajor});
     }
   }
 
@@ -242,6 +231,7 @@ class Sampling {
   const Blocking s_;
   const Indices crow_, columns_;
   const int64_t element_;
+  const bool direct_;  // sums are stored as they are added up, in whole vectors
   char* const packed_;
   char* const slots_;
 };

@@ -14,7 +14,6 @@ inline constexpr int64_t kSpanRows = 64;
 inline constexpr int64_t kLeftBytes = 512 << 10;  // half of an L2 of 1 MB
 // Below glibc's largest mmap threshold (32 MB): mapped once, not page by page in every launch.
 inline constexpr int64_t kRightBytes = 24 << 20;
-inline constexpr int64_t kPartsPerSlot = 8;
 inline constexpr int64_t kPackedTerms = 16;  // of sums, packed through all columns at a time
 
 // What a variant chooses.

@@ -7,6 +7,7 @@
 #pragma once
 
 #include <algorithm>
+#include <atomic>
 
 #include "kernels/cpu/microkernels/tiled.h"
 
@@ -15,6 +16,20 @@ namespace sparse_autotune::cpu_tiled {
 // Where part `part` of `parts` begins, in two steps, so that no product of large numbers overflows.
 inline int64_t part_begin(int64_t total, int64_t parts, int64_t part) {
   return total / parts * part + total % parts * part / parts;
+}
+
+// Several a slot: cores of one machine differ, and the faster ones take more.
+inline int64_t parts_of(int64_t slots) { return slots == 1 ? 1 : slots * 8; }
+
+// Calls visit(slot, part) for each part: slots take parts until none is left.
+template <typename Visit>
+void for_each_part(const Parallel& parallel, int64_t slots, int64_t parts, Visit&& visit) {
+  std::atomic<int64_t> next{0};
+  parallel_for(parallel, 0, slots, 1, [&](int64_t begin, int64_t end) {
+    for (int64_t slot = begin; slot < end; ++slot) {
+      for (int64_t part = next++; part < parts; part = next++) visit(slot, part);
+    }
+  });
 }
 
 // The last of `rows` that starts at or before `at`; start(row) does not descend, start(0) is 0.

@@ -41,4 +41,20 @@ __device__ __forceinline__ void activate_sums(float* sum, uint32_t own, Activati
   }
 }
 
+// Costly activations of sums in registers, in a rolled loop, which cannot index these: the sums
+// move past it, kAtOnce at a time.
+template <int kSums, int kAtOnce, typename Acc>
+__device__ __forceinline__ void activate_passing(Acc* all, Activation activation) {
+#pragma unroll 1
+  for (int turn = 0; turn < kSums; turn += kAtOnce) {
+    Acc done[kAtOnce];
+#pragma unroll
+    for (int i = 0; i < kAtOnce; ++i) done[i] = activate(all[i], activation);
+#pragma unroll
+    for (int i = 0; i < kSums - kAtOnce; ++i) all[i] = all[i + kAtOnce];
+#pragma unroll
+    for (int i = 0; i < kAtOnce; ++i) all[kSums - kAtOnce + i] = done[i];
+  }
+}
+
 }  // namespace sparse_autotune

@@ -54,6 +54,14 @@ __device__ __forceinline__ void store_shared_16(uint32_t to, uint4 x) {
                "r"(x.w)
                : "memory");
 }
+__device__ __forceinline__ uint4 load_shared_16(uint32_t from) {
+  uint4 x;
+  asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];\n"
+               : "=r"(x.x), "=r"(x.y), "=r"(x.z), "=r"(x.w)
+               : "r"(from)
+               : "memory");
+  return x;
+}
 
 // Copies one 16-byte chunk whose source is aligned to `alignment` < 16 bytes only: the first
 // `bytes` of it, zeros for the rest. By the end of the group, or at once for single halves.

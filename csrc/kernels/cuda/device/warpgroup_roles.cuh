@@ -7,7 +7,10 @@
 
 namespace sparse_autotune {
 
-constexpr int kStepK = kLineHalves;  // k of one step: a swizzled line
+// k of one step: a swizzled line of elements of T, as a rule halves.
+template <typename T>
+constexpr int kStepOf = kLineBytes / sizeof(T);
+constexpr int kStepK = kLineHalves;
 constexpr int kConsumers = 2, kThreads = (1 + kConsumers) * kWarpgroup;
 
 }  // namespace sparse_autotune

@@ -1,10 +1,12 @@
 // wgmma: a warpgroup multiplies tiles that lie in shared memory.
 //
-// One instruction adds A (64 x 16 halves) times B (16 x kN) to fp32 sums. Warp w of the warpgroup
-// holds rows 16 w to 16 w + 15; lane 4 * g + t has, of columns 8 j + 2 t and the next one,
+// One instruction adds A (64 x 16 halves, or 64 x 8 floats) times B (16 or 8 x kN) to fp32 sums.
+// Warp w of the warpgroup holds rows 16 w to 16 w + 15; lane 4 * g + t has, of columns 8 j + 2 t
+// and the next one,
 //   sum[4 j], sum[4 j + 1]: row 16 w + g       sum[4 j + 2], sum[4 j + 3]: row 16 w + g + 8.
 // Tiles are lines of 128 bytes as TMA's 128-byte swizzle leaves them, aligned to 1024 bytes:
-//   k contiguous (A, and B column-major): a line holds 64 k of one row of A or column of B.
+//   k contiguous (A, and B column-major): a line holds 64 k of one row of A or column of B, of
+//   floats 32. Floats are multiplied as TF32, the last 13 bits cut, and have no other form.
 //   n contiguous (B row-major): a line holds 64 columns of one k; the lines of all 64 k come before
 //   those of the next 64 columns.
 //   m contiguous (A transposed): a line holds the 64 rows of one k.
@@ -90,8 +92,17 @@ __device__ __forceinline__ void pin(float (&sum)[kCount]) {
       " {" names "}, " a ", " b ", add, 1, 1, " m_contiguous ", " n_contiguous ";\n}\n"    \
       : __VA_ARGS__                                                                       \
       : "l"(a_tile), "l"(b_tile), "r"(accumulate), "n"(kMContiguous), "n"(kNContiguous))
+#define WGMMA_TF32(n, names, a, b, add, ...)                                              \
+  asm volatile(                                                                           \
+      "{\n.reg .pred add;\nsetp.ne.b32 add, " add ", 0;\n"                                \
+      "wgmma.mma_async.sync.aligned.m64n" n "k8.f32.tf32.tf32"                            \
+      " {" names "}, " a ", " b ", add, 1, 1;\n}\n"                                       \
+      : __VA_ARGS__                                                                       \
+      : "l"(a_tile), "l"(b_tile), "r"(accumulate))
 #define WIDTH(n, names, a, b, add, m_contiguous, n_contiguous, ...)                       \
-  if constexpr (kN == n && std::is_same_v<T, __half>) {                                   \
+  if constexpr (kN == n && std::is_same_v<T, float>) {                                    \
+    WGMMA_TF32(#n, names, a, b, add, __VA_ARGS__);                                        \
+  } else if constexpr (kN == n && std::is_same_v<T, __half>) {                            \
     WGMMA(#n, "f16", names, a, b, add, m_contiguous, n_contiguous, __VA_ARGS__);          \
   } else if constexpr (kN == n) {                                                         \
     WGMMA(#n, "bf16", names, a, b, add, m_contiguous, n_contiguous, __VA_ARGS__);         \
@@ -101,7 +112,7 @@ __device__ __forceinline__ void pin(float (&sum)[kCount]) {
 template <typename T, int kN, bool kNContiguous, bool kMContiguous = false>
 __device__ __forceinline__ void multiply(float (&d)[kN / 2], uint64_t a_tile, uint64_t b_tile,
                                          int accumulate) {
-  static_assert(std::is_same_v<T, __half> || std::is_same_v<T, __nv_bfloat16>, "wgmma multiplies half types here");
+  static_assert(!std::is_same_v<T, float> || !(kNContiguous || kMContiguous), "TF32 takes lines of k alone");
   static_assert(kN == 256 || kN == 192 || kN == 128 || kN == 64, "there is code for these widths");
   WIDTH(256, NAMES_128, "%128", "%129", "%130", "%131", "%132", SUMS_128)
   WIDTH(192, NAMES_96, "%96", "%97", "%98", "%99", "%100", SUMS_96)
@@ -110,6 +121,7 @@ __device__ __forceinline__ void multiply(float (&d)[kN / 2], uint64_t a_tile, ui
 }
 #undef WIDTH
 #undef WGMMA
+#undef WGMMA_TF32
 #undef NAMES_32
 #undef NAMES_64
 #undef NAMES_96
@@ -121,7 +133,7 @@ __device__ __forceinline__ void multiply(float (&d)[kN / 2], uint64_t a_tile, ui
 #undef SUMS_128
 // clang-format on
 
-// d += A * B over 64 k, or d = A * B unless `accumulates`, of the tiles at those addresses.
+// d += A * B over a line of k, or d = A * B unless `accumulates`, of the tiles at those addresses.
 template <typename T, int kN, bool kNContiguous, bool kMContiguous>
 __device__ __forceinline__ void multiply_lines(float (&d)[kN / 2], uint32_t a_tile, uint32_t b_tile,
                                                bool accumulates = true) {

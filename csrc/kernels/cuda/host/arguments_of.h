@@ -1,4 +1,4 @@
-// A kernel's arguments begin with where a product's operands lie. Host code.
+// A kernel's arguments begin with where a product's operands lie and what it is. Host code.
 #pragma once
 
 #include "variant.h"
@@ -9,13 +9,35 @@ namespace sparse_autotune {
 template <typename Arguments>
 Arguments arguments_of(const Launch& l) {
   Arguments a{};
+  if constexpr (requires { a.col_indices; }) a.col_indices = l.col_indices;
   a.crow_indices = l.crow_indices;
-  a.col_indices = l.col_indices;
   a.positions = l.positions;
-  a.values = l.values;
-  a.b = l.b;
-  a.bias = l.bias;
-  a.c = l.c;
+  // Not where these are TMA's descriptors, or typed.
+  if constexpr (requires { a.values = l.values; }) a.values = l.values;
+  if constexpr (requires { a.b = l.b; }) a.b = l.b;
+  if constexpr (requires { a.c = l.c; }) a.c = l.c;
+  if constexpr (requires { a.bias = l.bias; }) a.bias = l.bias;
+  return a;
+}
+
+// And those of the problem's numbers that the arguments have members for, named as there.
+template <typename Arguments>
+Arguments arguments_of(const Problem& p, const Launch& l) {
+  auto a = arguments_of<Arguments>(l);
+  const auto set = []<typename T>(T& to, auto from) { to = static_cast<T>(from); };
+  if constexpr (requires { a.m; }) set(a.m, p.m);
+  if constexpr (requires { a.n; }) set(a.n, p.n);
+  if constexpr (requires { a.ldb; }) set(a.ldb, p.ldb);
+  if constexpr (requires { a.ldc; }) set(a.ldc, p.ldc);
+  if constexpr (requires { a.b_batch_stride; }) set(a.b_batch_stride, p.b_batch_stride);
+  if constexpr (requires { a.c_batch_stride; }) set(a.c_batch_stride, p.c_batch_stride);
+  if constexpr (requires { a.c_alignment; }) set(a.c_alignment, p.c_alignment);
+  if constexpr (requires { a.block_m; }) set(a.block_m, p.block_m);
+  if constexpr (requires { a.block_k; }) set(a.block_k, p.block_k);
+  if constexpr (requires { a.block_rows; }) set(a.block_rows, block_rows(p));
+  if constexpr (requires { a.c_rows; }) set(a.c_rows, p.c_layout == Layout::kRowMajor);
+  a.activation = p.activation;
+  a.wide_indices = p.index_type == IndexType::kInt64;
   return a;
 }
 

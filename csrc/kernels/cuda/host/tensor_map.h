@@ -14,7 +14,7 @@ namespace sparse_autotune {
 // bytes or of 64, are swizzled in shared memory; elements outside the tensor are loaded as zeros.
 struct BoxedTensor {
   const void* data;
-  DType dtype;  // a half type or fp64
+  DType dtype;
   uint32_t rank;
   int64_t sizes[4];
   int64_t strides[3];
@@ -31,8 +31,8 @@ BoxedTensor tensor_of_c(const Problem& problem, const void* c, uint32_t along, u
 // many lines as before make a box.
 BoxedTensor in_columns_of_64(const BoxedTensor& tensor, uint32_t along);
 
-// Values as nnzb * block_m rows, boxes of so many `rows` by 64 k; or, transposed, as nnzb * block_k
-// rows with each 64 columns of a block as third dimension.
+// Values as nnzb * block_m rows, boxes of so many `rows` by a line of k; or, transposed, as nnzb *
+// block_k rows with each 64 columns of a block as third dimension.
 BoxedTensor tensor_of_values(const Problem& problem, const void* values, uint32_t rows);
 
 // TMA's rules: data and strides in bytes are multiples of 16, sizes at most 2^32, strides less than

@@ -36,6 +36,8 @@ struct Found {
   Status status = find_encode(&encode);
 };
 
+constexpr int64_t kLineBytes = 128;  // of a swizzled box
+
 // Lines `ld` apart, in as many matrices as the batch has different ones.
 BoxedTensor matrices(const Problem& p, const void* data, int64_t length, int64_t lines, int64_t ld,
                      int64_t stride, uint32_t along, uint32_t across) {
@@ -66,7 +68,8 @@ BoxedTensor in_columns_of_64(const BoxedTensor& t, uint32_t along) {
 
 BoxedTensor tensor_of_values(const Problem& p, const void* values, uint32_t rows) {
   if (!p.transpose) {
-    return {values, p.dtype, 2, {p.block_k, p.nnzb * p.block_m}, {p.block_k}, {64, rows}};
+    const auto line = static_cast<uint32_t>(kLineBytes / size_of(p.dtype));
+    return {values, p.dtype, 2, {p.block_k, p.nnzb * p.block_m}, {p.block_k}, {line, rows}};
   }
   return {values,
           p.dtype,
@@ -89,17 +92,17 @@ Status make_tensor_map(const BoxedTensor& t, CUtensorMap* map) {
     const int64_t stride = t.sizes[i] > 1 ? t.strides[i - 1] : t.strides[0];
     strides[i - 1] = static_cast<cuuint64_t>(stride * size_of(t.dtype));
   }
-  const auto half = t.dtype == DType::kFloat16 ? CU_TENSOR_MAP_DATA_TYPE_FLOAT16
-                                               : CU_TENSOR_MAP_DATA_TYPE_BFLOAT16;
-  const auto type = t.dtype == DType::kFloat64 ? CU_TENSOR_MAP_DATA_TYPE_FLOAT64 : half;
+  constexpr CUtensorMapDataType kTypes[] = {
+      CU_TENSOR_MAP_DATA_TYPE_FLOAT16, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
+      CU_TENSOR_MAP_DATA_TYPE_FLOAT32, CU_TENSOR_MAP_DATA_TYPE_FLOAT64};  // as DType has them
   // Lines shorter than what is swizzled would lie apart.
   const auto wide =
       t.box[0] * size_of(t.dtype) == 64 ? CU_TENSOR_MAP_SWIZZLE_64B : CU_TENSOR_MAP_SWIZZLE_128B;
   const auto swizzle = t.plain ? CU_TENSOR_MAP_SWIZZLE_NONE : wide;
   const CUresult result =
-      found.encode(map, type, t.rank, const_cast<void*>(t.data), sizes, strides, box, every,
-                   CU_TENSOR_MAP_INTERLEAVE_NONE, swizzle, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
-                   CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+      found.encode(map, kTypes[static_cast<int>(t.dtype)], t.rank, const_cast<void*>(t.data), sizes,
+                   strides, box, every, CU_TENSOR_MAP_INTERLEAVE_NONE, swizzle,
+                   CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
   if (result == CUDA_SUCCESS) return Status::ok();
   return Status::failed(
       StatusCode::kLaunchFailed,

@@ -13,6 +13,7 @@
 
 #include "kernels/cuda/device/dmma_lanes.cuh"
 #include "kernels/cuda/device/launch_overlap.cuh"
+#include "kernels/cuda/host/arguments_of.h"
 #include "kernels/cuda/host/kernel_code.h"
 #include "kernels/cuda/host/requirements.h"
 #include "kernels/cuda/host/tensor_map.h"
@@ -188,31 +189,20 @@ class DmmaFlatSm90 final : public Variant {
 
   Status launch(const Problem& p, const Launch& l) const override {
     const Code code = code_of(p);
-    AddPartsArguments all{{}, code.rows, columns_};
+    AddPartsArguments all{arguments_of<DmmaFlatArguments>(p, l), code.rows, columns_};
     DmmaFlatArguments& a = all.rest;
-    a.crow_indices = l.crow_indices;
-    a.col_indices = l.col_indices;
-    a.positions = l.positions;
     a.bias = static_cast<const double*>(l.bias);
     a.c = static_cast<double*>(l.c);
     const int64_t parts = shares(p, *l.device);
     a.cuts = static_cast<FlatCut*>(l.workspace);
     a.sums = reinterpret_cast<double*>(static_cast<char*>(l.workspace) + cut_bytes(parts));
-    a.ldc = p.ldc;
-    a.c_batch_stride = p.c_batch_stride;
-    a.n = p.n;
     a.units = static_cast<unsigned>(units(p));
     a.shares = static_cast<unsigned>(parts);
     a.rows = static_cast<int>(block_rows(p));
     a.columns = static_cast<int>(ceil_div(p.n, columns_));
     a.strips = static_cast<int>(strips(p));
-    a.block_m = static_cast<int>(p.block_m);
-    a.block_k = static_cast<int>(p.block_k);
     a.strip_rows = static_cast<int>(strip_rows(p));
     a.slices = static_cast<int>(p.block_k / 16);
-    a.activation = p.activation;
-    a.wide_indices = p.index_type == IndexType::kInt64;
-    a.c_rows = p.c_layout == Layout::kRowMajor;
     a.pairs = p.c_alignment >= 16;
     a.batched = p.b_batch_stride != 0;
     // Stored blocks are lines of a matrix.

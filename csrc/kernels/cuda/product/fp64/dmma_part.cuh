@@ -11,27 +11,20 @@
 #include "kernels/cuda/device/dmma.cuh"
 #include "kernels/cuda/device/load_index.cuh"
 #include "kernels/cuda/device/panel_walk.cuh"
+#include "kernels/cuda/device/product_arguments.cuh"
 #include "variant.h"
 
 namespace sparse_autotune {
 
-struct DmmaArguments {
-  const void* crow_indices;
-  const void* col_indices;
-  const void* positions;  // Launch::positions
-  const void* values;
-  const void* b;
-  const void* bias;
-  void* c;
+struct DmmaArguments : ProductArguments {
   const GroupColumn* columns;  // null: a tile belongs to one block row
   Panels panels;               // its order: of groups, or of block rows
   int64_t n, ldb, ldc, b_batch_stride, c_batch_stride;
   int m, block_m, block_k, block_rows, blocks;
-  int group, strips;  // block rows of a tile, or tiles of a block row
-  int slices;         // of a block's row
-  Activation activation;
+  int group, strips;                     // block rows of a tile, or tiles of a block row
+  int slices;                            // of a block's row
   uint32_t line_a, line_b, block_bytes;  // bytes between lines of a block or of B, and of a block
-  bool wide_indices, c_rows;
+  bool c_rows;
   bool chunks, pairs;  // values and B, or C, are aligned to 16 bytes
 };
 

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 
+#include "kernels/cuda/device/cp_async.cuh"
 #include "kernels/cuda/device/dmma_ring.cuh"
 #include "kernels/cuda/device/load_index.cuh"
 #include "kernels/cuda/device/mbarrier.cuh"
@@ -48,23 +49,14 @@ struct StepNote {
 constexpr uint32_t kNoTile = ~0u, kLastStep = 1u << 31;
 
 __device__ __forceinline__ void store_note(uint32_t to, const StepNote& note) {
-  asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};\n" ::"r"(to), "r"(note.masks[0]),
-               "r"(note.masks[1]), "r"(note.tile), "r"(note.row)
-               : "memory");
+  store_shared_16(to, make_uint4(note.masks[0], note.masks[1], note.tile, note.row));
 }
 // For a whole warp. One lane reads, the one that hands the step back: racecheck does not see that
 // it may speak for the others.
 __device__ __forceinline__ StepNote load_note(uint32_t from) {
-  StepNote note{};
-  if (threadIdx.x % 32 == 0) {
-    asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];\n"
-                 : "=r"(note.masks[0]), "=r"(note.masks[1]), "=r"(note.tile), "=r"(note.row)
-                 : "r"(from)
-                 : "memory");
-  }
+  const uint4 x = threadIdx.x % 32 == 0 ? load_shared_16(from) : uint4{};
   const auto of_first = [](uint32_t word) { return __shfl_sync(~0u, word, 0); };
-  return {
-      {of_first(note.masks[0]), of_first(note.masks[1])}, of_first(note.tile), of_first(note.row)};
+  return {{of_first(x.x), of_first(x.y)}, of_first(x.z), of_first(x.w)};
 }
 
 // The slices of a tile's block columns, in order. 32 columns are fetched at a time, and 32 ahead.

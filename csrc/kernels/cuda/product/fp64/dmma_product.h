@@ -10,6 +10,7 @@
 #include "kernels/cuda/host/arguments_of.h"
 #include "kernels/cuda/host/requirements.h"
 #include "kernels/cuda/product/fp64/dmma_part.cuh"
+#include "tile_roofline.h"
 #include "variant.h"
 
 namespace sparse_autotune {
@@ -52,7 +53,7 @@ class DmmaProduct : public Variant {
   }
 
   DmmaArguments arguments(const Problem& p, const Launch& l) const {
-    auto a = arguments_of<DmmaArguments>(l);
+    auto a = arguments_of<DmmaArguments>(p, l);
     const OrderedRow* order = l.row_orders[kWholeRows];
     if (grouped_) {
       const RowGroups& groups_of = l.row_groups[grouping_of_rows(p)];
@@ -62,15 +63,6 @@ class DmmaProduct : public Variant {
     const int64_t l2 = l.device->l2_bytes;
     a.panels =
         panels_of(rows(p), ceil_div(p.n, kN), p.batch, panel_width(p, kN, l2 / 2, l2 / 4), order);
-    a.n = p.n;
-    a.ldb = p.ldb;
-    a.ldc = p.ldc;
-    a.b_batch_stride = p.b_batch_stride;
-    a.c_batch_stride = p.c_batch_stride;
-    a.m = static_cast<int>(p.m);
-    a.block_m = static_cast<int>(p.block_m);
-    a.block_k = static_cast<int>(p.block_k);
-    a.block_rows = static_cast<int>(block_rows(p));
     a.blocks = static_cast<int>(p.nnzb);
     a.group = static_cast<int>(group(p));
     a.strips = static_cast<int>(strips(p));
@@ -78,46 +70,22 @@ class DmmaProduct : public Variant {
     a.line_a = static_cast<uint32_t>((p.transpose ? p.block_m : p.block_k) * 8);
     a.line_b = static_cast<uint32_t>(p.ldb * 8);
     a.block_bytes = static_cast<uint32_t>(p.block_m * p.block_k * 8);
-    a.activation = p.activation;
-    a.wide_indices = p.index_type == IndexType::kInt64;
-    a.c_rows = p.c_layout == Layout::kRowMajor;
     a.chunks = std::min(p.values_alignment, p.b_alignment) >= 16;
     a.pairs = p.c_alignment >= 16;
     return a;
   }
 
-  // `slice_us`: of each slice of B besides what is multiplied by it. `share`: of the tensor cores'
-  // rate that the rest reaches.
-  double product_us(const Problem& p, const Device& d, double slice_us, double share) const {
-    constexpr double kStartUs = 4, kAlone = 1.3;  // a tile alone on a multiprocessor
-    const double multiprocessors = std::max(d.multiprocessors, 1);
-    const double columns = static_cast<double>(ceil_div(p.n, kN) * p.batch);
-    const double slices = fetched_blocks(p) * columns * static_cast<double>(p.block_k / 8);
-    if (slices == 0) return kStartUs + compulsory_bytes(p) / (d.memory_gbps * 850);
-    const double flops = 2.0 * static_cast<double>(p.nnzb * p.block_m * p.block_k) * columns * kN;
-    const double each_us =
-        slice_us + flops / slices / (share * d.fp64_tensor_tflops / multiprocessors * 1e6);
-    const double busy_us =
-        each_us * (slices / multiprocessors + 0.5 * slices / static_cast<double>(tiles(p)));
-    const double longest_us =
-        kAlone * each_us * longest_blocks(p) * static_cast<double>(p.block_k / 8);
-    return kStartUs + std::max({busy_us, longest_us, uncached_us(p, d)});
+  double product_us(const Problem& p, const Device& d, const TileRates& rates) const {
+    const TileWork work = grouped_ ? tiles_of_groups(p, kM, kN, grouping_of_rows(p))
+                                   : tiles_of_rows(p, std::min<int64_t>(p.block_m, kM), kN,
+                                                   block_rows(p), p.longest_row);
+    return tiled_us(work, rates, d.fp64_tensor_tflops, p, d);
   }
 
   bool grouped() const { return grouped_; }
   int64_t tiles(const Problem& p) const { return rows(p) * ceil_div(p.n, kN) * p.batch; }
 
  private:
-  // Of all tiles from top to bottom: block columns of B that are fetched.
-  double fetched_blocks(const Problem& p) const {
-    return static_cast<double>(grouped_ ? p.group_counts.columns[grouping_of_rows(p)]
-                                        : p.nnzb * strips(p));
-  }
-  // Of one tile.
-  double longest_blocks(const Problem& p) const {
-    return static_cast<double>(grouped_ ? p.group_counts.longest[grouping_of_rows(p)]
-                                        : std::max<int64_t>(p.longest_row, 0));
-  }
   int64_t group(const Problem& p) const { return grouped_ ? kM / p.block_m : 1; }
   int grouping_of_rows(const Problem& p) const {
     return grouped_ ? sparse_autotune::grouping_of(static_cast<int>(group(p))) : kNoGrouping;

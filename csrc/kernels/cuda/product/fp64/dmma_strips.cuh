@@ -14,6 +14,7 @@
 #include "kernels/cuda/device/load_index.cuh"
 #include "kernels/cuda/device/mbarrier.cuh"
 #include "kernels/cuda/device/panel_walk.cuh"
+#include "kernels/cuda/device/product_arguments.cuh"
 #include "kernels/cuda/device/tma.cuh"
 #include "variant.h"
 
@@ -40,14 +41,7 @@ struct StripsTile {
                 "a lane for each slab, and no more shared memory than there is");
 };
 
-struct StripsArguments {
-  const void* values;
-  const void* crow_indices;
-  const void* col_indices;
-  const void* positions;  // Launch::positions
-  const void* b;
-  const void* bias;
-  void* c;
+struct StripsArguments : ProductArguments {
   Panels panels;
   int64_t n, ldc, c_batch_stride;
   int m, stages, strips, block_rows;  // stages: of B for a tile
@@ -55,8 +49,7 @@ struct StripsArguments {
   uint32_t line_a;  // bytes from one line of a block, as it is stored, to the next
   // In units of 64 bytes: a block, and from a strip of it, or a piece, to the next.
   uint32_t block_units, strip_units, piece_units;
-  Activation activation;
-  bool wide_indices, c_rows, pairs, batched;  // pairs: C is aligned to 16 bytes
+  bool c_rows, pairs, batched;  // pairs: C is aligned to 16 bytes
 };
 
 struct TmaStripsArguments {

@@ -17,6 +17,7 @@
 #include "kernels/cuda/host/tensor_map.h"
 #include "kernels/cuda/product/fp64/dmma_strips.cuh"
 #include "kernels/cuda/product/fp64/dmma_strips_store.cuh"
+#include "tile_roofline.h"
 #include "variant.h"
 
 namespace sparse_autotune {
@@ -53,17 +54,11 @@ struct StripsRing {
 };
 
 __device__ __forceinline__ void store_next(uint32_t to, const NextStage& next) {
-  asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};\n" ::"r"(to), "r"(next.n0), "r"(next.k),
-               "r"(next.batch), "r"(next.tile)
-               : "memory");
+  store_shared_16(to, make_uint4(next.n0, next.k, next.batch, next.tile));
 }
 __device__ __forceinline__ NextStage load_next(uint32_t from) {
-  NextStage next;
-  asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];\n"
-               : "=r"(next.n0), "=r"(next.k), "=r"(next.batch), "=r"(next.tile)
-               : "r"(from)
-               : "memory");
-  return next;
+  const uint4 x = load_shared_16(from);
+  return {static_cast<int>(x.x), static_cast<int>(x.y), static_cast<int>(x.z), x.w};
 }
 
 // Counts up to `last`, then from 0 again; what it was. Only who is the last comes of it: a fence
@@ -217,45 +212,35 @@ class DmmaStrips final : public Variant {
   }
 
   double estimate_us(const Problem& p, const Device& d) const override {
-    // Fitted to an H200, microseconds: of a launch; of a tile for each stage whatever it holds, for
-    // each piece, and for one that a warp multiplies while the others wait.
-    constexpr double kStartUs = 4, kStageUs = 0.45, kAloneUs = 0.2;
-    const double piece_us = p.transpose ? 0.0275 : 0.0212;
-    const double rounds = static_cast<double>(tiles(p)) / std::max(d.multiprocessors, 1);
-    const auto stages = static_cast<double>(ceil_div(p.k, kStageK));
+    // Whatever blocks there are, a tile fetches all rows of B.
     const double pieces =
         static_cast<double>(p.nnzb * wide(p) * tall(p)) / static_cast<double>(rows(p));
-    const double tile_us = stages * kStageUs + pieces * piece_us;
-    const double alone_us =
-        stages * kStageUs + static_cast<double>(p.longest_row * wide(p)) * kAloneUs;
-    const double busy_us = rounds > 1 ? (rounds + 0.3) * tile_us : tile_us;
-    return kStartUs + std::max({busy_us, alone_us, compulsory_bytes(p) / (d.memory_gbps * 850)});
+    const double mean = static_cast<double>(p.nnzb) / static_cast<double>(block_rows(p));
+    const TileWork work{.tiles = static_cast<double>(tiles(p)),
+                        .flops = 2 * pieces * 64 * kN,
+                        .fetched = 8 * (static_cast<double>(p.k * kN) + pieces * 64),
+                        .stored = 8.0 * kM * kN,
+                        .longest = std::max(static_cast<double>(p.longest_row) / mean, 1.0)};
+    return tiled_us(work, {.start_us = 7.7, .compute = 0.42, .l2 = 0.45, .alone = 0.68},
+                    d.fp64_tensor_tflops, p, d);
   }
 
   Status launch(const Problem& p, const Launch& l) const override {
     const Code code = code_of(p);
-    TmaStripsArguments args{{}, arguments_of<StripsArguments>(l)};
+    TmaStripsArguments args{{}, arguments_of<StripsArguments>(p, l)};
     StripsArguments& a = args.rest;
     // Columns of tiles one after the other: what is read of B at a time is little. An A that L2
     // does not keep is read less often by panels.
     const int64_t width = values_bytes(p) * 2 > static_cast<double>(l.device->l2_bytes) ? 8 : 1;
     a.panels = panels_of(rows(p), columns(p), p.batch, std::min(width, columns(p)), nullptr);
-    a.n = p.n;
-    a.ldc = p.ldc;
-    a.c_batch_stride = p.c_batch_stride;
-    a.m = static_cast<int>(p.m);
     a.stages = static_cast<int>(ceil_div(p.k, kStageK));
     a.strips = static_cast<int>(p.m / kStripRows);
-    a.block_rows = static_cast<int>(block_rows(p));
     a.tall = static_cast<int>(tall(p));
     a.wide = static_cast<int>(wide(p));
     a.line_a = static_cast<uint32_t>((p.transpose ? p.block_m : p.block_k) * 8);
     a.block_units = static_cast<uint32_t>(p.block_m * p.block_k / 8);
     a.strip_units = static_cast<uint32_t>(kStripRows * row_stride_in_block(p) / 8);
     a.piece_units = static_cast<uint32_t>(k_stride_in_block(p));
-    a.activation = p.activation;
-    a.wide_indices = p.index_type == IndexType::kInt64;
-    a.c_rows = p.c_layout == Layout::kRowMajor;
     a.pairs = p.c_alignment >= 16;
     a.batched = p.b_batch_stride != 0;
     if (Status s = make_tensor_map(tensor_of_b(p, l.b, 16, 64), &args.b); !s) return s;

@@ -5,23 +5,12 @@
 #include <cstdint>
 
 #include "kernels/activation.h"
+#include "kernels/cuda/device/activate_sums.cuh"
 #include "kernels/cuda/product/fp64/dmma_store.cuh"
 #include "kernels/cuda/product/fp64/dmma_strips.cuh"
 #include "variant.h"
 
 namespace sparse_autotune {
-
-// Costly activations, in a rolled loop, which cannot index registers: the sums move past it.
-template <int kSums>
-__device__ __forceinline__ void activate_passing(double* all, Activation activation) {
-#pragma unroll 1
-  for (int turn = 0; turn < kSums; ++turn) {
-    const double done = activate(all[0], activation);
-#pragma unroll
-    for (int i = 0; i < kSums - 1; ++i) all[i] = all[i + 1];
-    all[kSums - 1] = done;
-  }
-}
 
 // `strip`: the warp's first.
 template <typename Tile>
@@ -39,7 +28,7 @@ __device__ __forceinline__ void store_strips(double (&sum)[Tile::kOwn][Tile::kTi
 #pragma unroll
     for (int i = 0; i < kSums; ++i) all[i] = activate(all[i], Activation::kRelu);
   } else if (args.activation != Activation::kNone) {
-    activate_passing<kSums>(all, args.activation);
+    activate_passing<kSums, 1>(all, args.activation);
   }
 
   const int64_t n0 = int64_t{place.column} * Tile::kN;

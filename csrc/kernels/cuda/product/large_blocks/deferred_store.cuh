@@ -60,11 +60,19 @@ class DeferredStore {
     }
   }
 
-  // Takes over a tile whose multiplications are done, once the one before has been sent. `low` and
-  // `high` are the bias of this lane's two rows.
+  // Where the next tile goes, once the one before has been sent.
+  __device__ __forceinline__ void begin(int row, int column, int batch) {
+    flush();
+    row_ = row;
+    column_ = column;
+    batch_ = batch;
+    next_ = 0;
+  }
+
+  // Takes over a tile whose multiplications are done. `low` and `high` are the bias of this lane's
+  // two rows.
   __device__ __forceinline__ void finish(float (&sum)[kN / 2], float low, float high,
                                          Activation activation) {
-    flush();
 #pragma unroll
     for (int i = 0; i < kN / 2; ++i) sum[i] += i % 4 < 2 ? low : high;
     if (activation == Activation::kRelu) {
@@ -82,20 +90,11 @@ class DeferredStore {
 
   // The same for a tile whose block row is empty.
   __device__ __forceinline__ void finish_empty(float low, float high, Activation activation) {
-    flush();
     low = activate(low, activation);
     high = activate(high, activation);
 #pragma unroll
     for (int i = 0; i < kN / 4; ++i)
       word_[i] = i % 2 == 0 ? pack<T>(low, low) : pack<T>(high, high);
-  }
-
-  // Where the tile just finished goes.
-  __device__ __forceinline__ void begin(int row, int column, int batch) {
-    row_ = row;
-    column_ = column;
-    batch_ = batch;
-    next_ = 0;
   }
 
   // Before the thread block ends.

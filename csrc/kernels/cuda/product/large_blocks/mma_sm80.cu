@@ -16,28 +16,30 @@
 // Wins: most blocks from 16 up, where no Hopper kernel applies. Bound by L2 -> shared memory
 // traffic for blocks up to 64: kM * kN / (kM + kN) FLOP a byte.
 #include <algorithm>
-#include <cmath>
 #include <string>
 
 #include "kernels/cuda/host/arguments_of.h"
 #include "kernels/cuda/host/requirements.h"
 #include "kernels/cuda/product/large_blocks/mma_launch.cuh"
+#include "tile_roofline.h"
 #include "variant.h"
 
 namespace sparse_autotune {
 namespace {
 
+constexpr TileRates kRates{.start_us = 5.7, .compute = 0.46, .l2 = 0.51, .alone = 1.3};
+
 // A tile as the host sees it.
 struct Shape {
-  int m, n, step_bytes, stages, threads, resident;
+  int m, n, step_bytes, stages, threads;
   MmaCodes codes[2];  // for A and for A^T
   bool whole;         // whole steps only
 };
 
 template <typename Tile>
 Shape shape_of(const MmaCodes& codes, const MmaCodes& transposed, bool whole = false) {
-  return {Tile::kM,       Tile::kN,        Tile::kStepBytes,    Tile::kStages,
-          Tile::kThreads, Tile::kResident, {codes, transposed}, whole};
+  return {Tile::kM, Tile::kN, Tile::kStepBytes, Tile::kStages, Tile::kThreads, {codes, transposed},
+          whole};
 }
 
 template <typename Tile>
@@ -86,39 +88,11 @@ class MmaSm80 final : public Variant {
   }
 
   double estimate_us(const Problem& p, const Device& d) const override {
-    const double size = size_of(p.dtype), multiprocessors = std::max(d.multiprocessors, 1);
-    const double row_k =
-        static_cast<double>(p.nnzb) * p.block_k / std::max<int64_t>(block_rows(p), 1);
-    // One thread block: what it multiplies (idle rows and columns too) and what it fetches.
-    const double flops = 2.0 * shape_.m * shape_.n * row_k;
-    const double lines = std::min<int64_t>(p.block_m, shape_.m) + std::min<int64_t>(p.n, shape_.n);
-    const double bytes = row_k * size * lines;
-    const bool hopper = d.compute_capability >= 90;
-    // mma.sync reaches less of Hopper's tensor cores than of Ampere's. L2 to shared memory: 9.1
-    // TB/s measured on an H200; four-byte copies and single halves take more instructions.
-    const double tflops = peak_tflops(p, d) * (hopper ? 0.55 : 0.75) / multiprocessors;
+    TileWork work = tiles_of_rows(p, shape_.m, shape_.n, block_rows(p), p.longest_row);
+    // Four-byte copies and single halves take more instructions.
     const int alignment = std::min(p.b_alignment, p.values_alignment);
-    const double access = alignment >= 16 ? 1 : alignment >= 4 ? 0.4 : 0.15;
-    const double gbps = (hopper ? 65.0 : 40.0) * access;
-    const double work_us = std::max(flops / (tflops * 1e6), bytes / (gbps * 1e3));
-
-    const double blocks = static_cast<double>(thread_blocks(p));
-    const double fits =
-        static_cast<double>((d.shared_memory_per_block + 1024) / (shared_bytes(p) + 1024));
-    const double resident = std::max(1.0, std::min<double>(shape_.resident, fits));
-    const double waves = std::ceil(blocks / (resident * multiprocessors));
-    // Full multiprocessors are bound by throughput, with half a thread block's imbalance at the
-    // end; few thread blocks by the latency of their steps, `stages` - 1 of which overlap.
-    constexpr double kLatencyUs = 0.7, kRampUs = 1.2;
-    const double step_us = kLatencyUs / (shape_.stages - 1);
-    const double steps = row_k * size / shape_.step_bytes;
-    const double throughput = std::max(1.0, blocks / multiprocessors + 0.5) * work_us;
-    const double latency = waves * (kRampUs + steps * step_us);
-    const double longest = static_cast<double>(p.longest_row) * p.block_k;
-    const double tail =
-        row_k > 0 ? longest / row_k * std::max(work_us, steps * step_us) + kRampUs : 0;
-    return roofline_us(0, 0, compulsory_bytes(p), d.memory_gbps * 0.85, 2.5) +
-           std::max({throughput, latency, tail});
+    work.fetched /= alignment >= 16 ? 1 : alignment >= 4 ? 0.4 : 0.15;
+    return tiled_us(work, kRates, peak_tflops(p, d), p, d);
   }
 
   int row_order(const Problem&, const Device&) const override { return kWholeRows; }

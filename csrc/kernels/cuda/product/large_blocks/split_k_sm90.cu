@@ -77,8 +77,8 @@ __global__ void __launch_bounds__(kWarpgroup)
     low = static_cast<float>(bias[threadIdx.x % 32 / 4]);
     high = static_cast<float>(bias[threadIdx.x % 32 / 4 + 8]);
   }
-  store.finish(sum, low, high, args.activation);
   store.begin(m0, column * 64, batch);
+  store.finish(sum, low, high, args.activation);
   store.close();
 #else
   __trap();
@@ -192,8 +192,7 @@ class SplitKSm90 final : public Variant {
   }
 
   double estimate_us(const Problem& p, const Device& d, int order) const {
-    if (order == kNoRowOrder)
-      return wgmma_us(shape_, p, d, block_rows(p), static_cast<double>(p.nnzb), p.longest_row);
+    if (order == kNoRowOrder) return wgmma_us(shape_, p, d, block_rows(p), p.longest_row);
     // Of the second kernel, fitted to times on an H200. It adds up a row's parts one after another,
     // so that few rows of many parts leave L2 waiting.
     constexpr double kLaunchUs = 0.8, kL2Gbps = 4500, kPartUs = 0.47;
@@ -209,7 +208,7 @@ class SplitKSm90 final : public Variant {
     const int64_t longest = std::min(p.longest_row, limit);
     const auto charged =
         static_cast<int64_t>((beside ? kBeside : 1) * static_cast<double>(longest));
-    return wgmma_us(shape_, p, d, entries, static_cast<double>(p.nnzb), charged) +
+    return wgmma_us(shape_, p, d, entries, charged) +
            std::max(bytes / (kL2Gbps * 1e3), parts * kPartUs) + kLaunchUs;
   }
 

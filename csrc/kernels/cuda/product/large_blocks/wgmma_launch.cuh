@@ -12,6 +12,7 @@
 #include "kernels/cuda/device/warpgroup.cuh"
 #include "kernels/cuda/host/kernel_code.h"
 #include "kernels/cuda/product/large_blocks/wgmma_pipeline.cuh"
+#include "tile_roofline.h"
 #include "variant.h"
 
 namespace sparse_autotune {
@@ -26,7 +27,7 @@ __global__ void __launch_bounds__(kThreads, 1)
   if (threadIdx.x == 0) {
     tma_prefetch_map(args.a);
     tma_prefetch_map(args.b);
-    if constexpr (!Tile::kDirect) tma_prefetch_map(args.c);
+    if constexpr (!Tile::kDirect && sizeof(T) == 2) tma_prefetch_map(args.c);
     shared.init_barriers();
   }
   follow_launch_before();
@@ -38,7 +39,7 @@ __global__ void __launch_bounds__(kThreads, 1)
   // 40 + 2 * 232 registers for a thread of each warpgroup: the 3 * 168 that were launched.
   if (warp < 4) {
     give_up_registers<40>();
-    if (warp == 0) WgmmaProducer<Tile, kTransposedA, kRowMajorB>{args, shared}.run();
+    if (warp == 0) WgmmaProducer<T, Tile, kTransposedA, kRowMajorB>{args, shared}.run();
     if (warp == 1) schedule<Tile, kTransposedA>(args, shared);
   } else {
     take_registers<232>();
@@ -55,9 +56,19 @@ template <typename T, typename Tile, bool kTransposedA, bool kRowMajorB, bool kS
 constinit KernelCode<WgmmaArguments> wgmma_code{
     &wgmma_kernel<T, Tile, kTransposedA, kRowMajorB, kSplits>, true};
 
-// A tile's kernels for A or for A^T, by DType and Layout of B.
+// wgmma takes TF32 with k contiguous alone: column-major B, as linear() has it, and A itself.
+template <typename Tile, bool kTransposedA, bool kSplits>
+constexpr KernelCode<WgmmaArguments>* tf32_code() {
+  if constexpr (kTransposedA || kSplits || Tile::kPairs) {
+    return nullptr;
+  } else {
+    return &wgmma_code<float, Tile, false, false, false>;
+  }
+}
+
+// A tile's kernels for A or for A^T, by DType and Layout of B; null where there is none.
 struct WgmmaCodes {
-  KernelCode<WgmmaArguments>* of[2][2];
+  KernelCode<WgmmaArguments>* of[3][2];
 };
 
 template <typename Tile, bool kTransposedA, bool kSplits>
@@ -65,7 +76,8 @@ constexpr WgmmaCodes wgmma_codes() {
   return {{{&wgmma_code<__half, Tile, kTransposedA, true, kSplits>,
             &wgmma_code<__half, Tile, kTransposedA, false, kSplits>},
            {&wgmma_code<__nv_bfloat16, Tile, kTransposedA, true, kSplits>,
-            &wgmma_code<__nv_bfloat16, Tile, kTransposedA, false, kSplits>}}};
+            &wgmma_code<__nv_bfloat16, Tile, kTransposedA, false, kSplits>},
+           {nullptr, tf32_code<Tile, kTransposedA, kSplits>()}}};
 }
 
 // wgmma_codes<Tile, true, kSplits>(), which files of their own compile: wgmma_transposed_sm90.cu
@@ -73,48 +85,24 @@ constexpr WgmmaCodes wgmma_codes() {
 template <typename Tile, bool kSplits>
 WgmmaCodes transposed_wgmma_codes();
 
-// Microseconds, fitted with wgmma_us() to times on an H200: of a step of 64 k where all
-// multiprocessors are at work, and where so few are that L2 is not what they wait for; of a tile
-// besides its steps. A step's depend on B's layout.
-struct WgmmaPace {
-  double busy_us[2], alone_us[2], tile_us;
-};
-
 // Rows, columns, stages of A's ring, stages of B's ring.
-struct M128N256 : WgmmaTile<128, 256, 4, 4> {
-  static constexpr WgmmaPace kPace{{0.74, 0.62}, {0.52, 0.59}, 2.10};
-};
-struct M128N128 : WgmmaTile<128, 128, 6, 6> {
-  static constexpr WgmmaPace kPace{{0.45, 0.39}, {0.28, 0.33}, 0.98};
-};
-struct M128N64 : WgmmaTile<128, 64, 8, 8> {
-  static constexpr WgmmaPace kPace{{0.33, 0.26}, {0.25, 0.23}, 0.46};
-};
-// Steps of the union of both rows' columns.
-struct Pairs : MatchedPairs<1> {
-  static constexpr WgmmaPace kPace{{0.48, 0.48}, {0.42, 0.42}, 2.7};
-};
-struct PairsInCluster : MatchedPairs<2> {
-  static constexpr WgmmaPace kPace{{0.43, 0.43}, {0.40, 0.40}, 3.4};
-};
-struct M64N512 : WgmmaTile<64, 512, 4, 5> {
-  static constexpr WgmmaPace kPace{{0.82, 0.78}, {0.54, 0.57}, 2.70};
-};
-struct M64N256 : WgmmaTile<64, 256, 5, 9> {
-  static constexpr WgmmaPace kPace{{0.54, 0.51}, {0.42, 0.34}, 1.10};
-};
-struct M64N128 : WgmmaTile<64, 128, 8, 16> {
-  static constexpr WgmmaPace kPace{{0.45, 0.32}, {0.38, 0.27}, 0.38};
-};
+struct M128N256 : WgmmaTile<128, 256, 4, 4> {};
+struct M128N128 : WgmmaTile<128, 128, 6, 6> {};
+struct M128N64 : WgmmaTile<128, 64, 8, 8> {};
+struct M64N512 : WgmmaTile<64, 512, 4, 5> {};
+struct M64N256 : WgmmaTile<64, 256, 5, 9> {};
+struct M64N128 : WgmmaTile<64, 128, 8, 16> {};
+struct Pairs : MatchedPairs<1> {};
+struct PairsInCluster : MatchedPairs<2> {};
 
 // A tile as the host sees it, or the tiles that a cluster has at a time.
 struct WgmmaShape {
   int m, n, width, cluster, shared_bytes;
-  bool pairs;   // rows of two block rows
-  bool direct;  // C is stored without TMA, which then need not take it
-  WgmmaPace pace;
+  bool pairs;           // rows of two block rows
+  bool direct;          // C's rows may be ones that TMA does not take
   WgmmaCodes codes[2];  // for A and for A^T
 
+  bool stores_directly(const Problem& p) const { return direct || p.dtype == DType::kFloat32; }
   int64_t columns(const Problem& p) const { return ceil_div(p.n, n); }
   // Of a block row, or of a pair.
   int64_t strips(const Problem& p) const { return pairs ? 1 : p.block_m / m; }
@@ -136,11 +124,9 @@ constexpr WgmmaShape wgmma_shape_of(const WgmmaCodes& plain, const WgmmaCodes& t
   static_assert(
       Tile::kSharedBytes <= 227 * 1024,
       "more shared memory than a thread block of Hopper may have");  // a Hopper multiprocessor's
-  return {Tile::kM,           Tile::kN * Tile::kCluster,
-          Tile::kWidth,       Tile::kCluster,
-          Tile::kSharedBytes, Tile::kPairs,
-          Tile::kDirect,      Tile::kPace,
-          {plain, transposed}};
+  return {Tile::kM,       Tile::kN * Tile::kCluster, Tile::kWidth,
+          Tile::kCluster, Tile::kSharedBytes,        Tile::kPairs,
+          Tile::kDirect,  {plain, transposed}};
 }
 
 template <typename Tile, bool kSplits>
@@ -165,10 +151,12 @@ constexpr WgmmaShape wgmma_direct_shape() {
 // Whether the kernel can multiply the problem on the device.
 Support wgmma_supports(const WgmmaShape& shape, const Problem& problem, const Device& device);
 
-// Expected time with so many entries in the row order, which have so many blocks, the longest of
-// them `longest`.
+// Expected time with so many entries in the row order, of which the longest has so many blocks.
 double wgmma_us(const WgmmaShape& shape, const Problem& problem, const Device& device,
-                int64_t entries, double blocks, int64_t longest);
+                int64_t entries, int64_t longest);
+// The same of tiles that are other work; its panels are counted here.
+double wgmma_us(const WgmmaShape& shape, const Problem& problem, const Device& device,
+                int64_t entries, TileWork work, const TileRates& rates);
 
 // Everything but what concerns parts of rows. `order`: of so many entries; null: rows as they come.
 Status wgmma_arguments(const WgmmaShape& shape, const Problem& problem, const Launch& launch,

@@ -5,11 +5,13 @@
 #include "kernels/cuda/host/tensor_map.h"
 #include "kernels/cuda/host/tile_counters.h"
 #include "kernels/cuda/product/large_blocks/wgmma_launch.cuh"
+#include "tile_roofline.h"
 
 namespace sparse_autotune {
 namespace {
 
 constexpr int kNarrowest = 64;
+constexpr int64_t kLine = 128;  // bytes of k in a step
 // Of B, as shares of L2: what stays there beside what streams by, and what is not worth dividing,
 // as each panel reads all of A; less of it where lines lie apart or C streams, too. 32 MB are whole
 // on an H200 (60 MB of L2), not on an H100 (50 MB).
@@ -24,8 +26,9 @@ constexpr double kRounds = 1.6, kRoundsOfLongest = 0.5, kFewSteps = 8;
 constexpr double kRoundsOfMany = 0.9, kLongestOfMany = 0.25;
 // What two tiles for each multiprocessor may have, for the longest to go with the shortest.
 constexpr double kPairedShare = 1.25;
-// Fitted together with WgmmaPace: a launch, and how much slower steps get where L2 overflows.
-constexpr double kStartUs = 2.2, kOverflow = 0.25, kFittedL2 = 60 << 20;
+constexpr TileRates kRates{.start_us = 3.2, .compute = 0.71, .l2 = 0.6, .alone = 0.86};
+
+int64_t step_k(const Problem& p) { return kLine / size_of(p.dtype); }
 
 // In tiles.
 int64_t panel_width(const WgmmaShape& shape, const Problem& p, const Device& d, int64_t entries) {
@@ -52,7 +55,7 @@ int64_t panel_width(const WgmmaShape& shape, const Problem& p, const Device& d, 
     return columns;
   }
   int64_t most = std::max<int64_t>(share(kPanelShare) / tile_bytes, 1), least = most;
-  const double steps = static_cast<double>(p.nnzb) * static_cast<double>(p.block_k / kStepK) /
+  const double steps = static_cast<double>(p.nnzb) * static_cast<double>(p.block_k / step_k(p)) /
                        static_cast<double>(block_rows(p));
   if (waits || (p.longest_row >= 0 && steps <= kFewSteps)) {
     const double means = static_cast<double>(p.longest_row) * static_cast<double>(block_rows(p)) /
@@ -74,18 +77,29 @@ int64_t panel_width(const WgmmaShape& shape, const Problem& p, const Device& d, 
   return ceil_div(columns, std::max(columns / least, ceil_div(columns, most)));
 }
 
+Support takes_type(const WgmmaShape& shape, const Problem& p, const Device& d) {
+  if (p.dtype != DType::kFloat32) return half_types_on_hopper(p, d);
+  if (d.compute_capability != 90) return Support::no("needs compute capability 9.0");
+  if (!p.allow_tf32) {
+    return Support::no("multiplies fp32 in TF32, which the caller's settings do not allow");
+  }
+  return shape.code_of(p) != nullptr
+             ? Support::yes()
+             : Support::no("in TF32 multiplies only A, not A^T, by a column-major B");
+}
+
 }  // namespace
 
 Support wgmma_supports(const WgmmaShape& shape, const Problem& p, const Device& d) {
-  if (Support s = half_types_on_hopper(p, d); !s) return s;
+  if (Support s = takes_type(shape, p, d); !s) return s;
   if (shape.pairs && (2 * p.block_m != shape.m || p.block_k % kStepK != 0)) {
     return Support::no("needs block_m " + std::to_string(shape.m / 2) +
                        " and block_k a multiple of 64, got " + block_text(p.block_m, p.block_k));
   }
-  if (!shape.pairs && (p.block_m % shape.m != 0 || p.block_k % kStepK != 0)) {
+  if (!shape.pairs && (p.block_m % shape.m != 0 || p.block_k % step_k(p) != 0)) {
     return Support::no("needs block_m a multiple of " + std::to_string(shape.m) +
-                       " and block_k of 64, got " + std::to_string(p.block_m) + "x" +
-                       std::to_string(p.block_k));
+                       " and block_k of " + std::to_string(step_k(p)) + ", got " +
+                       std::to_string(p.block_m) + "x" + std::to_string(p.block_k));
   }
   if (p.nnzb == 0) return Support::no("there is no stored block");
   if (Support s = n_fills_columns(p, shape.n); shape.n > kNarrowest && !s) return s;
@@ -94,7 +108,7 @@ Support wgmma_supports(const WgmmaShape& shape, const Problem& p, const Device& 
                                 std::min({p.values_alignment, p.b_alignment, c_alignment}));
       !s)
     return s;
-  if (!shape.direct && p.c_layout == Layout::kRowMajor && p.n % 8 != 0) {
+  if (!shape.stores_directly(p) && p.c_layout == Layout::kRowMajor && p.n % 8 != 0) {
     return Support::no("TMA writes rows of C in units of 8 elements, " + std::to_string(p.n) +
                        " columns leave a part of one");
   }
@@ -109,44 +123,27 @@ Support wgmma_supports(const WgmmaShape& shape, const Problem& p, const Device& 
 }
 
 double wgmma_us(const WgmmaShape& shape, const Problem& p, const Device& d, int64_t entries,
-                double blocks, int64_t longest) {
-  const WgmmaPace& pace = shape.pace;
-  const double slices = static_cast<double>(p.block_k) / kStepK;
-  const double steps = blocks * slices / static_cast<double>(entries);
-  const double each =
-      static_cast<double>(shape.tiles(p, entries)) / static_cast<double>(shape.at_once(d));
+                int64_t longest) {
+  return wgmma_us(shape, p, d, entries, tiles_of_rows(p, shape.m, shape.n, entries, longest),
+                  kRates);
+}
+
+double wgmma_us(const WgmmaShape& shape, const Problem& p, const Device& d, int64_t entries,
+                TileWork work, const TileRates& rates) {
   const int64_t width = panel_width(shape, p, d, entries);
-  const int64_t panels = ceil_div(shape.columns(p), width) * p.batch;
-  // The fewer multiprocessors are at work, the less each waits for L2.
-  const auto layout = static_cast<size_t>(p.b_layout);
-  double busy_us = pace.busy_us[layout] * std::min(each, 1.0);
-  // They take what L2 gives, which grows with its slices.
-  if (shape.waits()) busy_us *= kFittedL2 / static_cast<double>(std::max<int64_t>(d.l2_bytes, 1));
-  double step_us = std::max(pace.alone_us[layout], busy_us);
-  if (width < shape.columns(p)) {
-    // A panel that does not stay in L2: k is so large that one tile's width is too much.
-    const double bytes = static_cast<double>(shape.n * p.k * size_of(p.dtype));
-    step_us *=
-        1 + kOverflow * std::max(bytes / (kPanelShare * static_cast<double>(d.l2_bytes)) - 1, 0.0);
-  }
-  const double longest_us = static_cast<double>(longest) * slices * step_us + pace.tile_us;
-  // Whoever is free takes the next tile: at the end half a tile's time is lost.
-  const double rounds = each > 1 ? each + 0.5 : 1;
-  const double even_us = rounds * (steps * step_us + pace.tile_us);
-  // A long row meets every panel: that of the last starts when the others are over.
-  const double last_us = even_us / static_cast<double>(panels);
-  const double work_us = even_us - last_us + std::max(last_us, longest_us);
-  return std::max(work_us, uncached_us(p, d)) + kStartUs;
+  work.panels = static_cast<double>(ceil_div(shape.columns(p), width) * p.batch);
+  return tiled_us(work, rates, peak_tflops(p, d), p, d);
 }
 
 Status wgmma_arguments(const WgmmaShape& shape, const Problem& p, const Launch& l,
                        const OrderedRow* order, int64_t entries, WgmmaArguments* a) {
   const auto m = static_cast<uint32_t>(shape.pairs ? shape.m / 2 : shape.m);
-  const auto width = static_cast<uint32_t>(shape.width);
+  const auto width = static_cast<uint32_t>(shape.width), line = static_cast<uint32_t>(step_k(p));
   const uint32_t b_lines = p.b_layout == Layout::kRowMajor ? kStepK : width;
   Status status = make_tensor_map(tensor_of_values(p, l.values, m), &a->a);
-  if (status) status = make_tensor_map(tensor_of_b(p, l.b, 64, b_lines), &a->b);
-  if (status && !shape.direct) status = make_tensor_map(tensor_of_c(p, l.c, 64, 64), &a->c);
+  if (status) status = make_tensor_map(tensor_of_b(p, l.b, line, b_lines), &a->b);
+  if (status && !shape.stores_directly(p))
+    status = make_tensor_map(tensor_of_c(p, l.c, 64, 64), &a->c);
   if (!status) return status;
 
   a->crow_indices = l.crow_indices;
@@ -155,6 +152,7 @@ Status wgmma_arguments(const WgmmaShape& shape, const Problem& p, const Launch& 
   a->bias = l.bias;
   a->panels = panels_of(entries * shape.strips(p), shape.columns(p), p.batch,
                         panel_width(shape, p, *l.device, entries), order);
+  a->direct = {l.c, p.ldc, p.c_batch_stride, static_cast<int>(p.n), p.c_alignment};
   a->n = static_cast<int>(p.n);
   a->block_m = static_cast<int>(p.block_m);
   a->block_k = static_cast<int>(p.block_k);

@@ -36,13 +36,15 @@ class WgmmaPairsSm90 final : public Variant {
     // Nobody has counted what matched pairs share. Neighbours are pairs too, and at random matched
     // ones have kMatched of their columns.
     constexpr double kMatched = 0.88;
-    const double blocks = static_cast<double>(p.nnzb);
-    const double columns =
-        std::max(blocks / 2, kMatched * static_cast<double>(p.group_counts.columns[kNeighbours]));
-    const int64_t longest =
-        std::min(block_cols(p),
-                 static_cast<int64_t>(columns / blocks * 2 * static_cast<double>(p.longest_row)));
-    return wgmma_us(shape_, p, d, pairs(p), columns, longest);
+    Problem q = p;
+    int32_t& columns = q.group_counts.columns[kNeighbours];
+    columns = std::max(static_cast<int32_t>(p.nnzb / 2),
+                       static_cast<int32_t>(kMatched * static_cast<double>(columns)));
+    TileWork work = tiles_of_groups(q, shape_.m, shape_.n / shape_.cluster, kNeighbours);
+    // A thread block of a cluster fetches half of the blocks.
+    const double blocks = values_bytes(p) / static_cast<double>(pairs(p));
+    work.fetched -= blocks * (1 - 1.0 / shape_.cluster);
+    return wgmma_us(shape_, p, d, pairs(p), work, shape_.cluster > 1 ? kClusterRates : kRates);
   }
 
   int grouping(const Problem&, const Device&) const override { return kMatchedPairs; }
@@ -58,6 +60,9 @@ class WgmmaPairsSm90 final : public Variant {
   }
 
  private:
+  static constexpr TileRates kRates{.start_us = 3.2, .compute = 0.71, .l2 = 0.6, .alone = 0.86};
+  static constexpr TileRates kClusterRates{
+      .start_us = 4.2, .compute = 0.71, .l2 = 0.56, .alone = 0.86};
   static constexpr int kNeighbours = 0;         // the grouping of two
   static constexpr int64_t kMaxRows = 1 << 20;  // one thread block sorts the pairs
 

@@ -1,6 +1,7 @@
 // What the warps of a wgmma kernel do: one finds tiles of C to work on, one keeps TMA copies under
 // way, two warpgroups multiply. Copies and multiplications meet at two rings of tiles in shared
-// memory, A's of kM x 64 and B's of 64 x kWidth, which run on across the ends of tiles of C.
+// memory, A's of kM x 64 and B's of 64 x kWidth (of floats half as much k), which run on across the
+// ends of tiles of C.
 #pragma once
 
 #include <cstdint>
@@ -16,6 +17,7 @@
 #include "kernels/cuda/device/wgmma.cuh"
 #include "kernels/cuda/product/large_blocks/cluster.cuh"
 #include "kernels/cuda/product/large_blocks/deferred_store.cuh"
+#include "kernels/cuda/product/large_blocks/immediate_store.cuh"
 #include "row_groups.h"
 #include "variant.h"
 
@@ -34,7 +36,7 @@ struct WgmmaTile {
   static constexpr int kPartsB = kTall ? 1 : kConsumers;       // tiles of B in a step
   static constexpr int kBytesA = kM * kLineBytes, kBytesB = kWidth * kLineBytes;
   static constexpr int kReadersB = 4 * kConsumers / kPartsB;  // warps
-  static constexpr int kStoreBytes = 128 * kLineBytes;        // both consumers' DeferredStore
+  static constexpr int kStoreBytes = 128 * kLineBytes;        // of each consumer's store
   static constexpr int kRingBytes = kStagesA * kBytesA + kStagesB * kBytesB;
   static constexpr int kBarriers = 2 * kStagesA + (1 + kPartsB) * kStagesB + 3;
   // Steps before the end of a tile at which the next is asked for: 2 to 4 us, what an answer takes.
@@ -226,8 +228,9 @@ __device__ __forceinline__ void schedule(const WgmmaArguments& args, const Share
 }
 
 // One warp: keeps the rings full. Places of blocks are fetched a batch of 32 ahead.
-template <typename Tile, bool kTransposedA, bool kRowMajorB>
+template <typename T, typename Tile, bool kTransposedA, bool kRowMajorB>
 struct WgmmaProducer {
+  static constexpr int kStep = kStepOf<T>;
   const WgmmaArguments& args;
   const Shared<Tile>& shared;
   RingPlace<Tile::kStagesA> at_a{};
@@ -239,7 +242,7 @@ struct WgmmaProducer {
     int ask_ahead = INT32_MAX;  // the second tile is asked for at once
     BlockPlace places;
     for (TileTask task = queue.pop(&places); task.valid; task = queue.pop(&places)) {
-      left = (task.end - task.begin) * (args.block_k / kStepK);
+      left = (task.end - task.begin) * (args.block_k / kStep);
       ask_at = min(left, ask_ahead);
       ask_ahead = Tile::kAskAhead;
       if (left == 0 && threadIdx.x % 32 == 0) mbarrier_arrive(shared.asked());
@@ -298,7 +301,7 @@ struct WgmmaProducer {
 
   __device__ __forceinline__ void copy_block(const TileTask& task, const Rows& rows, int k0,
                                              int batch) {
-    for (int k = 0; k < args.block_k; k += kStepK, --left) {
+    for (int k = 0; k < args.block_k; k += kStep, --left) {
       if (left == ask_at && threadIdx.x % 32 == 0) mbarrier_arrive(shared.asked());
       copy_a(task, rows, k);
 #pragma unroll
@@ -385,7 +388,7 @@ __device__ __forceinline__ void consume_wgmma(const WgmmaArguments& args,
                                               const Shared<Tile>& shared, int consumer) {
   constexpr int kWidth = Tile::kWidth;
   const int lane = threadIdx.x % 32;
-  const int slices = args.block_k / kStepK;
+  const int slices = args.block_k / kStepOf<T>;
   RingPlace<Tile::kStagesA> at_a;
   RingPlace<Tile::kStagesB> turn_b;
   const uint32_t part = Tile::kTall ? 0 : consumer;
@@ -410,17 +413,18 @@ __device__ __forceinline__ void consume_wgmma(const WgmmaArguments& args,
   };
 
   Queue queue(shared.queue);
-  using Sink = std::conditional_t<Tile::kDirect, DirectSink, TmaSink>;
-  const auto& output = [&]() -> const auto& {
-    if constexpr (Tile::kDirect) {
-      return args.direct;
+  const uint32_t buffers = shared.store + consumer * Tile::kStoreBytes;
+  auto store = [&] {
+    if constexpr (sizeof(T) == 4) {
+      return ImmediateStore<kWidth>(args.direct, buffers, args.c_rows);
+    } else if constexpr (Tile::kDirect) {
+      return DeferredStore<T, kWidth, DirectSink>(DirectSink(args.direct), buffers, 1 + consumer,
+                                                  args.n, args.c_rows);
     } else {
-      return args.c;
+      return DeferredStore<T, kWidth, TmaSink>(TmaSink(args.c), buffers, 1 + consumer, args.n,
+                                               args.c_rows);
     }
-  }
-  ();
-  DeferredStore<T, kWidth, Sink> store(Sink(output), shared.store + consumer * Tile::kStoreBytes,
-                                       1 + consumer, args.n, args.c_rows);
+  }();
   float sum[kWidth / 2];
   for (TileTask task = queue.pop(); task.valid; task = queue.pop()) {
     const int steps = (task.end - task.begin) * slices;
@@ -489,11 +493,12 @@ __device__ __forceinline__ void consume_wgmma(const WgmmaArguments& args,
           continue;
         }
       }
+      store.begin(m0, n0, task.batch);
       store.finish(sum, low, high, args.activation);
     } else {
+      store.begin(m0, n0, task.batch);
       store.finish_empty(low, high, args.activation);
     }
-    store.begin(m0, n0, task.batch);
   }
   store.close();
 }

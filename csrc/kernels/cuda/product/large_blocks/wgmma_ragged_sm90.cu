@@ -68,8 +68,7 @@ class WgmmaRaggedSm90 final : public Variant {
 
   double estimate_us(const Problem& p, const Device& d) const override {
     constexpr double kLaunchUs = 1.5;
-    const double product_us =
-        wgmma_us(shape_, aligned(p), d, block_rows(p), static_cast<double>(p.nnzb), p.longest_row);
+    const double product_us = wgmma_us(shape_, aligned(p), d, block_rows(p), p.longest_row);
     if (!copies(p)) return product_us;
     return product_us + kLaunchUs + 2 * b_bytes(p) / (d.memory_gbps * 1e3);
   }
@@ -91,11 +90,6 @@ class WgmmaRaggedSm90 final : public Variant {
     const Status status =
         wgmma_arguments(shape_, aligned(p), copied, l.row_orders[kWholeRows], block_rows(p), &a);
     if (!status) return status;
-    a.direct.c = l.c;
-    a.direct.ldc = p.ldc;
-    a.direct.batch_stride = p.c_batch_stride;
-    a.direct.n = a.n;
-    a.direct.alignment = p.c_alignment;
     return wgmma_launch(shape_, aligned(p), copied, a, name());
   }
 

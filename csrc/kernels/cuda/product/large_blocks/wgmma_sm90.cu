@@ -1,4 +1,4 @@
-// Hopper's warpgroup tensor cores, fed by TMA: large blocks of half precision.
+// Hopper's warpgroup tensor cores, fed by TMA: large blocks of half precision, or in TF32.
 //
 // One persistent thread block a multiprocessor works through tiles of C: kM rows of one block row
 // (a strip, when the block is taller) by kN columns. Steps of 64 k walk the block row's stored
@@ -10,10 +10,11 @@
 // A^T: a block lies in values as block_k lines of block_m, at its Launch::positions. Copies of 64
 // of its columns make tiles with m contiguous, which wgmma takes as it does k contiguous.
 // Data path: TMA -> shared memory -> wgmma, fp32 sums in registers -> packed in registers
-// -> stmatrix, while the next tile is multiplied -> TMA.
-// Requires: fp16 or bf16, block_m a multiple of kM and block_k of 64, 16-byte alignment everywhere.
-// Wins: blocks of 64 and 128 from n = 64 up. Bound by L2 -> shared memory traffic at 64,
-// kM * kN / (kM + kN) FLOP a byte, and by the tensor cores at 128.
+// -> stmatrix, while the next tile is multiplied -> TMA. In TF32 registers -> C.
+// Requires: fp16 or bf16, block_m a multiple of kM and block_k of 64; or fp32 with TF32 allowed and
+// a column-major B, block_k a multiple of 32; 16-byte alignment everywhere. Wins: blocks of 64 and
+// 128 from n = 64 up. Bound by L2 -> shared memory traffic at 64, kM * kN / (kM + kN) FLOP a byte,
+// and by the tensor cores at 128.
 #include "kernels/cuda/product/large_blocks/wgmma_launch.cuh"
 #include "variant.h"
 
@@ -30,7 +31,7 @@ class WgmmaSm90 final : public Variant {
   }
 
   double estimate_us(const Problem& p, const Device& d) const override {
-    return wgmma_us(shape_, p, d, block_rows(p), static_cast<double>(p.nnzb), p.longest_row);
+    return wgmma_us(shape_, p, d, block_rows(p), p.longest_row);
   }
 
   int row_order(const Problem&, const Device&) const override { return kWholeRows; }

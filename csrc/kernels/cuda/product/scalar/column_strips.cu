@@ -22,13 +22,14 @@
 #include "kernels/cuda/host/arguments_of.h"
 #include "kernels/cuda/host/cuda_status.h"
 #include "kernels/cuda/host/element_types.h"
+#include "kernels/cuda/product/scalar/cut_row_sums.cuh"
 #include "kernels/cuda/product/scalar/long_rows.cuh"
 #include "variant.h"
 
 namespace sparse_autotune {
 namespace {
 
-constexpr int kSumWarps = 8, kFindThreads = 256;
+constexpr int kFindThreads = 256;
 
 constexpr int64_t aligned(int64_t bytes) { return ceil_div(bytes, 256) * 256; }
 
@@ -262,17 +263,13 @@ class ColumnStrips final : public Variant {
 
   // All but what is in the workspace, the panels and what depends on the kernel.
   static StripArguments arguments(const Problem& p, const Launch& l, const Scratch& s) {
-    auto a = arguments_of<StripArguments>(l);
-    a.n = static_cast<int>(p.n);
-    a.ldc = p.ldc;
+    auto a = arguments_of<StripArguments>(p, l);
     a.b_batch = p.b_batch_stride;
     a.c_batch = p.c_batch_stride;
     a.line_b = static_cast<unsigned>(line_bytes(p, s));
     a.area = static_cast<int>(p.block_m * p.block_k);
     a.a_row = row_stride_in_block(p);
     a.a_col = k_stride_in_block(p);
-    a.block_m = static_cast<int>(p.block_m);
-    a.block_k = static_cast<int>(p.block_k);
     a.strips = static_cast<int>(strips(p));
     a.units = static_cast<int>(units(p));
     a.limit = INT32_MAX;
@@ -285,8 +282,6 @@ class ColumnStrips final : public Variant {
     a.inverse_slice = 65536u / static_cast<unsigned>(a.slice) + 1;
     a.lanes = lanes(p);
     a.lane_bits = std::countr_zero(static_cast<unsigned>(a.lanes));
-    a.activation = p.activation;
-    a.wide_indices = p.index_type == IndexType::kInt64;
     a.transposed = p.transpose;
     return a;
   }
@@ -329,15 +324,24 @@ class ColumnStrips final : public Variant {
   }
 
   Status sum_parts(const Problem& p, const Scratch& s, const StripArguments& a,
-                   const LongRows& found, cudaStream_t stream) const {
-    const dim3 blocks(static_cast<unsigned>(p.row_cuts.rows[s.order] * p.block_m),
-                      static_cast<unsigned>(std::min<int64_t>(ceil_div(p.n, 32), 65535)),
-                      static_cast<unsigned>(std::min<int64_t>(p.batch, 65535)));
-    with_type(p.dtype, [&]<typename T>(T*) {
-      sum_long_rows_kernel<T, kSumWarps>
-          <<<blocks, kSumWarps * 32, 0, stream>>>(a, found.rows, p.batch);
+                   const LongRows& found, void* stream) const {
+    CutRowSums sums{};
+    sums.rows = found.rows;
+    sums.partials = a.partials;
+    sums.bias = a.bias;
+    sums.c = a.c;
+    sums.ldc = a.ldc;
+    sums.c_batch = a.c_batch;
+    sums.batches = p.batch;
+    sums.slots = a.slots;
+    sums.lines = sums.block_m = a.block_m;
+    sums.pitch = static_cast<int>(a.partial_pitch);
+    sums.line_elements = a.n;
+    sums.activation = a.activation;
+    sums.c_rows = true;
+    return with_type(p.dtype, [&]<typename T>(T*) {
+      return to_status(add_cut_rows<T>(sums, p.row_cuts.rows[s.order], stream), name());
     });
-    return to_status(cudaGetLastError(), name());
   }
 };
 

@@ -1,10 +1,13 @@
-// The sums of rows that a plan's order cuts: adding up their parts' in fp32.
+// The sums of rows that were cut into listed parts, a plan's or those of long_rows.cuh: adding them
+// up.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 
-#include "kernels/activation.h"
+#include "kernels/cuda/device/accumulator.cuh"
 #include "kernels/cuda/device/load_index.cuh"
+#include "kernels/cuda/product/scalar/finish_sum.cuh"
 #include "kernels/cuda/product/scalar/sum_parts.cuh"
 #include "row_orders.h"
 #include "variant.h"
@@ -13,52 +16,68 @@ namespace sparse_autotune {
 
 struct CutRowSums {
   const CutRow* rows;
-  // Of each part lines of C, rows or columns, `pitch` words apart; the batch outside.
-  const float* partials;
-  const float* bias;
-  float* c;
-  int64_t ldc, c_batch_stride;
+  // Of each part lines of C, rows or columns, `pitch` elements of the accumulator's type apart,
+  // whole words of 16 bytes; the batch outside.
+  const void* partials;
+  const void* bias;
+  void* c;
+  int64_t ldc, c_batch, batches;
   int slots, lines, pitch, line_elements;  // slots: parts of all rows
   int block_m;
   Activation activation;
   bool c_rows;
 };
 
-constexpr int kCutRowWords = 128;  // of C, that a thread block finishes
+constexpr int kCutRowWarps = 8;
 
-// A thread block for each cut row, each kCutRowWords of its sums and each matrix of the batch. Its
-// warps share out the parts; their sums are added up in the warps' order.
-template <int kWarps>
-__global__ void __launch_bounds__(kWarps * 32)
+// A thread block for each cut row, 32 words of its sums and each matrix of the batch. Its warps
+// share out the parts; their sums are added up in the warps' order.
+template <typename T>
+__global__ void __launch_bounds__(kCutRowWarps * 32)
     add_cut_rows_kernel(const __grid_constant__ CutRowSums args) {
-  __shared__ float4 sums[kWarps * 32];
+  using Acc = typename Accumulator<T>::Type;
+  constexpr int kWord = 16 / static_cast<int>(sizeof(Acc));
+  using Word = Several<Acc, kWord>;
+  __shared__ Word sums[kCutRowWarps * 32];
   const int warp = static_cast<int>(threadIdx.x / 32), lane = static_cast<int>(threadIdx.x % 32);
   const CutRow cut = load_entry(args.rows, blockIdx.x);
-  const int words = args.lines * args.pitch, batch = static_cast<int>(blockIdx.z);
-  const float* from = args.partials + (int64_t{batch} * args.slots + cut.first) * words;
-  for (int first = static_cast<int>(blockIdx.y) * kCutRowWords; first < words;
-       first += static_cast<int>(gridDim.y) * kCutRowWords) {
-    const int word = first + lane * 4;
-    const float4 sum = sum_parts(cut.parts, warp, kWarps, 32, word < words, sums, [&](int part) {
-      return __ldcg(reinterpret_cast<const float4*>(from + int64_t{part} * words + word));
-    });
-    if (warp == 0 && word < words) {
-      const int line = word / args.pitch, element = word - line * args.pitch;
-      const int64_t row = int64_t{cut.row} * args.block_m;
-      const int64_t bias = row + (args.c_rows ? line : element);
-      float* to = args.c + batch * args.c_batch_stride +
-                  (args.c_rows ? (row + line) * args.ldc + element
-                               : int64_t{line} * args.ldc + row + element);
-      const float of[4] = {sum.x, sum.y, sum.z, sum.w};
+  const int elements = args.lines * args.pitch;
+  for (int64_t batch = blockIdx.z; batch < args.batches; batch += gridDim.z) {
+    const Acc* from =
+        static_cast<const Acc*>(args.partials) + (batch * args.slots + cut.first) * elements;
+    T* const c = static_cast<T*>(args.c) + batch * args.c_batch;
+    for (int first = static_cast<int>(blockIdx.y) * 32 * kWord; first < elements;
+         first += static_cast<int>(gridDim.y) * 32 * kWord) {
+      const int place = first + lane * kWord;
+      const bool is_in = place < elements;
+      const Word sum = sum_parts(cut.parts, warp, kCutRowWarps, 32, is_in, sums, [&](int part) {
+        const uint4 word =
+            __ldcg(reinterpret_cast<const uint4*>(from + int64_t{part} * elements + place));
+        return *reinterpret_cast<const Word*>(&word);
+      });
+      if (warp != 0 || !is_in) continue;
+      const int line = place / args.pitch, element = place - line * args.pitch;
+      const int row = cut.row * args.block_m + (args.c_rows ? line : element);
+      T* const to = c + (args.c_rows ? row * args.ldc + element : line * args.ldc + row);
 #pragma unroll
-      for (int e = 0; e < 4; ++e) {
+      for (int e = 0; e < kWord; ++e) {
         if (element + e >= args.line_elements) break;
-        float x = of[e];
-        if (args.bias != nullptr) x += args.bias[bias + (args.c_rows ? 0 : e)];
-        to[e] = activate(x, args.activation);
+        to[e] = finish_sum<T>(sum.of[e], args.bias, row + (args.c_rows ? 0 : e), args.activation);
       }
     }
   }
+}
+
+// Host code. `rows`: that were cut.
+template <typename T>
+cudaError_t add_cut_rows(const CutRowSums& sums, int64_t rows, void* stream) {
+  constexpr int64_t kBytes = 32 * 16, kMaxGrid = 65535;
+  const int64_t bytes = int64_t{sums.lines} * sums.pitch * std::max<int64_t>(sizeof(T), 4);
+  const dim3 blocks(static_cast<unsigned>(rows),
+                    static_cast<unsigned>(std::min(ceil_div(bytes, kBytes), kMaxGrid)),
+                    static_cast<unsigned>(std::min(sums.batches, kMaxGrid)));
+  add_cut_rows_kernel<T><<<blocks, kCutRowWarps * 32, 0, static_cast<cudaStream_t>(stream)>>>(sums);
+  return cudaGetLastError();
 }
 
 }  // namespace sparse_autotune

@@ -68,7 +68,7 @@ class FlatRows final : public Variant {
   }
 
   Status launch(const Problem& p, const Launch& l) const override {
-    auto a = arguments_of<FlatRowsArguments>(l);
+    auto a = arguments_of<FlatRowsArguments>(p, l);
     const int64_t item = size_of(p.dtype);
     a.b_batch = p.b_batch_stride * item;
     a.c_batch = p.c_batch_stride;
@@ -78,13 +78,10 @@ class FlatRows final : public Variant {
     a.a_k = static_cast<int>(k_stride_in_block(p) * item);
     a.rows = static_cast<int>(block_rows(p));
     a.nnzb = static_cast<int>(p.nnzb);
-    a.block_m = static_cast<int>(p.block_m);
     a.rows_each = rows_each(p, *l.device);
     a.chunk = chunk(p, a.rows_each);
     a.limit = INT32_MAX;
     a.by_block_m = static_cast<unsigned>(ceil_div(int64_t{1} << 31, p.block_m));
-    a.activation = p.activation;
-    a.wide_indices = p.index_type == IndexType::kInt64;
     const auto stream = static_cast<cudaStream_t>(l.stream);
     if (const int64_t parts = stretches(p); parts > 0) {
       a.partials = l.workspace;

@@ -15,6 +15,7 @@
 #include <type_traits>
 
 #include "kernels/cuda/device/accumulator.cuh"
+#include "kernels/cuda/device/product_arguments.cuh"
 #include "kernels/cuda/product/scalar/at_step.cuh"
 #include "kernels/cuda/product/scalar/finish_sum.cuh"
 #include "kernels/cuda/product/scalar/load_words.cuh"
@@ -22,14 +23,7 @@
 
 namespace sparse_autotune {
 
-struct FlatRowsArguments {
-  const void* crow_indices;
-  const void* col_indices;
-  const void* positions;  // null: blocks lie in order
-  const void* values;
-  const void* b;
-  const void* bias;
-  void* c;
+struct FlatRowsArguments : ProductArguments {
   void* partials;      // sums of segments, in the accumulator's type
   unsigned* counters;  // of each stretch: ended segments of the long row that begins in it
   int64_t b_batch, c_batch;
@@ -41,8 +35,6 @@ struct FlatRowsArguments {
   int limit;            // a row of more blocks is multiplied in segments of at most as many
   int segments;         // two for each stretch of `limit` stored blocks
   unsigned by_block_m;  // 2^31 over it, rounded up
-  Activation activation;
-  bool wide_indices;
 };
 
 constexpr int kFlatThreads = 128;

@@ -7,6 +7,7 @@
 
 #include "kernels/cuda/device/load_index.cuh"
 #include "kernels/cuda/device/panel_walk.cuh"
+#include "kernels/cuda/device/product_arguments.cuh"
 #include "kernels/cuda/product/scalar/fma_copies.cuh"
 #include "kernels/cuda/product/scalar/fma_sums.cuh"
 #include "kernels/cuda/product/scalar/fma_tile.cuh"
@@ -15,14 +16,7 @@
 
 namespace sparse_autotune {
 
-struct FmaArguments {
-  const void* crow_indices;
-  const void* col_indices;
-  const void* positions;  // Launch::positions
-  const void* values;
-  const void* b;
-  const void* bias;
-  void* c;
+struct FmaArguments : ProductArguments {
   float* partials;  // sums of parts of rows: by slot, as a block row of C lies; the batch outside
   Panels panels;    // of thread blocks
   int64_t n, ldb, ldc, b_batch_stride, c_batch_stride;
@@ -36,8 +30,7 @@ struct FmaArguments {
   int slots;           // parts of all rows
   int64_t part_pitch;  // words from one row of C to the next in these, or from one column
   int64_t part_words;
-  Activation activation;
-  bool wide_indices, c_rows;
+  bool c_rows;
   bool b_aligned, c_aligned;  // to 16 bytes
 };
 

@@ -101,7 +101,7 @@ class FmaTiled final : public Variant {
   }
 
   Status launch(const Problem& p, const Launch& l) const override {
-    auto a = arguments_of<FmaArguments>(l);
+    auto a = arguments_of<FmaArguments>(p, l);
     const Device& d = *l.device;
     const int wanted = row_order(p, d);
     // Without a list of parts rows stay whole.
@@ -111,11 +111,6 @@ class FmaTiled final : public Variant {
     a.panels = panels_of(
         ceil_div(tile_rows(p, order), shape_.groups / a.shares), ceil_div(p.n, shape_.n), p.batch,
         panel_width(p, shape_.n, d.l2_bytes / 2, d.l2_bytes / 2), l.row_orders[order]);
-    a.n = p.n;
-    a.ldb = p.ldb;
-    a.ldc = p.ldc;
-    a.b_batch_stride = p.b_batch_stride;
-    a.c_batch_stride = p.c_batch_stride;
     a.a_row = static_cast<uint32_t>(row_stride_in_block(p) * 4);
     a.a_col = static_cast<uint32_t>(k_stride_in_block(p) * 4);
     a.b_line = static_cast<uint32_t>(p.ldb * 4);
@@ -123,14 +118,10 @@ class FmaTiled final : public Variant {
     a.block_units = static_cast<unsigned>(p.block_k / kUnitLines);
     a.block_quads = static_cast<unsigned>(p.block_m * p.block_k / 4);
     a.unit_quads = static_cast<unsigned>(p.transpose ? p.block_m : 1);
-    a.block_m = static_cast<int>(p.block_m);
     a.partials = static_cast<float*>(l.workspace);
     a.slots = p.row_cuts.parts[order];
     a.part_pitch = part_pitch(p);
     a.part_words = part_lines(p) * part_pitch(p);
-    a.activation = p.activation;
-    a.wide_indices = p.index_type == IndexType::kInt64;
-    a.c_rows = p.c_layout == Layout::kRowMajor;
     a.b_aligned = p.b_alignment >= 16;
     a.c_aligned = p.c_alignment >= 16;
     const Status status = code_of(p)->launch(a, a.panels.tiles, shape_.threads, shape_.shared_bytes,
@@ -142,7 +133,6 @@ class FmaTiled final : public Variant {
   // Fitted to times on an H200: of one k, and of a launch.
   static constexpr double kUsOfK = 0.06, kStartUs = 5;
   static constexpr int64_t kMaxWorkspace = int64_t{256} << 20, kMaxGrid = 65535;
-  static constexpr int kSumWarps = 8;
 
   double estimate_us(const Problem& p, const Device& d, int order) const {
     const double multiprocessors = std::max(d.multiprocessors, 1);
@@ -210,10 +200,11 @@ class FmaTiled final : public Variant {
     CutRowSums s{};
     s.rows = reinterpret_cast<const CutRow*>(l.row_orders[order] + entries(p, order));
     s.partials = a.partials;
-    s.bias = static_cast<const float*>(l.bias);
-    s.c = static_cast<float*>(l.c);
+    s.bias = a.bias;
+    s.c = a.c;
     s.ldc = p.ldc;
-    s.c_batch_stride = p.c_batch_stride;
+    s.c_batch = p.c_batch_stride;
+    s.batches = p.batch;
     s.slots = a.slots;
     s.lines = static_cast<int>(part_lines(p));
     s.pitch = static_cast<int>(part_pitch(p));
@@ -221,13 +212,7 @@ class FmaTiled final : public Variant {
     s.block_m = a.block_m;
     s.activation = p.activation;
     s.c_rows = a.c_rows;
-    const dim3 blocks(
-        static_cast<unsigned>(p.row_cuts.rows[order]),
-        static_cast<unsigned>(std::min(ceil_div(a.part_words, int64_t{kCutRowWords}), kMaxGrid)),
-        static_cast<unsigned>(p.batch));
-    add_cut_rows_kernel<kSumWarps>
-        <<<blocks, kSumWarps * 32, 0, static_cast<cudaStream_t>(l.stream)>>>(s);
-    return to_status(cudaGetLastError(), name());
+    return to_status(add_cut_rows<float>(s, p.row_cuts.rows[order], l.stream), name());
   }
 
   KernelCode<FmaArguments>* code_of(const Problem& p) const {

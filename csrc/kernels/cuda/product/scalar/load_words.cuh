@@ -4,27 +4,37 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
+#include <type_traits>
 
 namespace sparse_autotune {
 
+struct GlobalMemory {  // that nobody writes meanwhile
+  template <typename Word>
+  static __device__ __forceinline__ Word load(const char* from) {
+    return __ldg(reinterpret_cast<const Word*>(from));
+  }
+};
+struct SharedMemory {
+  template <typename Word>
+  static __device__ __forceinline__ Word load(const char* from) {
+    return *reinterpret_cast<const Word*>(from);
+  }
+};
+
 // Neighbouring elements in one load, of 32 bytes in two, aligned to it; one by one if they are of
 // another size.
-template <typename T, int kCount>
+template <typename Memory = GlobalMemory, typename T, int kCount>
 __device__ __forceinline__ void load_run(const char* from, T (&to)[kCount]) {
   constexpr int kBytes = kCount * static_cast<int>(sizeof(T));
   if constexpr (kBytes == 32) {
-    const uint4 low = __ldg(reinterpret_cast<const uint4*>(from));
-    const uint4 high = __ldg(reinterpret_cast<const uint4*>(from) + 1);
+    const uint4 low = Memory::template load<uint4>(from);
+    const uint4 high = Memory::template load<uint4>(from + 16);
     memcpy(to, &low, 16);
     memcpy(to + kCount / 2, &high, 16);
-  } else if constexpr (kBytes == 16) {
-    const uint4 found = __ldg(reinterpret_cast<const uint4*>(from));
-    memcpy(to, &found, kBytes);
-  } else if constexpr (kBytes == 8) {
-    const uint2 found = __ldg(reinterpret_cast<const uint2*>(from));
-    memcpy(to, &found, kBytes);
-  } else if constexpr (kBytes == 4) {
-    const unsigned found = __ldg(reinterpret_cast<const unsigned*>(from));
+  } else if constexpr (kBytes == 4 || kBytes == 8 || kBytes == 16) {
+    using Word =
+        std::conditional_t<kBytes == 16, uint4, std::conditional_t<kBytes == 8, uint2, unsigned>>;
+    const Word found = Memory::template load<Word>(from);
     memcpy(to, &found, kBytes);
   } else {
 #pragma unroll
@@ -33,45 +43,14 @@ __device__ __forceinline__ void load_run(const char* from, T (&to)[kCount]) {
 }
 
 // Neighbouring elements, aligned to the largest power of two that divides their bytes, up to 16.
-template <typename T, int kCount>
+template <typename Memory = GlobalMemory, typename T, int kCount>
 __device__ __forceinline__ void load_words(const char* from, T (&to)[kCount]) {
   constexpr int kBytes = kCount * static_cast<int>(sizeof(T));
   constexpr int kWord = std::min(kBytes & -kBytes, 16) / static_cast<int>(sizeof(T));
 #pragma unroll
   for (int i = 0; i < kCount; i += kWord) {
     T some[kWord];
-    load_run(from + i * sizeof(T), some);
-#pragma unroll
-    for (int j = 0; j < kWord; ++j) to[i + j] = some[j];
-  }
-}
-
-// One such load of shared memory.
-template <typename T, int kCount>
-__device__ __forceinline__ void take_word(const char* from, T (&to)[kCount]) {
-  constexpr int kBytes = kCount * static_cast<int>(sizeof(T));
-  static_assert(kBytes == 4 || kBytes == 8 || kBytes == 16, "sizes of one load");
-  if constexpr (kBytes == 16) {
-    const uint4 found = *reinterpret_cast<const uint4*>(from);
-    memcpy(to, &found, kBytes);
-  } else if constexpr (kBytes == 8) {
-    const uint2 found = *reinterpret_cast<const uint2*>(from);
-    memcpy(to, &found, kBytes);
-  } else {
-    const unsigned found = *reinterpret_cast<const unsigned*>(from);
-    memcpy(to, &found, kBytes);
-  }
-}
-
-// load_words() of shared memory.
-template <typename T, int kCount>
-__device__ __forceinline__ void take_words(const char* from, T (&to)[kCount]) {
-  constexpr int kBytes = kCount * static_cast<int>(sizeof(T));
-  constexpr int kWord = std::min(kBytes & -kBytes, 16) / static_cast<int>(sizeof(T));
-#pragma unroll
-  for (int i = 0; i < kCount; i += kWord) {
-    T some[kWord];
-    take_word(from + i * sizeof(T), some);
+    load_run<Memory>(from + i * sizeof(T), some);
 #pragma unroll
     for (int j = 0; j < kWord; ++j) to[i + j] = some[j];
   }

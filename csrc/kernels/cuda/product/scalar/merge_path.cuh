@@ -9,6 +9,7 @@
 
 #include <cstdint>
 
+#include "kernels/cuda/device/product_arguments.cuh"
 #include "kernels/cuda/product/scalar/at_step.cuh"
 #include "kernels/cuda/product/scalar/finish_sum.cuh"
 #include "kernels/cuda/product/scalar/sum_parts.cuh"
@@ -16,14 +17,7 @@
 
 namespace sparse_autotune {
 
-struct MergeRowsArguments {
-  const void* crow_indices;
-  const void* col_indices;
-  const void* positions;  // null: blocks lie in order
-  const void* values;
-  const void* b;
-  const void* bias;
-  void* c;
+struct MergeRowsArguments : ProductArguments {
   void* partials;      // sums of cut rows, in the accumulator's type
   unsigned* counters;  // of each share and strip: shares of the row cut at its end that have ended
   int64_t b_batch;     // bytes
@@ -41,9 +35,7 @@ struct MergeRowsArguments {
   int columns_at, next_at, ends_at, sums_at;
   int column_lanes, groups;
   unsigned by_column_lanes;  // 2^16 over them, rounded up
-  Activation activation;
-  bool wide_indices;
-  bool stores_words;  // of 16 bytes
+  bool stores_words;         // of 16 bytes
 };
 
 constexpr int kMergeThreads = 256;

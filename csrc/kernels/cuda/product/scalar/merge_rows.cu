@@ -119,7 +119,7 @@ class MergeRows final : public Variant {
     const int64_t item = size_of(p.dtype), index = size_of(p.index_type);
     const auto stream = static_cast<cudaStream_t>(l.stream);
     char* const workspace = static_cast<char*>(l.workspace);
-    auto a = arguments_of<MergeRowsArguments>(l);
+    auto a = arguments_of<MergeRowsArguments>(p, l);
     DenseLines b;
     const Status status = lay_b(p, l, workspace, &b);
     if (!status) return status;
@@ -138,7 +138,6 @@ class MergeRows final : public Variant {
     a.c_batch = p.c_batch_stride * item;
     a.c_row = static_cast<int>((c_rows ? p.ldc : 1) * item);
     a.c_column = static_cast<int>((c_rows ? 1 : p.ldc) * item);
-    a.n = static_cast<int>(p.n);
     a.b_k = static_cast<int>(b.pitch * item);
     a.rows = static_cast<int>(block_rows(p));
     a.items = static_cast<int>(block_rows(p) + p.nnzb);
@@ -147,8 +146,6 @@ class MergeRows final : public Variant {
     a.column_lanes = static_cast<int>(plan.lanes);
     a.by_column_lanes = static_cast<unsigned>(ceil_div(1 << 16, plan.lanes));
     a.groups = kMergeThreads / a.column_lanes;
-    a.activation = p.activation;
-    a.wide_indices = p.index_type == IndexType::kInt64;
     a.stores_words = c_rows && p.c_alignment >= 16 && p.n % word_columns(p) == 0;
     const int64_t block_bytes = p.block_m * p.block_k * item;
     // Chunks of one length.

@@ -14,8 +14,8 @@
 
 #include "kernels/cuda/device/cp_async.cuh"
 #include "kernels/cuda/product/scalar/at_step.cuh"
-#include "kernels/cuda/product/scalar/load_words.cuh"
 #include "kernels/cuda/product/scalar/merge_path.cuh"
+#include "kernels/cuda/product/scalar/small_block.cuh"
 #include "kernels/cuda/product/scalar/stage_bytes.cuh"
 #include "variant.h"
 
@@ -231,35 +231,17 @@ struct MergeShare {
 #pragma unroll
       for (int u = 0; u < kAtOnce; ++u) {
         const int place = min(p + u, run.stop - 1) - first;
-        load_rows(*reinterpret_cast<const int*>(memory + columns_at + place * bytes), x[u]);
+        load_rows_of_b(right, *reinterpret_cast<const int*>(memory + columns_at + place * bytes),
+                       a.b_k, x[u]);
       }
 #pragma unroll
       for (int u = 0; u < kAtOnce; ++u) {
         if (u > 0 && p + u >= run.stop) break;
-        multiply_block(memory + values_at + (p + u - first) * kBytes, x[u], sum);
+        multiply_small_block<false>(memory + values_at + (p + u - first) * kBytes, x[u], sum.of);
         flush(p + u + 1);
       }
     }
     *sums_of(group) = sum;
-  }
-  // The lane's columns of the rows of B that a block column meets.
-  __device__ __forceinline__ void load_rows(int block_column, T (&x)[kBlock][kColumns]) const {
-    const char* const from = at_step(right, block_column, kBlock * a.b_k);
-#pragma unroll
-    for (int k = 0; k < kBlock; ++k) load_run(at_step(from, k, a.b_k), x[k]);
-  }
-  static __device__ __forceinline__ void multiply_block(const char* from,
-                                                        const T (&x)[kBlock][kColumns], Sums& sum) {
-#pragma unroll
-    for (int r = 0; r < kBlock; ++r) {
-      T left[kBlock];
-      take_words(from + r * kBlock * kItem, left);
-#pragma unroll
-      for (int k = 0; k < kBlock; ++k) {
-#pragma unroll
-        for (int w = 0; w < kColumns; ++w) sum.of[r][w] += left[k] * x[k][w];
-      }
-    }
   }
 
   // A row that began in another run: what its end added is where it belongs already. Then the row

@@ -12,9 +12,11 @@
 #include "kernels/activation.h"
 #include "kernels/cuda/device/accumulator.cuh"
 #include "kernels/cuda/device/load_index.cuh"
+#include "kernels/cuda/device/product_arguments.cuh"
 #include "kernels/cuda/host/arguments_of.h"
 #include "kernels/cuda/host/cuda_status.h"
 #include "kernels/cuda/host/element_types.h"
+#include "tile_roofline.h"
 #include "variant.h"
 
 namespace sparse_autotune {
@@ -23,20 +25,11 @@ namespace {
 constexpr int kColumns = 64;  // of C per thread block
 constexpr int kLanes = 4;     // threads that share a column
 
-struct Arguments {
-  const void* crow_indices;
-  const void* col_indices;
-  const void* positions;  // null: blocks lie in order
-  const void* values;
-  const void* b;
-  const void* bias;
-  void* c;
+struct Arguments : ProductArguments {
   int64_t block_rows, strips, n, block_m, block_k, batch;
   int64_t a_row, a_col;  // in a block of values, elements from one row or column to the next
   // Elements from one row to the next and from one column to the next.
   int64_t b_row, b_col, b_batch, c_row, c_col, c_batch;
-  Activation activation;
-  bool wide_indices;
 };
 
 template <typename T, int kRowsPerThread>
@@ -103,20 +96,20 @@ class Simt final : public Variant {
   }
 
   double estimate_us(const Problem& p, const Device& d) const override {
-    // One load of A and a quarter load of B per FMA: the load units bound it. Idle rows count.
-    const double used = static_cast<double>(p.block_m) / (strips(p) * kRowsPerThread * kLanes);
-    const double rate = fma_tflops(p, d) * (kRowsPerThread > 1 ? 0.12 : 0.05);
-    return roofline_us(nnz_flops(p) / used, rate, compulsory_bytes(p), d.memory_gbps, 3.0);
+    TileWork work =
+        tiles_of_rows(p, kRowsPerThread * kLanes, kColumns, block_rows(p), p.longest_row);
+    // Down a column-major B each thread of a warp fetches a sector of its own.
+    constexpr double kSector = 32;
+    const double each = p.b_layout == Layout::kColMajor && p.n > 1 ? kSector : size_of(p.dtype);
+    work.fetched = work.flops / (2 * kRowsPerThread * kLanes) * each;
+    return tiled_us(work, {.start_us = 9, .compute = 0.075, .l2 = 0.115, .alone = 1.5},
+                    fma_tflops(p, d), p, d);
   }
 
   Status launch(const Problem& p, const Launch& l) const override {
     const bool b_rows = p.b_layout == Layout::kRowMajor, c_rows = p.c_layout == Layout::kRowMajor;
-    auto a = arguments_of<Arguments>(l);
-    a.block_rows = block_rows(p);
+    auto a = arguments_of<Arguments>(p, l);
     a.strips = strips(p);
-    a.n = p.n;
-    a.block_m = p.block_m;
-    a.block_k = p.block_k;
     a.batch = p.batch;
     a.a_row = row_stride_in_block(p);
     a.a_col = k_stride_in_block(p);
@@ -126,8 +119,6 @@ class Simt final : public Variant {
     a.c_row = c_rows ? p.ldc : 1;
     a.c_col = c_rows ? 1 : p.ldc;
     a.c_batch = p.c_batch_stride;
-    a.activation = p.activation;
-    a.wide_indices = p.index_type == IndexType::kInt64;
     return with_type(p.dtype, [&]<typename T>(T*) {
       return launch_typed<T, kRowsPerThread>(p, a, static_cast<cudaStream_t>(l.stream));
     });

@@ -73,7 +73,7 @@ class StagedRows final : public Variant {
   }
 
   Status launch(const Problem& p, const Launch& l) const override {
-    auto a = arguments_of<StagedRowsArguments>(l);
+    auto a = arguments_of<StagedRowsArguments>(p, l);
     const int64_t item = size_of(p.dtype);
     DenseLines b;
     const Status status = lay_b(p, l, l.workspace, &b);
@@ -84,7 +84,6 @@ class StagedRows final : public Variant {
     const bool c_rows = p.c_layout == Layout::kRowMajor;
     a.c_row = c_rows ? p.ldc : 1;
     a.c_column = c_rows ? 1 : p.ldc;
-    a.n = static_cast<int>(p.n);
     a.b_k = static_cast<int>(b.pitch * item);
     a.rows = static_cast<int>(block_rows(p));
     a.column_lanes = static_cast<int>(row_words(p));
@@ -92,8 +91,6 @@ class StagedRows final : public Variant {
     const auto reciprocal = [](int x) { return static_cast<unsigned>(ceil_div(1 << 16, x)); };
     a.by_column_lanes = reciprocal(a.column_lanes);
     a.by_block_lanes = reciprocal(a.block_lanes);
-    a.activation = p.activation;
-    a.wide_indices = p.index_type == IndexType::kInt64;
     a.stores_words = c_rows && p.c_alignment >= 16 && p.n % word_columns(p) == 0;
 
     // As many rows as leave room for several thread blocks on a multiprocessor.

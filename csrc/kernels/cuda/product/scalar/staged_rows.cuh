@@ -12,24 +12,17 @@
 #include <cstring>
 #include <type_traits>
 
-#include "kernels/cuda/device/accumulator.cuh"
 #include "kernels/cuda/device/activate_sums.cuh"
 #include "kernels/cuda/device/cp_async.cuh"
+#include "kernels/cuda/device/product_arguments.cuh"
 #include "kernels/cuda/product/scalar/at_step.cuh"
-#include "kernels/cuda/product/scalar/load_words.cuh"
+#include "kernels/cuda/product/scalar/small_block.cuh"
 #include "kernels/cuda/product/scalar/stage_bytes.cuh"
 #include "variant.h"
 
 namespace sparse_autotune {
 
-struct StagedRowsArguments {
-  const void* crow_indices;
-  const void* col_indices;
-  const void* positions;  // null: blocks lie in order
-  const void* values;
-  const void* b;
-  const void* bias;
-  void* c;
+struct StagedRowsArguments : ProductArguments {
   int64_t b_batch;  // bytes
   int64_t c_batch, c_row, c_column;
   int n;
@@ -41,8 +34,6 @@ struct StagedRowsArguments {
   // Lanes of a block row over columns and over stored blocks, and 2^16 over that, rounded up.
   int column_lanes, block_lanes;
   unsigned by_column_lanes, by_block_lanes;
-  Activation activation;
-  bool wide_indices;
   bool stores_words;  // of 16 bytes
 };
 
@@ -76,42 +67,27 @@ constexpr int kStagedThreads = 64;  // at most
 
 // Multiplies kSteps stored blocks, a.block_lanes apart, the first of which lies at `values`, its
 // column at `columns`.
-template <int kSteps, bool kTransposed, typename T, int kBlock, int kColumns, typename Acc>
+template <int kSteps, bool kTransposed, typename T, int kBlock, int kColumns>
 __device__ __forceinline__ void multiply_staged(const StagedRowsArguments& a, const char* values,
                                                 const char* columns, int bytes, const char* right,
-                                                Acc (&sum)[kBlock][kColumns]) {
-  constexpr int kItem = static_cast<int>(sizeof(T)), kBytes = kBlock * kBlock * kItem;
+                                                T (&sum)[kBlock][kColumns]) {
+  constexpr int kBytes = kBlock * kBlock * static_cast<int>(sizeof(T));
   T x[kSteps][kBlock][kColumns];
 #pragma unroll
   for (int u = 0; u < kSteps; ++u) {
     const int block_column = *reinterpret_cast<const int*>(columns + u * a.block_lanes * bytes);
-    const char* const from = at_step(right, block_column, kBlock * a.b_k);
-#pragma unroll
-    for (int k = 0; k < kBlock; ++k) load_run(at_step(from, k, a.b_k), x[u][k]);
+    load_rows_of_b(right, block_column, a.b_k, x[u]);
   }
 #pragma unroll
   for (int u = 0; u < kSteps; ++u) {
-    const char* const from = values + u * a.block_lanes * kBytes;
-#pragma unroll
-    for (int line = 0; line < kBlock; ++line) {
-      T left[kBlock];
-      take_words(from + line * kBlock * kItem, left);
-#pragma unroll
-      for (int i = 0; i < kBlock; ++i) {
-        const int r = kTransposed ? i : line, k = kTransposed ? line : i;
-#pragma unroll
-        for (int w = 0; w < kColumns; ++w) {
-          sum[r][w] += static_cast<Acc>(left[i]) * static_cast<Acc>(x[u][k][w]);
-        }
-      }
-    }
+    multiply_small_block<kTransposed>(values + u * a.block_lanes * kBytes, x[u], sum);
   }
 }
 
 // Bias and activation of a block row's sums, and C.
-template <typename T, int kBlock, int kColumns, typename Acc>
+template <typename T, int kBlock, int kColumns>
 __device__ __forceinline__ void finish_staged(const StagedRowsArguments& a, int block_row,
-                                              int column, const Acc (&sum)[kBlock][kColumns]) {
+                                              int column, const T (&sum)[kBlock][kColumns]) {
   T* const c = static_cast<T*>(a.c) + blockIdx.y * a.c_batch + column * a.c_column;
 #pragma unroll
   for (int r = 0; r < kBlock; ++r) {
@@ -120,10 +96,10 @@ __device__ __forceinline__ void finish_staged(const StagedRowsArguments& a, int 
     alignas(16) T done[kColumns];
 #pragma unroll
     for (int w = 0; w < kColumns; ++w) {
-      Acc x = sum[r][w];
-      if (a.bias != nullptr) x += static_cast<Acc>(static_cast<const T*>(a.bias)[row]);
+      T x = sum[r][w];
+      if (a.bias != nullptr) x += static_cast<const T*>(a.bias)[row];
       if (a.activation != Activation::kNone) x = activate_apart(x, a.activation);
-      done[w] = static_cast<T>(x);
+      done[w] = x;
     }
     if (a.stores_words) {
       *reinterpret_cast<uint4*>(to) = *reinterpret_cast<const uint4*>(done);
@@ -140,7 +116,6 @@ __device__ __forceinline__ void finish_staged(const StagedRowsArguments& a, int 
 template <typename T, int kBlock, bool kTransposed>
 __global__ void __launch_bounds__(kStagedThreads, 8)
     staged_rows_kernel(const __grid_constant__ StagedRowsArguments a) {
-  using Acc = typename Accumulator<T>::Type;
   constexpr int kItem = static_cast<int>(sizeof(T)), kBytes = kBlock * kBlock * kItem;
   constexpr int kColumns = 16 / kItem, kAtOnce = kStagedAtOnce<kBlock>;
   extern __shared__ __align__(16) char memory[];
@@ -175,7 +150,7 @@ __global__ void __launch_bounds__(kStagedThreads, 8)
   }
   const char* const right = static_cast<const char*>(a.b) + blockIdx.y * a.b_batch + column * kItem;
 
-  Acc sum[kBlock][kColumns] = {};
+  T sum[kBlock][kColumns] = {};
   for (int first = begin; first < end;) {
     cp_async_wait<0>();
     __syncthreads();

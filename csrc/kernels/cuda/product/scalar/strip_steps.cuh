@@ -10,18 +10,13 @@
 #include "kernels/cuda/device/accumulator.cuh"
 #include "kernels/cuda/device/load_index.cuh"
 #include "kernels/cuda/device/panel_walk.cuh"
+#include "kernels/cuda/device/product_arguments.cuh"
+#include "kernels/cuda/product/scalar/sum_parts.cuh"
 #include "variant.h"
 
 namespace sparse_autotune {
 
-struct StripArguments {
-  const void* crow_indices;
-  const void* col_indices;
-  const void* positions;  // Launch::positions
-  const void* values;
-  const void* b;
-  const void* bias;
-  void* c;                      // lines of whole chunks
+struct StripArguments : ProductArguments {
   const OrderedRow* part_list;  // of rows that are cut
   void* partials;               // their sums: slot, row of the block, column; the batch outside
   Panels panels;                // tiles: kStripWarps units high
@@ -42,8 +37,7 @@ struct StripArguments {
   unsigned inverse_slice;  // 2^16 / slice, rounded up
   int lanes, lane_bits;    // of a team; their number is 2^lane_bits
   int stride;              // steps that all teams take at a time
-  Activation activation;
-  bool wide_indices, transposed;
+  bool transposed;
 };
 
 constexpr int kStripWarps = 8, kStripSteps = 32;
@@ -51,11 +45,6 @@ constexpr int kStripWarps = 8, kStripSteps = 32;
 // Columns in a chunk, what a lane loads of a line of B at a time.
 template <typename T>
 constexpr int kChunkElements = sizeof(T) == 8 ? 2 : 4;
-
-template <typename T, int kCount>
-struct alignas(sizeof(T) * kCount) Several {
-  T of[kCount];
-};
 
 // The warp's share of A, step by step.
 template <typename T, int kRows>

@@ -5,12 +5,19 @@
 
 namespace sparse_autotune {
 
+template <typename T, int kCount>
+struct alignas(sizeof(T) * kCount) Several {
+  T of[kCount];
+};
+
 template <typename Acc>
 __device__ __forceinline__ void add_part(Acc& sum, Acc x) {
   sum += x;
 }
-__device__ __forceinline__ void add_part(float4& sum, float4 x) {
-  sum.x += x.x, sum.y += x.y, sum.z += x.z, sum.w += x.w;
+template <typename T, int kCount>
+__device__ __forceinline__ void add_part(Several<T, kCount>& sum, Several<T, kCount> x) {
+#pragma unroll
+  for (int i = 0; i < kCount; ++i) sum.of[i] += x.of[i];
 }
 
 // By all threads of a block. Those `width` apart have the same element, of which load(i) is part i:

@@ -10,6 +10,7 @@
 
 #include "kernels/activation.h"
 #include "kernels/cuda/device/accumulator.cuh"
+#include "kernels/cuda/device/product_arguments.cuh"
 #include "kernels/cuda/product/scalar/at_step.cuh"
 #include "kernels/cuda/product/scalar/finish_sum.cuh"
 #include "kernels/cuda/product/scalar/sum_parts.cuh"
@@ -17,14 +18,7 @@
 
 namespace sparse_autotune {
 
-struct WarpRowsArguments {
-  const void* crow_indices;
-  const void* col_indices;
-  const void* positions;  // null: blocks lie in order
-  const void* values;
-  const void* b;
-  const void* bias;
-  void* c;
+struct WarpRowsArguments : ProductArguments {
   void* partials;  // sums of segments, in the accumulator's type
   int* heads;      // the long row that begins in each stretch of stored blocks, or -1
   int64_t b_batch, c_batch;
@@ -46,8 +40,6 @@ struct WarpRowsArguments {
   unsigned by_row_lanes, by_vector_lanes, by_column_lanes;
   int half_blocks,
       half_vectors;  // the largest power of two below `blocks` and `vector_lanes`, or 0
-  Activation activation;
-  bool wide_indices;
 };
 
 constexpr int kRowsThreads = 128;

@@ -255,7 +255,7 @@ class WarpRows final : public Variant {
     const Segments segments = segments_of(s, p, *l.device);
     const bool b_rows = !b_along_k(p), c_rows = p.c_layout == Layout::kRowMajor;
     const int64_t item = size_of(p.dtype);
-    auto a = arguments_of<WarpRowsArguments>(l);
+    auto a = arguments_of<WarpRowsArguments>(p, l);
     a.partials = l.workspace;
     a.heads =
         reinterpret_cast<int*>(static_cast<char*>(l.workspace) + sums_bytes(p, segments.stretches));
@@ -271,8 +271,6 @@ class WarpRows final : public Variant {
     a.c_column = static_cast<int>(c_rows ? 1 : p.ldc);
     a.rows = static_cast<int>(block_rows(p));
     a.nnzb = static_cast<int>(p.nnzb);
-    a.n = static_cast<int>(p.n);
-    a.block_m = static_cast<int>(p.block_m);
     a.vectors = s.vectors;
     a.limit = segments.stretches > 0 ? static_cast<int>(segments.limit) : INT32_MAX;
     a.strips = static_cast<unsigned>(s.strips);
@@ -291,8 +289,6 @@ class WarpRows final : public Variant {
     const auto half = [](int x) { return x > 1 ? 1 << (31 - __builtin_clz(x - 1)) : 0; };
     a.half_blocks = half(s.blocks);
     a.half_vectors = half(s.vector_lanes);
-    a.activation = p.activation;
-    a.wide_indices = p.index_type == IndexType::kInt64;
 
     const unsigned groups = kRowsThreads >> s.log_lanes;
     const auto wave = static_cast<unsigned>(std::max(l.device->multiprocessors, 1)) * 16 * groups;

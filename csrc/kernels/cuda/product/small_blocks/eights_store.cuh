@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "kernels/activation.h"
+#include "kernels/cuda/device/activate_sums.cuh"
 #include "kernels/cuda/device/pack.cuh"
 #include "kernels/cuda/device/panel_walk.cuh"
 #include "kernels/cuda/device/transpose_word.cuh"
@@ -23,23 +24,6 @@ __device__ __forceinline__ void exchange_words(uint32_t (&word)[4]) {
       const uint32_t got = __shfl_xor_sync(~0u, upper ? word[i] : word[i + apart], apart);
       (upper ? word[i] : word[i + apart]) = got;
     }
-  }
-}
-
-// Costly activations, in a rolled loop, which cannot index registers: the sums move past it.
-__device__ __forceinline__ void activate_passing(float (&sum)[4][4][4], Activation activation) {
-#pragma unroll 1
-  for (int turn = 0; turn < 16; ++turn) {
-    float done[4];
-#pragma unroll
-    for (int i = 0; i < 4; ++i) done[i] = activate(sum[0][0][i], activation);
-#pragma unroll
-    for (int j = 0; j < 15; ++j) {
-#pragma unroll
-      for (int i = 0; i < 4; ++i) sum[j / 4][j % 4][i] = sum[(j + 1) / 4][(j + 1) % 4][i];
-    }
-#pragma unroll
-    for (int i = 0; i < 4; ++i) sum[3][3][i] = done[i];
   }
 }
 
@@ -86,7 +70,7 @@ __device__ __forceinline__ void store_eights(float (&sum)[4][4][4], const Argume
       x = activate(x, Activation::kRelu);
     }
   } else if (args.activation != Activation::kNone) {
-    activate_passing(sum, args.activation);
+    activate_passing<64, 4>(&sum[0][0][0], args.activation);
   }
 
   T* const c = static_cast<T*>(args.c) + batch * args.c_batch_stride;

@@ -8,6 +8,7 @@
 #include "kernels/cuda/device/cp_async.cuh"
 #include "kernels/cuda/device/mbarrier.cuh"
 #include "kernels/cuda/device/panel_walk.cuh"
+#include "kernels/cuda/device/product_arguments.cuh"
 #include "kernels/cuda/device/swizzle.cuh"
 #include "kernels/cuda/device/tile_loader.cuh"
 #include "variant.h"
@@ -29,14 +30,7 @@ struct EightsTile {
   static_assert(kStagesAhead < kStages, "what is copied ahead must fit the ring");
 };
 
-struct EightsArguments {
-  const void* values;
-  const void* crow_indices;
-  const void* col_indices;
-  const void* positions;  // Launch::positions
-  const void* b;
-  const void* bias;
-  void* c;
+struct EightsArguments : ProductArguments {
   Panels panels;
   int64_t n, ldb, ldc, b_batch_stride, c_batch_stride;
   uint32_t line_b;                    // bytes from one line of B to the next
@@ -45,8 +39,7 @@ struct EightsArguments {
   int m, k, strips, block_rows, c_alignment;
   int tall, wide_log;  // strips of a block, a power of two; 1 << wide_log: its pieces side by side
   int last_piece;      // of all
-  Activation activation;
-  bool wide_indices, c_rows;
+  bool c_rows;
 };
 
 // The ring, behind it a place for the values of each warp, behind these the barriers.

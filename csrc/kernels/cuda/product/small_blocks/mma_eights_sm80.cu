@@ -66,29 +66,18 @@ class MmaEights final : public Variant {
   }
 
   Status launch(const Problem& p, const Launch& l) const override {
-    auto a = arguments_of<EightsArguments>(l);
+    auto a = arguments_of<EightsArguments>(p, l);
     const int64_t l2 = l.device->l2_bytes;
     a.panels = panels_of(rows(p), columns(p), p.batch, panel_width(p, kN, l2 / 2, l2 / 4), nullptr);
-    a.n = p.n;
-    a.ldb = p.ldb;
-    a.ldc = p.ldc;
-    a.b_batch_stride = p.b_batch_stride;
-    a.c_batch_stride = p.c_batch_stride;
     a.line_b = static_cast<uint32_t>(p.ldb * 2);
     a.line_a = static_cast<uint32_t>((p.transpose ? p.block_m : p.block_k) * 2);
     a.block_bytes = static_cast<uint32_t>(p.block_m * p.block_k * 2);
-    a.m = static_cast<int>(p.m);
     a.k = static_cast<int>(p.k);
     a.strips = static_cast<int>(ceil_div(p.m, 8));
-    a.block_rows = static_cast<int>(block_rows(p));
-    a.c_alignment = p.c_alignment;
     a.tall = static_cast<int>(p.block_m / 8);
     a.wide_log = std::countr_zero(static_cast<uint64_t>(wide(p)));
     a.last_piece = static_cast<int>(p.nnzb * wide(p) - 1);
     a.strip_bytes = static_cast<uint32_t>(16 * row_stride_in_block(p));
-    a.activation = p.activation;
-    a.wide_indices = p.index_type == IndexType::kInt64;
-    a.c_rows = p.c_layout == Layout::kRowMajor;
     const auto places = static_cast<unsigned>(l.device->multiprocessors * shape_.resident);
     return code_of(p)->launch(a, std::min(a.panels.tiles, places), shape_.threads,
                               shape_.shared_bytes, l.stream, name());

@@ -80,37 +80,17 @@ struct UnionConfig {
   static constexpr int kOwn = kOwnRows;
 };
 
-// Fitted with UnionSm90::estimate_us() to times on an H200, in microseconds: of a block, where all
-// of a multiprocessor's warps are at work, and of one that a warp multiplies while the others wait;
-// and how many bytes one multiprocessor of all fetches in one where B is column-major.
-struct UnionPace {
-  double busy_us, alone_us, column_bytes;
-};
-
-struct B16R16 : UnionConfig<16, 16, 16, 128, 1, 8, 5, 4, 1, UnionCopies::kSpans> {
-  static constexpr UnionPace kPace{0.0265, 0.17, 68e3};
-};
+struct B16R16 : UnionConfig<16, 16, 16, 128, 1, 8, 5, 4, 1, UnionCopies::kSpans> {};
 // Half as many lines of B for each row; where blocks are few, going from stage to stage is what
 // warps do, so stages are wide. A row-major B gains nothing.
 struct B16R32 : UnionConfig<32, 16, 16, 64, 1, 16, 4, 4, 1, UnionCopies::kSpans, 2> {
   static constexpr bool kColumnMajorOnly = true;
-  static constexpr UnionPace kPace{0.0195, 0.13, 68e3};
 };
-struct B16R8 : UnionConfig<8, 16, 16, 128, 1, 8, 5, 8, 2, UnionCopies::kSpans> {
-  static constexpr UnionPace kPace{0.0335, 0.17, 68e3};
-};
-struct B16R8N64 : UnionConfig<8, 16, 16, 64, 1, 8, 8, 8, 1, UnionCopies::kChunks> {
-  static constexpr UnionPace kPace{0.0222, 0.13, 46e3};
-};
-struct B16x32R16 : UnionConfig<16, 16, 32, 128, 1, 4, 4, 4, 1, UnionCopies::kChunks> {
-  static constexpr UnionPace kPace{0.048, 0.25, 62e3};
-};
-struct B32x16R8 : UnionConfig<8, 32, 16, 128, 1, 8, 5, 4, 1, UnionCopies::kChunks> {
-  static constexpr UnionPace kPace{0.048, 0.25, 46e3};
-};
-struct B32R8 : UnionConfig<8, 32, 32, 128, 1, 4, 4, 4, 1, UnionCopies::kChunks> {
-  static constexpr UnionPace kPace{0.088, 0.38, 62e3};
-};
+struct B16R8 : UnionConfig<8, 16, 16, 128, 1, 8, 5, 8, 2, UnionCopies::kSpans> {};
+struct B16R8N64 : UnionConfig<8, 16, 16, 64, 1, 8, 8, 8, 1, UnionCopies::kChunks> {};
+struct B16x32R16 : UnionConfig<16, 16, 32, 128, 1, 4, 4, 4, 1, UnionCopies::kChunks> {};
+struct B32x16R8 : UnionConfig<8, 32, 16, 128, 1, 8, 5, 4, 1, UnionCopies::kChunks> {};
+struct B32R8 : UnionConfig<8, 32, 32, 128, 1, 4, 4, 4, 1, UnionCopies::kChunks> {};
 // Those with other copies, for where blocks are many.
 template <typename Config, UnionCopies kWay>
 struct CopiedOtherwise : Config {
@@ -118,14 +98,8 @@ struct CopiedOtherwise : Config {
   static constexpr bool kColumnMajorOnly = true;
 };
 struct B32R8Lines : CopiedOtherwise<B32R8, UnionCopies::kLines> {};
-struct B32x16R8Spans : CopiedOtherwise<B32x16R8, UnionCopies::kSpans> {
-  static constexpr UnionPace kPace{0.048, 0.25, 68e3};
-};
-struct B32R4 : UnionConfig<4, 32, 32, 128, 2, 4, 4, 4, 1, UnionCopies::kChunks> {
-  static constexpr UnionPace kPace{0.134, 0.25, 62e3};
-};
-struct B32R8N64 : UnionConfig<8, 32, 32, 64, 1, 4, 8, 4, 1, UnionCopies::kChunks> {
-  static constexpr UnionPace kPace{0.057, 0.25, 62e3};
-};
+struct B32x16R8Spans : CopiedOtherwise<B32x16R8, UnionCopies::kSpans> {};
+struct B32R4 : UnionConfig<4, 32, 32, 128, 2, 4, 4, 4, 1, UnionCopies::kChunks> {};
+struct B32R8N64 : UnionConfig<8, 32, 32, 64, 1, 4, 8, 4, 1, UnionCopies::kChunks> {};
 
 }  // namespace sparse_autotune

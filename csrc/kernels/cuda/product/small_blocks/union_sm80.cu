@@ -21,9 +21,11 @@
 
 #include "kernels/cuda/device/epilogue.cuh"
 #include "kernels/cuda/device/load_index.cuh"
+#include "kernels/cuda/host/arguments_of.h"
 #include "kernels/cuda/host/kernel_code.h"
 #include "kernels/cuda/host/requirements.h"
 #include "kernels/cuda/product/small_blocks/union_tile_sm80.cuh"
+#include "tile_roofline.h"
 #include "variant.h"
 
 namespace sparse_autotune {
@@ -62,9 +64,11 @@ __global__ void __launch_bounds__(Tile::kLaunched, Tile::kResident)
 template <typename T, typename Tile, bool kTransposedA>
 constinit KernelCode<UnionArgumentsSm80> union_code{&union_sm80_kernel<T, Tile, kTransposedA>};
 
+constexpr TileRates kRates{.start_us = 1.6, .compute = 0.21, .l2 = 0.39, .alone = 1.25};
+
 // A tile as the host sees it, and its kernels by A or A^T, DType and Layout of B.
 struct Shape {
-  int group, block_m, block_k, m, n, launched, resident;
+  int group, block_m, block_k, m, n, launched;
   int64_t shared_bytes;
   KernelCode<UnionArgumentsSm80>* of[2][2][2];
 };
@@ -80,7 +84,6 @@ constexpr Shape shape_of() {
           Rows::kM,
           Rows::kN,
           Rows::kLaunched,
-          Rows::kResident,
           Rows::kSharedBytes,
           {{{&union_code<__half, Rows, false>, &union_code<__half, Columns, false>},
             {&union_code<Bf16, Rows, false>, &union_code<Bf16, Columns, false>}},
@@ -109,65 +112,25 @@ class UnionSm80 final : public Variant {
   }
 
   double estimate_us(const Problem& p, const Device& d) const override {
-    const double multiprocessors = std::max(d.multiprocessors, 1);
-    const double rounds = static_cast<double>(tiles(p)) / multiprocessors;
-    const double columns =
-        static_cast<double>(p.group_counts.columns[grouping_]) / static_cast<double>(groups(p));
-    const double blocks = static_cast<double>(p.nnzb) / static_cast<double>(groups(p));
-    const double block_flops = 2.0 * shape_.block_m * shape_.block_k * shape_.n;
-    const double fetched =
-        2.0 * shape_.block_k * (columns * shape_.n + blocks * shape_.block_m);  // bytes
-    // Of one multiprocessor: what its warps multiply, and what it gets from L2, which is more where
-    // two thread blocks share it and less where lines are short.
-    const bool hopper = d.compute_capability >= 90, shares = shape_.resident > 1 && rounds > 1;
-    const bool b_rows = p.b_layout == Layout::kRowMajor;
-    const double access = b_rows ? 1 : shape_.block_k == 16 ? 0.7 : 0.92;
-    const double gbps = (hopper ? 48.0 : 30.0) * (shares ? 1.4 : 1.0) * access;
-    const double tflops = peak_tflops(p, d) * (hopper ? 0.3 : 0.4) / multiprocessors;
-    const double tile_us =
-        kTileUs + std::max(blocks * block_flops / (tflops * 1e6), fetched / (gbps * 1e3));
-    // The warp of the longest row works alone at the end.
-    const double alone_us =
-        kTileUs + static_cast<double>(p.longest_row) * block_flops / kWarpFlopsPerUs;
-    const double work_us = std::max((rounds > 1 ? rounds + 0.5 : 1) * tile_us, alone_us);
-    return std::max(work_us, compulsory_bytes(p) / (d.memory_gbps * 850)) + kStartUs;
+    return tiled_us(tiles_of_groups(p, shape_.m, shape_.n, grouping_), kRates, peak_tflops(p, d), p,
+                    d);
   }
 
   int grouping(const Problem&, const Device&) const override { return grouping_; }
 
   Status launch(const Problem& p, const Launch& l) const override {
     const RowGroups& groups_of = l.row_groups[grouping_];
-    UnionArgumentsSm80 a{};
-    a.values = l.values;
-    a.crow_indices = l.crow_indices;
-    a.positions = l.positions;
-    a.b = l.b;
-    a.bias = l.bias;
-    a.c = l.c;
+    auto a = arguments_of<UnionArgumentsSm80>(p, l);
     a.columns = groups_of.columns;
     const int64_t l2 = l.device->l2_bytes;
     a.panels = panels_of(groups(p), columns(p), p.batch, panel_width(p, shape_.n, l2 / 4, l2 / 8),
                          groups_of.groups);
-    a.n = p.n;
-    a.ldb = p.ldb;
-    a.ldc = p.ldc;
-    a.b_batch_stride = p.b_batch_stride;
-    a.c_batch_stride = p.c_batch_stride;
     a.line_b = static_cast<uint32_t>(p.ldb * size_of(p.dtype));
-    a.m = static_cast<int>(p.m);
-    a.block_rows = static_cast<int>(block_rows(p));
-    a.c_alignment = p.c_alignment;
-    a.activation = p.activation;
-    a.wide_indices = p.index_type == IndexType::kInt64;
-    a.c_rows = p.c_layout == Layout::kRowMajor;
     return code_of(p)->launch(a, a.panels.tiles, shape_.launched, shared_bytes(p), l.stream,
                               name());
   }
 
  private:
-  // Fitted with estimate_us() to times on an H200; Ampere's numbers there are guessed.
-  static constexpr double kWarpFlopsPerUs = 4e5, kTileUs = 1.5, kStartUs = 2.5;
-
   int64_t groups(const Problem& p) const { return ceil_div(block_rows(p), shape_.group); }
   int64_t columns(const Problem& p) const { return ceil_div(p.n, shape_.n); }
   int64_t tiles(const Problem& p) const { return groups(p) * columns(p) * p.batch; }

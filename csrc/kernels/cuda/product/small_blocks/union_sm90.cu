@@ -13,28 +13,26 @@
 // Wins: blocks of 16 and 32 where rows are of similar length. Bound by L2 -> shared memory traffic
 // up to 12.5%, by shared memory's own from 25% (each block reads its tile of B).
 #include <algorithm>
-#include <cmath>
 #include <string>
 
+#include "kernels/cuda/host/arguments_of.h"
 #include "kernels/cuda/host/requirements.h"
 #include "kernels/cuda/host/tensor_map.h"
 #include "kernels/cuda/host/tile_counters.h"
 #include "kernels/cuda/product/small_blocks/union_launch.cuh"
+#include "tile_roofline.h"
 
 namespace sparse_autotune {
 namespace {
 
 constexpr int64_t kPanelBytes = 8 << 20, kWholeBytes = 16 << 20;  // on an H200: 60 MB of L2
 
-// Fitted together with UnionPace: a launch; a tile besides its blocks; what one multiprocessor of
-// all fetches from L2 in a microsecond where B is row-major.
-constexpr double kStartUs = 2.2, kTileUs = 0.5, kRowBytes = 73e3;
+constexpr TileRates kRates{.start_us = 2.0, .compute = 0.38, .l2 = 0.5, .alone = 0.95};
 
 // A tile as the host sees it.
 struct UnionShape {
   int group, grouping, block_m, block_k, n, strip, threads, shared_bytes;
-  int line_k;  // of a column-major B, in which it is fetched
-  UnionPace pace;
+  int line_k;           // of a column-major B, in which it is fetched
   UnionCodes codes[2];  // for A and for A^T
 
   int64_t groups(const Problem& p) const { return ceil_div(block_rows(p), group); }
@@ -60,21 +58,7 @@ UnionShape union_shape() {
           Tile::kThreads,
           Tile::kSharedBytes,
           UnionTile<Config, false>::kSpan * Config::kBlockK,
-          Config::kPace,
           {union_codes<Config, false>(), transposed_union_codes<Config>()}};
-}
-
-// From L2, for a tile of a group with so many block columns and blocks.
-double fetched_bytes(const UnionShape& shape, const Problem& p, double columns, double blocks) {
-  double k = columns * static_cast<double>(p.block_k);
-  if (p.b_layout == Layout::kColMajor) {
-    // As if columns were spread evenly: a line is fetched if any of its columns is there.
-    const double absent = 1 - columns / static_cast<double>(block_cols(p));
-    k = static_cast<double>(p.k) *
-        (1 - std::pow(absent, static_cast<double>(shape.line_k / shape.block_k)));
-  }
-  const double bytes = k * shape.n + blocks * static_cast<double>(p.block_m * p.block_k);
-  return bytes * static_cast<double>(size_of(p.dtype));
 }
 
 class UnionSm90 final : public Variant {
@@ -107,21 +91,9 @@ class UnionSm90 final : public Variant {
   }
 
   double estimate_us(const Problem& p, const Device& d) const override {
-    const auto groups = static_cast<double>(shape_.groups(p));
-    const double columns = p.group_counts.columns[shape_.grouping] / groups;
-    const double blocks = static_cast<double>(p.nnzb) / groups;
-    const double tile_us =
-        std::max(blocks * shape_.pace.busy_us,
-                 fetched_bytes(shape_, p, columns, blocks) /
-                     (p.b_layout == Layout::kRowMajor ? kRowBytes : shape_.pace.column_bytes));
-    // The last tile may be of the longest group, or of the longest row, whose warp works alone.
-    const double longest_us = std::max(tile_us * p.group_counts.longest[shape_.grouping] / columns,
-                                       static_cast<double>(p.longest_row) * shape_.pace.alone_us);
-    const double each = static_cast<double>(shape_.tiles(p)) / std::max(d.multiprocessors, 1);
-    // Whoever is free takes the next tile: at the end of many half a tile's time is lost.
-    const double rounds = each > 8 ? each + 0.5 : std::ceil(each);
-    const double work_us = std::max(rounds * (tile_us + kTileUs), longest_us + kTileUs);
-    return std::max(work_us, uncached_us(p, d)) + kStartUs;
+    const TileWork work =
+        tiles_of_groups(p, shape_.group * shape_.block_m, shape_.n, shape_.grouping);
+    return tiled_us(work, kRates, d.tensor_tflops, p, d);
   }
 
   int grouping(const Problem&, const Device&) const override { return shape_.grouping; }
@@ -129,7 +101,7 @@ class UnionSm90 final : public Variant {
   Status launch(const Problem& p, const Launch& l) const override {
     const bool b_rows = p.b_layout == Layout::kRowMajor, c_rows = p.c_layout == Layout::kRowMajor;
     const RowGroups& groups = l.row_groups[shape_.grouping];
-    UnionArguments a{};
+    auto a = arguments_of<UnionArguments>(p, l);
     a.b_batched = p.b_batch_stride != 0;
     a.b_whole = p.n % 64 == 0;
     const auto block_k = static_cast<uint32_t>(p.block_k), n = static_cast<uint32_t>(shape_.n);
@@ -142,21 +114,9 @@ class UnionSm90 final : public Variant {
     if (!status) return status;
 
     a.b_data = l.b;
-    a.ldb = p.ldb;
-    a.b_batch_stride = p.b_batch_stride;
-    a.values = l.values;
-    a.crow_indices = l.crow_indices;
-    a.positions = l.positions;
-    a.bias = l.bias;
     a.columns = groups.columns;
     a.panels = panels_of(shape_.groups(p), shape_.columns(p), p.batch,
                          panel_width(p, shape_.n, kWholeBytes, kPanelBytes), groups.groups);
-    a.m = static_cast<int>(p.m);
-    a.n = static_cast<int>(p.n);
-    a.block_rows = static_cast<int>(block_rows(p));
-    a.activation = p.activation;
-    a.wide_indices = p.index_type == IndexType::kInt64;
-    a.c_rows = c_rows;
     const unsigned blocks = share_out(&a.panels, l);
     return shape_.code_of(p)->launch(a, blocks, shape_.threads, shape_.shared_bytes, l.stream,
                                      name());

@@ -9,6 +9,7 @@
 #include "kernels/cuda/device/mbarrier.cuh"
 #include "kernels/cuda/device/mma.cuh"
 #include "kernels/cuda/device/panel_walk.cuh"
+#include "kernels/cuda/device/product_arguments.cuh"
 #include "kernels/cuda/device/swizzle.cuh"
 #include "kernels/cuda/device/tile_loader.cuh"
 #include "kernels/cuda/product/small_blocks/block_stream.cuh"
@@ -42,20 +43,13 @@ struct UnionTileSm80 {
   static_assert(kSharedBytes <= 163 * 1024, "what an A100's multiprocessor has for one");
 };
 
-struct UnionArgumentsSm80 {
-  const void* values;
-  const void* crow_indices;
-  const void* positions;  // Launch::positions
-  const void* b;
-  const void* bias;
-  void* c;
+struct UnionArgumentsSm80 : ProductArguments {
   const GroupColumn* columns;
   Panels panels;
   int64_t n, ldb, ldc, b_batch_stride, c_batch_stride;
   uint32_t line_b;  // bytes from one line of B to the next
   int m, block_rows, c_alignment;
-  Activation activation;
-  bool wide_indices, c_rows;
+  bool c_rows;
 };
 
 // The ring, behind it the warps' streams of blocks, behind them the barriers.

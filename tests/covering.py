@@ -1,0 +1,71 @@
+"""A choice from cases × variants in which every variant still meets every pair of values.
+
+Cases differ in blocks, layouts, types and so on, these are their axes. A case runs a third of the
+variants: those of its turn. Turns are dealt so that every two values of two axes which three cases
+share come up in all turns, and so before every variant. A case with a value that fewer cases have
+runs all variants.
+"""
+
+import collections
+import dataclasses
+import itertools
+from collections.abc import Sequence
+
+import pytest
+
+TURNS = range(3)
+# Sizes are as many as cases: those of a kind, which is an axis, differ on purpose.
+_NO_AXES = ("name", "m", "k", "n", "density")
+
+
+def values_of(case) -> list[tuple]:
+    """What a case has of each axis; columns by their order of magnitude and whether 8 divides."""
+    fields = [field.name for field in dataclasses.fields(case)]
+    found = [(name, getattr(case, name)) for name in fields if name not in _NO_AXES]
+    columns = case.n and (case.n.bit_length(), case.n % 8 == 0)
+    return [*found, ("columns", columns), ("kind", case.name.partition("-")[0])]
+
+
+def turns(cases: Sequence) -> dict:
+    """The turns of each case: one, some, or where a value is rare all."""
+    values = {case: values_of(case) for case in cases}
+    pairs = {case: set(itertools.combinations(found, 2)) for case, found in values.items()}
+    often = collections.Counter(value for found in values.values() for value in found)
+    of_pair = collections.defaultdict(list)
+    for case, found in pairs.items():
+        for pair in found:
+            of_pair[pair].append(case)
+    met = {turn: set() for turn in TURNS}
+    dealt = {}
+    for case, found in pairs.items():
+        rare = any(often[value] < len(TURNS) for value in values[case])
+        # The turn that has met the fewest of its pairs.
+        new = min(TURNS, key=lambda turn: (len(found & met[turn]), len(met[turn])))
+        dealt[case] = set(TURNS) if rare else {new}
+        for turn in dealt[case]:
+            met[turn] |= found
+    for turn in TURNS:
+        for pair, having in of_pair.items():
+            if len(having) >= len(TURNS) and pair not in met[turn]:
+                case = min(having, key=lambda case: len(dealt[case]))
+                dealt[case].add(turn)
+                met[turn] |= pairs[case]
+    return dealt
+
+
+def each_covered(cases: Sequence, variants: Sequence) -> list:
+    """(case, device, variant) as parameters: every third variant, from the first of a case's turn.
+
+    Args:
+        cases: what a variant should get right.
+        variants: (device, name) as parameters; the configurations of a family are neighbours.
+    """
+    dealt = turns(cases)
+    return [
+        pytest.param(
+            case, *variant.values, id=f"{case}-{'-'.join(variant.values)}", marks=variant.marks
+        )
+        for case in cases
+        for i, variant in enumerate(variants)
+        if i % len(TURNS) in dealt[case]
+    ]

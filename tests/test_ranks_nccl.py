@@ -1,0 +1,158 @@
+"""`set_process_group` with NCCL: two processes, each with a GPU of its own, choose alike."""
+
+import re
+import socket
+import traceback
+
+import pytest
+import torch
+import torch.distributed as dist
+
+from sparse_autotune import (
+    SparseLinear,
+    _tuner,
+    cache,
+    matmul,
+    random_bsr,
+    set_process_group,
+    settings,
+    tuning_count,
+)
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two GPUs"),
+]
+RANKS = 2
+
+
+def races(*ns):
+    """Right products; how many races they took."""
+    before = tuning_count()
+    for n in ns:
+        generator = torch.Generator().manual_seed(0)
+        a = random_bsr(512, 384, 32, density=0.3, device="cuda", generator=generator)
+        b = torch.randn(384, n, device="cuda")
+        expected = (a.to_dense().double() @ b.double()).float()
+        torch.testing.assert_close(matmul(a, b), expected, rtol=1e-4, atol=1e-3)
+    return tuning_count() - before
+
+
+def gathered(value):
+    values = [None] * RANKS
+    dist.all_gather_object(values, value)
+    return values
+
+
+def winners():
+    """Of the records in memory, for both ways to launch."""
+    found = [_tuner.parse_record(text) for _, text in _tuner.known()]
+    return {r["signature"]: (r["winner"], r["captured_winner"]) for r in found}
+
+
+def cold(rank):
+    """One rank races, the other takes over what it found."""
+    assert sum(gathered(races(8))) == 1
+    mine, other = gathered(winners())
+    assert mine == other and len(mine) == 1
+    assert len(set(gathered(cache.digest()))) == 1
+    assert races(8) == 0
+
+
+def warm_and_cold(rank):
+    """The warm rank's winner serves both, though it is not the fastest."""
+    set_process_group(None)
+    if rank == 1:
+        races(40)
+        (entry,) = cache.entries()
+        text = re.sub(r"^captured_winner .*\n", "", entry.path.read_text(), flags=re.MULTILINE)
+        timed = [e for e in _tuner.parse_record(text)["entrants"] if e["median_us"]]
+        slow = timed[-1]["name"]
+        text = re.sub(r"^winner .*$", f"winner {slow}", text, flags=re.MULTILINE)
+        text = re.sub(rf"^(entrant {slow}\t)\w+", r"\1ok", text, flags=re.MULTILINE)
+        entry.path.write_text(text)
+        _tuner.forget()
+    set_process_group(dist.group.WORLD)
+    if rank == 1:
+        assert races(40) == 0
+    dist.barrier()
+    assert races(40) == 0
+    mine, other = gathered(winners())
+    assert mine == other and len(mine) == 1
+    assert len(set(gathered(cache.digest()))) == 1
+
+
+def uneven(rank):
+    """A rank that alone meets kinds waits for nobody, in the midst of collective calls."""
+    total = torch.ones(1 << 20, device="cuda")
+    pending = dist.all_reduce(total, async_op=True)
+    if rank == 0:
+        assert races(1, 16, 130) == 3
+    pending.wait()
+    assert bool((total == RANKS).all())
+    dist.barrier()
+    assert races(130, 1, 16) == 0
+    assert len(set(gathered(cache.digest()))) == 1
+
+
+def training(rank):
+    """Steps of a model that DDP wraps: its gradients are the same on both."""
+    torch.manual_seed(0)
+    layer = SparseLinear(384, 512, 32, density=0.3, device="cuda")
+    model = torch.nn.parallel.DistributedDataParallel(layer, device_ids=[rank])
+    torch.manual_seed(rank)
+    for _ in range(3):
+        model.zero_grad()
+        model(torch.randn(24, 384, device="cuda")).square().mean().backward()
+        mine = torch.cat([parameter.grad.flatten() for parameter in model.parameters()])
+        sums = mine.clone()
+        dist.all_reduce(sums)
+        assert bool(mine.isfinite().all()) and torch.equal(sums, mine * RANKS)
+    assert len(set(gathered(cache.digest()))) == 1
+
+
+EVERY = [cold, warm_and_cold, uneven, training]
+
+
+def run(rank, port, directory, results):
+    name = "the beginning"
+    try:
+        torch.cuda.set_device(rank)
+        settings.verbosity, settings.budget_s = 0, 0.05
+        store = dist.TCPStore("127.0.0.1", port, RANKS, rank == 0)
+        dist.init_process_group("nccl", store=store, rank=rank, world_size=RANKS)
+        for function in EVERY:
+            name = function.__name__
+            settings.cache_dir = f"{directory}/{name}/{rank}"
+            set_process_group(dist.group.WORLD)
+            function(rank)
+            results.put((rank, name, None))
+            dist.barrier()
+        dist.destroy_process_group()
+    except BaseException as error:
+        results.put((rank, name, "".join(traceback.format_exception(error))))
+        raise
+
+
+def test_two_gpus(tmp_path):
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    context = torch.multiprocessing.get_context("spawn")
+    results = context.Queue()
+    processes = [
+        context.Process(target=run, args=(rank, port, str(tmp_path), results), daemon=True)
+        for rank in range(RANKS)
+    ]
+    for process in processes:
+        process.start()
+    try:
+        for _ in range(RANKS * len(EVERY)):
+            rank, name, error = results.get(timeout=120)
+            assert error is None, f"rank {rank}, {name}: {error}"
+        for process in processes:
+            process.join(timeout=60)
+            assert process.exitcode == 0
+    finally:
+        for process in processes:
+            process.kill()
