@@ -11,7 +11,8 @@
 #include "kernels/cuda/device/launch_overlap.cuh"
 #include "kernels/cuda/device/warpgroup.cuh"
 #include "kernels/cuda/host/kernel_code.h"
-#include "kernels/cuda/product/large_blocks/wgmma_pipeline.cuh"
+#include "kernels/cuda/product/large_blocks/wgmma_consumer.cuh"
+#include "kernels/cuda/product/large_blocks/wgmma_producer.cuh"
 #include "tile_roofline.h"
 #include "variant.h"
 
