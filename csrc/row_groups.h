@@ -1,4 +1,4 @@
-// Groups of neighbouring block rows, and the block columns that rows of a group share.
+// Groups of block rows, and the block columns that rows of a group share.
 //
 // A kernel whose thread block owns a whole group loads each of B's tiles once for all rows that
 // need it. A grouping depends on the indices alone.
@@ -17,8 +17,11 @@ struct alignas(8) GroupColumn {
   uint32_t rows;
 };
 
-// Groupings by number: of 2, 4, 8, 16 or 32 block rows. The last group may have fewer.
+// Groupings by number: of 2, 4, 8, 16 or 32 neighbouring block rows. The last group may have fewer.
 constexpr int kNoGrouping = -1, kGroupings = 5;
+// One more: pairs of rows that share many columns, wherever in a window of kPairWindow rows both
+// lie. A window's last row may be alone.
+constexpr int kMatchedPairs = kGroupings, kAllGroupings = kGroupings + 1, kPairWindow = 256;
 constexpr int group_rows(int grouping) { return 2 << grouping; }
 // That of groups of so many rows.
 constexpr int grouping_of(int rows) {
@@ -27,10 +30,15 @@ constexpr int grouping_of(int rows) {
   return grouping;
 }
 
-// How many columns the groups of each grouping have, all together and the longest; 0 where the rows
+// How many columns the groups of neighbours have, all together and the longest; 0 where the rows
 // are not known.
 struct GroupCounts {
   int32_t columns[kGroupings], longest[kGroupings];
+};
+
+// A matched pair of block rows; `second` is -1 where a row is alone.
+struct alignas(8) RowPair {
+  int32_t first, second;
 };
 
 // A grouping, in device memory.
@@ -38,6 +46,7 @@ struct RowGroups {
   // Of each group its number (`row`) and its columns, [begin, end); those of most columns first.
   const OrderedRow* groups;
   const GroupColumn* columns;
+  const RowPair* pairs;  // of kMatchedPairs: the rows of each group by its number
 };
 
 }  // namespace sparse_autotune

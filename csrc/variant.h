@@ -230,7 +230,7 @@ struct Launch {
   // Those that a variant asked for, where they pay and could be built; in device memory.
   const OrderedRow* row_orders[kRowOrders] = {};
   // Those that a variant asked for.
-  RowGroups row_groups[kGroupings] = {};
+  RowGroups row_groups[kAllGroupings] = {};
   const TaskTable* tasks = nullptr;  // of task_shape_of(problem), for a variant that wants them
   void* stream = nullptr;
   const Device* device = nullptr;

@@ -41,6 +41,10 @@ def _large_blocks():
         for batch in ((3,), (2, 3)):
             yield Problem(f"large-batch_{len(batch)}-{name_of(dtype)}", 256, 384, 72, (128, 128),
                           dtype, batch=batch, pattern="skewed")  # fmt: skip
+        for op, b_layout in (("matmul", "row"), ("matmul", "column"), ("right", "row")):
+            yield Problem(f"large-pairs-{op}-{b_layout}-{name_of(dtype)}", 320, 2880, 520, (64, 64),
+                          dtype, density=0.5, batch=(2,), pattern="uniform", op=op,
+                          b_layout=b_layout, bias=True)  # fmt: skip
     # More blocks in a row than column indices are fetched at once.
     yield Problem("_long_rows-block_64", 128, 4480, 136, (64, 64), BF16, density=0.8)
 

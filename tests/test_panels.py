@@ -10,6 +10,7 @@ from sparse_autotune.errors import legality
 pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("no_races")]
 
 WGMMA = [n for n in built("cuda") if n.startswith(("wgmma_sm90/", "wgmma_ragged_sm90/"))]
+PAIRS = [n for n in built("cuda") if n.startswith("wgmma_pairs_sm90/")]
 STRIPS = [n for n in built("cuda") if n.startswith("column_strips/")]
 
 # A B and a C that L2 does not keep; a last panel that is narrower than the others, and whose last
@@ -18,10 +19,12 @@ M, K, N = 12288, 5120, 3576
 
 
 @pytest.fixture(scope="module")
-def product():
+def product(request):
     """A sparse and a dense matrix, what their product must be, and how far from it."""
     generator = torch.Generator("cuda").manual_seed(0)
-    a = random_bsr(M, K, 128, density=0.1, dtype=torch.bfloat16, device="cuda", generator=generator)
+    a = random_bsr(
+        M, K, request.param, density=0.1, dtype=torch.bfloat16, device="cuda", generator=generator
+    )
     b = torch.randn((K, N), generator=generator, device="cuda", dtype=torch.bfloat16)
     dense = a.to_dense().double()
     expected, magnitude = dense @ b.double(), dense.abs() @ b.abs().double()
@@ -30,7 +33,11 @@ def product():
 
 
 @pytest.mark.parametrize("column_major", [False, True])
-@pytest.mark.parametrize("variant", WGMMA)
+@pytest.mark.parametrize(
+    ("product", "variant"),
+    [(128, variant) for variant in WGMMA] + [(64, variant) for variant in PAIRS],
+    indirect=["product"],
+)
 def test_every_tile_of_every_panel(product, variant, column_major):
     a, b, expected, tolerance = product
     # The ragged ones serve what TMA refuses.

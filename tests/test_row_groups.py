@@ -1,4 +1,4 @@
-"""Groups of block rows and the columns they share: what kernels for small blocks walk."""
+"""Groups of block rows, neighbours or matched pairs, and the columns they share."""
 
 import dataclasses
 import math
@@ -21,14 +21,19 @@ from reference import assert_close
 
 pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("no_races")]
 
-GROUPED = [name for name in built("cuda") if name.startswith("union_")]
+UNION = [name for name in built("cuda") if name.startswith("union_")]
+PAIRS = [name for name in built("cuda") if name.startswith("wgmma_pairs_")]
+GROUPED = UNION + PAIRS
 
 
 def case(variant, rows=37, columns=20, n=136, dtype=BF16, **changes):
     """Rows of very different lengths, the last group smaller than the others; b in the layout that
     the variant takes."""
-    sides = re.search(r"/b(\d+)(?:x(\d+))?", variant)
-    block = int(sides[1]), int(sides[2] or sides[1])
+    if variant in PAIRS:
+        block, n = (64, 64), max(n, 264)
+    else:
+        sides = re.search(r"/b(\d+)(?:x(\d+))?", variant)
+        block = int(sides[1]), int(sides[2] or sides[1])
     layout = "column" if variant.endswith(("_r32", "_lines", "_spans")) else "row"
     changes = {"pattern": "skewed", "b_layout": layout, **changes}
     name = f"groups-{block}-{rows}-{columns}-{n}-{dtype}-{sorted(changes.items())}"
@@ -36,7 +41,12 @@ def case(variant, rows=37, columns=20, n=136, dtype=BF16, **changes):
 
 
 def group_bytes(a, variant):
-    """What a grouping takes: 16 bytes a group, 8 a column, 4 a group's end."""
+    """What a grouping takes: 16 bytes a group, 8 a column, 4 a group's end.
+
+    A pair's rows take 8 more, and there is room for as many columns as there are blocks.
+    """
+    if variant in PAIRS:
+        return (16 + 8 + 4) * math.ceil((len(a.crow_indices) - 1) / 2) + 8 * a.nnzb + 4
     rows = int(re.search(r"_r(\d+)", variant)[1])
     groups = math.ceil((len(a.crow_indices) - 1) / rows)
     lengths = a.crow_indices.diff()
@@ -47,7 +57,7 @@ def group_bytes(a, variant):
 
 
 def test_there_are_such_kernels():
-    assert GROUPED
+    assert UNION and PAIRS
 
 
 @pytest.mark.parametrize("variant", GROUPED)
@@ -120,10 +130,20 @@ def test_groups_of_any_size(variant, rows):
 
 
 @pytest.mark.parametrize("columns", [1, 31, 32, 33, 8192, 8193, 20000])
-@pytest.mark.parametrize("variant", GROUPED)
+@pytest.mark.parametrize("variant", UNION)
 def test_columns_in_several_windows(variant, columns):
     """The builder looks at 8192 block columns at a time."""
     density = min(1.0, 400 / columns)
     problem = case(variant, rows=18, columns=columns, n=72, pattern="uniform", density=density)
+    operands = fresh_operands(variant, problem)
+    assert_close(operands.call(variant), operands)
+
+
+@pytest.mark.parametrize("pattern", ["uniform", "empty_rows", "skewed", "one_dense_row"])
+@pytest.mark.parametrize(("rows", "columns"), [(255, 3), (257, 33), (600, 40), (5, 1100)])
+@pytest.mark.parametrize("variant", PAIRS)
+def test_every_row_is_in_a_pair(variant, rows, columns, pattern):
+    """Rows are matched within windows of 256, by columns of which those 1024 apart count as one."""
+    problem = case(variant, rows=rows, columns=columns, pattern=pattern, density=0.06)
     operands = fresh_operands(variant, problem)
     assert_close(operands.call(variant), operands)

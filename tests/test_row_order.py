@@ -41,7 +41,7 @@ RAGGED = "wgmma_ragged_sm90/m128_n128"
 # Where one is enough.
 ANY = "wgmma_sm90/m128_n128"
 # What cuts rows or groups them: see test_split_k.py, uneven_problems.py and test_row_groups.py.
-ELSEWHERE = re.compile(r"split_k_|fma_tiled/|union_|wgmma_ragged_|\w+/\w+_groups")
+ELSEWHERE = re.compile(r"split_k_|fma_tiled/|union_|wgmma_pairs_|wgmma_ragged_|\w+/\w+_groups")
 NAMES = [name for name in built("cuda") if not ELSEWHERE.match(name)]
 ORDERED = {name: FAMILIES[f] for name in NAMES if (f := name.split("/")[0]) in FAMILIES}
 OTHERS = [name for name in NAMES if name not in ORDERED]

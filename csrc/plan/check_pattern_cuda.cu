@@ -72,9 +72,9 @@ __global__ void __launch_bounds__(32 * kMaxGroupRows)
   __shared__ RowCheck rows[kMaxGroupRows];
   // Numbered as a heap: the group of all rows is 1, the halves of group i are 2 i and 2 i + 1.
   __shared__ int columns[kMaxGroupRows];
-  GroupWindow<Index> window(bits, kMaxGroupRows, blockIdx.x, p);
-  const int warp = window.warp(), lane = window.lane();
+  const int warp = static_cast<int>(threadIdx.x / 32), lane = static_cast<int>(threadIdx.x % 32);
   const int64_t row = int64_t{blockIdx.x} * kMaxGroupRows + warp;
+  GroupWindow<Index> window(bits, kMaxGroupRows, row, p);
   RowCheck mine{0, 0};
   if (row < p.block_rows) mine = check_row_by_warp(p, row);
   if (lane == 0) {

@@ -36,11 +36,11 @@ struct GroupWindow {
   int rows, words;
   int64_t at = 0, end = 0;  // this warp's row: blocks behind this window
 
-  __device__ GroupWindow(uint32_t (*memory)[kWindowWords], int group_rows, int64_t group,
+  // `row`: this warp's; outside of the pattern it has no blocks.
+  __device__ GroupWindow(uint32_t (*memory)[kWindowWords], int group_rows, int64_t row,
                          const PatternArrays<Index>& p)
       : bits(memory), rows(group_rows), words(0) {
-    const int64_t row = group * rows + warp();
-    if (row < p.block_rows) {
+    if (row >= 0 && row < p.block_rows) {
       at = max(static_cast<int64_t>(p.crow[row]), int64_t{0});
       end = min(static_cast<int64_t>(p.crow[row + 1]), p.nnzb);
     }

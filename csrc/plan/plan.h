@@ -55,7 +55,7 @@ struct Decision {
 
 // What is built of a pattern for variants, by number: row orders, then groupings; and tasks, of
 // which a plan may have several, for blocks of several shapes.
-constexpr int kPieces = kRowOrders + kGroupings, kTasksOfLaunch = kPieces;
+constexpr int kPieces = kRowOrders + kAllGroupings, kTasksOfLaunch = kPieces;
 constexpr int piece_of_grouping(int grouping) { return kRowOrders + grouping; }
 
 // What decisions depend on besides the problem: settings and, on a CPU, threads.

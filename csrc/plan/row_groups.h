@@ -1,4 +1,4 @@
-// Groups of neighbouring block rows with the columns that they share: see ../row_groups.h.
+// Groups of block rows with the columns that they share: see ../row_groups.h.
 #pragma once
 
 #include "plan/pattern.h"
@@ -8,7 +8,7 @@ namespace sparse_autotune {
 
 // Groups in a grouping, and the memory that it takes.
 constexpr int64_t row_group_count(const PatternKey& key, int grouping) {
-  return ceil_div(key.block_rows, group_rows(grouping));
+  return ceil_div(key.block_rows, grouping == kMatchedPairs ? 2 : group_rows(grouping));
 }
 int64_t row_groups_bytes(const PatternKey& key, const PatternFacts& facts, int grouping);
 

@@ -24,6 +24,11 @@ __device__ __forceinline__ Entry load_entry(const Entry* entries, Index i) {
   return {found.x, found.y, found.z, found.w};
 }
 
+__device__ __forceinline__ RowPair load_pair(const RowPair* pairs, int i) {
+  const int2 found = __ldg(reinterpret_cast<const int2*>(pairs) + i);
+  return {found.x, found.y};
+}
+
 // A block column and the group's rows with a block in it; of no row behind the last.
 __device__ __forceinline__ int2 load_group_column(const GroupColumn* columns, int i, int end) {
   return i < end ? __ldg(reinterpret_cast<const int2*>(columns + i)) : int2{};

@@ -65,14 +65,19 @@ __device__ __forceinline__ TilePlace locate(const Panels& panels, unsigned tile)
 }
 
 // The number of this thread block's `turn`-th tile; `panels.tiles` or more: there is none. To be
-// called by one thread of the block, for turns 0, 1, 2, ... up to the first that has none.
-__device__ __forceinline__ unsigned next_tile(const Panels& panels, unsigned turn) {
+// called by one thread of the block, for turns 0, 1, 2, ... up to the first that has none. Where
+// clusters take tiles, the block is `me` of `all` clusters.
+__device__ __forceinline__ unsigned next_tile(const Panels& panels, unsigned turn, unsigned me,
+                                              unsigned all) {
   if (turn < 2 || panels.counter == nullptr) {
-    return turn * gridDim.x + (turn % 2 == 0 ? blockIdx.x : gridDim.x - 1 - blockIdx.x);
+    return turn * all + (turn % 2 == 0 ? me : all - 1 - me);
   }
   // Each thread block is refused once, so the counter is read as often as tiles are left after the
   // first round, and is 0 again behind the last of these reads.
-  return 2 * gridDim.x + atomicInc(panels.counter, panels.tiles - gridDim.x - 1);
+  return 2 * all + atomicInc(panels.counter, panels.tiles - all - 1);
+}
+__device__ __forceinline__ unsigned next_tile(const Panels& panels, unsigned turn) {
+  return next_tile(panels, turn, blockIdx.x, gridDim.x);
 }
 
 }  // namespace sparse_autotune

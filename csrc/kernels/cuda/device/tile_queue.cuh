@@ -14,6 +14,7 @@ struct TileTask {
   int begin, end;          // stored blocks
   int strip;               // the tile's first row within its blocks
   int slot;                // of OrderedRow
+  int other;               // for the family that has two rows in a tile
   bool valid;              // false: there is no further tile
 };
 
@@ -49,7 +50,7 @@ class TileQueue {
                  "r"(block.position)
                  : "memory");
     if (lane == 0) {
-      store(to, task.row, task.column, task.batch, task.valid);
+      store(to, task.row, task.column, task.valid ? task.batch : -1, task.other);
       store(to + 16, task.begin, task.end, task.strip, task.slot);
     }
     mbarrier_arrive(full(at_.stage));
@@ -60,11 +61,10 @@ class TileQueue {
   __device__ __forceinline__ TileTask pop(BlockPlace* block = nullptr) {
     mbarrier_wait(full(at_.stage), at_.parity);
     const uint32_t from = slot(at_.stage), lane = threadIdx.x % 32;
-    int valid;
     TileTask task;
-    load(from, &task.row, &task.column, &task.batch, &valid);
+    load(from, &task.row, &task.column, &task.batch, &task.other);
     load(from + 16, &task.begin, &task.end, &task.strip, &task.slot);
-    task.valid = valid != 0;
+    task.valid = task.batch >= 0;
     if (block != nullptr) {
       asm volatile("ld.shared.v2.s32 {%0, %1}, [%2];\n"
                    : "=r"(block->column), "=r"(block->position)

@@ -110,6 +110,16 @@ __device__ __forceinline__ void tma_store(const CUtensorMap& map, uint32_t from,
       : "memory");
 }
 
+__device__ __forceinline__ void tma_store_hinted(const CUtensorMap& map, uint32_t from,
+                                                 uint64_t policy, int x, int y, int z) {
+  asm volatile(
+      "cp.async.bulk.tensor.3d.global.shared::cta.tile.bulk_group.L2::cache_hint "
+      "[%0, {%2, %3, %4}], [%1], %5;\n"
+      "cp.async.bulk.commit_group;\n" ::"l"(&map),
+      "r"(from), "r"(x), "r"(y), "r"(z), "l"(policy)
+      : "memory");
+}
+
 // Waits until all but this thread's newest kPending stores have read their shared memory.
 template <int kPending>
 __device__ __forceinline__ void tma_store_wait() {

@@ -20,15 +20,16 @@ unsigned* tile_counter(int ordinal, cudaStream_t stream);
 constexpr unsigned kPartCounters = 512;
 unsigned* part_counters(int ordinal, cudaStream_t stream);
 
-// How many thread blocks are to work through the tiles, `resident` of them on a multiprocessor.
-inline unsigned share_out(Panels* panels, const Launch& l, int resident = 1) {
-  const unsigned blocks =
-      std::min(panels->tiles, static_cast<unsigned>(resident * l.device->multiprocessors));
+// How many thread blocks are to work through the tiles, `resident` of them on a multiprocessor, or
+// one where a `cluster` of them takes each tile.
+inline unsigned share_out(Panels* panels, const Launch& l, int resident = 1, unsigned cluster = 1) {
+  const auto at_once = static_cast<unsigned>(resident * l.device->multiprocessors) / cluster;
+  const unsigned takers = std::min(panels->tiles, std::max(at_once, 1u));
   // Two rounds are dealt out before there is anything to share.
-  if (panels->tiles > 2 * blocks) {
+  if (panels->tiles > 2 * takers) {
     panels->counter = tile_counter(l.device->ordinal, static_cast<cudaStream_t>(l.stream));
   }
-  return blocks;
+  return takers * cluster;
 }
 
 }  // namespace sparse_autotune

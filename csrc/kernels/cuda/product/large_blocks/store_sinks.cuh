@@ -25,7 +25,9 @@ class TmaSink {
   __device__ __forceinline__ void send(uint32_t buffer, int row, int column, int batch,
                                        bool row_major) const {
     if (threadIdx.x % kWarpgroup != 0) return;
-    tma_store(c_, buffer, row_major ? column : row, row_major ? row : column, batch);
+    // C is not read again here: what gives way in L2 is C rather than B.
+    tma_store_hinted(c_, buffer, evict_first(), row_major ? column : row, row_major ? row : column,
+                     batch);
   }
   // All that was sent has left the buffers.
   __device__ __forceinline__ void drain() const {

@@ -1,16 +1,19 @@
-// What the families that multiply by wgmma_pipeline.cuh share: their kernel, and the host's side.
+// What the families that multiply by wgmma share: their kernel, and the host's side.
 #pragma once
 
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 #include <cuda_runtime.h>
 
+#include <algorithm>
 #include <string_view>
 
 #include "kernels/cuda/device/launch_overlap.cuh"
 #include "kernels/cuda/device/warpgroup.cuh"
 #include "kernels/cuda/host/kernel_code.h"
-#include "kernels/cuda/product/large_blocks/wgmma_pipeline.cuh"
+#include "kernels/cuda/product/large_blocks/wgmma_consumer.cuh"
+#include "kernels/cuda/product/large_blocks/wgmma_producer.cuh"
+#include "tile_roofline.h"
 #include "variant.h"
 
 namespace sparse_autotune {
@@ -29,7 +32,11 @@ __global__ void __launch_bounds__(kThreads, 1)
     shared.init_barriers();
   }
   follow_launch_before();
-  __syncthreads();
+  if constexpr (Tile::kCluster > 1) {
+    cluster_sync();
+  } else {
+    __syncthreads();
+  }
   // 40 + 2 * 232 registers for a thread of each warpgroup: the 3 * 168 that were launched.
   if (warp < 4) {
     give_up_registers<40>();
@@ -39,6 +46,8 @@ __global__ void __launch_bounds__(kThreads, 1)
     take_registers<232>();
     consume_wgmma<T, Tile, kTransposedA, kRowMajorB, kSplits>(args, shared, warp / 4 - 1);
   }
+  // Until the other has received and released all, its barriers are there for it.
+  if constexpr (Tile::kCluster > 1) cluster_sync();
 #else
   __trap();
 #endif
@@ -51,7 +60,7 @@ constinit KernelCode<WgmmaArguments> wgmma_code{
 // wgmma takes TF32 with k contiguous alone: column-major B, as linear() has it, and A itself.
 template <typename Tile, bool kTransposedA, bool kSplits>
 constexpr KernelCode<WgmmaArguments>* tf32_code() {
-  if constexpr (kTransposedA || kSplits) {
+  if constexpr (kTransposedA || kSplits || Tile::kPairs) {
     return nullptr;
   } else {
     return &wgmma_code<float, Tile, false, false, false>;
@@ -84,16 +93,24 @@ struct M128N64 : WgmmaTile<128, 64, 8, 8> {};
 struct M64N512 : WgmmaTile<64, 512, 4, 5> {};
 struct M64N256 : WgmmaTile<64, 256, 5, 9> {};
 struct M64N128 : WgmmaTile<64, 128, 8, 16> {};
+struct Pairs : MatchedPairs<1> {};
+struct PairsInCluster : MatchedPairs<2> {};
 
-// A tile as the host sees it.
+// A tile as the host sees it, or the tiles that a cluster has at a time.
 struct WgmmaShape {
-  int m, n, width, shared_bytes;
+  int m, n, width, cluster, shared_bytes;
+  bool pairs;           // rows of two block rows
   bool direct;          // C's rows may be ones that TMA does not take
   WgmmaCodes codes[2];  // for A and for A^T
 
   bool stores_directly(const Problem& p) const { return direct || p.dtype == DType::kFloat32; }
   int64_t columns(const Problem& p) const { return ceil_div(p.n, n); }
-  int64_t strips(const Problem& p) const { return p.block_m / m; }  // of a block row
+  // Of a block row, or of a pair.
+  int64_t strips(const Problem& p) const { return pairs ? 1 : p.block_m / m; }
+  // Whether it waits for L2 more than for the tensor cores.
+  bool waits() const { return m == 64 || pairs; }
+  // Thread blocks, or clusters, that work at a time.
+  int64_t at_once(const Device& d) const { return std::max(d.multiprocessors / cluster, 1); }
   // For so many entries of a row order.
   int64_t tiles(const Problem& p, int64_t entries) const {
     return entries * strips(p) * columns(p) * p.batch;
@@ -108,7 +125,9 @@ constexpr WgmmaShape wgmma_shape_of(const WgmmaCodes& plain, const WgmmaCodes& t
   static_assert(
       Tile::kSharedBytes <= 227 * 1024,
       "more shared memory than a thread block of Hopper may have");  // a Hopper multiprocessor's
-  return {Tile::kM, Tile::kN, Tile::kWidth, Tile::kSharedBytes, Tile::kDirect, {plain, transposed}};
+  return {Tile::kM,       Tile::kN * Tile::kCluster, Tile::kWidth,
+          Tile::kCluster, Tile::kSharedBytes,        Tile::kPairs,
+          Tile::kDirect,  {plain, transposed}};
 }
 
 template <typename Tile, bool kSplits>
@@ -136,6 +155,9 @@ Support wgmma_supports(const WgmmaShape& shape, const Problem& problem, const De
 // Expected time with so many entries in the row order, of which the longest has so many blocks.
 double wgmma_us(const WgmmaShape& shape, const Problem& problem, const Device& device,
                 int64_t entries, int64_t longest);
+// The same of tiles that are other work; its panels are counted here.
+double wgmma_us(const WgmmaShape& shape, const Problem& problem, const Device& device,
+                int64_t entries, TileWork work, const TileRates& rates);
 
 // Everything but what concerns parts of rows. `order`: of so many entries; null: rows as they come.
 Status wgmma_arguments(const WgmmaShape& shape, const Problem& problem, const Launch& launch,

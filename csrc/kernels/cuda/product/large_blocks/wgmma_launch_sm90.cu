@@ -12,55 +12,70 @@ namespace {
 
 constexpr int kNarrowest = 64;
 constexpr int64_t kLine = 128;  // bytes of k in a step
-// Of B, on an H200 with its 60 MB of L2: what stays there beside what streams by, and what is not
-// worth dividing, as each panel reads all of A; less of it where lines lie apart or C streams, too.
-constexpr int64_t kPanelBytes = 16 << 20;
-constexpr int64_t kWholeBytes = 32 << 20, kStreamedBytes = 24 << 20;
-// Tiles of 64 rows wait for L2, which answers faster the less of B is in use, down to this much;
-// narrower ones would read A too often. A panel of fewer tiles for each multiprocessor, or for each
-// mean row that the longest is long, ends with long rows that have nothing beside them.
+// Of B, as shares of L2: what stays there beside what streams by, and what is not worth dividing,
+// as each panel reads all of A; less of it where lines lie apart or C streams, too. 32 MB are whole
+// on an H200 (60 MB of L2), not on an H100 (50 MB).
+constexpr double kPanelShare = 0.32, kWholeShare = 0.55, kStreamedShare = 0.4;
+// L2 answers faster the less of B is in use, down to this much; narrower panels would read A too
+// often. Tall tiles of many steps wait for the tensor cores instead. A last panel of fewer tiles
+// for each multiprocessor, or for each mean row that the longest is long, ends with long rows that
+// have nothing beside them; what is lost there weighs little in a launch of many rounds.
 constexpr int64_t kNarrowBytes = 4 << 20, kNarrowColumns = 512;
-constexpr double kRounds = 1.6, kRoundsOfLongest = 0.5;
+constexpr int64_t kMany = 8;
+constexpr double kRounds = 1.6, kRoundsOfLongest = 0.5, kFewSteps = 8;
+constexpr double kRoundsOfMany = 0.9, kLongestOfMany = 0.25;
 // What two tiles for each multiprocessor may have, for the longest to go with the shortest.
-constexpr int64_t kPairedBytes = 64 << 20;
+constexpr double kPairedShare = 1.25;
 constexpr TileRates kRates{.start_us = 3.2, .compute = 0.71, .l2 = 0.6, .alone = 0.86};
+
+int64_t step_k(const Problem& p) { return kLine / size_of(p.dtype); }
 
 // In tiles.
 int64_t panel_width(const WgmmaShape& shape, const Problem& p, const Device& d, int64_t entries) {
   const int64_t columns = shape.columns(p), rows = entries * shape.strips(p);
   const int64_t bytes = p.k * p.n * size_of(p.dtype), tile_bytes = p.k * shape.n * size_of(p.dtype);
-  const int64_t multiprocessors = std::max(d.multiprocessors, 1);
-  // What is fetched once need not stay: memory likes whole rows of B and C better than parts.
-  const bool fetched_once = p.nnzb <= block_cols(p);
-  const bool paired = rows * columns * p.batch <= 2 * multiprocessors && bytes <= kPairedBytes;
+  const int64_t at_once = shape.at_once(d);
+  const auto share = [&](double of_l2) {
+    return static_cast<int64_t>(of_l2 * static_cast<double>(d.l2_bytes));
+  };
+  // What is fetched once need not stay, or twice if L2 may hold all: memory likes whole rows of B
+  // and C better than parts.
+  const bool fetched_once = p.nnzb <= (bytes <= d.l2_bytes ? 2 : 1) * block_cols(p);
+  const int64_t tiles = rows * columns * p.batch;
+  const bool paired = tiles <= 2 * at_once && bytes <= share(kPairedShare);
   if (fetched_once || paired) return columns;
 
-  const bool waits = shape.m == 64 && p.longest_row >= 0;
+  const bool waits = shape.waits() && p.longest_row >= 0;  // for L2 more than other shapes
   const bool streams = c_bytes(p) > static_cast<double>(d.l2_bytes);  // C does, past B
   const bool scattered = p.b_layout == Layout::kColMajor && (waits || streams);
-  if (bytes <= (scattered ? kPanelBytes : waits && streams ? kStreamedBytes : kWholeBytes)) {
+  const int64_t whole = share(kWholeShare);
+  if (bytes <= (scattered          ? share(kPanelShare)
+                : waits && streams ? share(kStreamedShare)
+                                   : whole)) {
     return columns;
   }
-  int64_t most = std::max<int64_t>(kPanelBytes / tile_bytes, 1), least = most;
-  if (waits) {
+  int64_t most = std::max<int64_t>(share(kPanelShare) / tile_bytes, 1), least = most;
+  const double steps = static_cast<double>(p.nnzb) * static_cast<double>(p.block_k / step_k(p)) /
+                       static_cast<double>(block_rows(p));
+  if (waits || (p.longest_row >= 0 && steps <= kFewSteps)) {
     const double means = static_cast<double>(p.longest_row) * static_cast<double>(block_rows(p)) /
                          static_cast<double>(p.nnzb);
-    const double tiles =
-        std::max(kRounds, kRoundsOfLongest * means) * static_cast<double>(multiprocessors);
-    least = std::max({ceil_div(static_cast<int64_t>(tiles), rows),
+    const bool many = tiles >= kMany * at_once;
+    const double wanted = std::max(many ? kRoundsOfMany : kRounds,
+                                   (many ? kLongestOfMany : kRoundsOfLongest) * means) *
+                          static_cast<double>(at_once);
+    least = std::max({ceil_div(static_cast<int64_t>(wanted), rows),
                       ceil_div(kNarrowColumns, shape.n), kNarrowBytes / tile_bytes});
-    if (least > most && bytes <= kWholeBytes && !streams) return columns;
+    if (least > most && bytes <= whole && !streams) return columns;
     least = std::min(least, most);
   }
   // A tile for nearly every multiprocessor, even if it takes more: they would be at two panels.
-  const int64_t each = multiprocessors / rows;
-  if (each > most && each * rows * 16 >= multiprocessors * 15 && each * tile_bytes <= kWholeBytes) {
+  const int64_t each = at_once / rows;
+  if (each > most && each * rows * 16 >= at_once * 15 && each * tile_bytes <= whole) {
     least = most = each;
   }
   return ceil_div(columns, std::max(columns / least, ceil_div(columns, most)));
 }
-
-int64_t step_k(const Problem& p) { return kLine / size_of(p.dtype); }
 
 Support takes_type(const WgmmaShape& shape, const Problem& p, const Device& d) {
   if (p.dtype != DType::kFloat32) return half_types_on_hopper(p, d);
@@ -77,7 +92,11 @@ Support takes_type(const WgmmaShape& shape, const Problem& p, const Device& d) {
 
 Support wgmma_supports(const WgmmaShape& shape, const Problem& p, const Device& d) {
   if (Support s = takes_type(shape, p, d); !s) return s;
-  if (p.block_m % shape.m != 0 || p.block_k % step_k(p) != 0) {
+  if (shape.pairs && (2 * p.block_m != shape.m || p.block_k % kStepK != 0)) {
+    return Support::no("needs block_m " + std::to_string(shape.m / 2) +
+                       " and block_k a multiple of 64, got " + block_text(p.block_m, p.block_k));
+  }
+  if (!shape.pairs && (p.block_m % shape.m != 0 || p.block_k % step_k(p) != 0)) {
     return Support::no("needs block_m a multiple of " + std::to_string(shape.m) +
                        " and block_k of " + std::to_string(step_k(p)) + ", got " +
                        std::to_string(p.block_m) + "x" + std::to_string(p.block_k));
@@ -105,16 +124,21 @@ Support wgmma_supports(const WgmmaShape& shape, const Problem& p, const Device& 
 
 double wgmma_us(const WgmmaShape& shape, const Problem& p, const Device& d, int64_t entries,
                 int64_t longest) {
-  TileWork work = tiles_of_rows(p, shape.m, shape.n, entries, longest);
+  return wgmma_us(shape, p, d, entries, tiles_of_rows(p, shape.m, shape.n, entries, longest),
+                  kRates);
+}
+
+double wgmma_us(const WgmmaShape& shape, const Problem& p, const Device& d, int64_t entries,
+                TileWork work, const TileRates& rates) {
   const int64_t width = panel_width(shape, p, d, entries);
   work.panels = static_cast<double>(ceil_div(shape.columns(p), width) * p.batch);
-  return tiled_us(work, kRates, peak_tflops(p, d), p, d);
+  return tiled_us(work, rates, peak_tflops(p, d), p, d);
 }
 
 Status wgmma_arguments(const WgmmaShape& shape, const Problem& p, const Launch& l,
                        const OrderedRow* order, int64_t entries, WgmmaArguments* a) {
-  const auto m = static_cast<uint32_t>(shape.m), width = static_cast<uint32_t>(shape.width);
-  const auto line = static_cast<uint32_t>(step_k(p));
+  const auto m = static_cast<uint32_t>(shape.pairs ? shape.m / 2 : shape.m);
+  const auto width = static_cast<uint32_t>(shape.width), line = static_cast<uint32_t>(step_k(p));
   const uint32_t b_lines = p.b_layout == Layout::kRowMajor ? kStepK : width;
   Status status = make_tensor_map(tensor_of_values(p, l.values, m), &a->a);
   if (status) status = make_tensor_map(tensor_of_b(p, l.b, line, b_lines), &a->b);
@@ -143,8 +167,9 @@ Status wgmma_arguments(const WgmmaShape& shape, const Problem& p, const Launch& 
 Status wgmma_launch(const WgmmaShape& shape, const Problem& p, const Launch& l,
                     const WgmmaArguments& arguments, std::string_view name) {
   WgmmaArguments a = arguments;
-  const unsigned blocks = share_out(&a.panels, l);
-  return shape.code_of(p)->launch(a, blocks, kThreads, shape.shared_bytes, l.stream, name);
+  const unsigned blocks = share_out(&a.panels, l, 1, static_cast<unsigned>(shape.cluster));
+  return shape.code_of(p)->launch(a, blocks, kThreads, shape.shared_bytes, l.stream, name,
+                                  static_cast<unsigned>(shape.cluster));
 }
 
 }  // namespace sparse_autotune
