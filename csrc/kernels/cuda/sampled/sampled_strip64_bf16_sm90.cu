@@ -1,0 +1,10 @@
+// The kernels of sampled_sm90 for strips of 64 rows and bf16.
+#include "kernels/cuda/sampled/sampled_launch.cuh"
+
+namespace sparse_autotune {
+
+SampledCodes<SampledArguments> strip64_bf16_codes() {
+  return sampled_codes<__nv_bfloat16, Strip64>();
+}
+
+}  // namespace sparse_autotune
