@@ -11,7 +11,6 @@
 
 #include <cstdint>
 #include <cstring>
-#include <memory>
 #include <string>
 #include <string_view>
 #include <type_traits>
@@ -273,11 +272,8 @@ class Variant {
   // group_counts are not known, then.
   virtual int grouping(const Problem&, const Device&) const { return kNoGrouping; }
 
-  // Whether a CUDA graph can hold its launches for sure. Of others' code nobody knows: a race
-  // tries, on a stream to which redirect_to() sends what this thread launches for as long as the
-  // result lives. Null: that is not possible.
-  virtual bool always_captures() const { return true; }
-  virtual std::shared_ptr<void> redirect_to(void* /*stream*/) const { return nullptr; }
+  // Whether a CUDA graph can hold its launches.
+  virtual bool captures() const { return true; }
 
   virtual bool deterministic() const { return true; }
   // Multiplies blocks that are not stored, so an infinity in B may become NaN in C.

@@ -51,7 +51,7 @@ def main():
     size = parser.parse_args().size
     if why_no_gpu() is None:
         device, dtype = "cuda", torch.bfloat16
-        handle = sa.register_variant("triton_bsr", triton_bsr, supports=for_triton)
+        handle = sa.register_variant("triton_bsr", triton_bsr, supports=for_triton, captures=True)
     else:
         device, dtype = "cpu", torch.float32
         handle = sa.register_variant("gathered", gathered, supports=for_gathered, device="cpu")

@@ -185,8 +185,9 @@ def test_the_first_screen_has_every_gpu():
 
 def test_every_page_has_every_gpu():
     """A second GPU's runs appear wherever the first one's do, without a change to the code."""
-    twins = [results.Run("h100", k.kept | {"environment": H100}) for k in KEPT if k.gpu]
-    runs = [*KEPT, *twins]
+    first = [k for k in KEPT if k.folder != "h100"]
+    twins = [results.Run("h100", k.kept | {"environment": H100}) for k in first if k.gpu]
+    runs = [*first, *twins]
     pictures = pages.pictures(runs)
     assert {n.replace("h200", "h100") for n in pictures} <= pictures.keys()
     performance = (pages.ROOT / "docs/performance.md").read_text()

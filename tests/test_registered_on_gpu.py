@@ -38,7 +38,7 @@ def problem():
 class Gathered:
     """Dense products of the blocks, added to their block rows; counts its calls."""
 
-    waits = False  # for the GPU
+    waits, captures = False, True  # for the GPU; what is said of it
     host_s = 0.0  # of a call, besides
 
     def __init__(self):
@@ -56,11 +56,13 @@ class Gathered:
 
 
 class Waiting(Gathered):
-    waits = True
+    waits, captures = True, False
 
 
 class Elsewhere(Gathered):
     """On a stream of its own, which no capture of the current one sees."""
+
+    captures = False
 
     def __init__(self):
         super().__init__()
@@ -83,7 +85,14 @@ def register():
             return (plain and p.dtype == torch.float32) or "plain float32 products only"
 
         handles.append(
-            register_variant(name, fn, supports=supports, deterministic=False, device="cuda")
+            register_variant(
+                name,
+                fn,
+                supports=supports,
+                deterministic=False,
+                captures=fn.captures,
+                device="cuda",
+            )
         )
         return fn
 
@@ -107,7 +116,7 @@ def test_one_that_a_graph_can_hold(register):
     assert mine["status"] in ("ok", "eliminated") and mine["captures"]
     assert mine["host_us"] >= 2000
     assert 0 < mine["median_us"] < mine["host_us"], "the kernels' time has no part of the host's"
-    before = torch.cuda.memory_allocated()  # with cuBLAS's workspace for the stream of captures
+    before = torch.cuda.memory_allocated()
     tune(a, b)
     torch.cuda.synchronize()
     assert torch.cuda.memory_allocated() <= before
@@ -136,7 +145,7 @@ def test_one_that_no_graph_can_hold(kind, register):
     close(result, dense_product(a, b))
 
 
-def test_its_capture_breaks_no_other(register):
+def test_a_race_breaks_no_capture(register):
     """Of another thread, in torch's default mode."""
     register(Waiting())
     register(Gathered(), "other")
@@ -244,6 +253,7 @@ def test_torchs_triton_kernel(register):
             (p.dtype == torch.bfloat16 and not (p.transpose or p.bias or p.activation))
             or "plain bfloat16 products only"
         ),
+        captures=True,
     )
     try:
         a = random_bsr(1024, 768, 32, density=0.2, device="cuda", dtype=torch.bfloat16)

@@ -35,9 +35,6 @@ class Bench {
   // launches find the caches as a launch of the same variant left them.
   virtual Status time(const Variant& variant, int64_t launches, LaunchTime* taken) = 0;
 
-  // Whether a CUDA graph can hold its launches. What always can is not tried. After check().
-  virtual bool captures(const Variant&) { return true; }
-
   // Whether operands really rotate: small enough for the cache, and asked for.
   virtual bool is_cold() const = 0;
 

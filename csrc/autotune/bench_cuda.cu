@@ -34,15 +34,6 @@ __global__ void wait_kernel(int64_t cycles) {
   }
 }
 
-// A stream for captures that are tried: no graph captures the default stream, which the user's may
-// be. One for each device, as long as the process lives: torch keeps memory for each stream.
-cudaStream_t capturing_stream(int ordinal) {
-  static std::unordered_map<int, cudaStream_t> streams;  // races come one after the other
-  cudaStream_t& stream = streams[ordinal];
-  if (stream == nullptr) cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking);
-  return stream;
-}
-
 // Memory of the library's own pool.
 class Memory {
  public:
@@ -129,30 +120,6 @@ class CudaBench final : public Bench {
     const Status status = burst(variant, launches, taken);
     host_us_[&variant] = taken->host_us;
     return status;
-  }
-
-  // The graph is never replayed: what the launch allocated is others' by then. One launch alone:
-  // meanwhile no thread can synchronise the device.
-  bool captures(const Variant& variant) override {
-    if (variant.always_captures()) return true;
-    const RelaxedCapture relaxed;
-    const cudaStream_t stream = capturing_stream(device_.ordinal);
-    const std::shared_ptr<void> redirected =
-        stream != nullptr ? variant.redirect_to(stream) : nullptr;
-    if (redirected == nullptr) return false;
-    cudaError_t error = cudaStreamBeginCapture(stream, cudaStreamCaptureModeRelaxed);
-    if (error != cudaSuccess) return static_cast<bool>(broken(error, "beginning a capture"));
-    Launch l = next_launch();
-    l.stream = stream;
-    Status status = variant.launch(p_, l);
-    cudaGraph_t graph = nullptr;
-    size_t nodes = 0;
-    error = cudaStreamEndCapture(stream, &graph);
-    if (error == cudaSuccess) error = cudaGraphGetNodes(graph, nullptr, &nodes);
-    if (graph != nullptr) cudaGraphDestroy(graph);
-    if (status && error != cudaSuccess) status = to_status(error, "capturing");
-    if (!status) return static_cast<bool>(failed(status));
-    return nodes > 0;  // else it was launched past the stream
   }
 
   bool is_cold() const override { return sets_ > 1; }
@@ -315,7 +282,6 @@ class TrimmedBench final : public Bench {
   Status time(const Variant& variant, int64_t launches, LaunchTime* taken) override {
     return bench_->time(variant, launches, taken);
   }
-  bool captures(const Variant& variant) override { return bench_->captures(variant); }
   bool is_cold() const override { return bench_->is_cold(); }
   bool is_broken() override { return bench_->is_broken(); }
 

@@ -194,7 +194,7 @@ class Race {
     const bool contender = expected_us < kContender * best_first_us_;
     const double most_us = (contender ? 1e6 : 0.1e6) * options_.budget_s;
     LaunchTime taken{us, 0};
-    if (status) runner.entrant.captures = bench_.captures(*runner.variant);
+    if (status) runner.entrant.captures = runner.variant->captures();
     if (status && (!options_.eliminate || !have_one || !known || us < most_us)) {
       status = bench_.time(*runner.variant, 1, &taken);
     }

@@ -239,18 +239,17 @@ py::dict record_of(const std::string& text) {
 
 void register_variant(std::string name, std::string dispatched, const std::string& device,
                       const std::string& op, bool deterministic, bool multiplies_padding,
-                      std::function<std::string(const std::string&)> refusal,
-                      std::function<std::string()> failure,
-                      std::function<std::function<void()>(uintptr_t)> redirect) {
+                      bool captures, std::function<std::string(const std::string&)> refusal,
+                      std::function<std::string()> failure) {
   api::RegisteredVariant variant = {.name = std::move(name),
                                     .dispatched = std::move(dispatched),
                                     .device = named<DeviceType>(kDevices, device),
                                     .op = named<Op>(kOps, op),
                                     .deterministic = deterministic,
                                     .multiplies_padding = multiplies_padding,
+                                    .captures = captures,
                                     .refusal = std::move(refusal),
-                                    .failure = std::move(failure),
-                                    .redirect = std::move(redirect)};
+                                    .failure = std::move(failure)};
   without_gil([&] { api::register_variant(std::move(variant)); });
 }
 
@@ -310,7 +309,7 @@ PYBIND11_MODULE(_tuner, m) {
   m.def("missed", &api::missed_signatures, WithoutGil());
   m.def("forget", &api::forget_records, WithoutGil());
   m.def("register_variant", &register_variant, "name"_a, py::kw_only(), "dispatched"_a, "device"_a,
-        "op"_a, "deterministic"_a, "multiplies_padding"_a, "refusal"_a, "failure"_a, "redirect"_a);
+        "op"_a, "deterministic"_a, "multiplies_padding"_a, "captures"_a, "refusal"_a, "failure"_a);
   m.def("unregister_variant", &api::unregister_variant, "name"_a, WithoutGil());
   m.def("variants", [] { return list_of(without_gil(api::variants)); });
   m.def("build_info", &build_facts);

@@ -2,7 +2,6 @@
 
 #include <cmath>
 #include <limits>
-#include <memory>
 #include <optional>
 #include <utility>
 
@@ -44,16 +43,7 @@ class Registered final : public Variant {
                           facts_.failure());
   }
 
-  bool always_captures() const override { return device() == DeviceType::kCpu; }
-
-  std::shared_ptr<void> redirect_to(void* stream) const override {
-    using Undo = std::function<void()>;
-    return {new Undo(facts_.redirect(reinterpret_cast<uintptr_t>(stream))), [](Undo* end) {
-              (*end)();
-              delete end;
-            }};
-  }
-
+  bool captures() const override { return facts_.captures || device() == DeviceType::kCpu; }
   bool deterministic() const override { return facts_.deterministic; }
   bool multiplies_padding() const override { return facts_.multiplies_padding; }
 

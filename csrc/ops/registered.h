@@ -23,12 +23,11 @@ struct RegisteredVariant {
   DeviceType device = DeviceType::kCpu;
   Op op = Op::kMatmul;
   bool deterministic = true, multiplies_padding = false;
+  bool captures = false;  // a CUDA graph can hold what it launches
   // Why it does not compute the problem of that text (see problem_text.h); empty: it does.
   std::function<std::string(const std::string& problem)> refusal;
   // What the operator's last failure in this thread was.
   std::function<std::string()> failure;
-  // Sends what this thread's operators do on a GPU to that stream, until the result is called.
-  std::function<std::function<void()>(uintptr_t stream)> redirect;
 };
 
 // From the next call on it races like the others. Throws std::invalid_argument if its name, or its

@@ -45,9 +45,9 @@ def register_variant(
     op: str,
     deterministic: bool,
     multiplies_padding: bool,
+    captures: bool,
     refusal: Callable[[str], str],
     failure: Callable[[], str],
-    redirect: Callable[[int], Callable[[], None]],
 ) -> None: ...
 def unregister_variant(name: str) -> None: ...
 def variants() -> list[dict[str, Any]]: ...

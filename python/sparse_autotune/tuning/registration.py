@@ -160,13 +160,6 @@ def _checked_call(call: Callable[..., None]) -> Callable[..., int]:
     return run
 
 
-def _redirected(stream: int) -> Callable[[], None]:
-    """Sends what this thread does on the GPU to a stream, until the result is called."""
-    there = torch.cuda.stream(torch.cuda.ExternalStream(stream))
-    there.__enter__()
-    return lambda: there.__exit__(None, None, None)
-
-
 def _calls(fn: Callable[..., Any], op: Op) -> Callable[..., None]:
     if op == "sampled_matmul":
 
@@ -254,18 +247,17 @@ def register_variant(
     supports: Callable[[VariantProblem], bool | str] | None = None,
     deterministic: bool = True,
     multiplies_padding: bool = False,
+    captures: bool = False,
     device: DeviceType = "cuda",
 ) -> RegisteredVariant:
     """Lets a Python callable take part in races, as a variant like this package's own.
 
     It is verified and timed with the others, can win, is remembered, reported and forced by its
     name. It has no cost model: it is never chosen without a measurement, unless nothing else can
-    compute a product. On a GPU its kernels are timed alone, if a CUDA graph can hold them, and
-    Python's time for the call counts outside of graphs; else it is timed eagerly, as the report
-    then says, and is not chosen inside of a capture. To find out, each race captures one launch:
-    while it does, less than a millisecond, CUDA refuses to synchronise the whole device, in every
-    thread. Under `torch.compile` it is part of the opaque
-    product that chose it.
+    compute a product. On a GPU its kernels are timed alone, if a CUDA graph can hold them
+    (``captures``), and Python's time for the call counts outside of graphs; else it is timed
+    eagerly, as the report then says, and is not chosen inside of a capture. Under `torch.compile`
+    it is part of the opaque product that chose it.
 
     For "matmul" the callable is called as ``fn(crow_indices, col_indices, values, b, *, out, bias,
     activation, transpose, positions)`` and writes ``activation(op(A) @ b + bias[:, None])`` into
@@ -292,6 +284,9 @@ def register_variant(
         supports: called with a `VariantProblem`; True, or why not, as a string. None: all.
         deterministic: whether equal calls give equal results.
         multiplies_padding: whether it multiplies blocks that are not stored.
+        captures: whether a CUDA graph can hold what it does: kernels alone, on PyTorch's current
+            stream, without waiting for the GPU. A race does not try, as CUDA refuses to synchronise
+            the device in every thread while one of them captures.
         device: "cuda" or "cpu".
 
     Returns:
@@ -318,9 +313,9 @@ def register_variant(
         op=op,
         deterministic=bool(deterministic),
         multiplies_padding=bool(multiplies_padding),
+        captures=bool(captures),
         refusal=_refusal(supports),
         failure=lambda: getattr(_last, "text", "it failed"),
-        redirect=_redirected,
     )
     handle = RegisteredVariant(full)
     atexit.register(handle.unregister)  # nothing calls Python when it has ended
