@@ -60,7 +60,7 @@ constinit KernelCode<WgmmaArguments> wgmma_code{
 // wgmma takes TF32 with k contiguous alone: column-major B, as linear() has it, and A itself.
 template <typename Tile, bool kTransposedA, bool kSplits>
 constexpr KernelCode<WgmmaArguments>* tf32_code() {
-  if constexpr (kTransposedA || kSplits || Tile::kPairs) {
+  if constexpr (kTransposedA || kSplits) {
     return nullptr;
   } else {
     return &wgmma_code<float, Tile, false, false, false>;
@@ -136,17 +136,18 @@ WgmmaShape wgmma_shape() {
                               transposed_wgmma_codes<Tile, kSplits>());
 }
 
-// For A and row-major B and C alone, C stored directly.
+// C is stored directly.
 template <typename Tile>
 struct Direct : Tile {
   static constexpr bool kDirect = true;
 };
+
+// For A and a row-major B alone.
 template <typename Tile>
-constexpr WgmmaShape wgmma_direct_shape() {
-  using D = Direct<Tile>;
-  return wgmma_shape_of<D>({{{&wgmma_code<__half, D, false, true, false>, nullptr},
-                             {&wgmma_code<__nv_bfloat16, D, false, true, false>, nullptr}}},
-                           {});
+constexpr WgmmaShape wgmma_row_major_shape() {
+  return wgmma_shape_of<Tile>({{{&wgmma_code<__half, Tile, false, true, false>, nullptr},
+                                {&wgmma_code<__nv_bfloat16, Tile, false, true, false>, nullptr}}},
+                              {});
 }
 
 // Whether the kernel can multiply the problem on the device.

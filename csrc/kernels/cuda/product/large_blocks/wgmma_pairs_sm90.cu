@@ -7,9 +7,10 @@
 // In n256_x2 a cluster's two thread blocks take neighbouring tiles of one pair: each brings one
 // row's blocks of A to both.
 // Data path: as wgmma_sm90's; in clusters A by multicast.
-// Requires: what wgmma_sm90 does, block_m 64, and rows that have been looked at.
-// Wins: blocks of 64 where rows share columns, as 128 rows of 64 block columns do at random from 5%
-// on. Bound by L2 -> shared memory traffic.
+// Requires: half types, A and a row-major B, block_m 64 and otherwise what wgmma_sm90 does, and
+// rows that have been looked at. A^T and a column-major B need no more than their kernels: they
+// were not tried. Wins: blocks of 64 where rows share columns, as 128 rows of 64 block columns do
+// at random from 5% on. Bound by L2 -> shared memory traffic.
 #include <algorithm>
 
 #include "kernels/cuda/host/requirements.h"
@@ -27,6 +28,9 @@ class WgmmaPairsSm90 final : public Variant {
   Support supports(const Problem& p, const Device& d) const override {
     if (block_rows(p) > kMaxRows) {
       return Support::no("pairs at most " + std::to_string(kMaxRows) + " block rows");
+    }
+    if (p.transpose || p.b_layout != Layout::kRowMajor) {
+      return Support::no("computes A @ B, not A^T @ B, of a row-major B");
     }
     if (Support s = groups_are_known(p, kNeighbours); !s) return s;
     return wgmma_supports(shape_, p, d);
@@ -72,8 +76,8 @@ class WgmmaPairsSm90 final : public Variant {
   Registration registration_{*this};
 };
 
-const WgmmaPairsSm90 kN256{"wgmma_pairs_sm90/n256", wgmma_shape<Pairs, false>()};
-const WgmmaPairsSm90 kN256x2{"wgmma_pairs_sm90/n256_x2", wgmma_shape<PairsInCluster, false>()};
+const WgmmaPairsSm90 kN256{"wgmma_pairs_sm90/n256", wgmma_row_major_shape<Pairs>()};
+const WgmmaPairsSm90 kN256x2{"wgmma_pairs_sm90/n256_x2", wgmma_row_major_shape<PairsInCluster>()};
 
 }  // namespace
 }  // namespace sparse_autotune

@@ -123,10 +123,14 @@ class WgmmaRaggedSm90 final : public Variant {
   Registration registration_{*this};
 };
 
-const WgmmaRaggedSm90 kM128N128{"wgmma_ragged_sm90/m128_n128", wgmma_direct_shape<M128N128>()};
-const WgmmaRaggedSm90 kM128N64{"wgmma_ragged_sm90/m128_n64", wgmma_direct_shape<M128N64>()};
-const WgmmaRaggedSm90 kM64N256{"wgmma_ragged_sm90/m64_n256", wgmma_direct_shape<M64N256>()};
-const WgmmaRaggedSm90 kM64N128{"wgmma_ragged_sm90/m64_n128", wgmma_direct_shape<M64N128>()};
+const WgmmaRaggedSm90 kM128N128{"wgmma_ragged_sm90/m128_n128",
+                                wgmma_row_major_shape<Direct<M128N128>>()};
+const WgmmaRaggedSm90 kM128N64{"wgmma_ragged_sm90/m128_n64",
+                               wgmma_row_major_shape<Direct<M128N64>>()};
+const WgmmaRaggedSm90 kM64N256{"wgmma_ragged_sm90/m64_n256",
+                               wgmma_row_major_shape<Direct<M64N256>>()};
+const WgmmaRaggedSm90 kM64N128{"wgmma_ragged_sm90/m64_n128",
+                               wgmma_row_major_shape<Direct<M64N128>>()};
 
 }  // namespace
 }  // namespace sparse_autotune

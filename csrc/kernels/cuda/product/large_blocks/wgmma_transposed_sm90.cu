@@ -14,7 +14,5 @@ template WgmmaCodes transposed_wgmma_codes<M128N64, false>();
 template WgmmaCodes transposed_wgmma_codes<M64N512, false>();
 template WgmmaCodes transposed_wgmma_codes<M64N256, false>();
 template WgmmaCodes transposed_wgmma_codes<M64N128, false>();
-template WgmmaCodes transposed_wgmma_codes<Pairs, false>();
-template WgmmaCodes transposed_wgmma_codes<PairsInCluster, false>();
 
 }  // namespace sparse_autotune
