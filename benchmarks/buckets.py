@@ -22,6 +22,7 @@ import sparse_autotune as sa
 from sparse_autotune.choices import Buckets
 
 from . import environment, timing
+from .cell import Cell, Operands
 
 MOST_RACES = 32
 MOST_TIME = 1.05
@@ -69,21 +70,13 @@ def _sampler(call: Callable[[], torch.Tensor], buckets: Buckets, device: str) ->
 
 def measure(options: argparse.Namespace) -> dict[str, Any]:
     """Races, and medians for each number of columns."""
-    dtype = torch.bfloat16 if options.device == "cuda" else torch.float32
-    generator = torch.Generator().manual_seed(0)
-    a = sa.random_bsr(
-        options.size,
-        options.size,
-        options.block,
-        density=options.density,
-        dtype=dtype,
-        device=options.device,
-        generator=generator,
-    )
+    dtype = "bfloat16" if options.device == "cuda" else "float32"
+    cell = Cell(options.size, 1, options.size, options.block, options.density, dtype)
+    a = Operands(cell, options.device).a
 
     def product(n: int) -> Callable[[], torch.Tensor]:
         shape = (options.size, n) if options.matmul else (n, options.size)
-        b = torch.randn(shape, device=options.device).to(dtype)
+        b = torch.randn(shape, device=options.device, dtype=a.dtype)
         return (lambda: sa.matmul(a, b)) if options.matmul else (lambda: sa.linear(b, a))
 
     ns = numbers(options.count)

@@ -28,6 +28,7 @@ import torch
 import sparse_autotune as sa
 
 from . import environment
+from .cell import Cell, Operands
 
 WITHIN = 1.03
 SHARE = 0.95
@@ -99,18 +100,10 @@ def _arguments() -> argparse.Namespace:
 
 def measure(options: argparse.Namespace) -> dict[str, Any]:
     """The choices beside each neighbour, and all variants' times at rest."""
-    dtype = torch.bfloat16 if options.device == "cuda" else torch.float32
-    generator = torch.Generator().manual_seed(0)
-    a = sa.random_bsr(
-        options.size,
-        options.size,
-        options.block,
-        density=0.125,
-        dtype=dtype,
-        device=options.device,
-        generator=generator,
-    )
-    b = torch.randn(options.size, options.n, device=options.device).to(dtype)
+    dtype = "bfloat16" if options.device == "cuda" else "float32"
+    cell = Cell(options.size, options.n, options.size, options.block, 0.125, dtype)
+    operands = Operands(cell, options.device)
+    a, b = operands.a, operands.b
     at_rest: dict[str, list[float]] = {}
 
     def look() -> None:

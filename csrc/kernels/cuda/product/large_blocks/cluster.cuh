@@ -54,13 +54,4 @@ __device__ __forceinline__ void tma_load_to(uint16_t blocks, uint32_t to, const 
       : "memory");
 }
 
-__device__ __forceinline__ void tma_load_to(uint16_t blocks, uint32_t to, const CUtensorMap& map,
-                                            uint32_t barrier, int x, int y, int z) {
-  asm volatile(
-      "cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
-      ".multicast::cluster [%0], [%1, {%3, %4, %5}], [%2], %6;\n" ::"r"(to),
-      "l"(&map), "r"(barrier), "r"(x), "r"(y), "r"(z), "h"(blocks)
-      : "memory");
-}
-
 }  // namespace sparse_autotune

@@ -101,6 +101,7 @@ __device__ __forceinline__ void schedule(const WgmmaArguments& args, const Share
 // One warp: keeps the rings full. Places of blocks are fetched a batch of 32 ahead.
 template <typename T, typename Tile, bool kTransposedA, bool kRowMajorB>
 struct WgmmaProducer {
+  static_assert(!(Tile::kPairs && kTransposedA), "pairs are of A's own block rows");
   static constexpr int kStep = kStepOf<T>;
   const WgmmaArguments& args;
   const Shared<Tile>& shared;
@@ -164,9 +165,6 @@ struct WgmmaProducer {
       const uint32_t all = __ballot_sync(~0u, has);
       found[row] = next[row] + __popc(all & before);
       next[row] += __popc(all);
-      if (kTransposedA && has) {
-        found[row] = load_narrow_index(args.positions, found[row], args.wide_indices);
-      }
     }
   }
 
@@ -211,14 +209,7 @@ struct WgmmaProducer {
                                            int k) {
     constexpr uint16_t kAll = (1 << Tile::kCluster) - 1;
     if constexpr (Tile::kCluster > 1) {
-      if (cluster_rank() != which) return;
-      if constexpr (kTransposedA) {
-        tma_load_to(kAll, to, args.a, full, 0, row + k, 0);
-      } else {
-        tma_load_to(kAll, to, args.a, full, k, row);
-      }
-    } else if constexpr (kTransposedA) {
-      tma_load(to, args.a, full, 0, row + k, 0);
+      if (cluster_rank() == which) tma_load_to(kAll, to, args.a, full, k, row);
     } else {
       tma_load(to, args.a, full, k, row);
     }
