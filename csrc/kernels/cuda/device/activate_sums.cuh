@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "kernels/activation.h"
+#include "kernels/cuda/device/warpgroup.cuh"
 #include "variant.h"
 
 namespace sparse_autotune {
@@ -38,6 +39,25 @@ __device__ __forceinline__ void activate_sums(float* sum, uint32_t own, Activati
     }
 #pragma unroll
     for (int i = 0; i < kRun; ++i) sum[first + i] = load(own + i * kApart);
+  }
+}
+
+// A warpgroup's sums of a tile, as wgmma leaves them: adds `low` and `high`, the bias of this
+// lane's two rows, and applies the activation. A costly one takes kBytes of shared memory from
+// `scratch` on, after `free_scratch()`.
+template <int kBytes, int kCount, typename Free>
+__device__ __forceinline__ void finish_sums(float (&sum)[kCount], float low, float high,
+                                            Activation activation, uint32_t scratch,
+                                            const Free& free_scratch) {
+#pragma unroll
+  for (int i = 0; i < kCount; ++i) sum[i] += i % 4 < 2 ? low : high;
+  if (activation == Activation::kRelu) {
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) sum[i] = activate(sum[i], Activation::kRelu);
+  } else if (activation != Activation::kNone) {
+    free_scratch();
+    activate_sums<kCount, kBytes / (kWarpgroup * 4), kWarpgroup * 4>(
+        sum, scratch + threadIdx.x % kWarpgroup * 4, activation);
   }
 }
 

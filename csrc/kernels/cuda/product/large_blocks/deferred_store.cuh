@@ -73,17 +73,10 @@ class DeferredStore {
   // two rows.
   __device__ __forceinline__ void finish(float (&sum)[kN / 2], float low, float high,
                                          Activation activation) {
-#pragma unroll
-    for (int i = 0; i < kN / 2; ++i) sum[i] += i % 4 < 2 ? low : high;
-    if (activation == Activation::kRelu) {
-#pragma unroll
-      for (int i = 0; i < kN / 2; ++i) sum[i] = activate(sum[i], Activation::kRelu);
-    } else if (activation != Activation::kNone) {
+    finish_sums<kBytes>(sum, low, high, activation, first_, [this] {
       sink_.drain();
       warpgroup_sync(barrier_);
-      activate_sums<kN / 2, kBytes / (kWarpgroup * 4), kWarpgroup * 4>(
-          sum, first_ + threadIdx.x % kWarpgroup * 4, activation);
-    }
+    });
 #pragma unroll
     for (int i = 0; i < kN / 4; ++i) word_[i] = pack<T>(sum[2 * i], sum[2 * i + 1]);
   }

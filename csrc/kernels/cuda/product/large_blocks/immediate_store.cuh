@@ -7,7 +7,6 @@
 
 #include "kernels/activation.h"
 #include "kernels/cuda/device/activate_sums.cuh"
-#include "kernels/cuda/device/warpgroup.cuh"
 #include "kernels/cuda/product/large_blocks/store_sinks.cuh"
 #include "variant.h"
 
@@ -39,15 +38,7 @@ class ImmediateStore {
   // A tile whose multiplications are done. `low` and `high`: the bias of this lane's two rows.
   __device__ __forceinline__ void finish(float (&sum)[kN / 2], float low, float high,
                                          Activation activation) {
-#pragma unroll
-    for (int i = 0; i < kN / 2; ++i) sum[i] += i % 4 < 2 ? low : high;
-    if (activation == Activation::kRelu) {
-#pragma unroll
-      for (int i = 0; i < kN / 2; ++i) sum[i] = activate(sum[i], Activation::kRelu);
-    } else if (activation != Activation::kNone) {
-      activate_sums<kN / 2, kBytes / (kWarpgroup * 4), kWarpgroup * 4>(
-          sum, scratch_ + threadIdx.x % kWarpgroup * 4, activation);
-    }
+    finish_sums<kBytes>(sum, low, high, activation, scratch_, [] {});
 #pragma unroll
     for (int i = 0; i < kN / 8; ++i) {
       store(i, sum[4 * i], sum[4 * i + 1], 0);
