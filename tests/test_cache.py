@@ -236,7 +236,7 @@ def test_what_a_killed_process_left_behind_goes_with_clear():
 
 TEN_PROCESSES = """
 import os, sys, torch, sparse_autotune
-from sparse_autotune import _tuner
+from sparse_autotune import _tuner, ranks
 from sparse_autotune.tuning import announcements
 torch.set_num_threads(1)
 
@@ -262,7 +262,7 @@ for _ in range(10):
     if child == 0:
         os.close(go)
         _tuner.install_host(
-            announcements.load, save_together, announcements.report, announcements.reclaim
+            ranks.load, save_together, announcements.report, announcements.reclaim
         )
         multiply()
         sys.stdout.write(f"{sparse_autotune.tuning_count()}\\n")

@@ -6,7 +6,7 @@ from reference import close
 from test_dispatch import CountedCalls, operands_on
 
 from sparse_autotune import BsrTensor, linear, matmul, random_bsr, sampled_matmul
-from sparse_autotune._torch.direct import direct
+from sparse_autotune._torch import direct
 from sparse_autotune.operators.forms import Form
 
 

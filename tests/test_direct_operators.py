@@ -224,7 +224,7 @@ def test_keywords(counted):
 
 MISSING = """
 import torch, sparse_autotune as sa
-from sparse_autotune._torch.direct import direct
+from sparse_autotune._torch import direct
 from sparse_autotune.operators.forms import Form, SampleForm
 a, b = sa.random_bsr(64, 64, 16, density=0.5), torch.randn(64, 8)
 indices, ops = (a.crow_indices, a.col_indices), torch.ops.sparse_autotune

@@ -7,7 +7,7 @@ import torch
 from torch.autograd import forward_ad
 
 from sparse_autotune import random_bsr
-from sparse_autotune._torch.direct import direct
+from sparse_autotune._torch import direct
 from sparse_autotune.operators import dispatching, forms
 from sparse_autotune.operators.forms import ACTIVATIONS
 

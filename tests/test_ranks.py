@@ -180,8 +180,8 @@ def a_rank_dies(rank):
             os._exit(7)
 
         _tuner.install_host(
-            announcements.load, die, announcements.report, announcements.reclaim,
-            announcements.may_race,
+            sparse_autotune.ranks.load, die, announcements.report, announcements.reclaim,
+            sparse_autotune.ranks.may_race,
         )  # fmt: skip
         races(8)
     while not mark.exists():

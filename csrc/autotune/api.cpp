@@ -9,6 +9,7 @@
 #include <stdexcept>
 
 #include "autotune/device.h"
+#include "autotune/private_files.h"
 #include "autotune/problem_text.h"
 #include "autotune/registry.h"
 #include "autotune/signature.h"
@@ -144,6 +145,10 @@ std::optional<Record> parse(const std::string& text, std::string* why) {
 }
 std::string text_of(const Record& record) { return to_text(record); }
 std::string outcome_name(Outcome outcome) { return name_of(outcome); }
+
+int open_directory(const std::string& path, bool create) {
+  return sparse_autotune::open_directory(path, create).release();
+}
 
 Memory memory(int ordinal) {
   const PlanCache::Use use = PlanCache::instance().use();

@@ -64,6 +64,8 @@ SPARSE_AUTOTUNE_API void forget_records();
 SPARSE_AUTOTUNE_API std::optional<Record> parse(const std::string& text, std::string* why);
 SPARSE_AUTOTUNE_API std::string text_of(const Record& record);
 SPARSE_AUTOTUNE_API std::string outcome_name(Outcome outcome);
+// Of that absolute path (see private_files.h): a descriptor to close, or minus an error's number.
+SPARSE_AUTOTUNE_API int open_directory(const std::string& path, bool create);
 
 // A vendor library that variants need.
 struct LibraryInfo {

@@ -1,13 +1,18 @@
-// Files for their owner alone, reached through no link that another user could have planted: the
-// rules of Python's private_files.py.
+// Files for their owner alone, reached through no link that another user could have planted.
+//
+// A cache may lie where others can write, in /tmp for instance. So every directory on the way is
+// opened relative to the one before it: a link is followed only if it belongs to this user or to
+// root, and below the cache directory none is followed at all.
 #pragma once
 
 #include <sys/types.h>
 
+#include <cerrno>
 #include <filesystem>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 
 namespace sparse_autotune {
 
@@ -23,6 +28,8 @@ class Descriptor {
 
   explicit operator bool() const { return number_ >= 0; }
   int get() const { return number_; }
+  // What is the caller's to close now, or -error().
+  int release() { return std::exchange(number_, -EBADF); }
   int error() const { return number_ < 0 ? -number_ : 0; }
 
  private:

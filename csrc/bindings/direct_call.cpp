@@ -134,17 +134,6 @@ class Direct {
     }
   }
 
-  bool nobody_listens() const {
-    for (const py::object& listener : listeners_) {
-      if (is_true(PyObject_CallNoArgs(listener.ptr()))) return false;
-    }
-    const py::object level = checked(PyObject_GetAttr(forward_ad_.ptr(), level_.ptr()));
-    return PyLong_AsLong(level.ptr()) < 0;
-  }
-  bool is_plain(py::handle tensor) const {
-    return tensors_.is_plain(tensor) && !tensors_.is_negated(tensor);
-  }
-
   // bsr_matmul's, and `out`.
   py::object matmul(const Values& v) const {
     PyObject *const bias = v[kSecondDense], *const out = v[kOut];
@@ -254,9 +243,14 @@ class Direct {
     }
     for (PyObject* tensor : operands) {
       if (!is_given(tensor)) continue;
-      if (!is_plain(tensor) || (grad_enabled && tensors_.requires_grad(tensor))) return false;
+      if (!tensors_.is_plain(tensor) || tensors_.is_negated(tensor)) return false;
+      if (grad_enabled && tensors_.requires_grad(tensor)) return false;
     }
-    return nobody_listens();
+    for (const py::object& listener : listeners_) {
+      if (is_true(PyObject_CallNoArgs(listener.ptr()))) return false;
+    }
+    const py::object level = checked(PyObject_GetAttr(forward_ad_.ptr(), level_.ptr()));
+    return PyLong_AsLong(level.ptr()) < 0;
   }
 
   bool read_versions(const Values& v, direct::Circumstances* here) const {
@@ -412,7 +406,6 @@ void bind_direct_calls(py::module_& m) {
            py::kw_only(), py::arg("exchange_api"), py::arg("empty_on_cpu"), py::arg("empty_on_gpu"),
            py::arg("tensor"), py::arg("parameter"), py::arg("is_grad_enabled"),
            py::arg("listeners"), py::arg("forward_ad"));
-  type.def("nobody_listens", &Direct::nobody_listens);
   static PyMemberDef members[] = {
       {"__vectorcalloffset__", T_PYSSIZET, offsetof(Callable, vectorcall), READONLY, nullptr},
       {nullptr, 0, 0, 0, nullptr}};

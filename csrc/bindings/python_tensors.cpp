@@ -32,7 +32,6 @@ PythonTensors::PythonTensors(const py::capsule& api, py::type tensor, py::type p
       empty_on_cpu_(std::move(empty_on_cpu)),
       empty_on_gpu_(std::move(empty_on_gpu)),
       version_(interned("_version")),
-      new_empty_(interned("new_empty")),
       dtype_(interned("dtype")),
       storage_offset_(interned("storage_offset")),
       is_neg_(interned("is_neg")),
@@ -111,10 +110,6 @@ py::object PythonTensors::new_empty(py::handle like, const TensorView& view,
   // Held here: an allocation may run other Python code, which makes other tensors.
   const py::object shape = last_.shape, strides = last_.strides;
   const py::object& empty = view.device == kCpuDevice ? empty_on_cpu_ : empty_on_gpu_;
-  if (empty.is_none()) {
-    PyObject* arguments[] = {like.ptr(), shape.ptr()};
-    return checked(PyObject_VectorcallMethod(new_empty_.ptr(), arguments, 2, nullptr));
-  }
   py::object& dtype = dtypes_[static_cast<size_t>(view.type)];
   if (!dtype) dtype = checked(PyObject_GetAttr(like.ptr(), dtype_.ptr()));
   PyObject* arguments[] = {shape.ptr(), strides.ptr(), dtype.ptr()};

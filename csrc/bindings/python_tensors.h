@@ -17,7 +17,7 @@ class PythonTensors {
  public:
   // torch's capsule, which lives as long as the process, torch.Tensor, torch.nn.Parameter, and what
   // compiled code allocates with: (sizes, strides, dtype) to a tensor on the CPU, and to one on the
-  // current GPU; None where torch has none.
+  // current GPU.
   PythonTensors(const pybind11::capsule& api, pybind11::type tensor, pybind11::type parameter,
                 pybind11::object empty_on_cpu, pybind11::object empty_on_gpu);
 
@@ -51,8 +51,7 @@ class PythonTensors {
   };
   mutable Like last_;
   mutable pybind11::object dtypes_[static_cast<size_t>(ElementType::kOther)];
-  const pybind11::str version_, new_empty_, dtype_, storage_offset_, is_neg_, is_inference_,
-      requires_grad_;
+  const pybind11::str version_, dtype_, storage_offset_, is_neg_, is_inference_, requires_grad_;
 };
 
 }  // namespace sparse_autotune

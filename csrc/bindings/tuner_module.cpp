@@ -175,20 +175,17 @@ void install_host(
   without_gil([&] { api::install_host(std::move(functions)); });
 }
 
-void apply_settings(const std::string& mode, double budget_s, const std::string& timing,
-                    const std::string& buckets, double min_speedup, int64_t plan_bytes,
-                    int64_t frozen_bytes, int64_t tuning_bytes, bool exact_nonfinite,
-                    const std::optional<std::string>& variant) {
-  const Settings s = {.mode = named<Mode>(kModes, mode),
-                      .budget_s = budget_s,
-                      .timing = named<Timing>(kTimings, timing),
-                      .buckets = named<Buckets>(kBuckets, buckets),
-                      .min_speedup = min_speedup,
-                      .plan_bytes = plan_bytes,
-                      .frozen_bytes = frozen_bytes,
-                      .tuning_bytes = tuning_bytes,
-                      .exact_nonfinite = exact_nonfinite,
-                      .variant = variant.value_or("")};
+void apply_settings(const py::kwargs& v) {
+  const Settings s = {.mode = named<Mode>(kModes, v["mode"].cast<std::string>()),
+                      .budget_s = v["budget_s"].cast<double>(),
+                      .timing = named<Timing>(kTimings, v["timing"].cast<std::string>()),
+                      .buckets = named<Buckets>(kBuckets, v["buckets"].cast<std::string>()),
+                      .min_speedup = v["min_speedup"].cast<double>(),
+                      .plan_bytes = v["plan_bytes"].cast<int64_t>(),
+                      .frozen_bytes = v["frozen_bytes"].cast<int64_t>(),
+                      .tuning_bytes = v["tuning_bytes"].cast<int64_t>(),
+                      .exact_nonfinite = v["exact_nonfinite"].cast<bool>(),
+                      .variant = v["variant"].cast<std::optional<std::string>>().value_or("")};
   without_gil([&] { api::set_settings(s); });
 }
 
@@ -297,9 +294,7 @@ PYBIND11_MODULE(_tuner, m) {
   m.def("install_host", &install_host, "load"_a, "save"_a, "report"_a, "reclaim"_a,
         "may_race"_a = py::none());
   m.def("remove_host", &api::remove_host, WithoutGil());
-  m.def("set_settings", &apply_settings, py::kw_only(), "mode"_a, "budget_s"_a, "timing"_a,
-        "buckets"_a, "min_speedup"_a, "plan_bytes"_a, "frozen_bytes"_a, "tuning_bytes"_a,
-        "exact_nonfinite"_a, "variant"_a);
+  m.def("set_settings", &apply_settings);
   m.def("get_settings", &settings_in_force);
   m.def("tuning_count", &api::tuning_count, WithoutGil());
   m.def("parse_record", &record_of, "text"_a);
@@ -312,6 +307,7 @@ PYBIND11_MODULE(_tuner, m) {
         "op"_a, "deterministic"_a, "multiplies_padding"_a, "captures"_a, "refusal"_a, "failure"_a);
   m.def("unregister_variant", &api::unregister_variant, "name"_a, WithoutGil());
   m.def("variants", [] { return list_of(without_gil(api::variants)); });
+  m.def("open_directory", &api::open_directory, "path"_a, "create"_a, WithoutGil());
   m.def("build_info", &build_facts);
   m.def("device_info", &device_info, "ordinal"_a, "threads"_a = 1);
   m.def("environment", &api::environment, "ordinal"_a, WithoutGil());

@@ -17,8 +17,8 @@ struct Operators {
   template <typename... Out>
   static Tensor raced(Types... given, std::optional<std::string> variants, int64_t rounds,
                       double budget_s, bool eliminate, bool save, bool dry_run, Out... out) {
-    return text_tensor(race_text(Arguments{given...},
-                                 {variants, rounds, budget_s, eliminate, save, dry_run, out...}));
+    const RaceOrder order{variants.value_or(""), rounds, budget_s, eliminate, save};
+    return text_tensor(race_text(Arguments{given...}, {order, dry_run, out...}));
   }
 };
 using Product = Operators<MatmulArguments, Tensor, Tensor, Tensor, int64_t, int64_t, Tensor,

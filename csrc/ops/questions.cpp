@@ -2,7 +2,6 @@
 
 #include <utility>
 
-#include "calls/race_call.h"
 #include "ops/torch_caller.h"
 
 namespace sparse_autotune {
@@ -17,9 +16,7 @@ std::string answer(const Arguments& a, const Call& call, const Tensor& result,
   }
   if (a.col_indices.size(0) == 0) return "";  // bind_call() would write the result
   std::optional<Bound> bound = bind_call(std::move(product.call), a.variant, product.caller);
-  if (!bound) return "";
-  return race_bound(
-      *bound, {race.variants.value_or(""), race.rounds, race.budget_s, race.eliminate, race.save});
+  return bound ? race_bound(*bound, race.order) : "";
 }
 
 }  // namespace

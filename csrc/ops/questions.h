@@ -4,16 +4,13 @@
 #include <optional>
 #include <string>
 
+#include "calls/race_call.h"
 #include "ops/arguments.h"
 
 namespace sparse_autotune {
 
 struct RaceArguments {
-  std::optional<std::string> variants;  // names or families, comma-separated; none: all legal
-  int64_t rounds = 0;                   // 0: as many as the budget holds
-  double budget_s = 0;                  // 0: the setting
-  bool eliminate = true;
-  bool save = true;
+  RaceOrder order;
   bool dry_run = false;       // launches nothing: says who is legal
   std::optional<Tensor> out;  // not written: its layout is that of the result; not when sampled
 };

@@ -74,15 +74,7 @@ void* current_stream(int) { return nullptr; }
 DeviceScope::DeviceScope(const Tensor& tensor) {
   if (tensor.is_cpu() || is_current_device(tensor.get_device_index())) return;
   current_.emplace(tensor.get_device_index());  // first: torch's guard may change it, too
-  DeviceGuardHandle guard = nullptr;
-  TORCH_ERROR_CODE_CHECK(aoti_torch_create_device_guard(tensor.get_device_index(), &guard));
-  guard_ = guard;
-}
-
-DeviceScope::~DeviceScope() {
-  if (guard_ == nullptr) return;
-  current_.reset();
-  aoti_torch_delete_device_guard(static_cast<DeviceGuardHandle>(guard_));
+  guard_.emplace(tensor.get_device_index());
 }
 
 Tensor alias_of(const Tensor& tensor) { return call_torch<Tensor>("aten::detach", "", tensor); }

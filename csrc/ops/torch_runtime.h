@@ -1,6 +1,7 @@
 // What the operators need of torch beyond tensors: stream, scratch, threads, version counters.
 #pragma once
 
+#include <torch/csrc/stable/accelerator.h>
 #include <torch/csrc/stable/library.h>
 #include <torch/csrc/stable/tensor.h>
 
@@ -37,13 +38,10 @@ void* current_stream(int ordinal);
 class DeviceScope {
  public:
   explicit DeviceScope(const Tensor& tensor);
-  ~DeviceScope();
-  DeviceScope(const DeviceScope&) = delete;
-  DeviceScope& operator=(const DeviceScope&) = delete;
 
  private:
-  void* guard_ = nullptr;  // torch's
-  std::optional<CurrentDevice> current_;
+  std::optional<torch::stable::accelerator::DeviceGuard> guard_;
+  std::optional<CurrentDevice> current_;  // begins first, and ends first
 };
 
 // Version counters of two tensors; -1 for a tensor made under inference mode, which has none and

@@ -11,16 +11,10 @@ from .bsr_tensor import BsrTensor
 from .configuration import show_config
 from .functional import linear, matmul, sampled_matmul
 from .generators import random_bsr
-from .nn import (
-    PolynomialDensity,
-    SparseLinear,
-    prewarm,
-    prune_,
-    prune_and_regrow_,
-    regrow_,
-    set_pattern_,
-    sparsify_,
-)
+from .nn.prewarming import prewarm
+from .nn.pruning import PolynomialDensity, prune_, prune_and_regrow_, regrow_, set_pattern_
+from .nn.sparse_linear import SparseLinear
+from .nn.sparsify import sparsify_
 from .operators import batching as _batching  # noqa: F401  registers
 from .operators import dispatching as _dispatching  # noqa: F401  registers
 from .operators import flops as _flops  # noqa: F401  registers
@@ -30,25 +24,13 @@ from .pytrees import register as _register_pytree
 from .ranks import set_process_group
 from .settings import settings
 from .torch_functions import comparable as _comparable
-from .tuning import (
-    Advice,
-    BenchmarkReport,
-    BlockSizeAdvice,
-    GridReport,
-    RegisteredVariant,
-    TuneFileReport,
-    VariantProblem,
-    VariantRecord,
-    advise,
-    benchmark,
-    benchmark_grid,
-    register_variant,
-    tune,
-    tune_file,
-    tuning_count,
-    variants,
-)
+from .tuning.advice import Advice, BlockSizeAdvice, advise
 from .tuning.announcements import install as _install_announcements
+from .tuning.grid import GridReport, benchmark_grid
+from .tuning.offline import TuneFileReport, tune_file
+from .tuning.races import benchmark, tune, tuning_count, variants
+from .tuning.registration import RegisteredVariant, VariantProblem, register_variant
+from .tuning.report import BenchmarkReport, VariantRecord
 
 __version__: str = _build_info()["version"]
 

@@ -338,12 +338,8 @@ class BsrTensor:
 
     # The plan, and copies of frozen values
 
-    def _pointers(self) -> tuple[int, int, int]:
-        return (
-            self._crow_indices.data_ptr(),
-            self._col_indices.data_ptr(),
-            self._values.data_ptr(),
-        )
+    def _pointers(self) -> list[int]:
+        return [tensor.data_ptr() for tensor in self._parts()[:3]]
 
     def prepare(self) -> BsrTensor:
         """Checks the indices and builds the plan now instead of in the first product.
@@ -367,9 +363,8 @@ class BsrTensor:
         In-place edits of indices are detected automatically, except, on a GPU, edits of tensors
         created under ``torch.inference_mode`` and writes that bypass torch's version counters.
         """
-        crow_indices, col_indices, values = self._pointers()
-        _tuner.drop_frozen(crow_indices, col_indices, values)
-        _tuner.drop_plan(crow_indices, col_indices)
+        _tuner.drop_frozen(*self._pointers())
+        _tuner.drop_plan(*self._pointers()[:2])
         return self
 
     def freeze(self) -> BsrTensor:
@@ -571,17 +566,13 @@ class BsrTensor:
 
     def pin_memory(self) -> BsrTensor:
         """A copy in page-locked memory, from which ``to(…, non_blocking=True)`` is asynchronous."""
-        return self._with(
-            self._crow_indices.pin_memory(),
-            self._col_indices.pin_memory(),
-            self._values.pin_memory(),
-        )
+        crow, col, values = (tensor.pin_memory() for tensor in self._parts()[:3])
+        return self._with(crow, col, values)
 
     def clone(self) -> BsrTensor:
         """A copy of all three tensors; differentiable in the values."""
-        return self._with(
-            self._crow_indices.clone(), self._col_indices.clone(), self._values.clone()
-        )
+        crow, col, values = (tensor.clone() for tensor in self._parts()[:3])
+        return self._with(crow, col, values)
 
     def detach(self) -> BsrTensor:
         """The same memory and plan, without a gradient."""

@@ -13,7 +13,7 @@ from . import _tuner
 MAX_BYTES = 64 << 20  # as the core bounds it for SPARSE_AUTOTUNE_BUNDLE
 # What signature and device class may be made of: they become names in the cache directory.
 _NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,199}")
-ENVIRONMENT = re.compile(r"[0-9a-f]{12}")
+_ENVIRONMENT = re.compile(r"([0-9a-f]{12})?")
 
 
 class Place(NamedTuple):
@@ -38,6 +38,16 @@ class Record(NamedTuple):
         return float(times.get(self.facts["winner"], 0.0))
 
 
+def record_of(text: str) -> Record:
+    """What that text is.
+
+    Raises:
+        ValueError: no record.
+    """
+    facts = _tuner.parse_record(text)
+    return Record(Place(*(facts[name] for name in Place._fields)), text, facts)
+
+
 def _texts(bundle: str) -> Iterator[str]:
     """What ends like a record, and at last what does not; in time proportional to its length."""
     begin = 0
@@ -59,14 +69,14 @@ def split(content: bytes) -> list[Record]:
     found = []
     for number, one in enumerate(_texts(content.decode("ascii", errors="replace")), 1):
         try:
-            facts = _tuner.parse_record(one)
+            record = record_of(one)
         except ValueError as error:
             raise ValueError(f"record {number}: {error}") from None
-        place = Place(*(facts[name] for name in Place._fields))
-        fit = all(map(_NAME.fullmatch, place[1:]))
-        if not fit or (place.environment and not ENVIRONMENT.fullmatch(place.environment)):
-            raise ValueError(f"record {number}: {tuple(place)!r} cannot be the names of an entry")
-        found.append(Record(place, one, facts))
+        versions, *names = record.place
+        if not all(map(_NAME.fullmatch, names)) or not _ENVIRONMENT.fullmatch(versions):
+            place = tuple(record.place)
+            raise ValueError(f"record {number}: {place!r} cannot be the names of an entry")
+        found.append(record)
     return found
 
 
@@ -190,11 +200,8 @@ class Difference:
 
     def to_dict(self) -> dict[str, Any]:
         """Everything as plain Python objects."""
-        named = {
-            name: [place._asdict() for place in getattr(self, name)]
-            for name in ("only_a", "only_b")
-        }
-        return {**named, "changed": [asdict(c) for c in self.changed], "alike": self.alike}
+        only = {n: [place._asdict() for place in getattr(self, n)] for n in ("only_a", "only_b")}
+        return {**only, "changed": [asdict(c) for c in self.changed], "alike": self.alike}
 
     def __str__(self) -> str:
         lines = [f"- {place.signature}" for place in self.only_a]
@@ -210,20 +217,11 @@ def difference(a: list[Record], b: list[Record]) -> Difference:
     """How the bundles ``a`` and ``b`` differ; of an entry that one has twice the last counts."""
     in_a, in_b = ({record.place: record for record in bundle} for bundle in (a, b))
     both = sorted(in_a.keys() & in_b.keys())
+    pairs = [(in_a[place], in_b[place]) for place in both]
     changed = [
-        Change(
-            *place,
-            in_a[place].facts["winner"],
-            in_b[place].facts["winner"],
-            in_a[place].winner_us,
-            in_b[place].winner_us,
-        )
-        for place in both
-        if in_a[place].facts["winner"] != in_b[place].facts["winner"]
+        Change(*old.place, old.facts["winner"], new.facts["winner"], old.winner_us, new.winner_us)
+        for old, new in pairs
+        if old.facts["winner"] != new.facts["winner"]
     ]
-    return Difference(
-        sorted(in_a.keys() - in_b.keys()),
-        sorted(in_b.keys() - in_a.keys()),
-        changed,
-        len(both) - len(changed),
-    )
+    only_a, only_b = sorted(in_a.keys() - in_b.keys()), sorted(in_b.keys() - in_a.keys())
+    return Difference(only_a, only_b, changed, len(both) - len(changed))

@@ -16,12 +16,12 @@ import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 
 from . import _tuner, bundles, private_files, pruning
-from .bundles import Difference, MergeReport
+from .bundles import Difference, MergeReport, Record
 from .settings import settings
 from .user_warnings import warn
 
@@ -39,7 +39,7 @@ __all__ = [
     "prune",
 ]
 
-_MAX_BYTES = 1 << 20  # of one record, as the core bounds it
+_MAX_BYTES = 1 << 20  # of one record, as the core bounds it: of a longer file enough to be refused
 _OUR_DIRECTORY = re.compile(r".+-[0-9a-f]{12}")
 
 # What an unwritable directory could not take, by the file it would be.
@@ -102,7 +102,10 @@ def read(device_class: str, signature: str) -> str | None:
     """The text of an entry, unchecked; None when there is none. Never raises."""
     file = file_of(device_class, signature)
     try:
-        return _start_of(file).decode("ascii", errors="replace")
+        with _directory_of(file) as directory:
+            return private_files.read(directory, file.name, _MAX_BYTES + 1).decode(
+                "ascii", "replace"
+            )
     except (FileNotFoundError, NotADirectoryError):
         pass
     except OSError as error:
@@ -110,14 +113,13 @@ def read(device_class: str, signature: str) -> str | None:
     return _in_memory.get(file)
 
 
-def _start_of(file: Path) -> bytes:
-    """All of a record; of a longer file enough to be refused."""
-    directory, name = file.parent, file.name
+@contextlib.contextmanager
+def _directory_of(file: Path, *, create: bool = False) -> Iterator[int]:
     with (
-        private_files.directory(directory.parent) as root,
-        private_files.below(root, directory.name) as ours,
+        private_files.directory(file.parent.parent, create=create) as root,
+        private_files.below(root, file.parent.name, create=create) as ours,
     ):
-        return private_files.read(ours, name, _MAX_BYTES + 1)
+        yield ours
 
 
 def write(device_class: str, signature: str, text: str, versions: str | None = None) -> Path | None:
@@ -159,7 +161,7 @@ class _Growth:
         moved = self._place != path()
         if moved or self._bytes > most or self._writes >= self._WRITES:
             with contextlib.suppress(OSError):
-                self._bytes = _prune(most)[1]
+                self._bytes = pruning.prune(_directories, _is_ours, most)[1]
             self._place, self._writes = path(), 0
 
 
@@ -167,11 +169,8 @@ _growth = _Growth()
 
 
 def _put(file: Path, text: str) -> None:
-    with (
-        private_files.directory(file.parent.parent, create=True) as root,
-        private_files.below(root, file.parent.name, create=True) as ours,
-    ):
-        private_files.replace(ours, file.name, text.encode("ascii"))
+    with _directory_of(file, create=True) as directory:
+        private_files.replace(directory, file.name, text.encode("ascii"))
 
 
 def warn_once(topic: str, text: str) -> None:
@@ -198,44 +197,35 @@ def _directories() -> Iterator[tuple[Path, int]]:
                 yield path() / name, directory
 
 
-def _found() -> list[tuple[str, dict[str, Any], Path | None]]:
-    """Text, content and file of the entries that this environment would use."""
+def _is_ours(directory: Path) -> bool:
+    return directory.name.endswith(f"-{environment()}")
+
+
+def _found() -> Iterator[tuple[Record, Path | None]]:
+    """The entries that this environment would use, and their files."""
     texts: list[tuple[str, Path | None]] = []
     for directory, descriptor in _directories():
-        if not directory.name.endswith(f"-{environment()}"):
-            continue
-        for name in sorted(name for name in os.listdir(descriptor) if name.endswith(".txt")):
+        names = filter(pruning.is_entry, os.listdir(descriptor)) if _is_ours(directory) else ()
+        for name in sorted(names):
             with contextlib.suppress(OSError, UnicodeDecodeError):  # a miss, as for a product
                 content = private_files.read(descriptor, name, _MAX_BYTES + 1)
                 texts.append((content.decode("ascii"), directory / name))
     texts += [(text, None) for file, text in list(_in_memory.items()) if path() in file.parents]
-    found = []
-    for text, source in texts:
-        try:
-            record = _tuner.parse_record(text)
-        except ValueError:
-            continue
-        if source in (None, file_of(record["device_class"], record["signature"])):
-            found.append((text, record, source))
-    return found
+    for text, file in texts:
+        with contextlib.suppress(ValueError):
+            record = bundles.record_of(text)
+            if file in (None, file_of(record.place.device_class, record.place.signature)):
+                yield record, file
 
 
 def entries() -> list[CacheEntry]:
     """The cached races that are valid in this environment."""
     listed = []
-    for _, record, file in _found():
-        times = {entrant["name"]: entrant["median_us"] for entrant in record["entrants"]}
-        listed.append(
-            CacheEntry(
-                record["signature"],
-                record["device"],
-                record["description"],
-                record["winner"],
-                times.get(record["winner"], 0.0),
-                record["when"],
-                file,
-            )
+    for record, file in _found():
+        signature, device, problem, winner, when = (
+            record.facts[name] for name in ("signature", "device", "description", "winner", "when")
         )
+        listed.append(CacheEntry(signature, device, problem, winner, record.winner_us, when, file))
     return listed
 
 
@@ -260,13 +250,6 @@ def clear() -> int:
     return removed
 
 
-def _prune(most: int) -> tuple[int, int]:
-    def directories() -> Iterator[tuple[str, int]]:
-        return ((directory.name, descriptor) for directory, descriptor in _directories())
-
-    return pruning.prune(directories, lambda name: name.endswith(f"-{environment()}"), most)
-
-
 def prune(max_bytes: int | None = None) -> int:
     """Brings the cache directory to that many bytes; by default ``settings.cache_bytes``.
 
@@ -286,7 +269,7 @@ def prune(max_bytes: int | None = None) -> int:
         raise ValueError(
             f"max_bytes must be a whole number of bytes, at least 0; got {max_bytes!r}"
         )
-    return _prune(max_bytes)[0]
+    return pruning.prune(_directories, _is_ours, max_bytes)[0]
 
 
 def export(path: str | os.PathLike[str]) -> int:
@@ -299,7 +282,7 @@ def export(path: str | os.PathLike[str]) -> int:
         OSError: the file cannot be written.
         ValueError: the entries exceed the limit of a bundle, 64 MiB.
     """
-    texts = [text for text, _, _ in _found()]
+    texts = [record.text for record, _ in _found()]
     replace_file(path, bundles.joined(texts))
     return len(texts)
 

@@ -98,19 +98,12 @@ def from_scipy(matrix: Any) -> Components:
             ".astype(numpy.float32)"
         )
     rows, cols = (int(size) for size in matrix.shape)
-    block_m, block_k = matrix.data.shape[1:]
-    block_rows, block_cols = rows // block_m, cols // block_k
-    nnzb = int(matrix.indptr[-1])  # SciPy allows room behind the last block
-    row_indices = np.repeat(np.arange(block_rows, dtype=np.int64), np.diff(matrix.indptr))
-    positions = row_indices * block_cols + matrix.indices[:nnzb]
-    order = np.argsort(positions, kind="stable")
-    unique, first = np.unique(positions[order], return_index=True)
-    data = matrix.data[:nnzb][order]
-    if nnzb:
-        data = np.add.reduceat(data, first, axis=0)
-    indices = indices_of(torch.from_numpy(unique), (block_rows, block_cols))
-    values = torch.from_numpy(np.ascontiguousarray(data, dtype=dtype))
-    return Components(*indices, values, rows, cols)
+    matrix = matrix.astype(dtype)  # a copy
+    matrix.sum_duplicates()  # and sorts
+    matrix.prune()  # of the room that SciPy allows behind the last block
+    crow, col = (torch.from_numpy(i.astype(np.int64)) for i in (matrix.indptr, matrix.indices))
+    values = torch.from_numpy(np.ascontiguousarray(matrix.data))
+    return Components(crow, col, values, rows, cols)
 
 
 def to_scipy(matrix: Components) -> scipy.sparse.bsr_array:

@@ -13,15 +13,16 @@ from torch import Tensor
 from torch.autograd.graph import increment_version
 
 from . import bsr_tensor, errors
+from ._torch import direct
 from ._torch.compiling import frame_callback, unwatched, watched_native
-from ._torch.direct import direct
 from ._torch.transforms import is_any_autocast_enabled
 from .bsr_tensor import BsrTensor
 from .checks.matrix import BSR_LAYOUTS, stored_parts
 from .choices import Activation
 from .operands import is_sparse_operand, matmul_operands, matrix_of, sampled_operands
 from .operators.autograd import product, sampled
-from .operators.forms import ACTIVATIONS, call_matmul_out
+from .operators.forms import ACTIVATIONS, switches
+from .operators.library import bsr_matmul_out
 from .operators.precision import allow_tf32
 
 _is_compiling = torch.compiler.is_dynamo_compiling
@@ -262,7 +263,8 @@ def _computed(
         errors.check_out_has_no_gradient(named)
         if out.is_neg():  # torch's fallback for those misreads an operator that returns nothing
             raise ValueError("out is a lazily negated view")
-    call_matmul_out(*operands, out)
+    *tensors, bias, form = operands
+    bsr_matmul_out(*tensors[:3], *form[:2], tensors[3], bias, **switches(form, 2), out=out)
     # The operator writes behind autograd's back: saved tensors must notice.
     increment_version(out)
     return out

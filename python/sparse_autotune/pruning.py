@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
-from itertools import groupby
+from pathlib import Path
 from typing import NamedTuple
 
 # What a process that was killed left behind; a write takes far less.
 _SECONDS_OF_A_WRITE = 3600.0
-Directories = Callable[[], Iterator[tuple[str, int]]]
+Directories = Callable[[], Iterator[tuple[Path, int]]]
 
 
 class _File(NamedTuple):
-    directory: str
+    directory: Path
     name: str
     bytes: int
     changed: float
@@ -31,64 +31,46 @@ def is_temporary(name: str) -> bool:
     return name.startswith(".") and name.endswith(".tmp")
 
 
-def _files(directories: Directories) -> list[_File]:
-    found = []
+def _files(directories: Directories) -> Iterator[_File]:
     for directory, descriptor in directories():
-        for name in os.listdir(descriptor):
-            if not (is_entry(name) or is_temporary(name)):
-                continue
+        for name in filter(
+            lambda name: is_entry(name) or is_temporary(name), os.listdir(descriptor)
+        ):
             with suppress(OSError):  # it may go while we look
                 state = os.stat(name, dir_fd=descriptor, follow_symlinks=False)
-                found.append(_File(directory, name, state.st_size, state.st_mtime))
-    return found
+                yield _File(directory, name, state.st_size, state.st_mtime)
 
 
-def _in_order(files: Iterable[_File], is_ours: Callable[[str], bool]) -> list[list[_File]]:
-    """What goes together, in the order in which it goes: other environments whole, then entries.
-
-    An environment is as old as its newest file.
-    """
-    by_directory = {
-        directory: list(group)
-        for directory, group in groupby(sorted(files), key=lambda file: file.directory)
-    }
-    others = [group for directory, group in by_directory.items() if not is_ours(directory)]
-    ours = [
-        file for directory, group in by_directory.items() if is_ours(directory) for file in group
-    ]
-    return sorted(others, key=lambda group: max(file.changed for file in group)) + [
-        [file] for file in sorted(ours, key=lambda file: file.changed)
-    ]
-
-
-def _remove(victims: set[tuple[str, str]], directories: Directories) -> int:
-    removed = 0
-    for directory, descriptor in directories():
-        for name in [name for of, name in victims if of == directory]:
-            with suppress(OSError):
-                os.unlink(name, dir_fd=descriptor)
-                removed += is_entry(name)
-    return removed
-
-
-def prune(directories: Directories, is_ours: Callable[[str], bool], most: int) -> tuple[int, int]:
+def prune(directories: Directories, is_ours: Callable[[Path], bool], most: int) -> tuple[int, int]:
     """Brings the files to ``most`` bytes. Returns how many entries went, and the bytes that stay.
 
-    ``directories`` gives names and descriptors of the directories of entries.
+    ``directories`` gives the directories of entries, each with a descriptor.
     """
-    files = _files(directories)
     now = time.time()
-    left_behind = {
-        (f.directory, f.name)
-        for f in files
-        if is_temporary(f.name) and abs(now - f.changed) > _SECONDS_OF_A_WRITE
-    }
-    victims = set(left_behind)
-    stay = [f for f in files if (f.directory, f.name) not in left_behind]
-    total = sum(file.bytes for file in stay)
-    for group in _in_order((f for f in stay if is_entry(f.name)), is_ours):
+    total, victims = 0, set()
+    # What goes together: another environment, which is as old as its newest file, or an entry.
+    groups: dict[Path | _File, list[_File]] = {}
+    for file in _files(directories):
+        if is_temporary(file.name) and abs(now - file.changed) > _SECONDS_OF_A_WRITE:
+            victims.add((file.directory, file.name))
+            continue
+        total += file.bytes
+        if is_entry(file.name):
+            whole = file if is_ours(file.directory) else file.directory
+            groups.setdefault(whole, []).append(file)
+
+    def age(group: list[_File]) -> tuple[bool, float]:
+        return is_ours(group[0].directory), max(file.changed for file in group)
+
+    for group in sorted(groups.values(), key=age):
         if total <= most:
             break
         victims |= {(file.directory, file.name) for file in group}
         total -= sum(file.bytes for file in group)
-    return (_remove(victims, directories) if victims else 0), total
+    removed = 0
+    for directory, descriptor in directories() if victims else ():
+        for name in [name for of, name in victims if of == directory]:
+            with suppress(OSError):
+                os.unlink(name, dir_fd=descriptor)
+                removed += is_entry(name)
+    return removed, total

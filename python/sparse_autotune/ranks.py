@@ -15,6 +15,7 @@ from numbers import Real
 from typing import TYPE_CHECKING
 
 from . import _tuner, cache
+from ._torch.compiling import never_traced
 from .settings import settings
 
 if TYPE_CHECKING:
@@ -144,6 +145,7 @@ _current: _Agreement | None = None
 _times: Counter[tuple[int, ...]] = Counter()
 
 
+@never_traced
 def load(device_class: str, signature: str) -> str | None:
     """The record that this process goes by; None where there is none."""
     if _current is not None:
@@ -151,6 +153,7 @@ def load(device_class: str, signature: str) -> str | None:
     return cache.read(device_class, signature)
 
 
+@never_traced
 def may_race(device_class: str, signature: str) -> bool:
     """Whether this process races; if not, waits for the rank that does."""
     return _current is None or _current.may_race(device_class, signature)

@@ -14,7 +14,7 @@ direct_call.h); all else is for the operators.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -37,7 +37,7 @@ def _direct(listeners: tuple[Callable[[], int], ...]) -> Direct:
     return Direct(
         exchange_api=Tensor.__dlpack_c_exchange_api__,
         empty_on_cpu=guards._empty_strided_cpu,  # type: ignore[attr-defined]
-        empty_on_gpu=getattr(guards, "_empty_strided_cuda", None),
+        empty_on_gpu=guards._empty_strided_cuda,  # type: ignore[attr-defined]
         tensor=Tensor,
         parameter=torch.nn.Parameter,
         is_grad_enabled=torch.is_grad_enabled,
@@ -46,26 +46,13 @@ def _direct(listeners: tuple[Callable[[], int], ...]) -> Direct:
     )
 
 
-class _Calls(NamedTuple):
-    """Each takes the tensors of the operator and a form, which `operators.forms` has.
-
-    `matmul` takes `out`, too; `gradients` takes the result's gradient instead of a bias, and gives
-    those of the dense operand and of the values. They return None for what the operator has to do.
-    """
-
-    matmul: DirectOperator
-    sampled_matmul: DirectOperator
-    gradients: DirectOperator
-    nobody_listens: Callable[[], bool]
-
-
 _plain = _direct(_LISTENERS)
-direct = _Calls(
-    DirectOperator("bsr_matmul", _plain, None),
-    DirectOperator("bsr_sampled_matmul", _plain, None),
-    DirectOperator("gradients", _plain, None),
-    _plain.nobody_listens,
-)
+# Each takes the tensors of the operator and a form, which `operators.forms` has. `matmul` takes
+# `out`, too; `gradients` takes the result's gradient instead of a bias, and gives those of the
+# dense operand and of the values. They return None for what the operator has to do.
+matmul = DirectOperator("bsr_matmul", _plain, None)
+sampled_matmul = DirectOperator("bsr_sampled_matmul", _plain, None)
+gradients = DirectOperator("gradients", _plain, None)
 
 
 def install(*operators: Any) -> None:

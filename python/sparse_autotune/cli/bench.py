@@ -15,23 +15,22 @@ from rich.table import Table
 
 from ..choices import Pattern
 from ..generators import random_bsr
-from ..tuning import benchmark
+from ..tuning.announcements import DENSE
+from ..tuning.races import benchmark
 from ..tuning.report import BenchmarkReport, significant
 from .output import table
 
 _DTYPES = ("float16", "bfloat16", "float32", "float64")
-_DENSE = ("dense", "cublas_dense")
 
 
 class _List(click.ParamType):
     """Values separated by commas."""
 
     name = "LIST"
-    rule = ""
 
-    def one(self, text: str) -> Any:
-        """The value of a part; anything unfit raises ValueError or KeyError."""
-        raise NotImplementedError
+    def __init__(self, one: Callable[[str], Any], rule: str) -> None:
+        """``one`` makes a value of a part; of anything unfit it raises ValueError or KeyError."""
+        self._one, self._rule = one, rule
 
     def convert(
         self, value: Any, param: click.Parameter | None, context: click.Context | None
@@ -40,51 +39,31 @@ class _List(click.ParamType):
         found = []
         for text in str(value).split(","):
             try:
-                found.append(self.one(text.strip()))
+                found.append(self._one(text.strip()))
             except (ValueError, KeyError):
-                self.fail(f"{text!r} is not {self.rule}.", param, context)
+                self.fail(f"{text!r} is not {self._rule}.", param, context)
         return found
 
 
-class Numbers(_List):
-    """Positive numbers."""
-
-    def __init__(self, kind: Callable[[str], float]) -> None:
-        self._kind = kind
-        self.rule = "a positive whole number" if kind is int else "a positive number"
-
-    def one(self, text: str) -> float:
-        """A number."""
-        number = self._kind(text)
-        if not 0 < number < 2**40:
-            raise ValueError
-        return number
+def _positive(number: float) -> float:
+    if not 0 < number < 2**40:
+        raise ValueError
+    return number
 
 
-class Sizes(_List):
-    """Sizes, square as "64" or not as "16x48"."""
-
-    rule = "a size like 64 or 16x48"
-
-    def one(self, text: str) -> tuple[int, int]:
-        """Two numbers."""
-        match = re.fullmatch(r"(\d{1,12})(?:x(\d{1,12}))?", text)
-        if match is None or 0 in (size := (int(match[1]), int(match[2] or match[1]))):
-            raise ValueError
-        return size
+def _size(text: str) -> tuple[int, int]:
+    match = re.fullmatch(r"(\d{1,12})(?:x(\d{1,12}))?", text)
+    if match is None or 0 in (size := (int(match[1]), int(match[2] or match[1]))):
+        raise ValueError
+    return size
 
 
-class DTypes(_List):
-    """Names of dtypes."""
-
-    rule = f"one of {', '.join(_DTYPES)}"
-
-    def one(self, text: str) -> torch.dtype:
-        """A dtype."""
-        if text not in _DTYPES:
-            raise ValueError
-        found: torch.dtype = getattr(torch, text)
-        return found
+NUMBERS = _List(lambda text: _positive(float(text)), "a positive number")
+WHOLE_NUMBERS = _List(lambda text: _positive(int(text)), "a positive whole number")
+SIZES = _List(_size, "a size like 64 or 16x48")
+DTYPES = _List(
+    {name: getattr(torch, name) for name in _DTYPES}.__getitem__, f"one of {', '.join(_DTYPES)}"
+)
 
 
 @dataclass(frozen=True)
@@ -171,7 +150,7 @@ def table_of(reports: list[BenchmarkReport]) -> Table:
     rows = []
     for report in reports:
         best = report.best
-        times = [r.median_us for r in report.records if r.family in _DENSE and r.median_us]
+        times = [r.median_us for r in report.records if r.family in DENSE and r.median_us]
         dense = min(times, default=None)
         rows.append(
             (

@@ -8,13 +8,14 @@ from typing import Any
 import click
 import torch
 
-from .. import _tuner, tuning
+from .. import _tuner
 from .. import cache as entries_on_disk
 from ..configuration import show_config
 from ..settings import settings
+from ..tuning import advice, offline
 from . import bench as bench_grid
 from .cache_commands import cache
-from .output import json_option, show, show_json, show_report
+from .output import json_option, show, show_json, show_report, show_result
 
 
 @click.group(epilog="Each command has --help with an example.")
@@ -61,19 +62,13 @@ def tune(file: str, budget: float | None, as_json: bool) -> None:
 
     What has an entry already is not raced again.
     """
-    report = tuning.tune_file(file, budget_s=budget)
-    if as_json:
-        show_json(report.to_dict())
-    else:
-        show(str(report))
+    show_result(offline.tune_file(file, budget_s=budget), as_json)
 
 
 @cli.command(epilog="Example: sparse-autotune advise weight.npy -n 512 --block 16,64 --density 0.1")
 @click.argument("file", type=click.Path(exists=True, dir_okay=False))
 @click.option("-n", "columns", required=True, type=click.IntRange(min=1), help="Columns of b.")
-@click.option(
-    "--block", "blocks", default="16,32,64,128", show_default=True, type=bench_grid.Sizes()
-)
+@click.option("--block", "blocks", default="16,32,64,128", show_default=True, type=bench_grid.SIZES)
 @click.option(
     "--density", type=float, help="Keep so many blocks; without it all that are not zero."
 )
@@ -92,21 +87,17 @@ def advise(
     FILE holds a tensor, as torch.save writes it, or an array, as numpy.save does (.npy).
     """
     matrix = bench_grid.matrix_in(file).to(bench_grid.device_of(device))
-    found = tuning.advise(matrix, columns, block_sizes=blocks, density=density)
-    if as_json:
-        show_json(found.to_dict())
-    else:
-        show(str(found))
+    show_result(advice.advise(matrix, columns, block_sizes=blocks, density=density), as_json)
 
 
 @cli.command(
     epilog="Example: sparse-autotune bench --size 4096 --block 16,64 --density 0.1 -n 1,512"
 )
-@click.option("--size", "sizes", required=True, type=bench_grid.Sizes(), help="Rows and columns.")
-@click.option("--block", "blocks", required=True, type=bench_grid.Sizes(), help="Of a block.")
-@click.option("--density", "densities", required=True, type=bench_grid.Numbers(float))
-@click.option("-n", "columns", required=True, type=bench_grid.Numbers(int), help="Columns of b.")
-@click.option("--dtype", "dtypes", default="float32", type=bench_grid.DTypes(), show_default=True)
+@click.option("--size", "sizes", required=True, type=bench_grid.SIZES, help="Rows and columns.")
+@click.option("--block", "blocks", required=True, type=bench_grid.SIZES, help="Of a block.")
+@click.option("--density", "densities", required=True, type=bench_grid.NUMBERS)
+@click.option("-n", "columns", required=True, type=bench_grid.WHOLE_NUMBERS, help="Columns of b.")
+@click.option("--dtype", "dtypes", default="float32", type=bench_grid.DTYPES, show_default=True)
 @click.option("--pattern", default="uniform", show_default=True, help="As random_bsr has them.")
 @click.option("--linear", is_flag=True, help="Time linear(x, a) with n rows of x.")
 @click.option("--device", help="cpu or cuda; the GPU if there is one.")

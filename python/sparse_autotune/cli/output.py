@@ -30,6 +30,14 @@ def show(what: RenderableType) -> None:
     Console(width=width, soft_wrap=False, highlight=False, emoji=False, markup=False).print(what)
 
 
+def show_result(result: Any, as_json: bool) -> None:
+    """Prints what has `to_dict` and a text."""
+    if as_json:
+        show_json(result.to_dict())
+    else:
+        show(str(result))
+
+
 def show_report(report: BenchmarkReport) -> None:
     """Prints a race: on a terminal what does not fit is folded, in a pipe nothing is."""
     show(report if sys.stdout.isatty() else report.table())

@@ -16,8 +16,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from .._torch import direct
 from .._torch.compiling import unwatched
-from .._torch.direct import direct
 from .._torch.transforms import (
     apply_of,
     is_jit_tracing,

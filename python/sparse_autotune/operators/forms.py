@@ -7,9 +7,9 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from .._torch.direct import direct
+from .._torch import direct
 from .._torch.transforms import BelowAutograd
-from .library import bsr_matmul, bsr_matmul_out, bsr_sampled_matmul
+from .library import bsr_matmul, bsr_sampled_matmul
 
 _is_grad_enabled = torch.is_grad_enabled
 
@@ -66,19 +66,6 @@ def call_matmul(
 ) -> Tensor:
     """The operator, by whatever the dispatcher has in store."""
     return bsr_matmul(crow, col, values, *form[:2], dense, bias, **switches(form, 2))
-
-
-def call_matmul_out(
-    crow: Tensor,
-    col: Tensor,
-    values: Tensor,
-    dense: Tensor,
-    bias: Tensor | None,
-    form: Form,
-    out: Tensor,
-) -> None:
-    """The operator that writes into ``out``."""
-    bsr_matmul_out(crow, col, values, *form[:2], dense, bias, **switches(form, 2), out=out)
 
 
 def call_sampled(crow: Tensor, col: Tensor, x: Tensor, y: Tensor, form: SampleForm) -> Tensor:

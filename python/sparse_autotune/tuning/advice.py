@@ -13,17 +13,11 @@ from torch import Tensor
 
 from .. import conversions
 from ..bsr_tensor import BsrTensor
-from ..checks.matrix import (
-    block_shape,
-    check_dense,
-    check_value_dtype,
-    share,
-    size,
-)
+from ..checks.matrix import block_shape, check_dense, check_value_dtype, share, size
 from ..reblocking import block_norms, reblocked, with_largest
 from .announcements import silenced
 from .races import race_of_product
-from .report import significant
+from .report import significant, text_table
 
 if TYPE_CHECKING:
     import matplotlib.axes
@@ -95,17 +89,12 @@ class Advice:
         ]
 
     def __str__(self) -> str:
-        columns = []
-        for heading, *cells in zip(_HEADINGS, *self._rows(), strict=True):
-            width = max(map(len, [heading, *cells]))
-            left = heading == _HEADINGS[-1]
-            columns.append([c.ljust(width) if left else c.rjust(width) for c in (heading, *cells)])
-        lines = ("  ".join(cells).rstrip() for cells in zip(*columns, strict=True))
         title = (
             f"{self.shape[0]}x{self.shape[1]}x{self.n} {self.dtype} on {self.device}, dense "
             f"{significant(self.dense_us, 4)} µs"
         )
-        return "\n".join([title, *lines])
+        columns = [(name, "left" if name == "winner" else "right") for name in _HEADINGS]
+        return text_table(title, columns, self._rows())
 
     def plot(self, ax: matplotlib.axes.Axes | None = None) -> matplotlib.axes.Axes:
         """The share of the norm that is kept over the time. Needs matplotlib.

@@ -1,7 +1,7 @@
 """What a tuning tells its user: log lines, a progress bar, and the cache it saves to.
 
-The compiled core calls `load`, `save`, `report` and `reclaim`, from any thread, holding none of the
-locks that these might wait for.
+The compiled core calls `save`, `report` and `reclaim`, as it calls `ranks.load` and
+`ranks.may_race`, from any thread, holding none of the locks that these might wait for.
 """
 
 from __future__ import annotations
@@ -179,18 +179,6 @@ def race_lines(race: dict[str, Any], saved: str | None) -> list[str]:
 
 
 @never_traced
-def load(device_class: str, signature: str) -> str | None:
-    """The core asks for a remembered race."""
-    return ranks.load(device_class, signature)
-
-
-@never_traced
-def may_race(device_class: str, signature: str) -> bool:
-    """The core asks before it races for what it has no record of."""
-    return ranks.may_race(device_class, signature)
-
-
-@never_traced
 def save(device_class: str, signature: str, text: str) -> None:
     """The core hands over a race to remember."""
     file = cache.write(device_class, signature, text)
@@ -249,5 +237,5 @@ def install() -> None:
         logger.setLevel(logging.INFO)
     if not logger.handlers:
         logger.addHandler(_Stderr())
-    _tuner.install_host(load, save, report, reclaim, may_race)
+    _tuner.install_host(ranks.load, save, report, reclaim, ranks.may_race)
     atexit.register(_tuner.remove_host)

@@ -18,6 +18,7 @@ from ..generators import random_bsr
 from ..settings import settings
 from .announcements import DENSE, with_progress
 from .races import benchmark, check_budget
+from .report import frame_of
 
 if TYPE_CHECKING:
     import matplotlib.figure
@@ -54,12 +55,7 @@ class GridReport:
 
     def to_pandas(self) -> pandas.DataFrame:
         """A row per cell; what the cells share is in the frame's ``attrs``. Needs pandas."""
-        import pandas
-
-        shared = self.to_dict()
-        frame = pandas.DataFrame(shared.pop("cells"))
-        frame.attrs = shared
-        return frame
+        return frame_of(self.to_dict(), "cells")
 
     def plot(self) -> matplotlib.figure.Figure:
         """Time against density: a line per block size, and the dense product's time.

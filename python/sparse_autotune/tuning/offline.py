@@ -6,7 +6,6 @@ import math
 import os
 import time
 from dataclasses import asdict, dataclass, field
-from numbers import Real
 from typing import Any
 
 import torch
@@ -19,6 +18,7 @@ from ..missed_products import MissedProduct
 from ..operators.library import bsr_problem_race
 from ..settings import settings
 from .announcements import bar_of
+from .races import check_budget
 from .report import BenchmarkReport, report_of, significant
 
 # Of index tensors and of what generating them takes, for each stored block and each block row.
@@ -153,9 +153,7 @@ def tune_file(
         ValueError: the file has lines, but none of a missed product, or ``budget_s`` is out of
             range.
     """
-    number = isinstance(budget_s, Real) and not isinstance(budget_s, bool)
-    if budget_s is not None and not (number and 0 < budget_s < math.inf):
-        raise ValueError(f"budget_s must be a positive, finite number of seconds; got {budget_s!r}")
+    check_budget(budget_s)
     start = time.monotonic()
     products, wrong = missed_products.read(path)
     races: list[BenchmarkReport] = []

@@ -103,9 +103,7 @@ def _problem_of(text: str) -> VariantProblem:
     facts: dict[str, Any] = dict(word.split("=") for word in text.split())
     numbers = ("m", "n", "k", "block_m", "block_k", "nnzb", "longest_row", "batch")
     flags = ("bias", "transpose", "frozen", "deterministic")
-    values: dict[str, Any] = {
-        name: facts[name] for name in ("op", "device", "b_layout", "c_layout")
-    }
+    values = {name: facts[name] for name in ("op", "device", "b_layout", "c_layout")}
     values |= {name: int(facts[name]) for name in numbers}
     values |= {name: facts[name] == "1" for name in flags}
     return VariantProblem(
@@ -168,28 +166,10 @@ def _calls(fn: Callable[..., Any], op: Op) -> Callable[..., None]:
 
         return sampled
 
-    def product(
-        crow: Tensor,
-        col: Tensor,
-        values: Tensor,
-        b: Tensor,
-        out: Tensor,
-        bias: Tensor | None,
-        positions: Tensor | None,
-        activation: int,
-        transpose: bool,
-    ) -> None:
-        fn(
-            crow,
-            col,
-            values,
-            b,
-            out=out,
-            bias=bias,
-            activation=_ACTIVATION_NAMES[activation],
-            transpose=transpose,
-            positions=positions,
-        )
+    def product(*operands: Any) -> None:
+        *positional, out, bias, positions, number, transpose = operands
+        rest = {"bias": bias, "positions": positions, "transpose": transpose}
+        fn(*positional, out=out, activation=_ACTIVATION_NAMES[number], **rest)
 
     return product
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import html
 import json
 import os
-from collections.abc import Iterable
-from dataclasses import asdict, dataclass, field
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -37,6 +37,28 @@ def significant(value: float | None, digits: int) -> str:
     if value is None:
         return ""
     return f"{value:.{digits}g}" if value < 10**digits - 0.5 else f"{value:.0f}"
+
+
+def frame_of(report: dict[str, Any], rows: str) -> pandas.DataFrame:
+    """The dicts that a report has under the name ``rows``; all else as the frame's ``attrs``."""
+    import pandas
+
+    frame = pandas.DataFrame(report.pop(rows))
+    frame.attrs = report
+    return frame
+
+
+def text_table(
+    title: str, columns: Sequence[tuple[str, str]], rows: Sequence[Sequence[str]]
+) -> str:
+    """Lines of cells below a title; a column is its heading and "left" or "right"."""
+    padded = []
+    for (heading, side), *figures in zip(columns, *rows, strict=True):
+        cells = [heading, *figures]
+        width = max(map(len, cells))
+        padded.append([c.ljust(width) if side == "left" else c.rjust(width) for c in cells])
+    lines = ("  ".join(cells).rstrip() for cells in zip(*padded, strict=True))
+    return "\n".join([title, *lines])
 
 
 @dataclass(frozen=True)
@@ -144,12 +166,7 @@ class BenchmarkReport:
 
         What holds for all of them (problem, device, timing, limits …) is in the frame's ``attrs``.
         """
-        import pandas
-
-        attributes = self.to_dict()
-        frame = pandas.DataFrame(attributes.pop("records"))
-        frame.attrs = attributes
-        return frame
+        return frame_of(self.to_dict(), "records")
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes `to_dict` as JSON.
@@ -197,13 +214,7 @@ class BenchmarkReport:
 
     def table(self, *, configs: bool = False) -> str:
         """The report as text: the best of each family, or every configuration."""
-        columns = []
-        for (heading, side), *figures in zip(_COLUMNS, *self._rows(configs), strict=True):
-            cells = [heading, *figures]
-            width = max(map(len, cells))
-            columns.append([c.ljust(width) if side == "left" else c.rjust(width) for c in cells])
-        lines = ("  ".join(cells).rstrip() for cells in zip(*columns, strict=True))
-        return "\n".join([self._title(), *lines])
+        return text_table(self._title(), _COLUMNS, self._rows(configs))
 
     __repr__ = table
 
@@ -364,22 +375,12 @@ def report_of(
         VariantRecord(name, name.split("/")[0], "unsupported", reason)
         for name, reason in unsupported.items()
     ]
-    same = (
-        "device",
-        "signature",
-        "peak_tflops",
-        "peak_gbps",
-        "when",
-        "seconds",
-        "winner",
-        "captured_winner",
-        "failure",
-    )
-    return BenchmarkReport(
-        problem=race["description"],
-        device_type=device_type,
-        timing=timing,
-        measured=race["timing"] if any(r.median_us for r in records) else "",
-        records=records,
-        **{name: race[name] for name in same},
-    )
+    here = {
+        "problem": race["description"],
+        "device_type": device_type,
+        "timing": timing,
+        "measured": race["timing"] if any(r.median_us for r in records) else "",
+        "records": records,
+    }
+    names = (field.name for field in fields(BenchmarkReport))
+    return BenchmarkReport(**{name: race[name] for name in names if name not in here}, **here)
