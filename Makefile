@@ -133,15 +133,18 @@ native: $(READY)  ## library without PyTorch, harness, C++ example, Rust crates;
 	  echo '==> LEFT OUT: the Rust crates; no cargo was found on PATH'
 	fi
 
+comma := ,
+# Its name gets into -Wl,-rpath, where a comma ends an argument.
+FUZZ_FOLDER = build/fuzz-$(subst $(comma),-,$(SANITIZE))
 .PHONY: fuzz
 fuzz: $(READY)  ## hostile calls of the C interface; SANITIZE=thread, DURATION=60, SEED=
 	@echo "==> Hostile calls of the C interface under $(SANITIZE)"
-	cmake -S . -B build/fuzz-$(SANITIZE) -DSPARSE_AUTOTUNE_CUDA=OFF -DSPARSE_AUTOTUNE_FUZZ=ON \
+	cmake -S . -B $(FUZZ_FOLDER) -DSPARSE_AUTOTUNE_CUDA=OFF -DSPARSE_AUTOTUNE_FUZZ=ON \
 	  -DSPARSE_AUTOTUNE_HARNESS=OFF -DSPARSE_AUTOTUNE_SANITIZE="$(SANITIZE)" \
 	  -DCMAKE_BUILD_TYPE=Sanitized -DPython3_EXECUTABLE="$$(command -v $(PY))" \
 	  $(if $(shell command -v ninja),-G Ninja) >/dev/null
-	cmake --build build/fuzz-$(SANITIZE) --parallel $(or $(MAX_JOBS),$(shell nproc))
-	build/fuzz-$(SANITIZE)/fuzz $(or $(SEED),1) $(or $(DURATION),60)
+	cmake --build $(FUZZ_FOLDER) --parallel $(or $(MAX_JOBS),$(shell nproc))
+	$(FUZZ_FOLDER)/fuzz $(or $(SEED),1) $(or $(DURATION),60)
 
 .PHONY: test
 test: build  ## all tests (those marked gpu only where there is one), in a process a core; JOBS=
