@@ -91,19 +91,6 @@ struct Fragments {
       }
     }
   }
-
-  // The same, down one column of mma and up the next: B stays for kM of them, which takes fewer
-  // cycles than A staying for 2 * kN.
-  __device__ __forceinline__ void multiply_columns(float* sum) const {
-#pragma unroll
-    for (int j = 0; j < 2 * kN; ++j) {
-#pragma unroll
-      for (int down = 0; down < kM; ++down) {
-        const int i = j % 2 == 0 ? down : kM - 1 - down;
-        mma<T>(sum + (i * 2 * kN + j) * 4, a[i], b[j / 2] + j % 2 * 2);
-      }
-    }
-  }
 };
 
 }  // namespace sparse_autotune

@@ -5,8 +5,7 @@
 // step wherever the slices come from.
 //
 // start() is for whole chunks that are aligned to 16 bytes: straight code, for the compiler to mix
-// with what the tensor cores do; start_whole() for whole tiles of them. load() takes anything, in a
-// rolled loop.
+// with what the tensor cores do. load() takes anything, in a rolled loop.
 #pragma once
 
 #include <cstdint>
@@ -34,7 +33,7 @@ __device__ __forceinline__ const T* ahead(const T* from, uint32_t stride_bytes, 
 template <typename T, typename Tile, int kLines>
 struct LineLoader {
   static constexpr int kChunks = Tile::kStepBytes / kChunkBytes;
-  static constexpr int kApart = Tile::kThreads / kChunks, kCopies = (kLines + kApart - 1) / kApart;
+  static constexpr int kApart = Tile::kThreads / kChunks;
   static_assert(kApart % 8 == 0, "all of a thread's lines must have the same swizzle");
 
   static __device__ __forceinline__ int line() { return threadIdx.x / kChunks; }
@@ -50,17 +49,8 @@ struct LineLoader {
   static __device__ __forceinline__ void start(uint32_t to, const T* from, uint32_t stride_bytes,
                                                int lines) {
 #pragma unroll
-    for (int i = 0; i < kCopies * kApart; i += kApart) {
+    for (int i = 0; i < kLines; i += kApart) {
       cp_async_16_if(i + line() < lines, to + i * Tile::kStepBytes, ahead(from, stride_bytes, i));
-    }
-  }
-
-  // The same for all lines, and of a thread's kCopies those from `first` up to `end`.
-  static __device__ __forceinline__ void start_whole(uint32_t to, const T* from,
-                                                     uint32_t stride_bytes, int first, int end) {
-#pragma unroll
-    for (int i = first * kApart; i < end * kApart; i += kApart) {
-      cp_async_16(to + i * Tile::kStepBytes, ahead(from, stride_bytes, i));
     }
   }
 
@@ -86,7 +76,6 @@ struct RowLoader {
   static constexpr int kRowBytes = kWidth * sizeof(T), kChunks = kRowBytes / kChunkBytes;
   static constexpr int kGroup = Tile::kThreads / Tile::kSlices;  // threads that share a slice
   static constexpr int kRows = kSliceBytes / sizeof(T), kApart = kGroup / kChunks;
-  static constexpr int kCopies = kRows / kApart;
   static_assert(kGroup % kChunks == 0 && kRows % kApart == 0, "threads share out whole rows");
 
   static __device__ __forceinline__ int slice() { return threadIdx.x / kGroup; }
@@ -106,15 +95,6 @@ struct RowLoader {
 #pragma unroll
     for (int i = 0; i < kRows; i += kApart) {
       cp_async_16_if(wanted, chunk_of_row(to, i), ahead(from, stride_bytes, i));
-    }
-  }
-
-  // The same where it is, and of a thread's kCopies those from `first` up to `end`.
-  static __device__ __forceinline__ void start_whole(uint32_t to, const T* from,
-                                                     uint32_t stride_bytes, int first, int end) {
-#pragma unroll
-    for (int i = first * kApart; i < end * kApart; i += kApart) {
-      cp_async_16(chunk_of_row(to, i), ahead(from, stride_bytes, i));
     }
   }
 

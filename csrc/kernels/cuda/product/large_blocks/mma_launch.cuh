@@ -13,20 +13,14 @@
 #include "kernels/cuda/device/load_index.cuh"
 #include "kernels/cuda/device/mma_tile.cuh"
 #include "kernels/cuda/device/panel_walk.cuh"
+#include "kernels/cuda/device/product_arguments.cuh"
 #include "kernels/cuda/device/tile_loader.cuh"
 #include "kernels/cuda/host/kernel_code.h"
 #include "variant.h"
 
 namespace sparse_autotune {
 
-struct MmaArguments {
-  const void* crow_indices;
-  const void* col_indices;
-  const void* positions;  // Launch::positions
-  const void* values;
-  const void* b;
-  const void* bias;
-  void* c;
+struct MmaArguments : ProductArguments {
   Panels panels;
   int64_t n, ldb, ldc, b_batch_stride, c_batch_stride;
   int64_t step_a, wrap_a;   // elements of A from one step to the next, and more at a block's end
@@ -35,8 +29,7 @@ struct MmaArguments {
   int slices;                    // of a block's row
   int step_blocks, step_slices;  // one step: whole blocks and remaining slices
   int values_alignment, b_alignment, c_alignment;
-  Activation activation;
-  bool wide_indices, c_rows;
+  bool c_rows;
   bool straight;  // values and B are aligned to 16 bytes, and their lines less than 2^32 apart
 };
 
@@ -82,10 +75,10 @@ __device__ __forceinline__ MmaPart find_part(const MmaArguments& args) {
   part.block_row = static_cast<int>(at.row / strips);
   part.m0 = static_cast<int>(at.row % strips) * Tile::kM;
   if (args.panels.order != nullptr) {
-    const int4 row = __ldg(reinterpret_cast<const int4*>(args.panels.order) + part.block_row);
-    part.block_row = row.x;
-    part.begin = row.y;
-    part.length = row.z - row.y;
+    const OrderedRow row = load_entry(args.panels.order, part.block_row);
+    part.block_row = row.row;
+    part.begin = row.begin;
+    part.length = row.end - row.begin;
   } else {
     part.begin = load_narrow_index(args.crow_indices, part.block_row, args.wide_indices);
     part.length =
@@ -216,16 +209,6 @@ class CopiesOfB {
   int column_ = 0;
 };
 
-// What follows the last mma. All threads are done with `shared`.
-template <typename T, typename Tile, int kCount>
-__device__ __forceinline__ void finish_part(float (&sum)[kCount], char* shared,
-                                            const MmaArguments& args, const MmaPart& part) {
-  const int64_t row = int64_t{part.block_row} * args.block_m + part.m0;
-  write_tile<T, Tile>(
-      sum, shared,
-      output_at<T>(args, part.batch, row, part.template n0<Tile>(), part.rows, part.columns));
-}
-
 template <typename T, typename Tile, bool kTransposedA, bool kRowMajorB>
 __global__ void __launch_bounds__(Tile::kThreads, Tile::kResident)
     mma_sm80_kernel(const __grid_constant__ MmaArguments args) {
@@ -315,7 +298,10 @@ __global__ void __launch_bounds__(Tile::kThreads, Tile::kResident)
   cp_async_wait<0>();
   __syncthreads();
 
-  finish_part<T, Tile>(sum, shared, args, part);
+  const int64_t row = int64_t{part.block_row} * args.block_m + part.m0;
+  write_tile<T, Tile>(
+      sum, shared,
+      output_at<T>(args, part.batch, row, part.template n0<Tile>(), part.rows, part.columns));
 }
 
 template <typename T, typename Tile, bool kTransposedA, bool kRowMajorB>
@@ -344,10 +330,6 @@ constexpr MmaCodes mma_codes() {
 // mma_narrow_transposed_sm80.cu compile.
 template <typename Tile, bool kTransposedA>
 MmaCodes mma_codes_apart();
-
-// The tile's kernels for whole steps, which mma_whole_sm80.cu compiles.
-template <typename Tile>
-MmaCodes whole_mma_codes();
 
 // Rows, columns, bytes of a step, stages, warps along m and n, thread blocks a multiprocessor.
 using MmaM128N128 = MmaTile<128, 128, 128, 3, 2, 2, 2>;

@@ -7,8 +7,7 @@
 // Data path: cp.async keeps `stages` - 1 steps of A and B on their way to a ring in shared memory
 // -> ldmatrix -> mma.sync, fp32 accumulators -> shared memory -> C. Whole tiles of aligned operands
 // are copied by straight code, which the compiler spreads among the mma.
-// Longest rows first, in panels of columns that stay in L2. Where steps and tiles divide the blocks
-// (`_whole`, mma_whole_sm80.cu) the loop over steps is shorter.
+// Longest rows first, in panels of columns that stay in L2.
 // A^T: tiles of A are copied with m contiguous, from where Launch::positions says, and transposed
 // on the way to registers: halves by ldmatrix, fp32 by loads of single words.
 // Requires: fp16, bf16, or fp32 with TF32 allowed; block sides that are multiples of 16. Any n, any
@@ -33,28 +32,23 @@ constexpr TileRates kRates{.start_us = 5.7, .compute = 0.46, .l2 = 0.51, .alone 
 struct Shape {
   int m, n, step_bytes, stages, threads;
   MmaCodes codes[2];  // for A and for A^T
-  bool whole;         // whole steps only
 };
 
 template <typename Tile>
-Shape shape_of(const MmaCodes& codes, const MmaCodes& transposed, bool whole = false) {
-  return {Tile::kM, Tile::kN, Tile::kStepBytes, Tile::kStages, Tile::kThreads, {codes, transposed},
-          whole};
+Shape shape_of(const MmaCodes& codes) {
+  return {Tile::kM,        Tile::kN,
+          Tile::kStepBytes, Tile::kStages,
+          Tile::kThreads,   {codes, mma_codes_apart<Tile, true>()}};
 }
 
 template <typename Tile>
 Shape wide() {
-  return shape_of<Tile>(mma_codes<Tile, false>(), mma_codes_apart<Tile, true>());
+  return shape_of<Tile>(mma_codes<Tile, false>());
 }
 
 template <typename Tile>
 Shape narrow() {
-  return shape_of<Tile>(mma_codes_apart<Tile, false>(), mma_codes_apart<Tile, true>());
-}
-
-template <typename Tile>
-Shape whole() {
-  return shape_of<Tile>(whole_mma_codes<Tile>(), MmaCodes{}, true);
+  return shape_of<Tile>(mma_codes_apart<Tile, false>());
 }
 
 class MmaSm80 final : public Variant {
@@ -67,17 +61,10 @@ class MmaSm80 final : public Variant {
     if (p.dtype == DType::kFloat32 && !p.allow_tf32) {
       return Support::no("multiplies fp32 in TF32, which the caller's settings do not allow");
     }
-    if (code_of(p) == nullptr) {
-      return Support::no(p.transpose ? "no form for A^T, or for TF32" : "no form for TF32");
-    }
+    if (code_of(p) == nullptr) return Support::no("no form for TF32");
     if (Support s = from_ampere_on(d); !s) return s;
     if (Support s = sides_are_multiples_of(16, p); !s) return s;
     if (Support s = blocks_fill_rows(p, shape_.m); !s) return s;
-    if (shape_.whole && !takes_whole_steps(p)) {
-      return Support::no("needs whole blocks of " + std::to_string(shape_.m) + " rows and " +
-                         std::to_string(shape_.step_bytes) + " bytes of k, at least " +
-                         std::to_string(shape_.n) + " columns, all aligned to 16 bytes");
-    }
     if (std::max({p.block_m * p.block_k, p.k, p.nnzb}) > INT32_MAX) {
       return Support::no("a block, k or the number of blocks is beyond 2^31 - 1");
     }
@@ -98,19 +85,11 @@ class MmaSm80 final : public Variant {
   int row_order(const Problem&, const Device&) const override { return kWholeRows; }
 
   Status launch(const Problem& p, const Launch& l) const override {
-    auto a = arguments_of<MmaArguments>(l);
-    a.n = p.n;
-    a.ldb = p.ldb;
-    a.ldc = p.ldc;
-    a.b_batch_stride = p.b_batch_stride;
-    a.c_batch_stride = p.c_batch_stride;
-    a.block_m = static_cast<int>(p.block_m);
-    a.block_k = static_cast<int>(p.block_k);
+    auto a = arguments_of<MmaArguments>(p, l);
     a.strips = static_cast<int>(strips(p));
-    const Device& d = *l.device;
+    const int64_t l2 = l.device->l2_bytes;
     a.panels = panels_of(block_rows(p) * strips(p), ceil_div(p.n, shape_.n), p.batch,
-                         panel_width(p, shape_.n, d.l2_bytes / 2, panel_bytes(d)),
-                         l.row_orders[kWholeRows]);
+                         panel_width(p, shape_.n, l2 / 2, l2 / 4), l.row_orders[kWholeRows]);
     a.slices = static_cast<int>(p.block_k * size_of(p.dtype) / kSliceBytes);
     const int step_slices = shape_.step_bytes / kSliceBytes;
     a.step_blocks = step_slices / a.slices;
@@ -126,11 +105,6 @@ class MmaSm80 final : public Variant {
                  std::min(p.values_alignment, p.b_alignment) >= kChunkBytes;
     a.values_alignment = p.values_alignment;
     a.b_alignment = p.b_alignment;
-    a.c_alignment = p.c_alignment;
-    a.activation = p.activation;
-    a.wide_indices = p.index_type == IndexType::kInt64;
-    a.c_rows = p.c_layout == Layout::kRowMajor;
-
     return code_of(p)->launch(a, static_cast<unsigned>(thread_blocks(p)), shape_.threads,
                               shared_bytes(p), l.stream, name());
   }
@@ -140,20 +114,8 @@ class MmaSm80 final : public Variant {
   int64_t thread_blocks(const Problem& p) const {
     return block_rows(p) * strips(p) * ceil_div(p.n, shape_.n) * p.batch;
   }
-  bool takes_whole_steps(const Problem& p) const {
-    const int64_t size = size_of(p.dtype);
-    const bool rows = p.b_layout == Layout::kRowMajor || p.c_layout == Layout::kRowMajor;
-    return p.block_m % shape_.m == 0 && p.block_k * size % shape_.step_bytes == 0 &&
-           std::min({p.values_alignment, p.b_alignment, p.c_alignment}) >= kChunkBytes &&
-           p.ldb * size <= UINT32_MAX && p.n >= shape_.n &&
-           (!rows || p.n * size % kChunkBytes == 0);
-  }
-  // Of L2, for a panel's part of B. Measured on an H200, for blocks of 128 in whole steps; a
-  // quarter serves the others.
-  int64_t panel_bytes(const Device& d) const { return d.l2_bytes / 20 * (shape_.whole ? 11 : 5); }
   int64_t shared_bytes(const Problem& p) const {
     const int64_t ring = int64_t{shape_.stages} * (shape_.m + shape_.n) * shape_.step_bytes;
-    if (shape_.whole) return ring;
     return std::max(ring, staged_bytes(shape_.m, shape_.n, size_of(p.dtype), p.activation));
   }
   KernelCode<MmaArguments>* code_of(const Problem& p) const {
@@ -166,7 +128,6 @@ class MmaSm80 final : public Variant {
 };
 
 const MmaSm80 kM128N128{"mma_sm80/m128_n128_s3", wide<MmaM128N128>()};
-const MmaSm80 kM128N128Whole{"mma_sm80/m128_n128_s3_whole", whole<MmaM128N128>()};
 const MmaSm80 kM64N256{"mma_sm80/m64_n256_s2", wide<MmaM64N256>()};
 const MmaSm80 kM64N128{"mma_sm80/m64_n128_s3", narrow<MmaM64N128>()};
 const MmaSm80 kM32N256{"mma_sm80/m32_n256_s3", narrow<MmaM32N256>()};
