@@ -21,37 +21,36 @@ SPARSE_AUTOTUNE_INLINE void store_words(uint16_t* p, __m128i x, int n) {
   for (int i = 0; i < n; ++i) p[i] = words[i];
 }
 
-struct StoredHalf {
+// A half type that `Widened` widens and narrows.
+template <class Widened>
+struct StoredWords {
   using Type = uint16_t;
-  static constexpr DType kDType = DType::kFloat16;
   static SPARSE_AUTOTUNE_INLINE __m256 load(const uint16_t* p) {
-    return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+    return Widened::widen(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
   }
   static SPARSE_AUTOTUNE_INLINE __m256 load_part(const uint16_t* p, int n) {
-    return _mm256_cvtph_ps(load_words(p, n));
-  }
-  static SPARSE_AUTOTUNE_INLINE __m128i narrow(__m256 x) {
-    return _mm256_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+    return Widened::widen(load_words(p, n));
   }
   static SPARSE_AUTOTUNE_INLINE void store(uint16_t* p, __m256 x) {
-    _mm_storeu_si128(reinterpret_cast<__m128i*>(p), narrow(x));
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(p), Widened::narrow(x));
   }
   static SPARSE_AUTOTUNE_INLINE void store_part(uint16_t* p, __m256 x, int n) {
-    store_words(p, narrow(x), n);
+    store_words(p, Widened::narrow(x), n);
   }
 };
 
-struct StoredBFloat16 {
-  using Type = uint16_t;
+struct StoredHalf : StoredWords<StoredHalf> {
+  static constexpr DType kDType = DType::kFloat16;
+  static SPARSE_AUTOTUNE_INLINE __m256 widen(__m128i x) { return _mm256_cvtph_ps(x); }
+  static SPARSE_AUTOTUNE_INLINE __m128i narrow(__m256 x) {
+    return _mm256_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+  }
+};
+
+struct StoredBFloat16 : StoredWords<StoredBFloat16> {
   static constexpr DType kDType = DType::kBFloat16;
   static SPARSE_AUTOTUNE_INLINE __m256 widen(__m128i x) {
     return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(x), 16));
-  }
-  static SPARSE_AUTOTUNE_INLINE __m256 load(const uint16_t* p) {
-    return widen(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
-  }
-  static SPARSE_AUTOTUNE_INLINE __m256 load_part(const uint16_t* p, int n) {
-    return widen(load_words(p, n));
   }
   // Round to nearest even; a NaN keeps its upper bits and becomes quiet.
   static SPARSE_AUTOTUNE_INLINE __m128i narrow(__m256 x) {
@@ -65,12 +64,6 @@ struct StoredBFloat16 {
     // Packs within 128-bit halves; the permutation brings their low parts together.
     const __m256i packed = _mm256_packus_epi32(result, result);
     return _mm256_castsi256_si128(_mm256_permute4x64_epi64(packed, 0x08));
-  }
-  static SPARSE_AUTOTUNE_INLINE void store(uint16_t* p, __m256 x) {
-    _mm_storeu_si128(reinterpret_cast<__m128i*>(p), narrow(x));
-  }
-  static SPARSE_AUTOTUNE_INLINE void store_part(uint16_t* p, __m256 x, int n) {
-    store_words(p, narrow(x), n);
   }
 };
 

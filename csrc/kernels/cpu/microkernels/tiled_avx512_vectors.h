@@ -8,37 +8,36 @@
 namespace sparse_autotune::cpu_tiled {
 namespace {
 
-struct StoredHalf {
+// A half type that `Widened` widens and narrows.
+template <class Widened>
+struct StoredWords {
   using Type = uint16_t;
-  static constexpr DType kDType = DType::kFloat16;
   static SPARSE_AUTOTUNE_INLINE __m512 load(const uint16_t* p) {
-    return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
+    return Widened::widen(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
   }
   static SPARSE_AUTOTUNE_INLINE __m512 load_part(const uint16_t* p, int n) {
-    return _mm512_cvtph_ps(_mm256_maskz_loadu_epi16(static_cast<__mmask16>((1u << n) - 1), p));
-  }
-  static SPARSE_AUTOTUNE_INLINE __m256i narrow(__m512 x) {
-    return _mm512_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+    return Widened::widen(_mm256_maskz_loadu_epi16(static_cast<__mmask16>((1u << n) - 1), p));
   }
   static SPARSE_AUTOTUNE_INLINE void store(uint16_t* p, __m512 x) {
-    _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), narrow(x));
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), Widened::narrow(x));
   }
   static SPARSE_AUTOTUNE_INLINE void store_part(uint16_t* p, __m512 x, int n) {
-    _mm256_mask_storeu_epi16(p, static_cast<__mmask16>((1u << n) - 1), narrow(x));
+    _mm256_mask_storeu_epi16(p, static_cast<__mmask16>((1u << n) - 1), Widened::narrow(x));
   }
 };
 
-struct StoredBFloat16 {
-  using Type = uint16_t;
+struct StoredHalf : StoredWords<StoredHalf> {
+  static constexpr DType kDType = DType::kFloat16;
+  static SPARSE_AUTOTUNE_INLINE __m512 widen(__m256i x) { return _mm512_cvtph_ps(x); }
+  static SPARSE_AUTOTUNE_INLINE __m256i narrow(__m512 x) {
+    return _mm512_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+  }
+};
+
+struct StoredBFloat16 : StoredWords<StoredBFloat16> {
   static constexpr DType kDType = DType::kBFloat16;
   static SPARSE_AUTOTUNE_INLINE __m512 widen(__m256i x) {
     return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(x), 16));
-  }
-  static SPARSE_AUTOTUNE_INLINE __m512 load(const uint16_t* p) {
-    return widen(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
-  }
-  static SPARSE_AUTOTUNE_INLINE __m512 load_part(const uint16_t* p, int n) {
-    return widen(_mm256_maskz_loadu_epi16(static_cast<__mmask16>((1u << n) - 1), p));
   }
   // Round to nearest even; a NaN keeps its upper bits and becomes quiet.
   static SPARSE_AUTOTUNE_INLINE __m256i narrow(__m512 x) {
@@ -50,12 +49,6 @@ struct StoredBFloat16 {
     const __mmask16 nan = _mm512_cmp_ps_mask(x, x, _CMP_UNORD_Q);
     const __m512i result = _mm512_mask_mov_epi32(rounded, nan, quiet);
     return _mm512_cvtepi32_epi16(_mm512_srli_epi32(result, 16));
-  }
-  static SPARSE_AUTOTUNE_INLINE void store(uint16_t* p, __m512 x) {
-    _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), narrow(x));
-  }
-  static SPARSE_AUTOTUNE_INLINE void store_part(uint16_t* p, __m512 x, int n) {
-    _mm256_mask_storeu_epi16(p, static_cast<__mmask16>((1u << n) - 1), narrow(x));
   }
 };
 

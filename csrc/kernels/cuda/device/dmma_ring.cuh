@@ -1,7 +1,7 @@
-// The ring of steps in shared memory that a warp fills by TMA for fp64 tiles, behind it what comes
-// with each step (Tile::kNoteBytes), behind that the barriers.
+// The ring of steps in shared memory that a warp fills by TMA for fp64 tiles.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 
 #include "kernels/cuda/device/mbarrier.cuh"
@@ -9,8 +9,17 @@
 
 namespace sparse_autotune {
 
+// What a thread block keeps in shared memory, from a multiple of kSwizzleAlignment on.
+template <int kStages, int kStageBytes, int kNoteBytes>
+struct DmmaRingLayout {
+  std::byte stages[kStages][kStageBytes];
+  std::byte notes[kStages][kNoteBytes];  // what comes with each step
+  RingBarriers<kStages> barriers;
+};
+
 template <typename Tile>
-struct DmmaRing {
+struct DmmaRing : RingBarriersAt<Tile::kStages> {
+  using Layout = DmmaRingLayout<Tile::kStages, Tile::kStageBytes, Tile::kNoteBytes>;
   char* memory;
   uint32_t address;
 
@@ -18,23 +27,15 @@ struct DmmaRing {
     const auto start = static_cast<uint32_t>(__cvta_generic_to_shared(shared));
     address = align_swizzled(start);
     memory = shared + (address - start);
+    this->barriers = address + offsetof(Layout, barriers);
   }
   __device__ __forceinline__ uint32_t note(uint32_t stage) const {
-    return address + Tile::kStages * Tile::kStageBytes + stage * Tile::kNoteBytes;
-  }
-  __device__ __forceinline__ uint32_t full(uint32_t stage) const {
-    return note(Tile::kStages) + stage * 8;
-  }
-  __device__ __forceinline__ uint32_t empty(uint32_t stage) const {
-    return full(Tile::kStages + stage);
+    return address + offsetof(Layout, notes) + stage * Tile::kNoteBytes;
   }
 
   // By one thread, which the others wait for: each stage is filled by one, and left by all warps.
   __device__ __forceinline__ void init_barriers() const {
-    for (int i = 0; i < Tile::kStages; ++i) {
-      mbarrier_init(full(i), 1);
-      mbarrier_init(empty(i), Tile::kWarps);
-    }
+    this->init(1, Tile::kWarps);
     mbarrier_init_fence();
   }
 };

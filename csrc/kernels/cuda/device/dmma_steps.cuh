@@ -22,7 +22,8 @@ struct DmmaStepTile {
   static constexpr int kResident = std::min({64 * 128 / (kM * kN), 12 / (kWarps + 1), 4});
   static constexpr int kStages = std::min(
       (227 * 1024 / kResident - 1024 - kSwizzleAlignment) / (kStageBytes + kNoteBytes + 16), 8);
-  static constexpr int kSharedBytes = kSwizzleAlignment + kStages * (kStageBytes + kNoteBytes + 16);
+  static constexpr int kSharedBytes =
+      kSwizzleAlignment + sizeof(DmmaRingLayout<kStages, kStageBytes, kNoteBytes>);
   static constexpr int kTilesN = kM / 8, kTilesM = kWarpN / 16, kSums = kTilesN * kTilesM * 4;
   // A costly activation goes by way of a stage.
   static_assert(kSums % 16 == 0 && kThreads * 64 <= kStageBytes,

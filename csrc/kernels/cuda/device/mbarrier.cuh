@@ -5,9 +5,12 @@
 // Shared addresses are 32-bit byte addresses, as __cvta_generic_to_shared gives them.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 
 namespace sparse_autotune {
+
+using Barrier = uint64_t;
 
 __device__ __forceinline__ void mbarrier_init(uint32_t barrier, uint32_t arrivals) {
   asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;\n" ::"r"(barrier), "r"(arrivals)
@@ -72,6 +75,32 @@ __device__ __forceinline__ void mbarrier_wait(uint32_t barrier, uint32_t parity)
       : "memory");
 #endif
 }
+
+// Those of a ring of stages in a layout of shared memory.
+template <int kStages>
+struct RingBarriers {
+  Barrier full[kStages], empty[kStages];
+};
+
+// The same by address.
+template <int kStages>
+struct RingBarriersAt {
+  uint32_t barriers;
+
+  __device__ __forceinline__ uint32_t full(uint32_t i) const {
+    return barriers + offsetof(RingBarriers<kStages>, full) + i * sizeof(Barrier);
+  }
+  __device__ __forceinline__ uint32_t empty(uint32_t i) const {
+    return barriers + offsetof(RingBarriers<kStages>, empty) + i * sizeof(Barrier);
+  }
+  // With how many arrivals each phase is over.
+  __device__ __forceinline__ void init(uint32_t of_full, uint32_t of_empty) const {
+    for (uint32_t i = 0; i < kStages; ++i) {
+      mbarrier_init(full(i), of_full);
+      mbarrier_init(empty(i), of_empty);
+    }
+  }
+};
 
 // A place in a ring of `kStages`, or of fewer, and the parity that its barrier has there.
 template <int kStages>

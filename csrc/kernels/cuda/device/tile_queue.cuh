@@ -3,6 +3,7 @@
 // so it is done while the tile before is being computed.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 
 #include "kernels/cuda/device/mbarrier.cuh"
@@ -18,6 +19,8 @@ struct TileTask {
   bool valid;              // false: there is no further tile
 };
 
+constexpr int kQueueSlots = 2;  // tasks
+
 // A stored block: its column index, and where in values it lies if blocks do not lie in order.
 struct BlockPlace {
   int column = 0, position = 0;
@@ -27,27 +30,32 @@ struct BlockPlace {
 // its blocks too. Each lane that touches blocks arrives for itself: compute-sanitizer follows no
 // __syncwarp to the arrival of another lane.
 template <int kReaders, int kBlockReaders = 1>
-class TileQueue {
+class TileQueue : RingBarriersAt<kQueueSlots> {
  public:
-  static constexpr int kSlots = 2, kBlocks = 32;  // tasks; places of blocks that come with one
-  static constexpr int kSlotBytes = 32 + 8 * kBlocks, kBytes = kSlots * (kSlotBytes + 2 * 8);
+  struct Slot {
+    int4 task[2];
+    int2 blocks[32];  // places of those that come with it
+  };
+  struct Layout {
+    Slot slots[kQueueSlots];
+    RingBarriers<kQueueSlots> barriers;
+  };
 
-  // `memory`: kBytes of it, aligned to 16.
-  __device__ __forceinline__ explicit TileQueue(uint32_t memory) : memory_(memory) {}
+  // `memory`: of a Layout.
+  __device__ __forceinline__ explicit TileQueue(uint32_t memory)
+      : RingBarriersAt<kQueueSlots>{memory + static_cast<uint32_t>(offsetof(Layout, barriers))},
+        memory_(memory) {}
 
   __device__ __forceinline__ void init_barriers() const {
-    for (uint32_t i = 0; i < kSlots; ++i) {
-      mbarrier_init(full(i), 32);
-      mbarrier_init(empty(i), kReaders - kBlockReaders + kBlockReaders * 32);
-    }
+    init(32, kReaders - kBlockReaders + kBlockReaders * 32);
   }
 
   // By a whole warp. `block`: the lane's of the task's first 32 blocks.
   __device__ __forceinline__ void push(const TileTask& task, BlockPlace block) {
     mbarrier_wait(empty(at_.stage), at_.parity ^ 1);
     const uint32_t to = slot(at_.stage), lane = threadIdx.x % 32;
-    asm volatile("st.shared.v2.s32 [%0], {%1, %2};\n" ::"r"(to + 32 + lane * 8), "r"(block.column),
-                 "r"(block.position)
+    asm volatile("st.shared.v2.s32 [%0], {%1, %2};\n" ::"r"(block_place(to, lane)),
+                 "r"(block.column), "r"(block.position)
                  : "memory");
     if (lane == 0) {
       store(to, task.row, task.column, task.valid ? task.batch : -1, task.other);
@@ -68,7 +76,7 @@ class TileQueue {
     if (block != nullptr) {
       asm volatile("ld.shared.v2.s32 {%0, %1}, [%2];\n"
                    : "=r"(block->column), "=r"(block->position)
-                   : "r"(from + 32 + lane * 8)
+                   : "r"(block_place(from, lane))
                    : "memory");
     }
     __syncwarp();
@@ -78,11 +86,12 @@ class TileQueue {
   }
 
  private:
-  __device__ __forceinline__ uint32_t slot(uint32_t i) const { return memory_ + i * kSlotBytes; }
-  __device__ __forceinline__ uint32_t full(uint32_t i) const {
-    return memory_ + kSlots * kSlotBytes + i * 8;
+  __device__ __forceinline__ uint32_t slot(uint32_t i) const {
+    return memory_ + offsetof(Layout, slots) + i * sizeof(Slot);
   }
-  __device__ __forceinline__ uint32_t empty(uint32_t i) const { return full(kSlots + i); }
+  static __device__ __forceinline__ uint32_t block_place(uint32_t slot, uint32_t i) {
+    return slot + offsetof(Slot, blocks) + i * sizeof(int2);
+  }
 
   static __device__ __forceinline__ void store(uint32_t to, int a, int b, int c, int d) {
     asm volatile("st.shared.v4.s32 [%0], {%1, %2, %3, %4};\n" ::"r"(to), "r"(a), "r"(b), "r"(c),
@@ -97,7 +106,7 @@ class TileQueue {
   }
 
   uint32_t memory_;
-  RingPlace<kSlots> at_;
+  RingPlace<kQueueSlots> at_;
 };
 
 }  // namespace sparse_autotune

@@ -32,10 +32,15 @@ Arguments arguments_of(const Problem& p, const Launch& l) {
   if constexpr (requires { a.b_batch_stride; }) set(a.b_batch_stride, p.b_batch_stride);
   if constexpr (requires { a.c_batch_stride; }) set(a.c_batch_stride, p.c_batch_stride);
   if constexpr (requires { a.c_alignment; }) set(a.c_alignment, p.c_alignment);
+  const bool c_rows = p.c_layout == Layout::kRowMajor;
+  if constexpr (requires { a.c_rows; }) a.c_rows = c_rows;
+  // Elements from one row of C to the next, and from one column to the next.
+  if constexpr (requires { a.c_row; }) set(a.c_row, c_rows ? p.ldc : 1);
+  if constexpr (requires { a.c_column; }) set(a.c_column, c_rows ? 1 : p.ldc);
+  if constexpr (requires { a.b_batched; }) a.b_batched = p.b_batch_stride != 0;
   if constexpr (requires { a.block_m; }) set(a.block_m, p.block_m);
   if constexpr (requires { a.block_k; }) set(a.block_k, p.block_k);
   if constexpr (requires { a.block_rows; }) set(a.block_rows, block_rows(p));
-  if constexpr (requires { a.c_rows; }) set(a.c_rows, p.c_layout == Layout::kRowMajor);
   a.activation = p.activation;
   a.wide_indices = p.index_type == IndexType::kInt64;
   return a;

@@ -69,7 +69,7 @@ __device__ __forceinline__ void finish_exchanged(const Arguments& args, float (&
                                                  int64_t row, int column, int batch) {
   const int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
   const bool odd = t % 2 != 0;
-  T* const c = static_cast<T*>(args.c) + batch * args.c_batch + row * args.c_row;
+  T* const c = static_cast<T*>(args.c) + batch * args.c_batch_stride + row * args.c_row;
   // Branches apart from the stores, which would wait for each other behind them.
   if (args.bias != nullptr) {
 #pragma unroll

@@ -17,7 +17,7 @@ __device__ __forceinline__ void finish_gathered(const Arguments& args, const flo
                                                 int64_t row, int n0, int batch) {
   constexpr int kQuads = Tile::kRows / 4;
   const bool by_rows = args.c_column == 1;  // neighbouring threads write neighbours in C
-  T* c = static_cast<T*>(args.c) + batch * args.c_batch;
+  T* c = static_cast<T*>(args.c) + batch * args.c_batch_stride;
 #pragma unroll 1
   for (int unit = threadIdx.x; unit < kQuads * Tile::kWidth; unit += Tile::kThreads) {
     const int quad = by_rows ? unit / Tile::kWidth : unit % kQuads;

@@ -20,6 +20,7 @@
 #include "kernels/cuda/device/load_index.cuh"
 #include "kernels/cuda/device/transpose_word.cuh"
 #include "kernels/cuda/product/few_columns/ask_ahead.cuh"
+#include "kernels/cuda/product/few_columns/few_columns_arguments.cuh"
 #include "kernels/cuda/product/few_columns/small_n_fragments.cuh"
 #include "variant.h"
 
@@ -45,29 +46,20 @@ struct SmallNTile {
   static constexpr int kSharedBytes = kWarpsK * kN * kPitch * 4;
 };
 
-struct SmallNArguments {
-  const void* crow_indices;
-  const void* col_indices;
-  const void* positions;  // Launch::positions
-  const void* values;
-  const void* b;
-  const void* bias;
-  void* c;
-  // Elements from one k, row or column to the next.
+struct SmallNArguments : FewColumnsArguments {
+  // Elements from one k, column or matrix to the next.
   int b_k, b_column;
-  int64_t b_batch, c_row, c_column, c_batch;
-  int n, block_m, block_k, columns;  // columns: tiles along n
-  unsigned strips;                   // tiles along a block's rows
-  int vectors;                       // of a block's row
-  unsigned blocks_of_vectors;        // 2^20 / vectors, rounded up
-  int step_blocks, step_k;           // from one chunk of a warp to its next
+  int64_t b_batch_stride;
+  int columns;                 // tiles along n
+  unsigned strips;             // tiles along a block's rows
+  int vectors;                 // of a block's row
+  unsigned blocks_of_vectors;  // 2^20 / vectors, rounded up
+  int step_blocks, step_k;     // from one chunk of a warp to its next
   // Asked into L2 in advance, in lines of 128 bytes: of the indices; of B, so many stretches so
   // many elements apart; of the values, for a thread block so many, so many bytes apart.
   unsigned crow_lines, col_lines, b_lines, b_stretches, value_lines;
   int b_stride;
   int64_t value_step;
-  Activation activation;
-  bool wide_indices;
 };
 
 // Where a lane's vector of a chunk lies.
@@ -259,7 +251,8 @@ __device__ __forceinline__ void finish_small_n(const SmallNArguments& args, cons
     }
     const int64_t m = static_cast<int64_t>(block_row) * args.block_m + m0 + row;
     if (args.bias != nullptr) x += static_cast<float>(static_cast<const T*>(args.bias)[m]);
-    static_cast<T*>(args.c)[batch * args.c_batch + m * args.c_row + (n0 + column) * args.c_column] =
+    static_cast<T*>(
+        args.c)[batch * args.c_batch_stride + m * args.c_row + (n0 + column) * args.c_column] =
         static_cast<T>(activate(x, args.activation));
   }
 }
@@ -299,7 +292,7 @@ __global__ void __launch_bounds__(Tile::kThreads, Tile::kResident)
                     (kTransposedA ? 0 : static_cast<int64_t>(begin) * block_size);
   int rows[kRowWords];  // offsets within a block, or the rows of each load
   Loads::find_rows(args, m0, g, t, rows);
-  const T* b_matrix = static_cast<const T*>(args.b) + batch * args.b_batch;
+  const T* b_matrix = static_cast<const T*>(args.b) + batch * args.b_batch_stride;
   int columns[kColumnTiles];  // offsets within it
   Loads::find_columns(args, n0 + warp_n, g, t, columns);
 

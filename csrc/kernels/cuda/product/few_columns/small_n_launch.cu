@@ -121,19 +121,10 @@ double small_n_us(const SmallNShape& shape, const Problem& p, const Device& d) {
 }
 
 SmallNArguments small_n_operands(const Problem& p, const Launch& l) {
-  const bool b_rows = p.b_layout == Layout::kRowMajor, c_rows = p.c_layout == Layout::kRowMajor;
-  auto a = arguments_of<SmallNArguments>(l);
+  const bool b_rows = p.b_layout == Layout::kRowMajor;
+  auto a = arguments_of<SmallNArguments>(p, l);
   a.b_k = b_rows ? static_cast<int>(p.ldb) : 1;
   a.b_column = b_rows ? 1 : static_cast<int>(p.ldb);
-  a.b_batch = p.b_batch_stride;
-  a.c_row = c_rows ? p.ldc : 1;
-  a.c_column = c_rows ? 1 : p.ldc;
-  a.c_batch = p.c_batch_stride;
-  a.n = static_cast<int>(p.n);
-  a.block_m = static_cast<int>(p.block_m);
-  a.block_k = static_cast<int>(p.block_k);
-  a.activation = p.activation;
-  a.wide_indices = p.index_type == IndexType::kInt64;
   return a;
 }
 

@@ -21,6 +21,7 @@
 #include "kernels/cuda/device/tma.cuh"
 #include "kernels/cuda/product/few_columns/ask_ahead.cuh"
 #include "kernels/cuda/product/few_columns/bulk_load.cuh"
+#include "kernels/cuda/product/few_columns/few_columns_arguments.cuh"
 #include "kernels/cuda/product/few_columns/gathered_sums.cuh"
 #include "kernels/cuda/product/few_columns/small_n_fragments.cuh"
 #include "variant.h"
@@ -74,22 +75,14 @@ struct RingTile {
                 "so many thread blocks do not fit a multiprocessor");
 };
 
-struct RingArguments {
+struct RingArguments : FewColumnsArguments {
   // For kLines: k, columns, batch; a box is a tile. For kBoxes: columns, k, batch. For kGapless:
   // lines of 64 elements, whatever rows they are of, and batch; a box is a tile, too.
-  CUtensorMap b;
+  CUtensorMap b_map;
   AheadLines ahead;
   const void* arranged;
-  const void* crow_indices;
-  const void* col_indices;
-  const void* values;
-  const void* bias;
-  void* c;
-  int64_t c_row, c_column, c_batch, arranged_batch;  // the last in bytes
-  int n;
-  Activation activation;
-  bool wide_indices, b_batched, stores_quads;  // stores_quads: 8 bytes of a column at a time
-  bool gapless_swizzled;
+  int64_t arranged_batch;  // bytes
+  bool b_batched, gapless_swizzled;
 };
 
 // A block by the warp's part of its tile of B. Both have k contiguous; lane 4g + t has eight of a
@@ -246,15 +239,15 @@ struct RingProducer {
                 Tile::kBytesB, barrier);
     } else if constexpr (kGapless) {
       const int lines = Tile::kRows * args.n / kBoxColumns;
-      tma_load(to, args.b, barrier, 0, block_column * lines, b_batch);
+      tma_load(to, args.b_map, barrier, 0, block_column * lines, b_batch);
     } else if constexpr (kRowMajor) {
 #pragma unroll
       for (int i = 0; i < Tile::kWidth / kBoxColumns; ++i) {
-        tma_load(to + i * (Tile::kRows * kBoxLine), args.b, barrier, n0 + i * kBoxColumns,
+        tma_load(to + i * (Tile::kRows * kBoxLine), args.b_map, barrier, n0 + i * kBoxColumns,
                  block_column * Tile::kRows, b_batch);
       }
     } else {
-      tma_load(to, args.b, barrier, block_column * Tile::kRows, n0, b_batch);
+      tma_load(to, args.b_map, barrier, block_column * Tile::kRows, n0, b_batch);
     }
   }
   __device__ __forceinline__ void fetch_b(int turn, int stage) const {
@@ -300,7 +293,6 @@ __device__ __forceinline__ void gather_sums(
 template <typename T, typename Tile>
 __global__ void __launch_bounds__(Tile::kThreads, Tile::kResident)
     small_n_rings_kernel(const __grid_constant__ RingArguments args) {
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
   constexpr bool kArranged = Tile::kCopies == RingCopies::kArranged;
   constexpr bool kRowMajor = is_row_major(Tile::kCopies);
   using Producer = RingProducer<Tile>;
@@ -326,7 +318,7 @@ __global__ void __launch_bounds__(Tile::kThreads, Tile::kResident)
     if (lane < Tile::kStages) mbarrier_init(barriers + lane * 8, 1 + 32);
     mbarrier_init_fence();
   }
-  if (!kArranged && threadIdx.x == 0) tma_prefetch_map(args.b);
+  if (!kArranged && threadIdx.x == 0) tma_prefetch_map(args.b_map);
   group_sync();
   // The launch before this one may not be over yet. If that is the kernel that arranges B, it began
   // when all before it were over, so that A can be read at once.
@@ -391,9 +383,6 @@ __global__ void __launch_bounds__(Tile::kThreads, Tile::kResident)
   gather_sums<Tile>(sum, sums, group, part, lane);
   __syncthreads();
   finish_gathered<T, Tile>(args, sums, static_cast<int64_t>(blockIdx.x) * Tile::kRows, n0, batch);
-#else
-  __trap();
-#endif
 }
 
 }  // namespace sparse_autotune

@@ -17,6 +17,7 @@
 #include <string>
 
 #include "kernels/cuda/device/launch_overlap.cuh"
+#include "kernels/cuda/host/arguments_of.h"
 #include "kernels/cuda/host/kernel_code.h"
 #include "kernels/cuda/host/tensor_map.h"
 #include "kernels/cuda/product/few_columns/small_n_launch.cuh"
@@ -143,26 +144,13 @@ class SmallNRingsSm90 final : public Variant {
   }
 
   Status launch(const Problem& p, const Launch& l) const override {
-    const bool c_rows = p.c_layout == Layout::kRowMajor;
-    RingArguments a{};
-    a.b_batched = p.b_batch_stride != 0;
+    auto a = arguments_of<RingArguments>(p, l);
     const Status status = arranged_ ? arrange(p, l) : map_b(p, l, &a);
     if (!status) return status;
     if (layout_ == Layout::kRowMajor) a.ahead = lines_ahead(p, l);
     a.arranged = l.workspace;
-    a.crow_indices = l.crow_indices;
-    a.col_indices = l.col_indices;
-    a.values = l.values;
-    a.bias = l.bias;
-    a.c = l.c;
-    a.c_row = c_rows ? p.ldc : 1;
-    a.c_column = c_rows ? 1 : p.ldc;
-    a.c_batch = p.c_batch_stride;
     a.arranged_batch = arranged_bytes(p);
-    a.n = static_cast<int>(p.n);
-    a.activation = p.activation;
-    a.wide_indices = p.index_type == IndexType::kInt64;
-    a.stores_quads = !c_rows && p.c_alignment >= 8;
+    a.stores_quads = p.c_layout == Layout::kColMajor && p.c_alignment >= 8;
     const dim3 grid(static_cast<unsigned>(block_rows(p)), static_cast<unsigned>(p.batch),
                     static_cast<unsigned>(ceil_div(p.n, shape_.n)));
     return code_of(p).launch(a, grid, shape_.threads, shape_.shared_bytes, l.stream, name());
@@ -215,12 +203,12 @@ class SmallNRingsSm90 final : public Variant {
   Status map_b(const Problem& p, const Launch& l, RingArguments* a) const {
     const auto block = static_cast<uint32_t>(shape_.block), n = static_cast<uint32_t>(shape_.n);
     if (shape_.copies == RingCopies::kBoxes) {
-      return make_tensor_map(tensor_of_b(p, l.b, kBoxColumns, block), &a->b);
+      return make_tensor_map(tensor_of_b(p, l.b, kBoxColumns, block), &a->b_map);
     }
     if (shape_.copies == RingCopies::kLines) {
       BoxedTensor b = tensor_of_b(p, l.b, block, n);
       b.plain = true;
-      return make_tensor_map(b, &a->b);
+      return make_tensor_map(b, &a->b_map);
     }
     const auto lines = static_cast<uint32_t>(block * p.n / kBoxColumns);
     a->gapless_swizzled = p.n % 32 == 0;
@@ -231,7 +219,7 @@ class SmallNRingsSm90 final : public Variant {
                             {kBoxColumns, p.b_batch_stride},
                             {uint32_t{kBoxColumns}, lines, 1},
                             !a->gapless_swizzled},
-                           &a->b);
+                           &a->b_map);
   }
 
   Shape shape_;
@@ -243,52 +231,31 @@ class SmallNRingsSm90 final : public Variant {
 
 constexpr RingCopies kLines = RingCopies::kLines, kArranged = RingCopies::kArranged,
                      kBoxes = RingCopies::kBoxes, kGapless = RingCopies::kGapless;
-const SmallNRingsSm90 kB16D5{"small_n_rings_sm90/b16_d5",
-                             shape_of<RingTile<16, 128, 4, 1, 5, 2, kArranged>>()};
-const SmallNRingsSm90 kB16X2D4{"small_n_rings_sm90/b16_x2_d4",
-                               shape_of<RingTile<16, 128, 4, 2, 4, 2, kArranged>>()};
-const SmallNRingsSm90 kB16N64D5{"small_n_rings_sm90/b16_n64_d5",
-                                shape_of<RingTile<16, 64, 4, 1, 5, 4, kArranged>>()};
-const SmallNRingsSm90 kB32D2{"small_n_rings_sm90/b32_d2",
-                             shape_of<RingTile<32, 128, 4, 2, 2, 2, kLines>>()};
-const SmallNRingsSm90 kB32N64D4{"small_n_rings_sm90/b32_n64_d4",
-                                shape_of<RingTile<32, 64, 4, 2, 4, 2, kLines>>()};
-const SmallNRingsSm90 kB16RowsG3{"small_n_rings_sm90/b16_rows_g3_x2",
-                                 shape_of<RingTile<16, 128, 3, 2, 3, 2, kBoxes, 2>>()};
-const SmallNRingsSm90 kB16RowsG4{"small_n_rings_sm90/b16_rows_g4",
-                                 shape_of<RingTile<16, 128, 4, 1, 2, 4, kBoxes>>()};
-const SmallNRingsSm90 kB16N64RowsG8{"small_n_rings_sm90/b16_n64_rows_g8",
-                                    shape_of<RingTile<16, 64, 8, 1, 2, 4, kBoxes>>()};
-const SmallNRingsSm90 kB16N64RowsG2{"small_n_rings_sm90/b16_n64_rows_g2_x2",
-                                    shape_of<RingTile<16, 64, 2, 2, 2, 4, kBoxes, 4>>()};
-const SmallNRingsSm90 kB32RowsG8{"small_n_rings_sm90/b32_rows_g8_x2",
-                                 shape_of<RingTile<32, 128, 8, 2, 2, 1, kBoxes>>()};
-const SmallNRingsSm90 kB32RowsG4{"small_n_rings_sm90/b32_rows_g4_x2",
-                                 shape_of<RingTile<32, 128, 4, 2, 2, 2, kBoxes>>()};
-const SmallNRingsSm90 kB32N64RowsG8{"small_n_rings_sm90/b32_n64_rows_g8",
-                                    shape_of<RingTile<32, 64, 8, 1, 2, 2, kBoxes>>()};
-const SmallNRingsSm90 kB32N64RowsG4{"small_n_rings_sm90/b32_n64_rows_g4",
-                                    shape_of<RingTile<32, 64, 4, 1, 2, 4, kBoxes>>()};
-const SmallNRingsSm90 kB32N64RowsX2{"small_n_rings_sm90/b32_n64_rows_g4_x2",
-                                    shape_of<RingTile<32, 64, 4, 2, 4, 2, kBoxes>>()};
-const SmallNRingsSm90 kB16PiecesG3{"small_n_rings_sm90/b16_pieces_g3_x2",
-                                   shape_of<RingTile<16, 128, 3, 2, 3, 2, kGapless, 2>>()};
-const SmallNRingsSm90 kB16PiecesG4{"small_n_rings_sm90/b16_pieces_g4",
-                                   shape_of<RingTile<16, 128, 4, 1, 2, 4, kGapless>>()};
-const SmallNRingsSm90 kB16N64Pieces{"small_n_rings_sm90/b16_n64_pieces",
-                                    shape_of<RingTile<16, 64, 4, 1, 2, 4, kGapless, 2>>()};
-const SmallNRingsSm90 kB16N32PiecesG4{"small_n_rings_sm90/b16_n32_pieces_g4",
-                                      shape_of<RingTile<16, 32, 4, 1, 2, 4, kGapless, 4>>()};
-const SmallNRingsSm90 kB16N32PiecesG2{"small_n_rings_sm90/b16_n32_pieces_g2",
-                                      shape_of<RingTile<16, 32, 2, 1, 2, 8, kGapless, 4>>()};
-const SmallNRingsSm90 kB32Pieces{"small_n_rings_sm90/b32_pieces",
-                                 shape_of<RingTile<32, 128, 4, 2, 2, 2, kGapless>>()};
-const SmallNRingsSm90 kB32N64PiecesX2{"small_n_rings_sm90/b32_n64_pieces_g4_x2",
-                                      shape_of<RingTile<32, 64, 4, 2, 4, 2, kGapless>>()};
-const SmallNRingsSm90 kB32N64PiecesG4{"small_n_rings_sm90/b32_n64_pieces_g4",
-                                      shape_of<RingTile<32, 64, 4, 1, 2, 4, kGapless>>()};
-const SmallNRingsSm90 kB32N32Pieces{"small_n_rings_sm90/b32_n32_pieces",
-                                    shape_of<RingTile<32, 32, 8, 1, 2, 3, kGapless>>()};
+const SmallNRingsSm90 kVariants[] = {
+    {"small_n_rings_sm90/b16_d5", shape_of<RingTile<16, 128, 4, 1, 5, 2, kArranged>>()},
+    {"small_n_rings_sm90/b16_x2_d4", shape_of<RingTile<16, 128, 4, 2, 4, 2, kArranged>>()},
+    {"small_n_rings_sm90/b16_n64_d5", shape_of<RingTile<16, 64, 4, 1, 5, 4, kArranged>>()},
+    {"small_n_rings_sm90/b32_d2", shape_of<RingTile<32, 128, 4, 2, 2, 2, kLines>>()},
+    {"small_n_rings_sm90/b32_n64_d4", shape_of<RingTile<32, 64, 4, 2, 4, 2, kLines>>()},
+    {"small_n_rings_sm90/b16_rows_g3_x2", shape_of<RingTile<16, 128, 3, 2, 3, 2, kBoxes, 2>>()},
+    {"small_n_rings_sm90/b16_rows_g4", shape_of<RingTile<16, 128, 4, 1, 2, 4, kBoxes>>()},
+    {"small_n_rings_sm90/b16_n64_rows_g8", shape_of<RingTile<16, 64, 8, 1, 2, 4, kBoxes>>()},
+    {"small_n_rings_sm90/b16_n64_rows_g2_x2", shape_of<RingTile<16, 64, 2, 2, 2, 4, kBoxes, 4>>()},
+    {"small_n_rings_sm90/b32_rows_g8_x2", shape_of<RingTile<32, 128, 8, 2, 2, 1, kBoxes>>()},
+    {"small_n_rings_sm90/b32_rows_g4_x2", shape_of<RingTile<32, 128, 4, 2, 2, 2, kBoxes>>()},
+    {"small_n_rings_sm90/b32_n64_rows_g8", shape_of<RingTile<32, 64, 8, 1, 2, 2, kBoxes>>()},
+    {"small_n_rings_sm90/b32_n64_rows_g4", shape_of<RingTile<32, 64, 4, 1, 2, 4, kBoxes>>()},
+    {"small_n_rings_sm90/b32_n64_rows_g4_x2", shape_of<RingTile<32, 64, 4, 2, 4, 2, kBoxes>>()},
+    {"small_n_rings_sm90/b16_pieces_g3_x2", shape_of<RingTile<16, 128, 3, 2, 3, 2, kGapless, 2>>()},
+    {"small_n_rings_sm90/b16_pieces_g4", shape_of<RingTile<16, 128, 4, 1, 2, 4, kGapless>>()},
+    {"small_n_rings_sm90/b16_n64_pieces", shape_of<RingTile<16, 64, 4, 1, 2, 4, kGapless, 2>>()},
+    {"small_n_rings_sm90/b16_n32_pieces_g4", shape_of<RingTile<16, 32, 4, 1, 2, 4, kGapless, 4>>()},
+    {"small_n_rings_sm90/b16_n32_pieces_g2", shape_of<RingTile<16, 32, 2, 1, 2, 8, kGapless, 4>>()},
+    {"small_n_rings_sm90/b32_pieces", shape_of<RingTile<32, 128, 4, 2, 2, 2, kGapless>>()},
+    {"small_n_rings_sm90/b32_n64_pieces_g4_x2", shape_of<RingTile<32, 64, 4, 2, 4, 2, kGapless>>()},
+    {"small_n_rings_sm90/b32_n64_pieces_g4", shape_of<RingTile<32, 64, 4, 1, 2, 4, kGapless>>()},
+    {"small_n_rings_sm90/b32_n32_pieces", shape_of<RingTile<32, 32, 8, 1, 2, 3, kGapless>>()},
+};
 
 }  // namespace
 }  // namespace sparse_autotune

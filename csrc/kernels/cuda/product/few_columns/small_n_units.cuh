@@ -60,7 +60,6 @@ struct UnitTile {
 
 struct UnitArguments : SmallNArguments {
   int index_bytes;
-  bool stores_quads;  // 8 bytes of a column of C at a time
   // Asked into L2: before the kernel may read, so many bytes of the values for a thread block, so
   // many bytes apart; of a warp's units those from `excess` on.
   unsigned value_bytes;
@@ -276,7 +275,7 @@ __global__ void __launch_bounds__(Tile::kThreads, Tile::kResident)
                                  own_block * Tile::kBlockBytes + m0 * Tile::kLine +
                                  (kLines ? lane * 16 : g * Tile::kLine + own_bytes);
   const char* const b_matrix =
-      reinterpret_cast<const char*>(static_cast<const T*>(args.b) + batch * args.b_batch);
+      reinterpret_cast<const char*>(static_cast<const T*>(args.b) + batch * args.b_batch_stride);
   uint32_t own_b[kColumnTiles];
 #pragma unroll
   for (int j = 0; j < kColumnTiles; ++j) {

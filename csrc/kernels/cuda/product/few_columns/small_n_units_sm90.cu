@@ -102,24 +102,17 @@ class SmallNUnitsSm90 final : public Variant {
 // are for few block rows. The next launch begins early where the values are few.
 constexpr Release kAtOnce = Release::kAtOnce, kLoading = Release::kLoading,
                   kSummed = Release::kSummed;
-const SmallNUnitsSm90 kB16N8{"small_n_units_sm90/b16_n8",
-                             shape_of<UnitTile<16, 1, 1, 4, 2, 2, 7, kAtOnce>>()};
-const SmallNUnitsSm90 kB32N8{"small_n_units_sm90/b32_n8",
-                             shape_of<UnitTile<32, 1, 1, 4, 2, 2, 7, kAtOnce>>()};
-const SmallNUnitsSm90 kB64N8{"small_n_units_sm90/b64_n8",
-                             shape_of<UnitTile<64, 1, 1, 4, 2, 2, 7, kAtOnce>>()};
-const SmallNUnitsSm90 kB64N8W8{"small_n_units_sm90/b64_n8_w8",
-                               shape_of<UnitTile<64, 1, 1, 8, 1, 1, 3, kAtOnce, true>>()};
-const SmallNUnitsSm90 kB16N16{"small_n_units_sm90/b16_n16",
-                              shape_of<UnitTile<16, 2, 1, 4, 2, 1, 7, kAtOnce>>()};
-const SmallNUnitsSm90 kB32N16{"small_n_units_sm90/b32_n16",
-                              shape_of<UnitTile<32, 2, 2, 4, 2, 1, 4, kSummed>>()};
-const SmallNUnitsSm90 kB32N16Early{"small_n_units_sm90/b32_n16_early",
-                                   shape_of<UnitTile<32, 2, 2, 4, 2, 1, 4, kLoading>>()};
-const SmallNUnitsSm90 kB64N16{"small_n_units_sm90/b64_n16",
-                              shape_of<UnitTile<64, 2, 2, 5, 1, 1, 4, kSummed, true>>()};
-const SmallNUnitsSm90 kB64N16W8{"small_n_units_sm90/b64_n16_w8",
-                                shape_of<UnitTile<64, 2, 1, 8, 1, 1, 3, kAtOnce, true>>()};
+const SmallNUnitsSm90 kVariants[] = {
+    {"small_n_units_sm90/b16_n8", shape_of<UnitTile<16, 1, 1, 4, 2, 2, 7, kAtOnce>>()},
+    {"small_n_units_sm90/b32_n8", shape_of<UnitTile<32, 1, 1, 4, 2, 2, 7, kAtOnce>>()},
+    {"small_n_units_sm90/b64_n8", shape_of<UnitTile<64, 1, 1, 4, 2, 2, 7, kAtOnce>>()},
+    {"small_n_units_sm90/b64_n8_w8", shape_of<UnitTile<64, 1, 1, 8, 1, 1, 3, kAtOnce, true>>()},
+    {"small_n_units_sm90/b16_n16", shape_of<UnitTile<16, 2, 1, 4, 2, 1, 7, kAtOnce>>()},
+    {"small_n_units_sm90/b32_n16", shape_of<UnitTile<32, 2, 2, 4, 2, 1, 4, kSummed>>()},
+    {"small_n_units_sm90/b32_n16_early", shape_of<UnitTile<32, 2, 2, 4, 2, 1, 4, kLoading>>()},
+    {"small_n_units_sm90/b64_n16", shape_of<UnitTile<64, 2, 2, 5, 1, 1, 4, kSummed, true>>()},
+    {"small_n_units_sm90/b64_n16_w8", shape_of<UnitTile<64, 2, 1, 8, 1, 1, 3, kAtOnce, true>>()},
+};
 
 }  // namespace
 }  // namespace sparse_autotune

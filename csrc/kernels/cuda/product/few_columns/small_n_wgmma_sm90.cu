@@ -20,11 +20,13 @@
 #include "kernels/cuda/device/mbarrier.cuh"
 #include "kernels/cuda/device/tma.cuh"
 #include "kernels/cuda/device/wgmma.cuh"
+#include "kernels/cuda/host/arguments_of.h"
 #include "kernels/cuda/host/kernel_code.h"
 #include "kernels/cuda/host/requirements.h"
 #include "kernels/cuda/host/tensor_map.h"
 #include "kernels/cuda/product/few_columns/ask_ahead.cuh"
 #include "kernels/cuda/product/few_columns/exchanged_sums.cuh"
+#include "kernels/cuda/product/few_columns/few_columns_arguments.cuh"
 #include "variant.h"
 
 namespace sparse_autotune {
@@ -52,21 +54,13 @@ struct Tile {
                 "more shared memory than a thread block of Hopper may have");
 };
 
-struct Arguments {
+struct Arguments : FewColumnsArguments {
   // Values as nnzb * block_m rows or, transposed, as nnzb * block_k rows with each 64 columns of a
   // block as third dimension; B with the batch as third dimension.
-  CUtensorMap a, b;
+  CUtensorMap a_map, b_map;
   AheadLines ahead;
-  const void* crow_indices;
-  const void* col_indices;
-  const void* positions;  // Launch::positions
-  const void* bias;
-  void* c;
-  int64_t c_row, c_column, c_batch;
-  int n, block_m, block_k, columns;  // columns: tiles along n
-  Activation activation;
-  // Stored at a time: 8 bytes of a column, 4 of a row.
-  bool wide_indices, b_batched, stores_quads, stores_pairs;
+  int columns;                   // tiles along n
+  bool b_batched, stores_pairs;  // 4 bytes of a row of C at a time
 };
 
 // A warpgroup's ring of steps, and its copies: by its first warp.
@@ -105,16 +99,16 @@ struct GroupRing {
       mbarrier_arrive_expect(
           full, Tile::kBytesA + (kRowMajorB ? boxes * kStepK * kLineBytes : Tile::kBytesB));
       if constexpr (kTransposedA) {
-        tma_load(a, args.a, full, 0, at * args.block_k + k_a, m0 / kLineHalves);
+        tma_load(a, args.a_map, full, 0, at * args.block_k + k_a, m0 / kLineHalves);
       } else {
-        tma_load(a, args.a, full, k_a, at * args.block_m + m0);
+        tma_load(a, args.a_map, full, k_a, at * args.block_m + m0);
       }
       if constexpr (kRowMajorB) {
         for (int box = 0; box < boxes; ++box) {
-          tma_load(b + box * kStepK * kLineBytes, args.b, full, n0 + box * 64, k_b, b_batch);
+          tma_load(b + box * kStepK * kLineBytes, args.b_map, full, n0 + box * 64, k_b, b_batch);
         }
       } else {
-        tma_load(b, args.b, full, k_b, n0, b_batch);
+        tma_load(b, args.b_map, full, k_b, n0, b_batch);
       }
     }
     __syncwarp();
@@ -124,7 +118,6 @@ struct GroupRing {
 template <typename T, typename Tile, bool kTransposedA, bool kRowMajorB>
 __global__ void __launch_bounds__(Tile::kThreads, Tile::kResident)
     small_n_wgmma_kernel(const __grid_constant__ Arguments args) {
-#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   extern __shared__ char memory[];
   const auto unaligned = static_cast<uint32_t>(__cvta_generic_to_shared(memory));
   const uint32_t shared = align_swizzled(unaligned);
@@ -135,8 +128,8 @@ __global__ void __launch_bounds__(Tile::kThreads, Tile::kResident)
     asm volatile("bar.sync %0, %1;\n" ::"r"(1 + group), "n"(kGroupThreads) : "memory");
   };
   if (threadIdx.x == 0) {
-    tma_prefetch_map(args.a);
-    tma_prefetch_map(args.b);
+    tma_prefetch_map(args.a_map);
+    tma_prefetch_map(args.b_map);
     for (int i = 0; i < Tile::kGroups * Tile::kStages; ++i) {
       mbarrier_init(shared + Tile::kBarriers + i * 8, 1);
     }
@@ -188,9 +181,6 @@ __global__ void __launch_bounds__(Tile::kThreads, Tile::kResident)
       sum, reinterpret_cast<float4*>(memory + (shared - unaligned) + Tile::kSums), group, own);
   finish_exchanged<T>(args, own, static_cast<int64_t>(blockIdx.x) * args.block_m + m0 + warp * 16,
                       n0 + group * (Tile::kWidth / Tile::kGroups), batch);
-#else
-  __trap();
-#endif
 }
 
 template <typename T, typename Tile, bool kTransposedA, bool kRowMajorB>
@@ -258,28 +248,14 @@ class SmallNWgmmaSm90 final : public Variant {
   }
 
   Status launch(const Problem& p, const Launch& l) const override {
-    const bool c_rows = p.c_layout == Layout::kRowMajor;
     const uint32_t b_lines = p.b_layout == Layout::kRowMajor ? kStepK : shape_.width;
-    Arguments a{};
-    Status status = make_tensor_map(tensor_of_values(p, l.values, kTileRows), &a.a);
-    if (status) status = make_tensor_map(tensor_of_b(p, l.b, 64, b_lines), &a.b);
+    auto a = arguments_of<Arguments>(p, l);
+    Status status = make_tensor_map(tensor_of_values(p, l.values, kTileRows), &a.a_map);
+    if (status) status = make_tensor_map(tensor_of_b(p, l.b, 64, b_lines), &a.b_map);
     if (!status) return status;
     a.ahead = lines_ahead(p, l);
-    a.crow_indices = l.crow_indices;
-    a.col_indices = l.col_indices;
-    a.positions = l.positions;
-    a.bias = l.bias;
-    a.c = l.c;
-    a.c_row = c_rows ? p.ldc : 1;
-    a.c_column = c_rows ? 1 : p.ldc;
-    a.c_batch = p.c_batch_stride;
-    a.n = static_cast<int>(p.n);
-    a.block_m = static_cast<int>(p.block_m);
-    a.block_k = static_cast<int>(p.block_k);
     a.columns = static_cast<int>(columns(p));
-    a.activation = p.activation;
-    a.wide_indices = p.index_type == IndexType::kInt64;
-    a.b_batched = p.b_batch_stride != 0;
+    const bool c_rows = p.c_layout == Layout::kRowMajor;
     a.stores_quads = !c_rows && p.c_alignment >= 8;
     a.stores_pairs = c_rows && p.c_alignment >= 4;
     const dim3 grid(static_cast<unsigned>(block_rows(p)),

@@ -112,7 +112,6 @@ struct CutTile {
 // two to a thread, or to several where there are more threads than that.
 static __global__ void __launch_bounds__(kAddThreads)
     add_parts_kernel(const __grid_constant__ AddPartsArguments all) {
-#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   const DmmaFlatArguments& args = all.rest;
   const unsigned tiles = gridDim.x / (args.shares - 1);
   const unsigned border = blockIdx.x / tiles + 1, number = blockIdx.x % tiles;
@@ -152,9 +151,6 @@ static __global__ void __launch_bounds__(kAddThreads)
   if (lane != 0 || !cut_tile.is_there(pair)) return;
   for (int i = 1; i < lanes; ++i) CutTile::add(sum, shares[i * width + item]);
   cut_tile.finish(pair, sum);
-#else
-  __trap();
-#endif
 }
 
 }  // namespace sparse_autotune

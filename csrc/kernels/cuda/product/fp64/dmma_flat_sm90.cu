@@ -90,7 +90,6 @@ __device__ __forceinline__ void consume_share(const DmmaFlatArguments& args,
 template <typename Tile>
 __global__ void __launch_bounds__(Tile::kLaunched, Tile::kResident)
     dmma_flat_kernel(const __grid_constant__ DmmaFlatArguments args) {
-#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   extern __shared__ char memory[];
   const DmmaRing<Tile> ring(memory);
   if (threadIdx.x == 0) {
@@ -108,9 +107,6 @@ __global__ void __launch_bounds__(Tile::kLaunched, Tile::kResident)
   } else {
     consume_share<Tile>(args, ring);
   }
-#else
-  __trap();
-#endif
 }
 
 template <typename Tile>

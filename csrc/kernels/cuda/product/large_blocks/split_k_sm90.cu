@@ -38,7 +38,6 @@ struct SumArguments {
 template <typename T>
 __global__ void __launch_bounds__(kWarpgroup)
     sum_parts_kernel(const __grid_constant__ SumArguments args) {
-#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   extern __shared__ char memory[];
   const auto begin = static_cast<uint32_t>(__cvta_generic_to_shared(memory));
   DeferredStore<T, 64> store(TmaSink(args.c), align_swizzled(begin), 1, args.n, args.c_rows);
@@ -80,9 +79,6 @@ __global__ void __launch_bounds__(kWarpgroup)
   store.begin(m0, column * 64, batch);
   store.finish(sum, low, high, args.activation);
   store.close();
-#else
-  __trap();
-#endif
 }
 
 constexpr int kSumShared = kSwizzleAlignment + DeferredStore<__half, 64>::kBytes;

@@ -41,8 +41,8 @@ __device__ __forceinline__ void consume_wgmma(const WgmmaArguments& args,
     mbarrier_wait(shared.b_full(part, turn_b.stage), turn_b.parity);
   };
 
-  Queue queue(shared.queue);
-  const uint32_t buffers = shared.store + consumer * Tile::kStoreBytes;
+  Queue queue(shared.queue());
+  const uint32_t buffers = shared.store(consumer);
   auto store = [&] {
     if constexpr (sizeof(T) == 4) {
       return ImmediateStore<kWidth>(args.direct, buffers, args.c_rows);

@@ -21,7 +21,6 @@ namespace sparse_autotune {
 template <typename T, typename Tile, bool kTransposedA, bool kRowMajorB, bool kSplits>
 __global__ void __launch_bounds__(kThreads, 1)
     wgmma_kernel(const __grid_constant__ WgmmaArguments args) {
-#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   extern __shared__ char memory[];
   const Shared<Tile> shared(static_cast<uint32_t>(__cvta_generic_to_shared(memory)));
   const int warp = __shfl_sync(~0u, static_cast<int>(threadIdx.x) / 32, 0);
@@ -48,9 +47,6 @@ __global__ void __launch_bounds__(kThreads, 1)
   }
   // Until the other has received and released all, its barriers are there for it.
   if constexpr (Tile::kCluster > 1) cluster_sync();
-#else
-  __trap();
-#endif
 }
 
 template <typename T, typename Tile, bool kTransposedA, bool kRowMajorB, bool kSplits>
@@ -122,11 +118,8 @@ struct WgmmaShape {
 
 template <typename Tile>
 constexpr WgmmaShape wgmma_shape_of(const WgmmaCodes& plain, const WgmmaCodes& transposed) {
-  static_assert(
-      Tile::kSharedBytes <= 227 * 1024,
-      "more shared memory than a thread block of Hopper may have");  // a Hopper multiprocessor's
   return {Tile::kM,       Tile::kN * Tile::kCluster, Tile::kWidth,
-          Tile::kCluster, Tile::kSharedBytes,        Tile::kPairs,
+          Tile::kCluster, Shared<Tile>::kBytes,      Tile::kPairs,
           Tile::kDirect,  {plain, transposed}};
 }
 

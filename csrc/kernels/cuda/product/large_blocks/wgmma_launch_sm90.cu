@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <string>
 
+#include "kernels/cuda/host/arguments_of.h"
 #include "kernels/cuda/host/requirements.h"
 #include "kernels/cuda/host/tensor_map.h"
 #include "kernels/cuda/host/tile_counters.h"
@@ -137,6 +138,7 @@ double wgmma_us(const WgmmaShape& shape, const Problem& p, const Device& d, int6
 
 Status wgmma_arguments(const WgmmaShape& shape, const Problem& p, const Launch& l,
                        const OrderedRow* order, int64_t entries, WgmmaArguments* a) {
+  *a = arguments_of<WgmmaArguments>(p, l);
   const auto m = static_cast<uint32_t>(shape.pairs ? shape.m / 2 : shape.m);
   const auto width = static_cast<uint32_t>(shape.width), line = static_cast<uint32_t>(step_k(p));
   const uint32_t b_lines = p.b_layout == Layout::kRowMajor ? kStepK : width;
@@ -146,21 +148,10 @@ Status wgmma_arguments(const WgmmaShape& shape, const Problem& p, const Launch& 
     status = make_tensor_map(tensor_of_c(p, l.c, 64, 64), &a->c);
   if (!status) return status;
 
-  a->crow_indices = l.crow_indices;
-  a->col_indices = l.col_indices;
-  a->positions = l.positions;
-  a->bias = l.bias;
   a->panels = panels_of(entries * shape.strips(p), shape.columns(p), p.batch,
                         panel_width(shape, p, *l.device, entries), order);
   a->direct = {l.c, p.ldc, p.c_batch_stride, static_cast<int>(p.n), p.c_alignment};
-  a->n = static_cast<int>(p.n);
-  a->block_m = static_cast<int>(p.block_m);
-  a->block_k = static_cast<int>(p.block_k);
   a->strips = static_cast<int>(shape.strips(p));
-  a->activation = p.activation;
-  a->wide_indices = p.index_type == IndexType::kInt64;
-  a->c_rows = p.c_layout == Layout::kRowMajor;
-  a->b_batched = p.b_batch_stride != 0;
   return Status::ok();
 }
 

@@ -55,7 +55,7 @@ template <typename Tile, bool kTransposedA>
 __device__ __forceinline__ void schedule(const WgmmaArguments& args, const Shared<Tile>& shared) {
   const int lane = threadIdx.x % 32;
   const auto strips = static_cast<unsigned>(args.strips);
-  Queue queue(shared.queue);
+  Queue queue(shared.queue());
   TileTask task{.valid = true};
   for (unsigned turn = 0; task.valid; ++turn) {
     if (turn > 0) mbarrier_wait(shared.asked(), (turn - 1) % 2);
@@ -110,7 +110,7 @@ struct WgmmaProducer {
   int left = 0, ask_at = 0;  // steps of the tile; of these, when the next tile is asked for
 
   __device__ __forceinline__ void run() {
-    Queue queue(shared.queue);
+    Queue queue(shared.queue());
     int ask_ahead = INT32_MAX;  // the second tile is asked for at once
     BlockPlace places;
     for (TileTask task = queue.pop(&places); task.valid; task = queue.pop(&places)) {

@@ -24,7 +24,6 @@ template <typename Chunk>
 __global__ void __launch_bounds__(kConvertThreads)
     align_rows_kernel(const uint16_t* b, int64_t ldb, int64_t batch_stride, uint4* copy,
                       unsigned units, int64_t k, int n) {
-#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   // The kernel that multiplies may get ready; it waits for this one's end before it reads.
   let_next_launch_begin();
   const unsigned unit = (blockIdx.x * kConvertThreads + threadIdx.x) % units;
@@ -44,9 +43,6 @@ __global__ void __launch_bounds__(kConvertThreads)
     for (int j = 0; j < kHalves; ++j) out[i + j] = first + i + j < n ? from[i + j] : uint16_t{0};
   }
   copy[(blockIdx.y * k + row) * units + unit] = *reinterpret_cast<const uint4*>(out);
-#else
-  __trap();
-#endif
 }
 
 class WgmmaRaggedSm90 final : public Variant {
@@ -123,14 +119,12 @@ class WgmmaRaggedSm90 final : public Variant {
   Registration registration_{*this};
 };
 
-const WgmmaRaggedSm90 kM128N128{"wgmma_ragged_sm90/m128_n128",
-                                wgmma_row_major_shape<Direct<M128N128>>()};
-const WgmmaRaggedSm90 kM128N64{"wgmma_ragged_sm90/m128_n64",
-                               wgmma_row_major_shape<Direct<M128N64>>()};
-const WgmmaRaggedSm90 kM64N256{"wgmma_ragged_sm90/m64_n256",
-                               wgmma_row_major_shape<Direct<M64N256>>()};
-const WgmmaRaggedSm90 kM64N128{"wgmma_ragged_sm90/m64_n128",
-                               wgmma_row_major_shape<Direct<M64N128>>()};
+const WgmmaRaggedSm90 kVariants[] = {
+    {"wgmma_ragged_sm90/m128_n128", wgmma_row_major_shape<Direct<M128N128>>()},
+    {"wgmma_ragged_sm90/m128_n64", wgmma_row_major_shape<Direct<M128N64>>()},
+    {"wgmma_ragged_sm90/m64_n256", wgmma_row_major_shape<Direct<M64N256>>()},
+    {"wgmma_ragged_sm90/m64_n128", wgmma_row_major_shape<Direct<M64N128>>()},
+};
 
 }  // namespace
 }  // namespace sparse_autotune

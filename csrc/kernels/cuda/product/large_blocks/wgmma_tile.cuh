@@ -4,6 +4,7 @@
 
 #include <cuda.h>
 
+#include <cstddef>
 #include <cstdint>
 
 #include "kernels/cuda/device/mbarrier.cuh"
@@ -32,12 +33,8 @@ struct WgmmaTile {
   static constexpr int kBytesA = kM * kLineBytes, kBytesB = kWidth * kLineBytes;
   static constexpr int kReadersB = 4 * kConsumers / kPartsB;  // warps
   static constexpr int kStoreBytes = 128 * kLineBytes;        // of each consumer's store
-  static constexpr int kRingBytes = kStagesA * kBytesA + kStagesB * kBytesB;
-  static constexpr int kBarriers = 2 * kStagesA + (1 + kPartsB) * kStagesB + 3;
   // Steps before the end of a tile at which the next is asked for: 2 to 4 us, what an answer takes.
   static constexpr int kAskAhead = 4 * 128 * 256 / (kM * kN);
-  static constexpr int kSharedBytes = kSwizzleAlignment + kRingBytes + kConsumers * kStoreBytes +
-                                      Queue::kBytes + kBarriers * 8 + (1 + kStagesA) * 4;
   static constexpr bool kDirect = false;  // to C by DirectSink
   static_assert((kM == 64 || kM == 128) && kWidth % 64 == 0 && kWidth <= 256,
                 "a consumer multiplies 64 rows by one wgmma");
@@ -71,51 +68,76 @@ struct WgmmaArguments {
   bool wide_indices, c_rows, b_batched;
 };
 
-// Where things lie in shared memory.
+// What a thread block keeps in shared memory, from a multiple of kSwizzleAlignment on.
 template <typename Tile>
-struct Shared {
-  uint32_t a, b, store, queue, barriers;
-
-  __device__ __forceinline__ explicit Shared(uint32_t begin) {
-    a = align_swizzled(begin);
-    b = a + Tile::kStagesA * Tile::kBytesA;
-    store = b + Tile::kStagesB * Tile::kBytesB;
-    queue = store + kConsumers * Tile::kStoreBytes;
-    barriers = queue + Queue::kBytes;
-  }
-  __device__ __forceinline__ uint32_t a_tile(uint32_t i) const { return a + i * Tile::kBytesA; }
-  __device__ __forceinline__ uint32_t b_tile(uint32_t i) const { return b + i * Tile::kBytesB; }
-  __device__ __forceinline__ uint32_t a_full(uint32_t i) const { return barriers + i * 8; }
-  __device__ __forceinline__ uint32_t a_empty(uint32_t i) const {
-    return a_full(Tile::kStagesA + i);
-  }
-  __device__ __forceinline__ uint32_t b_empty(uint32_t i) const {
-    return a_full(2 * Tile::kStagesA + i);
-  }
+struct WgmmaLayout {
+  std::byte a[Tile::kStagesA][Tile::kBytesA], b[Tile::kStagesB][Tile::kBytesB];
+  std::byte store[kConsumers][Tile::kStoreBytes];
+  Queue::Layout queue;
+  Barrier a_full[Tile::kStagesA], a_empty[Tile::kStagesA], b_empty[Tile::kStagesB];
   // Each part has barriers of its own for what it waits for. Where the number of stages is odd a
   // stage holds now one consumer's tile and now the other's; one that waited for every other phase
   // of a barrier could take a phase that is not over for the one before, of the same parity.
-  __device__ __forceinline__ uint32_t b_full(uint32_t part, uint32_t turn) const {
-    return b_empty(Tile::kStagesB + part * Tile::kStagesB + turn);
-  }
-  __device__ __forceinline__ uint32_t asked() const {
-    return b_full(Tile::kPartsB, 0);  // behind the last of these
-  }
+  Barrier b_full[Tile::kPartsB][Tile::kStagesB];
+  Barrier asked;
   // How a cluster's first thread block tells the second which tile is next.
-  __device__ __forceinline__ uint32_t mail_full() const { return asked() + 8; }
-  __device__ __forceinline__ uint32_t mail_empty() const { return asked() + 16; }
-  __device__ __forceinline__ uint32_t mail() const { return asked() + 24; }
-  // GroupColumn::rows of what a stage of A holds.
-  __device__ __forceinline__ void set_rows(uint32_t i, int rows) const {
-    asm volatile("st.shared.u32 [%0], %1;\n" ::"r"(mail() + (1 + i) * 4), "r"(rows) : "memory");
+  Barrier mail_full, mail_empty;
+  uint32_t mail;
+  uint32_t rows[Tile::kStagesA];  // GroupColumn::rows of what a stage of A holds
+};
+
+// The same by address.
+template <typename Tile>
+struct Shared {
+  using Layout = WgmmaLayout<Tile>;
+  static constexpr int kBytes = kSwizzleAlignment + sizeof(Layout);
+  static_assert(kBytes <= 227 * 1024, "more shared memory than a thread block of Hopper may have");
+  uint32_t begin;
+
+  __device__ __forceinline__ explicit Shared(uint32_t memory) : begin(align_swizzled(memory)) {}
+  __device__ __forceinline__ uint32_t a_tile(uint32_t i) const {
+    return begin + offsetof(Layout, a) + i * Tile::kBytesA;
+  }
+  __device__ __forceinline__ uint32_t b_tile(uint32_t i) const {
+    return begin + offsetof(Layout, b) + i * Tile::kBytesB;
+  }
+  __device__ __forceinline__ uint32_t store(uint32_t consumer) const {
+    return begin + offsetof(Layout, store) + consumer * Tile::kStoreBytes;
+  }
+  __device__ __forceinline__ uint32_t queue() const { return begin + offsetof(Layout, queue); }
+  __device__ __forceinline__ uint32_t a_full(uint32_t i) const {
+    return begin + offsetof(Layout, a_full) + i * sizeof(Barrier);
+  }
+  __device__ __forceinline__ uint32_t a_empty(uint32_t i) const {
+    return begin + offsetof(Layout, a_empty) + i * sizeof(Barrier);
+  }
+  __device__ __forceinline__ uint32_t b_empty(uint32_t i) const {
+    return begin + offsetof(Layout, b_empty) + i * sizeof(Barrier);
+  }
+  __device__ __forceinline__ uint32_t b_full(uint32_t part, uint32_t turn) const {
+    return begin + offsetof(Layout, b_full) + (part * Tile::kStagesB + turn) * sizeof(Barrier);
+  }
+  __device__ __forceinline__ uint32_t asked() const { return begin + offsetof(Layout, asked); }
+  __device__ __forceinline__ uint32_t mail_full() const {
+    return begin + offsetof(Layout, mail_full);
+  }
+  __device__ __forceinline__ uint32_t mail_empty() const {
+    return begin + offsetof(Layout, mail_empty);
+  }
+  __device__ __forceinline__ uint32_t mail() const { return begin + offsetof(Layout, mail); }
+  __device__ __forceinline__ uint32_t rows(uint32_t i) const {
+    return begin + offsetof(Layout, rows) + i * 4;
+  }
+  __device__ __forceinline__ void set_rows(uint32_t i, int of_stage) const {
+    asm volatile("st.shared.u32 [%0], %1;\n" ::"r"(rows(i)), "r"(of_stage) : "memory");
   }
   // By a whole warp, of which lane 0 alone reads: it is the one that releases the stage.
   __device__ __forceinline__ int rows_of(uint32_t i) const {
-    int rows = 0;
+    int found = 0;
     if (threadIdx.x % 32 == 0) {
-      asm volatile("ld.shared.u32 %0, [%1];\n" : "=r"(rows) : "r"(mail() + (1 + i) * 4) : "memory");
+      asm volatile("ld.shared.u32 %0, [%1];\n" : "=r"(found) : "r"(rows(i)) : "memory");
     }
-    return __shfl_sync(~0u, rows, 0);
+    return __shfl_sync(~0u, found, 0);
   }
   __device__ __forceinline__ void init_barriers() const {
     for (int i = 0; i < Tile::kStagesA; ++i) {
@@ -129,7 +151,7 @@ struct Shared {
       mbarrier_init(b_empty(i), Tile::kReadersB);
     }
     mbarrier_init(asked(), 1);
-    Queue(queue).init_barriers();
+    Queue(queue()).init_barriers();
     mbarrier_init_fence();
   }
 };

@@ -91,12 +91,12 @@ class ColumnStrips final : public Variant {
       const Status status = move_b(p, l, {b, s.pitch, p.k * s.pitch});
       if (!status) return status;
       a.b = b;
-      a.b_batch = p.k * s.pitch;
+      a.b_batch_stride = p.k * s.pitch;
     }
     if (s.moves_c) {
       a.c = c;
       a.ldc = s.pitch;
-      a.c_batch = p.m * s.pitch;
+      a.c_batch_stride = p.m * s.pitch;
     }
     LongRows found{};
     if (s.order != kNoRowOrder) {
@@ -117,7 +117,7 @@ class ColumnStrips final : public Variant {
     });
     Status status = to_status(cudaGetLastError(), name());
     if (status && s.order != kNoRowOrder) status = sum_parts(p, s, a, found, stream);
-    return status && s.moves_c ? move_c(p, l, {a.c, a.ldc, a.c_batch}) : std::move(status);
+    return status && s.moves_c ? move_c(p, l, {a.c, a.ldc, a.c_batch_stride}) : std::move(status);
   }
 
  private:
@@ -264,8 +264,6 @@ class ColumnStrips final : public Variant {
   // All but what is in the workspace, the panels and what depends on the kernel.
   static StripArguments arguments(const Problem& p, const Launch& l, const Scratch& s) {
     auto a = arguments_of<StripArguments>(p, l);
-    a.b_batch = p.b_batch_stride;
-    a.c_batch = p.c_batch_stride;
     a.line_b = static_cast<unsigned>(line_bytes(p, s));
     a.area = static_cast<int>(p.block_m * p.block_k);
     a.a_row = row_stride_in_block(p);
@@ -331,7 +329,7 @@ class ColumnStrips final : public Variant {
     sums.bias = a.bias;
     sums.c = a.c;
     sums.ldc = a.ldc;
-    sums.c_batch = a.c_batch;
+    sums.c_batch_stride = a.c_batch_stride;
     sums.batches = p.batch;
     sums.slots = a.slots;
     sums.lines = sums.block_m = a.block_m;

@@ -30,7 +30,7 @@ __device__ __forceinline__ void finish_strip(const StripArguments& args, const S
     if (r >= unit.rows || (r & (teams - 1)) != team) continue;
     const int row_in_block = unit.first_row + r;
     const int64_t row = int64_t{unit.block_row} * args.block_m + row_in_block;
-    T* const line = static_cast<T*>(args.c) + unit.batch * args.c_batch + row * args.ldc;
+    T* const line = static_cast<T*>(args.c) + unit.batch * args.c_batch_stride + row * args.ldc;
 #pragma unroll
     for (int j = 0; j < kLoads; ++j) {
       const int column = first_column + j * args.lanes * kElements;
@@ -172,7 +172,8 @@ __global__ void __launch_bounds__(kStripWarps * 32, (kStripResident<T, kRows, kL
   const char* b[kLoads];
 #pragma unroll
   for (int j = 0; j < kLoads; ++j) {
-    b[j] = reinterpret_cast<const char*>(static_cast<const T*>(args.b) + at.batch * args.b_batch +
+    b[j] = reinterpret_cast<const char*>(static_cast<const T*>(args.b) +
+                                         at.batch * args.b_batch_stride +
                                          min(first_column + j * args.lanes * kElements, last));
   }
 

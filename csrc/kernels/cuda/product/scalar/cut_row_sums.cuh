@@ -21,7 +21,7 @@ struct CutRowSums {
   const void* partials;
   const void* bias;
   void* c;
-  int64_t ldc, c_batch, batches;
+  int64_t ldc, c_batch_stride, batches;
   int slots, lines, pitch, line_elements;  // slots: parts of all rows
   int block_m;
   Activation activation;
@@ -45,7 +45,7 @@ __global__ void __launch_bounds__(kCutRowWarps * 32)
   for (int64_t batch = blockIdx.z; batch < args.batches; batch += gridDim.z) {
     const Acc* from =
         static_cast<const Acc*>(args.partials) + (batch * args.slots + cut.first) * elements;
-    T* const c = static_cast<T*>(args.c) + batch * args.c_batch;
+    T* const c = static_cast<T*>(args.c) + batch * args.c_batch_stride;
     for (int first = static_cast<int>(blockIdx.y) * 32 * kWord; first < elements;
          first += static_cast<int>(gridDim.y) * 32 * kWord) {
       const int place = first + lane * kWord;

@@ -71,8 +71,6 @@ class FlatRows final : public Variant {
     auto a = arguments_of<FlatRowsArguments>(p, l);
     const int64_t item = size_of(p.dtype);
     a.b_batch = p.b_batch_stride * item;
-    a.c_batch = p.c_batch_stride;
-    a.c_row = p.c_layout == Layout::kRowMajor ? p.ldc : 1;
     a.a_block = static_cast<int>(p.block_m * p.block_k * item);
     a.a_row = static_cast<int>(row_stride_in_block(p) * item);
     a.a_k = static_cast<int>(k_stride_in_block(p) * item);

@@ -26,7 +26,7 @@ namespace sparse_autotune {
 struct FlatRowsArguments : ProductArguments {
   void* partials;      // sums of segments, in the accumulator's type
   unsigned* counters;  // of each stretch: ended segments of the long row that begins in it
-  int64_t b_batch, c_batch;
+  int64_t b_batch, c_batch_stride;
   int64_t c_row;            // elements from one row of C to the next
   int a_block, a_row, a_k;  // bytes of a block, from one row or k of it to the next
   int rows, nnzb, block_m;
@@ -178,7 +178,7 @@ __global__ void __launch_bounds__(kFlatThreads, (kBlockK > 6 ? 5 : 6))
   extern __shared__ __align__(16) char memory[];
   Acc* const products = reinterpret_cast<Acc*>(memory);
   const char* const b = static_cast<const char*>(a.b) + blockIdx.y * a.b_batch;
-  T* const c = static_cast<T*>(a.c) + blockIdx.y * a.c_batch;
+  T* const c = static_cast<T*>(a.c) + blockIdx.y * a.c_batch_stride;
   if (static_cast<int>(blockIdx.x) < a.segments) {
     multiply_segment<T, kBlockK, kTransposed>(a, b, c, products);
     return;

@@ -203,7 +203,7 @@ class FmaTiled final : public Variant {
     s.bias = a.bias;
     s.c = a.c;
     s.ldc = p.ldc;
-    s.c_batch = p.c_batch_stride;
+    s.c_batch_stride = p.c_batch_stride;
     s.batches = p.batch;
     s.slots = a.slots;
     s.lines = static_cast<int>(part_lines(p));

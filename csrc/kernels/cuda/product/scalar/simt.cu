@@ -27,9 +27,9 @@ constexpr int kLanes = 4;     // threads that share a column
 
 struct Arguments : ProductArguments {
   int64_t block_rows, strips, n, block_m, block_k, batch;
-  int64_t a_row, a_col;  // in a block of values, elements from one row or column to the next
+  int64_t a_row, a_column;  // in a block of values, elements from one row or column to the next
   // Elements from one row to the next and from one column to the next.
-  int64_t b_row, b_col, b_batch, c_row, c_col, c_batch;
+  int64_t b_row, b_column, b_batch_stride, c_row, c_column, c_batch_stride;
 };
 
 template <typename T, int kRowsPerThread>
@@ -42,8 +42,8 @@ __global__ void __launch_bounds__(kColumns* kLanes, 4) simt_kernel(const Argumen
   const int64_t end = index(a.crow_indices, block_row + 1);
 
   for (int64_t batch = blockIdx.z; batch < a.batch; batch += gridDim.z) {
-    const T* b = static_cast<const T*>(a.b) + batch * a.b_batch;
-    T* c = static_cast<T*>(a.c) + batch * a.c_batch;
+    const T* b = static_cast<const T*>(a.b) + batch * a.b_batch_stride;
+    T* c = static_cast<T*>(a.c) + batch * a.c_batch_stride;
     for (int64_t strip = blockIdx.y; strip * kColumns < a.n; strip += gridDim.y) {
       const int64_t j = strip * kColumns + threadIdx.x;
       if (j >= a.n) continue;
@@ -52,8 +52,8 @@ __global__ void __launch_bounds__(kColumns* kLanes, 4) simt_kernel(const Argumen
         const int64_t position = a.positions == nullptr ? p : index(a.positions, p);
         const T* left = static_cast<const T*>(a.values) + position * a.block_m * a.block_k +
                         first_row * a.a_row;
-        const T* right = b + index(a.col_indices, p) * a.block_k * a.b_row + j * a.b_col;
-        for (int64_t kk = 0; kk < a.block_k; ++kk, left += a.a_col, right += a.b_row) {
+        const T* right = b + index(a.col_indices, p) * a.block_k * a.b_row + j * a.b_column;
+        for (int64_t kk = 0; kk < a.block_k; ++kk, left += a.a_column, right += a.b_row) {
           const Acc b_value = static_cast<Acc>(*right);
 #pragma unroll
           for (int r = 0; r < kRowsPerThread; ++r) {
@@ -68,7 +68,7 @@ __global__ void __launch_bounds__(kColumns* kLanes, 4) simt_kernel(const Argumen
         if (row >= a.block_m) continue;
         const int64_t i = block_row * a.block_m + row;
         if (a.bias != nullptr) sum[r] += static_cast<Acc>(static_cast<const T*>(a.bias)[i]);
-        c[i * a.c_row + j * a.c_col] = static_cast<T>(activate(sum[r], a.activation));
+        c[i * a.c_row + j * a.c_column] = static_cast<T>(activate(sum[r], a.activation));
       }
     }
   }
@@ -107,18 +107,14 @@ class Simt final : public Variant {
   }
 
   Status launch(const Problem& p, const Launch& l) const override {
-    const bool b_rows = p.b_layout == Layout::kRowMajor, c_rows = p.c_layout == Layout::kRowMajor;
+    const bool b_rows = p.b_layout == Layout::kRowMajor;
     auto a = arguments_of<Arguments>(p, l);
     a.strips = strips(p);
     a.batch = p.batch;
     a.a_row = row_stride_in_block(p);
-    a.a_col = k_stride_in_block(p);
+    a.a_column = k_stride_in_block(p);
     a.b_row = b_rows ? p.ldb : 1;
-    a.b_col = b_rows ? 1 : p.ldb;
-    a.b_batch = p.b_batch_stride;
-    a.c_row = c_rows ? p.ldc : 1;
-    a.c_col = c_rows ? 1 : p.ldc;
-    a.c_batch = p.c_batch_stride;
+    a.b_column = b_rows ? 1 : p.ldb;
     return with_type(p.dtype, [&]<typename T>(T*) {
       return launch_typed<T, kRowsPerThread>(p, a, static_cast<cudaStream_t>(l.stream));
     });

@@ -80,10 +80,7 @@ class StagedRows final : public Variant {
     if (!status) return status;
     a.b = b.memory;
     a.b_batch = b.batch_stride * item;
-    a.c_batch = p.c_batch_stride;
     const bool c_rows = p.c_layout == Layout::kRowMajor;
-    a.c_row = c_rows ? p.ldc : 1;
-    a.c_column = c_rows ? 1 : p.ldc;
     a.b_k = static_cast<int>(b.pitch * item);
     a.rows = static_cast<int>(block_rows(p));
     a.column_lanes = static_cast<int>(row_words(p));

@@ -24,7 +24,7 @@ namespace sparse_autotune {
 
 struct StagedRowsArguments : ProductArguments {
   int64_t b_batch;  // bytes
-  int64_t c_batch, c_row, c_column;
+  int64_t c_batch_stride, c_row, c_column;
   int n;
   int b_k;         // bytes from one row of B to the next
   int rows;        // block rows
@@ -88,7 +88,7 @@ __device__ __forceinline__ void multiply_staged(const StagedRowsArguments& a, co
 template <typename T, int kBlock, int kColumns>
 __device__ __forceinline__ void finish_staged(const StagedRowsArguments& a, int block_row,
                                               int column, const T (&sum)[kBlock][kColumns]) {
-  T* const c = static_cast<T*>(a.c) + blockIdx.y * a.c_batch + column * a.c_column;
+  T* const c = static_cast<T*>(a.c) + blockIdx.y * a.c_batch_stride + column * a.c_column;
 #pragma unroll
   for (int r = 0; r < kBlock; ++r) {
     const int row = block_row * kBlock + r;

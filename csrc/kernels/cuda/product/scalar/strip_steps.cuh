@@ -20,7 +20,7 @@ struct StripArguments : ProductArguments {
   const OrderedRow* part_list;  // of rows that are cut
   void* partials;               // their sums: slot, row of the block, column; the batch outside
   Panels panels;                // tiles: kStripWarps units high
-  int64_t ldc, b_batch, c_batch;
+  int64_t ldc, b_batch_stride, c_batch_stride;
   int64_t partial_pitch;
   int area;              // elements of a block
   int64_t a_row, a_col;  // in a block of values, elements from one row or k to the next

@@ -21,7 +21,7 @@ namespace sparse_autotune {
 struct WarpRowsArguments : ProductArguments {
   void* partials;  // sums of segments, in the accumulator's type
   int* heads;      // the long row that begins in each stretch of stored blocks, or -1
-  int64_t b_batch, c_batch;
+  int64_t b_batch, c_batch_stride;
   // Bytes from one row (of B, k) or column to the next; `b_block`: of block_k rows; of a block.
   int64_t b_column;
   int b_k, b_block, a_block, a_row, a_k;
@@ -108,7 +108,7 @@ __global__ void __launch_bounds__(kRowsThreads)
   const int sharers = kRowsThreads / width;
   const int me = static_cast<int>(threadIdx.x), share = me / width;
   const Acc* from = static_cast<const Acc*>(a.partials) + int64_t{blockIdx.y} * a.slots * elements;
-  T* const c = static_cast<T*>(a.c) + blockIdx.y * a.c_batch;
+  T* const c = static_cast<T*>(a.c) + blockIdx.y * a.c_batch_stride;
 
   for (int i = 0; i < kStretchesEach; ++i) {
     const int stretch = static_cast<int>(blockIdx.x) * kStretchesEach + i;

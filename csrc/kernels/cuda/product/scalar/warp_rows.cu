@@ -253,22 +253,19 @@ class WarpRows final : public Variant {
   Status launch(const Problem& p, const Launch& l) const override {
     const Shape s = remembered<best_shape>(p, *l.device);
     const Segments segments = segments_of(s, p, *l.device);
-    const bool b_rows = !b_along_k(p), c_rows = p.c_layout == Layout::kRowMajor;
+    const bool b_rows = !b_along_k(p);
     const int64_t item = size_of(p.dtype);
     auto a = arguments_of<WarpRowsArguments>(p, l);
     a.partials = l.workspace;
     a.heads =
         reinterpret_cast<int*>(static_cast<char*>(l.workspace) + sums_bytes(p, segments.stretches));
     a.b_batch = p.b_batch_stride * item;
-    a.c_batch = p.c_batch_stride;
     a.b_column = (b_rows ? 1 : p.ldb) * item;
     a.b_k = static_cast<int>((b_rows ? p.ldb : 1) * item);
     a.b_block = static_cast<int>(p.block_k) * a.b_k;
     a.a_block = static_cast<int>(p.block_m * p.block_k * item);
     a.a_row = static_cast<int>(row_stride_in_block(p) * item);
     a.a_k = static_cast<int>(k_stride_in_block(p) * item);
-    a.c_row = static_cast<int>(c_rows ? p.ldc : 1);
-    a.c_column = static_cast<int>(c_rows ? 1 : p.ldc);
     a.rows = static_cast<int>(block_rows(p));
     a.nnzb = static_cast<int>(p.nnzb);
     a.vectors = s.vectors;

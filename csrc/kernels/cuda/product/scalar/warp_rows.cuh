@@ -274,7 +274,7 @@ __global__ void __launch_bounds__(kRowsThreads, kPlain&& kVectorK == 1 && sizeof
   const char* right_of[kRuns];  // of the first block column
 #pragma unroll
   for (int i = 0; i < kRuns; ++i) right_of[i] = Step::run_of(a, i, vector, column);
-  T* const c = static_cast<T*>(a.c) + blockIdx.y * a.c_batch + column * a.c_column;
+  T* const c = static_cast<T*>(a.c) + blockIdx.y * a.c_batch_stride + column * a.c_column;
 
   // A group's tasks. Their places are looked up two tasks ahead, and what one task reads is asked
   // into L2 while the task before it runs.

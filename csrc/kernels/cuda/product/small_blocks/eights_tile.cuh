@@ -3,6 +3,7 @@
 // each warp fetches for itself.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 
 #include "kernels/cuda/device/cp_async.cuh"
@@ -26,7 +27,7 @@ struct EightsTile {
 
   // A row of B for each k, or a column of k for each n.
   static constexpr int kLineBytes = (kRowMajorB ? kN : kStageK) * 2;
-  static constexpr int kStageBytes = kStageK * kN * 2, kRingBytes = kStages * kStageBytes;
+  static constexpr int kStageBytes = kStageK * kN * 2;
   static_assert(kStagesAhead < kStages, "what is copied ahead must fit the ring");
 };
 
@@ -42,32 +43,39 @@ struct EightsArguments : ProductArguments {
   bool c_rows;
 };
 
-// The ring, behind it a place for the values of each warp, behind these the barriers.
+// What a thread block keeps in shared memory.
 template <typename Tile, typename Strips>
-struct EightsShared {
-  static constexpr int kPlacesEnd = Tile::kRingBytes + Tile::kWarps * Strips::kBytes;
-  static constexpr int kBytes = kPlacesEnd + 2 * 8 * (Tile::kStages + Tile::kWarps);
+struct EightsLayout {
+  std::byte stages[Tile::kStages][Tile::kStageBytes];  // of B
+  std::byte places[Tile::kWarps][Strips::kBytes];      // for the values of each warp
+  RingBarriers<Tile::kStages> barriers;
+  Barrier landed[Tile::kWarps][2];
+};
 
-  uint32_t ring;
+// The same by address.
+template <typename Tile, typename Strips>
+struct EightsShared : RingBarriersAt<Tile::kStages> {
+  using Layout = EightsLayout<Tile, Strips>;
+  uint32_t begin;
 
+  __device__ __forceinline__ explicit EightsShared(uint32_t memory) : begin(memory) {
+    this->barriers = begin + offsetof(Layout, barriers);
+  }
   __device__ __forceinline__ uint32_t stage(uint32_t i) const {
-    return ring + i * Tile::kStageBytes;
+    return begin + i * Tile::kStageBytes;
   }
   __device__ __forceinline__ uint32_t place(int warp) const {
-    return ring + Tile::kRingBytes + warp * Strips::kBytes;
+    return begin + offsetof(Layout, places) + warp * Strips::kBytes;
   }
-  __device__ __forceinline__ uint32_t full(uint32_t i) const { return ring + kPlacesEnd + i * 8; }
-  __device__ __forceinline__ uint32_t empty(uint32_t i) const { return full(Tile::kStages + i); }
   // The first of two for a warp's values.
   __device__ __forceinline__ uint32_t landed(int warp) const {
-    return full(2 * Tile::kStages + 2 * warp);
+    return begin + offsetof(Layout, landed) + warp * sizeof(Barrier[2]);
   }
   __device__ __forceinline__ void init_barriers() const {
-    for (int i = 0; i < Tile::kStages; ++i) {
-      mbarrier_init(full(i), Tile::kThreads);
-      mbarrier_init(empty(i), Tile::kThreads);
+    this->init(Tile::kThreads, Tile::kThreads);
+    for (int warp = 0; warp < Tile::kWarps; ++warp) {
+      for (int i = 0; i < 2; ++i) mbarrier_init(landed(warp) + i * sizeof(Barrier), 32);
     }
-    for (int i = 0; i < 2 * Tile::kWarps; ++i) mbarrier_init(full(2 * Tile::kStages + i), 32);
   }
 };
 

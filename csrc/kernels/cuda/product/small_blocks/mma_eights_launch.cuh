@@ -77,7 +77,7 @@ constexpr EightsShape eights_shape() {
           Rows::kStageK,
           Rows::kThreads,
           Rows::kResident,
-          EightsShared<Rows, A>::kBytes,
+          sizeof(EightsLayout<Rows, A>),
           {{{&eights_code<__half, Rows, A>, &eights_code<__half, Columns, A>},
             {&eights_code<Bf16, Rows, A>, &eights_code<Bf16, Columns, A>}},
            {{&eights_code<__half, Rows, At>, &eights_code<__half, Columns, At>},

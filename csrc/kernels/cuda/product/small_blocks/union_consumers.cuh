@@ -133,9 +133,9 @@ __device__ __forceinline__ void consume_union(const UnionArguments& args,
   uint32_t offset[4];
   b_offsets<Tile>(warp % Tile::kWarpsN, offset);
   RingPlace<Tile::kStages> at;
-  typename Tile::Queue queue(shared.queue);
-  StripStore<T, Tile> store(shared.store, warp);
-  Stream stream(shared.streams + warp * Stream::kBytes);
+  typename Tile::Queue queue(shared.queue());
+  StripStore<T, Tile> store(shared.store(), warp);
+  Stream stream(shared.stream(warp));
 
   int2 column{};  // this lane's of the next batch of 32
   const auto start = [&]() {

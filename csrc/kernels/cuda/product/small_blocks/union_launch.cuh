@@ -17,7 +17,6 @@ namespace sparse_autotune {
 template <typename T, typename Tile, bool kTransposedA>
 __global__ void __launch_bounds__(Tile::kThreads, 1)
     union_kernel(const __grid_constant__ UnionArguments args) {
-#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   extern __shared__ char memory[];
   const UnionShared<Tile> shared(static_cast<uint32_t>(__cvta_generic_to_shared(memory)));
   const int warp = __shfl_sync(~0u, static_cast<int>(threadIdx.x) / 32, 0);
@@ -36,9 +35,6 @@ __global__ void __launch_bounds__(Tile::kThreads, 1)
     take_registers<Tile::kConsumerRegisters>();
     consume_union<T, Tile, kTransposedA>(args, shared, warp - 4);
   }
-#else
-  __trap();
-#endif
 }
 
 template <typename T, typename Tile, bool kTransposedA>

@@ -21,7 +21,7 @@ template <typename Tile>
 __device__ __forceinline__ void schedule(const UnionArguments& args,
                                          const UnionShared<Tile>& shared) {
   const int lane = threadIdx.x % 32;
-  typename Tile::Queue queue(shared.queue);
+  typename Tile::Queue queue(shared.queue());
   TileTask task{.valid = true};
   for (unsigned turn = 0; task.valid; ++turn) {
     if (turn > 0) mbarrier_wait(shared.asked(), (turn - 1) % 2);
@@ -253,7 +253,7 @@ __device__ __forceinline__ void produce_union(const UnionArguments& args,
       Tile::kCopies == UnionCopies::kChunks, ChunkCopies<Tile>,
       std::conditional_t<Tile::kCopies == UnionCopies::kSpans, SpanCopies<Tile>, TileCopies<Tile>>>;
   const int lane = threadIdx.x % 32;
-  typename Tile::Queue queue(shared.queue);
+  typename Tile::Queue queue(shared.queue());
   Copies copies(args, shared, which);
   int ask_ahead = INT32_MAX;  // the second tile is asked for at once
   BlockPlace place;

@@ -84,7 +84,7 @@ constexpr Shape shape_of() {
           Rows::kM,
           Rows::kN,
           Rows::kLaunched,
-          Rows::kSharedBytes,
+          sizeof(UnionLayoutSm80<Rows>),
           {{{&union_code<__half, Rows, false>, &union_code<__half, Columns, false>},
             {&union_code<Bf16, Rows, false>, &union_code<Bf16, Columns, false>}},
            {{&union_code<__half, Rows, true>, &union_code<__half, Columns, true>},

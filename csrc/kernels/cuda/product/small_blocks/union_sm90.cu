@@ -46,9 +46,6 @@ struct UnionShape {
 template <typename Config>
 UnionShape union_shape() {
   using Tile = UnionTile<Config, true>;
-  static_assert(
-      Tile::kSharedBytes <= 227 * 1024,
-      "more shared memory than a thread block of Hopper may have");  // a Hopper multiprocessor's
   return {Tile::kGroup,
           grouping_of(Tile::kGroup),
           Tile::kBlockM,
@@ -56,7 +53,7 @@ UnionShape union_shape() {
           Tile::kN,
           Tile::kWarpM,
           Tile::kThreads,
-          Tile::kSharedBytes,
+          UnionShared<Tile>::kBytes,
           UnionTile<Config, false>::kSpan * Config::kBlockK,
           {union_codes<Config, false>(), transposed_union_codes<Config>()}};
 }
@@ -102,7 +99,6 @@ class UnionSm90 final : public Variant {
     const bool b_rows = p.b_layout == Layout::kRowMajor, c_rows = p.c_layout == Layout::kRowMajor;
     const RowGroups& groups = l.row_groups[shape_.grouping];
     auto a = arguments_of<UnionArguments>(p, l);
-    a.b_batched = p.b_batch_stride != 0;
     a.b_whole = p.n % 64 == 0;
     const auto block_k = static_cast<uint32_t>(p.block_k), n = static_cast<uint32_t>(shape_.n);
     const auto line_k = static_cast<uint32_t>(shape_.line_k);

@@ -1,6 +1,7 @@
 // What the union family's kernels work on: a tile of C, its arguments, its shared memory.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 
 #include "kernels/cuda/device/mbarrier.cuh"
@@ -56,13 +57,10 @@ struct UnionTile : Config {
   static constexpr int kBlockBytes = kBlockM * kBlockK * 2;
   static constexpr int kStoreParts = Config::kStoreBuffers;
   static constexpr int kStoreBytes = kM * kLineBytes * kWarpsN * kStoreParts;
-  static constexpr int kStreamBytes = kWarps * kOwn * kBlockSlots * kBlockBytes;
+  static constexpr int kStreamBytes = kOwn * kBlockSlots * kBlockBytes;  // of a warp
   // Block columns before the end of a tile at which the next is asked for.
   static constexpr int kAskAhead = 6 * kColumns;
   using Queue = TileQueue<kProducers + kWarps, kProducers + kWarps>;
-  static constexpr int kBarriers = 2 * kStages + 1;
-  static constexpr int kSharedBytes = kSwizzleAlignment + kStages * kStageBytes + kStoreBytes +
-                                      kStreamBytes + Queue::kBytes + kBarriers * 8;
   static_assert(kWarps % 4 == 0 && 32 % kColumns == 0 && kColumns < 32 && kGroup <= 32,
                 "whole warpgroups; stages divide a batch of 32; a bit for each row");
   static_assert(kColumns % kSpan == 0 && kColumns % kProducers == 0,
@@ -86,29 +84,42 @@ struct UnionArguments {
   bool wide_indices, c_rows, b_batched, b_whole;  // b_whole: n is a multiple of 64
 };
 
+// What a thread block keeps in shared memory, from a multiple of kSwizzleAlignment on.
 template <typename Tile>
-struct UnionShared {
-  uint32_t b, store, streams, queue, barriers;
+struct UnionLayout {
+  std::byte stages[Tile::kStages][Tile::kStageBytes];  // of B
+  std::byte store[Tile::kStoreBytes];
+  std::byte streams[Tile::kWarps][Tile::kStreamBytes];
+  typename Tile::Queue::Layout queue;
+  RingBarriers<Tile::kStages> barriers;
+  Barrier asked;
+};
 
-  __device__ __forceinline__ explicit UnionShared(uint32_t begin) {
-    b = align_swizzled(begin);
-    store = b + Tile::kStages * Tile::kStageBytes;
-    streams = store + Tile::kStoreBytes;
-    queue = streams + Tile::kStreamBytes;
-    barriers = queue + Tile::Queue::kBytes;
+// The same by address.
+template <typename Tile>
+struct UnionShared : RingBarriersAt<Tile::kStages> {
+  using Layout = UnionLayout<Tile>;
+  static constexpr int kBytes = kSwizzleAlignment + sizeof(Layout);
+  static_assert(kBytes <= 227 * 1024, "more shared memory than a thread block of Hopper may have");
+  uint32_t begin;
+
+  __device__ __forceinline__ explicit UnionShared(uint32_t memory) : begin(align_swizzled(memory)) {
+    this->barriers = begin + offsetof(Layout, barriers);
   }
-  __device__ __forceinline__ uint32_t stage(uint32_t i) const { return b + i * Tile::kStageBytes; }
-  __device__ __forceinline__ uint32_t full(uint32_t i) const { return barriers + i * 8; }
-  __device__ __forceinline__ uint32_t empty(uint32_t i) const { return full(Tile::kStages + i); }
-  __device__ __forceinline__ uint32_t asked() const { return full(2 * Tile::kStages); }
+  __device__ __forceinline__ uint32_t stage(uint32_t i) const {
+    return begin + offsetof(Layout, stages) + i * Tile::kStageBytes;
+  }
+  __device__ __forceinline__ uint32_t store() const { return begin + offsetof(Layout, store); }
+  __device__ __forceinline__ uint32_t stream(uint32_t warp) const {
+    return begin + offsetof(Layout, streams) + warp * Tile::kStreamBytes;
+  }
+  __device__ __forceinline__ uint32_t queue() const { return begin + offsetof(Layout, queue); }
+  __device__ __forceinline__ uint32_t asked() const { return begin + offsetof(Layout, asked); }
   __device__ __forceinline__ void init_barriers() const {
     constexpr bool kChunks = Tile::kCopies == UnionCopies::kChunks;
-    for (int i = 0; i < Tile::kStages; ++i) {
-      mbarrier_init(full(i), kChunks ? Tile::kProducers * 32 : 1);
-      mbarrier_init(empty(i), kChunks ? Tile::kWarps * 32 : Tile::kWarps);
-    }
+    this->init(kChunks ? Tile::kProducers * 32 : 1, kChunks ? Tile::kWarps * 32 : Tile::kWarps);
     mbarrier_init(asked(), 1);
-    typename Tile::Queue(queue).init_barriers();
+    typename Tile::Queue(queue()).init_barriers();
     mbarrier_init_fence();
   }
 };

@@ -2,6 +2,7 @@
 // memory, each of the others multiplies one block row's blocks by them.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 
 #include "kernels/cuda/device/cp_async.cuh"
@@ -35,12 +36,9 @@ struct UnionTileSm80 {
   static constexpr int kLineBytes = (kRowMajor ? kN : kBlockK) * 2;
   static constexpr int kTileBytes = kBlockK * kN * 2, kStageBytes = kColumns * kTileBytes;
   static constexpr int kBlockBytes = kBlockM * kBlockK * 2;
-  static constexpr int kRingBytes = kStages * kStageBytes;
-  static constexpr int kStreamBytes = kWarps * kBlockSlots * kBlockBytes;
-  static constexpr int kSharedBytes = kRingBytes + kStreamBytes + 2 * kStages * 8;
+  static constexpr int kStreamBytes = kBlockSlots * kBlockBytes;  // of a warp
   static_assert(32 % kColumns == 0 && kColumns % kProducers == 0 && kGroup <= 32,
                 "stages divide a batch of 32; a bit for each row");
-  static_assert(kSharedBytes <= 163 * 1024, "what an A100's multiprocessor has for one");
 };
 
 struct UnionArgumentsSm80 : ProductArguments {
@@ -52,26 +50,32 @@ struct UnionArgumentsSm80 : ProductArguments {
   bool c_rows;
 };
 
-// The ring, behind it the warps' streams of blocks, behind them the barriers.
+// What a thread block keeps in shared memory.
 template <typename Tile>
-struct UnionSharedSm80 {
-  uint32_t ring;
+struct UnionLayoutSm80 {
+  std::byte stages[Tile::kStages][Tile::kStageBytes];  // of B
+  std::byte streams[Tile::kWarps][Tile::kStreamBytes];
+  RingBarriers<Tile::kStages> barriers;
+};
 
+// The same by address.
+template <typename Tile>
+struct UnionSharedSm80 : RingBarriersAt<Tile::kStages> {
+  using Layout = UnionLayoutSm80<Tile>;
+  static_assert(sizeof(Layout) <= 163 * 1024, "what an A100's multiprocessor has for one");
+  uint32_t begin;
+
+  __device__ __forceinline__ explicit UnionSharedSm80(uint32_t memory) : begin(memory) {
+    this->barriers = begin + offsetof(Layout, barriers);
+  }
   __device__ __forceinline__ uint32_t stage(uint32_t i) const {
-    return ring + i * Tile::kStageBytes;
+    return begin + i * Tile::kStageBytes;
   }
   __device__ __forceinline__ uint32_t stream(int warp) const {
-    return ring + Tile::kRingBytes + warp * (Tile::kStreamBytes / Tile::kWarps);
+    return begin + offsetof(Layout, streams) + warp * Tile::kStreamBytes;
   }
-  __device__ __forceinline__ uint32_t full(uint32_t i) const {
-    return ring + Tile::kRingBytes + Tile::kStreamBytes + i * 8;
-  }
-  __device__ __forceinline__ uint32_t empty(uint32_t i) const { return full(Tile::kStages + i); }
   __device__ __forceinline__ void init_barriers() const {
-    for (int i = 0; i < Tile::kStages; ++i) {
-      mbarrier_init(full(i), 32 * Tile::kProducers);
-      mbarrier_init(empty(i), 32 * Tile::kWarps);
-    }
+    this->init(32 * Tile::kProducers, 32 * Tile::kWarps);
   }
 };
 
