@@ -58,10 +58,10 @@ __device__ __forceinline__ DmmaPart find_dmma_part(const DmmaArguments& args, un
   DmmaPart part;
   int row = static_cast<int>(at.row / static_cast<unsigned>(args.strips));
   if (args.panels.order != nullptr) {
-    const int4 ordered = __ldg(reinterpret_cast<const int4*>(args.panels.order) + row);
-    row = ordered.x;
-    part.begin = ordered.y;
-    part.length = ordered.z - ordered.y;
+    const OrderedRow ordered = load_entry(args.panels.order, row);
+    row = ordered.row;
+    part.begin = ordered.begin;
+    part.length = ordered.end - ordered.begin;
   } else {
     part.begin = load_narrow_index(args.crow_indices, row, args.wide_indices);
     part.length = load_narrow_index(args.crow_indices, row + 1, args.wide_indices) - part.begin;
@@ -70,40 +70,26 @@ __device__ __forceinline__ DmmaPart find_dmma_part(const DmmaArguments& args, un
   return part;
 }
 
-// Multiplies a slice, or two. `b`: the warp's columns as multiply_fp64 takes them. `slot`: this
-// lane's place in the first granule that is there, `other`: from there to its k of the second
-// slice. Granules lie one behind the other, so that the next one's first fragment is loaded before
-// it is known which it is.
-template <typename Tile>
+// Multiplies a slice, or two. `b`: the warp's columns as multiply_fp64 takes them. `slot`: the
+// first granule that is there; load_a(granule, tile, a) loads the lane's of its `tile`th 8 rows.
+// Granules lie one behind the other, so that the next one's first fragment is loaded before it is
+// known which it is.
+template <typename Tile, typename Load>
 __device__ __forceinline__ void multiply_granules(
     double (&sum)[Tile::kTilesN][Tile::kTilesM][4],
-    const double (&b)[Tile::kTilesM][4 * Tile::kSlices], const char* slot, int other,
-    uint32_t mask) {
-  const auto load_a = [=](const char* from, double(&a)[2 * Tile::kSlices]) {
-    if constexpr (Tile::kTransposedA) {
-      a[0] = *reinterpret_cast<const double*>(from);
-      a[1] = *reinterpret_cast<const double*>(from + Tile::kPitchA);
-    } else {
-#pragma unroll
-      for (int i = 0; i < Tile::kSlices; ++i) {
-        const auto x = *reinterpret_cast<const double2*>(from + i * other);
-        a[2 * i] = x.x;
-        a[2 * i + 1] = x.y;
-      }
-    }
-  };
-  constexpr int kTiles = Tile::kGranule / 8, kTileBytes = Tile::kTransposedA ? 64 : 512;
+    const double (&b)[Tile::kTilesM][4 * Tile::kSlices], const char* slot, uint32_t mask,
+    const Load& load_a) {
+  constexpr int kTiles = Tile::kGranule / 8;
   double a[2 * Tile::kSlices];
-  load_a(slot, a);
+  load_a(slot, 0, a);
   const auto multiply = [&]<int kGranule>() {
 #pragma unroll
     for (int tile = 0; tile < kTiles; ++tile) {
       double now[2 * Tile::kSlices];
 #pragma unroll
       for (int i = 0; i < 2 * Tile::kSlices; ++i) now[i] = a[i];
-      load_a(slot + (tile + 1 < kTiles ? (tile + 1) * kTileBytes * Tile::kSlices
-                                       : Tile::kGranuleBytes),
-             a);
+      const bool more = tile + 1 < kTiles;
+      load_a(more ? slot : slot + Tile::kGranuleBytes, more ? tile + 1 : 0, a);
 #pragma unroll
       for (int i = 0; i < Tile::kTilesM; ++i) {
         multiply_fp64(sum[kGranule % Tile::kGranules * kTiles + tile][i], b[i], now);

@@ -23,18 +23,20 @@ struct TmaArguments {
 
 // A step is 16 k. Columns of C, rows that are present or absent together; slices of a block that
 // are multiplied together: two, or each by itself.
-template <int kSide, int kTogether, bool kRowMajor>
+template <int kSide, int kTogether, bool kTransposed, bool kRowMajor>
 struct DmmaTmaTile {
   static constexpr int kM = 64, kWarpN = 32, kWarps = 4, kThreads = 32 * kWarps;
   static constexpr int kN = kWarpN * kWarps, kGranule = kSide, kGranules = kM / kGranule;
-  static constexpr bool kTransposedA = false, kRowMajorB = kRowMajor;
+  static constexpr bool kTransposedA = kTransposed, kRowMajorB = kRowMajor;
   static constexpr int kSlices = kTogether, kUnits = 2 / kSlices, kUnitK = 8 * kSlices;
   static constexpr int kStages = 4, kNoteBytes = 16, kResident = 2;
   static constexpr int kLaunched = kThreads + 128;  // registers are given up by warpgroups
   static constexpr int kGranuleBytes = kGranule * kUnitK * 8;
+  static constexpr int kBoxRows = kSlices == 2 ? 16 : 8;  // of a transposed A
   static constexpr int kBytesA = kM * kUnitK * 8, kBytesB = kN * kUnitK * 8;
   static constexpr int kUnitBytes = kBytesA + kBytesB, kStageBytes = kUnits * kUnitBytes;
-  static constexpr int kSharedBytes = kSwizzleAlignment + kStages * (kStageBytes + kNoteBytes + 16);
+  static constexpr int kSharedBytes =
+      kSwizzleAlignment + sizeof(DmmaRingLayout<kStages, kStageBytes, kNoteBytes>);
   static constexpr int kTilesN = kM / 8, kTilesM = kWarpN / 16, kSums = kTilesN * kTilesM * 4;
   static_assert(kSharedBytes <= 227 * 1024 / kResident - 1024,
                 "so many thread blocks do not fit a multiprocessor");
@@ -112,6 +114,31 @@ class SliceWalk {
   int2 columns_, following_;
 };
 
+// Where a granule's next blocks lie in values: of A^T fetched ahead of their use.
+template <typename Tile>
+struct StoredBlocks {
+  static constexpr int kAhead = Tile::kTransposedA ? Tile::kUnits + 2 : Tile::kUnits;
+  const DmmaArguments& args;
+  int cursor;
+  int next[kAhead];
+
+  __device__ __forceinline__ StoredBlocks(const DmmaArguments& arguments, int first)
+      : args(arguments), cursor(first) {
+#pragma unroll
+    for (int i = 0; i < kAhead; ++i) next[i] = place(i);
+  }
+  __device__ __forceinline__ int place(int i) const {
+    if constexpr (!Tile::kTransposedA) return cursor + i;
+    return load_narrow_index(args.positions, min(cursor + i, args.blocks - 1), args.wide_indices);
+  }
+  __device__ __forceinline__ void advance() {
+    ++cursor;
+#pragma unroll
+    for (int i = 0; i + 1 < kAhead; ++i) next[i] = next[i + 1];
+    next[kAhead - 1] = place(kAhead - 1);
+  }
+};
+
 // The warp that copies. Lane 8 * i + j issues the copy of granule j of a step's unit i, lane 16 + i
 // that of B's lines.
 template <typename Tile>
@@ -136,6 +163,7 @@ __device__ __forceinline__ void produce_steps(const TmaArguments& args,
       cursor = load_narrow_index(rest.crow_indices, min(part.block_row + granule, rest.block_rows),
                                  rest.wide_indices);
     }
+    StoredBlocks<Tile> stored(rest, cursor);
     SliceWalk<Tile> walk(rest, part);
     const uint32_t own = static_cast<uint32_t>(part.block_row) / rest.group;
     const auto n = static_cast<int>(part.n0);
@@ -163,8 +191,20 @@ __device__ __forceinline__ void produce_steps(const TmaArguments& args,
       __syncwarp();
       if (copies_a && (mine.mask >> granule & 1) != 0) {
         const int before = __popc(mine.mask & ((1u << granule) - 1));
-        tma_load(to + before * Tile::kGranuleBytes, args.values, barrier, mine.slice * 8,
-                 (cursor + (second ? past_one : 0)) * rest.block_m + row);
+        const uint32_t at = to + before * Tile::kGranuleBytes;
+        const int k = mine.slice * 8;
+        int block = stored.next[0];
+        if (Tile::kUnits == 2 && second && past_one != 0) block = stored.next[Tile::kUnits - 1];
+        if constexpr (Tile::kTransposedA) {
+          constexpr int kBoxRows = Tile::kBoxRows, kBoxBytes = kBoxRows * Tile::kUnitK * 8;
+#pragma unroll
+          for (int i = 0; i < Tile::kGranule / kBoxRows; ++i) {
+            tma_load(at + i * kBoxBytes, args.values, barrier, row + i * kBoxRows,
+                     block * rest.block_k + k);
+          }
+        } else {
+          tma_load(at, args.values, barrier, k, block * rest.block_m + row);
+        }
       }
       if (copies_b && mine.mask != 0) {
         if constexpr (Tile::kRowMajorB) {
@@ -173,7 +213,8 @@ __device__ __forceinline__ void produce_steps(const TmaArguments& args,
           tma_load(to + Tile::kBytesA, args.b, barrier, mine.k, n, batch);
         }
       }
-      cursor += past_one + past_two;
+      if (past_one != 0) stored.advance();
+      if (past_two != 0) stored.advance();
       place.advance();
     } while (!walk.done());
   }

@@ -7,7 +7,7 @@
 // -> mma.sync (16x8x8 on Hopper, 8x8x4 before) -> C.
 // A^T: slices of A are copied with m contiguous, from where Launch::positions says.
 // Requires: fp64, block sides that are multiples of 8. Any n, any alignment (16 bytes is fastest).
-// Wins: fp64 on A100, and on Hopper what dmma_sm90 does not take. Bound by instructions of the
+// Wins: fp64 on A100, and on Hopper what TMA does not take. Bound by instructions of the
 // copies for blocks of 8 and 16.
 #include <algorithm>
 
@@ -26,8 +26,18 @@ template <typename Tile>
 __device__ __forceinline__ void multiply_step(double (&sum)[Tile::kTilesN][Tile::kTilesM][4],
                                               const char* stage, const uint32_t* masks) {
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-  const char* a_at =
-      stage + (Tile::kTransposedA ? lane % 4 * 2 * Tile::kPitchA + lane / 4 * 8 : lane * 16);
+  const int a_at = Tile::kTransposedA ? lane % 4 * 2 * Tile::kPitchA + lane / 4 * 8 : lane * 16;
+  const auto load_a = [=](const char* granule, int tile, double(&a)[2]) {
+    const char* from = granule + a_at + tile * (Tile::kTransposedA ? 64 : 512);
+    if constexpr (Tile::kTransposedA) {
+      a[0] = *reinterpret_cast<const double*>(from);
+      a[1] = *reinterpret_cast<const double*>(from + Tile::kPitchA);
+    } else {
+      const auto x = *reinterpret_cast<const double2*>(from);
+      a[0] = x.x;
+      a[1] = x.y;
+    }
+  };
   const char* b_at =
       stage + Tile::kBytesA +
       (Tile::kRowMajorB ? lane % 4 * 2 * Tile::kPitchB + warp * Tile::kWarpN * 8 + lane / 4 * 16
@@ -40,7 +50,7 @@ __device__ __forceinline__ void multiply_step(double (&sum)[Tile::kTilesN][Tile:
       const char* from = b_at + unit * Tile::kUnitBytes + i * (Tile::kRowMajorB ? 128 : 1024);
       load_pairs<Tile::kRowMajorB>(from, from + (Tile::kRowMajorB ? Tile::kPitchB : 512), b[i]);
     }
-    multiply_granules<Tile>(sum, b, a_at + unit * Tile::kUnitBytes, 0, masks[unit]);
+    multiply_granules<Tile>(sum, b, stage + unit * Tile::kUnitBytes, masks[unit], load_a);
   }
 }
 

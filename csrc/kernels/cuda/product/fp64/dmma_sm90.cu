@@ -5,6 +5,7 @@
 // warp copies, ahead into the next tile, each of 4 others computes all rows of 32 columns.
 // Data path: TMA -> 16 k a step in a ring of 4 steps in shared memory -> registers -> mma.sync
 // (16x8x16, or 16x8x8) -> C.
+// A^T: boxes of 16 rows of A by 16 k, or 8 by 8, from where Launch::positions says.
 // Requires: fp64, block sides that are multiples of 8, values and B aligned to 16 bytes, n a
 // multiple of 16 where B is row-major.
 // Wins: fp64 from some 32 columns up. Bound by the tensor cores for blocks from 32 up, by L2 for
@@ -12,6 +13,7 @@
 #include <algorithm>
 #include <string>
 
+#include "kernels/cuda/device/dmma_lanes.cuh"
 #include "kernels/cuda/device/mbarrier.cuh"
 #include "kernels/cuda/device/tma.cuh"
 #include "kernels/cuda/device/warpgroup.cuh"
@@ -31,33 +33,21 @@ namespace {
 template <typename Tile>
 __device__ __forceinline__ void consume_steps(const DmmaArguments& args,
                                               const DmmaRing<Tile>& ring) {
-  const int lane = threadIdx.x % 32, group = lane / 4, warp = threadIdx.x / 32;
-  const int swizzled = line_of(group) * 128 + ((lane % 4 ^ line_of(group)) << 4);
-  // Where this lane reads the first granule and its warp's first 16 columns, and how much further
-  // its k of the second slice, or row-major those of its second k, lie.
-  const int a_at = Tile::kSlices == 2 ? swizzled : lane * 16;
-  const int a_other = (swizzled ^ 64) - swizzled;
-  const int turned = lane % 4 * 256 + ((group ^ lane % 4 * 2) << 4);
-  const int b_at =
-      Tile::kBytesA + warp * Tile::kWarpN * Tile::kUnitK * 8 + (Tile::kRowMajorB ? turned : a_at);
-  const int b_other = Tile::kRowMajorB ? (turned ^ 16) - turned + 128 : Tile::kUnitK * 64;
-  const int b_slice = Tile::kRowMajorB ? 1024 : a_other;
+  const int lane = threadIdx.x % 32;
+  const DmmaLanes<Tile> lanes;
+  const auto unit_at = [&](uint32_t stage, int unit) {
+    return ring.memory + stage * Tile::kStageBytes + unit * Tile::kUnitBytes;
+  };
   using ColumnsOfB = double[Tile::kTilesM][4 * Tile::kSlices];
   const auto load_b = [&](ColumnsOfB& b, uint32_t stage, int unit) {
-#pragma unroll
-    for (int i = 0; i < Tile::kTilesM; ++i) {
-#pragma unroll
-      for (int j = 0; j < Tile::kSlices; ++j) {
-        const char* from = ring.memory + stage * Tile::kStageBytes + unit * Tile::kUnitBytes +
-                           b_at + i * 128 * Tile::kUnitK + j * b_slice;
-        load_pairs<Tile::kRowMajorB>(from, from + b_other, b[i] + 4 * j);
-      }
-    }
+    lanes.load_columns(unit_at(stage, unit), b);
   };
   double sum[Tile::kTilesN][Tile::kTilesM][4] = {};
   const auto multiply = [&](const ColumnsOfB& b, uint32_t stage, int unit, uint32_t mask) {
-    const char* slot = ring.memory + stage * Tile::kStageBytes + unit * Tile::kUnitBytes + a_at;
-    multiply_granules<Tile>(sum, b, slot, a_other, mask);
+    multiply_granules<Tile>(sum, b, unit_at(stage, unit), mask,
+                            [&](const char* granule, int tile, double(&a)[2 * Tile::kSlices]) {
+                              lanes.load_rows(granule, tile, a);
+                            });
   };
   // Where a step has two units, the columns of B of each are loaded while the one before is being
   // multiplied.
@@ -106,7 +96,6 @@ __device__ __forceinline__ void consume_steps(const DmmaArguments& args,
 template <typename Tile>
 __global__ void __launch_bounds__(Tile::kLaunched, Tile::kResident)
     dmma_tma_kernel(const __grid_constant__ TmaArguments args) {
-#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   extern __shared__ char memory[];
   const DmmaRing<Tile> ring(memory);
   if (threadIdx.x == 0) {
@@ -124,9 +113,6 @@ __global__ void __launch_bounds__(Tile::kLaunched, Tile::kResident)
     take_registers<216>();
     consume_steps<Tile>(args.rest, ring);
   }
-#else
-  __trap();
-#endif
 }
 
 template <typename Tile>
@@ -137,12 +123,18 @@ struct Code {
   int shared_bytes, slices;
 };
 
+// By A or A^T and B's layout.
 template <int kSide, int kSlices>
-constexpr Code tma_code_of(bool row_major) {
-  using Rows = DmmaTmaTile<kSide, kSlices, true>;
-  using Columns = DmmaTmaTile<kSide, kSlices, false>;
-  if (row_major) return {&tma_code<Rows>, Rows::kSharedBytes, kSlices};
-  return {&tma_code<Columns>, Columns::kSharedBytes, kSlices};
+constexpr Code tma_code_of(bool transposed, bool row_major) {
+  const auto code = []<typename Tile>(Tile) {
+    return Code{&tma_code<Tile>, Tile::kSharedBytes, kSlices};
+  };
+  if (transposed) {
+    return row_major ? code(DmmaTmaTile<kSide, kSlices, true, true>{})
+                     : code(DmmaTmaTile<kSide, kSlices, true, false>{});
+  }
+  return row_major ? code(DmmaTmaTile<kSide, kSlices, false, true>{})
+                   : code(DmmaTmaTile<kSide, kSlices, false, false>{});
 }
 
 class DmmaSm90 final : public DmmaProduct {
@@ -152,7 +144,6 @@ class DmmaSm90 final : public DmmaProduct {
   Support supports(const Problem& p, const Device& d) const override {
     if (d.compute_capability != 90) return Support::no("needs compute capability 9.0");
     if (Support s = takes_product(p); !s) return s;
-    if (p.transpose) return Support::no("computes A @ B, not A^T @ B");
     if (p.nnzb == 0) return Support::no("there is no stored block");
     if (grouped() && side_of(p) != p.block_m) {
       return Support::no("has no granules of " + std::to_string(p.block_m) +
@@ -163,7 +154,7 @@ class DmmaSm90 final : public DmmaProduct {
     }
     if (Support s = aligned_to_16("values and B", std::min(p.values_alignment, p.b_alignment)); !s)
       return s;
-    if (p.nnzb * p.block_m > INT32_MAX - kN) {
+    if (p.nnzb * std::max(p.block_m, p.block_k) > INT32_MAX - kN) {
       return Support::no("values have more rows than TMA's 32-bit coordinates");
     }
     return code_of(p).code->runs_on(d, code_of(p).shared_bytes);
@@ -178,12 +169,19 @@ class DmmaSm90 final : public DmmaProduct {
     TmaArguments a{{}, {}, arguments(p, l)};
     const unsigned blocks = share_out(&a.rest.panels, l, 2);
     // Lines of one slice are copied as they are, those of two swizzled, and so is a row-major B.
-    const auto unit = static_cast<uint32_t>(8 * code.slices),
-               rows = static_cast<uint32_t>(side_of(p));
+    const auto unit = static_cast<uint32_t>(8 * code.slices);
     const bool plain = code.slices == 1;
-    Status status = make_tensor_map(
-        {l.values, p.dtype, 2, {p.block_k, p.nnzb * p.block_m}, {p.block_k}, {unit, rows}, plain},
-        &a.values);
+    // Stored blocks are lines of a matrix.
+    const int64_t line = p.transpose ? p.block_m : p.block_k;
+    const uint32_t across = p.transpose ? unit : static_cast<uint32_t>(side_of(p));
+    Status status = make_tensor_map({l.values,
+                                     p.dtype,
+                                     2,
+                                     {line, p.nnzb * p.block_m * p.block_k / line},
+                                     {line},
+                                     {unit, across},
+                                     plain && !p.transpose},
+                                    &a.values);
     if (!status) return status;
     const int64_t batch = p.b_batch_stride != 0 ? p.batch : 1;
     if (p.b_layout == Layout::kRowMajor) {
@@ -213,13 +211,13 @@ class DmmaSm90 final : public DmmaProduct {
     const bool row_major = p.b_layout == Layout::kRowMajor;
     switch (side_of(p)) {
       case 64:
-        return tma_code_of<64, 2>(row_major);
+        return tma_code_of<64, 2>(p.transpose, row_major);
       case 32:
-        return tma_code_of<32, 2>(row_major);
+        return tma_code_of<32, 2>(p.transpose, row_major);
       case 16:
-        return tma_code_of<16, 2>(row_major);
+        return tma_code_of<16, 2>(p.transpose, row_major);
     }
-    return tma_code_of<8, 1>(row_major);
+    return tma_code_of<8, 1>(p.transpose, row_major);
   }
 
   Registration registration_{*this};

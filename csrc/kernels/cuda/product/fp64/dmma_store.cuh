@@ -63,17 +63,10 @@ struct Fp64Place {
   bool c_rows, pairs;  // pairs: aligned to 16 bytes
 };
 
-// C from a thread's first element on.
-struct Fp64Corner {
-  double* c;
-  int64_t ldc;
-  int rows, columns;
-  bool c_rows, pairs;
-};
-
+// The thread's sums; `at`: C from its first element on, and what there is of it.
 template <bool kRowMajorB, int kNextRow, int kTilesN, int kTilesM>
 __device__ __forceinline__ void store_fp64(const double (&sum)[kTilesN][kTilesM][4],
-                                           const Fp64Corner& at) {
+                                           const Fp64Place& at) {
   constexpr int kOther = kRowMajorB ? 1 : 8;
   const int64_t to_row = at.c_rows ? at.ldc : 1, to_column = at.c_rows ? 1 : at.ldc;
   const auto store = [&](double* to, double x, double y, int64_t apart, bool both) {
@@ -125,9 +118,10 @@ __device__ __forceinline__ void write_fp64_sums(double (&sum)[Tile::kTilesN][Til
   const int in_16 = Tile::kRowMajorB ? group * 2 : Tile::kSlices == 2 ? line_of(group) : group;
   const int column = warp * Tile::kWarpN + in_16;
   const int64_t to_row = place.c_rows ? place.ldc : 1, to_column = place.c_rows ? 1 : place.ldc;
-  store_fp64<Tile::kRowMajorB, kNextRow>(
-      sum, {place.c + row * to_row + column * to_column, place.ldc, place.rows,
-            place.columns - column, place.c_rows, place.pairs});
+  Fp64Place own = place;
+  own.c += row * to_row + column * to_column;
+  own.columns -= column;
+  store_fp64<Tile::kRowMajorB, kNextRow>(sum, own);
 }
 
 // The same of what find_dmma_part() found.
