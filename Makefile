@@ -200,6 +200,22 @@ sanitize: build  ## compute-sanitizer over one small ragged problem per configur
 	$(call say,compute-sanitizer: memcheck; racecheck; initcheck; synccheck)
 	$(PY) tests/sanitize_problem.py --all-tools $(if $(FAMILIES),--families $(FAMILIES))
 
+.PHONY: sanitize-native
+sanitize-native:  ## the same over the C interface's entry points, after `make native CUDA=ON`; SECONDS=30
+	@test -x build/native/device_calls ||
+	{ echo 'make native CUDA=ON makes build/native/device_calls' >&2; exit 1; }
+	# To initcheck what a vendor's kernel wrote is unwritten; synccheck counts barriers (see
+	# tests/sanitize_problem.py).
+	check() {
+	  echo "==> compute-sanitizer: $$1"
+	  compute-sanitizer --tool "$$1" --error-exitcode 99 --kernel-name kns=sparse_autotune "$${@:3}" \
+	    build/native/device_calls $(or $(SECONDS),30) "$$2"
+	}
+	check memcheck 1 --report-api-errors no
+	check racecheck 0
+	check initcheck 0
+	check synccheck 1 --num-cuda-barriers 128
+
 .PHONY: wheel
 wheel: $(READY)  ## dist/: an sdist, and a wheel built from that sdist
 	$(call say,Building the sdist and from it the wheel)

@@ -2,7 +2,6 @@
 
 import ctypes
 import json
-import os
 import re
 import shlex
 import shutil
@@ -10,17 +9,16 @@ import subprocess
 import sys
 import threading
 
+import native_build
 import native_header
 import numpy as np
 import pytest
 import torch
+from native_build import CORE, HARNESS, came_from_the_cache, races_in_python
 from native_header import struct
 
 import sparse_autotune
-from sparse_autotune.operators.library import LIBRARY
 
-CORE = LIBRARY.with_name("libsparse_autotune_core.so")
-NATIVE = native_header.ROOT / "build" / "native"
 INVALID, PATTERN, UNSUPPORTED, TOO_SMALL, NO_DEVICE, IO = 1, 2, 3, 5, 6, 7
 NUMPY = {0: np.float16, 2: np.float32, 3: np.float64}
 library = native_header.load(CORE)
@@ -425,6 +423,28 @@ def test_threads(context, matrix):
     assert not wrong
 
 
+def compiled(source, program, *flags):
+    """By the C compiler, with warnings as errors."""
+    compiler = shutil.which("cc") or shutil.which("gcc")
+    if compiler is None:
+        pytest.skip("no C compiler")
+    include = f"-I{native_header.HEADER.parent}"
+    command = [compiler, "-std=c11", "-Wall", "-Werror", include, str(source), "-o", str(program)]
+    done = subprocess.run([*command, *flags], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+def test_forks_while_other_threads_are_inside(tmp_path):
+    """No lock that they held is held in a child, which may go on with the parent's handles."""
+    program = tmp_path / "forks"
+    library_flags = (str(CORE), f"-Wl,-rpath,{CORE.parent}", "-pthread", "-lm")
+    source = native_header.ROOT / "tests" / "native" / "forks.c"
+    compiled(source, program, "-D_GNU_SOURCE", *library_flags)
+    command = [str(program), "100", str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+
+
 def entrants(record):
     info = struct("record_info")
     must(library.sparse_autotune_record_describe(record, ctypes.byref(info)))
@@ -476,9 +496,6 @@ def test_the_abi_is_that_of_its_version():
 
 
 def test_the_header_is_c_and_has_this_layout(tmp_path):
-    compiler = shutil.which("cc") or shutil.which("gcc")
-    if compiler is None:
-        pytest.skip("no C compiler")
     lines = ["#include <stddef.h>", '#include "sparse_autotune.h"']
     for name, members in native_header.structs().items():
         kind = native_header._CLASSES[name]
@@ -491,16 +508,10 @@ def test_the_header_is_c_and_has_this_layout(tmp_path):
     )
     lines.append("size_t size(void) { return p.struct_size; }")
     (tmp_path / "layout.c").write_text("\n".join(lines) + "\n")
-    command = [compiler, "-std=c11", "-pedantic-errors", "-Wall", "-Werror", "-c", "layout.c"]
-    include = f"-I{native_header.HEADER.parent}"
-    done = subprocess.run([*command, include], cwd=tmp_path, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
+    compiled(tmp_path / "layout.c", tmp_path / "layout.o", "-pedantic-errors", "-c")
 
 
 def test_the_program_of_the_page_is_c(tmp_path):
-    compiler = shutil.which("cc") or shutil.which("gcc")
-    if compiler is None:
-        pytest.skip("no C compiler")
     page = (native_header.ROOT / "docs" / "native.md").read_text()
     (shown,) = re.findall(r"^```c\n(.*?)^```", page, re.DOTALL | re.M)
     given = (
@@ -508,10 +519,7 @@ def test_the_program_of_the_page_is_c(tmp_path):
     )
     program = f"#include <sparse_autotune.h>\n#include <stdio.h>\nvoid f({given}) {{\n{shown}}}\n"
     (tmp_path / "page.c").write_text(program)
-    command = [compiler, "-std=c11", "-Wall", "-Werror", "-c", "page.c"]
-    include = f"-I{native_header.HEADER.parent}"
-    done = subprocess.run([*command, include], cwd=tmp_path, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
+    compiled(tmp_path / "page.c", tmp_path / "page.o", "-c")
 
 
 def test_declarations_of_rust():
@@ -522,65 +530,45 @@ def test_declarations_of_rust():
 # The harness, which `make native` builds
 
 
-@pytest.fixture
-def harness():
-    program = NATIVE / "prefix" / "bin" / "sparse_autotune"
-    if not program.is_file():
-        pytest.skip("`make native` has not been run")
-
-    def run(*flags, cache="", preload=""):
-        environment = {
-            "PATH": os.environ["PATH"],
-            "LD_LIBRARY_PATH": str(CORE.parent),  # the library of this package
-            "SPARSE_AUTOTUNE_CACHE_DIR": str(cache),
-            "LD_PRELOAD": str(preload),
-        }
-        command = [str(program), "--device", "cpu", "--budget", "0.1", *flags]
-        return subprocess.run(command, capture_output=True, text=True, env=environment, timeout=300)
-
-    return run
+def harness(*flags, cache="", preload=""):
+    return native_build.run(
+        HARNESS,
+        *("--device", "cpu", "--budget", "0.1", *flags),
+        SPARSE_AUTOTUNE_CACHE_DIR=str(cache),
+        LD_PRELOAD=str(preload),
+    )
 
 
 # A pattern that both make alike.
 FLAGS = ("--m", "160", "--k", "160", "--n", "32", "--block", "32", "--pattern", "causal",
          "--threads", "2", "--no-dense", "--torch-version", torch.__version__)  # fmt: skip
 IN_PYTHON = """
-import torch, sparse_autotune as sa
+import torch, sparse_autotune
 torch.set_num_threads(2)
-sa.settings.budget_s = 0.1
-a = sa.random_bsr(160, 160, 32, pattern="causal")
+sparse_autotune.settings.budget_s = 0.1
+a = sparse_autotune.random_bsr(160, 160, 32, pattern="causal")
 c = a @ torch.ones(160, 32)
-print("tunings", sa.tuning_count())
 """
 
 
 def in_python(cache):
-    environment = os.environ | {"SPARSE_AUTOTUNE_CACHE_DIR": str(cache)}
-    done = subprocess.run([sys.executable, "-c", IN_PYTHON], capture_output=True, text=True,
-                          env=environment, timeout=300)  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    return int(done.stdout.split("tunings ")[1])
+    return races_in_python(IN_PYTHON, cache)
 
 
-def in_the_harness(harness, cache):
-    """Whether the winner came from the cache."""
-    done = harness(*FLAGS, cache=cache)
-    assert done.returncode == 0, done.stdout + done.stderr
-    last = done.stdout.splitlines()[-1]
-    assert last.endswith(("the winner comes from the cache", "the winner was raced now"))
-    return last.endswith("cache")
+def in_the_harness(cache):
+    return came_from_the_cache(harness(*FLAGS, cache=cache))
 
 
-def test_an_entry_of_the_harness_is_a_hit_in_python(harness, tmp_path):
-    assert not in_the_harness(harness, tmp_path)
-    assert in_the_harness(harness, tmp_path)
+def test_an_entry_of_the_harness_is_a_hit_in_python(tmp_path):
+    assert not in_the_harness(tmp_path)
+    assert in_the_harness(tmp_path)
     assert in_python(tmp_path) == 0
     assert len(list(tmp_path.glob("*/*"))) == 1
 
 
-def test_an_entry_of_the_harness_is_like_those_of_python(harness, tmp_path):
+def test_an_entry_of_the_harness_is_like_those_of_python(tmp_path):
     ours, theirs = tmp_path / "harness", tmp_path / "python"
-    in_the_harness(harness, ours)
+    in_the_harness(ours)
     in_python(theirs)
     (mine,), (other,) = list(ours.glob("*/*")), list(theirs.glob("*/*"))
     assert mine.relative_to(ours) == other.relative_to(theirs)
@@ -592,8 +580,8 @@ def test_an_entry_of_the_harness_is_like_those_of_python(harness, tmp_path):
     assert heads[0] == heads[1] and len(heads[0]) == 4
 
 
-def test_the_harness_does_not_follow_links(harness, tmp_path):
-    in_the_harness(harness, tmp_path / "a")
+def test_the_harness_does_not_follow_links(tmp_path):
+    in_the_harness(tmp_path / "a")
     (entry,) = list((tmp_path / "a").glob("*/*"))
     folder = tmp_path / "b" / entry.parent.name
     folder.mkdir(parents=True)
@@ -605,13 +593,13 @@ def test_the_harness_does_not_follow_links(harness, tmp_path):
     assert entry.read_bytes() == before and not (folder / entry.name).is_symlink()
 
 
-def test_an_entry_of_python_is_a_hit_in_the_harness(harness, tmp_path):
+def test_an_entry_of_python_is_a_hit_in_the_harness(tmp_path):
     assert in_python(tmp_path) == 1
-    assert in_the_harness(harness, tmp_path)
+    assert in_the_harness(tmp_path)
     assert len(list(tmp_path.glob("*/*"))) == 1
 
 
-def test_where_pytorch_won_the_fastest_of_the_others_serves(harness, tmp_path):
+def test_where_pytorch_won_the_fastest_of_the_others_serves(tmp_path):
     assert in_python(tmp_path) == 1
     (entry,) = tmp_path.glob("*/*")
     text = entry.read_text()
@@ -625,7 +613,7 @@ def test_where_pytorch_won_the_fastest_of_the_others_serves(harness, tmp_path):
     assert report["cached"] and times[report["winner"]] == min(times.values())
 
 
-def test_what_the_harness_prints(harness, tmp_path):
+def test_what_the_harness_prints(tmp_path):
     flags = ("--m", "64", "--k", "128", "--n", "16", "--block", "16,32", "--sparsity", "0.5",
              "--grid", "--json", "--dtype", "fp32,bf16")  # fmt: skip
     done = harness(*flags, cache=tmp_path)
@@ -663,15 +651,10 @@ sparse_autotune_status sparse_autotune_matmul(sparse_autotune_pattern* pattern,
 
 
 @pytest.mark.parametrize("form", [[], ["--json"], ["--grid"]], ids=["table", "json", "grid"])
-def test_a_wrong_result_is_told(harness, tmp_path, form):
+def test_a_wrong_result_is_told(tmp_path, form):
     """Of a product that returns something else for one variant, in one element."""
-    compiler = shutil.which("cc") or shutil.which("gcc")
-    if compiler is None:
-        pytest.skip("no C compiler")
     (tmp_path / "wrong.c").write_text(A_WRONG_KERNEL)
-    command = [compiler, "-shared", "-fPIC", "wrong.c", "-o", "wrong.so", "-ldl"]
-    include = f"-I{native_header.HEADER.parent}"
-    subprocess.run([*command, include], cwd=tmp_path, check=True)
+    compiled(tmp_path / "wrong.c", tmp_path / "wrong.so", "-shared", "-fPIC", "-ldl")
     flags = ["--m", "64", "--k", "64", "--n", "16", "--block", "16", "--sparsity", "0.5"]
     flags += ["--no-dense", *form]
     assert harness(*flags, cache=tmp_path).returncode == 0
@@ -686,7 +669,7 @@ def test_a_wrong_result_is_told(harness, tmp_path, form):
         assert form or "WRONG: reference/fp64 is off by " in done.stdout
 
 
-def test_the_harness_refuses(harness):
+def test_the_harness_refuses():
     for flags, words in (
         (["--m", "100", "--block", "64"], "--m must be a multiple of --block 64, got 100"),
         (["--dtype", "int8"], "--dtype must be fp16, bf16, fp32 or fp64, got 'int8'"),
@@ -719,15 +702,7 @@ def test_the_harness_refuses(harness):
     ],
 )
 def test_examples(program, says, tmp_path):
-    path = NATIVE.parent / program
-    if not path.is_file():
-        pytest.skip("`make native` has not been run, or there is no cargo")
-    environment = {
-        "PATH": os.environ["PATH"],
-        "SPARSE_AUTOTUNE_LIB_DIR": str(NATIVE / "prefix" / "lib"),
-        "SPARSE_AUTOTUNE_CACHE_DIR": str(tmp_path),
-    }
-    done = subprocess.run([str(path)], capture_output=True, text=True, env=environment, timeout=300)
+    done = native_build.run(program, SPARSE_AUTOTUNE_CACHE_DIR=str(tmp_path))
     assert done.returncode == 0, done.stderr
     assert re.search(says, done.stdout), done.stdout
     assert done.stderr == ""  # nothing is printed unless it is asked for
@@ -735,10 +710,7 @@ def test_examples(program, says, tmp_path):
 
 def test_hostile_calls():
     """A few seconds of them; `make fuzz` has sanitizers look on."""
-    program = NATIVE / "fuzz"
-    if not program.is_file():
-        pytest.skip("`make native` has not been run")
-    done = subprocess.run([str(program), "1", "4"], capture_output=True, text=True, timeout=300)
+    done = native_build.run("native/fuzz", "1", "4")
     assert done.returncode == 0 and done.stdout.endswith(": no fault\n"), done.stdout + done.stderr
 
 

@@ -1,19 +1,18 @@
 """The C interface on a GPU: device memory, streams, CUDA graphs, and entries shared with Python."""
 
 import ctypes
-import os
 import pathlib
 import re
-import subprocess
-import sys
 
+import native_build
 import numpy as np
 import pytest
 import torch
+from native_build import CORE, HARNESS, came_from_the_cache, races_in_python
 from native_header import struct
 from parallel import run_threads
 from plans import captured
-from test_native import CORE, NATIVE, Matrix, library, message, must
+from test_native import Matrix, library, message, must
 
 import sparse_autotune
 
@@ -329,7 +328,7 @@ def test_race(matrix, monkeypatch):
     library.sparse_autotune_record_destroy(record)
 
 
-# The harness and the examples, which `make native` builds
+# The harness, the examples and device_calls, which `make native CUDA=ON` builds
 
 
 def folder_of_loaded(library_name):
@@ -340,24 +339,15 @@ def folder_of_loaded(library_name):
 
 
 @pytest.fixture
-def environment(tmp_path):
+def run(tmp_path):
+    """As in `native_build`, with PyTorch's own CUDA libraries and one cache."""
     torch.ones(2, 2, device="cuda") @ torch.ones(2, 2, device="cuda")
     folders = (str(CORE.parent), folder_of_loaded("libcusparse"), folder_of_loaded("libcublas"))
-    return {
-        "PATH": os.environ["PATH"],
+    environment = {
         "LD_LIBRARY_PATH": ":".join(filter(None, folders)),
-        "SPARSE_AUTOTUNE_LIB_DIR": str(CORE.parent),
         "SPARSE_AUTOTUNE_CACHE_DIR": str(tmp_path),
     }
-
-
-def ran(environment, program, *flags):
-    if not program.is_file():
-        pytest.skip("`make native` has not been run, or there is no cargo")
-    done = subprocess.run([str(program), *flags], capture_output=True, text=True, env=environment,
-                          timeout=300)  # fmt: skip
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
+    return lambda program, *flags: native_build.run(program, *flags, **environment)
 
 
 # A pattern that both make alike.
@@ -365,38 +355,23 @@ FLAGS = ("--device", "cuda", "--m", "512", "--k", "512", "--n", "64", "--block",
          "causal", "--dtype", "bf16", "--budget", "0.1", "--no-dense", "--torch-version",
          torch.__version__)  # fmt: skip
 IN_PYTHON = """
-import torch, sparse_autotune as sa
-sa.settings.budget_s = 0.1
-a = sa.random_bsr(512, 512, 64, pattern="causal", device="cuda", dtype=torch.bfloat16)
-c = a @ torch.ones(512, 64, device="cuda", dtype=torch.bfloat16)
-print("tunings", sa.tuning_count())
+import torch, sparse_autotune
+sparse_autotune.settings.budget_s = 0.1
+options = {"device": "cuda", "dtype": torch.bfloat16}
+a = sparse_autotune.random_bsr(512, 512, 64, pattern="causal", **options)
+c = a @ torch.ones(512, 64, **options)
 """
 
 
-def in_python(environment):
-    more = {"SPARSE_AUTOTUNE_CACHE_DIR": environment["SPARSE_AUTOTUNE_CACHE_DIR"]}
-    done = subprocess.run([sys.executable, "-c", IN_PYTHON], capture_output=True, text=True,
-                          env=os.environ | more, timeout=300)  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    return int(done.stdout.split("tunings ")[1])
+def test_an_entry_of_the_harness_is_a_hit_in_python(run, tmp_path):
+    assert not came_from_the_cache(run(HARNESS, *FLAGS))
+    assert came_from_the_cache(run(HARNESS, *FLAGS))
+    assert races_in_python(IN_PYTHON, tmp_path) == 0
 
 
-def in_the_harness(environment):
-    """Whether the winner came from the cache."""
-    last = ran(environment, NATIVE / "prefix" / "bin" / "sparse_autotune", *FLAGS).splitlines()[-1]
-    assert last.endswith(("the winner comes from the cache", "the winner was raced now"))
-    return last.endswith("cache")
-
-
-def test_an_entry_of_the_harness_is_a_hit_in_python(environment):
-    assert not in_the_harness(environment)
-    assert in_the_harness(environment)
-    assert in_python(environment) == 0
-
-
-def test_an_entry_of_python_is_a_hit_in_the_harness(environment):
-    assert in_python(environment) == 1
-    assert in_the_harness(environment)
+def test_an_entry_of_python_is_a_hit_in_the_harness(run, tmp_path):
+    assert races_in_python(IN_PYTHON, tmp_path) == 1
+    assert came_from_the_cache(run(HARNESS, *FLAGS))
 
 
 @pytest.mark.parametrize(
@@ -404,7 +379,10 @@ def test_an_entry_of_python_is_a_hit_in_the_harness(environment):
     [
         ("native/example/mlp", ("64", "512", "cuda"), r"largest error [\d.e-]+: ok\n.* as fast\n"),
         ("rust/debug/examples/cuda", (), r"NVIDIA .* agrees with "),
+        ("native/device_calls", ("2", "1"), r"results checked: all right\n"),
     ],
 )
-def test_examples(environment, program, flags, says):
-    assert re.search(says, ran(environment, NATIVE.parent / program, *flags))
+def test_programs(run, program, flags, says):
+    done = run(program, *flags)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert re.search(says, done.stdout), done.stdout

@@ -48,7 +48,6 @@ class FunctionHost final : public Host {
 
 // A forked child has one thread, and locks as the parent's other threads left them.
 void after_fork_in_child() {
-  settings_after_fork();
   host_after_fork();
   registry_after_fork();
   tuner_after_fork();

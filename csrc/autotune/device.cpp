@@ -9,6 +9,7 @@
 #include <mutex>
 
 #include "autotune/build_info.h"
+#include "autotune/held_by_fork.h"
 
 #if defined(__x86_64__)
 #include <cpuid.h>
@@ -118,12 +119,21 @@ Device describe_gpu(const GpuFacts& facts) {
   return d;
 }
 
+namespace {
+
+std::mutex& devices_mutex() {
+  static auto* const mutex = new std::mutex;
+  return *mutex;
+}
+[[maybe_unused]] const int held = held_by_fork<devices_mutex>();
+
+}  // namespace
+
 const Device& cpu_device(int threads) {
   thread_local const Device* last = nullptr;  // the number of threads hardly ever changes
   if (last != nullptr && last->threads == threads) return *last;
-  static std::mutex mutex;
   static auto* const known = new std::map<int, const Device*>;  // never freed: launches refer to it
-  const std::lock_guard<std::mutex> lock(mutex);
+  const std::lock_guard<std::mutex> lock(devices_mutex());
   const Device*& device = (*known)[threads];
   if (device == nullptr) device = new Device(describe_cpu(threads));
   last = device;

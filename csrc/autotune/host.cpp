@@ -43,7 +43,7 @@ class MemoryHost final : public Host {
 
   void reclaim(int) override {}
 
-  void after_fork() { new (&mutex_) std::mutex; }
+  void after_fork() override { new (&mutex_) std::mutex; }
 
  private:
   void say(const std::string& text) { report({.kind = Event::Kind::kWarning, .text = text}); }
@@ -125,6 +125,7 @@ void host_after_fork() {
   State& s = state();
   new (&s.mutex) std::mutex;
   if (s.memory != nullptr) s.memory->after_fork();
+  if (s.current != nullptr) s.current->after_fork();
 }
 
 }  // namespace sparse_autotune

@@ -50,6 +50,8 @@ class Host {
   virtual bool report(const Event& event) = 0;
   // A device is out of memory: what is kept there without use may be given back. Also for plans.
   virtual void reclaim(int ordinal) = 0;
+  // In a forked child: whatever locks other threads held are to be free.
+  virtual void after_fork() {}
 };
 
 // The host in use; never null. Without set_host() it keeps records in memory, knows those of the

@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <cstdlib>
 #include <fstream>
+#include <new>
 #include <sstream>
 #include <system_error>
 
@@ -127,9 +128,22 @@ bool may_name_environment(std::string_view environment) {
 RecordFiles::RecordFiles(fs::path directory, std::string_view torch_version, bool verbose)
     : directory_(std::move(directory)), torch_version_(torch_version), verbose_(verbose) {}
 
-const std::string& RecordFiles::environment() const {
-  std::call_once(environment_known_, [&] { environment_ = environment_hash(torch_version_); });
-  return environment_;
+std::string RecordFiles::environment() const {
+  {
+    const std::lock_guard<std::mutex> lock(state_.mutex);
+    if (!state_.environment.empty()) return state_.environment;
+  }
+  std::string found = environment_hash(torch_version_);
+  const std::lock_guard<std::mutex> lock(state_.mutex);
+  return state_.environment = std::move(found);
+}
+
+void RecordFiles::after_fork() {
+  if (state_.mutex.try_lock()) {
+    state_.mutex.unlock();
+  } else {
+    new (&state_) State;  // another thread was changing it: what it left stays behind
+  }
 }
 
 fs::path RecordFiles::file_of(const std::string& device_class, const std::string& signature,
@@ -149,9 +163,9 @@ std::optional<std::string> RecordFiles::load(const std::string& device_class,
       warn_of_directory("cannot be read: " + error_text(error) + ": " + file.string());
     }
   }
-  const std::lock_guard<std::mutex> lock(mutex_);
-  const auto it = in_memory_.find(file);
-  return it == in_memory_.end() ? std::nullopt : std::optional(it->second);
+  const std::lock_guard<std::mutex> lock(state_.mutex);
+  const auto it = state_.in_memory.find(file);
+  return it == state_.in_memory.end() ? std::nullopt : std::optional(it->second);
 }
 
 void RecordFiles::save(const std::string& device_class, const std::string& signature,
@@ -170,11 +184,11 @@ void RecordFiles::save(const std::string& device_class, const std::string& signa
     if (error == ENOENT) error = put();  // somebody cleared the cache meanwhile
   }
   {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const std::lock_guard<std::mutex> lock(state_.mutex);
     if (error == 0) {
-      in_memory_.erase(file);
+      state_.in_memory.erase(file);
     } else {
-      in_memory_[file] = text;
+      state_.in_memory[file] = text;
     }
   }
   if (error != 0 && !directory_.empty()) {
@@ -184,8 +198,8 @@ void RecordFiles::save(const std::string& device_class, const std::string& signa
 
 void RecordFiles::warn_of_directory(const std::string& why) {
   {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    if (std::exchange(warned_, true)) return;
+    const std::lock_guard<std::mutex> lock(state_.mutex);
+    if (std::exchange(state_.warned, true)) return;
   }
   report({.kind = Event::Kind::kWarning,
           .text = "the cache directory " + directory_.string() + " " + why +
@@ -218,8 +232,8 @@ std::vector<std::string> RecordFiles::texts() const {
     const std::string device_class = folder.substr(0, folder.size() - ending.size());
     if (text && is_record(*text, device_class, file)) found.push_back(*std::move(text));
   }
-  const std::lock_guard<std::mutex> lock(mutex_);
-  for (const auto& [file, text] : in_memory_) {
+  const std::lock_guard<std::mutex> lock(state_.mutex);
+  for (const auto& [file, text] : state_.in_memory) {
     if (file.parent_path().filename().string().ends_with(ending)) found.push_back(text);
   }
   return found;

@@ -43,25 +43,29 @@ class RecordFiles final : public Host {
             const std::string& text) override;
   bool report(const Event& event) override;
   void reclaim(int) override {}
+  void after_fork() override;
 
   // The texts that lie in files of this environment, complete records alone.
   std::vector<std::string> texts() const;
 
  private:
+  struct State {
+    std::mutex mutex;
+    std::string environment;
+    std::map<std::filesystem::path, std::string> in_memory;  // what no file could take
+    bool warned = false;
+  };
+
   // Asked for on the first miss: it asks for the machine's GPU.
-  const std::string& environment() const;
+  std::string environment() const;
   std::filesystem::path file_of(const std::string& device_class, const std::string& signature,
                                 const std::string& environment) const;
   void warn_of_directory(const std::string& why);
 
   const std::filesystem::path directory_;
   const std::string torch_version_;
-  mutable std::once_flag environment_known_;
-  mutable std::string environment_;
   const bool verbose_;
-  mutable std::mutex mutex_;
-  std::map<std::filesystem::path, std::string> in_memory_;  // what no file could take
-  bool warned_ = false;
+  mutable State state_;
 };
 
 constexpr size_t kMaxBundleBytes = size_t{64} << 20;

@@ -2,7 +2,8 @@
 
 #include <atomic>
 #include <mutex>
-#include <new>
+
+#include "autotune/held_by_fork.h"
 
 namespace sparse_autotune {
 namespace {
@@ -15,6 +16,8 @@ State& state() {
   static State* const s = new State;
   return *s;
 }
+std::mutex& state_mutex() { return state().mutex; }
+[[maybe_unused]] const int held = held_by_fork<state_mutex>();
 
 std::atomic<uint64_t> generation{1};
 std::atomic<bool> exact{false};
@@ -44,7 +47,5 @@ bool exact_nonfinite() { return exact.load(std::memory_order_relaxed); }
 std::string forced_variant() {
   return forced.load(std::memory_order_relaxed) ? settings().variant : std::string();
 }
-
-void settings_after_fork() { new (&state().mutex) std::mutex; }
 
 }  // namespace sparse_autotune

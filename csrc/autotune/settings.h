@@ -53,7 +53,4 @@ void outdate_decisions();
 bool exact_nonfinite();
 std::string forced_variant();
 
-// Makes the lock usable in a forked child.
-void settings_after_fork();
-
 }  // namespace sparse_autotune

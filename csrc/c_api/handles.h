@@ -7,10 +7,10 @@
 #include <vector>
 
 #include "autotune/record.h"
+#include "c_api/pattern_plan.h"
 #include "calls/call.h"
 #include "calls/caller.h"
 #include "plan/kept_memory.h"
-#include "plan/plan.h"
 #include "sparse_autotune.h"
 #include "variant.h"
 
@@ -30,8 +30,8 @@ struct sparse_autotune_pattern {
   std::shared_ptr<sparse_autotune::KeptMemory> memory;
   int64_t rows, cols, block_m, block_k;
   int64_t crow_size, nnzb;
-  sparse_autotune::PatternCall call;            // views of the above
-  std::shared_ptr<sparse_autotune::Plan> plan;  // null: no block is stored
+  sparse_autotune::PatternCall call;  // views of the above
+  sparse_autotune::PatternPlan plan;
 };
 
 struct sparse_autotune_record {

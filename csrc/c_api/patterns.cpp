@@ -115,17 +115,17 @@ sparse_autotune_status sparse_autotune_pattern_create(
       break_rule("description.stream", "must not be captured into a CUDA graph");
     }
     const PoolScope pool(context->threads);
-    auto made = std::make_unique<sparse_autotune_pattern>(
-        sparse_autotune_pattern{.context = *context,
-                                .memory = nullptr,
-                                .rows = d.rows,
-                                .cols = d.cols,
-                                .block_m = d.block_rows,
-                                .block_k = d.block_cols,
-                                .crow_size = d.rows / d.block_rows + 1,
-                                .nnzb = d.nnzb,
-                                .call = {},
-                                .plan = nullptr});
+    std::unique_ptr<sparse_autotune_pattern> made(
+        new sparse_autotune_pattern{.context = *context,
+                                    .memory = nullptr,
+                                    .rows = d.rows,
+                                    .cols = d.cols,
+                                    .block_m = d.block_rows,
+                                    .block_k = d.block_cols,
+                                    .crow_size = d.rows / d.block_rows + 1,
+                                    .nnzb = d.nnzb,
+                                    .call = {},
+                                    .plan = {}});
     copy_indices(d, made.get());
     const PatternKey key = key_of(made->call);
     const PatternFacts facts = facts_of(key, pool.parallel(), d.stream);
@@ -133,7 +133,7 @@ sparse_autotune_status sparse_autotune_pattern_create(
       throw Broken(SPARSE_AUTOTUNE_INVALID_PATTERN,
                    "description: " + describe_faults(facts.faults));
     }
-    made->plan = std::make_shared<Plan>(key, facts, std::array<int64_t, 2>{0, 0}, made->memory);
+    made->plan.set(std::make_shared<Plan>(key, facts, std::array<int64_t, 2>{0, 0}, made->memory));
     *pattern = made.release();
   });
 }
@@ -146,5 +146,5 @@ void sparse_autotune_pattern_destroy(sparse_autotune_pattern* pattern) {
 
 sparse_autotune_status sparse_autotune_pattern_thaw(sparse_autotune_pattern* pattern,
                                                     const void* values) {
-  return guarded_call([&] { checked(pattern, "pattern").plan->drop_copies(values); });
+  return guarded_call([&] { checked(pattern, "pattern").plan.get()->drop_copies(values); });
 }

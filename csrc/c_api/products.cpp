@@ -10,7 +10,7 @@ namespace {
 void launch(const sparse_autotune_pattern& pattern, CCall call) {
   Surroundings around(pattern, call.stream);
   while_reading(pattern, call.stream, [&] {
-    auto bound = bind_call(std::move(call.call), call.variant, around.caller(), pattern.plan);
+    auto bound = bind_call(std::move(call.call), call.variant, around.caller(), pattern.plan.get());
     if (!bound) return;
     if (call.workspace == nullptr) return serve(*bound, call.variant);
     serve(*bound, call.variant, [&](const ScratchLayout& layout, const Variant& variant) {
@@ -30,7 +30,7 @@ int64_t workspace_of(const sparse_autotune_pattern& pattern, CCall call) {
   Surroundings around(pattern, call.stream);
   int64_t bytes = 0;
   while_reading(pattern, call.stream, [&] {
-    Bound bound = bind_for_questions(std::move(call.call), around.caller(), pattern.plan);
+    Bound bound = bind_for_questions(std::move(call.call), around.caller(), pattern.plan.get());
     bytes = scratch_bytes(bound, call.variant);
   });
   return bytes;

@@ -70,7 +70,7 @@ Record raced(const sparse_autotune_pattern& pattern, CCall call, const Order& or
   const bool nothing = call.call.is_empty() || pattern.nnzb == 0;
   std::optional<Record> record;
   while_reading(pattern, call.stream, [&] {
-    Bound bound = bind_for_questions(std::move(call.call), around.caller(), pattern.plan);
+    Bound bound = bind_for_questions(std::move(call.call), around.caller(), pattern.plan.get());
     if (order.dry_run) {
       record = legality_record(bound);
       return;
@@ -122,7 +122,7 @@ sparse_autotune_status sparse_autotune_find_record(sparse_autotune_pattern* patt
     Surroundings around(p, call.stream);
     std::optional<Record> found;
     while_reading(p, call.stream, [&] {
-      const Bound bound = bind_for_questions(std::move(call.call), around.caller(), p.plan);
+      const Bound bound = bind_for_questions(std::move(call.call), around.caller(), p.plan.get());
       found = find_record(bound.call.problem, *bound.device);
     });
     *record = found ? new sparse_autotune_record{*std::move(found)} : nullptr;

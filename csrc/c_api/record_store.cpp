@@ -4,6 +4,7 @@
 
 #include "autotune/api.h"
 #include "autotune/build_info.h"
+#include "autotune/held_by_fork.h"
 #include "autotune/tuner.h"
 #include "c_api/status.h"
 
@@ -23,39 +24,55 @@ RecordStore& RecordStore::instance() {
   return *store;
 }
 
+namespace {
+
+std::mutex& store_mutex() { return RecordStore::instance().mutex(); }
+[[maybe_unused]] const int held = held_by_fork<store_mutex>();
+
+}  // namespace
+
 void RecordStore::install() {
   fs::path directory = default_cache_directory();
   if (directory_) directory = directory_->empty() ? fs::path() : fs::absolute(*directory_);
   ours_ = std::make_shared<RecordFiles>(
       directory, torch_version_.value_or(build_info().built_with_torch), verbose_);
   set_host(ours_);
-  api::forget_records();  // what another directory remembered
 }
 
 void RecordStore::configure(std::optional<std::string> directory,
                             std::optional<std::string> torch_version, bool verbose) {
-  const std::lock_guard<std::mutex> lock(mutex_);
-  const bool same =
-      directory == directory_ && torch_version == torch_version_ && verbose == verbose_;
-  directory_ = std::move(directory);
-  torch_version_ = std::move(torch_version);
-  verbose_ = verbose;
-  const bool in_force = ours_ != nullptr && host() == ours_;
-  if (in_force ? !same : !has_host()) install();
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    const bool same =
+        directory == directory_ && torch_version == torch_version_ && verbose == verbose_;
+    directory_ = std::move(directory);
+    torch_version_ = std::move(torch_version);
+    verbose_ = verbose;
+    const bool in_force = ours_ != nullptr && host() == ours_;
+    if (in_force ? same : has_host()) return;
+    install();
+  }
+  api::forget_records();  // what another directory remembered
 }
 
 void RecordStore::ensure_host() {
-  const std::lock_guard<std::mutex> lock(mutex_);
-  if (!has_host()) install();
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (has_host()) return;
+    install();
+  }
+  api::forget_records();
 }
 
 int64_t RecordStore::export_bundle(const std::string& path) {
   ensure_host();
-  std::vector<std::string> texts;
+  std::shared_ptr<RecordFiles> ours;
   {
     const std::lock_guard<std::mutex> lock(mutex_);
-    if (ours_ != nullptr && host() == ours_) texts = ours_->texts();
+    ours = ours_;
   }
+  std::vector<std::string> texts;
+  if (ours != nullptr && host() == ours) texts = ours->texts();
   if (texts.empty()) {  // they are kept by somebody else, or in memory
     for (auto& [device_class, text] : known_records()) texts.push_back(std::move(text));
   }

@@ -25,7 +25,10 @@ class RecordStore {
   int64_t export_bundle(const std::string& path);
   int64_t load_bundle(const std::string& path);
 
+  std::mutex& mutex() { return mutex_; }
+
  private:
+  // With the mutex held; then the records of before are to be forgotten, without it.
   void install();
 
   std::mutex mutex_;

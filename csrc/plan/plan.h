@@ -137,6 +137,10 @@ class Plan {
   static int64_t all_derived_bytes();
   // In a forked child, where the plans of before are left alone.
   static void after_fork();
+  // Of the same pattern, with nothing remembered. Takes no lock.
+  std::shared_ptr<Plan> anew() const {
+    return std::make_shared<Plan>(key_, facts_, versions_, owner_, fingerprint_);
+  }
 
  private:
   void derived(int64_t bytes);

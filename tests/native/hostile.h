@@ -12,6 +12,8 @@
 #include <memory>
 #include <random>
 
+#include "operations.h"
+
 namespace fuzz {
 
 using Random = std::mt19937_64;
@@ -121,6 +123,52 @@ inline void make_hostile(Random& random, sparse_autotune_dense* d) {
                               &d->col_stride, &d->batch, &d->batch_stride};
   int64_t& member = *members[random() % std::size(members)];
   member = hostile(random, member);
+}
+
+// A flag, a dense operand or the size of the struct becomes hostile.
+template <typename Operation>
+void make_hostile(Random& random, typename Operation::Product* p) {
+  if (one_in(random, 2)) return make_hostile(random, Operation::dense(*p)[random() % 2]);
+  if (one_in(random, 4)) {
+    p->struct_size = one_in(random, 2) ? random() % 5000 : random();
+  } else {
+    const auto flags = Operation::flags(*p);
+    *flags[random() % flags.size()] = hostile_flag(random);
+  }
+}
+
+inline void make_hostile(Random& random, sparse_autotune_pattern_description* d) {
+  int64_t* const sizes[] = {&d->rows, &d->cols, &d->block_rows, &d->block_cols, &d->nnzb};
+  switch (random() % 8) {
+    case 0:
+      d->index_type = hostile_flag(random);
+      break;
+    case 1:
+      d->reserved = hostile_flag(random);
+      break;
+    case 2:
+      d->struct_size = one_in(random, 2) ? random() % 5000 : random();
+      break;
+    default: {
+      int64_t& size = *sizes[random() % std::size(sizes)];
+      size = hostile(random, size);
+    }
+  }
+}
+
+// Whether the sizes of a description keep every rule.
+inline bool has_legal_sizes(const sparse_autotune_pattern_description& d) {
+  if (d.struct_size < sizeof(d) || d.struct_size > 4096 || d.reserved != 0) return false;
+  if (d.index_type != SPARSE_AUTOTUNE_INT32 && d.index_type != SPARSE_AUTOTUNE_INT64) return false;
+  if (d.rows < 0 || d.cols < 0 || d.block_rows <= 0 || d.block_cols <= 0) return false;
+  if (d.rows % d.block_rows != 0 || d.cols % d.block_cols != 0) return false;
+  for (const int64_t size : {times({d.rows, d.cols}), times({d.block_rows, d.block_cols}),
+                             times({d.rows, 8}), times({d.cols, 8})}) {
+    if (size > kMostElements) return false;
+  }
+  return d.nnzb >= 0 && d.nnzb <= (d.rows / d.block_rows) * (d.cols / d.block_cols) &&
+         (d.index_type == SPARSE_AUTOTUNE_INT64 ||
+          (d.nnzb <= INT32_MAX && d.cols / d.block_cols <= INT32_MAX));
 }
 
 inline const char* hostile_text(Random& random) {
