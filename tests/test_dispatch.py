@@ -15,10 +15,11 @@ from torch.autograd import forward_ad
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import sparse_autotune
-from sparse_autotune import BsrTensor, linear, matmul, random_bsr, sampled_matmul
+from sparse_autotune import BsrTensor, functional, linear, matmul, random_bsr, sampled_matmul
 from sparse_autotune.operators import forms
 
-OPERATORS = ("bsr_matmul", "bsr_matmul_out", "bsr_sampled_matmul")
+# With the module that calls it.
+OPERATORS = {"bsr_matmul": forms, "bsr_matmul_out": functional, "bsr_sampled_matmul": forms}
 
 
 class CountedCalls:
@@ -26,8 +27,8 @@ class CountedCalls:
 
     def __init__(self, monkeypatch):
         self.asked = []
-        for name in OPERATORS:
-            monkeypatch.setattr(forms, name, self._noting(name, getattr(forms, name)))
+        for name, module in OPERATORS.items():
+            monkeypatch.setattr(module, name, self._noting(name, getattr(module, name)))
 
     def _noting(self, name, operator):
         def noting(*arguments, **keywords):
