@@ -9,13 +9,14 @@ import torch
 from interpreters import run_python
 from parallel import run_threads
 from plans import captured
-from problem import FP32
+from problem import BF16, FP32
 from reference import assert_close
 from test_dispatch import CountedCalls
 from test_gpu import VARIANTS, case, close, dense_product, operands_for
 
 import sparse_autotune
 from sparse_autotune import BsrTensor, _tuner, linear, matmul, random_bsr
+from sparse_autotune.errors import legality
 
 pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("no_races")]
 
@@ -193,6 +194,36 @@ def test_a_graph_keeps_what_it_reads(variant):
             break
         time.sleep(0.05)
     assert kept <= before  # less where earlier tests' copies went too
+
+
+def test_more_launches_are_captured_than_there_are_counters():
+    """Graphs that are gone have given theirs back; those that live have counters of their own."""
+    a = random_bsr(4096, 1024, 64, density=0.2, pattern="power_law", dtype=BF16, device="cuda")
+    b = torch.randn(1024, 2048, dtype=BF16, device="cuda")
+    expected = dense_product(a, b)
+    results = [torch.full_like(expected, math.nan) for _ in range(2)]
+    variant = "wgmma_sm90/m64_n256"
+    if why := legality(a, b)[variant]:
+        pytest.skip(f"{variant} is not legal: {why}")
+    matmul(a, b, out=results[0], variant=variant)
+    kept, _ = captured(lambda: matmul(a, b, out=results[0], variant=variant))
+    for _ in range(40):
+        many, _ = captured(
+            lambda: [matmul(a, b, out=results[1], variant=variant) for _ in range(512)]
+        )
+    for result in results:
+        result.fill_(math.nan)
+    streams = [torch.cuda.Stream() for _ in range(2)]
+    torch.cuda.synchronize()
+    for _ in range(4):
+        with torch.cuda.stream(streams[1]):
+            many.replay()
+        with torch.cuda.stream(streams[0]):
+            for _ in range(512):
+                kept.replay()
+    torch.cuda.synchronize()
+    for result in results:
+        close(result, expected)
 
 
 def test_two_patterns_of_equal_size_in_one_captured_place():

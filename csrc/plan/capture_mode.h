@@ -18,11 +18,4 @@ class RelaxedCapture {
   cudaStreamCaptureMode mode_ = cudaStreamCaptureModeRelaxed;
 };
 
-inline bool is_capturing(cudaStream_t stream) {
-  if (stream == nullptr) return false;  // the default stream never is
-  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
-  return cudaStreamIsCapturing(stream, &status) == cudaSuccess &&
-         status != cudaStreamCaptureStatusNone;
-}
-
 }  // namespace sparse_autotune

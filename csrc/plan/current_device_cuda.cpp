@@ -2,6 +2,7 @@
 
 #include <cuda_runtime_api.h>
 
+#include "kernels/cuda/host/captured_graph.h"
 #include "plan/capture_mode.h"
 
 namespace sparse_autotune {

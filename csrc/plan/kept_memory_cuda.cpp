@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "kernels/cuda/host/captured_graph.h"
 #include "kernels/cuda/host/cuda_status.h"
 #include "plan/capture_mode.h"
 #include "plan/kept_memory.h"
@@ -34,21 +35,6 @@ bool succeeded(cudaError_t error) {
   if (error == cudaSuccess) return true;
   static_cast<void>(cudaGetLastError());
   return false;
-}
-
-Status find_captured_graph(cudaStream_t stream, cudaGraph_t* graph) {
-  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
-#if CUDART_VERSION >= 13000
-  const cudaError_t error =
-      cudaStreamGetCaptureInfo(stream, &status, nullptr, graph, nullptr, nullptr, nullptr);
-#else
-  const cudaError_t error =
-      cudaStreamGetCaptureInfo_v2(stream, &status, nullptr, graph, nullptr, nullptr);
-#endif
-  if (error != cudaSuccess) return to_status(error, "asking for the CUDA graph being captured");
-  if (status == cudaStreamCaptureStatusActive) return Status::ok();
-  return Status::failed(StatusCode::kLaunchFailed,
-                        "the capture of the CUDA graph was broken by an earlier call");
 }
 
 // Makes `stream` wait for the event, or else this thread.
@@ -192,26 +178,14 @@ class DeviceMemory final : public KeptMemory, public std::enable_shared_from_thi
   }
 
   Status share_with_graph(cudaStream_t stream) {
-    cudaGraph_t graph = nullptr;
-    Status status = find_captured_graph(stream, &graph);
-    if (!status) return status;
-    auto share = std::make_unique<std::shared_ptr<KeptMemory>>(shared_from_this());
-    cudaUserObject_t object = nullptr;
     const auto destroy = [](void* data) {
       const std::unique_ptr<std::shared_ptr<KeptMemory>> last(
           static_cast<std::shared_ptr<KeptMemory>*>(data));
       const std::lock_guard<std::mutex> lock(released_mutex);
       released.push_back(std::move(*last));
     };
-    status = to_status(
-        cudaUserObjectCreate(&object, share.get(), destroy, 1, cudaUserObjectNoDestructorSync),
-        kSharing);
-    if (!status) return status;
-    static_cast<void>(share.release());  // the object's
-    status =
-        to_status(cudaGraphRetainUserObject(graph, object, 1, cudaGraphUserObjectMove), kSharing);
-    if (!status) static_cast<void>(succeeded(cudaUserObjectRelease(object, 1)));
-    return status;
+    auto share = std::make_unique<std::shared_ptr<KeptMemory>>(shared_from_this());
+    return destroy_with_graph(stream, share.release(), destroy, kSharing);
   }
 
   const int ordinal_;

@@ -12,8 +12,8 @@ namespace sparse_autotune {
 
 // The counter for a launch on `stream` of the current device, 0 when that launch begins if it is
 // left at 0 by the one before; null when there is none left. Launches on one stream share one, as
-// they run one after the other. A launch that is being captured gets one of its own, for good: a
-// graph's nodes may run at the same time as anything else.
+// they run one after the other. A launch that is being captured gets one of its own until its graph
+// is gone: a graph's nodes may run at the same time as anything else.
 unsigned* tile_counter(int ordinal, cudaStream_t stream);
 
 // The same, kPartCounters of them next to each other.
