@@ -9,7 +9,8 @@ runs all variants.
 import collections
 import dataclasses
 import itertools
-from collections.abc import Sequence
+import traceback
+from collections.abc import Callable, Sequence
 
 import pytest
 
@@ -69,3 +70,36 @@ def each_covered(cases: Sequence, variants: Sequence) -> list:
         for i, variant in enumerate(variants)
         if i % len(TURNS) in dealt[case]
     ]
+
+
+def by_family(combinations: Sequence) -> list:
+    """The same as parameters (case, device, names): the variants of one family together.
+
+    The first family of a case has "auto" besides, what is chosen without a race. With a test for
+    each variant pytest took longer than the products.
+    """
+    families = {}
+    for combination in combinations:
+        case, device, variant = combination.values
+        place = case, device, variant.partition("/")[0]
+        families.setdefault(place, (combination.marks, []))[1].append(variant)
+    begun = set()
+    parameters = []
+    for (case, device, family), (marks, names) in families.items():
+        if (case, device) not in begun:
+            begun.add((case, device))
+            names.insert(0, "auto")
+        id_ = f"{case}-{device}-{family}"
+        parameters.append(pytest.param(case, device, names, id=id_, marks=marks))
+    return parameters
+
+
+def check_each(names: Sequence[str], check: Callable[[str], None]) -> None:
+    """Calls `check` with every name, whatever it raises for others; fails with all of that."""
+    failures = []
+    for name in names:
+        try:
+            check(name)
+        except (Exception, pytest.fail.Exception):
+            failures.append(f"{name}:\n{traceback.format_exc()}")
+    assert not failures, "\n".join(failures)

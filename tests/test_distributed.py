@@ -120,31 +120,29 @@ def assert_sharded_tensors_are_refused(sharded, mesh):
         sampled_matmul(distributed.t(), x, random_bsr(24, 24, 4, density=0.5))
 
 
-def run(rank, function, port, results):
+def run(rank, port, results):
     torch.set_num_threads(1)
     sparse_autotune.settings.mode = "off"
     store = dist.TCPStore("127.0.0.1", port, 2, rank == 0)
     dist.init_process_group("gloo", store=store, rank=rank, world_size=2)
     try:
-        function(rank)
+        for function in (with_ddp, with_fsdp2):
+            function(rank)
         results.put((rank, None))
     except BaseException as error:
-        results.put((rank, repr(error)))
+        results.put((rank, f"{function.__name__}: {error!r}"))
         raise
     finally:
         dist.destroy_process_group()
 
 
-@pytest.mark.parametrize("function", [with_ddp, with_fsdp2], ids=lambda f: f.__name__)
-def test_two_processes(function):
+def test_two_processes():
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     context = torch.multiprocessing.get_context("spawn")
     results = context.Queue()
-    processes = [
-        context.Process(target=run, args=(rank, function, port, results)) for rank in range(2)
-    ]
+    processes = [context.Process(target=run, args=(rank, port, results)) for rank in range(2)]
     for process in processes:
         process.start()
     outcomes = dict(results.get(timeout=240) for _ in processes)

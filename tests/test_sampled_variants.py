@@ -5,7 +5,7 @@ import re
 import numpy as np
 import pytest
 import torch
-from covering import each_covered
+from covering import by_family, check_each, each_covered
 from machine import assert_legal_somewhere, built, each_built, reasons_until_settled
 from problem import BF16, DTYPES, HALF
 from reference import assert_close, poisoned
@@ -56,18 +56,22 @@ COMBINATIONS = [
 ]
 
 
-@pytest.mark.parametrize(("case", "device", "variant"), COMBINATIONS)
-def test_case(case, device, variant):
+@pytest.mark.parametrize(("case", "device", "names"), by_family(COMBINATIONS))
+def test_case(case, device, names):
     operands = make_sampled(case, device)
-    reason = why_not(operands)[variant]
-    if reason is None:
-        check(operands, variant)
-        return
-    assert reason.strip()
-    if case.pattern == "empty":
-        return  # nothing is launched, so nothing is refused
-    with pytest.raises(ValueError, match=re.escape(reason)):
-        operands.call(variant)
+    reasons = {"auto": None, **why_not(operands)}
+
+    def check_or_refusal(variant):
+        if (reason := reasons[variant]) is None:
+            check(operands, variant)
+            return
+        assert reason.strip()
+        if case.pattern == "empty":
+            return  # nothing is launched, so nothing is refused
+        with pytest.raises(ValueError, match=re.escape(reason)):
+            operands.call(variant)
+
+    check_each(names, check_or_refusal)
 
 
 @pytest.mark.gpu
@@ -77,12 +81,6 @@ def test_tf32_case(case, variant):
     operands = make_sampled(case, "cuda")
     if why_not(operands)[variant] is None:
         check(operands, variant)
-
-
-@pytest.mark.parametrize("case", SAMPLED_CASES, ids=str)
-def test_heuristic(case, device):
-    """What is chosen without a race is right too."""
-    check(make_sampled(case, device), "auto")
 
 
 def test_every_variant_is_legal_for_some_case(device):

@@ -6,7 +6,7 @@ import re
 
 import pytest
 import torch
-from covering import each_covered
+from covering import by_family, check_each, each_covered
 from machine import assert_legal_somewhere, built, each_built, reasons_until_settled
 from problem import BF16, Problem
 from problems import CASES, TF32_CASES
@@ -48,10 +48,14 @@ def assert_nothing_written(out):
 COMBINATIONS = each_covered(CASES, each_built())
 
 
-@pytest.mark.parametrize(("case", "device", "variant"), COMBINATIONS)
-def test_case(case, device, variant):
+@pytest.mark.parametrize(("case", "device", "names"), by_family(COMBINATIONS))
+def test_case(case, device, names):
     operands = make(case, device)
-    reason = operands.legality()[variant]
+    reasons = {"auto": None, **operands.legality()}
+    check_each(names, lambda name: _check_or_refusal(case, operands, name, reasons[name]))
+
+
+def _check_or_refusal(case, operands, variant, reason):
     if reason is None:
         _check(case, operands, variant)
         return
@@ -104,12 +108,6 @@ def test_tf32_case(case, variant):
     operands = make(case, "cuda")
     if operands.legality()[variant] is None:
         _check(case, operands, variant)
-
-
-@pytest.mark.parametrize("case", CASES, ids=str)
-def test_heuristic(case, device):
-    """What is chosen without a race is right too."""
-    _check(case, make(case, device), "auto")
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.float32, torch.float64], ids=str)
