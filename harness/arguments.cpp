@@ -154,10 +154,14 @@ Arguments parse(int count, const char* const* words) {
       (flag == "--grid" ? a.grid : flag == "--json" ? a.json : a.dense) = flag != "--no-dense";
       continue;
     }
+    if (!flag.starts_with("--")) throw BadArgument("'" + flag + "' is no flag (see --help)");
     std::string value;
     if (const size_t equals = flag.find('='); equals != std::string::npos) {
       value = flag.substr(equals + 1);
       flag.resize(equals);
+      if (flag == "--grid" || flag == "--json" || flag == "--no-dense") {
+        throw BadArgument(flag + " takes no value, got '" + value + "'");
+      }
     } else if (i + 1 < count) {
       value = words[++i];
     } else {

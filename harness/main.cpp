@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <exception>
 #include <memory>
+#include <new>
 #include <vector>
 
 #include "harness/arguments.h"
@@ -233,6 +234,9 @@ int main(int count, char** words) {
       return 0;
     }
     return harness::run(arguments);
+  } catch (const std::bad_alloc&) {
+    std::fprintf(stderr, "sparse_autotune: there is no memory for operands of these sizes\n");
+    return 2;
   } catch (const std::exception& error) {
     std::fprintf(stderr, "sparse_autotune: %s\n", error.what());
     return 2;

@@ -484,6 +484,15 @@ def test_bundles(tmp_path):
     assert "is not a bundle" in message()
 
 
+def test_modes_of_a_process_without_python(tmp_path):
+    """They are the process's: here Python keeps records and settings."""
+    script = native_header.ROOT / "tests" / "native_modes.py"
+    command = [sys.executable, str(script), str(CORE), str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == done.stderr == ""  # nothing is printed unless it is asked for
+
+
 # What a compiled program relies on
 
 
@@ -679,6 +688,8 @@ def test_the_harness_refuses():
         (["--n", "8,16"], "--n takes several values only with --grid"),
         (["--m"], "--m needs a value"),
         (["--mm", "1"], "there is no flag --mm"),
+        (["64"], "'64' is no flag"),
+        (["--json=1"], "--json takes no value, got '1'"),
         (["--variants", "nobody"], "--variants names no variant of this build"),
         (["--device", "cuda:1023"], "--device cuda:1023 is not usable: "),
         (["--device", "gpu"], "--device must be cpu, cuda or cuda:1, got 'gpu'"),
