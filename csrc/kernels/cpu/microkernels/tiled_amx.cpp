@@ -27,7 +27,7 @@ struct State {
   int64_t depth;  // pairs of a block, or of a part of it
   int64_t step;   // pairs
 };
-static_assert(sizeof(State) <= kStateBytes);
+static_assert(sizeof(State) <= kStateBytes, "a task's state has no more room");
 
 // Rows of the upper tiles; the lower ones have the rest.
 int64_t upper_rows(int64_t rows) { return rows > kTileRows ? ceil_div(rows, 2) : rows; }
@@ -63,10 +63,10 @@ using Count = std::make_integer_sequence<int, kCount>;
 template <int kDown, int kAcross>
 void multiply_pass(const MultiplyTask& t, const void* init, int64_t init_stride, int64_t c,
                    int64_t step) {
-  static_assert(kDown * kAcross <= kSums);
+  static_assert(kDown * kAcross <= kSums, "sums have so many tiles");
   constexpr int kFirstB = kSums + kDown, kTilesOfB = 8 - kFirstB;
-  static_assert(kDown == 1 || kAcross <= kTilesOfB);  // else the lower row finds B overwritten
-  const int64_t lower = upper_rows(t.rows);           // first row of the lower tiles
+  static_assert(kDown == 1 || kAcross <= kTilesOfB, "the lower row would find B overwritten");
+  const int64_t lower = upper_rows(t.rows);  // first row of the lower tiles
   unroll(Count<kDown * kAcross>(), [&]<int kIndex>() {
     constexpr int i = kIndex / kAcross, j = kIndex % kAcross;
     AmxTiles::load<sum_tile(i, j)>(
