@@ -17,6 +17,7 @@
 
 #include "kernels/cuda/device/launch_overlap.cuh"
 #include "kernels/cuda/device/mma.cuh"
+#include "kernels/cuda/device/transpose_word.cuh"
 #include "kernels/cuda/product/few_columns/ask_ahead.cuh"
 #include "kernels/cuda/product/few_columns/gathered_sums.cuh"
 #include "kernels/cuda/product/few_columns/load_index_word.cuh"
@@ -35,14 +36,15 @@ enum class Release { kAtOnce, kLoading, kSummed };
 // multiprocessor has room for more thread blocks than its share, those that came early would not be
 // spread evenly.
 template <int kSide, int kColumnEights, int kRowSixteens, int kWarpCount, int kValuesAhead,
-          int kColumnsAhead, int kBlocksAtOnce, Release kNextFrom, bool kWholeLines = false>
+          int kColumnsAhead, int kBlocksAtOnce, Release kNextFrom, bool kWholeLines = false,
+          Layout kLayout = Layout::kColMajor>
 struct UnitTile {
   static constexpr int kBlockSide = kSide, kColumnTiles = kColumnEights, kRowTiles = kRowSixteens;
   static constexpr int kGroups = kWarpCount, kThreads = 32 * kGroups, kResident = kBlocksAtOnce;
   static constexpr int kAhead = kValuesAhead, kAheadB = kColumnsAhead;
   static constexpr int kRows = 16 * kRowTiles, kWidth = 8 * kColumnTiles;
   static constexpr Release kRelease = kNextFrom;
-  static constexpr bool kLines = kWholeLines;
+  static constexpr bool kLines = kWholeLines, kRowMajorB = kLayout == Layout::kRowMajor;
   static constexpr int kStrips = kSide / kRows;  // of a block row
   static constexpr int kBlocks = 64 / kSide;     // of a unit
   static constexpr int kBlockBytes = kSide * kSide * 2, kLine = kSide * 2;
@@ -53,6 +55,7 @@ struct UnitTile {
   static constexpr int kPitch = kRows + 4, kSumBytes = kWidth * kPitch * 4;
   static_assert(kSide == 16 || kSide == 32 || kSide == 64, "a unit of 64 k has whole blocks");
   static_assert(!kLines || kLine == 128, "whole lines are rows of blocks of 64");
+  static_assert(!kRowMajorB || kColumnTiles == 2, "four columns of a row-major B are one load");
   static constexpr int kFinishers = kRows / 4 * kWidth / 32;  // warps
   static_assert(kSide % kRows == 0 && kAhead % kAheadB == 0 && kFinishers <= kGroups,
                 "tiles divide blocks, and warps suffice to finish them");
@@ -101,6 +104,24 @@ __device__ __forceinline__ void load_vector_if(bool present, uint32_t (&to)[4], 
 #undef LOAD
 }
 
+// Four neighbours of a row of B, or zeros.
+template <bool kPlain>
+__device__ __forceinline__ void load_quad_if(bool present, uint32_t& low, uint32_t& high,
+                                             const char* from) {
+  low = high = 0;
+#define LOAD(how)                                       \
+  asm volatile(                                         \
+      "{\n.reg .pred p;\nsetp.ne.u32 p, %3, 0;\n"       \
+      "@p ld.global" how ".v2.u32 {%0, %1}, [%2];\n}\n" \
+      : "+r"(low), "+r"(high)                           \
+      : "l"(from), "r"(static_cast<int>(present)))
+  if constexpr (kPlain)
+    LOAD("");
+  else
+    LOAD(".nc");
+#undef LOAD
+}
+
 // Of two loads that took four lines each, so that lane 8r + p has vector p of the r-th, lanes of an
 // even g = lane / 4 get both halves of line g / 2 of the first load, those of an odd one of the
 // second: of each half of a line the vector lane % 4.
@@ -128,13 +149,14 @@ struct UnitLoads {
   const UnitArguments& args;
   const char* const b_matrix;
   const uint32_t (&own_b)[kColumnTiles];
-  const int begin, length, units, own_block;
-  const char* values;  // the unit's that is loaded next
+  const int begin, length, units;
+  const int own_block, own_block_b;  // within a slice, of values and of B
+  const char* values;                // the unit's that is loaded next
 
   // The last unit may lack blocks. These are zeros: loads under a condition, not branches, which
   // would keep the loads behind them waiting.
-  __device__ __forceinline__ bool has_block(int unit, int slice) const {
-    return unit * kBlocks + slice * (kBlocks / 2) + own_block < length;
+  __device__ __forceinline__ bool has_block(int unit, int slice, int own) const {
+    return unit * kBlocks + slice * (kBlocks / 2) + own < length;
   }
   template <VectorOf kOf>
   __device__ __forceinline__ void load(uint32_t (&to)[4], const char* from, bool present) const {
@@ -143,8 +165,8 @@ struct UnitLoads {
   __device__ __forceinline__ void look_up(int unit, int (&to)[kLookUps]) const {
 #pragma unroll
     for (int i = 0; i < kLookUps; ++i) {
-      if (kSide == 64 || has_block(unit, i)) {
-        const int64_t block = begin + unit * kBlocks + i * (kBlocks / 2) + own_block;
+      if (kSide == 64 || has_block(unit, i, own_block_b)) {
+        const int64_t block = begin + unit * kBlocks + i * (kBlocks / 2) + own_block_b;
         to[i] = load_index_word<kPlain>(static_cast<const char*>(args.col_indices) +
                                         block * args.index_bytes);
       }
@@ -157,7 +179,7 @@ struct UnitLoads {
       for (int i = 0; i < 2 * kRowTiles; ++i) {
         const int from = kLines ? (slice * 2 * kRowTiles + i) * 4 * Tile::kLine
                                 : slice * Tile::kSliceBytes + i * 8 * Tile::kLine;
-        load<kValues>(to[slice][i], values + from, has_block(unit, slice));
+        load<kValues>(to[slice][i], values + from, has_block(unit, slice, own_block));
       }
     }
     values += kStep * kBlocks * Tile::kBlockBytes;
@@ -166,12 +188,25 @@ struct UnitLoads {
                                          uint32_t (&to)[2][kColumnTiles][4]) const {
 #pragma unroll
     for (int slice = 0; slice < 2; ++slice) {
-      const uint32_t at = static_cast<uint32_t>(of[kSide == 64 ? 0 : slice]) * Tile::kLine;
+      const uint32_t block = static_cast<uint32_t>(of[kSide == 64 ? 0 : slice]);
+      const bool present = has_block(unit, slice, own_block_b);
+      if constexpr (Tile::kRowMajorB) {
+        const auto row = static_cast<uint32_t>(args.b_k) * 2;  // bytes
+        const char* from = b_matrix + (own_b[0] + block * kSide * row);
 #pragma unroll
-      for (int j = 0; j < kColumnTiles; ++j) {
-        load<VectorOf::kB>(to[slice][j],
-                           b_matrix + (own_b[j] + at) + (kSide == 64 ? slice * 64 : 0),
-                           has_block(unit, slice));
+        for (int word = 0; word < 4; ++word) {
+          const uint32_t k = (kSide == 64 ? slice * 32 : 0) + word * 2;
+          load_quad_if<kPlain>(kSide == 64 || present, to[slice][0][word], to[slice][1][word],
+                               from + k * row);
+        }
+      } else {
+#pragma unroll
+        for (int j = 0; j < kColumnTiles; ++j) {
+          load<VectorOf::kB>(
+              to[slice][j],
+              b_matrix + (own_b[j] + block * Tile::kLine) + (kSide == 64 ? slice * 64 : 0),
+              present);
+        }
       }
     }
   }
@@ -198,9 +233,16 @@ struct UnitLoads {
 // A unit's values by its columns of B.
 template <typename T, typename Tile>
 __device__ __forceinline__ void multiply_unit(
-    const uint32_t (&a)[2][2 * Tile::kRowTiles][4], const uint32_t (&b)[2][Tile::kColumnTiles][4],
+    const uint32_t (&a)[2][2 * Tile::kRowTiles][4], uint32_t (&b)[2][Tile::kColumnTiles][4],
     float (&sum)[Tile::kRowTiles][Tile::kColumnTiles][4]) {
   constexpr int kRowTiles = Tile::kRowTiles, kColumnTiles = Tile::kColumnTiles;
+  if constexpr (Tile::kRowMajorB) {
+#pragma unroll
+    for (int i = 0; i < 8 * kColumnTiles; ++i) {
+      uint32_t& word = b[i / (4 * kColumnTiles)][i / 4 % kColumnTiles][i % 4];
+      word = transpose_word(word);
+    }
+  }
 #pragma unroll
   for (int r = 0; r < kRowTiles; ++r) {
     uint32_t low[2][4], high[2][4];  // by slice
@@ -238,10 +280,12 @@ __device__ __forceinline__ void leave_sums(
   const int row = Tile::kLines ? g % 2 * 4 + g / 2 : g;  // see share_lines
 #pragma unroll
   for (int j = 0; j < Tile::kColumnTiles; ++j) {
+    // Of a row-major B lane t's load has columns 4t to 4t + 3, two for each tile.
+    const int column = Tile::kRowMajorB ? t * 4 + j * 2 : j * 8 + t * 2;
 #pragma unroll
     for (int s = 0; s < 4 * Tile::kRowTiles; ++s) {
-      sums[part * (Tile::kSumBytes / 4) + (j * 8 + t * 2 + s % 2) * Tile::kPitch + row +
-           s / 2 * 8] = sum[s / 4][j][s % 4];
+      sums[part * (Tile::kSumBytes / 4) + (column + s % 2) * Tile::kPitch + row + s / 2 * 8] =
+          sum[s / 4][j][s % 4];
     }
   }
 }
@@ -265,8 +309,10 @@ __global__ void __launch_bounds__(Tile::kThreads, Tile::kResident)
 
   // A slice is 32 k, of which lane 4 * g + t has the vector 8t ... 8t + 7 of rows g and 8 + g and
   // of columns g and 8 + g: of blocks of 16, half a row of the slice's first or second block.
-  // Columns beyond the last are read as the last, and their sums dropped.
+  // Columns beyond the last are read as the last, and their sums dropped. Of a row-major B a lane
+  // loads four columns of four k, two of which are a pair of vector g / 2, and lanes exchange them.
   const int own_block = kSide == 16 ? t / 2 : 0, own_bytes = (kSide == 16 ? t % 2 : t) * 16;
+  const int own_block_b = Tile::kRowMajorB && kSide == 16 ? g / 4 : own_block;
   const char* const crow = static_cast<const char*>(args.crow_indices) +
                            static_cast<int64_t>(block_row) * args.index_bytes;
   // In whole lines: the vector lane % 8 of every fourth row from row lane / 8 on.
@@ -279,7 +325,12 @@ __global__ void __launch_bounds__(Tile::kThreads, Tile::kResident)
   uint32_t own_b[kColumnTiles];
 #pragma unroll
   for (int j = 0; j < kColumnTiles; ++j) {
-    own_b[j] = static_cast<uint32_t>(min(j * 8 + g, args.n - 1) * args.b_column) * 2 + own_bytes;
+    if constexpr (Tile::kRowMajorB) {
+      const int k = (kSide == 16 ? g / 2 % 2 : g / 2) * 8 + g % 2;
+      own_b[j] = static_cast<uint32_t>(k * args.b_k + min(t * 4, args.n - 4)) * 2;
+    } else {
+      own_b[j] = static_cast<uint32_t>(min(j * 8 + g, args.n - 1) * args.b_column) * 2 + own_bytes;
+    }
   }
   ask_ahead<T>(args);
   if (threadIdx.x == 0 && blockIdx.y == 0 && args.value_bytes > 0) {
@@ -303,7 +354,8 @@ __global__ void __launch_bounds__(Tile::kThreads, Tile::kResident)
   const char* const values =
       own_values + static_cast<int64_t>(begin + part * kBlocks) * Tile::kBlockBytes;
 
-  UnitLoads<Tile> loads{args, b_matrix, own_b, begin, length, units, own_block, values};
+  UnitLoads<Tile> loads{args,  b_matrix,  own_b,       begin, length,
+                        units, own_block, own_block_b, values};
   uint32_t a[kAhead][2][2 * kRowTiles][4], b[kAheadB][2][kColumnTiles][4];
 
   // B's vectors before all but the first values, which would keep them waiting.

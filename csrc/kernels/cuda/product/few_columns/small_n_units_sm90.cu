@@ -1,5 +1,5 @@
-// Products with up to 16 columns on Hopper, of square blocks and a column-major B: a linear layer
-// of a model that decodes. See small_n_units.cuh.
+// Products with up to 16 columns on Hopper, of square blocks: a layer of a model that decodes. B is
+// column-major, as `linear` has it, or has 9 to 16 columns in rows. See small_n_units.cuh.
 //
 // small_n_sm90 takes any blocks and pays for it in instructions: some 780 a warp at 16 columns and
 // 12.5% of 14336x4096, where seven warps share a scheduler; this one about half of them.
@@ -19,6 +19,7 @@ constinit KernelCode<UnitArguments> code{&small_n_units_kernel<T, Tile>, true,
 
 struct Shape {
   int side, n, rows, strips, threads, groups, ahead;
+  Layout b_layout;
   KernelCode<UnitArguments>* codes[2];  // by DType
   SmallNShape like;                     // of small_n_sm90, for the estimate
 };
@@ -40,6 +41,7 @@ Shape shape_of() {
           Tile::kThreads,
           Tile::kGroups,
           Tile::kAhead,
+          Tile::kRowMajorB ? Layout::kRowMajor : Layout::kColMajor,
           {&code<__half, Tile>, &code<__nv_bfloat16, Tile>},
           like};
 }
@@ -52,9 +54,15 @@ class SmallNUnitsSm90 final : public Variant {
   Support supports(const Problem& p, const Device& d) const override {
     const int least = shape_.n > 8 ? shape_.n / 2 + 1 : 1;
     const Support common =
-        small_n_square_supports({shape_.side, least, shape_.n, Layout::kColMajor}, p, d);
+        small_n_square_supports({shape_.side, least, shape_.n, shape_.b_layout}, p, d);
     if (!common) return common;
-    if (p.n * p.ldb > INT32_MAX) return Support::no("B has 2^31 elements or more");
+    const bool b_rows = shape_.b_layout == Layout::kRowMajor;
+    if (b_rows && p.n % 4 != 0) {
+      return Support::no("loads four columns of B at a time, got " + std::to_string(p.n));
+    }
+    if ((b_rows ? p.k : p.n) * p.ldb > INT32_MAX) {
+      return Support::no("B has 2^31 elements or more");
+    }
     return code_of(p).runs_on(d, 0);
   }
 
@@ -70,7 +78,8 @@ class SmallNUnitsSm90 final : public Variant {
     a.stores_quads = p.c_layout == Layout::kColMajor && p.c_alignment >= 8;
     const dim3 grid(static_cast<unsigned>(block_rows(p) * shape_.strips),
                     static_cast<unsigned>(p.batch));
-    set_small_n_ahead(p, *l.device, BAccess::kAlongK, grid.x, &a);
+    const bool b_rows = shape_.b_layout == Layout::kRowMajor;
+    set_small_n_ahead(p, *l.device, b_rows ? BAccess::kAlongColumns : BAccess::kAlongK, grid.x, &a);
     set_values_ahead(p, grid.x, &a);
     return code_of(p).launch(a, grid, shape_.threads, 0, l.stream, name());
   }
@@ -102,6 +111,9 @@ class SmallNUnitsSm90 final : public Variant {
 // are for few block rows. The next launch begins early where the values are few.
 constexpr Release kAtOnce = Release::kAtOnce, kLoading = Release::kLoading,
                   kSummed = Release::kSummed;
+template <int kSide, int kRowSixteens, int kWarps, int kAhead, int kBlocks, Release kNextFrom>
+using Rows = UnitTile<kSide, 2, kRowSixteens, kWarps, kAhead, 1, kBlocks, kNextFrom, kSide == 64,
+                      Layout::kRowMajor>;
 const SmallNUnitsSm90 kVariants[] = {
     {"small_n_units_sm90/b16_n8", shape_of<UnitTile<16, 1, 1, 4, 2, 2, 7, kAtOnce>>()},
     {"small_n_units_sm90/b32_n8", shape_of<UnitTile<32, 1, 1, 4, 2, 2, 7, kAtOnce>>()},
@@ -112,6 +124,12 @@ const SmallNUnitsSm90 kVariants[] = {
     {"small_n_units_sm90/b32_n16_early", shape_of<UnitTile<32, 2, 2, 4, 2, 1, 4, kLoading>>()},
     {"small_n_units_sm90/b64_n16", shape_of<UnitTile<64, 2, 2, 5, 1, 1, 4, kSummed, true>>()},
     {"small_n_units_sm90/b64_n16_w8", shape_of<UnitTile<64, 2, 1, 8, 1, 1, 3, kAtOnce, true>>()},
+    // Of a row-major B.
+    {"small_n_units_sm90/b16_rows", shape_of<Rows<16, 1, 4, 1, 7, kAtOnce>>()},
+    {"small_n_units_sm90/b32_rows", shape_of<Rows<32, 2, 4, 2, 4, kSummed>>()},
+    {"small_n_units_sm90/b32_rows_early", shape_of<Rows<32, 2, 4, 2, 4, kLoading>>()},
+    {"small_n_units_sm90/b64_rows", shape_of<Rows<64, 2, 5, 1, 4, kSummed>>()},
+    {"small_n_units_sm90/b64_rows_early", shape_of<Rows<64, 2, 5, 1, 4, kLoading>>()},
 };
 
 }  // namespace

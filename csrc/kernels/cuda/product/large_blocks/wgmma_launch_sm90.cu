@@ -27,6 +27,8 @@ constexpr double kRounds = 1.6, kRoundsOfLongest = 0.5, kFewSteps = 8;
 constexpr double kRoundsOfMany = 0.9, kLongestOfMany = 0.25;
 // What two tiles for each multiprocessor may have, for the longest to go with the shortest.
 constexpr double kPairedShare = 1.25;
+// Of a B that L2 does not hold, how often its tiles may be fetched if it is not divided.
+constexpr double kAboutOnce = 1.5;
 constexpr TileRates kRates{.start_us = 3.2, .compute = 0.71, .l2 = 0.6, .alone = 0.86};
 
 int64_t step_k(const Problem& p) { return kLine / size_of(p.dtype); }
@@ -39,9 +41,10 @@ int64_t panel_width(const WgmmaShape& shape, const Problem& p, const Device& d, 
   const auto share = [&](double of_l2) {
     return static_cast<int64_t>(of_l2 * static_cast<double>(d.l2_bytes));
   };
-  // What is fetched once need not stay, or twice if L2 may hold all: memory likes whole rows of B
-  // and C better than parts.
-  const bool fetched_once = p.nnzb <= (bytes <= d.l2_bytes ? 2 : 1) * block_cols(p);
+  // What is fetched about once need not stay, or twice if L2 may hold all: memory likes whole rows
+  // of B and C better than parts.
+  const bool fetched_once = static_cast<double>(p.nnzb) <= (bytes <= d.l2_bytes ? 2 : kAboutOnce) *
+                                                               static_cast<double>(block_cols(p));
   const int64_t tiles = rows * columns * p.batch;
   const bool paired = tiles <= 2 * at_once && bytes <= share(kPairedShare);
   if (fetched_once || paired) return columns;
