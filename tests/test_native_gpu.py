@@ -379,7 +379,11 @@ def test_an_entry_of_python_is_a_hit_in_the_harness(run, tmp_path):
     [
         ("native/example/mlp", ("64", "512", "cuda"), r"largest error [\d.e-]+: ok\n.* as fast\n"),
         ("rust/debug/examples/cuda", (), r"NVIDIA .* agrees with "),
-        ("native/device_calls", ("2", "1"), r"results checked: all right\n"),
+        (
+            "native/device_calls",
+            ("2", "chosen", "captured", "threads"),
+            r"results checked: all right\n",
+        ),
     ],
 )
 def test_programs(run, program, flags, says):

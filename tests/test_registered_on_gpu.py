@@ -133,7 +133,7 @@ def test_one_that_no_graph_can_hold(kind, register):
     close(matmul(a, b), dense_product(a, b))
     mine = entrant()
     assert mine["status"] in ("ok", "eliminated") and not mine["captures"]
-    assert fn.calls > 2 and mine["median_us"] > 0
+    assert fn.calls > 1 and mine["median_us"] > 0
     report = benchmark(a, b, variants=["mine", "cublas_dense"])
     assert report.captured_winner.startswith("cublas_dense/")
     (record,) = [r for r in report.records if r.name == "mine/1"]
@@ -237,9 +237,10 @@ def test_a_capture_finds_its_frozen_copy():
     close(result, dense_product(other, b))
 
 
-def test_torchs_triton_kernel(register):
+def test_torchs_triton_kernel(register, monkeypatch):
     """Wired as `examples/register_variant.py` has it."""
     pytest.importorskip("triton")
+    monkeypatch.setattr(settings, "budget_s", 1.0)  # first launches load each kernel's code
     from torch.sparse._triton_ops import bsr_dense_addmm
 
     def triton_bsr(crow_indices, col_indices, values, b, *, out, **_):

@@ -27,8 +27,9 @@ constexpr double kPromising = 0.2;  // of the best so far: expected to take less
 constexpr double kContender = 2;    // times the best so far: expected to take less, may yet win
 constexpr int kMinRounds = 7;
 constexpr int kMaxRounds = 25;
-constexpr double kOverrun = 0.1;  // of the budget: what the least rounds may cost beyond it
-constexpr double kBurstUs = 300;  // of one sample, so that the clock's own error is small
+constexpr double kOverrun = 0.1;    // of the budget: what the least rounds may cost beyond it
+constexpr double kDisturbed = 1.3;  // times the shortest sample: something else ran meanwhile
+constexpr double kBurstUs = 300;    // of one sample, so that the clock's own error is small
 constexpr int64_t kMaxBurst = 64;
 constexpr double kHostBurstUs = 5000;  // of one sample: a GPU waits until the host has enqueued it
 
@@ -47,7 +48,11 @@ struct Runner {
   }
 };
 
+// Of what nothing else disturbed: a neighbour on the device makes a sample longer, never shorter,
+// and may do so to most of the few that a race has.
 double median(std::vector<double> x) {
+  const double most = kDisturbed * *std::min_element(x.begin(), x.end());
+  std::erase_if(x, [&](double taken) { return taken > most; });
   const size_t half = x.size() / 2;
   std::nth_element(x.begin(), x.begin() + static_cast<std::ptrdiff_t>(half), x.end());
   if (x.size() % 2 == 1) return x[half];
@@ -131,8 +136,9 @@ class Race {
   std::vector<Runner*> one_of_each_family_first() const {
     std::vector<Runner*> order;
     std::set<std::string_view> seen;
-    for (Runner& r : runners_) {  // the cheapest of all is the first
-      const bool hopeless = r.estimate_us > kHopeless * runners_.front().estimate_us;
+    for (Runner& r : runners_) {                        // the cheapest of all is the first
+      const bool known = std::isfinite(r.estimate_us);  // of others' kernels nobody knows
+      const bool hopeless = known && r.estimate_us > kHopeless * runners_.front().estimate_us;
       if (!hopeless && seen.insert(r.variant->family()).second) order.push_back(&r);
     }
     for (Runner& r : runners_) {

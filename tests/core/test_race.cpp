@@ -52,6 +52,23 @@ void fastest_right_one_wins() {
   CHECK(r.timing == Timing::kWarm);  // a CPU's always is
 }
 
+// Most of its launches take three times as long, as beside a busy neighbour.
+void a_disturbed_one_wins() {
+  const Example e;
+  static int launches = 0;
+  const Fake steady("a/steady", 1, 900);
+  const Fake disturbed("b/disturbed", 1, 600, [](const Problem&, const Launch&) {
+    if (launches++ % 5 > 1) test::spin(1200);
+    return Status::ok();
+  });
+  Record r;
+  CHECK(at_last([&] {
+    r = run(e, {&steady, &disturbed});
+    return r.winner == "b/disturbed" && r.find("b/disturbed")->samples >= 7 &&
+           r.find("b/disturbed")->median_us < 700;
+  }));
+}
+
 void nobody_is_dropped_without_elimination() {
   const Example e;
   const Fake slow("a/slow", 1, 400), fast("b/fast", 5, 20);
@@ -158,8 +175,9 @@ void the_incumbent_stays_unless_beaten() {
 void figures_of_planned_launches() {
   const Example e;
   for (const auto& [planned, median, spread] :
-       {std::tuple{std::vector{5, 5, 4, 1, 3, 2}, 250, 200},
-        std::tuple{std::vector{5, 5, 5, 1, 4, 2, 3}, 300, 200}}) {
+       {std::tuple{std::vector{5.0, 5.0, 2.6, 2.0, 2.4, 2.2}, 230, 40},
+        std::tuple{std::vector{5.0, 5.0, 2.4, 2.0, 2.6, 2.2, 2.4}, 240, 20},
+        std::tuple{std::vector{5.0, 5.0, 6.0, 2.0, 6.5, 2.2, 7.0, 2.4}, 220, 430}}) {  // disturbed
     CHECK(at_last([&] {
       size_t launch = 0;
       const Fake fake("a/planned", 1, 0, [&](const Problem&, const Launch&) {
@@ -170,8 +188,8 @@ void figures_of_planned_launches() {
       options.eliminate = false;
       options.rounds = static_cast<int>(planned.size()) - 2;
       const Entrant entrant = run(e, {&fake}, options).entrants[0];
-      CHECK(entrant.samples == options.rounds && entrant.median_us >= median);
-      return entrant.median_us < median + 90 && std::abs(entrant.spread_us - spread) < 50;
+      CHECK(entrant.samples == options.rounds);
+      return std::abs(entrant.median_us - median) < 9 && std::abs(entrant.spread_us - spread) < 15;
     }));
   }
 }
@@ -472,6 +490,7 @@ void a_host_may_stop_it() {
 
 int main() {
   fastest_right_one_wins();
+  a_disturbed_one_wins();
   nobody_is_dropped_without_elimination();
   the_budget_bounds_a_race_without_elimination();
   who_is_behind_is_dropped();

@@ -2,13 +2,15 @@
 // compute-sanitizer's tools (`make sanitize-native`), which look at what the interface adds to the
 // kernels: copies of indices, workspaces, captures, streams, the ends of handles.
 //
-//     device_calls SECONDS [CHOSEN]
+//     device_calls SECONDS [chosen] [captured] [threads]
 //
-// It ends with the round in which the time is over. Variants are named in turn, and with CHOSEN = 1
-// the library chooses, too: then a vendor's kernel may run, of which initcheck sees no writes.
+// It ends with the dtype in which the time is over. Variants are named in turn. `chosen`: the
+// library chooses, too; then a vendor's kernel may run, of which initcheck sees no writes.
+// `captured`: CUDA graphs, too. `threads`: four of them, too.
 #include <cuda_runtime_api.h>
 #include <sparse_autotune.h>
 
+#include <algorithm>
 #include <array>
 #include <chrono>
 #include <cstdio>
@@ -131,7 +133,11 @@ void race_and_end(sparse_autotune_context* context, const Pattern& a) {
   expect(is_right(a, p, to.host.size), "wrong: the last product of a pattern");
 }
 
-void run(double seconds, bool chosen) {
+struct Ways {
+  bool chosen, captured, threads;
+};
+
+void run(double seconds, const Ways& ways) {
   const auto start = std::chrono::steady_clock::now();
   const auto is_over = [&] {
     return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count() >=
@@ -154,17 +160,18 @@ void run(double seconds, bool chosen) {
   }
   constexpr int64_t kBlocks[][2] = {{16, 16}, {64, 64}, {3, 5}, {32, 16}, {8, 8}, {128, 128}};
   int64_t count = 0, rounds = 0;
-  for (; rounds == 0 || !is_over(); ++rounds) {
+  for (; count == 0 || !is_over(); ++rounds) {
     const auto& block = kBlocks[static_cast<size_t>(rounds) % std::size(kBlocks)];
     const Pattern a = make_pattern(block[0], block[1]);
     const auto at = static_cast<size_t>(rounds % devices);
     must(cudaSetDevice(static_cast<int>(at)));
     sparse_autotune_pattern* const handle = make_handle(contexts[at], a, rounds % 2 == 1);
     for (const int32_t dtype : kTypes) {
-      if (rounds > 0 && is_over()) break;
-      count += DeviceProducts(handle, a, dtype, chosen, static_cast<size_t>(rounds)).all(true);
+      if (count > 0 && is_over()) break;
+      DeviceProducts products(handle, a, dtype, ways.chosen, static_cast<size_t>(rounds));
+      count += products.all(ways.captured);
     }
-    if (rounds == 0) count += from_several_threads(handle, a, chosen);
+    if (rounds == 0 && ways.threads) count += from_several_threads(handle, a, ways.chosen);
     sparse_autotune_pattern_destroy(handle);
   }
   for (sparse_autotune_context* context : contexts) sparse_autotune_context_destroy(context);
@@ -176,12 +183,15 @@ void run(double seconds, bool chosen) {
 }  // namespace fuzz
 
 int main(int count, char** words) {
-  if (count != 2 && count != 3) {
-    std::fprintf(stderr, "usage: device_calls SECONDS [CHOSEN]\n");
+  if (count < 2) {
+    std::fprintf(stderr, "usage: device_calls SECONDS [chosen] [captured] [threads]\n");
     return 2;
   }
+  const auto has = [&](const char* word) {
+    return std::any_of(words + 2, words + count, [&](const char* w) { return !strcmp(w, word); });
+  };
   try {
-    fuzz::run(std::atof(words[1]), count == 3 && std::atoi(words[2]) == 1);
+    fuzz::run(std::atof(words[1]), {has("chosen"), has("captured"), has("threads")});
   } catch (const std::exception& error) {
     std::fprintf(stderr, "device_calls: %s\n", error.what());
     return 1;

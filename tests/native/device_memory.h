@@ -34,7 +34,11 @@ class Device {
   Device(const Device&) = delete;
   Device& operator=(const Device&) = delete;
   void* data() const { return data_; }
-  void send() { must(cudaMemcpy(data_, host.data(), host.size, cudaMemcpyHostToDevice)); }
+  // Streams of ours do not wait for the default stream, on which a copy may go on behind this.
+  void send() {
+    must(cudaMemcpy(data_, host.data(), host.size, cudaMemcpyHostToDevice));
+    must(cudaDeviceSynchronize());
+  }
   void fetch() { must(cudaMemcpy(host.data(), data_, host.size, cudaMemcpyDeviceToHost)); }
   void fill_with_numbers(int32_t dtype, uint64_t seed) {
     fuzz::fill_with_numbers(host.data(), host.size, dtype, seed);

@@ -162,7 +162,7 @@ class Fuzz {
   const bool races_;  // they take their time: few groups have them
   bool owns_context_ = true;
   sparse_autotune_context* context_ = nullptr;
-  Calls calls_{random_, races_, counts};
+  Calls calls_{random_, races_, owns_context_, counts};
 };
 
 uint64_t group_of_now = 0;
