@@ -36,9 +36,8 @@ struct Shape {
 
 template <typename Tile>
 Shape shape_of(const MmaCodes& codes) {
-  return {Tile::kM,        Tile::kN,
-          Tile::kStepBytes, Tile::kStages,
-          Tile::kThreads,   {codes, mma_codes_apart<Tile, true>()}};
+  return {Tile::kM,      Tile::kN,       Tile::kStepBytes,
+          Tile::kStages, Tile::kThreads, {codes, mma_codes_apart<Tile, true>()}};
 }
 
 template <typename Tile>
