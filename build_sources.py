@@ -54,9 +54,15 @@ def code_in(folder: Path) -> list[Path]:
     return sorted(p for p in folder.rglob("*") if p.suffix in {".h", ".cuh", ".cpp", ".cu"})
 
 
+def is_problem(path: Path) -> bool:
+    """The header of an operator that kernels include: its problems, launches and variants."""
+    return path.stem == path.parent.name and path.parent.parent == CSRC / "operators"
+
+
 def kernel_hash() -> str:
     """Names the code that raced: a cache entry of other kernels is not trusted."""
-    files = [CSRC / "variant.h", *code_in(CSRC / "kernels"), *code_in(CSRC / "libraries")]
+    files = [CSRC / "variant.h", *(p for p in CSRC.glob("operators/*/*.h") if is_problem(p))]
+    files = [*sorted(files), *code_in(CSRC / "kernels"), *code_in(CSRC / "libraries")]
     digest = hashlib.sha256()
     for path in files:
         digest.update(path.relative_to(CSRC).as_posix().encode() + path.read_bytes())

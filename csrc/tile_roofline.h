@@ -7,7 +7,7 @@
 #include <algorithm>
 #include <cstdint>
 
-#include "variant.h"
+#include "operators/product/product.h"
 
 namespace sparse_autotune {
 

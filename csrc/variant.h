@@ -1,23 +1,19 @@
 // The contract between the autotuner and everything it can race.
 //
-// A product C = activation(op(A) * B + bias): A is a BSR matrix (crow_indices, col_indices,
-// values), B and C are dense. A `Problem` is that product without its data, a `Launch` is its data,
-// a `Variant` is one way to compute it. Kernels, vendor libraries, tuner and operators share these
-// types and nothing else. No torch and no CUDA header is included here.
-//
-// The second operation is the product's gradient with respect to A's values, the block-sampled
-// dense-dense product: values = sum over the batch of C * B^T, at the stored blocks only.
+// An operator is a kind of computation: sparse product, attention, ... Each has a `Problem` (one
+// computation without its data) and a `Launch` (its data) of its own, in csrc/operators, and
+// variants: ways to compute it. The tuner sees all of them as AnyProblem, AnyLaunch and AnyVariant,
+// and knows no operator by name (see operator.h). No torch and no CUDA header is included here.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <string>
 #include <string_view>
 #include <type_traits>
 #include <utility>
-
-#include "row_groups.h"
-#include "row_orders.h"
+#include <vector>
 
 namespace sparse_autotune {
 
@@ -25,84 +21,27 @@ enum class DeviceType : uint8_t { kCpu, kCuda };
 enum class DType : uint8_t { kFloat16, kBFloat16, kFloat32, kFloat64 };
 enum class IndexType : uint8_t { kInt32, kInt64 };
 enum class Layout : uint8_t { kRowMajor, kColMajor };
-enum class Op : uint8_t {
-  kMatmul,   // reads values and B, writes C
-  kSampled,  // reads C and B, writes values; no bias, no activation, not transposed, not frozen
-};
-// The numbers are part of the operators' schema: exported programs store them.
-enum class Activation : uint8_t { kNone = 0, kRelu = 1, kGelu = 2, kGeluTanh = 3, kSilu = 4 };
 
 constexpr int64_t size_of(DType dtype) {
   return dtype == DType::kFloat64 ? 8 : dtype == DType::kFloat32 ? 4 : 2;
 }
 constexpr int64_t size_of(IndexType type) { return type == IndexType::kInt64 ? 8 : 4; }
 constexpr bool is_half(DType dtype) { return size_of(dtype) == 2; }
+// As signatures, texts and reports print it: f16, bf16, f32, f64.
+constexpr const char* short_name(DType dtype) {
+  switch (dtype) {
+    case DType::kFloat16:
+      return "f16";
+    case DType::kBFloat16:
+      return "bf16";
+    case DType::kFloat32:
+      return "f32";
+    case DType::kFloat64:
+      return "f64";
+  }
+  return "";
+}
 constexpr int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
-
-// Everything about a product but its data. Two problems are the same call exactly when their bytes
-// are: it has no padding.
-//
-// Shapes are those of the normalised product C (m x n) = op(A) (m x k) * B (k x n). `linear`
-// (y = x W^T) and products with the sparse operand on the right reach kernels in this form, with
-// column-major B and C: y^T = W x^T. A sampled product has the fields of the product whose gradient
-// it is.
-struct Problem {
-  int64_t m, n, k;
-  int64_t nnzb;              // stored blocks
-  int64_t block_m, block_k;  // block of op(A); stored as block_k x block_m under `transpose`
-  int64_t longest_row;       // blocks in the longest block row of op(A), -1: nobody has looked
-  int64_t ldb, ldc;          // elements between rows (row-major) or columns (column-major)
-  int64_t batch;             // dense matrices multiplied by the one A, at least 1
-  int64_t b_batch_stride, c_batch_stride;  // elements; 0 when batch is 1
-  RowCuts row_cuts;
-  GroupCounts group_counts;
-  Op op;
-  DeviceType device;
-  DType dtype;  // of values, B, bias and C
-  IndexType index_type;
-  Layout b_layout, c_layout;
-  Activation activation;
-  bool has_bias;         // one value per row of C
-  bool transpose;        // op(A) is A^T: see Launch::positions
-  bool frozen;           // the caller promises that `values` will not change
-  bool allow_tf32;       // fp32 products may round their inputs to TF32
-  bool deterministic;    // only variants with repeatable results
-  bool exact_nonfinite;  // no NaN from an absent block that meets an infinity
-  // Largest power of two, at most 16, that divides the address in bytes and, for B and C, the
-  // leading dimension and the batch stride in bytes too.
-  uint8_t values_alignment, b_alignment, c_alignment;
-};
-static_assert(std::has_unique_object_representations_v<Problem>,
-              "a member more must leave no padding: bytes are compared and hashed");
-inline bool operator==(const Problem& a, const Problem& b) {
-  return std::memcmp(&a, &b, sizeof(Problem)) == 0;
-}
-
-inline int64_t block_rows(const Problem& p) { return p.m / p.block_m; }
-inline int64_t block_cols(const Problem& p) { return p.k / p.block_k; }
-// Within a stored block, elements from one row of op(A) to the next, and from one k to the next.
-inline int64_t row_stride_in_block(const Problem& p) { return p.transpose ? 1 : p.block_k; }
-inline int64_t k_stride_in_block(const Problem& p) { return p.transpose ? p.block_m : 1; }
-// Of a sampled product, the terms of each sum.
-constexpr int64_t sampled_length(const Problem& p) { return p.n * p.batch; }
-// Floating-point operations on stored blocks.
-inline double nnz_flops(const Problem& p) {
-  return 2.0 * static_cast<double>(p.nnzb) * p.block_m * p.block_k * p.n * p.batch;
-}
-inline double values_bytes(const Problem& p) {
-  return static_cast<double>(p.nnzb) * p.block_m * p.block_k * size_of(p.dtype);
-}
-inline double b_bytes(const Problem& p) {
-  return static_cast<double>(p.k) * p.n * p.batch * size_of(p.dtype);
-}
-inline double c_bytes(const Problem& p) {
-  return static_cast<double>(p.m) * p.n * p.batch * size_of(p.dtype);
-}
-// Bytes that any variant must move: each input read once, the output written once.
-inline double compulsory_bytes(const Problem& p) {
-  return values_bytes(p) + b_bytes(p) + c_bytes(p) +
-         static_cast<double>(p.nnzb + block_rows(p) + 1) * size_of(p.index_type);
-}
 
 enum class CpuIsa : uint8_t { kBaseline, kAvx2, kAvx512, kAvx512Bf16, kAmx };
 
@@ -131,19 +70,14 @@ struct Device {
   int threads = 1;  // CPU threads that a launch may use
 };
 
-// The device's limit for the problem's arithmetic, TFLOP/s.
-inline double peak_tflops(const Problem& p, const Device& d) {
-  if (is_half(p.dtype)) return d.tensor_tflops;
-  if (p.dtype == DType::kFloat64) {
+// The device's limit for arithmetic of that type, TFLOP/s. `tf32`: fp32 inputs may be rounded to
+// it.
+inline double peak_tflops(DType dtype, bool tf32, const Device& d) {
+  if (is_half(dtype)) return d.tensor_tflops;
+  if (dtype == DType::kFloat64) {
     return d.type == DeviceType::kCuda ? d.fp64_tensor_tflops : d.fp64_tflops;
   }
-  return p.allow_tf32 && d.type == DeviceType::kCuda ? d.tf32_tflops : d.fp32_tflops;
-}
-
-// The limit of code without tensor cores, TFLOP/s: it computes half types, and TF32 products, at
-// the rate of fp32.
-inline double fma_tflops(const Problem& p, const Device& d) {
-  return p.dtype == DType::kFloat64 ? d.fp64_tflops : d.fp32_tflops;
+  return tf32 && d.type == DeviceType::kCuda ? d.tf32_tflops : d.fp32_tflops;
 }
 
 // Whether a variant may run a problem, and why not. `reason` completes "unsupported: ...".
@@ -206,83 +140,171 @@ void parallel_for(const Parallel& parallel, int64_t begin, int64_t end, int64_t 
       const_cast<void*>(static_cast<const void*>(&f)));
 }
 
-// The data of one product. Pointers are to device memory on a GPU. `stream` is a cudaStream_t.
-struct Launch {
-  const void* crow_indices = nullptr;  // op(A)'s pattern
-  const void* col_indices = nullptr;
-  // Where in `values` each block of op(A) lies; null exactly when !problem.transpose, as they lie
-  // in order then. Of problem.index_type, as the indices are.
-  const void* positions = nullptr;
-  const void* values = nullptr;
-  const void* b = nullptr;
-  const void* bias = nullptr;  // null exactly when !problem.has_bias
-  void* c = nullptr;           // an input of a sampled product
-  void* sampled = nullptr;     // the values that a sampled product writes; `values` is null then
-  void* workspace = nullptr;   // workspace_bytes() of scratch, 256-byte aligned
-  void* prepared = nullptr;    // prepared_bytes() written by prepare(), 256-byte aligned
-  // Those that a variant asked for, where they pay and could be built; in device memory.
-  const OrderedRow* row_orders[kRowOrders] = {};
-  // Those that a variant asked for.
-  RowGroups row_groups[kAllGroupings] = {};
+class Operator;
+
+// A problem of any operator: who understands it, and its bytes. A view: the problem must outlive
+// it. Two problems of an operator are the same exactly when their bytes are.
+class AnyProblem {
+ public:
+  // From a type for which its namespace has operator_of(problem).
+  template <typename Problem, typename = std::enable_if_t<std::is_same_v<
+                                  decltype(operator_of(std::declval<const Problem&>())),
+                                  const Operator&>>>
+  AnyProblem(const Problem& problem)  // NOLINT: a call takes problems of all operators
+      : AnyProblem(operator_of(problem), &problem, sizeof(Problem)) {
+    static_assert(std::is_trivially_copyable_v<Problem>);
+    static_assert(std::has_unique_object_representations_v<Problem>,
+                  "a problem must have no padding: its bytes are compared and hashed");
+    static_assert(sizeof(Problem) % sizeof(uint64_t) == 0 && alignof(Problem) <= sizeof(uint64_t));
+  }
+  AnyProblem(const Operator& op, const void* bytes, size_t size)
+      : operator_(&op), bytes_(bytes), size_(size) {}
+
+  const Operator& op() const { return *operator_; }
+  // Only as the type that the operator's problems have.
+  template <typename Problem>
+  const Problem& as() const {
+    return *static_cast<const Problem*>(bytes_);
+  }
+
+  size_t hash() const {
+    uint64_t h = 0;
+    for (size_t at = 0; at < size_; at += sizeof(uint64_t)) {
+      uint64_t word;
+      std::memcpy(&word, static_cast<const char*>(bytes_) + at, sizeof(word));
+      h = (h ^ word) * 0x9e3779b97f4a7c15u + (h >> 29);
+    }
+    return static_cast<size_t>(h ^ (h >> 32));
+  }
+  friend bool operator==(const AnyProblem& a, const AnyProblem& b) {
+    return a.operator_ == b.operator_ && a.size_ == b.size_ &&
+           std::memcmp(a.bytes_, b.bytes_, a.size_) == 0;
+  }
+
+ private:
+  friend class OwnedProblem;
+  const Operator* operator_;
+  const void* bytes_;
+  size_t size_;
+};
+
+// The same with the bytes.
+class OwnedProblem {
+ public:
+  explicit OwnedProblem(AnyProblem problem)
+      : operator_(problem.operator_), words_(problem.size_ / sizeof(uint64_t)) {
+    std::memcpy(words_.data(), problem.bytes_, problem.size_);
+  }
+  AnyProblem view() const { return {*operator_, words_.data(), words_.size() * sizeof(uint64_t)}; }
+
+ private:
+  const Operator* operator_;
+  std::vector<uint64_t> words_;
+};
+
+// What every launch has; an operator's own adds the addresses of operands, which are in device
+// memory on a GPU. `stream` is a cudaStream_t.
+struct AnyLaunch {
+  void* workspace = nullptr;  // workspace_bytes() of scratch, 256-byte aligned
+  void* prepared = nullptr;   // prepared_bytes() written by prepare(), 256-byte aligned
   void* stream = nullptr;
   const Device* device = nullptr;
   Parallel parallel;
 };
 
-// One way to compute a problem: one algorithm in one configuration.
+// One way to compute an operator's problems: one algorithm in one configuration.
 //
 // Objects are immutable, live as long as the process and are used from many threads at once.
 // launch() and prepare() only enqueue work on the stream (or run it, on a CPU): they never
 // allocate, never synchronise and never hand the work to another variant.
-class Variant {
+class AnyVariant {
  public:
   // `name` is "family/config": stable, the key of caches, tests and reports.
-  Variant(DeviceType device, std::string_view name, Op op = Op::kMatmul)
-      : device_(device), op_(op), name_(name) {}
-  virtual ~Variant() = default;
-  Variant(const Variant&) = delete;
-  Variant& operator=(const Variant&) = delete;
+  AnyVariant(const Operator& op, DeviceType device, std::string_view name)
+      : operator_(&op), name_(name), device_(device) {}
+  virtual ~AnyVariant() = default;
+  AnyVariant(const AnyVariant&) = delete;
+  AnyVariant& operator=(const AnyVariant&) = delete;
 
   DeviceType device() const { return device_; }
-  Op op() const { return op_; }  // what it computes
+  const Operator& op() const { return *operator_; }  // what it computes
   std::string_view name() const { return name_; }
   std::string_view family() const { return name_.substr(0, name_.find('/')); }
 
-  // The only statement of legality; pure, and free of the flags below, which the registry checks.
-  virtual Support supports(const Problem& problem, const Device& device) const = 0;
-
-  // Expected microseconds of a launch (and of prepare(), unless frozen); infinity: nobody knows.
-  virtual double estimate_us(const Problem& problem, const Device& device) const = 0;
-
-  virtual Status launch(const Problem& problem, const Launch& launch) const = 0;
-
-  // Scratch that one launch needs, bytes.
-  virtual int64_t workspace_bytes(const Problem&, const Device&) const { return 0; }
-
-  // A copy of the operand in a form of the variant's own (densified, Blocked-ELL, repacked): its
-  // size in bytes and the call that writes it. Kept only for frozen values, otherwise made again
-  // for, and timed with, every launch.
-  virtual int64_t prepared_bytes(const Problem&, const Device&) const { return 0; }
-  virtual Status prepare(const Problem&, const Launch&) const { return Status::ok(); }
-
-  // Which of Launch::row_orders launch() makes use of; it must do without where there is none.
-  virtual int row_order(const Problem&, const Device&) const { return kNoRowOrder; }
-
-  // Which of Launch::row_groups launch() and prepare() need. supports() must refuse a problem whose
-  // group_counts are not known, then.
-  virtual int grouping(const Problem&, const Device&) const { return kNoGrouping; }
+  // See VariantOf, which has them for the operator's own types.
+  Support supports(AnyProblem p, const Device& d) const { return any_supports(p, d); }
+  double estimate_us(AnyProblem p, const Device& d) const { return any_estimate_us(p, d); }
+  Status launch(AnyProblem p, const AnyLaunch& l) const { return any_launch(p, l); }
+  int64_t workspace_bytes(AnyProblem p, const Device& d) const { return any_workspace_bytes(p, d); }
+  int64_t prepared_bytes(AnyProblem p, const Device& d) const { return any_prepared_bytes(p, d); }
+  Status prepare(AnyProblem p, const AnyLaunch& l) const { return any_prepare(p, l); }
 
   // Whether a CUDA graph can hold its launches.
   virtual bool captures() const { return true; }
 
   virtual bool deterministic() const { return true; }
-  // Multiplies blocks that are not stored, so an infinity in B may become NaN in C.
+  // Computes with blocks that are not stored, so an infinity that meets one may become NaN.
   virtual bool multiplies_padding() const { return false; }
 
  private:
-  DeviceType device_;
-  Op op_;
+  virtual Support any_supports(AnyProblem problem, const Device& device) const = 0;
+  virtual double any_estimate_us(AnyProblem problem, const Device& device) const = 0;
+  virtual Status any_launch(AnyProblem problem, const AnyLaunch& launch) const = 0;
+  virtual int64_t any_workspace_bytes(AnyProblem problem, const Device& device) const = 0;
+  virtual int64_t any_prepared_bytes(AnyProblem problem, const Device& device) const = 0;
+  virtual Status any_prepare(AnyProblem problem, const AnyLaunch& launch) const = 0;
+
+  const Operator* operator_;
   std::string_view name_;
+  DeviceType device_;
+};
+
+// A variant of the operator whose problems and launches have these types: what kernels implement.
+template <typename ProblemType, typename LaunchType>
+class VariantOf : public AnyVariant {
+ public:
+  using AnyVariant::AnyVariant;
+
+  // The only statement of legality; pure, and free of the flags above, which the registry checks.
+  virtual Support supports(const ProblemType& problem, const Device& device) const = 0;
+
+  // Expected microseconds of a launch (and of prepare(), unless what it reads is frozen);
+  // infinity: nobody knows.
+  virtual double estimate_us(const ProblemType& problem, const Device& device) const = 0;
+
+  virtual Status launch(const ProblemType& problem, const LaunchType& launch) const = 0;
+
+  // Scratch that one launch needs, bytes.
+  virtual int64_t workspace_bytes(const ProblemType&, const Device&) const { return 0; }
+
+  // A copy of an operand in a form of the variant's own (densified, Blocked-ELL, repacked): its
+  // size in bytes and the call that writes it. Kept only for frozen operands, otherwise made again
+  // for, and timed with, every launch.
+  virtual int64_t prepared_bytes(const ProblemType&, const Device&) const { return 0; }
+  virtual Status prepare(const ProblemType&, const LaunchType&) const { return Status::ok(); }
+
+ private:
+  static const ProblemType& typed(const AnyProblem& problem) { return problem.as<ProblemType>(); }
+  static const LaunchType& typed(const AnyLaunch& launch) {
+    return static_cast<const LaunchType&>(launch);
+  }
+
+  Support any_supports(AnyProblem p, const Device& d) const final { return supports(typed(p), d); }
+  double any_estimate_us(AnyProblem p, const Device& d) const final {
+    return estimate_us(typed(p), d);
+  }
+  Status any_launch(AnyProblem p, const AnyLaunch& l) const final {
+    return launch(typed(p), typed(l));
+  }
+  int64_t any_workspace_bytes(AnyProblem p, const Device& d) const final {
+    return workspace_bytes(typed(p), d);
+  }
+  int64_t any_prepared_bytes(AnyProblem p, const Device& d) const final {
+    return prepared_bytes(typed(p), d);
+  }
+  Status any_prepare(AnyProblem p, const AnyLaunch& l) const final {
+    return prepare(typed(p), typed(l));
+  }
 };
 
 // Makes a variant known. Use it at namespace scope in the variant's own file:
@@ -291,20 +313,20 @@ class Variant {
 // It links itself into a list: nothing to allocate, nothing that can throw, no call into CUDA.
 class Registration {
  public:
-  explicit Registration(const Variant& variant) noexcept : variant_(&variant), next_(head()) {
+  explicit Registration(const AnyVariant& variant) noexcept : variant_(&variant), next_(head()) {
     head() = this;
   }
   Registration(const Registration&) = delete;
   Registration& operator=(const Registration&) = delete;
 
-  const Variant& variant() const { return *variant_; }
+  const AnyVariant& variant() const { return *variant_; }
   const Registration* next() const { return next_; }
   static const Registration* first() { return head(); }
 
  private:
   static const Registration*& head() noexcept;  // defined in autotune/registry.cpp
 
-  const Variant* variant_;
+  const AnyVariant* variant_;
   const Registration* next_;
 };
 
@@ -314,12 +336,6 @@ inline double roofline_us(double flops, double tflops, double bytes, double gbps
   const double compute = tflops > 0 ? flops / (tflops * 1e6) : 0;
   const double memory = gbps > 0 ? bytes / (gbps * 1e3) : 0;
   return (compute > memory ? compute : memory) + overhead_us;
-}
-
-// The same of what a launch must move beyond what the last-level cache may hold of it still, at the
-// share of the memory's rate that streams reach.
-inline double uncached_us(const Problem& p, const Device& d) {
-  return (compulsory_bytes(p) - static_cast<double>(d.l2_bytes)) / (d.memory_gbps * 850);
 }
 
 }  // namespace sparse_autotune

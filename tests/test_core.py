@@ -10,13 +10,20 @@ import pytest
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 CORE = sorted((ROOT / "tests" / "core").glob("test_*.cpp"))
 # Without devices' own code, operators and variants.
-SOURCES = (
+TUNER = (
     *("autotune/operands.cpp", "autotune/verify.cpp", "autotune/bench_cpu.cpp"),
     *("autotune/race.cpp", "autotune/election.cpp", "autotune/record.cpp"),
-    *("autotune/signature.cpp",),
-    *("autotune/registry.cpp", "autotune/settings.cpp", "autotune/sha256.cpp", "plan/plan.cpp"),
-    *("autotune/host.cpp", "autotune/problem_text.cpp", "autotune/tuner.cpp"),
+    *("autotune/signature.cpp", "autotune/buckets.cpp"),
+    *("autotune/registry.cpp", "autotune/settings.cpp", "autotune/sha256.cpp"),
+    *("autotune/host.cpp", "autotune/problem_text.cpp", "autotune/tuner.cpp", "plan/decisions.cpp"),
 )
+PRODUCT = (
+    *("operators/product/product_operator.cpp", "operators/product/product_text.cpp"),
+    *("operators/product/product_operands.cpp", "operators/product/product_tiles.cpp"),
+    *("operators/product/product_reference.cpp", "plan/plan.cpp"),
+)
+# Tests of the tuner with an operator of their own, and no other in the program.
+WITHOUT_PRODUCT = {"test_operator"}
 # What a test links besides, and the flags of both.
 BESIDES = {
     "test_kept_memory": (
@@ -43,11 +50,11 @@ def core_library(tmp_path_factory):
     flags += ["-Wno-restrict", "-D_GLIBCXX_ASSERTIONS", "-fsanitize=address,undefined"]
     flags += ["-fno-sanitize-recover=all", f"-I{ROOT / 'csrc'}", f"-I{ROOT / 'tests' / 'core'}"]
     folder = tmp_path_factory.mktemp("core")
-    objects = []
-    for name in SOURCES:
+    objects = {}
+    for name in (*TUNER, *PRODUCT):
         source = ROOT / "csrc" / name
-        objects.append(str(folder / f"{source.stem}.o"))
-        subprocess.run([compiler, *flags, "-c", str(source), "-o", objects[-1]], check=True)
+        objects[name] = str(folder / f"{source.parent.name}_{source.stem}.o")
+        subprocess.run([compiler, *flags, "-c", str(source), "-o", objects[name]], check=True)
     return [compiler, *flags], objects, folder
 
 
@@ -56,7 +63,9 @@ def test_core(source, core_library):
     compile_command, objects, folder = core_library
     program = folder / source.stem
     besides = [str(ROOT / "csrc" / name) for name in BESIDES.get(source.stem, ())]
-    command = [*compile_command, *FLAGS.get(source.stem, ()), str(source), *besides, *objects]
+    linked = TUNER if source.stem in WITHOUT_PRODUCT else (*TUNER, *PRODUCT)
+    command = [*compile_command, *FLAGS.get(source.stem, ()), str(source), *besides]
+    command += [objects[name] for name in linked]
     subprocess.run([*command, "-o", str(program)], check=True)
     done = subprocess.run([str(program)], capture_output=True, text=True, check=False, timeout=120)
     assert done.returncode == 0, done.stdout + done.stderr

@@ -80,17 +80,26 @@ def test_python_stays_in_the_bindings():
     assert not wrong
 
 
-# Which layers a layer may include, apart from itself and the headers that all share.
+# Which layers a layer may include, apart from itself and the headers that all share. "problems" are
+# the headers of operators that kernels include, one for each: operators/NAME/NAME.h.
 ALLOWED = {
-    "kernels": {"kernels"},
-    "libraries": {"libraries", "kernels"},
-    "plan": {"plan", "kernels"},
+    "kernels": {"kernels", "problems"},
+    "libraries": {"libraries", "kernels", "problems"},
+    "plan": {"plan", "kernels", "problems"},
     "autotune": {"autotune", "plan", "kernels"},
-    "calls": {"calls", "autotune", "plan", "kernels"},
-    "c_api": {"c_api", "calls", "autotune", "plan", "kernels"},
-    "ops": {"ops", "calls", "autotune", "plan", "kernels", "libraries"},
-    "bindings": {"bindings", "autotune", "calls", "ops", "plan"},
+    "operators": {"operators", "problems", "autotune", "kernels"},
+    "calls": {"calls", "operators", "problems", "autotune", "plan", "kernels"},
+    "c_api": {"c_api", "calls", "autotune", "plan", "kernels", "problems"},
+    "ops": {"ops", "calls", "autotune", "plan", "kernels", "libraries", "problems"},
+    "bindings": {"bindings", "autotune", "calls", "ops", "plan", "operators", "problems"},
 }
+OPERATORS = sorted(path.name for path in (CSRC / "operators").glob("*") if path.is_dir())
+
+
+def layer_of_header(name):
+    parts = pathlib.PurePath(name).parts
+    is_problem = parts[0] == "operators" and parts[2:] == (f"{parts[1]}.h",)
+    return "problems" if is_problem else parts[0]
 
 
 def test_layers():
@@ -103,8 +112,39 @@ def test_layers():
                 allowed = ALLOWED[layer(path)]
                 if layer(path) == "autotune" and path.stem == "api":
                     allowed = allowed | {"libraries"}  # it reports what each layer has found
-                if name.split("/")[0] not in allowed:
+                if layer_of_header(name) not in allowed:
                     wrong.append((str(path.relative_to(CSRC)), name))
+    assert not wrong
+
+
+def test_the_tuner_knows_no_operator():
+    """Neither by its name nor by its types: nothing of an operator is reached from the tuner."""
+    assert "product" in OPERATORS
+    names = {v["op"] for v in _tuner.variants()} | set(OPERATORS)
+    words = re.compile(rf"\b({'|'.join(names)}|Problem|Launch|Variant|Op)\b")
+    plan = {"plan/decisions.h", "plan/validity.h"}
+    for path in SOURCES:
+        if layer(path) != "autotune":
+            continue
+        code = re.sub(r"//.*", "", path.read_text())
+        assert not words.search(code), f"{path.name}: {words.search(code).group()}"
+        if path.stem != "api":  # it reports what each layer has
+            of_plan = {name for name in reached(path) if name.startswith("plan/")}
+            assert not {n for n in reached(path) if n.startswith("operators/")}, path.name
+            assert of_plan <= plan | {"plan/capture_mode.h", "plan/memory_pool.h"}, path.name
+
+
+def test_an_operator_includes_no_other():
+    wrong = [
+        (str(path.relative_to(CSRC)), name)
+        for path in SOURCES
+        if layer(path) == "operators"
+        for name in includes(path)
+        if name.startswith("operators/")
+        and path.parent != CSRC / "operators"
+        and name.count("/") > 1
+        and (CSRC / name).parent != path.parent
+    ]
     assert not wrong
 
 

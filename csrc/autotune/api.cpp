@@ -3,10 +3,7 @@
 #include <pthread.h>
 
 #include <algorithm>
-#include <list>
 #include <memory>
-#include <mutex>
-#include <stdexcept>
 
 #include "autotune/device.h"
 #include "autotune/private_files.h"
@@ -59,9 +56,9 @@ void after_fork_in_child() {
 
 std::vector<VariantInfo> variants() {
   std::vector<VariantInfo> found;
-  for (const Variant* v : all_variants()) {
+  for (const AnyVariant* v : all_variants()) {
     found.push_back({std::string(v->name()), std::string(v->family()), v->device(),
-                     name_of(v->op()), v->deterministic(), v->multiplies_padding()});
+                     std::string(v->op().name()), v->deterministic(), v->multiplies_padding()});
   }
   return found;
 }
@@ -90,29 +87,6 @@ std::string fault_of_problem(const std::string& text) {
   std::string why;
   parse_problem(text, &why);
   return why;
-}
-
-std::vector<double> estimates(const std::string& problem, const RowCuts& cuts,
-                              const GroupCounts& groups, const GpuFacts& gpu,
-                              const std::vector<std::string>& variants) {
-  std::string why;
-  std::optional<Problem> p = parse_problem(problem, &why);
-  if (!p) throw std::invalid_argument("not a problem: " + why);
-  p->row_cuts = cuts;
-  p->group_counts = groups;
-  // Of one place each: variants remember what they searched by the device's address.
-  static std::mutex mutex;
-  static auto* const known = new std::list<std::pair<GpuFacts, Device>>;
-  const std::lock_guard<std::mutex> lock(mutex);
-  auto at = std::find_if(known->begin(), known->end(), [&](auto& k) { return k.first == gpu; });
-  if (at == known->end()) at = known->insert(at, {gpu, describe_gpu(gpu)});
-  std::vector<double> found;
-  for (const std::string& name : variants) {
-    const Variant* v = find_variant(name);
-    if (v == nullptr) throw std::invalid_argument("there is no variant " + name);
-    found.push_back(v->estimate_us(*p, at->second));
-  }
-  return found;
 }
 
 std::string environment(int ordinal) { return sparse_autotune::environment(device(ordinal, 1)); }

@@ -21,7 +21,7 @@ namespace sparse_autotune::api {
 struct VariantInfo {
   std::string name, family;
   DeviceType device;
-  std::string op;  // the public function: matmul, sampled_matmul
+  std::string op;  // its operator's name
   bool deterministic, multiplies_padding;
 };
 SPARSE_AUTOTUNE_API std::vector<VariantInfo> variants();
@@ -34,13 +34,6 @@ SPARSE_AUTOTUNE_API std::string environment(int ordinal);
 SPARSE_AUTOTUNE_API std::string class_of(const Device& device);
 // Why it is not the text of a problem; empty: it is one.
 SPARSE_AUTOTUNE_API std::string fault_of_problem(const std::string& text);
-
-// What cost models expect, microseconds, of variants by name, whether or not they are legal or this
-// machine has such a GPU. `problem` is a problem's text, to which `cuts` and `groups` are added.
-// Throws std::invalid_argument where the text is none or a name unknown.
-SPARSE_AUTOTUNE_API std::vector<double> estimates(const std::string& problem, const RowCuts& cuts,
-                                                  const GroupCounts& groups, const GpuFacts& gpu,
-                                                  const std::vector<std::string>& variants);
 
 // The calls of a Host; those about records get device class and signature first.
 struct HostFunctions {

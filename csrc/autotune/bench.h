@@ -25,15 +25,15 @@ class Bench {
  public:
   virtual ~Bench() = default;
 
-  // Runs `variant` once on a poisoned output and compares. `error` becomes the largest
+  // Runs `variant` once on poisoned outputs and compares. `error` becomes the largest
   // |result - reference| as a share of what is allowed, infinity where something is NaN or was
   // never written, or where bytes outside the output changed. A failure's status says which. `us`
   // is the time of that one launch, a first impression.
-  virtual Status check(const Variant& variant, double* error, double* us) = 0;
+  virtual Status check(const AnyVariant& variant, double* error, double* us) = 0;
 
-  // A burst of `launches`. Includes prepare() unless the problem is frozen. On a CPU, short
+  // A burst of `launches`. Includes prepare() unless what it reads is frozen. On a CPU, short
   // launches find the caches as a launch of the same variant left them.
-  virtual Status time(const Variant& variant, int64_t launches, LaunchTime* taken) = 0;
+  virtual Status time(const AnyVariant& variant, int64_t launches, LaunchTime* taken) = 0;
 
   // Whether operands really rotate: small enough for the cache, and asked for.
   virtual bool is_cold() const = 0;
@@ -42,13 +42,14 @@ class Bench {
   virtual bool is_broken() { return false; }
 };
 
-// Null, with the reason in `status`, when the operands do not fit. `user` must outlive the bench.
-std::unique_ptr<Bench> make_cpu_bench(const Problem& problem, const Device& device,
-                                      const Launch& user, const BenchOptions& options,
+// Null, with the reason in `status`, when the operands do not fit. `problem` and `user` must
+// outlive the bench.
+std::unique_ptr<Bench> make_cpu_bench(AnyProblem problem, const Device& device,
+                                      const AnyLaunch& user, const BenchOptions& options,
                                       Status* status);
 // On the user's stream, which must not be capturing.
-std::unique_ptr<Bench> make_cuda_bench(const Problem& problem, const Device& device,
-                                       const Launch& user, const BenchOptions& options,
+std::unique_ptr<Bench> make_cuda_bench(AnyProblem problem, const Device& device,
+                                       const AnyLaunch& user, const BenchOptions& options,
                                        Status* status);
 
 }  // namespace sparse_autotune

@@ -54,13 +54,15 @@ class Memory {
 
 class CudaBench final : public Bench {
  public:
-  CudaBench(const Problem& problem, const Device& device, const Launch& user,
+  CudaBench(AnyProblem problem, const Device& device, const AnyLaunch& user,
             const BenchOptions& options)
       : p_(problem),
         device_(device),
-        user_(user),
-        layout_(lay_out_operands(problem)),
+        given_(problem.op().operands(problem, user)),
+        layout_(lay_out(given_)),
         options_(options),
+        frozen_(problem.op().asked(problem).frozen),
+        launch_(problem.op().copy_of(user)),
         stream_(static_cast<cudaStream_t>(user.stream)),
         operands_(device.ordinal, stream_),
         scratch_(device.ordinal, stream_),
@@ -101,10 +103,10 @@ class CudaBench final : public Bench {
     if (status) status = findings_.allocate(sizeof(Findings));
     if (!status) return status;
     status = fill();
-    return status ? expect() : status;
+    return status ? expect() : failed(status);
   }
 
-  Status check(const Variant& variant, double* error, double* us) override {
+  Status check(const AnyVariant& variant, double* error, double* us) override {
     const RelaxedCapture relaxed;
     *error = std::numeric_limits<double>::infinity();
     prepared_for_ = nullptr;
@@ -115,7 +117,7 @@ class CudaBench final : public Bench {
     return status ? compare(error) : status;
   }
 
-  Status time(const Variant& variant, int64_t launches, LaunchTime* taken) override {
+  Status time(const AnyVariant& variant, int64_t launches, LaunchTime* taken) override {
     const RelaxedCapture relaxed;
     const Status status = burst(variant, launches, taken);
     host_us_[&variant] = taken->host_us;
@@ -136,41 +138,46 @@ class CudaBench final : public Bench {
 
   Status poison() {
     cursor_ = 0;
-    const cudaError_t error = cudaMemsetAsync(operands_.data() + layout_.output_begin, 0xFF,
-                                              static_cast<size_t>(layout_.output_bytes), stream_);
+    const cudaError_t error = cudaMemsetAsync(operands_.data() + layout_.output_begin(), 0xFF,
+                                              static_cast<size_t>(layout_.output_bytes()), stream_);
     return error == cudaSuccess ? Status::ok() : broken(error, "poisoning the output");
   }
 
   Status fill() {
-    const cudaError_t error = fill_operands(layout_, p_, user_, operands_.data(), sets_, stream_);
-    return error == cudaSuccess ? Status::ok() : broken(error, "filling operands");
+    const cudaError_t error = fill_operands(given_, layout_, operands_.data(), sets_, stream_);
+    if (error != cudaSuccess) return broken(error, "filling operands");
+    Status status = Status::ok();
+    for (int64_t set = 0; set < sets_ && status; ++set) status = p_.op().derive(p_, bound_to(set));
+    return status;
+  }
+
+  // Operand `i` of the first set.
+  Status read_back(size_t i, void* to) {
+    cudaError_t error =
+        cudaMemcpyAsync(to, operands_.data() + layout_.offsets[i],
+                        static_cast<size_t>(given_[i].bytes), cudaMemcpyDeviceToHost, stream_);
+    if (error == cudaSuccess) error = cudaStreamSynchronize(stream_);
+    return error == cudaSuccess ? Status::ok() : broken(error, "reading an operand back");
   }
 
   Status expect() {
-    std::vector<int64_t> crow(static_cast<size_t>(block_rows(p_) + 1));
-    std::vector<int32_t> narrow(p_.index_type == IndexType::kInt32 ? crow.size() : 0);
-    void* target = narrow.empty() ? static_cast<void*>(crow.data()) : narrow.data();
-    cudaError_t error = cudaMemcpyAsync(target, user_.crow_indices,
-                                        crow.size() * static_cast<size_t>(size_of(p_.index_type)),
-                                        cudaMemcpyDeviceToHost, stream_);
-    if (error == cudaSuccess) error = cudaStreamSynchronize(stream_);
-    if (error != cudaSuccess) return broken(error, "reading crow_indices");
-    if (!narrow.empty()) std::copy(narrow.begin(), narrow.end(), crow.begin());
-
-    const std::vector<Tile> tiles = choose_tiles(p_, crow, kCheckFlops);
+    std::vector<Tile> tiles;
+    const ReadBack read = [&](int i, void* to) { return read_back(static_cast<size_t>(i), to); };
+    Status status = p_.op().choose_tiles(p_, read, kCheckFlops, &tiles);
+    if (!status) return status;
     tile_count_ = static_cast<int64_t>(tiles.size());
-    Status status = tiles_.allocate(tile_count_ * static_cast<int64_t>(sizeof(Tile)));
+    status = tiles_.allocate(tile_count_ * static_cast<int64_t>(sizeof(Tile)));
     if (status) {
       status =
           expected_.allocate(tile_count_ * kTileElements * static_cast<int64_t>(sizeof(Expected)));
     }
     if (!status) return status;
-    error = cudaMemcpyAsync(tiles_.data(), tiles.data(), tiles.size() * sizeof(Tile),
-                            cudaMemcpyHostToDevice, stream_);
+    cudaError_t error = cudaMemcpyAsync(tiles_.data(), tiles.data(), tiles.size() * sizeof(Tile),
+                                        cudaMemcpyHostToDevice, stream_);
     if (error != cudaSuccess) return broken(error, "copying tiles");
-    error = compute_expected(p_, launch_on(layout_, p_, user_, operands_.data()), tiles_on_device(),
-                             tile_count_, expected_on_device(), stream_);
-    if (error == cudaSuccess) error = cudaStreamSynchronize(stream_);
+    status = p_.op().expect(p_, bound_to(0), tiles_on_device(), tile_count_, expected_on_device());
+    if (!status) return failed(status);
+    error = cudaStreamSynchronize(stream_);
     return error == cudaSuccess ? Status::ok() : broken(error, "computing the reference");
   }
 
@@ -179,28 +186,41 @@ class CudaBench final : public Bench {
 
   Status compare(double* error) {
     auto* findings = reinterpret_cast<Findings*>(findings_.data());
-    cudaError_t e = compare_output(layout_, p_, user_, operands_.data(), tiles_on_device(),
-                                   tile_count_, expected_on_device(), findings, stream_);
+    cudaError_t e = compare_outputs(given_, layout_, operands_.data(), tiles_on_device(),
+                                    tile_count_, expected_on_device(), findings, stream_);
     Findings found{};
     if (e == cudaSuccess) {
       e = cudaMemcpyAsync(&found, findings, sizeof(found), cudaMemcpyDeviceToHost, stream_);
     }
     if (e == cudaSuccess) e = cudaStreamSynchronize(stream_);
     if (e != cudaSuccess) return broken(e, "comparing");
-    return judge(p_, found.missing, found.written, found.worst, error);
+    int64_t elements = 0;
+    for (const auto& output : layout_.outputs) {
+      elements += given_[output.operand].strides.elements();
+    }
+    return judge(elements, found.missing, found.written, found.worst, error);
   }
 
-  Launch next_launch() {
-    Launch l = launch_on(layout_, p_, user_, operands_.data() + cursor_ * layout_.bytes);
+  // The launch, on the operands of that set.
+  const AnyLaunch& bound_to(int64_t set) {
+    for (size_t i = 0; i < at_.size(); ++i) {
+      at_[i] = operands_.data() + set * layout_.bytes + layout_.offsets[i];
+    }
+    p_.op().bind(p_, at_.data(), launch_.get());
+    return *launch_;
+  }
+
+  const AnyLaunch& next_launch() {
+    const int64_t set = cursor_;
     cursor_ = (cursor_ + 1) % sets_;
-    l.workspace = scratch_.data();
-    l.prepared = prepared_.data();
-    return l;
+    launch_->workspace = scratch_.data();
+    launch_->prepared = prepared_.data();
+    return bound_to(set);
   }
 
-  Status burst(const Variant& variant, int64_t launches, LaunchTime* taken) {
+  Status burst(const AnyVariant& variant, int64_t launches, LaunchTime* taken) {
     const bool converts = variant.prepared_bytes(p_, device_) > 0;
-    if (converts && p_.frozen && prepared_for_ != &variant) {
+    if (converts && frozen_ && prepared_for_ != &variant) {
       // All sets hold other values, but a copy of the first set's is as good for the clock.
       const int64_t at = cursor_;
       cursor_ = 0;
@@ -219,8 +239,8 @@ class CudaBench final : public Bench {
     if (error != cudaSuccess) return broken(error, "running");
     const auto start = std::chrono::steady_clock::now();
     for (int64_t i = 0; i < launches; ++i) {
-      const Launch l = next_launch();
-      if (converts && !p_.frozen) {
+      const AnyLaunch& l = next_launch();
+      if (converts && !frozen_) {
         const Status status = variant.prepare(p_, l);
         if (!status) return failed(status);
         prepared_for_ = nullptr;
@@ -251,17 +271,20 @@ class CudaBench final : public Bench {
     return status;
   }
 
-  const Problem p_;
+  const AnyProblem p_;
   const Device& device_;
-  const Launch& user_;
+  const std::vector<Operand> given_;
   const OperandLayout layout_;
   const BenchOptions options_;
+  const bool frozen_;
+  const std::shared_ptr<AnyLaunch> launch_;
+  std::vector<char*> at_ = std::vector<char*>(given_.size());  // where its operands lie
   const cudaStream_t stream_;
   cudaEvent_t begin_ = nullptr, end_ = nullptr;
   Memory operands_, scratch_, prepared_, tiles_, expected_, findings_;
   int64_t sets_ = 1, cursor_ = 0, tile_count_ = 0;
-  std::unordered_map<const Variant*, double> host_us_;  // of the last burst's launches
-  const Variant* prepared_for_ = nullptr;
+  std::unordered_map<const AnyVariant*, double> host_us_;  // of the last burst's launches
+  const AnyVariant* prepared_for_ = nullptr;
   bool broken_ = false;
 };
 
@@ -276,10 +299,10 @@ class TrimmedBench final : public Bench {
     cudaStreamSynchronize(stream_);  // until then the pool has back nothing that it could give
     pool_trim(ordinal_);
   }
-  Status check(const Variant& variant, double* error, double* us) override {
+  Status check(const AnyVariant& variant, double* error, double* us) override {
     return bench_->check(variant, error, us);
   }
-  Status time(const Variant& variant, int64_t launches, LaunchTime* taken) override {
+  Status time(const AnyVariant& variant, int64_t launches, LaunchTime* taken) override {
     return bench_->time(variant, launches, taken);
   }
   bool is_cold() const override { return bench_->is_cold(); }
@@ -293,8 +316,8 @@ class TrimmedBench final : public Bench {
 
 }  // namespace
 
-std::unique_ptr<Bench> make_cuda_bench(const Problem& problem, const Device& device,
-                                       const Launch& user, const BenchOptions& options,
+std::unique_ptr<Bench> make_cuda_bench(AnyProblem problem, const Device& device,
+                                       const AnyLaunch& user, const BenchOptions& options,
                                        Status* status) {
   try {
     auto bench = std::make_unique<CudaBench>(problem, device, user, options);

@@ -1,49 +1,36 @@
-// Where the tuner's own operands of a product lie in one piece of memory, and what they hold.
+// Where the tuner's own operands lie in one piece of memory, and what they hold.
 #pragma once
 
 #include <cstdint>
 #include <vector>
 
 #include "host_device.h"
-#include "variant.h"
+#include "operator.h"
 
 namespace sparse_autotune {
-
-// A strided matrix of the batch: element (i, j) of matrix t is at
-// t * batch_stride + i * row_stride + j * col_stride.
-struct Strides {
-  int64_t rows, cols, row_stride, col_stride, batch, batch_stride;
-
-  // Elements from the first to the last, both included.
-  int64_t span() const {
-    return (batch - 1) * batch_stride + (rows - 1) * row_stride + (cols - 1) * col_stride + 1;
-  }
-};
-
-// The values as a batch of nnzb blocks.
-Strides strides_of_values(const Problem& problem);
-Strides strides_of_b(const Problem& problem);
-Strides strides_of_c(const Problem& problem);
-// Of what the problem's operation writes: C or the values.
-Strides strides_of_output(const Problem& problem);
 
 // Offsets in bytes within one set of operands. The addresses have the alignment of the user's, not
 // a better one.
 struct OperandLayout {
-  int64_t crow_indices, col_indices, positions, values, b, bias, c;
-  int64_t output;  // the first element of what is written: `c` or `values`
-  // That with all that lies between its rows, and a guard on both sides.
-  int64_t output_begin, output_bytes;
-  int64_t bytes;  // of the set, a multiple of kOperandAlignment
+  // An output with all that lies between its rows, and a guard on both sides.
+  struct Output {
+    size_t operand;
+    int64_t begin, bytes;
+  };
+  std::vector<int64_t> offsets;  // of each operand
+  std::vector<Output> outputs;   // in the order of the operands, one behind the other
+  int64_t bytes;                 // of the set, a multiple of kOperandAlignment
+
+  int64_t output_begin() const { return outputs.empty() ? bytes : outputs.front().begin; }
+  int64_t output_bytes() const { return bytes - output_begin(); }
 };
 constexpr int64_t kOperandAlignment = 256;
 constexpr int64_t kGuardBytes = 256;
 
-OperandLayout lay_out_operands(const Problem& problem);
+OperandLayout lay_out(const std::vector<Operand>& operands);
 
-// The user's launch with the operands of the set at `base` in place of the user's.
-Launch launch_on(const OperandLayout& layout, const Problem& problem, const Launch& user,
-                 char* base);
+// Where the operands of the set at `base` lie.
+std::vector<char*> addresses_at(const OperandLayout& layout, char* base);
 
 // The operand element with that running number: uniform in [-1, 1), the same on host and device.
 SPARSE_AUTOTUNE_HOST_DEVICE inline float operand_value(uint64_t number) {
@@ -52,13 +39,7 @@ SPARSE_AUTOTUNE_HOST_DEVICE inline float operand_value(uint64_t number) {
   x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
   return static_cast<float>(static_cast<int32_t>((x ^ (x >> 31)) >> 40) - (1 << 23)) * 0x1p-23f;
 }
-
-// An operand that is read: where it lies, and the running number of its first element.
-struct Input {
-  int64_t offset;
-  Strides strides;
-  uint64_t number;
-};
-std::vector<Input> inputs_of(const OperandLayout& layout, const Problem& problem);
+// The running number of an operand's first element.
+constexpr uint64_t first_number(size_t operand) { return static_cast<uint64_t>(operand) << 56; }
 
 }  // namespace sparse_autotune

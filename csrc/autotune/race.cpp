@@ -34,7 +34,7 @@ constexpr int64_t kMaxBurst = 64;
 constexpr double kHostBurstUs = 5000;  // of one sample: a GPU waits until the host has enqueued it
 
 struct Runner {
-  const Variant* variant;
+  const AnyVariant* variant;
   double estimate_us;
   Entrant entrant;
   double first_us = 0;  // a launch before the rounds
@@ -77,10 +77,10 @@ std::string utc_now() {
   return text;
 }
 
-std::unique_ptr<Bench> make_bench(const Problem& problem, const Device& device, const Launch& user,
+std::unique_ptr<Bench> make_bench(AnyProblem problem, const Device& device, const AnyLaunch& user,
                                   const BenchOptions& options, Status* status) {
 #ifdef SPARSE_AUTOTUNE_WITH_CUDA
-  if (problem.device == DeviceType::kCuda) {
+  if (problem.op().asked(problem).device == DeviceType::kCuda) {
     return make_cuda_bench(problem, device, user, options, status);
   }
 #endif
@@ -263,10 +263,10 @@ class Race {
 };
 
 // Sorted by estimate; `place` gets room for those whose memory a race may take.
-std::vector<Runner> line_up(const std::vector<const Variant*>& entrants, const Problem& problem,
+std::vector<Runner> line_up(const std::vector<const AnyVariant*>& entrants, AnyProblem problem,
                             const Device& device, BenchOptions* place) {
   std::vector<Runner> runners;
-  for (const Variant* v : entrants) {
+  for (const AnyVariant* v : entrants) {
     Runner runner{v, v->estimate_us(problem, device), {}};
     runner.entrant.name = v->name();
     if (std::isfinite(runner.estimate_us)) runner.entrant.expected_us = runner.estimate_us;
@@ -289,18 +289,18 @@ std::vector<Runner> line_up(const std::vector<const Variant*>& entrants, const P
 }
 
 // What is known before the race.
-Record record_of(const Problem& problem, const Device& device, const RaceOptions& options) {
+Record record_of(AnyProblem problem, const Device& device, const RaceOptions& options) {
   Record record;
   record.signature = signature(problem, device, options.timing, options.family, options.buckets);
   record.device_class = device_class(device);
   record.device = device.name;
   record.description = describe(problem);
   record.when = utc_now();
-  record.nnz_flops = nnz_flops(problem);
-  record.dense_flops = 2.0 * static_cast<double>(problem.m) * static_cast<double>(problem.k) *
-                       static_cast<double>(problem.n) * static_cast<double>(problem.batch);
-  record.bytes = compulsory_bytes(problem);
-  record.peak_tflops = peak_tflops(problem, device);
+  const Work work = problem.op().work(problem, device);
+  record.nnz_flops = work.nnz_flops;
+  record.dense_flops = work.dense_flops;
+  record.bytes = work.bytes;
+  record.peak_tflops = work.peak_tflops;
   record.peak_gbps = device.memory_gbps;
   return record;
 }
@@ -326,8 +326,8 @@ void conclude(std::vector<Runner> runners, const RaceOptions& options, Record* r
 
 }  // namespace
 
-Record race(const Problem& problem, const Device& device, const Launch& user,
-            const std::vector<const Variant*>& entrants, const RaceOptions& options) {
+Record race(AnyProblem problem, const Device& device, const AnyLaunch& user,
+            const std::vector<const AnyVariant*>& entrants, const RaceOptions& options) {
   const Clock::time_point start = Clock::now();
   BenchOptions place;
   place.cold = options.timing == Timing::kCold;

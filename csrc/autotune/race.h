@@ -30,7 +30,7 @@ struct RaceOptions {
 };
 
 // Runs `entrants` (legal ones) on operands of its own, made like `problem` and on the pattern that
-// `user` points to, on the user's stream and threads. The user's values, B and C are not touched.
+// `user` points to, on the user's stream and threads. The user's other operands are not touched.
 //
 // Each entrant is verified, then all are timed in turn, in rounds, and elect() names the winners.
 // Once the budget is spent, those who may still win are brought to three samples each, to seven
@@ -40,7 +40,7 @@ struct RaceOptions {
 //
 // The device of `problem` must be current, its stream must not be capturing, and the caller keeps
 // other races off the device.
-Record race(const Problem& problem, const Device& device, const Launch& user,
-            const std::vector<const Variant*>& entrants, const RaceOptions& options);
+Record race(AnyProblem problem, const Device& device, const AnyLaunch& user,
+            const std::vector<const AnyVariant*>& entrants, const RaceOptions& options);
 
 }  // namespace sparse_autotune

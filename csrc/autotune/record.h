@@ -31,10 +31,10 @@ struct Entrant {
   std::string name;
   Outcome outcome = Outcome::kSkipped;
   double expected_us = 0;  // by the variant's cost model, which orders the race; 0: it has none
-  double median_us = 0;  // of one launch, with its prepare() unless values are frozen; 0: not timed
-  double spread_us = 0;  // interquartile range of the samples
-  double host_us = 0;    // of a GPU's launch until it is enqueued, median; 0: not timed apart
-  int64_t samples = 0;   // timed bursts behind the median
+  double median_us = 0;    // of one launch, with its prepare() unless frozen; 0: not timed
+  double spread_us = 0;    // interquartile range of the samples
+  double host_us = 0;      // of a GPU's launch until it is enqueued, median; 0: not timed apart
+  int64_t samples = 0;     // timed bursts behind the median
   double error = 0;  // largest |result - reference| as a share of what is allowed: wrong above 1
   int64_t memory_bytes = 0;  // scratch of one launch, and the converted copy
   bool captures = true;  // whether a CUDA graph can hold it; if not, median_us has the host's part
@@ -62,7 +62,7 @@ struct Record {
   std::string when;               // UTC, 2026-01-31T12:34:56Z
   double seconds = 0;             // that the race took
   double nnz_flops = 0;           // on stored blocks
-  double dense_flops = 0;         // of the dense product of equal shape
+  double dense_flops = 0;         // of the dense computation of equal shape
   double bytes = 0;               // that any variant must move
   double peak_tflops = 0;         // of the device, for the problem's dtype; 0: unknown
   double peak_gbps = 0;           // of its memory; 0: unknown

@@ -11,7 +11,6 @@
 #include <utility>
 
 #include "autotune/settings.h"
-#include "autotune/signature.h"
 #include "exported.h"
 
 namespace sparse_autotune {
@@ -22,9 +21,14 @@ SPARSE_AUTOTUNE_API const Registration*& Registration::head() noexcept {
   return first;
 }
 
+const OperatorRegistration*& OperatorRegistration::head() noexcept {
+  static const OperatorRegistration* first = nullptr;
+  return first;
+}
+
 namespace {
 
-using Variants = std::vector<const Variant*>;
+using Variants = std::vector<const AnyVariant*>;
 
 struct List {
   const Registration* newest = nullptr;  // of those that are in it
@@ -55,7 +59,7 @@ const List& up_to_date() {
   }
   changed->newest = newest;
   std::sort(variants.begin(), variants.end(),
-            [](const Variant* a, const Variant* b) { return a->name() < b->name(); });
+            [](const AnyVariant* a, const AnyVariant* b) { return a->name() < b->name(); });
   for (size_t i = 1; i < variants.size(); ++i) {
     if (variants[i]->name() == variants[i - 1]->name()) {
       throw std::logic_error("two variants are registered as " + std::string(variants[i]->name()));
@@ -69,31 +73,32 @@ const List& up_to_date() {
 
 }  // namespace
 
-const std::vector<const Variant*>& all_variants() {
+const std::vector<const AnyVariant*>& all_variants() {
   const List* const known = current().load(std::memory_order_acquire);
   if (known != nullptr && known->newest == Registration::first()) return known->variants;
   const std::lock_guard<std::mutex> lock(list_mutex());
   return up_to_date().variants;
 }
 
-void add_variant(const Variant& variant) {
+void add_variant(const AnyVariant& variant) {
   const std::lock_guard<std::mutex> lock(list_mutex());
   auto changed = std::make_unique<List>(up_to_date());
   Variants& variants = changed->variants;
-  for (const Variant* v : variants) {
+  for (const AnyVariant* v : variants) {
     if (v->name() == variant.name()) {
       throw std::invalid_argument("a variant is named '" + std::string(v->name()) + "' already");
     }
     if (v->family() == variant.family() &&
-        (v->device() != variant.device() || v->op() != variant.op())) {
+        (v->device() != variant.device() || &v->op() != &variant.op())) {
       throw std::invalid_argument("the family '" + std::string(v->family()) +
                                   "' is for another device or operation");
     }
   }
-  variants.insert(
-      std::upper_bound(variants.begin(), variants.end(), &variant,
-                       [](const Variant* a, const Variant* b) { return a->name() < b->name(); }),
-      &variant);
+  variants.insert(std::upper_bound(variants.begin(), variants.end(), &variant,
+                                   [](const AnyVariant* a, const AnyVariant* b) {
+                                     return a->name() < b->name();
+                                   }),
+                  &variant);
   current().store(changed.release(), std::memory_order_release);
   outdate_decisions();
 }
@@ -101,30 +106,42 @@ void add_variant(const Variant& variant) {
 void remove_variant(std::string_view name) {
   const std::lock_guard<std::mutex> lock(list_mutex());
   auto changed = std::make_unique<List>(up_to_date());
-  std::erase_if(changed->variants, [&](const Variant* v) { return v->name() == name; });
+  std::erase_if(changed->variants, [&](const AnyVariant* v) { return v->name() == name; });
   current().store(changed.release(), std::memory_order_release);
   outdate_decisions();
 }
 
 void registry_after_fork() { new (&list_mutex()) std::mutex; }
 
-const Variant* find_variant(std::string_view name) {
-  for (const Variant* v : all_variants()) {
+const Operator* find_operator(std::string_view name) {
+  const Operator* found = nullptr;
+  for (const auto* r = OperatorRegistration::first(); r != nullptr; r = r->next()) {
+    if (r->op().name() != name) continue;
+    if (found != nullptr) {
+      throw std::logic_error("two operators are registered as " + std::string(name));
+    }
+    found = &r->op();
+  }
+  return found;
+}
+
+const AnyVariant* find_variant(std::string_view name) {
+  for (const AnyVariant* v : all_variants()) {
     if (v->name() == name) return v;
   }
   return nullptr;
 }
 
-bool comes_with_core(const Variant& variant) {
+bool comes_with_core(const AnyVariant& variant) {
   static const char in_this_library = 0;
   Dl_info ours{}, its{};
   return dladdr(&in_this_library, &ours) == 0 || dladdr(&variant, &its) == 0 ||
          ours.dli_fbase == its.dli_fbase;
 }
 
-std::vector<const Variant*> select_variants(std::string_view selector, DeviceType device) {
-  std::vector<const Variant*> found;
-  for (const Variant* v : all_variants()) {
+std::vector<const AnyVariant*> select_variants(std::string_view selector, DeviceType device) {
+  std::vector<const AnyVariant*> found;
+  for (const AnyVariant* v : all_variants()) {
     if (v->device() == device && (v->name() == selector || v->family() == selector)) {
       found.push_back(v);
     }
@@ -132,45 +149,42 @@ std::vector<const Variant*> select_variants(std::string_view selector, DeviceTyp
   return found;
 }
 
-bool serves(std::string_view selector, Op op) {
+bool serves(std::string_view selector, const Operator& op) {
   bool known = false;
-  for (const Variant* v : all_variants()) {
+  for (const AnyVariant* v : all_variants()) {
     if (v->name() != selector && v->family() != selector) continue;
-    if (v->op() == op) return true;
+    if (&v->op() == &op) return true;
     known = true;
   }
   return !known;
 }
 
-Support legal(const Variant& variant, const Problem& problem, const Device& device) {
-  if (variant.device() != problem.device) {
-    return Support::no(problem.device == DeviceType::kCpu ? "runs on CUDA devices only"
-                                                          : "runs on the CPU only");
+Support legal(const AnyVariant& variant, AnyProblem problem, const Device& device) {
+  const Operator& op = problem.op();
+  const Asked asked = op.asked(problem);
+  if (variant.device() != asked.device) {
+    return Support::no(asked.device == DeviceType::kCpu ? "runs on CUDA devices only"
+                                                        : "runs on the CPU only");
   }
-  if (variant.op() != problem.op) {
-    return Support::no(std::string("computes ") + name_of(variant.op()) + ", not " +
-                       name_of(problem.op));
+  if (&variant.op() != &op) {
+    return Support::no("computes " + std::string(variant.op().name()) + ", not " +
+                       std::string(op.name()));
   }
   if (!device.unavailable.empty()) return Support::no(device.unavailable);
-  if (problem.deterministic && !variant.deterministic()) {
+  if (asked.deterministic && !variant.deterministic()) {
     return Support::no("not deterministic, and torch.use_deterministic_algorithms(True) is on");
   }
-  if (problem.exact_nonfinite && variant.multiplies_padding()) {
+  if (asked.exact_nonfinite && variant.multiplies_padding()) {
     return Support::no("multiplies absent blocks, and settings.exact_nonfinite is on");
   }
-  // A product without elements is never launched, and variants divide by sizes.
-  Problem asked = problem;
-  asked.m = std::max(asked.m, asked.block_m);
-  asked.n = std::max<int64_t>(asked.n, 1);
-  asked.k = std::max(asked.k, asked.block_k);
-  asked.batch = std::max<int64_t>(asked.batch, 1);
-  return variant.supports(asked, device);
+  return op.supported_by(variant, problem, device);
 }
 
-std::vector<const Variant*> legal_variants(const Problem& problem, const Device& device) {
-  std::vector<const Variant*> found;
-  for (const Variant* v : all_variants()) {
-    if (v->device() == problem.device && legal(*v, problem, device)) found.push_back(v);
+std::vector<const AnyVariant*> legal_variants(AnyProblem problem, const Device& device) {
+  const DeviceType on = problem.op().asked(problem).device;
+  std::vector<const AnyVariant*> found;
+  for (const AnyVariant* v : all_variants()) {
+    if (v->device() == on && legal(*v, problem, device)) found.push_back(v);
   }
   return found;
 }

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "exported.h"
+#include "operator.h"
 
 namespace sparse_autotune {
 
@@ -17,11 +18,6 @@ enum class Mode : uint8_t {
 };
 
 enum class Timing : uint8_t { kCold, kWarm };
-
-enum class Buckets : uint8_t {
-  kGeometric,  // numbers of columns share races: see n_bucket()
-  kExact,      // each number of columns has its own
-};
 
 struct Settings {
   Mode mode = Mode::kOn;

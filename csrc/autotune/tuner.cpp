@@ -65,10 +65,12 @@ std::mutex& race_mutex() {
   return *mutex;
 }
 
-const Variant* cheapest(const std::vector<const Variant*>& variants, const Problem& problem,
-                        const Device& device) {
+DeviceType asked_device(AnyProblem problem) { return problem.op().asked(problem).device; }
+
+const AnyVariant* cheapest(const std::vector<const AnyVariant*>& variants, AnyProblem problem,
+                           const Device& device) {
   return *std::min_element(
-      variants.begin(), variants.end(), [&](const Variant* a, const Variant* b) {
+      variants.begin(), variants.end(), [&](const AnyVariant* a, const AnyVariant* b) {
         return a->estimate_us(problem, device) < b->estimate_us(problem, device);
       });
 }
@@ -82,32 +84,32 @@ struct Found {
 // absence a reason too, two problems of one signature, of which it may run one, would forget each
 // other's race in turn. A process without PyTorch cannot race its variants: its record, which lists
 // none, serves here too.
-bool decides(const Record& record, const std::vector<const Variant*>& entrants) {
+bool decides(const Record& record, const std::vector<const AnyVariant*>& entrants) {
   const auto with_torch = [&] {
     return std::any_of(record.entrants.begin(), record.entrants.end(), [](const Entrant& e) {
-      const Variant* v = find_variant(e.name);
+      const AnyVariant* v = find_variant(e.name);
       return v != nullptr && !comes_with_core(*v);
     });
   };
   // Who is in the record first: whose library a variant lies in takes a microsecond to find out,
   // and every new pattern comes by here.
-  return std::none_of(entrants.begin(), entrants.end(), [&](const Variant* v) {
+  return std::none_of(entrants.begin(), entrants.end(), [&](const AnyVariant* v) {
     return record.find(v->name()) == nullptr && (comes_with_core(*v) || with_torch());
   });
 }
 
 // The record's winner of calls that a CUDA graph is to hold, or of others; where that is not legal
 // here, the fastest that is.
-const Variant* winner_of(const Record& record, const std::vector<const Variant*>& entrants,
-                         bool capturing) {
+const AnyVariant* winner_of(const Record& record, const std::vector<const AnyVariant*>& entrants,
+                            bool capturing) {
   const auto legal_here = [&](const Entrant& e) {
     const auto it = std::find_if(entrants.begin(), entrants.end(),
-                                 [&](const Variant* v) { return v->name() == e.name; });
+                                 [&](const AnyVariant* v) { return v->name() == e.name; });
     return it == entrants.end() || (capturing && !e.captures) ? nullptr : *it;
   };
   const bool apart = capturing && !record.captured_winner.empty();
   const Entrant* named = record.find(apart ? record.captured_winner : record.winner);
-  const Variant* winner = named != nullptr ? legal_here(*named) : nullptr;
+  const AnyVariant* winner = named != nullptr ? legal_here(*named) : nullptr;
   for (const Entrant& e : record.entrants) {  // fastest first
     if (winner != nullptr) return winner;
     if (e.timed()) winner = legal_here(e);
@@ -116,10 +118,11 @@ const Variant* winner_of(const Record& record, const std::vector<const Variant*>
 }
 
 // Those that did not fail to launch on a problem of that signature.
-std::vector<const Variant*> not_demoted(const Key& key, std::vector<const Variant*> entrants) {
+std::vector<const AnyVariant*> not_demoted(const Key& key,
+                                           std::vector<const AnyVariant*> entrants) {
   const std::lock_guard<std::mutex> lock(state().mutex);
   if (!state().demoted.empty()) {
-    std::erase_if(entrants, [&](const Variant* v) {
+    std::erase_if(entrants, [&](const AnyVariant* v) {
       return state().demoted.count({key.joined(), std::string(v->name())}) != 0;
     });
   }
@@ -192,7 +195,7 @@ Choice failure(std::string text) {
   choice.error = std::move(text);
   return choice;
 }
-Choice chosen(const Variant* variant, bool final, Validity validity = {}) {
+Choice chosen(const AnyVariant* variant, bool final, Validity validity = {}) {
   Choice choice;
   choice.variant = variant;
   choice.final = final;
@@ -201,10 +204,11 @@ Choice chosen(const Variant* variant, bool final, Validity validity = {}) {
 }
 
 // Of `entrants`, by a record; no variant where it does not decide.
-Choice by_record(const Found& found, const std::vector<const Variant*>& entrants, bool capturing) {
+Choice by_record(const Found& found, const std::vector<const AnyVariant*>& entrants,
+                 bool capturing) {
   if (found.record == nullptr || !decides(*found.record, entrants)) return {};
-  const Variant* eager = winner_of(*found.record, entrants, false);
-  const Variant* captured = winner_of(*found.record, entrants, true);
+  const AnyVariant* eager = winner_of(*found.record, entrants, false);
+  const AnyVariant* captured = winner_of(*found.record, entrants, true);
   if (eager == nullptr || (capturing && captured == nullptr)) return {};
   const bool alike = captured == nullptr || captured == eager;
   Choice choice = chosen(capturing ? captured : eager, alike || !capturing, found.validity);
@@ -213,8 +217,8 @@ Choice by_record(const Found& found, const std::vector<const Variant*>& entrants
 }
 
 // By what memory or else the host's store has of the signature; no variant where neither knows.
-Choice by_what_is_known(const Key& key, const std::vector<const Variant*>& entrants, bool capturing,
-                        Found* found) {
+Choice by_what_is_known(const Key& key, const std::vector<const AnyVariant*>& entrants,
+                        bool capturing, Found* found) {
   *found = remembered(key);
   Choice choice = by_record(*found, entrants, capturing);
   if (choice.variant != nullptr) return choice;
@@ -223,10 +227,10 @@ Choice by_what_is_known(const Key& key, const std::vector<const Variant*>& entra
   return by_record(*found, entrants, capturing);
 }
 
-std::string reasons(const std::vector<const Variant*>& variants, const Problem& problem,
+std::string reasons(const std::vector<const AnyVariant*>& variants, AnyProblem problem,
                     const Device& device) {
   std::string text;
-  for (const Variant* v : variants) {
+  for (const AnyVariant* v : variants) {
     const Support support = legal(*v, problem, device);
     if (!support) text += "\n  " + std::string(v->name()) + ": " + support.reason();
   }
@@ -254,8 +258,8 @@ class Ticket {
   bool mine_;
 };
 
-Record announced_race(const Key& key, const Problem& problem, const Device& device,
-                      const Launch& data, const std::vector<const Variant*>& entrants,
+Record announced_race(const Key& key, AnyProblem problem, const Device& device,
+                      const AnyLaunch& data, const std::vector<const AnyVariant*>& entrants,
                       RaceOptions options, bool save) {
   const std::shared_ptr<Host> to = host();
   to->report({.kind = Event::Kind::kStart,
@@ -281,9 +285,9 @@ Record announced_race(const Key& key, const Problem& problem, const Device& devi
   return record;
 }
 
-Choice unmeasured(const Key& key, const Problem& problem, const Device& device,
-                  const std::vector<const Variant*>& entrants, std::string_view family, Mode mode,
-                  bool capturing, Validity validity) {
+Choice unmeasured(const Key& key, AnyProblem problem, const Device& device,
+                  const std::vector<const AnyVariant*>& entrants, std::string_view family,
+                  Mode mode, bool capturing, Validity validity) {
   if (mode != Mode::kOn) {
     if (count_miss(key, mode)) {
       host()->report({.kind = Event::Kind::kMissed,
@@ -299,7 +303,7 @@ Choice unmeasured(const Key& key, const Problem& problem, const Device& device,
     if (!warned.exchange(true)) {
       host()->report({.kind = Event::Kind::kWarning,
                       .signature = key.signature,
-                      .text = "a product of a kind never raced was met while a CUDA graph is being "
+                      .text = "a call of a kind never raced was met while a CUDA graph is being "
                               "captured; the cost model chose its variant. Run it once before, or "
                               "call prepare() and tune()"});
     }
@@ -307,14 +311,14 @@ Choice unmeasured(const Key& key, const Problem& problem, const Device& device,
   return chosen(cheapest(entrants, problem, device), !capturing, validity);
 }
 
-Key key_of(const Problem& problem, const Device& device, const RaceOptions& options) {
+Key key_of(AnyProblem problem, const Device& device, const RaceOptions& options) {
   return {device_class(device),
           signature(problem, device, options.timing, options.family, options.buckets)};
 }
 
-Choice choose_among(const std::vector<const Variant*>& legal_ones, std::string_view family,
-                    const Problem& problem, const Device& device, const Launch& data,
-                    bool capturing, const BeforeRace& before_race) {
+Choice choose_among(const std::vector<const AnyVariant*>& legal_ones, std::string_view family,
+                    AnyProblem problem, const Device& device, const AnyLaunch& data, bool capturing,
+                    const BeforeRace& before_race) {
   const Settings current = settings();
   const RaceOptions options = options_of(current, family);
   const Key key = key_of(problem, device, options);
@@ -390,7 +394,7 @@ Record without(Record record, std::string_view name, const Status& status) {
 
 }  // namespace
 
-Choice choose(const Problem& problem, const Device& device, const Launch& data,
+Choice choose(AnyProblem problem, const Device& device, const AnyLaunch& data,
               std::string_view selector, bool capturing, const BeforeRace& before_race) {
   try {
     if (selector.empty()) {
@@ -398,24 +402,24 @@ Choice choose(const Problem& problem, const Device& device, const Launch& data,
       if (!entrants.empty()) {
         return choose_among(entrants, "", problem, device, data, capturing, before_race);
       }
-      std::vector<const Variant*> all = all_variants();
-      std::erase_if(all, [&](const Variant* v) { return v->op() != problem.op; });
+      std::vector<const AnyVariant*> all = all_variants();
+      std::erase_if(all, [&](const AnyVariant* v) { return &v->op() != &problem.op(); });
       return failure("no variant can compute " + describe(problem) + " on " + device.name +
                      reasons(all, problem, device));
     }
-    if (const Variant* exact = find_variant(selector)) {
+    if (const AnyVariant* exact = find_variant(selector)) {
       const Support support = legal(*exact, problem, device);
       if (support) return chosen(exact, true);
       return failure("variant '" + std::string(selector) +
                      "' is not legal here: " + support.reason());
     }
-    const auto family = select_variants(selector, problem.device);
+    const auto family = select_variants(selector, asked_device(problem));
     if (family.empty()) {
       return failure("no variant or family for this device is named '" + std::string(selector) +
                      "'");
     }
-    std::vector<const Variant*> entrants;
-    for (const Variant* v : family) {
+    std::vector<const AnyVariant*> entrants;
+    for (const AnyVariant* v : family) {
       if (legal(*v, problem, device)) entrants.push_back(v);
     }
     if (!entrants.empty()) {
@@ -428,13 +432,14 @@ Choice choose(const Problem& problem, const Device& device, const Launch& data,
   }
 }
 
-bool demote(const Problem& problem, const Device& device, std::string_view selector,
-            const Variant& variant, const Status& status) {
+bool demote(AnyProblem problem, const Device& device, std::string_view selector,
+            const AnyVariant& variant, const Status& status) {
   const Settings current = settings();
   const Key key = key_of(problem, device, options_of(current, selector));
-  std::vector<const Variant*> others = selector.empty() ? legal_variants(problem, device)
-                                                        : select_variants(selector, problem.device);
-  std::erase_if(others, [&](const Variant* v) { return v == &variant; });
+  std::vector<const AnyVariant*> others = selector.empty()
+                                              ? legal_variants(problem, device)
+                                              : select_variants(selector, asked_device(problem));
+  std::erase_if(others, [&](const AnyVariant* v) { return v == &variant; });
   if (not_demoted(key, std::move(others)).empty()) return false;
   {
     const std::lock_guard<std::mutex> lock(state().mutex);
@@ -455,17 +460,17 @@ bool demote(const Problem& problem, const Device& device, std::string_view selec
   return true;
 }
 
-Record race_now(const Problem& problem, const Device& device, const Launch& data,
-                const std::vector<const Variant*>& entrants, RaceOptions options, bool save) {
+Record race_now(AnyProblem problem, const Device& device, const AnyLaunch& data,
+                const std::vector<const AnyVariant*>& entrants, RaceOptions options, bool save) {
   const Key key = key_of(problem, device, options);
   const std::lock_guard<std::mutex> racing(race_mutex());
   if (save) ++races;
   return announced_race(key, problem, device, data, entrants, std::move(options), save);
 }
 
-std::optional<Record> race_if_unknown(const Problem& problem, const Device& device,
-                                      const Launch& data,
-                                      const std::vector<const Variant*>& entrants,
+std::optional<Record> race_if_unknown(AnyProblem problem, const Device& device,
+                                      const AnyLaunch& data,
+                                      const std::vector<const AnyVariant*>& entrants,
                                       RaceOptions options) {
   const Key key = key_of(problem, device, options);
   const std::lock_guard<std::mutex> racing(race_mutex());
@@ -475,7 +480,7 @@ std::optional<Record> race_if_unknown(const Problem& problem, const Device& devi
   return announced_race(key, problem, device, data, entrants, std::move(options), true);
 }
 
-std::optional<Record> find_record(const Problem& problem, const Device& device) {
+std::optional<Record> find_record(AnyProblem problem, const Device& device) {
   const auto record = known_record(key_of(problem, device, options_of(settings(), "")));
   return record != nullptr ? std::optional(*record) : std::nullopt;
 }

@@ -16,6 +16,7 @@
 
 #include "autotune/api.h"
 #include "bindings/direct_call.h"
+#include "operators/product/product_estimates.h"
 #include "ops/registered.h"
 
 namespace py = pybind11;
@@ -279,7 +280,7 @@ py::dict estimates(const std::string& problem, const py::dict& facts, const py::
       .l2_gbps = gpu["l2_gbps"].cast<double>(),
   };
   const std::vector<double> us =
-      without_gil([&] { return api::estimates(problem, cuts, groups, g, variants); });
+      without_gil([&] { return product_estimates(problem, cuts, groups, g, variants); });
   py::dict found;
   for (size_t i = 0; i < us.size(); ++i) found[py::str(variants[i])] = us[i];
   return found;

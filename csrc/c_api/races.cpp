@@ -47,7 +47,7 @@ Order read_order(const sparse_autotune_race_options* given) {
 // Nothing but who is legal, and why others are not.
 Record legality_record(const Bound& bound) {
   Record record;
-  std::istringstream lines(legality_of(bound));
+  std::istringstream lines(legality_of(bound.call.problem, *bound.device));
   for (std::string line; std::getline(lines, line);) {
     Entrant& e = record.entrants.emplace_back();
     const size_t name_end = line.find('\t');

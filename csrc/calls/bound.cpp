@@ -136,7 +136,7 @@ void check_selector(const Bound& bound, const std::optional<std::string>& varian
   if (!variant.has_value()) return;
   if (variant->empty()) refuse("variant must be a name");
   const auto meant = select_variants(*variant, bound.call.problem.device);
-  for (const Variant* v : meant) {
+  for (const AnyVariant* v : meant) {
     if (legal(*v, bound.call.problem, *bound.device)) return;
   }
   refuse("variant '" + *variant + "' is not legal here", Fault::kVariant);

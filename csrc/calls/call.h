@@ -12,8 +12,8 @@
 
 #include "calls/tensor_view.h"
 #include "exported.h"
+#include "operators/product/product.h"
 #include "plan/pattern.h"
-#include "variant.h"
 
 namespace sparse_autotune {
 

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <optional>
 
-#include "variant.h"
+#include "operators/product/product.h"
 
 namespace sparse_autotune {
 

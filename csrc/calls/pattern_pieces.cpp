@@ -12,11 +12,12 @@ namespace {
 
 using Wanted = std::array<bool, kPieces>;
 
-Wanted wanted_by(const std::vector<const Variant*>& variants, const Bound& bound) {
+Wanted wanted_by(const std::vector<const AnyVariant*>& variants, const Bound& bound) {
   const Problem& p = bound.call.problem;
   Wanted wanted{};
-  for (const Variant* v : variants) {
-    const int order = v->row_order(p, *bound.device), grouping = v->grouping(p, *bound.device);
+  for (const AnyVariant* any : variants) {
+    const Variant& v = product(*any);
+    const int order = v.row_order(p, *bound.device), grouping = v.grouping(p, *bound.device);
     if (order != kNoRowOrder) wanted[static_cast<size_t>(order)] = true;
     if (grouping != kNoGrouping) wanted[static_cast<size_t>(piece_of_grouping(grouping))] = true;
   }
@@ -73,7 +74,7 @@ void build_in_graph(int piece, Bound& bound) {
 
 }  // namespace
 
-void add_pieces(Bound& bound, const std::vector<const Variant*>& variants) {
+void add_pieces(Bound& bound, const std::vector<const AnyVariant*>& variants) {
   if (bound.plan == nullptr || bound.call.problem.device != DeviceType::kCuda) return;
   if (!bound.plan->knows_pattern()) return;  // a piece would outlast the pattern
   const Wanted wanted = wanted_by(variants, bound);

@@ -10,7 +10,7 @@ namespace sparse_autotune {
 // Puts those that one of `variants` asks for into the product's launch, building what is not there
 // yet. A CUDA graph that is being captured builds row groups itself, each time it runs, and goes
 // without a row order.
-void add_pieces(Bound& bound, const std::vector<const Variant*>& variants);
+void add_pieces(Bound& bound, const std::vector<const AnyVariant*>& variants);
 
 // The decision for `variant`, whose pieces have been added.
 Decision decision_for(const Bound& bound, const Variant& variant);

@@ -3,7 +3,9 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
+#include "autotune/race.h"
 #include "calls/bound.h"
 #include "exported.h"
 
@@ -17,6 +19,13 @@ struct RaceOrder {
   bool save = true;
 };
 
+// Of any operator: those that `list` means, all that are legal where it is empty. Refuses who is
+// named and not legal, and a list of which nobody is.
+std::vector<const AnyVariant*> entrants_of(AnyProblem problem, const Device& device,
+                                           const std::string& list);
+// The settings' options with what the order says.
+RaceOptions options_of(const RaceOrder& order);
+
 // The text of the race's record.
 SPARSE_AUTOTUNE_API std::string race_bound(Bound& bound, const RaceOrder& order);
 
@@ -27,8 +36,8 @@ SPARSE_AUTOTUNE_API std::string race_problem(const std::string& problem,
                                              const TensorView& col_indices,
                                              const std::string& selector, Caller& caller);
 
-// A line per variant of the operation on the operands' device: name \t ok, or
+// Of any operator, a line per variant of it on the device: name \t ok, or
 // name \t unsupported \t reason.
-SPARSE_AUTOTUNE_API std::string legality_of(const Bound& bound);
+SPARSE_AUTOTUNE_API std::string legality_of(AnyProblem problem, const Device& device);
 
 }  // namespace sparse_autotune

@@ -4,8 +4,8 @@
 
 #include "autotune/registry.h"
 #include "autotune/settings.h"
-#include "autotune/signature.h"
 #include "calls/each_launch.h"
+#include "operator.h"
 #include "plan/current_device.h"
 
 namespace sparse_autotune {
@@ -43,13 +43,13 @@ Status ReadyLaunch::run() {
   return status;
 }
 
-Refusal launch_failure(const Variant& variant, const Problem& problem, const Status& status) {
+Refusal launch_failure(const AnyVariant& variant, AnyProblem problem, const Status& status) {
   return Refusal("sparse_autotune: " + std::string(variant.name()) + " failed on " +
                      describe(problem) + ": " + status.message(),
                  status.code() == StatusCode::kOutOfMemory ? Fault::kMemory : Fault::kLaunch);
 }
 
-std::string selector_of(std::string_view variant, Op op) {
+std::string selector_of(std::string_view variant, const Operator& op) {
   if (!variant.empty()) return std::string(variant);
   std::string forced = forced_variant();
   return forced.empty() || serves(forced, op) ? forced : "";

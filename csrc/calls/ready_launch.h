@@ -31,11 +31,11 @@ class SPARSE_AUTOTUNE_API ReadyLaunch {
   bool prepares() const { return decision.prepared_bytes > 0 && frozen_copy == nullptr; }
 };
 
-// What is thrown when a launch fails: it names variant and problem.
-Refusal launch_failure(const Variant& variant, const Problem& problem, const Status& status);
+// What is thrown when a launch of any operator fails: it names variant and problem.
+Refusal launch_failure(const AnyVariant& variant, AnyProblem problem, const Status& status);
 
 // The variant or family that a call is limited to: the one that it names or, where it names none,
-// the setting's, which is about one of the two operations; empty: the tuner chooses.
-SPARSE_AUTOTUNE_API std::string selector_of(std::string_view variant, Op op);
+// the setting's, if it is about that operator; empty: the tuner chooses.
+SPARSE_AUTOTUNE_API std::string selector_of(std::string_view variant, const Operator& op);
 
 }  // namespace sparse_autotune

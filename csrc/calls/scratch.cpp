@@ -30,7 +30,7 @@ void* ScratchLayout::aligned(void* anywhere) {
   return reinterpret_cast<void*>(aligned_up(static_cast<int64_t>(address)));
 }
 
-void ScratchLayout::put(void* memory, Launch* launch) const {
+void ScratchLayout::put(void* memory, AnyLaunch* launch) const {
   launch->workspace = memory;
   if (bytes_ > prepared_at_) launch->prepared = static_cast<char*>(memory) + prepared_at_;
 }

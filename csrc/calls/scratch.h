@@ -21,7 +21,7 @@ class ScratchLayout {
   // The first aligned address of such memory; null stays null.
   SPARSE_AUTOTUNE_API static void* aligned(void* anywhere);
   // Lets the launch work in bytes() of aligned memory.
-  SPARSE_AUTOTUNE_API void put(void* memory, Launch* launch) const;
+  SPARSE_AUTOTUNE_API void put(void* memory, AnyLaunch* launch) const;
 
  private:
   int64_t prepared_at_, bytes_;

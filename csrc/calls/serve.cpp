@@ -45,16 +45,16 @@ std::shared_ptr<KeptMemory> frozen_copy(const Bound& bound, const Decision& d) {
 Decision decide(Bound& bound, const std::string& selector) {
   const Choice choice =
       choose(bound.call.problem, *bound.device, bound.call.launch, selector, bound.is_capturing,
-             [&](const std::vector<const Variant*>& entrants) { add_pieces(bound, entrants); });
+             [&](const std::vector<const AnyVariant*>& entrants) { add_pieces(bound, entrants); });
   if (choice.variant == nullptr) refuse(choice.error, Fault::kVariant);
   add_pieces(bound, {choice.variant});
-  Decision decision = decision_for(bound, *choice.variant);
+  Decision decision = decision_for(bound, product(*choice.variant));
   decision.validity = choice.validity;
   if (choice.captured != nullptr) {
     decision.not_in_graphs = true;
     // A capture could not make them all.
     add_pieces(bound, {choice.captured});
-    static_cast<void>(frozen_copy(bound, decision_for(bound, *choice.captured)));
+    static_cast<void>(frozen_copy(bound, decision_for(bound, product(*choice.captured))));
   }
   // Behind a capture what could not be built in it will be.
   const bool final = choice.final && (decision.is_complete() || !bound.is_capturing);
@@ -66,7 +66,7 @@ Decision decide(Bound& bound, const std::string& selector) {
 
 std::string selector_for(const Bound& bound, const std::optional<std::string>& variant) {
   if (variant.has_value() && variant->empty()) refuse("variant must be a name");
-  return selector_of(variant.value_or(""), bound.call.problem.op);
+  return selector_of(variant.value_or(""), operator_of(bound.call.problem));
 }
 
 Decision find_or_decide(Bound& bound, const std::string& selector) {
@@ -96,6 +96,14 @@ Status launch(const Bound& bound, const Decision& decision, const FindScratch& f
 
 }  // namespace
 
+void demote_or_refuse(AnyProblem problem, const AnyLaunch& launch, std::string_view selector,
+                      bool is_capturing, const AnyVariant& failed, const Status& status) {
+  const bool replaceable = selector != failed.name() && !is_capturing &&
+                           still_works(launch.stream) &&
+                           demote(problem, *launch.device, selector, failed, status);
+  if (!replaceable) throw launch_failure(failed, problem, status);
+}
+
 int64_t scratch_bytes(Bound& bound, const std::optional<std::string>& variant) {
   return ready_for(bound, find_or_decide(bound, selector_for(bound, variant))).scratch().bytes();
 }
@@ -115,12 +123,8 @@ void serve(Bound& bound, const std::optional<std::string>& variant,
   Decision decision = find_or_decide(bound, selector);
   for (Status status = launch(bound, decision, find_scratch); !status;
        status = launch(bound, decision, find_scratch)) {
-    const Problem& p = bound.call.problem;
-    const Variant& failed = *decision.variant;
-    const bool replaceable = selector != failed.name() && !bound.is_capturing &&
-                             still_works(bound.call.launch.stream) &&
-                             demote(p, *bound.device, selector, failed, status);
-    if (!replaceable) throw launch_failure(failed, p, status);
+    demote_or_refuse(bound.call.problem, bound.call.launch, selector, bound.is_capturing,
+                     *decision.variant, status);
     decision = decide(bound, selector);
   }
 }

@@ -5,6 +5,7 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include "calls/bound.h"
 #include "calls/scratch.h"
@@ -20,6 +21,11 @@ SPARSE_AUTOTUNE_API void serve(Bound& bound, const std::optional<std::string>& v
 using FindScratch = std::function<void*(const ScratchLayout& layout, const Variant& variant)>;
 void serve(Bound& bound, const std::optional<std::string>& variant,
            const FindScratch& find_scratch);
+
+// Of any operator: after `failed` did not launch, another is to be chosen, unless nothing can run
+// on that stream any more, a graph captures it, or `selector` names the variant: then this throws.
+void demote_or_refuse(AnyProblem problem, const AnyLaunch& launch, std::string_view selector,
+                      bool is_capturing, const AnyVariant& failed, const Status& status);
 
 // What it asks of such memory now: chooses, and makes what is needed, but launches nothing.
 int64_t scratch_bytes(Bound& bound, const std::optional<std::string>& variant);

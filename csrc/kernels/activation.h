@@ -4,7 +4,7 @@
 #include <cmath>
 
 #include "host_device.h"
-#include "variant.h"
+#include "operators/product/product.h"
 
 namespace sparse_autotune {
 

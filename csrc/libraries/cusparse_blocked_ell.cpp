@@ -8,7 +8,7 @@
 
 #include "kernels/cuda/convert/blocked_ell.h"
 #include "libraries/cusparse_spmm.h"
-#include "variant.h"
+#include "operators/product/product.h"
 
 namespace sparse_autotune {
 namespace {

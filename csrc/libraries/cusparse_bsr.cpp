@@ -5,8 +5,8 @@
 #include <algorithm>
 
 #include "libraries/cusparse_spmm.h"
+#include "operators/product/product.h"
 #include "tile_roofline.h"
-#include "variant.h"
 
 namespace sparse_autotune {
 namespace {

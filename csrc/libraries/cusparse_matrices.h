@@ -4,7 +4,7 @@
 #include <cstdint>
 
 #include "libraries/cusparse.h"
-#include "variant.h"
+#include "operators/product/product.h"
 
 namespace sparse_autotune {
 

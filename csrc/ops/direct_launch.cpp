@@ -75,7 +75,7 @@ bool make_ready(ReadyLaunch& ready, const Surroundings& around, const Circumstan
     ready.transposed = std::move(transposed.memory);
   }
   add_facts(plan->facts(), &p);
-  return ready.find(*plan, around.generation, selector_of(here.variant, p.op));
+  return ready.find(*plan, around.generation, selector_of(here.variant, operator_of(p)));
 }
 
 bool run(ReadyLaunch& ready, const Scratch& scratch) {

@@ -3,6 +3,7 @@
 
 #include <functional>
 
+#include "operators/product/product.h"
 #include "ops/torch_runtime.h"
 
 namespace sparse_autotune {

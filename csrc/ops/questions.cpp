@@ -12,7 +12,8 @@ std::string answer(const Arguments& a, const Call& call, const Tensor& result,
                    const RaceArguments& race) {
   auto product = product_of(a, call, result);
   if (race.dry_run) {
-    return legality_of(bind_for_questions(std::move(product.call), product.caller));
+    const Bound bound = bind_for_questions(std::move(product.call), product.caller);
+    return legality_of(bound.call.problem, *bound.device);
   }
   if (a.col_indices.size(0) == 0) return "";  // bind_call() would write the result
   std::optional<Bound> bound = bind_call(std::move(product.call), a.variant, product.caller);

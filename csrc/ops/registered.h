@@ -7,7 +7,7 @@
 #include <string>
 
 #include "autotune/api.h"
-#include "variant.h"
+#include "operators/product/product.h"
 
 namespace sparse_autotune::api {
 

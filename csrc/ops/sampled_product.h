@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "operators/product/product.h"
 #include "ops/dispatched.h"
 
 namespace sparse_autotune {

@@ -3,56 +3,22 @@
 namespace sparse_autotune {
 namespace {
 
-// A loop over ever new shapes must not grow without bound; a signature is cheap to look up again.
-constexpr int64_t kMaxDecisions = 4096;
-// A decision takes some 430 bytes, and thousands of experts see ever new numbers of tokens, too:
-// where all plans together remember so many, each goes on with few.
-constexpr int64_t kManyDecisions = 1 << 18;
-constexpr int64_t kFewDecisions = 16;
-
-std::atomic<int64_t> all_derived{0}, all_decisions{0};
+std::atomic<int64_t> all_derived{0};
 
 }  // namespace
 
-Plan::~Plan() {
-  all_derived -= derived_bytes_;
-  all_decisions -= count_;
-}
+Plan::~Plan() { all_derived -= derived_bytes_; }
 
 int64_t Plan::all_derived_bytes() { return all_derived; }
 
-void Plan::after_fork() { all_derived = all_decisions = 0; }
+void Plan::after_fork() {
+  all_derived = 0;
+  detail::forget_decision_count();
+}
 
 void Plan::derived(int64_t bytes) {
   derived_bytes_ += bytes;
   all_derived += bytes;
-}
-
-std::optional<Decision> Plan::find(const Problem& problem, uint64_t generation,
-                                   std::string_view selector) {
-  const std::lock_guard<std::mutex> lock(mutex_);
-  if (generation != generation_) return std::nullopt;
-  const auto decisions = decisions_.find(selector);
-  if (decisions == decisions_.end()) return std::nullopt;
-  const auto it = decisions->second.find(problem);
-  if (it == decisions->second.end() || !it->second.validity.holds()) return std::nullopt;
-  return it->second;
-}
-
-void Plan::remember(const Problem& problem, uint64_t generation, std::string_view selector,
-                    const Decision& decision) {
-  const std::lock_guard<std::mutex> lock(mutex_);
-  const int64_t most = all_decisions < kManyDecisions ? kMaxDecisions : kFewDecisions;
-  if (generation != generation_ || count_ >= most) {
-    all_decisions -= count_;
-    count_ = 0;
-    decisions_ = {};  // with the room that so many took
-  }
-  generation_ = generation;
-  if (decisions_[std::string(selector)].insert_or_assign(problem, decision).second) {
-    ++count_;
-    ++all_decisions;
-  }
 }
 
 std::shared_ptr<KeptMemory> Plan::find_copy(const void* values, const Variant* variant,

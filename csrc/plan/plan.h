@@ -3,8 +3,6 @@
 
 #include <array>
 #include <atomic>
-#include <cstring>
-#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -12,15 +10,15 @@
 #include <string>
 #include <string_view>
 #include <tuple>
-#include <unordered_map>
 #include <utility>
 
 #include "exported.h"
+#include "operators/product/product.h"
+#include "plan/decisions.h"
 #include "plan/kept_memory.h"
 #include "plan/pattern.h"
 #include "plan/pattern_fingerprint.h"
 #include "plan/validity.h"
-#include "variant.h"
 
 namespace sparse_autotune {
 
@@ -52,22 +50,6 @@ struct Decision {
 constexpr int kPieces = kRowOrders + kAllGroupings;
 constexpr int piece_of_grouping(int grouping) { return kRowOrders + grouping; }
 
-// What decisions depend on besides the problem: settings and, on a CPU, threads.
-inline uint64_t decision_generation(uint64_t settings_generation, int threads) {
-  return settings_generation * 4096 + static_cast<uint64_t>(threads);
-}
-
-struct ProblemHash {
-  size_t operator()(const Problem& problem) const {
-    static_assert(sizeof(Problem) % sizeof(uint64_t) == 0);
-    std::array<uint64_t, sizeof(Problem) / sizeof(uint64_t)> words;
-    std::memcpy(words.data(), &problem, sizeof(Problem));
-    uint64_t h = 0;
-    for (const uint64_t word : words) h = (h ^ word) * 0x9e3779b97f4a7c15u + (h >> 29);
-    return static_cast<size_t>(h ^ (h >> 32));
-  }
-};
-
 class Plan {
  public:
   // `owner` keeps the index tensors alive, so that no other pattern can appear at their addresses.
@@ -96,12 +78,15 @@ class Plan {
   // Version counters of crow_indices and col_indices when the facts were read; -1: has none.
   const std::array<int64_t, 2>& versions() const { return versions_; }
 
-  // `generation` is that of settings, devices and threads: a decision of another one is forgotten.
-  // `selector` is the variant or family that the call is limited to; empty: it is not.
+  // See Decisions.
   std::optional<Decision> find(const Problem& problem, uint64_t generation,
-                               std::string_view selector);
+                               std::string_view selector) {
+    return decisions_.find(problem, generation, selector);
+  }
   void remember(const Problem& problem, uint64_t generation, std::string_view selector,
-                const Decision& decision);
+                const Decision& decision) {
+    decisions_.remember(problem, generation, selector, decision);
+  }
 
   // The frozen copy that `variant` made of the values at that address, read as `problem` does.
   std::shared_ptr<KeptMemory> find_copy(const void* values, const Variant* variant,
@@ -153,10 +138,7 @@ class Plan {
 
   std::atomic<int64_t> derived_bytes_{0};  // but for those of the transposed pattern's plan
   std::mutex mutex_;
-  uint64_t generation_ = 0;
-  using Decisions = std::unordered_map<Problem, Decision, ProblemHash>;
-  std::map<std::string, Decisions, std::less<>> decisions_;  // by selector
-  int64_t count_ = 0;                                        // of all of them
+  Decisions<Decision> decisions_;
   // One memory may hold blocks of several shapes and dtypes for the same indices.
   using CopyKey = std::tuple<const void*, const Variant*, int64_t, int64_t, DType, bool>;
   static CopyKey copy_key(const void* values, const Variant* variant, const Problem& p) {

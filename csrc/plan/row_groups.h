@@ -1,8 +1,8 @@
 // Groups of block rows with the columns that they share: see ../row_groups.h.
 #pragma once
 
+#include "operators/product/product.h"
 #include "plan/pattern.h"
-#include "variant.h"
 
 namespace sparse_autotune {
 

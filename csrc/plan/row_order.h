@@ -1,8 +1,8 @@
 // Block rows, whole or cut into parts, sorted by length: see row_orders.h.
 #pragma once
 
+#include "operators/product/product.h"
 #include "plan/pattern.h"
-#include "variant.h"
 
 namespace sparse_autotune {
 

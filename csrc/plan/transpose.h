@@ -3,8 +3,8 @@
 #pragma once
 
 #include "exported.h"
+#include "operators/product/product.h"
 #include "plan/pattern.h"
-#include "variant.h"
 
 namespace sparse_autotune {
 

@@ -2,23 +2,13 @@
 #pragma once
 
 #include <cstdint>
-#include <cstdio>
-#include <cstdlib>
 #include <cstring>
-#include <ctime>
 #include <functional>
 #include <string>
 #include <vector>
 
-#include "variant.h"
-
-#define CHECK(condition)                                                          \
-  do {                                                                            \
-    if (!(condition)) {                                                           \
-      std::fprintf(stderr, "%s:%d: CHECK(%s)\n", __FILE__, __LINE__, #condition); \
-      std::exit(1);                                                               \
-    }                                                                             \
-  } while (false)
+#include "checks.h"
+#include "operators/product/product.h"
 
 namespace sparse_autotune::test {
 
@@ -53,16 +43,6 @@ struct Example {
     device.memory_gbps = 10;
   }
 };
-
-inline void spin(double us) {
-  timespec start, now;
-  clock_gettime(CLOCK_MONOTONIC, &start);
-  do {
-    clock_gettime(CLOCK_MONOTONIC, &now);
-  } while (static_cast<double>(now.tv_sec - start.tv_sec) * 1e6 +
-               static_cast<double>(now.tv_nsec - start.tv_nsec) * 1e-3 <
-           us);
-}
 
 // What a fake does to C once it has computed the product.
 using Fault = std::function<Status(const Problem&, const Launch&)>;

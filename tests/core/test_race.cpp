@@ -20,7 +20,7 @@ float* element(const Launch& l, const Problem& p, int64_t i, int64_t j) {
   return static_cast<float*>(l.c) + i * p.ldc + j;
 }
 
-Record run(const Example& e, const std::vector<const Variant*>& entrants,
+Record run(const Example& e, const std::vector<const AnyVariant*>& entrants,
            RaceOptions options = {}) {
   return race(e.problem, e.device, e.launch, entrants, options);
 }

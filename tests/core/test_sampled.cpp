@@ -7,8 +7,9 @@
 #include "autotune/race.h"
 #include "autotune/registry.h"
 #include "autotune/signature.h"
-#include "autotune/verify.h"
 #include "fakes.h"
+#include "operators/product/product_operator.h"
+#include "operators/product/product_tiles.h"
 
 using namespace sparse_autotune;
 using sparse_autotune::test::Example;
@@ -130,23 +131,32 @@ void operands_have_the_users_layout() {
   for (const int alignment : {2, 4, 8, 16}) {
     e.problem.values_alignment = static_cast<uint8_t>(alignment);
     e.problem.b_alignment = e.problem.c_alignment = 4;
-    const OperandLayout l = lay_out_operands(e.problem);
-    CHECK(l.output == l.values && l.output % 256 == (alignment < 16 ? alignment : 0));
-    CHECK(l.b % 256 == 4 && l.c % 256 == 4);
-    // The output with its guards is the last of the set, behind all that is read.
-    CHECK(l.c + strides_of_c(e.problem).span() * 4 <= l.output_begin);
-    CHECK(l.output >= l.output_begin + kGuardBytes);
-    CHECK(l.output + 3 * 4 * 3 * 4 + kGuardBytes <= l.output_begin + l.output_bytes);
-    CHECK(l.output_begin + l.output_bytes == l.bytes);
+    const Operator& op = operator_of(Op::kSampled);
+    const std::vector<Operand> operands = op.operands(e.problem, e.launch);
+    const OperandLayout l = lay_out(operands);
     char memory[1];
-    const Launch launch = launch_on(l, e.problem, e.launch, memory);
-    CHECK(launch.sampled == memory + l.values && launch.values == nullptr);
-    std::set<uint64_t> numbers;
-    for (const Input& input : inputs_of(l, e.problem)) {
-      CHECK(input.offset == l.b || input.offset == l.c);
-      numbers.insert(input.number);
+    const std::vector<char*> at = addresses_at(l, memory);
+    Launch launch = e.launch;
+    op.bind(e.problem, at.data(), &launch);
+    const auto offset = [&](const void* pointer) {
+      return static_cast<const char*>(pointer) - memory;
+    };
+    const int64_t b = offset(launch.b), c = offset(launch.c), output = offset(launch.sampled);
+    CHECK(launch.values == nullptr);
+    CHECK(output % 256 == (alignment < 16 ? alignment : 0));
+    CHECK(b % 256 == 4 && c % 256 == 4);
+    // The output with its guards is the last of the set, behind all that is read.
+    CHECK(l.outputs.size() == 1 && l.offsets[l.outputs[0].operand] == output);
+    CHECK(c + strides_of_c(e.problem).span() * 4 <= l.output_begin());
+    CHECK(output >= l.output_begin() + kGuardBytes);
+    CHECK(output + 3 * 4 * 3 * 4 + kGuardBytes <= l.output_begin() + l.output_bytes());
+    CHECK(l.output_begin() + l.output_bytes() == l.bytes);
+    std::set<int64_t> inputs;
+    for (size_t i = 0; i < operands.size(); ++i) {
+      const bool random = operands[i].use == Operand::Use::kInput && operands[i].bytes > 0;
+      if (random) inputs.insert(l.offsets[i]);
     }
-    CHECK(numbers.size() == 2);
+    CHECK((inputs == std::set<int64_t>{b, c}));
   }
 }
 
@@ -154,7 +164,7 @@ void operands_have_the_users_layout() {
 void check_tiles(const Problem& p, const std::vector<int64_t>& crow, double limit, bool all) {
   std::set<std::pair<int64_t, int64_t>> seen;
   std::set<int64_t> blocks;
-  for (const Tile& t : choose_tiles(p, crow, limit)) {
+  for (const ProductTile& t : choose_tiles(p, crow, limit)) {
     CHECK(t.batch >= 0 && t.batch < p.nnzb);
     CHECK(crow[t.block_row] <= t.batch && t.batch < crow[t.block_row + 1]);
     CHECK(tile_rows(t, p) > 0 && t.row + tile_rows(t, p) <= p.block_m);
@@ -217,10 +227,11 @@ const Registration kRegister{kRegistered};
 
 void a_selector_serves_the_operation_that_it_names() {
   for (const char* selector : {"samples", "samples/one"}) {
-    CHECK(serves(selector, Op::kSampled));
-    CHECK(!serves(selector, Op::kMatmul));
+    CHECK(serves(selector, operator_of(Op::kSampled)));
+    CHECK(!serves(selector, operator_of(Op::kMatmul)));
   }
-  CHECK(serves("unknown", Op::kMatmul) && serves("unknown", Op::kSampled));
+  CHECK(serves("unknown", operator_of(Op::kMatmul)));
+  CHECK(serves("unknown", operator_of(Op::kSampled)));
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 #include <set>
 #include <utility>
 
+#include "autotune/buckets.h"
 #include "autotune/signature.h"
 #include "fakes.h"
 

@@ -95,8 +95,9 @@ void a_plan_forgets_what_no_longer_holds() {
   Plan plan(PatternKey{}, PatternFacts{}, {}, nullptr);
   for (const Product* product : {&one, &other}) {
     const Choice choice = product->choice();
-    plan.remember(product->problem, 1, "",
-                  {.variant = choice.variant, .validity = choice.validity});
+    plan.remember(
+        product->problem, 1, "",
+        {.variant = &sparse_autotune::product(*choice.variant), .validity = choice.validity});
   }
   other.race(true);
   CHECK(plan.find(one.problem, 1, ""));

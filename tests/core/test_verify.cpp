@@ -7,6 +7,8 @@
 #include "autotune/verify.h"
 #include "fakes.h"
 #include "half.h"
+#include "operators/product/product_tiles.h"
+#include "operators/product/product_tolerance.h"
 
 using namespace sparse_autotune;
 
@@ -127,24 +129,19 @@ void tiny_results_may_be_zero() {
 }
 
 void an_output_is_right_or_wrong() {
-  Problem p{};
-  p.m = p.ldc = 3;
-  p.n = p.batch = 2;
-  p.c_batch_stride = 9;
-  const uint64_t elements = 12;
   double error = 0;
-  CHECK(judge(p, 0, elements, 0.99, &error) && error == 0.99);
-  CHECK(!judge(p, 0, elements, 1.01, &error) && error == 1.01);
-  CHECK(!judge(p, 1, elements, 0, &error) && std::isinf(error));
-  CHECK(!judge(p, 0, elements - 1, 0, &error) && std::isinf(error));
-  CHECK(!judge(p, 0, elements + 1, 0, &error) && std::isinf(error));
+  CHECK(judge(12, 0, 12, 0.99, &error) && error == 0.99);
+  CHECK(!judge(12, 0, 12, 1.01, &error) && error == 1.01);
+  CHECK(!judge(12, 1, 12, 0, &error) && std::isinf(error));
+  CHECK(!judge(12, 0, 11, 0, &error) && std::isinf(error));
+  CHECK(!judge(12, 0, 13, 0, &error) && std::isinf(error));
 }
 
 // Every element of a tile lies in C, and in the block row that the tile names.
 void check_tiles(const Problem& p, const std::vector<int64_t>& crow, double limit) {
   std::set<std::tuple<int64_t, int64_t, int64_t>> elements;
   std::set<std::tuple<int64_t, int64_t, int64_t>> corners;  // matrix, block row, strip
-  for (const Tile& t : choose_tiles(p, crow, limit)) {
+  for (const ProductTile& t : choose_tiles(p, crow, limit)) {
     CHECK(t.batch >= 0 && t.batch < p.batch);
     CHECK(tile_rows(t, p) > 0 && t.row / p.block_m == t.block_row);
     CHECK((t.row + tile_rows(t, p) - 1) / p.block_m == t.block_row);

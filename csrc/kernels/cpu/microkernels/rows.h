@@ -1,7 +1,7 @@
 // The micro-kernels of cpu_rows: what each instruction-set level implements and rows.cpp calls.
 #pragma once
 
-#include "variant.h"
+#include "operators/product/product.h"
 
 namespace sparse_autotune::cpu_rows {
 

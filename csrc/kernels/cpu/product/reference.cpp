@@ -2,7 +2,7 @@
 // The kernel to copy when writing a new one, and the variant that everything else is compared with.
 #include "kernels/activation.h"
 #include "kernels/cpu/shared/elements.h"
-#include "variant.h"
+#include "operators/product/product.h"
 
 namespace sparse_autotune {
 namespace {

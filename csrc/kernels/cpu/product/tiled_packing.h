@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "kernels/cpu/shared/tiled_blocking.h"
+#include "operators/product/product.h"
 
 namespace sparse_autotune::cpu_tiled {
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "kernels/cpu/shared/tiled_blocking.h"
+#include "operators/product/product.h"
 
 namespace sparse_autotune::cpu_tiled {
 

@@ -14,6 +14,7 @@
 #include "kernels/cpu/microkernels/tiled_levels.h"
 #include "kernels/cpu/shared/tiled_blocking.h"
 #include "kernels/cpu/shared/tiled_partition.h"
+#include "operators/product/product.h"
 
 namespace sparse_autotune::cpu_dots {
 namespace {

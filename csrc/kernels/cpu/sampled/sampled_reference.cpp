@@ -1,6 +1,7 @@
 // The simplest correct sampled product on a CPU: every block size, dtype and layout, accumulated in
 // fp64. What every other variant of a sampled product is compared with.
 #include "kernels/cpu/shared/elements.h"
+#include "operators/product/product.h"
 
 namespace sparse_autotune {
 namespace {

@@ -15,6 +15,7 @@
 
 #include "kernels/cpu/microkernels/tiled_levels.h"
 #include "kernels/cpu/shared/tiled_partition.h"
+#include "operators/product/product.h"
 
 namespace sparse_autotune::cpu_sampled {
 namespace {

@@ -2,7 +2,7 @@
 // the other, take longer than the products of most layers.
 #pragma once
 
-#include "variant.h"
+#include "operators/product/product.h"
 
 namespace sparse_autotune {
 

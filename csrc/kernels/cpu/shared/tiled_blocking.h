@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "kernels/cpu/microkernels/tiled.h"
+#include "operators/product/product.h"
 
 namespace sparse_autotune::cpu_tiled {
 

@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "variant.h"
+#include "operators/product/product.h"
 
 namespace sparse_autotune {
 

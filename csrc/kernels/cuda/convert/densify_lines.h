@@ -1,7 +1,7 @@
 // BSR to a dense matrix by whole lines, where its blocks and lines allow it.
 #pragma once
 
-#include "variant.h"
+#include "operators/product/product.h"
 
 namespace sparse_autotune {
 

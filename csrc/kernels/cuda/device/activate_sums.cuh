@@ -6,7 +6,7 @@
 
 #include "kernels/activation.h"
 #include "kernels/cuda/device/warpgroup.cuh"
-#include "variant.h"
+#include "operators/product/product.h"
 
 namespace sparse_autotune {
 

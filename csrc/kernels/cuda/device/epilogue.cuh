@@ -11,7 +11,7 @@
 #include <cstdint>
 
 #include "kernels/activation.h"
-#include "variant.h"
+#include "operators/product/product.h"
 
 namespace sparse_autotune {
 

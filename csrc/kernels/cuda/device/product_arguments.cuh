@@ -1,7 +1,7 @@
 // What every kernel of a product is told; each adds its own.
 #pragma once
 
-#include "variant.h"
+#include "operators/product/product.h"
 
 namespace sparse_autotune {
 

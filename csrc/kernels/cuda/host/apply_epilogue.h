@@ -2,7 +2,7 @@
 #pragma once
 
 #include "exported.h"
-#include "variant.h"
+#include "operators/product/product.h"
 
 namespace sparse_autotune {
 

@@ -1,7 +1,7 @@
 // A kernel's arguments begin with where a product's operands lie and what it is. Host code.
 #pragma once
 
-#include "variant.h"
+#include "operators/product/product.h"
 
 namespace sparse_autotune {
 

@@ -1,7 +1,7 @@
 // What is searched for a problem, without the search where a thread launches a product again.
 #pragma once
 
-#include "variant.h"
+#include "operators/product/product.h"
 
 namespace sparse_autotune {
 

@@ -4,7 +4,7 @@
 #include <string>
 #include <string_view>
 
-#include "variant.h"
+#include "operators/product/product.h"
 
 namespace sparse_autotune {
 

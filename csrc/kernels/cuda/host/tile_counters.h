@@ -6,7 +6,7 @@
 #include <algorithm>
 
 #include "kernels/cuda/device/panel_walk.cuh"
-#include "variant.h"
+#include "operators/product/product.h"
 
 namespace sparse_autotune {
 

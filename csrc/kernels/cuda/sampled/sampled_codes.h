@@ -4,7 +4,7 @@
 #include <string>
 
 #include "kernels/cuda/host/kernel_code.h"
-#include "variant.h"
+#include "operators/product/product.h"
 
 namespace sparse_autotune {
 

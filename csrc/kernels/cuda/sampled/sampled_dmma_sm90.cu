@@ -17,7 +17,7 @@
 #include "kernels/cuda/host/tensor_map.h"
 #include "kernels/cuda/sampled/sampled_dmma.cuh"
 #include "kernels/cuda/sampled/sampled_operands.h"
-#include "variant.h"
+#include "operators/product/product.h"
 
 namespace sparse_autotune {
 namespace {

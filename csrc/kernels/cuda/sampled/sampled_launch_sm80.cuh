@@ -13,7 +13,7 @@
 #include "kernels/cuda/device/mma_tile.cuh"
 #include "kernels/cuda/host/kernel_code.h"
 #include "kernels/cuda/sampled/gathered_tile.cuh"
-#include "variant.h"
+#include "operators/product/product.h"
 
 namespace sparse_autotune {
 

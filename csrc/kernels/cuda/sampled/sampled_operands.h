@@ -6,7 +6,7 @@
 
 #include "kernels/cuda/host/requirements.h"
 #include "kernels/cuda/host/tensor_map.h"
-#include "variant.h"
+#include "operators/product/product.h"
 
 namespace sparse_autotune {
 

@@ -19,7 +19,7 @@
 #include "kernels/cuda/host/remembered.h"
 #include "kernels/cuda/host/requirements.h"
 #include "kernels/cuda/sampled/sampled_pieces.cuh"
-#include "variant.h"
+#include "operators/product/product.h"
 
 namespace sparse_autotune {
 namespace {

@@ -10,7 +10,7 @@
 #include "kernels/cuda/device/load_index.cuh"
 #include "kernels/cuda/host/cuda_status.h"
 #include "kernels/cuda/host/element_types.h"
-#include "variant.h"
+#include "operators/product/product.h"
 
 namespace sparse_autotune {
 namespace {

@@ -16,7 +16,7 @@
 
 #include "kernels/cuda/host/requirements.h"
 #include "kernels/cuda/sampled/sampled_launch_sm80.cuh"
-#include "variant.h"
+#include "operators/product/product.h"
 
 namespace sparse_autotune {
 namespace {

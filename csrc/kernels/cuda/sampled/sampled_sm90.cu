@@ -20,7 +20,7 @@
 #include "kernels/cuda/host/tile_counters.h"
 #include "kernels/cuda/sampled/sampled_launch.cuh"
 #include "kernels/cuda/sampled/sampled_operands.h"
-#include "variant.h"
+#include "operators/product/product.h"
 
 namespace sparse_autotune {
 namespace {

@@ -28,7 +28,7 @@
 #include "kernels/cuda/sampled/sampled_operands.h"
 #include "kernels/cuda/sampled/sampled_union_consumer.cuh"
 #include "kernels/cuda/sampled/sampled_union_region.cuh"
-#include "variant.h"
+#include "operators/product/product.h"
 
 namespace sparse_autotune {
 namespace {

@@ -7,7 +7,7 @@
 
 #include "kernels/cuda/sampled/sampled_early.cuh"
 #include "kernels/cuda/sampled/sampled_operands.h"
-#include "variant.h"
+#include "operators/product/product.h"
 
 namespace sparse_autotune {
 

@@ -20,7 +20,7 @@
 #include "kernels/cuda/sampled/sampled_operands.h"
 #include "kernels/cuda/sampled/sampled_wave.cuh"
 #include "kernels/cuda/sampled/sampled_wave_arguments.h"
-#include "variant.h"
+#include "operators/product/product.h"
 
 namespace sparse_autotune {
 namespace {

@@ -10,7 +10,7 @@
 
 #include "kernels/cuda/device/transpose_word.cuh"
 #include "kernels/cuda/product/few_columns/gathered_sums.cuh"
-#include "variant.h"
+#include "operators/product/product.h"
 
 namespace sparse_autotune {
 

@@ -5,7 +5,7 @@
 #include <cstdint>
 
 #include "kernels/cuda/device/activate_sums.cuh"
-#include "variant.h"
+#include "operators/product/product.h"
 
 namespace sparse_autotune {
 

@@ -22,7 +22,7 @@
 #include "kernels/cuda/product/few_columns/ask_ahead.cuh"
 #include "kernels/cuda/product/few_columns/few_columns_arguments.cuh"
 #include "kernels/cuda/product/few_columns/small_n_fragments.cuh"
-#include "variant.h"
+#include "operators/product/product.h"
 
 namespace sparse_autotune {
 

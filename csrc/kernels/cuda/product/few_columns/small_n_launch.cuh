@@ -5,7 +5,7 @@
 
 #include "kernels/cuda/host/kernel_code.h"
 #include "kernels/cuda/product/few_columns/small_n_kernel.cuh"
-#include "variant.h"
+#include "operators/product/product.h"
 
 namespace sparse_autotune {
 

@@ -22,7 +22,7 @@
 #include "kernels/cuda/host/tensor_map.h"
 #include "kernels/cuda/product/few_columns/small_n_launch.cuh"
 #include "kernels/cuda/product/few_columns/small_n_rings.cuh"
-#include "variant.h"
+#include "operators/product/product.h"
 
 namespace sparse_autotune {
 namespace {

@@ -27,7 +27,7 @@
 #include "kernels/cuda/product/few_columns/ask_ahead.cuh"
 #include "kernels/cuda/product/few_columns/exchanged_sums.cuh"
 #include "kernels/cuda/product/few_columns/few_columns_arguments.cuh"
-#include "variant.h"
+#include "operators/product/product.h"
 
 namespace sparse_autotune {
 namespace {

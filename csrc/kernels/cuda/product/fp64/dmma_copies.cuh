@@ -8,7 +8,7 @@
 #include "kernels/cuda/device/cp_async.cuh"
 #include "kernels/cuda/device/load_index.cuh"
 #include "kernels/cuda/product/fp64/dmma_part.cuh"
-#include "variant.h"
+#include "operators/product/product.h"
 
 namespace sparse_autotune {
 

@@ -20,7 +20,7 @@
 #include "kernels/cuda/product/fp64/add_parts.cuh"
 #include "kernels/cuda/product/fp64/dmma_flat.cuh"
 #include "kernels/cuda/product/fp64/dmma_store.cuh"
-#include "variant.h"
+#include "operators/product/product.h"
 
 namespace sparse_autotune {
 namespace {

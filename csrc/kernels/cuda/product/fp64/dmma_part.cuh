@@ -12,7 +12,7 @@
 #include "kernels/cuda/device/load_index.cuh"
 #include "kernels/cuda/device/panel_walk.cuh"
 #include "kernels/cuda/device/product_arguments.cuh"
-#include "variant.h"
+#include "operators/product/product.h"
 
 namespace sparse_autotune {
 

@@ -12,7 +12,7 @@
 #include "kernels/cuda/device/panel_walk.cuh"
 #include "kernels/cuda/device/tma.cuh"
 #include "kernels/cuda/product/fp64/dmma_part.cuh"
-#include "variant.h"
+#include "operators/product/product.h"
 
 namespace sparse_autotune {
 

@@ -10,8 +10,8 @@
 #include "kernels/cuda/host/arguments_of.h"
 #include "kernels/cuda/host/requirements.h"
 #include "kernels/cuda/product/fp64/dmma_part.cuh"
+#include "operators/product/product.h"
 #include "tile_roofline.h"
-#include "variant.h"
 
 namespace sparse_autotune {
 

@@ -16,7 +16,7 @@
 #include "kernels/cuda/product/fp64/dmma_copies.cuh"
 #include "kernels/cuda/product/fp64/dmma_product.h"
 #include "kernels/cuda/product/fp64/dmma_store.cuh"
-#include "variant.h"
+#include "operators/product/product.h"
 
 namespace sparse_autotune {
 namespace {

@@ -10,7 +10,7 @@
 
 #include "kernels/activation.h"
 #include "kernels/cuda/product/fp64/dmma_part.cuh"
-#include "variant.h"
+#include "operators/product/product.h"
 
 namespace sparse_autotune {
 

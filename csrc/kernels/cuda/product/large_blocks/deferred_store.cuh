@@ -13,7 +13,7 @@
 #include "kernels/cuda/device/tma.cuh"
 #include "kernels/cuda/device/warpgroup.cuh"
 #include "kernels/cuda/product/large_blocks/store_sinks.cuh"
-#include "variant.h"
+#include "operators/product/product.h"
 
 namespace sparse_autotune {
 

@@ -8,7 +8,7 @@
 #include "kernels/activation.h"
 #include "kernels/cuda/device/activate_sums.cuh"
 #include "kernels/cuda/product/large_blocks/store_sinks.cuh"
-#include "variant.h"
+#include "operators/product/product.h"
 
 namespace sparse_autotune {
 

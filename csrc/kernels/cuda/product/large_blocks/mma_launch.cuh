@@ -16,7 +16,7 @@
 #include "kernels/cuda/device/product_arguments.cuh"
 #include "kernels/cuda/device/tile_loader.cuh"
 #include "kernels/cuda/host/kernel_code.h"
-#include "variant.h"
+#include "operators/product/product.h"
 
 namespace sparse_autotune {
 

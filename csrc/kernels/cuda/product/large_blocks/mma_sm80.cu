@@ -20,8 +20,8 @@
 #include "kernels/cuda/host/arguments_of.h"
 #include "kernels/cuda/host/requirements.h"
 #include "kernels/cuda/product/large_blocks/mma_launch.cuh"
+#include "operators/product/product.h"
 #include "tile_roofline.h"
-#include "variant.h"
 
 namespace sparse_autotune {
 namespace {

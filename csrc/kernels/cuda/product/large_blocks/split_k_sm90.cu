@@ -17,7 +17,7 @@
 #include "kernels/cuda/device/launch_overlap.cuh"
 #include "kernels/cuda/device/load_index.cuh"
 #include "kernels/cuda/product/large_blocks/wgmma_launch.cuh"
-#include "variant.h"
+#include "operators/product/product.h"
 
 namespace sparse_autotune {
 namespace {

@@ -13,8 +13,8 @@
 #include "kernels/cuda/host/kernel_code.h"
 #include "kernels/cuda/product/large_blocks/wgmma_consumer.cuh"
 #include "kernels/cuda/product/large_blocks/wgmma_producer.cuh"
+#include "operators/product/product.h"
 #include "tile_roofline.h"
-#include "variant.h"
 
 namespace sparse_autotune {
 

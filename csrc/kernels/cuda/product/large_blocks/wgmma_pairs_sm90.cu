@@ -15,7 +15,7 @@
 
 #include "kernels/cuda/host/requirements.h"
 #include "kernels/cuda/product/large_blocks/wgmma_launch.cuh"
-#include "variant.h"
+#include "operators/product/product.h"
 
 namespace sparse_autotune {
 namespace {

@@ -12,7 +12,7 @@
 #include "kernels/cuda/device/launch_overlap.cuh"
 #include "kernels/cuda/host/cuda_status.h"
 #include "kernels/cuda/product/large_blocks/wgmma_launch.cuh"
-#include "variant.h"
+#include "operators/product/product.h"
 
 namespace sparse_autotune {
 namespace {

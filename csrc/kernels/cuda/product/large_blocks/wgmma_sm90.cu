@@ -16,7 +16,7 @@
 // 128 from n = 64 up. Bound by L2 -> shared memory traffic at 64, kM * kN / (kM + kN) FLOP a byte,
 // and by the tensor cores at 128.
 #include "kernels/cuda/product/large_blocks/wgmma_launch.cuh"
-#include "variant.h"
+#include "operators/product/product.h"
 
 namespace sparse_autotune {
 namespace {

@@ -14,8 +14,8 @@
 #include "kernels/cuda/device/tma.cuh"
 #include "kernels/cuda/device/warpgroup_roles.cuh"
 #include "kernels/cuda/product/large_blocks/store_sinks.cuh"
+#include "operators/product/product.h"
 #include "row_groups.h"
-#include "variant.h"
 
 namespace sparse_autotune {
 

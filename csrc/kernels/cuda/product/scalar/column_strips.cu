@@ -24,7 +24,7 @@
 #include "kernels/cuda/host/element_types.h"
 #include "kernels/cuda/product/scalar/cut_row_sums.cuh"
 #include "kernels/cuda/product/scalar/long_rows.cuh"
-#include "variant.h"
+#include "operators/product/product.h"
 
 namespace sparse_autotune {
 namespace {

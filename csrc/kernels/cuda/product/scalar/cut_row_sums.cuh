@@ -9,8 +9,8 @@
 #include "kernels/cuda/device/load_index.cuh"
 #include "kernels/cuda/product/scalar/finish_sum.cuh"
 #include "kernels/cuda/product/scalar/sum_parts.cuh"
+#include "operators/product/product.h"
 #include "row_orders.h"
-#include "variant.h"
 
 namespace sparse_autotune {
 

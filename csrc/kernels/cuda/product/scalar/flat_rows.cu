@@ -17,7 +17,7 @@
 #include "kernels/cuda/host/element_types.h"
 #include "kernels/cuda/host/tile_counters.h"
 #include "kernels/cuda/product/scalar/with_block_side.h"
-#include "variant.h"
+#include "operators/product/product.h"
 
 namespace sparse_autotune {
 namespace {

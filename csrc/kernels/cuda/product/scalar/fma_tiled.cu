@@ -22,7 +22,7 @@
 #include "kernels/cuda/host/requirements.h"
 #include "kernels/cuda/product/scalar/cut_row_sums.cuh"
 #include "kernels/cuda/product/scalar/fma_kernel.cuh"
-#include "variant.h"
+#include "operators/product/product.h"
 
 namespace sparse_autotune {
 namespace {

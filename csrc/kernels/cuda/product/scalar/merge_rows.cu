@@ -20,7 +20,7 @@
 #include "kernels/cuda/host/tile_counters.h"
 #include "kernels/cuda/product/scalar/with_block_side.h"
 #include "kernels/cuda/product/scalar/word_rows.h"
-#include "variant.h"
+#include "operators/product/product.h"
 
 namespace sparse_autotune {
 namespace {

@@ -17,7 +17,7 @@
 #include "kernels/cuda/product/scalar/merge_path.cuh"
 #include "kernels/cuda/product/scalar/small_block.cuh"
 #include "kernels/cuda/product/scalar/stage_bytes.cuh"
-#include "variant.h"
+#include "operators/product/product.h"
 
 namespace sparse_autotune {
 

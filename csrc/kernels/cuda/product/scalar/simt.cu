@@ -16,8 +16,8 @@
 #include "kernels/cuda/host/arguments_of.h"
 #include "kernels/cuda/host/cuda_status.h"
 #include "kernels/cuda/host/element_types.h"
+#include "operators/product/product.h"
 #include "tile_roofline.h"
-#include "variant.h"
 
 namespace sparse_autotune {
 namespace {

@@ -18,7 +18,7 @@
 #include "kernels/cuda/product/scalar/at_step.cuh"
 #include "kernels/cuda/product/scalar/small_block.cuh"
 #include "kernels/cuda/product/scalar/stage_bytes.cuh"
-#include "variant.h"
+#include "operators/product/product.h"
 
 namespace sparse_autotune {
 

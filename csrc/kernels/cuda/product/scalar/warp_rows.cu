@@ -19,7 +19,7 @@
 #include "kernels/cuda/host/element_types.h"
 #include "kernels/cuda/host/remembered.h"
 #include "kernels/cuda/product/scalar/warp_rows.cuh"
-#include "variant.h"
+#include "operators/product/product.h"
 
 namespace sparse_autotune {
 namespace {

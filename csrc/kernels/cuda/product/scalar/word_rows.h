@@ -6,7 +6,7 @@
 #include <cstdint>
 
 #include "kernels/cuda/convert/turn_dense.h"
-#include "variant.h"
+#include "operators/product/product.h"
 
 namespace sparse_autotune {
 

@@ -9,7 +9,7 @@
 #include "kernels/cuda/device/pack.cuh"
 #include "kernels/cuda/device/panel_walk.cuh"
 #include "kernels/cuda/device/transpose_word.cuh"
-#include "variant.h"
+#include "operators/product/product.h"
 
 namespace sparse_autotune {
 

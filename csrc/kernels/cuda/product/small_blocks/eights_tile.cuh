@@ -12,7 +12,7 @@
 #include "kernels/cuda/device/product_arguments.cuh"
 #include "kernels/cuda/device/swizzle.cuh"
 #include "kernels/cuda/device/tile_loader.cuh"
-#include "variant.h"
+#include "operators/product/product.h"
 
 namespace sparse_autotune {
 

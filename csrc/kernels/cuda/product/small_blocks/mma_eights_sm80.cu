@@ -18,7 +18,7 @@
 #include "kernels/cuda/host/arguments_of.h"
 #include "kernels/cuda/host/requirements.h"
 #include "kernels/cuda/product/small_blocks/mma_eights_launch.cuh"
-#include "variant.h"
+#include "operators/product/product.h"
 
 namespace sparse_autotune {
 namespace {

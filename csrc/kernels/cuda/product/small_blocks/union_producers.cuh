@@ -11,7 +11,7 @@
 #include "kernels/cuda/device/swizzle.cuh"
 #include "kernels/cuda/device/tma.cuh"
 #include "kernels/cuda/product/small_blocks/union_tile.cuh"
-#include "variant.h"
+#include "operators/product/product.h"
 
 namespace sparse_autotune {
 

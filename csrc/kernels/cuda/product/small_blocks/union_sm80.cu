@@ -25,8 +25,8 @@
 #include "kernels/cuda/host/kernel_code.h"
 #include "kernels/cuda/host/requirements.h"
 #include "kernels/cuda/product/small_blocks/union_tile_sm80.cuh"
+#include "operators/product/product.h"
 #include "tile_roofline.h"
-#include "variant.h"
 
 namespace sparse_autotune {
 namespace {

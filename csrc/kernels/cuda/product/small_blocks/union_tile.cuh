@@ -8,7 +8,7 @@
 #include "kernels/cuda/device/panel_walk.cuh"
 #include "kernels/cuda/device/tile_queue.cuh"
 #include "kernels/cuda/product/small_blocks/strip_store.cuh"
-#include "variant.h"
+#include "operators/product/product.h"
 
 namespace sparse_autotune {
 

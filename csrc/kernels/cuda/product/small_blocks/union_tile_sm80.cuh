@@ -14,7 +14,7 @@
 #include "kernels/cuda/device/swizzle.cuh"
 #include "kernels/cuda/device/tile_loader.cuh"
 #include "kernels/cuda/product/small_blocks/block_stream.cuh"
-#include "variant.h"
+#include "operators/product/product.h"
 
 namespace sparse_autotune {
 
