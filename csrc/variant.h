@@ -18,6 +18,7 @@
 
 #include "row_groups.h"
 #include "row_orders.h"
+#include "sampled_tasks.h"
 
 namespace sparse_autotune {
 
@@ -131,6 +132,11 @@ struct Device {
   int threads = 1;  // CPU threads that a launch may use
 };
 
+// How the tasks of a sampled product are cut: for thread blocks that come in twos.
+inline TaskShape task_shape_of(const Problem& p, const Device& d) {
+  return task_shape(p.block_m, p.block_k, d.multiprocessors > 1 ? d.multiprocessors / 2 * 2 : 2);
+}
+
 // The device's limit for the problem's arithmetic, TFLOP/s.
 inline double peak_tflops(const Problem& p, const Device& d) {
   if (is_half(p.dtype)) return d.tensor_tflops;
@@ -224,6 +230,7 @@ struct Launch {
   const OrderedRow* row_orders[kRowOrders] = {};
   // Those that a variant asked for.
   RowGroups row_groups[kAllGroupings] = {};
+  const TaskTable* tasks = nullptr;  // of task_shape_of(problem), for a variant that wants them
   void* stream = nullptr;
   const Device* device = nullptr;
   Parallel parallel;
@@ -271,6 +278,9 @@ class Variant {
   // Which of Launch::row_groups launch() and prepare() need. supports() must refuse a problem whose
   // group_counts are not known, then.
   virtual int grouping(const Problem&, const Device&) const { return kNoGrouping; }
+
+  // Whether launch() needs Launch::tasks.
+  virtual bool wants_tasks() const { return false; }
 
   // Whether a CUDA graph can hold its launches.
   virtual bool captures() const { return true; }

@@ -62,10 +62,16 @@ __device__ __forceinline__ void tma_load(uint32_t to, const CUtensorMap& map, ui
       : "memory");
 }
 
-// What L2 is told of lines that it may give up before all others.
+// What L2 is told of lines that it may give up before all others, and of the others.
 __device__ __forceinline__ uint64_t evict_first() {
   uint64_t policy;
   asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;\n" : "=l"(policy));
+  return policy;
+}
+
+__device__ __forceinline__ uint64_t evict_normal() {
+  uint64_t policy;
+  asm("createpolicy.fractional.L2::evict_normal.b64 %0, 1.0;\n" : "=l"(policy));
   return policy;
 }
 
@@ -86,20 +92,6 @@ __device__ __forceinline__ void tma_load_hinted(uint32_t to, const CUtensorMap& 
       "cp.async.bulk.tensor.4d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
       ".L2::cache_hint [%0], [%1, {%3, %4, %5, %6}], [%2], %7;\n" ::"r"(to),
       "l"(&map), "r"(barrier), "r"(x), "r"(y), "r"(z), "r"(w), "l"(policy)
-      : "memory");
-}
-
-// Has L2 fetch a box, for loads to come.
-__device__ __forceinline__ void tma_fetch(const CUtensorMap& map, int x, int y, int z) {
-  asm volatile("cp.async.bulk.prefetch.tensor.3d.L2.global.tile [%0, {%1, %2, %3}];\n" ::"l"(&map),
-               "r"(x), "r"(y), "r"(z)
-               : "memory");
-}
-
-__device__ __forceinline__ void tma_fetch(const CUtensorMap& map, int x, int y, int z, int w) {
-  asm volatile(
-      "cp.async.bulk.prefetch.tensor.4d.L2.global.tile [%0, {%1, %2, %3, %4}];\n" ::"l"(&map),
-      "r"(x), "r"(y), "r"(z), "r"(w)
       : "memory");
 }
 

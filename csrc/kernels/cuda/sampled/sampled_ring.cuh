@@ -1,0 +1,138 @@
+// What the warps of a sampled product's kernel share: arguments, the ring that both operands go
+// through, and a thread block's way through the table of tasks (sampled_tasks.h).
+#pragma once
+
+#include <cuda.h>
+
+#include <cstdint>
+
+#include "kernels/cuda/device/mbarrier.cuh"
+#include "kernels/cuda/device/tma.cuh"
+#include "kernels/cuda/device/warpgroup_roles.cuh"
+#include "row_orders.h"
+#include "sampled_tasks.h"
+
+namespace sparse_autotune {
+
+struct SampledArguments {
+  // Boxes of C's strips, of B's units and of two units; with the batch as last dimension.
+  CUtensorMap c, b, b_wide;
+  const TaskTable* table;
+  void* values;
+  float* partials;          // of a task's parts: tiles of all tasks' first parts, second, ...
+  unsigned* counters;       // two for each task, 0 between launches
+  int tasks, parts;         // tasks, at most; parts of the sums of each
+  int steps, matrix_steps;  // of 64 terms: of all matrices of the batch, of one
+  int block_k;
+  int strip_bytes;  // of 64 terms of a strip
+  bool c_batched, b_batched;
+};
+
+constexpr int kUnitBytes = kLinesOfUnit * kLineBytes;  // 64 lines by 64 terms
+
+// Words of the table as L2 has them: another launch may have built it.
+__device__ __forceinline__ int4 load_task_words(const void* from, int i = 0) {
+  int4 words;
+  asm volatile("ld.global.cg.v4.s32 {%0, %1, %2, %3}, [%4];\n"
+               : "=r"(words.x), "=r"(words.y), "=r"(words.z), "=r"(words.w)
+               : "l"(static_cast<const int4*>(from) + i));
+  return words;
+}
+
+// The first task of a thread block. There may be fewer: then it has none.
+__device__ __forceinline__ int first_task(const SampledArguments& args) {
+  const auto me = static_cast<int>(blockIdx.x);
+  return args.parts > 1 ? me % args.tasks : min(me, args.tasks - 1);
+}
+
+// What the warps of a thread block find out together.
+struct SampledNotes {
+  int count;  // of all tasks
+  int units;  // of a stage
+};
+
+// The ring has as many stages as its memory holds of the thread block's largest task.
+struct SampledRing {
+  static constexpr int kUnits = 28, kMostStages = 8;
+  static constexpr int kBytes = kSwizzleAlignment + kUnits * kUnitBytes + 2 * kMostStages * 8 +
+                                static_cast<int>(sizeof(SampledNotes));
+  static_assert(kBytes <= 227 * 1024, "more shared memory than a thread block of Hopper may have");
+
+  uint32_t ring, barriers;
+  SampledNotes* notes;
+
+  __device__ __forceinline__ explicit SampledRing(char* memory) {
+    const auto begin = static_cast<uint32_t>(__cvta_generic_to_shared(memory));
+    ring = align_swizzled(begin);
+    barriers = ring + kUnits * kUnitBytes;
+    notes = reinterpret_cast<SampledNotes*>(memory + (barriers + 2 * kMostStages * 8 - begin));
+  }
+  __device__ __forceinline__ uint32_t full(uint32_t i) const { return barriers + i * 8; }
+  __device__ __forceinline__ uint32_t empty(uint32_t i) const { return full(kMostStages + i); }
+  __device__ __forceinline__ void init_barriers() const {
+    for (int i = 0; i < kMostStages; ++i) {
+      mbarrier_init(full(i), 1);
+      mbarrier_init(empty(i), 4 * kConsumers);
+    }
+    mbarrier_init_fence();
+  }
+};
+
+// Its stages, once their size is known.
+struct SampledStages {
+  uint32_t ring, bytes, count;
+
+  __device__ __forceinline__ explicit SampledStages(const SampledRing& shared)
+      : ring(shared.ring),
+        bytes(shared.notes->units * kUnitBytes),
+        count(min(SampledRing::kUnits / shared.notes->units, SampledRing::kMostStages)) {}
+  __device__ __forceinline__ uint32_t operator[](uint32_t i) const { return ring + i * bytes; }
+};
+using SampledPlace = RingPlace<SampledRing::kMostStages>;
+
+// A thread block's tasks, one after another, or its part of the one that it has.
+struct SampledWalk {
+  int count;         // of all tasks
+  int first, steps;  // of the sums
+  int number;        // of the task; `count` or more: there are no more
+  int round = 0, part = 0;
+  bool in_parts;
+
+  __device__ __forceinline__ SampledWalk(const SampledArguments& args, const SampledRing& shared)
+      : count(shared.notes->count),
+        first(0),
+        steps(args.steps),
+        number(static_cast<int>(blockIdx.x)),
+        in_parts(args.parts > 1) {
+    if (!in_parts) return;
+    part = number / args.tasks;
+    number = part < args.parts ? number - part * args.tasks : count;
+    first = part_begin(args.steps, args.parts, part);
+    steps = part_begin(args.steps, args.parts, part + 1) - first;
+  }
+  __device__ __forceinline__ bool ended() const { return number >= count; }
+  // Only the last round may have no task for it.
+  __device__ __forceinline__ void advance() {
+    number = in_parts ? count
+                      : task_of_round(++round, static_cast<int>(blockIdx.x),
+                                      static_cast<int>(gridDim.x));
+  }
+};
+
+// By one warp: what all need to know of the tasks.
+__device__ __forceinline__ void note_tasks(const SampledArguments& args,
+                                           const SampledRing& shared) {
+  const SampledTask* const tasks = args.table->tasks();
+  const auto me = static_cast<int>(blockIdx.x), blocks = static_cast<int>(gridDim.x);
+  const int count = load_task_words(args.table).x;
+  int units = max(load_task_words(tasks + first_task(args)).w, 1);
+  const int lane = threadIdx.x % 32;
+  for (int round = 1 + lane; args.parts == 1 && round * blocks < count; round += 32) {
+    const int number = task_of_round(round, me, blocks);
+    if (number < count) units = max(units, load_task_words(tasks + number).w);
+  }
+  units = __reduce_max_sync(~0u, units);
+  if (lane == 0) *shared.notes = {count, units};
+}
+
+}  // namespace sparse_autotune
