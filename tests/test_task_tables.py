@@ -18,10 +18,12 @@ pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("no_races")]
 
 VARIANTS = [name for name in built("cuda", "sampled_matmul") if name.startswith("sampled_sm90/")]
 
-# On a GPU of 132 multiprocessors: sums in parts; blocks that two rows have left become one task;
-# tasks of one row each, in several rounds; tasks that run across rows; very different rows.
+# On a GPU of 132 multiprocessors: sums in parts, the second time of tasks with parts of two blocks;
+# blocks that two rows have left become one task; tasks of one row each, in several rounds; tasks
+# that run across rows; very different rows.
 PROBLEMS = [
     SampledProblem("few", 384, 640, 1112, (128, 128), BF16, x_layout="column"),
+    SampledProblem("wide", 64, 768 * 12, 264, (64, 768), HALF, density=0.9, x_layout="column"),
     SampledProblem("joined", 128 * 33, 128 * 16, 392, (128, 128), HALF, density=0.503,
                    x_layout="column"),
     SampledProblem("rounds", 128 * 40, 128 * 26, 136, (128, 128), BF16, torch.int32, density=0.5),
@@ -108,7 +110,7 @@ def test_indices_edited_in_place(problem, variant):
 
 @each
 def test_blocks_of_two_shapes_on_the_same_indices(variant):
-    operands = fresh(PROBLEMS[3], variant)
+    operands = fresh(PROBLEMS[4], variant)
     small = operands.pattern
     larger = BsrTensor(small.crow_indices, small.col_indices,
                        small.values.new_empty(len(small.col_indices), 128, 128),

@@ -76,7 +76,7 @@ SPARSE_AUTOTUNE_HOST_DEVICE void describe_task(const TaskShape& s, int32_t count
     const int32_t c = piece.strip_row * s.row_units * kLinesOfUnit;
     if (rows == 0 || task->row[rows - 1] != c) task->row[rows++] = c;
     const int32_t b = (piece.block.column * s.across + piece.part) * kLinesOfUnit;
-    int32_t& at = column[i] = 0;  // columns that rows share are copied once
+    int32_t& at = column[i] = rows == 2 ? 0 : columns;  // columns that rows share are copied once
     while (at < columns && line[at] != b) ++at;
     if (at == columns) line[columns++] = b;
     for (int32_t w = 0; w < 2; ++w) {

@@ -265,10 +265,12 @@ __global__ void __launch_bounds__(kThreads, 1)
   for (int limit = limits.last - 1; limit >= limits.first; --limit) {
     if (cost[limit] < cost[best]) best = limit;
   }
-  // A few tasks more than whole rounds take would make one more round.
+  // A few tasks more than whole rounds take would make one more round. Of a pattern that breaks
+  // rules there may be more tasks than the table holds.
   const int most = limits.last, all = sizes[most].all(), rounds = all / shape.places;
   const int over = all - rounds * shape.places;
-  const bool joins = shape.joins_rows() && rounds > 0 && over > 0 && 2 * over <= odd &&
+  const bool joins = shape.joins_rows() && all <= capacity && rounds > 0 && over > 0 &&
+                     2 * over <= odd &&
                      int64_t{rounds} * task_cost(shape, shape.most()) < cost[best];
   __syncthreads();
   if (joins) {

@@ -37,15 +37,12 @@ __global__ void __launch_bounds__(kThreads, 1)
   // What each needs of the first task is under way while all wait for each other.
   const SampledTask* const first = args.table->tasks() + first_task(args);
   // 72 + 2 * 216 registers for a thread of each warpgroup: the 3 * 168 that were launched.
-  if (warp == 0) {
+  if (warp < 4) {
     const TaskBoxes<kTermsC, kTermsB> boxes(first);
-    note_tasks(args, shared);
+    if (warp == 0) note_tasks(args, shared);
     all_meet();
     give_up_registers<72>();
-    if (elect_one()) produce_sampled(args, shared, boxes);
-  } else if (warp < 4) {
-    all_meet();
-    give_up_registers<72>();
+    if (warp == 0 && elect_one()) produce_sampled(args, shared, boxes);
   } else {
     const ConsumerShare share(first, warp / 4 - 1);
     all_meet();

@@ -107,7 +107,9 @@ class SampledSm90 final : public Variant {
       return {most_tasks(shape, p.nnzb, block_rows(p)), 1,
               kStartUs + rounds * (length * units * kUnitUs + kTaskUs)};
     }
-    const int64_t tasks = fewest_tasks(shape, p.nnzb);
+    // A row of blocks that are wider than a task has fewer than its blocks one by one.
+    const int64_t tasks =
+        std::min(fewest_tasks(shape, p.nnzb), most_tasks(shape, p.nnzb, block_rows(p)));
     const int units = std::min(shape.across, shape.most()) + shape.row_units;
     Share best{tasks, 1, 1e30};
     for (int64_t parts = 1; parts <= std::min(kMostParts, shape.places / tasks); ++parts) {
