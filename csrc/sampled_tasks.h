@@ -63,10 +63,10 @@ SPARSE_AUTOTUNE_HOST_DEVICE constexpr TaskLimits task_limits(const TaskShape& sh
     const int32_t limit = 4 * (shape.across < most ? shape.across : most);
     return {limit, limit};
   }
-  // Four rounds come out even enough.
-  const int64_t share = (blocks * shape.strips * shape.across + 4 * int64_t{shape.places} - 1) /
-                        (4 * int64_t{shape.places});
-  return {4 * (share < most ? static_cast<int32_t>(share) : most), 4 * most};
+  // Four rounds come out even enough: a thread block's pieces are then the limit in quarters.
+  const int64_t each =
+      (blocks * shape.strips * shape.across + shape.places - 1) / int64_t{shape.places};
+  return {each < 4 ? 4 : each < 4 * most ? static_cast<int32_t>(each) : 4 * most, 4 * most};
 }
 
 // Tasks of so many stored blocks in so many block rows, at most.

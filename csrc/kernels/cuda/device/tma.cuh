@@ -62,16 +62,10 @@ __device__ __forceinline__ void tma_load(uint32_t to, const CUtensorMap& map, ui
       : "memory");
 }
 
-// What L2 is told of lines that it may give up before all others, and of the others.
+// What L2 is told of lines that it may give up before all others.
 __device__ __forceinline__ uint64_t evict_first() {
   uint64_t policy;
   asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;\n" : "=l"(policy));
-  return policy;
-}
-
-__device__ __forceinline__ uint64_t evict_normal() {
-  uint64_t policy;
-  asm("createpolicy.fractional.L2::evict_normal.b64 %0, 1.0;\n" : "=l"(policy));
   return policy;
 }
 

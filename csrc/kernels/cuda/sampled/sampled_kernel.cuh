@@ -42,7 +42,13 @@ __global__ void __launch_bounds__(kThreads, 1)
     if (warp == 0) note_tasks(args, shared);
     all_meet();
     give_up_registers<72>();
-    if (warp == 0 && elect_one()) produce_sampled(args, shared, boxes);
+    if (warp == 0 && elect_one()) {
+      if (reads_briefly(shared)) {
+        produce_sampled<true>(args, shared, boxes);
+      } else {
+        produce_sampled<false>(args, shared, boxes);
+      }
+    }
   } else {
     const ConsumerShare share(first, warp / 4 - 1);
     all_meet();
