@@ -23,7 +23,6 @@ __device__ __forceinline__ void all_meet() {
 template <typename T, bool kTermsC, bool kTermsB>
 __global__ void __launch_bounds__(kThreads, 1)
     sampled_kernel(const __grid_constant__ SampledArguments args) {
-#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   extern __shared__ char memory[];
   const SampledRing shared(memory);
   const int warp = __shfl_sync(~0u, static_cast<int>(threadIdx.x) / 32, 0);
@@ -55,9 +54,6 @@ __global__ void __launch_bounds__(kThreads, 1)
     take_registers<216>();
     consume_sampled<T, kTermsC, kTermsB>(args, shared, warp / 4 - 1, share);
   }
-#else
-  __trap();
-#endif
 }
 
 template <typename T, bool kTermsC, bool kTermsB>

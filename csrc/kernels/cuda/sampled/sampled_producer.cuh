@@ -78,7 +78,7 @@ struct TaskBoxes {
 // 10 to 34% longer than none.
 constexpr int kBriefUnits = 4;
 __device__ __forceinline__ bool reads_briefly(const SampledRing& shared) {
-  return shared.notes->count <= static_cast<int>(gridDim.x) && shared.notes->units <= kBriefUnits;
+  return shared.notes().count <= static_cast<int>(gridDim.x) && shared.notes().units <= kBriefUnits;
 }
 
 // One thread: keeps the ring full. `boxes`: those of the first task. Every other task goes through

@@ -4,6 +4,7 @@
 
 #include <cuda.h>
 
+#include <cstddef>
 #include <cstdint>
 
 #include "kernels/cuda/device/mbarrier.cuh"
@@ -51,29 +52,33 @@ struct SampledNotes {
   int units;  // of a stage
 };
 
-// The ring has as many stages as its memory holds of the thread block's largest task.
-struct SampledRing {
-  static constexpr int kUnits = 28, kMostStages = 8;
-  static constexpr int kBytes = kSwizzleAlignment + kUnits * kUnitBytes + 2 * kMostStages * 8 +
-                                static_cast<int>(sizeof(SampledNotes));
+constexpr int kRingUnits = 28, kMostStages = 8;
+
+// What a thread block keeps in shared memory, from a multiple of kSwizzleAlignment on. The ring has
+// as many stages as it holds of the thread block's largest task.
+struct SampledLayout {
+  std::byte ring[kRingUnits][kUnitBytes];
+  RingBarriers<kMostStages> barriers;
+  SampledNotes notes;
+};
+
+// The same by address, and what is read and written as it is.
+struct SampledRing : RingBarriersAt<kMostStages> {
+  static constexpr int kBytes = kSwizzleAlignment + sizeof(SampledLayout);
   static_assert(kBytes <= 227 * 1024, "more shared memory than a thread block of Hopper may have");
 
-  uint32_t ring, barriers;
-  SampledNotes* notes;
+  uint32_t ring;
+  SampledLayout* layout;
 
   __device__ __forceinline__ explicit SampledRing(char* memory) {
     const auto begin = static_cast<uint32_t>(__cvta_generic_to_shared(memory));
     ring = align_swizzled(begin);
-    barriers = ring + kUnits * kUnitBytes;
-    notes = reinterpret_cast<SampledNotes*>(memory + (barriers + 2 * kMostStages * 8 - begin));
+    layout = reinterpret_cast<SampledLayout*>(memory + (ring - begin));
+    barriers = ring + offsetof(SampledLayout, barriers);
   }
-  __device__ __forceinline__ uint32_t full(uint32_t i) const { return barriers + i * 8; }
-  __device__ __forceinline__ uint32_t empty(uint32_t i) const { return full(kMostStages + i); }
+  __device__ __forceinline__ SampledNotes& notes() const { return layout->notes; }
   __device__ __forceinline__ void init_barriers() const {
-    for (int i = 0; i < kMostStages; ++i) {
-      mbarrier_init(full(i), 1);
-      mbarrier_init(empty(i), 4 * kConsumers);
-    }
+    init(1, 4 * kConsumers);
     mbarrier_init_fence();
   }
 };
@@ -84,11 +89,11 @@ struct SampledStages {
 
   __device__ __forceinline__ explicit SampledStages(const SampledRing& shared)
       : ring(shared.ring),
-        bytes(shared.notes->units * kUnitBytes),
-        count(min(SampledRing::kUnits / shared.notes->units, SampledRing::kMostStages)) {}
+        bytes(shared.notes().units * kUnitBytes),
+        count(min(kRingUnits / shared.notes().units, kMostStages)) {}
   __device__ __forceinline__ uint32_t operator[](uint32_t i) const { return ring + i * bytes; }
 };
-using SampledPlace = RingPlace<SampledRing::kMostStages>;
+using SampledPlace = RingPlace<kMostStages>;
 
 // A thread block's tasks, one after another, or its part of the one that it has.
 struct SampledWalk {
@@ -99,7 +104,7 @@ struct SampledWalk {
   bool in_parts;
 
   __device__ __forceinline__ SampledWalk(const SampledArguments& args, const SampledRing& shared)
-      : count(shared.notes->count),
+      : count(shared.notes().count),
         first(0),
         steps(args.steps),
         number(static_cast<int>(blockIdx.x)),
@@ -132,7 +137,7 @@ __device__ __forceinline__ void note_tasks(const SampledArguments& args,
     if (number < count) units = max(units, load_task_words(tasks + number).w);
   }
   units = __reduce_max_sync(~0u, units);
-  if (lane == 0) *shared.notes = {count, units};
+  if (lane == 0) shared.notes() = {count, units};
 }
 
 }  // namespace sparse_autotune
