@@ -116,6 +116,7 @@ struct alignas(16) TaskTable {
   int32_t count;
   int32_t limit;   // how rows were cut: see TaskLimits
   int32_t joined;  // tasks of two rows, before all others
+  int32_t units;   // of a stage, the most of any task
 
   SPARSE_AUTOTUNE_HOST_DEVICE const SampledTask* tasks() const {
     return reinterpret_cast<const SampledTask*>(this + 1);

@@ -17,6 +17,11 @@ struct TaskSizes {
     for (const int32_t of_size : count) sum += of_size;
     return sum;
   }
+  SPARSE_AUTOTUNE_HOST_DEVICE constexpr int32_t largest() const {
+    int32_t size = kTaskColumns;
+    while (size > 0 && count[size] == 0) --size;
+    return size;
+  }
   // Of task `number`, the largest first.
   SPARSE_AUTOTUNE_HOST_DEVICE constexpr int32_t size_of(int32_t number) const {
     int32_t size = kTaskColumns;

@@ -143,16 +143,19 @@ __device__ int list_odd_rows(const Rows<Index>& rows, const RowNotes& notes) {
 }
 
 // One thread block: makes tasks of two rows of the odd blocks of `wanted` pairs of rows, of those
-// that share a column first, and takes what becomes of these rows from and to `sizes`.
+// that share a column first, and takes what becomes of these rows from and to `sizes`. Returns the
+// units of the largest.
 template <typename Index>
-__device__ void join_rows(const Rows<Index>& rows, const TaskShape& shape, int wanted,
-                          const RowNotes& notes, TaskSizes& sizes, SampledTask* tasks) {
+__device__ int join_rows(const Rows<Index>& rows, const TaskShape& shape, int wanted,
+                         const RowNotes& notes, TaskSizes& sizes, SampledTask* tasks) {
+  __shared__ int units;
   const int pairs = list_odd_rows(rows, notes) / 2, most = shape.most();
   for (int i = warp(); i < pairs; i += kWarps) {
     const int row[2] = {notes.odd[2 * i], notes.odd[2 * i + 1]};
     const int2 match = find_shared_column(rows, row);
     if (lane() == 0) notes.match[i] = match;
   }
+  if (threadIdx.x == 0) units = 0;
   __syncthreads();
   int joined = 0;
   for (int pass = 0; pass < 2; ++pass) {
@@ -189,9 +192,11 @@ __device__ void join_rows(const Rows<Index>& rows, const TaskShape& shape, int w
             return TaskPiece{row[side], block[side], i % shape.across};
           },
           tasks + place);
+      atomicMax(&units, tasks[place].units);
     }
   }
   __syncthreads();
+  return units;
 }
 
 // By a thread block: where each row's tasks go, the largest of all rows first. `in_rows`: the rows'
@@ -273,9 +278,10 @@ __global__ void __launch_bounds__(kThreads, 1)
                      2 * over <= odd &&
                      int64_t{rounds} * task_cost(shape, shape.most()) < cost[best];
   __syncthreads();
+  int joined_units = 0;
   if (joins) {
     best = most;
-    join_rows(rows, shape, over, notes, sizes[most], table->tasks());
+    joined_units = join_rows(rows, shape, over, notes, sizes[most], table->tasks());
   }
   const int joined = joins ? over : 0, tasks = sizes[best].all() + joined;
   place_rows(rows, shape, sizes[best], best, joined, tasks <= shape.places, notes);
@@ -289,6 +295,8 @@ __global__ void __launch_bounds__(kThreads, 1)
   table->count = count;
   table->limit = best;
   table->joined = joined;
+  table->units = shape.row_units + sizes[best].largest();
+  if (joined > 0) table->units = max(table->units, joined_units);
 }
 
 // A warp writes the tasks of a strip of a block row.

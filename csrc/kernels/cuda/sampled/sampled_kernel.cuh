@@ -38,16 +38,10 @@ __global__ void __launch_bounds__(kThreads, 1)
   // 72 + 2 * 216 registers for a thread of each warpgroup: the 3 * 168 that were launched.
   if (warp < 4) {
     const TaskBoxes<kTermsC, kTermsB> boxes(first);
-    if (warp == 0) note_tasks(args, shared);
+    if (threadIdx.x == 0) note_tasks(args, shared);
     all_meet();
     give_up_registers<72>();
-    if (warp == 0 && elect_one()) {
-      if (reads_briefly(shared)) {
-        produce_sampled<true>(args, shared, boxes);
-      } else {
-        produce_sampled<false>(args, shared, boxes);
-      }
-    }
+    if (warp == 0 && elect_one()) produce_sampled(args, shared, boxes);
   } else {
     const ConsumerShare share(first, warp / 4 - 1);
     all_meet();

@@ -9,15 +9,11 @@
 namespace sparse_autotune {
 
 // 64 terms of as many lines as the map's box has. `kTerms`: terms are contiguous, and lines are
-// counted one by one; else by 64. `kBriefly`: L2 may give them up first.
-template <bool kTerms, bool kBriefly>
+// counted one by one; else by 64.
+template <bool kTerms>
 __device__ __forceinline__ void load_lines(uint32_t to, const CUtensorMap& map, uint32_t barrier,
                                            int line, int term, int matrix) {
-  if constexpr (kTerms && kBriefly) {
-    tma_load_hinted(to, map, barrier, evict_first(), term, line, matrix);
-  } else if constexpr (kBriefly) {
-    tma_load_hinted(to, map, barrier, evict_first(), 0, term, line, matrix);
-  } else if constexpr (kTerms) {
+  if constexpr (kTerms) {
     tma_load(to, map, barrier, term, line, matrix);
   } else {
     tma_load(to, map, barrier, 0, term, line, matrix);
@@ -73,17 +69,9 @@ struct TaskBoxes {
   }
 };
 
-// Whether L2 may give up first what is read: with small tasks in one round nobody comes back for
-// it. A policy that says evict_normal is no way to say that it may not: it demotes lines, and took
-// 10 to 34% longer than none.
-constexpr int kBriefUnits = 4;
-__device__ __forceinline__ bool reads_briefly(const SampledRing& shared) {
-  return shared.notes().count <= static_cast<int>(gridDim.x) && shared.notes().units <= kBriefUnits;
-}
-
 // One thread: keeps the ring full. `boxes`: those of the first task. Every other task goes through
 // the terms backwards: L2 still has what the tasks before ended with.
-template <bool kBriefly, bool kTermsC, bool kTermsB>
+template <bool kTermsC, bool kTermsB>
 __device__ __forceinline__ void produce_sampled(const SampledArguments& args,
                                                 const SampledRing& shared,
                                                 TaskBoxes<kTermsC, kTermsB> boxes) {
@@ -109,12 +97,12 @@ __device__ __forceinline__ void produce_sampled(const SampledArguments& args,
       mbarrier_arrive_expect(full, bytes);
       boxes.for_each(
           [&](int unit, int line, bool wide) {
-            load_lines<kTermsB, kBriefly>(to + unit * kUnitBytes, wide ? args.b_wide : args.b, full,
-                                          line, term, of_b);
+            load_lines<kTermsB>(to + unit * kUnitBytes, wide ? args.b_wide : args.b, full, line,
+                                term, of_b);
           },
           [&](int strip, int line) {
-            load_lines<kTermsC, kBriefly>(to + behind + strip * args.strip_bytes, args.c, full,
-                                          line, term, of_c);
+            load_lines<kTermsC>(to + behind + strip * args.strip_bytes, args.c, full, line, term,
+                                of_c);
           });
       at.advance(stages.count);
       step += ahead;

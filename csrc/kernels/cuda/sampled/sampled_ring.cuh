@@ -49,13 +49,14 @@ __device__ __forceinline__ int first_task(const SampledArguments& args) {
 // What the warps of a thread block find out together.
 struct SampledNotes {
   int count;  // of all tasks
-  int units;  // of a stage
+  int units;  // of a stage: of the largest of all tasks
 };
 
 constexpr int kRingUnits = 28, kMostStages = 8;
 
 // What a thread block keeps in shared memory, from a multiple of kSwizzleAlignment on. The ring has
-// as many stages as it holds of the thread block's largest task.
+// as many stages as it holds of the largest of all tasks. With as many as hold its own, a thread
+// block with small tasks would run ahead of the others, and L2 would read operands twice.
 struct SampledLayout {
   std::byte ring[kRingUnits][kUnitBytes];
   RingBarriers<kMostStages> barriers;
@@ -124,20 +125,11 @@ struct SampledWalk {
   }
 };
 
-// By one warp: what all need to know of the tasks.
+// By one thread: what all need to know of the tasks.
 __device__ __forceinline__ void note_tasks(const SampledArguments& args,
                                            const SampledRing& shared) {
-  const SampledTask* const tasks = args.table->tasks();
-  const auto me = static_cast<int>(blockIdx.x), blocks = static_cast<int>(gridDim.x);
-  const int count = load_task_words(args.table).x;
-  int units = max(load_task_words(tasks + first_task(args)).w, 1);
-  const int lane = threadIdx.x % 32;
-  for (int round = 1 + lane; args.parts == 1 && round * blocks < count; round += 32) {
-    const int number = task_of_round(round, me, blocks);
-    if (number < count) units = max(units, load_task_words(tasks + number).w);
-  }
-  units = __reduce_max_sync(~0u, units);
-  if (lane == 0) shared.notes() = {count, units};
+  const int4 head = load_task_words(args.table);
+  shared.notes() = {head.x, max(head.w, 1)};
 }
 
 }  // namespace sparse_autotune
