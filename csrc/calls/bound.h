@@ -22,8 +22,8 @@ struct Bound {
   bool is_capturing = false;
   uint64_t generation = 0;
   std::shared_ptr<KeptMemory> transposed;  // the plan's, where the problem is transposed
-  // The plan's, of those that have been added: see pattern_pieces.h.
-  std::array<std::shared_ptr<KeptMemory>, kPieces> pieces;
+  // The plan's, of those that have been added: see pattern_pieces.h. The tasks are the last.
+  std::array<std::shared_ptr<KeptMemory>, kPieces + 1> pieces;
 };
 
 // `call` is complete. Adds device, stream and plan, whose first look at a pattern checks it;

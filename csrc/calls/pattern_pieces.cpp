@@ -1,11 +1,13 @@
 #include "calls/pattern_pieces.h"
 
+#include <algorithm>
 #include <array>
 #include <memory>
 #include <utility>
 
 #include "plan/row_groups.h"
 #include "plan/row_order.h"
+#include "plan/task_table.h"
 
 namespace sparse_autotune {
 namespace {
@@ -65,17 +67,60 @@ void put(int piece, const Bound& bound, const void* memory, Launch* l) {
   }
 }
 
+void check(const Status& status) {
+  if (!status) refuse(status.message(), Fault::kLaunch);
+}
+
 void build_in_graph(int piece, Bound& bound) {
   void* const memory = bound.caller->allocate(bytes_of(piece, bound));
-  const Status status = build(piece, bound, memory);
-  if (!status) refuse(status.message(), Fault::kLaunch);
+  check(build(piece, bound, memory));
   put(piece, bound, memory, &bound.call.launch);
+}
+
+// First tells the memory who fills it: what was enqueued before a failure may still write it.
+void check_built(Status status, KeptMemory& memory, void* stream) {
+  Status filled = memory.filled_by(stream);
+  check(status ? filled : status);
+}
+
+// Kept with the plan or, where that cannot keep one, for this call alone.
+void add_tasks(Bound& bound) {
+  Launch& l = bound.call.launch;
+  const Problem& p = bound.call.problem;
+  const PatternKey& key = bound.call.pattern;
+  const TaskShape shape = task_shape_of(p, *bound.device);
+  const int64_t bytes = task_table_bytes(shape, key.nnzb, key.block_rows);
+  const bool keeps = bound.plan != nullptr && bound.plan->knows_pattern();
+  std::shared_ptr<KeptMemory> found = keeps ? bound.plan->tasks(shape) : nullptr;
+  if (found != nullptr) {
+    check(found->ready_for(l.stream));
+  } else if (keeps && !bound.is_capturing) {
+    Status status = Status::ok();
+    found = make_pattern_memory(*bound.device, bytes, l.stream, &status);
+    if (found == nullptr) refuse("no memory for tasks: " + status.message(), Fault::kMemory);
+    check_built(build_task_table_cuda(key, shape, l.stream, static_cast<TaskTable*>(found->data())),
+                *found, l.stream);
+    bound.plan->remember_tasks(shape, found);
+  } else {
+    if (l.tasks != nullptr) return;
+    auto* const table = static_cast<TaskTable*>(bound.caller->allocate(bytes));
+    check(build_task_table_cuda(key, shape, l.stream, table));
+    l.tasks = table;
+    return;
+  }
+  l.tasks = static_cast<const TaskTable*>(found->data());
+  bound.pieces[kTasksOfLaunch] = std::move(found);
 }
 
 }  // namespace
 
 void add_pieces(Bound& bound, const std::vector<const AnyVariant*>& variants) {
-  if (bound.plan == nullptr || bound.call.problem.device != DeviceType::kCuda) return;
+  if (bound.call.problem.device != DeviceType::kCuda) return;
+  if (std::any_of(variants.begin(), variants.end(),
+                  [](auto* v) { return product(*v).wants_tasks(); })) {
+    add_tasks(bound);
+  }
+  if (bound.plan == nullptr) return;
   if (!bound.plan->knows_pattern()) return;  // a piece would outlast the pattern
   const Wanted wanted = wanted_by(variants, bound);
   void* const stream = bound.call.launch.stream;
@@ -83,20 +128,14 @@ void add_pieces(Bound& bound, const std::vector<const AnyVariant*>& variants) {
     if (!wanted[static_cast<size_t>(piece)]) continue;
     std::shared_ptr<KeptMemory> found = bound.plan->piece(piece);
     if (found != nullptr) {
-      if (const Status status = found->ready_for(stream); !status) {
-        refuse(status.message(), Fault::kLaunch);
-      }
+      check(found->ready_for(stream));
     } else if (bound.is_capturing) {
       if (piece >= kRowOrders) build_in_graph(piece, bound);
       continue;
     } else {
       found = memory_for(piece, bound);
       if (found == nullptr) continue;
-      Status status = build(piece, bound, found->data());
-      // First: what was enqueued before a failure may still write the memory.
-      Status filled = found->filled_by(stream);
-      if (status) status = std::move(filled);
-      if (!status) refuse(status.message(), Fault::kLaunch);
+      check_built(build(piece, bound, found->data()), *found, stream);
       bound.plan->remember_piece(piece, found);
     }
     put(piece, bound, found->data(), &bound.call.launch);
@@ -111,12 +150,14 @@ Decision decision_for(const Bound& bound, const Variant& variant) {
              .workspace_bytes = variant.workspace_bytes(p, *bound.device),
              .prepared_bytes = variant.prepared_bytes(p, *bound.device),
              .row_order = variant.row_order(p, *bound.device),
-             .grouping = variant.grouping(p, *bound.device)};
+             .grouping = variant.grouping(p, *bound.device),
+             .wants_tasks = variant.wants_tasks()};
   if (d.row_order != kNoRowOrder) d.ordered = bound.pieces[static_cast<size_t>(d.row_order)];
   if (d.grouping != kNoGrouping) {
     d.grouped = bound.pieces[static_cast<size_t>(piece_of_grouping(d.grouping))];
     d.row_groups = l.row_groups[d.grouping];
   }
+  if (d.wants_tasks) d.tasks = bound.pieces[kTasksOfLaunch];
   return d;
 }
 

@@ -1,4 +1,4 @@
-// What variants read of a pattern besides its indices: row orders and row groups.
+// What variants read of a pattern besides its indices: row orders, row groups and tables of tasks.
 #pragma once
 
 #include <vector>
@@ -8,8 +8,8 @@
 namespace sparse_autotune {
 
 // Puts those that one of `variants` asks for into the product's launch, building what is not there
-// yet. A CUDA graph that is being captured builds row groups itself, each time it runs, and goes
-// without a row order.
+// yet. A CUDA graph that is being captured builds row groups and tasks itself, each time it runs,
+// and goes without a row order.
 void add_pieces(Bound& bound, const std::vector<const AnyVariant*>& variants);
 
 // The decision for `variant`, whose pieces have been added.

@@ -29,8 +29,8 @@ Status ReadyLaunch::run() {
   decision.put_pieces(&l);
   if (frozen_copy != nullptr) l.prepared = frozen_copy->data();
   const Variant& variant = *decision.variant;
-  const KeptMemories read = {decision.ordered.get(), decision.grouped.get(), frozen_copy.get(),
-                             transposed.get()};
+  const KeptMemories read = {decision.ordered.get(), decision.grouped.get(), decision.tasks.get(),
+                             frozen_copy.get(), transposed.get()};
   Status status = all_ready_for(l.stream, read);
   if (status) {
     if (prepares()) status = variant.prepare(call.problem, l);

@@ -56,8 +56,9 @@ Decision decide(Bound& bound, const std::string& selector) {
     add_pieces(bound, {choice.captured});
     static_cast<void>(frozen_copy(bound, decision_for(bound, product(*choice.captured))));
   }
-  // Behind a capture what could not be built in it will be.
-  const bool final = choice.final && (decision.is_complete() || !bound.is_capturing);
+  // Behind a capture what could not be built in it will be; tasks that nobody keeps are built anew.
+  const bool final =
+      choice.final && !decision.builds_tasks() && (decision.is_complete() || !bound.is_capturing);
   if (final && bound.plan != nullptr) {
     bound.plan->remember(bound.call.problem, bound.generation, selector, decision);
   }

@@ -59,6 +59,23 @@ void Plan::remember_piece(int number, std::shared_ptr<KeptMemory> built) {
   pieces_[static_cast<size_t>(number)] = std::move(built);
 }
 
+std::shared_ptr<KeptMemory> Plan::tasks(const TaskShape& shape) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  for (const auto& [of, table] : tasks_) {
+    if (of == shape) return table;
+  }
+  return nullptr;
+}
+
+void Plan::remember_tasks(const TaskShape& shape, std::shared_ptr<KeptMemory> built) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  for (const auto& [of, table] : tasks_) {
+    if (of == shape) return;
+  }
+  derived(built->bytes());
+  tasks_.emplace_back(shape, std::move(built));
+}
+
 Plan::Transposed Plan::transposed() {
   const std::lock_guard<std::mutex> lock(mutex_);
   return transposed_;

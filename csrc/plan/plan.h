@@ -11,6 +11,7 @@
 #include <string_view>
 #include <tuple>
 #include <utility>
+#include <vector>
 
 #include "exported.h"
 #include "operators/product/product.h"
@@ -28,8 +29,9 @@ struct Decision {
   int64_t workspace_bytes = 0;
   int64_t prepared_bytes = 0;
   int row_order = kNoRowOrder, grouping = kNoGrouping;  // the variant's
+  bool wants_tasks = false;
   // Null: it wants none, or there is none (yet, in a graph that builds its own).
-  std::shared_ptr<KeptMemory> ordered, grouped;
+  std::shared_ptr<KeptMemory> ordered, grouped, tasks;
   RowGroups row_groups{};
   bool not_in_graphs = false;  // inside of a capture another one is chosen
   Validity validity{};         // Plan::find() does not give a decision that no longer holds
@@ -37,17 +39,21 @@ struct Decision {
   // Whether everything that could be built for it has been.
   bool is_complete() const {
     return (row_order == kNoRowOrder || ordered != nullptr) &&
-           (grouping == kNoGrouping || grouped != nullptr);
+           (grouping == kNoGrouping || grouped != nullptr) && !builds_tasks();
   }
+  // Whether each launch needs a table of tasks of its own.
+  bool builds_tasks() const { return wants_tasks && tasks == nullptr; }
   // Into the launch; what keeps both must be ready for it.
   void put_pieces(Launch* l) const {
     if (ordered != nullptr) l->row_orders[row_order] = static_cast<OrderedRow*>(ordered->data());
     if (grouping != kNoGrouping) l->row_groups[grouping] = row_groups;
+    if (tasks != nullptr) l->tasks = static_cast<const TaskTable*>(tasks->data());
   }
 };
 
-// What is built of a pattern for variants, by number: row orders, then groupings.
-constexpr int kPieces = kRowOrders + kAllGroupings;
+// What is built of a pattern for variants, by number: row orders, then groupings; and tasks, of
+// which a plan may have several, for blocks of several shapes.
+constexpr int kPieces = kRowOrders + kAllGroupings, kTasksOfLaunch = kPieces;
 constexpr int piece_of_grouping(int grouping) { return kRowOrders + grouping; }
 
 class Plan {
@@ -101,6 +107,10 @@ class Plan {
   // Of several threads that build one, the first is remembered.
   void remember_piece(int number, std::shared_ptr<KeptMemory> built);
 
+  // The same for tables of tasks.
+  std::shared_ptr<KeptMemory> tasks(const TaskShape& shape);
+  void remember_tasks(const TaskShape& shape, std::shared_ptr<KeptMemory> built);
+
   // The plan of the transposed pattern, and the memory that holds it (plan/transpose.h), once they
   // have been made; null before.
   struct Transposed {
@@ -146,6 +156,7 @@ class Plan {
   }
   std::map<CopyKey, std::shared_ptr<KeptMemory>> copies_;
   std::array<std::shared_ptr<KeptMemory>, kPieces> pieces_;
+  std::vector<std::pair<TaskShape, std::shared_ptr<KeptMemory>>> tasks_;
   Transposed transposed_;
 };
 

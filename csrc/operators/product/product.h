@@ -15,6 +15,7 @@
 #include "exported.h"
 #include "row_groups.h"
 #include "row_orders.h"
+#include "sampled_tasks.h"
 #include "variant.h"
 
 namespace sparse_autotune {
@@ -118,7 +119,13 @@ struct Launch : AnyLaunch {
   const OrderedRow* row_orders[kRowOrders] = {};
   // Those that a variant asked for.
   RowGroups row_groups[kAllGroupings] = {};
+  const TaskTable* tasks = nullptr;  // of task_shape_of(problem), for a variant that wants them
 };
+
+// How the tasks of a sampled product are cut: for thread blocks that come in twos.
+inline TaskShape task_shape_of(const Problem& p, const Device& d) {
+  return task_shape(p.block_m, p.block_k, d.multiprocessors > 1 ? d.multiprocessors / 2 * 2 : 2);
+}
 
 class Variant : public VariantOf<Problem, Launch> {
  public:
@@ -131,6 +138,9 @@ class Variant : public VariantOf<Problem, Launch> {
   // Which of Launch::row_groups launch() and prepare() need. supports() must refuse a problem whose
   // group_counts are not known, then.
   virtual int grouping(const Problem&, const Device&) const { return kNoGrouping; }
+
+  // Whether launch() needs Launch::tasks.
+  virtual bool wants_tasks() const { return false; }
 };
 
 // What the tuner chose for a product.

@@ -17,11 +17,6 @@ __device__ __forceinline__ int load_narrow_index(const void* indices, int64_t i,
   return __ldg(static_cast<const int*>(indices) + (i << (wide ? 1 : 0)));
 }
 
-// The same as L2 has it: the launch before may still change it.
-__device__ __forceinline__ int load_late_index(const void* indices, int i, bool wide) {
-  return __ldcg(static_cast<const int*>(indices) + (i << (wide ? 1 : 0)));
-}
-
 // An OrderedRow or a CutRow, at once.
 template <typename Entry, typename Index>
 __device__ __forceinline__ Entry load_entry(const Entry* entries, Index i) {

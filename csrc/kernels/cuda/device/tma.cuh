@@ -69,40 +69,6 @@ __device__ __forceinline__ uint64_t evict_first() {
   return policy;
 }
 
-__device__ __forceinline__ void tma_load_hinted(uint32_t to, const CUtensorMap& map,
-                                                uint32_t barrier, uint64_t policy, int x, int y,
-                                                int z) {
-  asm volatile(
-      "cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
-      ".L2::cache_hint [%0], [%1, {%3, %4, %5}], [%2], %6;\n" ::"r"(to),
-      "l"(&map), "r"(barrier), "r"(x), "r"(y), "r"(z), "l"(policy)
-      : "memory");
-}
-
-__device__ __forceinline__ void tma_load_hinted(uint32_t to, const CUtensorMap& map,
-                                                uint32_t barrier, uint64_t policy, int x, int y,
-                                                int z, int w) {
-  asm volatile(
-      "cp.async.bulk.tensor.4d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
-      ".L2::cache_hint [%0], [%1, {%3, %4, %5, %6}], [%2], %7;\n" ::"r"(to),
-      "l"(&map), "r"(barrier), "r"(x), "r"(y), "r"(z), "r"(w), "l"(policy)
-      : "memory");
-}
-
-// Has L2 fetch a box, for loads to come.
-__device__ __forceinline__ void tma_fetch(const CUtensorMap& map, int x, int y, int z) {
-  asm volatile("cp.async.bulk.prefetch.tensor.3d.L2.global.tile [%0, {%1, %2, %3}];\n" ::"l"(&map),
-               "r"(x), "r"(y), "r"(z)
-               : "memory");
-}
-
-__device__ __forceinline__ void tma_fetch(const CUtensorMap& map, int x, int y, int z, int w) {
-  asm volatile(
-      "cp.async.bulk.prefetch.tensor.4d.L2.global.tile [%0, {%1, %2, %3, %4}];\n" ::"l"(&map),
-      "r"(x), "r"(y), "r"(z), "r"(w)
-      : "memory");
-}
-
 // What threads wrote to shared memory becomes visible to the engine. Each writer calls it, before
 // a barrier with the thread that issues the store.
 __device__ __forceinline__ void tma_store_fence() {

@@ -6,20 +6,15 @@
 #include "kernels/cuda/device/pack.cuh"
 #include "kernels/cuda/device/partial_sums.cuh"
 #include "kernels/cuda/device/warpgroup.cuh"
-#include "kernels/cuda/sampled/sampled_pipeline.cuh"
-#include "kernels/cuda/sampled/sampled_tasks.cuh"
+#include "kernels/cuda/sampled/sampled_ring.cuh"
 
 namespace sparse_autotune {
 
-// A task as one consumer sees it.
-template <typename Tile>
-struct ConsumerTask {
-  int consumer, steps, strips, present;  // present: of its pieces
-  int part, rest;
-  int strip[Tile::kUnits];
-  const int64_t* place;  // in shared memory, of its pieces but for `line`
-  int line;              // its first of these
+// A part of a task's sums, as one consumer has them.
+struct TaskPart {
+  int task, part, consumer;
 };
+constexpr int kConsumerFloats = kSharePieces * kUnitFloats;
 
 // Four words of each of a quad's lanes change places: lane t gets the quad's words t, in order.
 __device__ __forceinline__ uint4 transpose_in_quad(uint32_t w0, uint32_t w1, uint32_t w2,
@@ -51,12 +46,6 @@ __device__ __forceinline__ void store_piece(T* place, const float* sum, int bloc
   }
 }
 
-template <typename T, typename Tile>
-__device__ __forceinline__ T* values_of(const SampledArguments& args,
-                                        const ConsumerTask<Tile>& task) {
-  return static_cast<T*>(args.values) + task.line * static_cast<int64_t>(args.block_k);
-}
-
 // By a warpgroup: whether any of its threads says yes.
 __device__ __forceinline__ bool warpgroup_any(bool yes, int barrier) {
   uint32_t any;
@@ -73,28 +62,27 @@ __device__ __forceinline__ bool warpgroup_any(bool yes, int barrier) {
   return any != 0;
 }
 
-template <typename Tile>
-__device__ __forceinline__ float* part_of(const SampledArguments& args,
-                                          const ConsumerTask<Tile>& task, int part) {
-  const int64_t tile = static_cast<int64_t>(part) * args.rest + task.rest;
-  return args.partials + tile * Tile::kTileFloats + task.consumer * Tile::kConsumerFloats;
+__device__ __forceinline__ float* sums_of(const SampledArguments& args, const TaskPart& of,
+                                          int part) {
+  const int64_t tile = static_cast<int64_t>(part) * args.tasks + of.task;
+  return args.partials + (tile * kConsumers + of.consumer) * kConsumerFloats;
 }
 
 // Leaves a part's sums in the workspace. True for whoever is the last of a task.
-template <typename Tile, int kCount>
-__device__ __forceinline__ bool leave_part(const SampledArguments& args,
-                                           const ConsumerTask<Tile>& task,
+template <int kCount>
+__device__ __forceinline__ bool leave_part(const SampledArguments& args, const TaskPart& of,
                                            const float (&sum)[kCount]) {
-  const int barrier = 1 + task.consumer;
-  float* mine = part_of(args, task, task.part);
+  const int barrier = 1 + of.consumer;
+  float* mine = sums_of(args, of, of.part);
 #pragma unroll
   for (int i = 0; i < kCount / 32; ++i) store_unit(mine + i * kUnitFloats, sum, i);
   __threadfence();
   warpgroup_sync(barrier);
   bool is_last = false;
   if (threadIdx.x % kWarpgroup == 0) {
-    unsigned* counter = args.counters + 2 * task.rest + task.consumer;
-    is_last = atomicInc(counter, args.parts - 1) == args.parts - 1;  // which is 0 again then
+    unsigned* counter = args.counters + kConsumers * of.task + of.consumer;
+    const unsigned last = args.parts - 1;
+    is_last = atomicInc(counter, last) == last;  // which is 0 again then
   }
   is_last = warpgroup_any(is_last, barrier);
   __threadfence();
@@ -102,12 +90,10 @@ __device__ __forceinline__ bool leave_part(const SampledArguments& args,
 }
 
 // A piece's sums over all parts, in their order.
-template <typename Tile>
-__device__ __forceinline__ void add_parts(const SampledArguments& args,
-                                          const ConsumerTask<Tile>& task, int piece,
-                                          float (&sum)[32]) {
+__device__ __forceinline__ void add_parts(const SampledArguments& args, const TaskPart& of,
+                                          int piece, float (&sum)[32]) {
   constexpr int kAtOnce = 2;  // parts on their way
-  const int parts = static_cast<int>(args.parts);
+  const int parts = args.parts;
 #pragma unroll
   for (float& x : sum) x = 0;
   for (int first = 0; first < parts; first += kAtOnce) {
@@ -115,7 +101,7 @@ __device__ __forceinline__ void add_parts(const SampledArguments& args,
 #pragma unroll
     for (int i = 0; i < kAtOnce; ++i) {
       const int part = min(first + i, parts - 1);
-      load_unit(part_of(args, task, part) + piece * kUnitFloats, found[i]);
+      load_unit(sums_of(args, of, part) + piece * kUnitFloats, found[i]);
     }
 #pragma unroll
     for (int i = 0; i < kAtOnce; ++i) {
