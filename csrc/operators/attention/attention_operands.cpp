@@ -137,7 +137,7 @@ Status AttentionOperator::derive(const Problem& p, const Launch& l) const {
     parallel_for(l.parallel, 0, rows, 1, [&](int64_t begin, int64_t end) {
       for (int64_t row = begin; row < end; ++row) {
         const int64_t head = row / p.rows;
-        Expected found[kTileCols], lse;
+        Expected found[kTileCols] = {}, lse{};
         for (int64_t first = 0; first < p.dim; first += kTileCols) {
           const int count = static_cast<int>(std::min<int64_t>(kTileCols, p.dim - first));
           reference.forward(head / p.heads, head % p.heads, row % p.rows, first, count, found,
