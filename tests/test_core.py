@@ -23,9 +23,26 @@ PRODUCT = (
     *("operators/product/product_reference.cpp", "plan/plan.cpp"),
 )
 # Tests of the tuner with an operator of their own, and no other in the program.
-WITHOUT_PRODUCT = {"test_operator"}
+WITHOUT_PRODUCT = {"test_operator", "test_attention"}
 # What a test links besides, and the flags of both.
 BESIDES = {
+    "test_attention": (
+        *(
+            f"operators/attention/attention_{part}.cpp"
+            for part in ("operator", "text", "operands", "arguments")
+        ),
+        *(
+            f"kernels/cpu/attention/attention_{part}.cpp"
+            for part in (
+                "naive",
+                "naive_backward",
+                "tiled",
+                "tiled_backward",
+                "steps_avx2",
+                "steps_avx512",
+            )
+        ),
+    ),
     "test_kept_memory": (
         *("plan/kept_memory.cpp", "plan/kept_memory_cuda.cpp"),
         "kernels/cuda/host/cuda_status_cuda.cpp",

@@ -56,6 +56,8 @@ Tensor alias_of(const Tensor& tensor);
 // Uninitialised memory on the device of `like`, from torch's allocator.
 Tensor empty_strided(const Tensor& like, const int64_t* sizes, const int64_t* strides,
                      int64_t dims);
+Tensor empty_strided(const Tensor& like, const int64_t* sizes, const int64_t* strides, int64_t dims,
+                     DType dtype);
 Tensor empty_bytes(const Tensor& like, int64_t bytes);
 
 // A tensor over memory that somebody else owns.

@@ -7,10 +7,12 @@ from . import cache
 from ._torch.direct import install as _install_direct
 from ._torch.testing import compare_as as _compare_as
 from ._tuner import build_info as _build_info
+from .block_attention import attention
 from .bsr_tensor import BsrTensor
 from .configuration import show_config
 from .functional import linear, matmul, sampled_matmul
 from .generators import random_bsr
+from .masks.block_mask import BlockMask
 from .nn.prewarming import prewarm
 from .nn.pruning import PolynomialDensity, prune_, prune_and_regrow_, regrow_, set_pattern_
 from .nn.sparse_linear import SparseLinear
@@ -43,6 +45,7 @@ del bsr_matmul, bsr_sampled_matmul
 __all__ = [
     "Advice",
     "BenchmarkReport",
+    "BlockMask",
     "BlockSizeAdvice",
     "BsrTensor",
     "GridReport",
@@ -53,6 +56,7 @@ __all__ = [
     "VariantProblem",
     "VariantRecord",
     "advise",
+    "attention",
     "benchmark",
     "benchmark_grid",
     "cache",

@@ -119,8 +119,14 @@ def _pattern_of(product: MissedProduct, device: torch.device) -> tuple[Tensor, T
 
 
 def _race(product: MissedProduct) -> BenchmarkReport | None:
-    """None where an entry serves already."""
+    """None where an entry serves already.
+
+    Raises:
+        ValueError: it cannot be raced here.
+    """
     device = _device_of(product)
+    if str(product.problem["op"]).startswith("attention"):
+        raise ValueError("attention is raced by tune(q, k, v=v, mask=mask), not from a file")
     crow, col = _pattern_of(product, device)
     with settings.override(timing=product.timing, buckets=product.buckets):
         text = bsr_problem_race(crow, col, product.problem_text(), product.selector)

@@ -17,10 +17,12 @@ from ..bsr_tensor import BsrTensor
 from ..checks.matrix import kind
 from ..checks.variant_names import meant_variants
 from ..choices import Activation
+from ..masks.block_mask import BlockMask
 from ..operands import matmul_arguments, sampled_arguments
 from ..operators.library import bsr_matmul_race, bsr_sampled_matmul_race
 from ..settings import settings
 from .announcements import silenced
+from .attention_races import AttentionQuestion
 from .report import BenchmarkReport, VariantRecord, report_of
 
 # A benchmark times everybody to the end: so many times the seconds of a race.
@@ -93,8 +95,39 @@ class _Product:
         if device.type not in ("cpu", "cuda"):
             raise RuntimeError(f"variants run on the CPU and on CUDA devices, but b is on {device}")
 
+    @property
+    def op(self) -> str:
+        """The operator's name."""
+        return "matmul" if self.pattern is None else "sampled_matmul"
+
+    @property
+    def device(self) -> Any:
+        """The operands'."""
+        return self.b.device
+
     def __str__(self) -> str:
         return f"{tuple(self.a.shape)} @ {tuple(self.b.shape)}"
+
+
+def _question(
+    a: Any,
+    b: Any,
+    v: Tensor | None,
+    mask: BlockMask | None,
+    is_causal: bool,
+    backward: bool,
+    **product: Any,
+) -> _Product | AttentionQuestion:
+    """About attention where there is a ``v``, otherwise about a product."""
+    if v is None:
+        for name, value in (("mask", mask), ("is_causal", is_causal), ("backward", backward)):
+            if value:
+                raise ValueError(f"{name} is of attention, which needs v, too")
+        return _Product(a, b, **product)
+    for name, value in product.items():
+        if value is not None and value is not False:
+            raise ValueError(f"{name} is of a product, and v of attention: give one of them")
+    return AttentionQuestion(a, b, v, mask, is_causal, backward)
 
 
 def variants(
@@ -105,6 +138,10 @@ def variants(
     activation: Activation | None = None,
     linear: bool = False,
     pattern: Tensor | BsrTensor | None = None,
+    v: Tensor | None = None,
+    mask: BlockMask | None = None,
+    is_causal: bool = False,
+    backward: bool = False,
 ) -> list[str]:
     """Full names ("family/config") of the variants of this build, or of those legal for a product.
 
@@ -115,6 +152,11 @@ def variants(
         activation: as for `matmul`.
         linear: ask about ``linear(b, a)`` instead of ``matmul(a, b)``.
         pattern: ask about ``sampled_matmul(a, b, pattern)`` instead, with dense ``a`` and ``b``.
+        v: ask about ``attention(a, b, v, mask, is_causal=is_causal)`` instead, with ``q`` as ``a``
+            and ``k`` as ``b``.
+        mask: of attention.
+        is_causal: of attention.
+        backward: ask about the gradients of attention.
 
     Returns:
         Sorted names; with operands, only variants that are legal for them on their device.
@@ -127,22 +169,25 @@ def variants(
         return [v["name"] for v in _tuner.variants()]
     if a is None or b is None:
         raise TypeError("variants needs both a and b, or neither")
-    product = _Product(a, b, bias, activation, linear, pattern)
+    about = {"bias": bias, "activation": activation, "linear": linear, "pattern": pattern}
+    product = _question(a, b, v, mask, is_causal, backward, **about)
     return [name for name, why in product.legality().items() if why is None]
 
 
 def _race(
-    product: _Product, names: str | Iterable[str] | None, argument: str, **options: Any
+    product: _Product | AttentionQuestion,
+    names: str | Iterable[str] | None,
+    argument: str,
+    **options: Any,
 ) -> BenchmarkReport:
     """Races the variants that ``names`` and families mean, the value of ``argument``; None: all."""
-    legality, device = product.legality(), product.b.device
+    legality, device = product.legality(), product.device
     selected = list(legality)
     if names is not None:
         names = [names] if isinstance(names, str) else names
         if not isinstance(names, Iterable):
             raise TypeError(f"{argument} must be names, got {kind(names)}")
-        op = "matmul" if product.pattern is None else "sampled_matmul"
-        meant = [meant_variants(argument, name, op, device.type) for name in names]
+        meant = [meant_variants(argument, name, product.op, device.type) for name in names]
         selected = list(dict.fromkeys(itertools.chain(*meant)))
     if not selected:
         raise ValueError(f"{argument} must name one at least")
@@ -180,6 +225,10 @@ def tune(
     variant: str = "auto",
     linear: bool = False,
     pattern: Tensor | BsrTensor | None = None,
+    v: Tensor | None = None,
+    mask: BlockMask | None = None,
+    is_causal: bool = False,
+    backward: bool = False,
 ) -> BenchmarkReport:
     """Races now, in every mode, even if a winner is cached, and replaces the cache entry.
 
@@ -192,6 +241,11 @@ def tune(
         variant: "auto", or a family or variant to race alone; the cache entry then does not change.
         linear: tune ``linear(b, a)`` instead of ``matmul(a, b)``.
         pattern: tune ``sampled_matmul(a, b, pattern)`` instead, with dense ``a`` and ``b``.
+        v: tune ``attention(a, b, v, mask, is_causal=is_causal)`` instead, with ``q`` as ``a`` and
+            ``k`` as ``b``.
+        mask: of attention.
+        is_causal: of attention.
+        backward: tune the gradients of attention.
 
     Returns:
         The race. If there is nothing to race, because the matrix has no stored block or the product
@@ -200,8 +254,9 @@ def tune(
     Raises:
         TypeError, ValueError, RuntimeError: as `matmul`, or `sampled_matmul` with a pattern.
     """
+    about = {"bias": bias, "activation": activation, "linear": linear, "pattern": pattern}
     return _race(
-        _Product(a, b, bias, activation, linear, pattern, out),
+        _question(a, b, v, mask, is_causal, backward, **about, out=out),
         None if variant == "auto" else variant,
         "variant",
         save=variant == "auto",
@@ -224,6 +279,10 @@ def benchmark(
     activation: Activation | None = None,
     linear: bool = False,
     pattern: Tensor | BsrTensor | None = None,
+    v: Tensor | None = None,
+    mask: BlockMask | None = None,
+    is_causal: bool = False,
+    backward: bool = False,
 ) -> BenchmarkReport:
     """Times every variant, eliminating none, on operands of its own; caches nothing.
 
@@ -238,6 +297,11 @@ def benchmark(
         activation: as for `matmul`.
         linear: measure ``linear(b, a)`` instead of ``matmul(a, b)``.
         pattern: measure ``sampled_matmul(a, b, pattern)`` instead, with dense ``a`` and ``b``.
+        v: measure ``attention(a, b, v, mask, is_causal=is_causal)`` instead, with ``q`` as ``a``
+            and ``k`` as ``b``.
+        mask: of attention.
+        is_causal: of attention.
+        backward: measure the gradients of attention.
 
     Returns:
         A record per variant, including those that could not take part, with the reason.
@@ -250,9 +314,10 @@ def benchmark(
     if num_runs is not None and not (_is_a(Integral, num_runs) and 0 < num_runs < 2**31):
         raise ValueError(f"num_runs must be a whole number, 1 to 2**31 - 1; got {num_runs!r}")
     check_budget(budget_s)
+    about = {"bias": bias, "activation": activation, "linear": linear, "pattern": pattern}
     with silenced():
         return _race(
-            _Product(a, b, bias, activation, linear, pattern),
+            _question(a, b, v, mask, is_causal, backward, **about),
             variants,
             "variants",
             rounds=int(num_runs or 0),

@@ -1,0 +1,1 @@
+"""Block-sparse attention against what PyTorch can do with the same mask."""

@@ -1,0 +1,179 @@
+#include "ops/attention_calls.h"
+
+#include <torch/csrc/stable/ops.h>
+
+#include <algorithm>
+#include <limits>
+#include <utility>
+#include <vector>
+
+#include "calls/attention_call.h"
+#include "ops/torch_runtime.h"
+
+namespace sparse_autotune {
+namespace {
+
+void make_rows_contiguous(Tensor& t) {
+  const TensorView view = view_of(t);
+  if (view.dims == 4 && view.sizes[3] > 1 && view.strides[3] != 1) t = torch::stable::contiguous(t);
+}
+void make_contiguous(Tensor& t) {
+  if (!t.is_contiguous()) t = torch::stable::contiguous(t);
+}
+void make_contiguous(std::optional<Tensor>& t) {
+  if (t.has_value()) make_contiguous(*t);
+}
+
+// What kernels read where it lies.
+AttentionArguments readable(AttentionArguments a) {
+  for (Tensor* t : {&a.q, &a.k, &a.v}) make_rows_contiguous(*t);
+  make_contiguous(a.crow_indices);
+  make_contiguous(a.col_indices);
+  return a;
+}
+AttentionGradientArguments readable(AttentionGradientArguments g) {
+  make_rows_contiguous(g.grad_out);
+  make_contiguous(g.out);
+  make_contiguous(g.lse);
+  make_contiguous(g.grad_lse);
+  make_contiguous(g.ccol_indices);
+  make_contiguous(g.row_indices);
+  return g;
+}
+
+std::optional<TensorView> optional_view_of(const std::optional<Tensor>& t) {
+  if (!t.has_value()) return std::nullopt;
+  return view_of(*t);
+}
+
+AttentionCall call_of(const AttentionArguments& a) {
+  return {.q = view_of(a.q),
+          .k = view_of(a.k),
+          .v = view_of(a.v),
+          .crow_indices = optional_view_of(a.crow_indices),
+          .col_indices = optional_view_of(a.col_indices),
+          .block_m = a.block_m,
+          .block_n = a.block_n,
+          .is_causal = a.is_causal,
+          .scale = a.scale,
+          .nnzb = a.nnzb,
+          .allow_tf32 = a.allow_tf32,
+          .deterministic = a.deterministic};
+}
+AttentionGradients gradients_of(const AttentionGradientArguments& g) {
+  return {.dout = view_of(g.grad_out),
+          .out = view_of(g.out),
+          .lse = view_of(g.lse),
+          .dlse = optional_view_of(g.grad_lse),
+          .ccol_indices = optional_view_of(g.ccol_indices),
+          .row_indices = optional_view_of(g.row_indices)};
+}
+
+Tensor new_contiguous(const Tensor& like, const TensorView& sizes, int64_t dims, DType dtype) {
+  std::vector<int64_t> strides(static_cast<size_t>(dims));
+  int64_t stride = 1;
+  for (int64_t d = dims; d-- > 0;) {
+    strides[static_cast<size_t>(d)] = stride;
+    stride *= std::max<int64_t>(sizes.sizes[d], 1);
+  }
+  return empty_strided(like, sizes.sizes, strides.data(), dims, dtype);
+}
+
+void fill(const Tensor& t, double value) { torch::stable::fill_(t, value); }
+
+AttentionBound bound_on(const AttentionCall& call, const AttentionGradients* gradients) {
+  void* const stream = call.q.device == kCpuDevice ? nullptr : current_stream(call.q.device);
+  const Parallel parallel = call.q.device == kCpuDevice ? torch_parallel() : Parallel{};
+  return bind_attention(call, gradients, stream, parallel);
+}
+
+// Memory of torch's allocator, until the call is over: its stream orders what comes after.
+class Scratch {
+ public:
+  explicit Scratch(const Tensor& like) : like_(like) {}
+  void* operator()(int64_t bytes) {
+    allocated_.push_back(empty_bytes(like_, bytes));
+    return allocated_.back().data_ptr();
+  }
+
+ private:
+  const Tensor& like_;
+  std::vector<Tensor> allocated_;
+};
+
+void serve_with_torch(AttentionBound& bound, const AttentionArguments& a) {
+  Scratch scratch(a.q);
+  serve(bound, a.variant, [&](int64_t bytes) { return scratch(bytes); });
+}
+
+std::string answer(AttentionBound bound, const RaceArguments& race) {
+  if (race.dry_run) return legality_of(bound.problem, *bound.device);
+  if (bound.is_empty()) return "";
+  return race_attention(bound, race.order);
+}
+
+}  // namespace
+
+std::tuple<Tensor, Tensor> compute(const AttentionArguments& given) {
+  const AttentionArguments a = readable(given);
+  const AttentionCall call = call_of(a);
+  if (const char* rule = broken_rule(call)) refuse(rule);
+  const DeviceScope scope(a.q);
+  AttentionBound bound = bound_on(call, nullptr);
+  const Tensor out = new_contiguous(a.q, call.q, 4, bound.problem.dtype);
+  const Tensor lse = new_contiguous(a.q, call.q, 3, attention::row_dtype(bound.problem));
+  if (bound.is_empty()) {
+    fill(out, 0);
+    fill(lse, -std::numeric_limits<double>::infinity());
+    return {out, lse};
+  }
+  bound.launch.out = view_of(out).writable();
+  bound.launch.lse = view_of(lse).writable();
+  serve_with_torch(bound, a);
+  return {out, lse};
+}
+
+std::tuple<Tensor, Tensor, Tensor> compute(const AttentionArguments& given,
+                                           const AttentionGradientArguments& gradients) {
+  const AttentionArguments a = readable(given);
+  const AttentionGradientArguments g = readable(gradients);
+  const AttentionCall call = call_of(a);
+  const AttentionGradients views = gradients_of(g);
+  if (const char* rule = broken_rule(call, views)) refuse(rule);
+  const DeviceScope scope(a.q);
+  AttentionBound bound = bound_on(call, &views);
+  const DType dtype = bound.problem.dtype;
+  const Tensor dq = new_contiguous(a.q, call.q, 4, dtype);
+  const Tensor dk = new_contiguous(a.q, call.k, 4, dtype);
+  const Tensor dv = new_contiguous(a.q, call.v, 4, dtype);
+  if (bound.is_empty()) {
+    for (const Tensor* t : {&dq, &dk, &dv}) fill(*t, 0);
+    return {dq, dk, dv};
+  }
+  bound.launch.dq = view_of(dq).writable();
+  bound.launch.dk = view_of(dk).writable();
+  bound.launch.dv = view_of(dv).writable();
+  serve_with_torch(bound, a);
+  return {dq, dk, dv};
+}
+
+std::string race_text(const AttentionArguments& given, const RaceArguments& race) {
+  const AttentionArguments a = readable(given);
+  const AttentionCall call = call_of(a);
+  if (const char* rule = broken_rule(call)) refuse(rule);
+  const DeviceScope scope(a.q);
+  return answer(bound_on(call, nullptr), race);
+}
+
+std::string race_text(const AttentionArguments& given, const AttentionGradientArguments& gradients,
+                      const RaceArguments& race) {
+  const AttentionArguments a = readable(given);
+  const AttentionGradientArguments g = readable(gradients);
+  const AttentionCall call = call_of(a);
+  const AttentionGradients views = gradients_of(g);
+  if (const char* rule = broken_rule(call, views)) refuse(rule);
+  const DeviceScope scope(a.q);
+  return answer(bound_on(call, &views), race);
+}
+
+}  // namespace sparse_autotune

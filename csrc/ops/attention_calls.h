@@ -1,0 +1,40 @@
+// The operators of attention.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <tuple>
+
+#include "ops/questions.h"
+
+namespace sparse_autotune {
+
+// As the schemas have them.
+struct AttentionArguments {
+  Tensor q, k, v;
+  std::optional<Tensor> crow_indices, col_indices;
+  int64_t block_m, block_n;
+  bool is_causal;
+  std::optional<double> scale;
+  int64_t nnzb;
+  bool allow_tf32, deterministic;
+  std::optional<std::string> variant;
+};
+struct AttentionGradientArguments {
+  Tensor grad_out;
+  std::optional<Tensor> grad_lse;
+  Tensor out, lse;
+  std::optional<Tensor> ccol_indices, row_indices;
+};
+
+// out and lse, new and contiguous.
+std::tuple<Tensor, Tensor> compute(const AttentionArguments& arguments);
+// The gradients of q, k and v, likewise.
+std::tuple<Tensor, Tensor, Tensor> compute(const AttentionArguments& arguments,
+                                           const AttentionGradientArguments& gradients);
+// As race_text() of products.
+std::string race_text(const AttentionArguments& arguments, const RaceArguments& race);
+std::string race_text(const AttentionArguments& arguments,
+                      const AttentionGradientArguments& gradients, const RaceArguments& race);
+
+}  // namespace sparse_autotune

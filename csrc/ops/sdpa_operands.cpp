@@ -1,0 +1,72 @@
+#include "ops/sdpa_operands.h"
+
+#include <algorithm>
+#include <limits>
+
+#include "half.h"
+
+namespace sparse_autotune {
+namespace {
+
+Tensor strided(const void* data, const attention::TensorStrides& s, int64_t heads, int64_t rows,
+               const attention::Problem& p, const attention::Launch& l) {
+  return tensor_over(data, {p.batch, heads, rows, p.dim}, {s.batch, s.head, s.row, 1},
+                     torch_dtype(p.dtype), *l.device);
+}
+
+Tensor contiguous(const void* data, int64_t heads, int64_t rows, const attention::Problem& p,
+                  const attention::Launch& l) {
+  return strided(data, {heads * rows * p.dim, rows * p.dim, p.dim}, heads, rows, p, l);
+}
+
+}  // namespace
+
+SdpaOperands::SdpaOperands(const attention::Problem& p, const attention::Launch& l)
+    : q(strided(l.q, p.q, p.heads, p.rows, p, l)),
+      k(strided(l.k, p.k, p.kv_heads, p.columns, p, l)),
+      v(strided(l.v, p.v, p.kv_heads, p.columns, p, l)),
+      out(like_queries(p, l, l.out)),
+      lse(tensor_over(l.lse, {p.batch, p.heads, p.rows}, {p.heads * p.rows, p.rows, 1},
+                      torch_dtype(attention::row_dtype(p)), *l.device)) {
+  if (!attention::has_mask(p)) return;
+  const int64_t one = p.rows * p.columns;
+  mask = tensor_over(l.prepared, {p.batch, p.heads, p.rows, p.columns},
+                     {p.mask_batch_stride * one, p.mask_head_stride * one, p.columns, 1},
+                     torch_dtype(p.dtype), *l.device);
+}
+
+Tensor like_queries(const attention::Problem& p, const attention::Launch& l, const void* data) {
+  return contiguous(data, p.heads, p.rows, p, l);
+}
+Tensor like_keys(const attention::Problem& p, const attention::Launch& l, const void* data) {
+  return contiguous(data, p.kv_heads, p.columns, p, l);
+}
+Tensor gradient_of_out(const attention::Problem& p, const attention::Launch& l) {
+  return strided(l.dout, p.dout, p.heads, p.rows, p, l);
+}
+
+int64_t dense_mask_bytes(const attention::Problem& p) {
+  return attention::has_mask(p) ? p.patterns * p.rows * p.columns * size_of(p.dtype) : 0;
+}
+
+void write_dense_mask(const attention::Problem& p, const attention::Launch& l) {
+  const int64_t lines = attention::block_rows(p);
+  with_type(p.dtype, [&]<typename T>(T*) {
+    const T hidden = narrowed<T>(-std::numeric_limits<double>::infinity()), seen = narrowed<T>(0);
+    parallel_for(l.parallel, 0, p.patterns * p.rows, 16, [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) {
+        const int64_t row = i % p.rows;
+        const int32_t* const crow = l.crow_indices + i / p.rows * (lines + 1) + row / p.block_m;
+        T* const to = static_cast<T*>(l.prepared) + i * p.columns;
+        std::fill(to, to + p.columns, hidden);
+        const int64_t limit = p.is_causal ? std::min(row + 1, p.columns) : p.columns;
+        for (int64_t block = crow[0]; block < crow[1]; ++block) {
+          const int64_t first = l.col_indices[block] * p.block_n;
+          if (first < limit) std::fill(to + first, to + std::min(first + p.block_n, limit), seen);
+        }
+      }
+    });
+  });
+}
+
+}  // namespace sparse_autotune

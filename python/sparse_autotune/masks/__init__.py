@@ -1,0 +1,1 @@
+"""Block masks of attention: their forms, generators, and other libraries' forms of them."""

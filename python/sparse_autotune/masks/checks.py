@@ -1,0 +1,183 @@
+"""The rules of a block mask's arguments: types, shapes, index content.
+
+Errors name the argument, the rule and the value. Only `check_rows` reads elements of tensors that
+may be on a GPU.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..checks.matrix import INDEX_DTYPES, check_dense, check_local, size
+
+
+def flag(value: Any, name: str) -> bool:
+    """A bool, as which Python's numbers and tensors do not count."""
+    if not isinstance(value, bool):
+        raise TypeError(f"{name} must be True or False, got {value!r}")
+    return value
+
+
+def lengths_of(lengths: Any) -> tuple[int, int]:
+    """``(S, T)``."""
+    if not isinstance(lengths, Sequence) or len(lengths) != 2:
+        raise TypeError(f"lengths must be (S, T), two ints, got {lengths!r}")
+    return size(lengths[0], "S"), size(lengths[1], "T")
+
+
+def grid_shape(block: tuple[int, int], lengths: tuple[int, int]) -> tuple[int, int]:
+    """Block rows and block columns."""
+    return -(-lengths[0] // block[0]), -(-lengths[1] // block[1])
+
+
+def positive(value: Any, name: str) -> int:
+    """A number of at least 1."""
+    number = size(value, name)
+    if number == 0:
+        raise ValueError(f"{name} must be at least 1, got 0")
+    return number
+
+
+def ends_of(lengths: Any, total: int | None, block: int) -> tuple[Tensor, int]:
+    """Where each document ends, (..., documents) int64, and how many tokens there are."""
+    if not isinstance(lengths, Tensor):
+        try:
+            lengths = torch.tensor(lengths, dtype=None, device="cpu")
+        except (TypeError, ValueError):
+            raise TypeError(f"lengths must be ints, got {lengths!r}") from None
+        if lengths.numel() == 0:
+            lengths = lengths.long()
+    check_dense(lengths, "lengths")
+    if lengths.dtype not in (torch.int32, torch.int64):
+        raise TypeError(f"lengths must be int32 or int64, got {lengths.dtype}")
+    if lengths.dim() not in (1, 2):
+        raise ValueError(
+            "lengths must have shape (documents,) or (batch, documents), got "
+            f"{tuple(lengths.shape)}"
+        )
+    ends = lengths.long().cumsum(-1)
+    if lengths.device.type != "cpu":
+        if total is None:
+            raise ValueError(
+                f"S must be given for lengths on {lengths.device}: their sum is not waited for"
+            )
+        return ends, size(total, "S")
+    if lengths.numel() and int(lengths.min()) < 0:
+        raise ValueError(f"lengths must not be negative, got {int(lengths.min())}")
+    longest = int(ends[..., -1].max()) if ends.numel() else 0
+    total = longest if total is None else size(total, "S")
+    if longest > total:
+        raise ValueError(f"lengths must not sum up to more than S = {total}, got {longest}")
+    apart = ends[..., :-1] % block
+    if apart.any():
+        raise ValueError(
+            f"each document must begin at a block, a multiple of {block} tokens, but one begins at "
+            f"{int(ends[..., :-1][apart != 0][0])}: pad the documents"
+        )
+    return ends, total
+
+
+def check_mask(crow: Any, col: Any, block: tuple[int, int], lengths: tuple[int, int]) -> None:
+    """The O(1) rules of compressed rows: types, dtypes, devices, shapes."""
+    for tensor, name in ((crow, "crow_indices"), (col, "col_indices")):
+        check_dense(tensor, name)
+        check_local(tensor, name)
+        if tensor.dtype != torch.int32:
+            raise TypeError(f"{name} must be int32, got {tensor.dtype}")
+    if crow.device != col.device:
+        raise RuntimeError(
+            f"crow_indices and col_indices must be on one device, got {crow.device} and "
+            f"{col.device}"
+        )
+    rows = grid_shape(block, lengths)[0]
+    _check_lead(crow, 1, "crow_indices", "block rows + 1")
+    if crow.shape[-1] != rows + 1:
+        raise ValueError(
+            f"crow_indices must have block rows + 1 = {rows + 1} entries (S = {lengths[0]}, block "
+            f"{block}), got shape {tuple(crow.shape)}"
+        )
+    if col.dim() != 1:
+        raise ValueError(
+            f"col_indices must be 1-dimensional, one for all patterns, got shape {tuple(col.shape)}"
+        )
+
+
+def check_rows(crow: Tensor, col: Tensor, block_cols: int) -> None:
+    """The contents of compressed rows, which is read: this waits for a GPU."""
+    flat = crow.reshape(-1, crow.shape[-1]).cpu().long()
+    columns = col.cpu()
+    if (flat.diff(dim=-1) < 0).any():
+        raise ValueError("crow_indices must not decrease within a pattern")
+    if flat.numel() and (int(flat.min()) < 0 or int(flat.max()) > columns.shape[0]):
+        raise ValueError(
+            f"crow_indices must lie in [0, {columns.shape[0]}], the length of col_indices; got "
+            f"{int(flat.min())} to {int(flat.max())}"
+        )
+    counts = flat.diff(dim=-1).flatten()
+    rows = torch.repeat_interleave(torch.arange(counts.shape[0]), counts)
+    places = torch.arange(rows.shape[0]) - (counts.cumsum(0) - counts)[rows]
+    used = columns[flat[:, :-1].flatten()[rows] + places]
+    outside = (used < 0) | (used >= block_cols)
+    if outside.any():
+        raise ValueError(
+            f"col_indices must lie in [0, {block_cols}) (block columns), got "
+            f"{int(used[outside][0])}"
+        )
+    if (rows * max(block_cols, 1) + used).unique().shape[0] != used.shape[0]:
+        raise ValueError("col_indices must be distinct within a block row")
+
+
+def check_bool_blocks(blocks: Any, grid: tuple[int, int] | None = None) -> None:
+    """A bool tensor of blocks, and of that many where they are given."""
+    check_dense(blocks, "blocks")
+    check_local(blocks, "blocks")
+    if blocks.dtype != torch.bool:
+        raise TypeError(f"blocks must be a bool tensor, got {blocks.dtype}")
+    _check_lead(blocks, 2, "blocks", "block rows, block columns")
+    if grid is not None and tuple(blocks.shape[-2:]) != grid:
+        raise ValueError(
+            f"blocks must have one element per block, shape (..., {grid[0]}, {grid[1]}); got "
+            f"{tuple(blocks.shape)}"
+        )
+
+
+def check_counts(lists: Any, counts: Any, rows: int) -> Tensor:
+    """The counts of index lists, made of their length where they are None."""
+    check_dense(lists, "q2k_block_index")
+    check_local(lists, "q2k_block_index")
+    if lists.dtype not in INDEX_DTYPES:
+        raise TypeError(f"q2k_block_index must be int32 or int64, got {lists.dtype}")
+    _check_lead(lists, 2, "q2k_block_index", "block rows, most")
+    if lists.shape[-2] != rows:
+        raise ValueError(
+            f"q2k_block_index must have a list for each of {rows} block rows, got shape "
+            f"{tuple(lists.shape)}"
+        )
+    if counts is None:
+        return lists.new_full(lists.shape[:-1], lists.shape[-1])
+    check_dense(counts, "counts")
+    if counts.dtype not in INDEX_DTYPES:
+        raise TypeError(f"counts must be int32 or int64, got {counts.dtype}")
+    if counts.shape != lists.shape[:-1]:
+        raise ValueError(
+            f"counts must have shape {tuple(lists.shape[:-1])}, one for each list; got "
+            f"{tuple(counts.shape)}"
+        )
+    if counts.device != lists.device:
+        raise RuntimeError(
+            f"counts must be on the device of q2k_block_index, {lists.device}; got {counts.device}"
+        )
+    return counts
+
+
+def _check_lead(tensor: Tensor, own: int, name: str, what: str) -> None:
+    """At most (batch, heads) before the ``own`` dimensions that a pattern has."""
+    if not own <= tensor.dim() <= own + 2:
+        raise ValueError(
+            f"{name} must have shape ({what}), (heads, {what}) or (batch, heads, {what}), got "
+            f"{tuple(tensor.shape)}"
+        )

@@ -1,0 +1,186 @@
+"""The common patterns that `BlockMask` makes itself."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from ..checks.matrix import block_shape, size
+from . import generators
+from .checks import ends_of, flag, positive
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+
+class CommonPatterns:
+    """Class methods of `BlockMask`."""
+
+    __slots__ = ()
+
+    @staticmethod
+    def _of_grid(
+        grid: Tensor, block: tuple[int, int], lengths: tuple[int, int], is_causal: bool
+    ) -> Any:
+        raise NotImplementedError
+
+    @classmethod
+    def causal(
+        cls,
+        S: int,  # noqa: N803
+        T: int | None = None,  # noqa: N803
+        block_size: int | Sequence[int] = 128,
+        *,
+        device: torch.device | str | int | None = None,
+    ) -> Self:
+        """Each query sees the keys up to its own position.
+
+        Args:
+            S: the number of queries.
+            T: that of keys; None: ``S``.
+            block_size: an int or ``(block_m, block_n)``.
+            device: of the indices; None: torch's default device.
+
+        Raises:
+            TypeError, ValueError: a length or the block size is no number or out of range.
+        """
+        return cls._generated(S, T, block_size, device, generators.causal, is_causal=True)
+
+    @classmethod
+    def sliding_window(
+        cls,
+        S: int,  # noqa: N803
+        T: int | None = None,  # noqa: N803
+        block_size: int | Sequence[int] = 128,
+        *,
+        window: int,
+        sinks: int = 0,
+        is_causal: bool = True,
+        device: torch.device | str | int | None = None,
+    ) -> Self:
+        """Each query sees the last ``window`` keys, its own included, and the first ``sinks``.
+
+        Whole blocks are stored: a query sees all keys of a block that holds one of its window or
+        of that of another query of its block, up to its own position if ``is_causal``.
+
+        Args:
+            S: the number of queries.
+            T: that of keys; None: ``S``.
+            block_size: an int or ``(block_m, block_n)``.
+            window: tokens, at least 1; without ``is_causal`` as many on either side.
+            sinks: first tokens that all queries see.
+            is_causal: keys behind a query are not seen.
+            device: of the indices; None: torch's default device.
+
+        Raises:
+            TypeError, ValueError: a number is none or out of range.
+        """
+        window, sinks = positive(window, "window"), size(sinks, "sinks")
+
+        def rule(blocks: generators.Blocks) -> Tensor:
+            return generators.sliding_window(blocks, window, sinks)
+
+        return cls._generated(S, T, block_size, device, rule, is_causal)
+
+    @classmethod
+    def strided(
+        cls,
+        S: int,  # noqa: N803
+        T: int | None = None,  # noqa: N803
+        block_size: int | Sequence[int] = 128,
+        *,
+        stride: int,
+        local: int = 1,
+        is_causal: bool = True,
+        device: torch.device | str | int | None = None,
+    ) -> Self:
+        """Each block row sees the ``local`` blocks up to the diagonal and every ``stride``-th one.
+
+        The pattern of Sparse Transformers (Child et al., 2019), in blocks: block columns ``stride -
+        1``, ``2 stride - 1`` and so on are seen by all.
+
+        Args:
+            S: the number of queries.
+            T: that of keys; None: ``S``.
+            block_size: an int or ``(block_m, block_n)``.
+            stride: block columns from one that all see to the next, at least 1.
+            local: block columns up to the diagonal, the diagonal's included, at least 1; without
+                ``is_causal`` as many behind it.
+            is_causal: keys behind a query are not seen.
+            device: of the indices; None: torch's default device.
+
+        Raises:
+            TypeError, ValueError: a number is none or out of range.
+        """
+        stride, local = positive(stride, "stride"), positive(local, "local")
+
+        def rule(blocks: generators.Blocks) -> Tensor:
+            return generators.strided(blocks, stride, local)
+
+        return cls._generated(S, T, block_size, device, rule, is_causal)
+
+    @classmethod
+    def documents(
+        cls,
+        lengths: Sequence[int] | Tensor,
+        S: int | None = None,  # noqa: N803
+        block_size: int | Sequence[int] = 128,
+        *,
+        is_causal: bool = True,
+        device: torch.device | str | int | None = None,
+    ) -> Self:
+        """Tokens of packed documents see those of their own document.
+
+        A mask of blocks keeps documents apart only where each begins at a block: pad them. Lengths
+        that the host knows are checked; of those on a GPU, which are not waited for, a block that
+        two documents share is seen whole by both. Tokens behind the last document see nothing.
+
+        Args:
+            lengths: (documents,) or (batch, documents), tokens of each: ints, or an integer tensor.
+            S: tokens of each batch entry; None: the largest sum of ``lengths``, which the host must
+                know.
+            block_size: an int or ``(block_m, block_n)``.
+            is_causal: within a document, keys behind a query are not seen.
+            device: of the indices; None: that of ``lengths``, or torch's default device.
+
+        Raises:
+            TypeError: ``lengths`` are no integers.
+            ValueError: documents are negative, longer than ``S``, or do not begin at a block; ``S``
+                is None for lengths on a GPU.
+        """
+        block = block_shape(block_size)
+        ends, total = ends_of(lengths, S, math.lcm(*block))
+        if device is None:
+            device = ends.device if isinstance(lengths, Tensor) else torch.get_default_device()
+        ends = ends.to(device)
+        if ends.dim() == 2:
+            ends = ends[:, None]  # for all heads
+
+        def rule(blocks: generators.Blocks) -> Tensor:
+            return generators.documents(blocks, ends)
+
+        return cls._generated(total, None, block, device, rule, is_causal)
+
+    @classmethod
+    def _generated(
+        cls,
+        queries: Any,
+        keys: Any,
+        block_size: Any,
+        device: Any,
+        rule: Callable[[generators.Blocks], Tensor],
+        is_causal: Any,
+    ) -> Self:
+        queries = size(queries, "S")
+        lengths = (queries, queries if keys is None else size(keys, "T"))
+        block, is_causal = block_shape(block_size), flag(is_causal, "is_causal")
+        device = torch.get_default_device() if device is None else torch.device(device)
+        blocks = generators.Blocks(lengths, block, device)
+        grid = rule(blocks)
+        if is_causal:
+            grid = grid & generators.causal(blocks)
+        return cls._of_grid(grid, block, lengths, is_causal)

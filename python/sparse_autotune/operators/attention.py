@@ -1,0 +1,248 @@
+"""The operators of attention, what compilers know of them, and their derivatives.
+
+The backward pass is an operator of its own, which races by itself; what it needs of the forward
+pass is ``out`` and lse, whoever computed them. It has no derivative.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from .._torch.compiling import never_traced
+from .._torch.transforms import (
+    BelowAutograd,
+    apply_at_this_level,
+    apply_of,
+    has_tangent,
+    is_plainly_eager,
+)
+from ..mask_forms import grid_of_rows, rows_of_grid
+from . import library as _library  # noqa: F401  loads the operators
+
+attention_op = torch.ops.sparse_autotune.attention.default
+attention_backward_op = torch.ops.sparse_autotune.attention_backward.default
+attention_race_op = torch.ops.sparse_autotune.attention_race.default
+attention_backward_race_op = torch.ops.sparse_autotune.attention_backward_race.default
+
+_is_grad_enabled = torch.is_grad_enabled
+
+
+class AttentionForm(NamedTuple):
+    """What attention is besides its tensors."""
+
+    block_m: int = 0
+    block_n: int = 0
+    is_causal: bool = False
+    scale: float | None = None
+    nnzb: int = -1
+    allow_tf32: bool = False
+    deterministic: bool = False
+    variant: str | None = None
+
+    def switches(self) -> dict[str, Any]:
+        """The operator's keywords."""
+        return dict(zip(self._fields[2:], self[2:], strict=True))
+
+
+def call_attention(
+    q: Tensor, k: Tensor, v: Tensor, crow: Tensor | None, col: Tensor | None, form: AttentionForm
+) -> tuple[Tensor, Tensor]:
+    """``out`` and lse, by the shortest way that keeps derivatives."""
+    switches = form.switches()
+    if is_plainly_eager():
+        if _is_trained(q, k, v):
+            result: tuple[Tensor, Tensor] = _apply_attention(
+                q, k, v, crow, col, (form.block_m, form.block_n), switches
+            )
+            return result
+        with BelowAutograd():
+            return attention_op(q, k, v, crow, col, form.block_m, form.block_n, **switches)
+    return attention_op(q, k, v, crow, col, form.block_m, form.block_n, **switches)
+
+
+def by_column(
+    crow: Tensor, col: Tensor, columns: int, block: tuple[int, int]
+) -> tuple[Tensor, Tensor]:
+    """The mask by block columns, of tensors alone: nothing waits, and compilers trace it."""
+    return rows_of_grid(grid_of_rows(crow, col, -(-columns // block[1])).mT)
+
+
+def _row_dtype(dtype: torch.dtype) -> torch.dtype:
+    return torch.float64 if dtype == torch.float64 else torch.float32
+
+
+def _check_alike(q: Tensor, k: Tensor, v: Tensor) -> None:
+    torch._check(q.dim() == k.dim() == v.dim() == 4, lambda: "q, k and v must have 4 dimensions")
+    torch._check(
+        q.dtype == k.dtype == v.dtype and q.device == k.device == v.device,
+        lambda: "q, k and v must share one dtype and device",
+    )
+    torch._check(
+        k.shape == v.shape and q.shape[0] == k.shape[0] and q.shape[3] == k.shape[3],
+        lambda: f"q, k and v must fit together, got {q.shape}, {k.shape} and {v.shape}",
+    )
+
+
+@torch.library.register_fake("sparse_autotune::attention")
+def _fake_attention(q: Tensor, k: Tensor, v: Tensor, *_: Any, **__: Any) -> tuple[Tensor, Tensor]:
+    _check_alike(q, k, v)
+    return q.new_empty(q.shape), q.new_empty(q.shape[:3], dtype=_row_dtype(q.dtype))
+
+
+@torch.library.register_fake("sparse_autotune::attention_backward")
+def _fake_attention_backward(
+    grad_out: Tensor, grad_lse: Tensor | None, q: Tensor, k: Tensor, v: Tensor, *_: Any, **__: Any
+) -> tuple[Tensor, Tensor, Tensor]:
+    _check_alike(q, k, v)
+    return q.new_empty(q.shape), k.new_empty(k.shape), v.new_empty(v.shape)
+
+
+@torch.library.register_fake("sparse_autotune::attention_race")
+@torch.library.register_fake("sparse_autotune::attention_backward_race")
+def _fake_text(*_: Any, **__: Any) -> Tensor:
+    length = torch.library.get_ctx().new_dynamic_size()
+    return torch.empty(length, dtype=torch.uint8, device="cpu")
+
+
+class Attention(torch.autograd.Function):
+    """The forward operator with its gradients, in the style that keeps everything in ctx."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        crow: Tensor | None,
+        col: Tensor | None,
+        block: tuple[int, int],
+        switches: dict[str, Any],
+    ) -> tuple[Tensor, Tensor]:
+        """The operator, and what the gradients will need."""
+        with BelowAutograd():
+            out, lse = attention_op(q, k, v, crow, col, *block, **switches)
+        ctx.block = block
+        ctx.switches = {**switches, "variant": None}  # gradients choose their own
+        ctx.save_for_backward(q, k, v, out, lse, crow, col)
+        ctx.set_materialize_grads(False)
+        return out, lse
+
+    @staticmethod
+    def backward(ctx: Any, grad_out: Tensor | None, grad_lse: Tensor | None) -> tuple[Any, ...]:
+        """The gradients of q, k and v, by the backward operator."""
+        q, k, v, out, lse, crow, col = ctx.saved_tensors
+        nothing = (None,) * 4
+        if grad_out is None and grad_lse is None:
+            return (None, None, None, *nothing)
+        if grad_out is None:
+            grad_out = torch.zeros_like(out)
+        ccol = row = None
+        if crow is not None:
+            ccol, row = by_column(crow, col, k.shape[2], ctx.block)
+        gradients = attention_backward_op(
+            grad_out, grad_lse, q, k, v, out, lse, crow, col, ccol, row, *ctx.block, **ctx.switches
+        )
+        return (*gradients, *nothing)
+
+    @staticmethod
+    def jvp(ctx: Any, *_: Any) -> Any:
+        """There is none."""
+        raise RuntimeError(
+            "attention has no forward-mode derivative, but q, k or v carries a tangent: " + INSTEAD
+        )
+
+
+INSTEAD = "use torch.nn.functional.scaled_dot_product_attention with mask.to_dense()"
+
+
+class Gradients(torch.autograd.Function):
+    """The backward operator, which has no derivative."""
+
+    @staticmethod
+    def forward(ctx: Any, switches: dict[str, Any], *arguments: Any) -> tuple[Tensor, ...]:
+        """The operator."""
+        with BelowAutograd():
+            result: tuple[Tensor, ...] = attention_backward_op(*arguments, **switches)
+        return result
+
+    @staticmethod
+    def backward(ctx: Any, *_: Any) -> Any:
+        """There is none."""
+        raise RuntimeError(f"attention has no second derivative: {INSTEAD}")
+
+    @staticmethod
+    def jvp(ctx: Any, *_: Any) -> Any:
+        """There is none."""
+        raise RuntimeError(f"attention's gradients have no forward-mode derivative: {INSTEAD}")
+
+
+@never_traced
+def _through_dispatcher(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    crow: Tensor | None = None,
+    col: Tensor | None = None,
+    block_m: int = 0,
+    block_n: int = 0,
+    **switches: Any,
+) -> tuple[Tensor, Tensor]:
+    if has_tangent(q, k, v) or _is_trained(q, k, v):
+        block = (block_m, block_n)
+        result: tuple[Tensor, Tensor] = apply_at_this_level(
+            Attention, q, k, v, crow, col, block, switches
+        )
+        return result
+    with BelowAutograd():
+        return attention_op(q, k, v, crow, col, block_m, block_n, **switches)
+
+
+@never_traced
+def _gradients_through_dispatcher(*arguments: Any, **switches: Any) -> tuple[Tensor, ...]:
+    tensors = [t for t in arguments if isinstance(t, Tensor) and t.dtype.is_floating_point]
+    if has_tangent(*tensors) or _is_trained(*tensors):
+        result: tuple[Tensor, ...] = apply_at_this_level(Gradients, switches, *arguments)
+        return result
+    with BelowAutograd():
+        return attention_backward_op(*arguments, **switches)
+
+
+def _is_trained(*tensors: Tensor) -> bool:
+    return _is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)
+
+
+_apply_attention = apply_of(Attention)
+_autograd = torch.library.Library("sparse_autotune", "IMPL")
+_autograd.impl("attention", _through_dispatcher, "Autograd")
+_autograd.impl("attention_backward", _gradients_through_dispatcher, "Autograd")
+
+
+def _one_by_one(operator: Any) -> Any:
+    """The rule of ``torch.vmap``: an attention for each."""
+
+    def rule(
+        info: Any, in_dims: tuple[int | None, ...], *arguments: Any, **keywords: Any
+    ) -> tuple[tuple[Tensor, ...], tuple[int, ...]]:
+        results = [
+            operator(
+                *(
+                    argument if dim is None else argument.select(dim, i)
+                    for argument, dim in zip(arguments, in_dims, strict=True)
+                ),
+                **keywords,
+            )
+            for i in range(info.batch_size)
+        ]
+        stacked = tuple(torch.stack(each) for each in zip(*results, strict=True))
+        return stacked, (0,) * len(stacked)
+
+    return rule
+
+
+torch.library.register_vmap("sparse_autotune::attention", _one_by_one(attention_op))
+torch.library.register_vmap(
+    "sparse_autotune::attention_backward", _one_by_one(attention_backward_op)
+)

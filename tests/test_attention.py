@@ -1,0 +1,323 @@
+"""`attention`: every variant against fp64, gradients, masks, strides, and what is refused."""
+
+import math
+
+import pytest
+import torch
+from attention_reference import expected_attention, expected_gradients
+
+import sparse_autotune
+from sparse_autotune import BlockMask, _tuner, attention
+from sparse_autotune.block_attention import attention_legality
+
+FORWARD = [v["name"] for v in _tuner.variants() if v["op"] == "attention" and v["device"] == "cpu"]
+BACKWARD = [
+    v["name"] for v in _tuner.variants() if v["op"] == "attention_backward" and v["device"] == "cpu"
+]
+DTYPES = [torch.float64, torch.float32, torch.bfloat16, torch.float16]
+
+# (lengths, heads, kv_heads, dim, block, leading dimensions of the mask, is_causal)
+CASES = {
+    "square": ((64, 64), 2, 2, 16, (16, 16), (), False),
+    "ragged": ((50, 71), 4, 2, 40, (16, 8), (4,), False),
+    "causal": ((70, 45), 4, 1, 33, (8, 32), (2, 4), True),
+    "odd": ((37, 29), 3, 3, 7, (5, 7), (2, 1), True),
+    "one query": ((1, 90), 2, 1, 64, (1, 16), (), False),
+    "no mask": ((33, 47), 4, 2, 24, None, (), False),
+    "no mask, causal": ((47, 33), 2, 2, 24, None, (), True),
+    "large blocks": ((200, 260), 1, 1, 64, (128, 128), (), True),
+}
+
+
+def make(case, dtype, seed=0, batch=2):
+    lengths, heads, kv_heads, dim, block, lead, is_causal = CASES[case]
+    generator = torch.Generator().manual_seed(seed)
+
+    def randn(length, heads):  # as a projection gives it
+        x = torch.randn(batch, length, heads, dim, generator=generator)
+        return x.to(dtype).transpose(1, 2)
+
+    q, k, v = randn(lengths[0], heads), randn(lengths[1], kv_heads), randn(lengths[1], kv_heads)
+    mask = None
+    if block is not None:
+        grid = tuple(-(-n // side) for n, side in zip(lengths, block, strict=True))
+        blocks = torch.rand(*lead, *grid, generator=generator) < 0.4
+        if grid[0] > 1:
+            blocks[..., 1, :] = False  # rows that see nothing
+        blocks[..., 0, 0] = True
+        mask = BlockMask.from_blocks(blocks, block, lengths)
+    return q, k, v, mask, is_causal
+
+
+def check(got, expected, what):
+    value, allowed = expected
+    assert got.shape == value.shape
+    assert not got.isnan().any(), f"{what} has NaN"
+    same = got.double() == value  # infinities
+    off = (got.double() - value).abs()
+    wrong = ~same & ~(off <= allowed)
+    worst = (off / allowed)[~same].max() if (~same).any() else 0
+    assert not wrong.any(), f"{what}: {int(wrong.sum())} elements are wrong, by up to {worst}"
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("variant", FORWARD)
+def test_every_variant(variant, case, dtype):
+    q, k, v, mask, is_causal = make(case, dtype)
+    why = attention_legality(q, k, v, mask, is_causal, None)[variant]
+    if why is not None:
+        with pytest.raises(ValueError, match="is not legal for this attention"):
+            attention(q, k, v, mask, is_causal=is_causal, variant=variant)
+        pytest.skip(why)
+    out, lse = attention(q, k, v, mask, is_causal=is_causal, return_lse=True, variant=variant)
+    assert out.is_contiguous() and out.dtype == dtype
+    assert lse.dtype == (torch.float64 if dtype == torch.float64 else torch.float32)
+    expected = expected_attention(q, k, v, mask, is_causal)
+    check(out, expected[0], "out")
+    check(lse, expected[1], "lse")
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("with_lse", [False, True], ids=["", "lse"])
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("variant", BACKWARD)
+def test_every_backward_variant(variant, case, with_lse, dtype):
+    q, k, v, mask, is_causal = make(case, dtype)
+    out, lse = attention(q, k, v, mask, is_causal=is_causal, return_lse=True)
+    generator = torch.Generator().manual_seed(1)
+    grad = torch.randn(out.shape, generator=generator).to(dtype)
+    grad_lse = torch.randn(lse.shape, generator=generator).to(lse.dtype) if with_lse else None
+    tensors = (None, None, None, None) if mask is None else (
+        mask.crow_indices, mask.col_indices, *mask.by_column())  # fmt: skip
+    block = (0, 0) if mask is None else mask.block_size
+    arguments = (grad, grad_lse, q, k, v, out, lse, *tensors, *block)
+    operators = torch.ops.sparse_autotune
+    answer = operators.attention_backward_race(*arguments, is_causal=is_causal, dry_run=True)
+    lines = [line.split("\t") for line in bytes(answer.tolist()).decode().splitlines()]
+    (why,) = [rest[1:] for name, *rest in lines if name == variant]
+    if why:
+        pytest.skip(why[0])
+    found = operators.attention_backward(*arguments, is_causal=is_causal, variant=variant)
+    expected = expected_gradients(q, k, v, out, lse, grad, grad_lse, mask, is_causal)
+    for name, got, right in zip("qkv", found, expected, strict=True):
+        check(got, right, f"d{name}")
+        assert got.is_contiguous()
+
+
+def test_every_operator_has_variants():
+    families = {name.split("/")[0] for name in FORWARD + BACKWARD}
+    assert {"cpu_attention_naive", "cpu_attention_tiled", "sdpa", "cpu_attention_naive_backward",
+            "cpu_attention_tiled_backward", "sdpa_backward"} <= families  # fmt: skip
+
+
+@pytest.mark.parametrize("case", ["ragged", "causal", "no mask", "one query"])
+def test_gradcheck(case):
+    """Through the readable variants, lse included."""
+    q, k, v, mask, is_causal = make(case, torch.float64, batch=2)
+    q, k, v = (x[..., :11, :5].clone().requires_grad_() for x in (q, k, v))
+    if mask is not None:
+        lengths = (q.shape[2], k.shape[2])
+        block = (5, 4)
+        grid = tuple(-(-n // side) for n, side in zip(lengths, block, strict=True))
+        lead = mask.shape[:-2]
+        blocks = torch.rand(*lead, *grid, generator=torch.Generator().manual_seed(2)) < 0.6
+        mask = BlockMask.from_blocks(blocks, block, lengths)
+
+    def function(q, k, v):
+        with sparse_autotune.settings.override(variant="cpu_attention_naive_backward"):
+            out, lse = attention(q, k, v, mask, is_causal=is_causal, return_lse=True, scale=0.7,
+                                 variant="cpu_attention_naive")  # fmt: skip
+        return out, lse.masked_fill(lse == -math.inf, 0)
+
+    assert torch.autograd.gradcheck(function, (q, k, v))
+
+
+def test_gradients_are_those_of_the_operator():
+    q, k, v, mask, is_causal = make("causal", torch.float32)
+    grad = torch.randn(q.shape)
+    leaves = [x.clone().requires_grad_() for x in (q, k, v)]
+    out, lse = attention(*leaves, mask, is_causal=is_causal, return_lse=True)
+    out.backward(grad)
+    expected = expected_gradients(q, k, v, out.detach(), lse.detach(), grad, None, mask, is_causal)
+    for leaf, right in zip(leaves, expected, strict=True):
+        check(leaf.grad, right, "a gradient")
+    again = [x.clone().requires_grad_() for x in (q, k, v)]
+    (first,) = torch.autograd.grad(
+        attention(*again, mask, is_causal=is_causal).sum(), again[0], create_graph=True
+    )
+    with pytest.raises(RuntimeError, match="no second derivative"):
+        torch.autograd.grad(first.sum(), again[0])
+
+
+def test_the_mask_of_a_causal_generator_is_causal():
+    q, k, v, _, _ = make("no mask", torch.float32)
+    lengths = (q.shape[2], k.shape[2])
+    with_mask = attention(q, k, v, BlockMask.causal(*lengths, 8))
+    torch.testing.assert_close(with_mask, attention(q, k, v, is_causal=True))
+    plain = torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True,
+                                                             enable_gqa=True)  # fmt: skip
+    torch.testing.assert_close(with_mask, plain)
+
+
+def test_without_elements():
+    q, k = torch.randn(2, 3, 4, 8), torch.randn(2, 3, 0, 8)
+    out, lse = attention(q, k, k, return_lse=True)
+    assert (out == 0).all() and (lse == -math.inf).all()
+    out = attention(q[:, :, :0], q, q)
+    assert out.shape == (2, 3, 0, 8)
+    q.requires_grad_()
+    attention(q, k, k).sum().backward()
+    assert (q.grad == 0).all()
+
+
+def test_autocast_and_scale():
+    q, k, v, mask, _ = make("square", torch.float32)
+    with torch.autocast("cpu", torch.bfloat16):
+        assert attention(q, k, v, mask).dtype == torch.bfloat16
+        assert attention(q.double(), k.double(), v.double(), mask).dtype == torch.float64
+    out, lse = attention(q, k, v, mask, scale=0.25, return_lse=True)
+    expected = expected_attention(q, k, v, mask, False, scale=0.25)
+    check(out, expected[0], "out")
+    check(lse, expected[1], "lse")
+
+
+def test_any_strides_and_offsets():
+    buffer = torch.randn(2, 30, 3, 4, 17)  # batch, rows, qkv, heads, dim and more
+    q, k, v = (buffer[:, :, i, :, :16].transpose(1, 2) for i in range(3))
+    expected = expected_attention(q, k, v, None, False)
+    check(attention(q, k, v), expected[0], "out")
+    turned = q.transpose(2, 3).contiguous().transpose(2, 3)  # its last dimension is strided
+    check(attention(turned, k, v), expected[0], "out")
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_compiles_as_one_graph(dynamic, fresh_dynamo):
+    q, k, v, mask, is_causal = make("ragged", torch.float32)
+
+    def function(q, k, v, mask):
+        out, lse = attention(q, k, v, mask, is_causal=is_causal, return_lse=True)
+        return out.sin(), lse
+
+    compiled = torch.compile(function, fullgraph=True, dynamic=dynamic, backend="aot_eager")
+    leaves = [[x.clone().requires_grad_() for x in (q, k, v)] for _ in range(2)]
+    results = [f(*given, mask) for f, given in zip((function, compiled), leaves, strict=True)]
+    for eager, traced in zip(*results, strict=True):
+        torch.testing.assert_close(eager, traced)
+    for out, _ in results:
+        out.sum().backward()
+    for eager, traced in zip(*leaves, strict=True):
+        torch.testing.assert_close(eager.grad, traced.grad)
+
+
+def test_exports(tmp_path):
+    q, k, v, _, _ = make("square", torch.float32)
+
+    class Layer(torch.nn.Module):
+        def forward(self, q, k, v):
+            return attention(q, k, v, BlockMask.causal(64, block_size=16)) + attention(q, k, v)
+
+    program = torch.export.export(Layer(), (q, k, v))
+    torch.export.save(program, tmp_path / "layer.pt2")
+    loaded = torch.export.load(tmp_path / "layer.pt2").module()
+    torch.testing.assert_close(loaded(q, k, v), Layer()(q, k, v))
+
+
+def test_transforms():
+    q, k, v, mask, _ = make("square", torch.float32)
+    stacked = torch.stack([q, q + 1])
+    mapped = torch.vmap(lambda q: attention(q, k, v, mask))(stacked)
+    torch.testing.assert_close(mapped[1], attention(q + 1, k, v, mask))
+    gradient = torch.func.grad(lambda q: attention(q, k, v, mask).sum())(q)
+    leaf = q.clone().requires_grad_()
+    attention(leaf, k, v, mask).sum().backward()
+    torch.testing.assert_close(gradient, leaf.grad)
+    with pytest.raises(RuntimeError, match="no forward-mode derivative"):
+        torch.func.jvp(lambda q: attention(q, k, v, mask), (q,), (q,))
+
+
+def test_opcheck():
+    q, k, v, mask, _ = make("square", torch.float32)
+    arguments = (q, k, v, mask.crow_indices, mask.col_indices, *mask.block_size)
+    torch.library.opcheck(torch.ops.sparse_autotune.attention.default, arguments)
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "message"),
+    [
+        ({"q": 1}, TypeError, "q must be a dense torch.Tensor"),
+        ({"q": torch.randn(3, 4)}, ValueError, r"q must have shape \(batch, heads, length, D\)"),
+        ({"k": torch.randn(2, 2, 64, 16).double()}, TypeError, "k must have the dtype of q"),
+        ({"v": torch.randn(2, 2, 60, 16)}, ValueError, "v must have the shape of k"),
+        ({"q": torch.randn(2, 3, 64, 16)}, ValueError, "heads of q must be a multiple"),
+        ({"q": torch.randn(1, 2, 64, 16)}, ValueError, "k must have the batch and the last"),
+        ({"mask": torch.ones(64, 64)}, TypeError, "mask must be a BlockMask or None.*from_blocks"),
+        ({"mask": BlockMask.causal(32)}, ValueError, r"mask must be of \(S, T\) = \(64, 64\)"),
+        (
+            {"mask": BlockMask.from_blocks(torch.ones(3, 4, 4).bool(), 16)},
+            ValueError,
+            "mask must be one for all, or one for each head",
+        ),
+        ({"scale": "a"}, TypeError, "scale must be None or a finite number"),
+        ({"variant": "cpu_attention_tild"}, ValueError, "did you mean 'cpu_attention_tiled'"),
+        ({"variant": "cpu_tiled"}, ValueError, "computes matmul, not attention"),
+        ({"q": torch.randn(2, 2, 64, 16).int()}, TypeError, "q must be float16"),
+    ],
+)
+def test_refusals(change, error, message):
+    q, k, v, mask, _ = make("square", torch.float32)
+    arguments = {"q": q, "k": k, "v": v, "mask": mask, **change}
+    with pytest.raises(error, match=message):
+        attention(**arguments)
+
+
+def test_a_wrong_mask_reads_no_memory():
+    q, k, v, _, _ = make("square", torch.float32)
+    crow, col = torch.tensor([0, 1, 2, 3, 4]).int(), torch.tensor([0, 1, 99, 3]).int()
+    mask = BlockMask(crow, col, 16, (64, 64), check=False)
+    with pytest.raises(RuntimeError, match="a mask's block is out of range"):
+        attention(q, k, v, mask)
+
+
+def test_the_choice_is_raced_and_remembered():
+    q, k, v, mask, _ = make("square", torch.float32, seed=3)
+    leaves = [x.clone().requires_grad_() for x in (q, k, v)]
+    before = sparse_autotune.tuning_count()
+    attention(*leaves, mask, scale=0.3).sum().backward()
+    after = sparse_autotune.tuning_count()
+    attention(*leaves, mask, scale=0.4).sum().backward()
+    assert after - before in (0, 2) and sparse_autotune.tuning_count() == after
+
+
+def test_what_was_missed_is_not_raced_from_a_file(tmp_path):
+    """And is not forgotten either: the report says so."""
+    q, k, v, mask, _ = make("square", torch.float64, seed=5)
+    record = tmp_path / "missed.jsonl"
+    with sparse_autotune.settings.override(
+        mode="record", record_path=record, cache_dir=tmp_path, verbosity=0
+    ):
+        attention(q, k, v, mask)
+    report = sparse_autotune.tune_file(record, progress=False)
+    assert not report.races
+    assert ["tune(q, k, v=v, mask=mask)" in skipped.reason for skipped in report.skipped] == [True]
+
+
+def test_variants_tune_and_benchmark():
+    q, k, v, mask, _ = make("square", torch.float32)
+    names = sparse_autotune.variants(q, k, v=v, mask=mask)
+    assert "cpu_attention_naive/fp64" in names and "sdpa/flash" in names
+    backward = sparse_autotune.variants(q, k, v=v, mask=mask, backward=True)
+    assert "cpu_attention_naive_backward/fp64" in backward
+    report = sparse_autotune.benchmark(
+        q, k, v=v, mask=mask, variants=["cpu_attention_naive", "sdpa"], num_runs=1
+    )
+    assert {record.name for record in report.records} == {"cpu_attention_naive/fp64", "sdpa/flash"}
+    assert all(record.status == "ok" and record.error <= 1 for record in report.records)
+    report = sparse_autotune.tune(q, k, v=v, variant="cpu_attention_tiled")
+    assert report.best is not None and report.best.family == "cpu_attention_tiled"
+    with pytest.raises(ValueError, match="mask is of attention, which needs v"):
+        sparse_autotune.benchmark(q, k, mask=mask)
+    with pytest.raises(ValueError, match="linear is of a product, and v of attention"):
+        sparse_autotune.benchmark(q, k, v=v, linear=True)
+    with pytest.raises(ValueError, match="v must have the shape of k"):
+        sparse_autotune.benchmark(q, k, v=v[:, :, :1])

@@ -1,0 +1,134 @@
+"""Attention on a GPU: every variant against fp64, masks that nobody waits for, capture."""
+
+import pytest
+import torch
+from attention_reference import expected_attention, expected_gradients
+from test_attention import CASES, check, make
+
+import sparse_autotune
+from sparse_autotune import BlockMask, _tuner, attention
+from sparse_autotune.block_attention import attention_legality
+from sparse_autotune.tuning.attention_races import AttentionQuestion
+
+pytestmark = pytest.mark.gpu
+
+DTYPES = [torch.float64, torch.float32, torch.bfloat16, torch.float16]
+ON_GPU = [v for v in _tuner.variants() if v["device"] == "cuda"]
+FORWARD = [v["name"] for v in ON_GPU if v["op"] == "attention"]
+BACKWARD = [v["name"] for v in ON_GPU if v["op"] == "attention_backward"]
+
+# As those of `test_attention`, of sizes that kernels for tensor cores take.
+LARGE = {
+    "128": ((512, 640), 4, 2, 128, (128, 128), (4,), False),
+    "128, causal": ((600, 600), 2, 2, 128, (128, 128), (), True),
+    "64": ((448, 330), 4, 1, 64, (64, 64), (2, 4), False),
+    "64, causal": ((512, 512), 2, 2, 128, (64, 64), (), True),
+    "32": ((256, 288), 4, 4, 128, (32, 32), (4,), False),
+    "16": ((256, 272), 4, 2, 64, (16, 16), (), True),
+    "dense": ((384, 384), 4, 4, 128, None, (), False),
+    "dense, causal": ((512, 512), 4, 4, 64, None, (), True),
+}
+ALL = {**CASES, **LARGE}
+
+
+@pytest.fixture(autouse=True)
+def larger_cases(monkeypatch):
+    for name, case in LARGE.items():
+        monkeypatch.setitem(CASES, name, case)
+
+
+def on_gpu(case, dtype):
+    q, k, v, mask, is_causal = make(case, dtype)
+    moved = [x.transpose(1, 2).cuda().transpose(1, 2) for x in (q, k, v)]
+    return (q, k, v, mask), (*moved, None if mask is None else mask.to("cuda")), is_causal
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("case", ALL)
+@pytest.mark.parametrize("variant", FORWARD)
+def test_every_variant(variant, case, dtype):
+    host, operands, is_causal = on_gpu(case, dtype)
+    why = attention_legality(*operands, is_causal, None)[variant]
+    if why is not None:
+        pytest.skip(why)
+    out, lse = attention(*operands, is_causal=is_causal, return_lse=True, variant=variant)
+    expected = expected_attention(*host, is_causal)
+    check(out.cpu(), expected[0], "out")
+    check(lse.cpu(), expected[1], "lse")
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("with_lse", [False, True], ids=["", "lse"])
+@pytest.mark.parametrize("case", ALL)
+@pytest.mark.parametrize("variant", BACKWARD)
+def test_every_backward_variant(variant, case, with_lse, dtype):
+    (q, k, v, mask), operands, is_causal = on_gpu(case, dtype)
+    # What anybody leaves: the readable kernel's on the CPU.
+    left = attention(q, k, v, mask, is_causal=is_causal, return_lse=True,
+                     variant="cpu_attention_naive")  # fmt: skip
+    out, lse = (x.cuda() for x in left)
+    generator = torch.Generator().manual_seed(1)
+    grad = torch.randn(out.shape, generator=generator).to(dtype)
+    grad_lse = torch.randn(lse.shape, generator=generator).to(lse.dtype) if with_lse else None
+    on_device = operands[3]
+    tensors = (None, None, None, None) if mask is None else (
+        on_device.crow_indices, on_device.col_indices, *on_device.by_column())  # fmt: skip
+    block = (0, 0) if mask is None else mask.block_size
+    grads = (grad.cuda(), None if grad_lse is None else grad_lse.cuda())
+    arguments = (*grads, *operands[:3], out, lse, *tensors, *block)
+    operators = torch.ops.sparse_autotune
+    answer = operators.attention_backward_race(*arguments, is_causal=is_causal, dry_run=True)
+    lines = [line.split("\t") for line in bytes(answer.tolist()).decode().splitlines()]
+    (why,) = [rest[1:] for name, *rest in lines if name == variant]
+    if why:
+        pytest.skip(why[0])
+    found = operators.attention_backward(*arguments, is_causal=is_causal, variant=variant)
+    expected = expected_gradients(q, k, v, *left, grad, grad_lse, mask, is_causal)
+    for name, got, right in zip("qkv", found, expected, strict=True):
+        check(got.cpu(), right, f"d{name}")
+
+
+def test_every_variant_took_part():
+    """A race of each, whose verification is the tuner's own."""
+    assert {"torch_sdpa", "torch_sdpa_backward"} <= {n.split("/")[0] for n in FORWARD + BACKWARD}
+    _, (q, k, v, mask), is_causal = on_gpu("dense, causal", torch.bfloat16)
+    for backward in (False, True):
+        question = AttentionQuestion(q, k, v, mask, is_causal, backward)
+        legal = [name for name, why in question.legality().items() if why is None]
+        report = sparse_autotune.benchmark(
+            q, k, v=v, mask=mask, is_causal=is_causal, backward=backward
+        )
+        failed = [r for r in report.records if r.name in legal and r.status == "failed"]
+        assert not failed and report.best is not None
+
+
+def test_masks_of_the_device_wait_for_nobody():
+    blocks = torch.rand(4, 8, 8, device="cuda") < 0.5
+    lengths = torch.tensor([[128, 384], [256, 256]], device="cuda")
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        mask = BlockMask.from_blocks(blocks, 64)
+        BlockMask.from_index_lists(*mask.index_lists(), 64, (512, 512)).by_column()
+        BlockMask.documents(lengths, 512, 64)
+        BlockMask.sliding_window(512, block_size=64, window=128, device="cuda")
+        mask.to_flex_attention()
+        mask.to_fa4()
+        mask.to_flashinfer()
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+    assert torch.equal(mask.blocks(), blocks)
+
+
+def test_a_new_mask_in_every_call():
+    """All share one race, as nobody has counted their blocks."""
+    (q, k, v, _), operands, _ = on_gpu("64", torch.bfloat16)
+    *tensors, _ = operands
+    counts = []
+    for seed in range(3):
+        draw = torch.Generator().manual_seed(seed)
+        blocks = torch.rand(7, 6, generator=draw) < 0.2 + 0.3 * seed
+        mask = BlockMask.from_blocks(blocks, 64, (448, 330))
+        out = attention(*tensors, BlockMask.from_blocks(blocks.cuda(), 64, (448, 330)))
+        check(out.cpu(), expected_attention(q, k, v, mask, False)[0], "out")
+        counts.append(sparse_autotune.tuning_count())
+    assert counts[0] == counts[2]

@@ -1,0 +1,353 @@
+"""`BlockMask`: its forms, common patterns, and other libraries' forms, element by element."""
+
+import pytest
+import torch
+from torch.nn.attention import flex_attention as flex
+
+from sparse_autotune import BlockMask, random_bsr
+
+BLOCKS = [(4, 4), (3, 5), (8, 2)]
+LENGTHS = [(16, 16), (17, 23), (5, 40), (31, 7)]
+
+
+def grid_shape(block, lengths):
+    return tuple(-(-length // side) for length, side in zip(lengths, block, strict=True))
+
+
+def random_blocks(block, lengths, lead=(), density=0.4, seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    return torch.rand(*lead, *grid_shape(block, lengths), generator=generator) < density
+
+
+def seen_by_loops(blocks, block, lengths, is_causal):
+    """(..., S, T) by the definition of what a mask shows."""
+    out = torch.zeros(*blocks.shape[:-2], *lengths, dtype=torch.bool)
+    for i in range(lengths[0]):
+        for j in range(lengths[1]):
+            if not is_causal or j <= i:
+                out[..., i, j] = blocks[..., i // block[0], j // block[1]]
+    return out
+
+
+@pytest.mark.parametrize("is_causal", [False, True])
+@pytest.mark.parametrize("lead", [(), (3,), (2, 3), (2, 1), (1, 3)])
+@pytest.mark.parametrize("lengths", LENGTHS)
+@pytest.mark.parametrize("block", BLOCKS)
+def test_from_blocks_and_back(block, lengths, lead, is_causal):
+    blocks = random_blocks(block, lengths, lead)
+    mask = BlockMask.from_blocks(blocks, block, lengths, is_causal=is_causal)
+    assert torch.equal(mask.blocks(), blocks)
+    assert torch.equal(mask.to_dense(), seen_by_loops(blocks, block, lengths, is_causal))
+    assert mask.shape == (*lead, *lengths) and mask.block_size == block
+    assert mask.nnzb == int(blocks.sum())
+    assert mask.density == pytest.approx(float(blocks.double().mean()))
+    assert mask.crow_indices.dtype == mask.col_indices.dtype == torch.int32
+    again = BlockMask(mask.crow_indices, mask.col_indices, block, lengths)  # checks the contents
+    assert torch.equal(again.blocks(), blocks)
+
+
+def test_compressed_rows_are_as_documented():
+    blocks = random_blocks((4, 4), (16, 20), (2, 3))
+    mask = BlockMask.from_blocks(blocks, 4)
+    crow, col = mask.crow_indices, mask.col_indices
+    for b in range(2):
+        for h in range(3):
+            for r in range(4):
+                columns = col[crow[b, h, r] : crow[b, h, r + 1]].tolist()
+                assert columns == blocks[b, h, r].nonzero().flatten().tolist()
+
+
+def test_by_column():
+    blocks = random_blocks((4, 4), (16, 20), (3,))
+    ccol, rows = BlockMask.from_blocks(blocks, 4).by_column()
+    for h in range(3):
+        for c in range(5):
+            listed = rows[ccol[h, c] : ccol[h, c + 1]].tolist()
+            assert listed == blocks[h, :, c].nonzero().flatten().tolist()
+
+
+@pytest.mark.parametrize("index", [torch.int32, torch.int64])
+def test_from_index_lists(index):
+    """In any order, doubles, and whatever lies behind the counts."""
+    lists = torch.tensor([[2, 0, 2, 99], [7, 99, 99, 99], [1, -5, 99, 0]], dtype=index)
+    counts = torch.tensor([3, 0, 1], dtype=index)
+    mask = BlockMask.from_index_lists(lists, counts, 4, (12, 12))
+    expected = torch.tensor([[1, 0, 1], [0, 0, 0], [0, 1, 0]], dtype=torch.bool)
+    assert torch.equal(mask.blocks(), expected)
+    again, number = mask.index_lists()
+    assert number.tolist() == [2, 0, 1]
+    assert again[0, :2].tolist() == [0, 2] and again[2, :1].tolist() == [1]
+    whole = BlockMask.from_index_lists(torch.tensor([[0, 1], [1, 0]]), None, 4, (8, 8))
+    assert whole.blocks().all()
+    for wrong in (3, 4, -1):
+        with pytest.raises((RuntimeError, IndexError)):
+            BlockMask.from_index_lists(torch.tensor([[wrong]] * 3), None, 4, (12, 12))
+
+
+@pytest.mark.parametrize("index", [torch.int32, torch.int64])
+def test_from_bsr(index):
+    a = random_bsr(24, 40, (4, 8), density=0.4)
+    a = type(a)(a.crow_indices.to(index), a.col_indices.to(index), a.values, a.shape)
+    stored = a.to_dense() != 0
+    for pattern, dense in ((a, stored), (a.to_torch(), stored), (a.t(), stored.mT)):
+        mask = BlockMask.from_bsr(pattern)
+        assert torch.equal(mask.to_dense(), dense)
+    assert mask.block_size == (8, 4)
+
+
+@pytest.mark.parametrize("lengths", [(40, 40), (37, 37), (20, 45), (45, 20)])
+@pytest.mark.parametrize("block", [(4, 4), (8, 4), (3, 5)])
+def test_causal(block, lengths):
+    mask = BlockMask.causal(*lengths, block)
+    assert mask.is_causal
+    assert torch.equal(mask.to_dense(), torch.ones(lengths, dtype=torch.bool).tril())
+    needed = mask.to_dense().nonzero()
+    used = torch.zeros(grid_shape(block, lengths), dtype=torch.bool)
+    used[needed[:, 0] // block[0], needed[:, 1] // block[1]] = True
+    assert torch.equal(mask.blocks(), used)  # and no block that shows nothing
+
+
+@pytest.mark.parametrize("is_causal", [True, False])
+@pytest.mark.parametrize("sinks", [0, 1, 6])
+@pytest.mark.parametrize("window", [1, 4, 9, 100])
+@pytest.mark.parametrize("lengths", [(40, 40), (21, 45)])
+@pytest.mark.parametrize("block", [(4, 4), (3, 5)])
+def test_sliding_window(block, lengths, window, sinks, is_causal):
+    i, j = torch.arange(lengths[0])[:, None], torch.arange(lengths[1])
+    rule = ((i - j).abs() < window) | (j < sinks)
+    if is_causal:
+        rule &= j <= i
+    used = torch.zeros(grid_shape(block, lengths), dtype=torch.bool)
+    needed = rule.nonzero()
+    used[needed[:, 0] // block[0], needed[:, 1] // block[1]] = True
+    mask = BlockMask.sliding_window(*lengths, block, window=window, sinks=sinks,
+                                    is_causal=is_causal)  # fmt: skip
+    assert torch.equal(mask.blocks(), used)
+    assert bool((mask.to_dense() | ~rule).all())
+
+
+def test_strided():
+    mask = BlockMask.strided(24, block_size=4, stride=3, local=2)
+    expected = [[c <= r and (r - c < 2 or c in (2, 5)) for c in range(6)] for r in range(6)]
+    assert mask.blocks().tolist() == expected and mask.is_causal
+    around = BlockMask.strided(24, block_size=4, stride=3, local=2, is_causal=False)
+    expected = [[abs(r - c) < 2 or c in (2, 5) for c in range(6)] for r in range(6)]
+    assert around.blocks().tolist() == expected
+
+
+@pytest.mark.parametrize("is_causal", [True, False])
+@pytest.mark.parametrize("total", [None, 40])
+def test_documents(total, is_causal):
+    lengths = [8, 4, 0, 12, 7]
+    length = total or sum(lengths)
+    document = torch.full((length,), -1)
+    document[: sum(lengths)] = torch.repeat_interleave(torch.arange(5), torch.tensor(lengths))
+    rule = (document[:, None] == document) & (document >= 0)
+    if is_causal:
+        rule = rule.tril()
+    for given in (lengths, torch.tensor(lengths), torch.tensor(lengths, dtype=torch.int32)):
+        mask = BlockMask.documents(given, total, 4, is_causal=is_causal)
+        dense = mask.to_dense()
+        # The last document may end inside of a block: tokens behind it are seen with it.
+        assert torch.equal(
+            dense[:, : sum(lengths)][: sum(lengths)], rule[: sum(lengths), : sum(lengths)]
+        )
+        assert not dense[32:].any()
+    batch = BlockMask.documents([[8, 4, 20], [16, 16, 0]], 32, 4)
+    assert batch.shape == (2, 1, 32, 32)
+    for b, one in enumerate([[8, 4, 20], [16, 16, 0]]):
+        assert torch.equal(batch.to_dense()[b, 0], BlockMask.documents(one, 32, 4).to_dense())
+
+
+# FlexAttention's
+
+
+def causal_rule(b, h, q_idx, kv_idx):
+    return q_idx >= kv_idx
+
+
+@pytest.mark.parametrize("lengths", [(64, 64), (50, 70)])
+def test_from_flex_attention(lengths):
+    made = flex.create_block_mask(causal_rule, None, None, *lengths, "cpu", BLOCK_SIZE=16)
+    mask = BlockMask.from_flex_attention(made)
+    assert mask.is_causal
+    assert torch.equal(mask.to_dense()[0, 0], torch.ones(lengths, dtype=torch.bool).tril())
+    assert torch.equal(BlockMask.from_flex_attention(made, check=False).to_dense(), mask.to_dense())
+
+    whole = flex.create_block_mask(lambda b, h, q, k: q >= -1, 2, 3, *lengths, "cpu", BLOCK_SIZE=16)
+    mask = BlockMask.from_flex_attention(whole)
+    assert not mask.is_causal and mask.to_dense().all() and mask.shape == (2, 3, *lengths)
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [
+        lambda b, h, q, k: (q >= k) & (q - k < 20),
+        lambda b, h, q, k: q > k,
+        lambda b, h, q, k: q <= k,
+        lambda b, h, q, k: (q + k) % 2 == 0,
+    ],
+)
+def test_from_flex_attention_refuses_other_rules(rule):
+    made = flex.create_block_mask(rule, None, None, 64, 64, "cpu", BLOCK_SIZE=16)
+    with pytest.raises(TypeError, match=r"neither the causal rule .*sliding_window"):
+        BlockMask.from_flex_attention(made)
+
+
+def test_from_flex_attention_refuses_full_blocks_above_a_causal_rule():
+    """Its rule for partial blocks alone: the operator would cut the full ones, too."""
+    partial = torch.tensor([[[1, 0]]], dtype=torch.int32), torch.zeros(1, 1, 2, 2).int()
+    full = torch.tensor([[[1, 2]]], dtype=torch.int32), torch.tensor([[[[1, 0], [0, 1]]]]).int()
+    made = flex.BlockMask.from_kv_blocks(*partial, *full, BLOCK_SIZE=16, mask_mod=causal_rule)
+    with pytest.raises(TypeError, match="neither the causal rule"):
+        BlockMask.from_flex_attention(made)
+
+
+def test_from_flex_attention_without_a_rule():
+    blocks = random_blocks((16, 16), (64, 48), (2, 3))
+    columns, counts = BlockMask.from_blocks(blocks, 16).index_lists()
+    made = flex.BlockMask.from_kv_blocks(counts, columns, BLOCK_SIZE=16)
+    mask = BlockMask.from_flex_attention(made)
+    assert torch.equal(mask.blocks(), blocks) and not mask.is_causal
+
+
+@pytest.mark.parametrize("is_causal", [False, True])
+@pytest.mark.parametrize("lead", [(), (3,), (2, 1)])
+@pytest.mark.parametrize("lengths", [(64, 64), (50, 70)])
+def test_to_flex_attention(lengths, lead, is_causal):
+    block = (16, 8)
+    blocks = random_blocks(block, lengths, lead)
+    mask = BlockMask.from_blocks(blocks, block, lengths, is_causal=is_causal)
+    made = mask.to_flex_attention()
+    assert made.seq_lengths == lengths and tuple(made.BLOCK_SIZE) == block
+    batch, heads = 2, 3
+    dense = flex.create_mask(made.mask_mod, batch, heads, *lengths, "cpu")
+    expected = mask.to_dense().view(*[1] * (2 - len(lead)), *mask.shape).expand(2, 3, -1, -1)
+    assert torch.equal(dense, expected)
+    # The blocks, of which compiled code reads nothing else, show the same.
+    whole = torch.zeros(2, *made.kv_num_blocks.shape, grid_shape(block, lengths)[1])
+    for place, columns in ((0, (made.kv_num_blocks, made.kv_indices)),
+                           (1, (made.full_kv_num_blocks, made.full_kv_indices))):  # fmt: skip
+        for index in torch.cartesian_prod(*map(torch.arange, columns[0].shape)).tolist():
+            index = tuple(index)
+            whole[place][index][columns[1][index][: columns[0][index]].long()] = 1
+    elements = whole.repeat_interleave(block[0], -2).repeat_interleave(block[1], -1) > 0
+    partial, full = elements[..., : lengths[0], : lengths[1]]
+    rule = torch.ones(lengths, dtype=torch.bool).tril() if is_causal else True
+    assert torch.equal(((partial & rule) | full).expand(2, 3, -1, -1), expected)
+    assert not (partial & full).any()
+
+
+def test_to_fa4():
+    mask = BlockMask.causal(64, block_size=16)
+    given = mask.to_fa4()
+    assert given["block_size"] == (16, 16)
+    assert given["mask_block_cnt"].tolist() == [[[1, 1, 1, 1]]]
+    assert given["mask_block_idx"][0, 0, :, 0].tolist() == [0, 1, 2, 3]
+    assert given["full_block_cnt"].tolist() == [[[0, 1, 2, 3]]]
+    assert given["full_block_idx"][0, 0, 3, :3].tolist() == [0, 1, 2]
+    plain = BlockMask.from_blocks(torch.eye(4, dtype=torch.bool), 16).to_fa4()
+    assert plain["mask_block_cnt"].sum() == 0 and plain["full_block_cnt"].sum() == 4
+
+
+def test_to_flashinfer():
+    blocks = random_blocks((16, 8), (64, 64))
+    given = BlockMask.from_blocks(blocks, (16, 8)).to_flashinfer()
+    assert (given["M"], given["N"], given["R"], given["C"]) == (64, 64, 16, 8)
+    indices = given["indices"][: given["indptr"][-1]]
+    assert indices.tolist() == blocks.nonzero()[:, 1].tolist()
+    heads = random_blocks((16, 8), (60, 62), (3,))
+    given = BlockMask.from_blocks(heads, (16, 8), (60, 62)).to_flashinfer()
+    assert torch.equal(given["block_mask_map"], heads)
+    assert given["block_row_sz"].tolist() == [[16, 16, 16, 12]] * 3
+    assert given["block_col_sz"].sum(-1).tolist() == [62] * 3
+    for wrong, message in (
+        (BlockMask.causal(64), "must not be causal"),
+        (BlockMask.from_blocks(random_blocks((16, 8), (64, 64), (2, 3)), (16, 8)), "one for all"),
+        (BlockMask.from_blocks(random_blocks((16, 8), (60, 64)), (16, 8), (60, 64)), "divide"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            wrong.to_flashinfer()
+
+
+# What is refused
+
+CROW, COL = torch.tensor([0, 1, 2], dtype=torch.int32), torch.tensor([0, 1], dtype=torch.int32)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        (([0, 1, 2], COL, 4, (8, 8)), TypeError, "crow_indices must be a dense"),
+        ((CROW.long(), COL, 4, (8, 8)), TypeError, "crow_indices must be int32, got torch.int64"),
+        ((CROW, COL.float(), 4, (8, 8)), TypeError, "col_indices must be int32"),
+        ((CROW, COL[None], 4, (8, 8)), ValueError, "col_indices must be 1-dimensional"),
+        ((CROW, COL, 4, (12, 8)), ValueError, r"block rows \+ 1 = 4 entries"),
+        ((CROW, COL, 0, (8, 8)), ValueError, "block_size must be at least 1"),
+        ((CROW, COL, "a", (8, 8)), TypeError, "block_size must be an int"),
+        ((CROW, COL, 4, 8), TypeError, r"lengths must be \(S, T\)"),
+        ((CROW, COL, 4, (-1, 8)), ValueError, "S must not be negative"),
+        ((CROW.flip(0), COL, 4, (8, 8)), ValueError, "must not decrease"),
+        ((CROW + 1, COL, 4, (8, 8)), ValueError, r"must lie in \[0, 2\]"),
+        ((CROW, COL + 1, 4, (8, 8)), ValueError, r"col_indices must lie in \[0, 2\)"),
+        ((CROW * 2 - CROW[1:].sum() * 0, COL[:1].repeat(4), 4, (8, 8)), ValueError, "distinct"),
+        ((CROW.view(1, 1, 1, 3), COL, 4, (8, 8)), ValueError, r"\(batch, heads, block rows \+ 1\)"),
+    ],
+)
+def test_the_constructor_refuses(arguments, error, message):
+    with pytest.raises(error, match=message):
+        BlockMask(*arguments)
+
+
+def test_others_refuse():
+    blocks = torch.ones(2, 2, dtype=torch.bool)
+    with pytest.raises(TypeError, match=r"blocks must be a bool tensor, got torch\.float32"):
+        BlockMask.from_blocks(blocks.float(), 4)
+    with pytest.raises(ValueError, match=r"one element per block, shape \(\.\.\., 3, 2\)"):
+        BlockMask.from_blocks(blocks, 4, (9, 8))
+    with pytest.raises(TypeError, match="is_causal must be True or False, got 1"):
+        BlockMask.from_blocks(blocks, 4, is_causal=1)
+    with pytest.raises(TypeError, match=r"pattern must be a BsrTensor .*from_blocks"):
+        BlockMask.from_bsr(blocks)
+    with pytest.raises(TypeError, match="q2k_block_index must be int32 or int64"):
+        BlockMask.from_index_lists(blocks, None, 4, (8, 8))
+    with pytest.raises(ValueError, match="a list for each of 3 block rows"):
+        BlockMask.from_index_lists(torch.zeros(2, 2).int(), None, 4, (12, 8))
+    with pytest.raises(ValueError, match=r"counts must have shape \(2,\)"):
+        BlockMask.from_index_lists(torch.zeros(2, 2).int(), torch.zeros(3).int(), 4, (8, 8))
+    with pytest.raises(TypeError, match="must be a BlockMask of torch"):
+        BlockMask.from_flex_attention(blocks)
+    with pytest.raises(ValueError, match="window must be at least 1"):
+        BlockMask.sliding_window(64, window=0)
+    with pytest.raises(ValueError, match="must begin at a block, a multiple of 4 tokens"):
+        BlockMask.documents([6, 6], None, 4)
+    with pytest.raises(ValueError, match="more than S = 8, got 12"):
+        BlockMask.documents([4, 8], 8, 4)
+    with pytest.raises(TypeError, match="lengths must be int32 or int64"):
+        BlockMask.documents([4.0], 8, 4)
+
+
+def test_without_elements():
+    mask = BlockMask.causal(0, block_size=4)
+    assert mask.nnzb == 0 and mask.density == 0 and mask.to_dense().shape == (0, 0)
+    mask = BlockMask.from_blocks(torch.zeros(3, 0, dtype=torch.bool), 4, (12, 0))
+    assert mask.to_dense().shape == (12, 0) and mask.index_lists()[1].tolist() == [0, 0, 0]
+    assert repr(BlockMask.causal(8, 12, 4)) == "BlockMask(8x12, block 4x4, causal, cpu)"
+
+
+def test_nothing_depends_on_data():
+    """Of fake tensors no element can be read: so nothing waits for a GPU."""
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    with FakeTensorMode():
+        blocks = torch.empty(2, 3, 4, 4, dtype=torch.bool)
+        mask = BlockMask.from_blocks(blocks, 16, is_causal=True)
+        lists = mask.index_lists()
+        again = BlockMask.from_index_lists(*lists, 16, (64, 64))
+        again.by_column()
+        again.to_dense()
+        mask.to_fa4()
+        mask.to_flex_attention()
+        BlockMask.documents(torch.empty(2, 5, dtype=torch.int64, device="cuda"), 64, 16)
+        BlockMask.sliding_window(64, block_size=16, window=8, device="cuda")
+        assert mask.col_indices.shape == (2 * 3 * 16,)
