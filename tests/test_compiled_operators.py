@@ -201,9 +201,8 @@ def test_what_is_refused(fullgraph):
 # Dynamo's table of reflected operators is mended at the first product that it meets.
 
 FIRST = """
-import os, sys, torch, torch._dynamo, sparse_autotune as sa
+import sys, torch, sparse_autotune as sa
 sa.settings.mode = "off"
-torch.set_num_threads(1)
 torch.manual_seed(1)
 a, x = sa.random_bsr(24, 24, (4, 6), density=0.4), torch.randn(24, 24)
 dense = a.to_dense()
@@ -215,39 +214,35 @@ class Module(torch.nn.Module):
     def forward(self, x):
         return self.a @ x
 
-def check(way, fullgraph, backend):
-    options, left, right = {"backend": backend, "fullgraph": fullgraph}, dense, x
-    if way == "argument":
-        got = torch.compile(lambda a, x: a @ x, **options)(a, x)
-    elif way == "closure":
-        got = torch.compile(lambda x: a @ x, **options)(x)
-    elif way == "module attribute":
-        got = torch.compile(Module(), **options)(x)
-    elif way == "the other one":
-        got = torch.compile(lambda a, x: x @ a, **options)(a, x)
-        left, right = x, dense
-    torch.testing.assert_close(got, left @ right, rtol=1e-4, atol=1e-4)
-    assert not torch.allclose(got, right @ left, rtol=0.1, atol=0.1)
-    print("right", flush=True)
-
-# Dynamo was imported, which takes seconds, and has met no product before each of these.
-for case in [
-    ("argument", True, "aot_eager"),
-    ("argument", False, "eager"),
-    ("closure", True, "aot_eager"),
-    ("module attribute", True, "aot_eager"),
-    ("the other one", True, "aot_eager"),
-]:
-    child = os.fork()
-    if child == 0:
-        check(*case)  # what it raises ends this process, too
-        sys.exit()
-    assert os.waitpid(child, 0)[1] == 0, case
+way, fullgraph = sys.argv[1], sys.argv[2] == "True"
+options = {"backend": sys.argv[3], "fullgraph": fullgraph}
+if way == "argument":
+    got = torch.compile(lambda a, x: a @ x, **options)(a, x)
+elif way == "closure":
+    got = torch.compile(lambda x: a @ x, **options)(x)
+elif way == "module attribute":
+    got = torch.compile(Module(), **options)(x)
+elif way == "the other one":
+    got = torch.compile(lambda a, x: x @ a, **options)(a, x)
+    dense, x = x, dense
+torch.testing.assert_close(got, dense @ x, rtol=1e-4, atol=1e-4)
+assert not torch.allclose(got, x @ dense, rtol=0.1, atol=0.1)
+print("right")
 """
 
 
-def test_the_first_product_of_a_process(tmp_path):
-    assert run_python(FIRST, tmp_path).split() == ["right"] * 5
+@pytest.mark.parametrize(
+    ("way", "fullgraph", "backend"),
+    [
+        ("argument", True, "aot_eager"),
+        ("argument", False, "eager"),
+        ("closure", True, "aot_eager"),
+        ("module attribute", True, "aot_eager"),
+        ("the other one", True, "aot_eager"),
+    ],
+)
+def test_the_first_product_of_a_process(way, fullgraph, backend, tmp_path):
+    assert run_python(FIRST, tmp_path, way, fullgraph, backend).split() == ["right"]
 
 
 def test_other_operands_are_not_touched():
