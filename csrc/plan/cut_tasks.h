@@ -30,10 +30,10 @@ struct TaskSizes {
   }
 };
 
-// The time of a task, in halves of what copying a unit takes in every step: that is what bounds
-// tasks, besides what comes before and after the steps.
+// The time of a task, in units that are copied in every step: that is what bounds tasks, besides
+// what comes before and after the steps.
 SPARSE_AUTOTUNE_HOST_DEVICE constexpr int32_t task_cost(const TaskShape& shape, int32_t pieces) {
-  return 2 * (pieces + shape.row_units) + 1;
+  return pieces + shape.row_units + 1;
 }
 
 // The cost of all tasks that a thread block takes.

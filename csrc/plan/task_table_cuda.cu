@@ -68,6 +68,11 @@ __device__ int64_t longest_share(const TaskShape& shape, const TaskSizes& sizes)
   return most;
 }
 
+// What a cost comes to where the largest task has so many units: the ring's three stages cost about
+// a twentieth more than four.
+__device__ int64_t in_ring(int64_t cost, int units) { return cost * (units > 7 ? 21 : 20); }
+constexpr int kJoinedUnits = 8;  // of blocks of 128 x 128 that share no column
+
 // By a warp: a block column that two rows share, as the blocks' numbers; {-1, -1}: they share none.
 template <typename Index>
 __device__ int2 find_shared_column(const Rows<Index>& rows, const int (&row)[2]) {
@@ -263,7 +268,8 @@ __global__ void __launch_bounds__(kThreads, 1)
   const int odd = count_sizes(rows, shape, limits, sizes);
   for (int limit = limits.first + warp(); limit <= limits.last; limit += kWarps) {
     const int64_t found = longest_share(shape, sizes[limit]);
-    if (lane() == 0) cost[limit] = found;
+    const int units = sizes[limit].largest() + shape.row_units;
+    if (lane() == 0) cost[limit] = in_ring(found, units);
   }
   __syncthreads();
   int best = limits.last;  // of as good ones the one with the fewest tasks
@@ -274,9 +280,9 @@ __global__ void __launch_bounds__(kThreads, 1)
   // rules there may be more tasks than the table holds.
   const int most = limits.last, all = sizes[most].all(), rounds = all / shape.places;
   const int over = all - rounds * shape.places;
-  const bool joins = shape.joins_rows() && all <= capacity && rounds > 0 && over > 0 &&
-                     2 * over <= odd &&
-                     int64_t{rounds} * task_cost(shape, shape.most()) < cost[best];
+  const bool joins =
+      shape.joins_rows() && all <= capacity && rounds > 0 && over > 0 && 2 * over <= odd &&
+      in_ring(int64_t{rounds} * task_cost(shape, shape.most()), kJoinedUnits) < cost[best];
   __syncthreads();
   int joined_units = 0;
   if (joins) {
