@@ -2,7 +2,7 @@
 
 For each cell: the choice's time, nnz TFLOP/s (4 D for each pair of a stored block forward, 10 D
 backward) and its ratio to each peer, medians of interleaved rounds. Results are compared with each
-other within four roundings of the dtype. Exits non-zero when our result differs from all others. A
+other within what rounding explains. Exits non-zero when our result differs from all others. A
 slow one is reported, never an error.
 """
 
@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import statistics
 import sys
 from pathlib import Path
@@ -30,7 +31,9 @@ def measure(cell: AttentionCell, device: str, rounds: int, families: bool) -> di
     flops = operands.flops
     found = calls(operands, families)
     ours = found["choice"]().double()
-    unit = torch.finfo(getattr(torch, cell.dtype)).eps
+    # Four roundings of the dtype, and the sums of as many products in fp32 as a row has columns.
+    unit = 4 * torch.finfo(getattr(torch, cell.dtype)).eps
+    unit += 2**-24 * (8 + 4 * math.sqrt(cell.length))
     distances = {
         name: float(((call().double() - ours).abs() / (ours.abs() + 1)).max()) / unit
         for name, call in found.items()
@@ -93,7 +96,7 @@ def main() -> int:
             way = "backward" if backward else "forward"
             print(f"{way}: {statistics.geometric_mean(ratios):.2f}x the best peer, geometric mean"
                   f" of {len(ratios)} cells; at least {min(ratios):.2f}x")  # fmt: skip
-    wrong = [r["name"] for r in results if r["distances"] and min(r["distances"].values()) > 4]
+    wrong = [r["name"] for r in results if r["distances"] and min(r["distances"].values()) > 1]
     for name in wrong:
         print(f"FAILED: {name}: our result is unlike all others", file=sys.stderr)
     return 1 if wrong else 0
