@@ -52,11 +52,11 @@ class SampledUnionConsumer {
     const int first = part_begin(region.units, Tile::kWarps, warp_);
     const int count = part_begin(region.units, Tile::kWarps, warp_ + 1) - first;
     float sum[Tile::kSlots][Tile::kUnitSums] = {};
-    multiply(shared_.units + first, count, region, steps, sum);
+    multiply(shared_.units() + first, count, region, steps, sum);
     if (part >= 0 && !add_parts(count, part, sum)) return;
     // Counted anew, as there are registers for little more than the sums meanwhile.
     const SampledUnit* const units =
-        shared_.units + part_begin(shared_.notes->units, Tile::kWarps, warp_);
+        shared_.units() + part_begin(shared_.notes().units, Tile::kWarps, warp_);
 #pragma unroll
     for (int i = 0; i < Tile::kSlots; ++i) {
       if (i < count) store(units[i], sum[i]);
@@ -149,7 +149,7 @@ class SampledUnionConsumer {
   // and is told so.
   __device__ __forceinline__ bool add_parts(int count, int part,
                                             float (&sum)[Tile::kSlots][Tile::kUnitSums]) {
-    const int tile = shared_.notes->tile;  // no register holds it while others are wanted
+    const int tile = shared_.notes().tile;  // no register holds it while others are wanted
     const auto place = [&](int of) {
       return reinterpret_cast<float4*>(args_.partials +
                                        (int64_t{tile} * args_.parts + of) * Tile::kPartFloats) +
@@ -170,11 +170,11 @@ class SampledUnionConsumer {
     Tile::sync_consumers();
     if (threadIdx.x == 0) {
       // 0 again then.
-      shared_.notes->is_last = atomicInc(args_.counters + tile, args_.parts - 1) ==
-                               static_cast<unsigned>(args_.parts - 1);
+      shared_.notes().is_last = atomicInc(args_.counters + tile, args_.parts - 1) ==
+                                static_cast<unsigned>(args_.parts - 1);
     }
     Tile::sync_consumers();
-    if (shared_.notes->is_last == 0) return false;
+    if (shared_.notes().is_last == 0) return false;
     __threadfence();
 #pragma unroll
     for (int i = 0; i < Tile::kSlots; ++i) {

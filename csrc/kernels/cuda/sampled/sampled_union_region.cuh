@@ -79,7 +79,7 @@ __device__ __forceinline__ bool cut_evenly(const SampledUnionArguments& args,
     const int number = panels_of_wanted + __popc(started & (~0u >> (31 - lane))) - 1;
     const bool mine = here > 0 && region == wanted && number < limits.panels;
     if (column < args.columns) counts.number_of[column] = mine ? number : -1;
-    if (mine && starts) shared.notes->panel[number] = column / of_panel;
+    if (mine && starts) shared.notes().panel[number] = column / of_panel;
     panels_of_wanted += __popc(started);
   }
   __syncwarp();
@@ -89,8 +89,8 @@ __device__ __forceinline__ bool cut_evenly(const SampledUnionArguments& args,
            counts.of_region[args.group_regions + i] <= limits.blocks;
   }
   if (lane == 0) {
-    shared.notes->panels = panels_of_wanted;
-    shared.notes->regions = cost > 0 ? args.group_regions : 0;
+    shared.notes().panels = panels_of_wanted;
+    shared.notes().regions = cost > 0 ? args.group_regions : 0;
   }
   return __all_sync(~0u, fits);
 }
@@ -115,14 +115,14 @@ __device__ __forceinline__ void cut_greedily(const SampledUnionArguments& args,
     if (panel != last) ++panels;
     if (region == wanted) {
       counts.number_of[column] = panels - 1;
-      shared.notes->panel[panels - 1] = panel;
+      shared.notes().panel[panels - 1] = panel;
       panels_of_wanted = panels;
     }
     blocks += here;
     last = panel;
   }
-  shared.notes->panels = panels_of_wanted;
-  shared.notes->regions = region + 1;
+  shared.notes().panels = panels_of_wanted;
+  shared.notes().regions = region + 1;
 }
 
 // By the warps that multiply: region `wanted` of a group. What it found is in shared memory too,
@@ -134,7 +134,7 @@ __device__ __forceinline__ SampledRegion find_region(const SampledUnionArguments
   constexpr int kWarps = Tile::kWarps;
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   RegionCounts counts;
-  counts.blocks = reinterpret_cast<int*>(shared.ring_memory);
+  counts.blocks = reinterpret_cast<int*>(shared.layout->ring);
   counts.number_of = counts.blocks + args.columns;
   counts.of_region = counts.number_of + args.columns;
   SampledRegion region{};
@@ -170,8 +170,8 @@ __device__ __forceinline__ SampledRegion find_region(const SampledUnionArguments
     }
   }
   Tile::sync_consumers();
-  region.panels = shared.notes->panels;
-  region.regions = shared.notes->regions;
+  region.panels = shared.notes().panels;
+  region.regions = shared.notes().regions;
 
   // Rows have their blocks in the region next to each other.
   for (int row = warp; row < region.rows; row += kWarps) {
@@ -181,13 +181,13 @@ __device__ __forceinline__ SampledRegion find_region(const SampledUnionArguments
       count += counts.number_of[column_of(i)] >= 0 ? 1 : 0;
     }
     count = __reduce_add_sync(~0u, count);
-    if (lane == 0) shared.notes->row_count[row] = count;
+    if (lane == 0) shared.notes().row_count[row] = count;
   }
   Tile::sync_consumers();
   for (int row = warp; row < region.rows; row += kWarps) {
     const int end = row_begin(row + 1);
     int before = 0;
-    for (int i = lane; i < row; i += 32) before += shared.notes->row_count[i];
+    for (int i = lane; i < row; i += 32) before += shared.notes().row_count[i];
     before = __reduce_add_sync(~0u, before);
     for (int first = row_begin(row); first < end; first += 32) {
       const int block = first + lane;
@@ -198,7 +198,8 @@ __device__ __forceinline__ SampledRegion find_region(const SampledUnionArguments
       }
       const uint32_t mine = __ballot_sync(~0u, panel >= 0);
       if (panel >= 0) {
-        SampledUnit* to = shared.units + (before + __popc(mine & ((1u << lane) - 1))) * units_each;
+        SampledUnit* to =
+            shared.units() + (before + __popc(mine & ((1u << lane) - 1))) * units_each;
         for (int i = 0; i < units_each; ++i) {
           const int down = i / across * Tile::kUnitM, right = i % across * Tile::kUnitK;
           to[i] = {static_cast<int16_t>((row * args.block_m + down) / 16),
@@ -211,9 +212,9 @@ __device__ __forceinline__ SampledRegion find_region(const SampledUnionArguments
     }
   }
   int units = 0;
-  for (int i = lane; i < region.rows; i += 32) units += shared.notes->row_count[i];
+  for (int i = lane; i < region.rows; i += 32) units += shared.notes().row_count[i];
   region.units = __reduce_add_sync(~0u, units) * units_each;
-  if (threadIdx.x == 0) shared.notes->units = region.units;
+  if (threadIdx.x == 0) shared.notes().units = region.units;
   // The ring was written by other means than copies.
   tma_store_fence();
   return region;

@@ -54,7 +54,7 @@ __device__ __forceinline__ void copy_region(const SampledUnionArguments& args,
   const int row = first_row * args.block_m;
   const int rows = min(args.group_rows, args.block_rows - first_row);
   const int left = (rows * args.block_m + kPanelWidth - 1) / kPanelWidth;
-  const int panels = shared.notes->panels, boxes = left + panels, stages = ring_stages(boxes);
+  const int panels = shared.notes().panels, boxes = left + panels, stages = ring_stages(boxes);
   SampledUnionPlace at;
   int matrix = steps.first / args.matrix_steps;
   int term = steps.first % args.matrix_steps * kBoxTerms;
@@ -71,7 +71,7 @@ __device__ __forceinline__ void copy_region(const SampledUnionArguments& args,
     }
 #pragma unroll 4
     for (int i = 0; i < panels; ++i, to += kBoxBytes) {
-      const int line = shared.notes->panel[i] * kPanelWidth;
+      const int line = shared.notes().panel[i] * kPanelWidth;
       tma_load(to, args.b, full, kTermsB ? term : line, kTermsB ? line : term, of_b);
     }
     at.advance(stages);
@@ -95,7 +95,7 @@ __global__ void __launch_bounds__(Tile::kThreads, 1)
     tma_prefetch_map(args.b);
     shared.init_round_barriers();
     shared.init_barriers(false);
-    shared.notes->tile = static_cast<int>(blockIdx.x % (gridDim.x / args.parts));
+    shared.notes().tile = static_cast<int>(blockIdx.x % (gridDim.x / args.parts));
   }
   follow_launch_before();
   __syncthreads();
@@ -106,10 +106,10 @@ __global__ void __launch_bounds__(Tile::kThreads, 1)
     if (warp > Tile::kWarps) return;
     for (int round = 0;; ++round) {
       mbarrier_wait(shared.found(), round % 2);
-      const int regions = shared.notes->regions, wanted = first + round * args.group_regions;
+      const int regions = shared.notes().regions, wanted = first + round * args.group_regions;
       if (wanted >= regions) return;
       const RoundSteps steps(args, round, part);
-      if (steps.mine && shared.notes->panels > 0 && elect_one()) {
+      if (steps.mine && shared.notes().panels > 0 && elect_one()) {
         copy_region<Tile, kTermsC, kTermsB>(args, shared, group * args.group_rows, steps);
       }
       if (wanted + args.group_regions >= regions) return;
@@ -164,7 +164,7 @@ constexpr Shape shape_of(double unit_us) {
           Tile::kUnitK,
           Tile::kUnits,
           Tile::kThreads,
-          Tile::kSharedBytes,
+          SampledUnionShared<Tile>::kBytes,
           Tile::kPartFloats * int64_t{4},
           unit_us,
           {codes_of<__half, Tile>(), codes_of<__nv_bfloat16, Tile>()}};

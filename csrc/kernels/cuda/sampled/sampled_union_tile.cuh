@@ -6,6 +6,7 @@
 
 #include <cuda.h>
 
+#include <cstddef>
 #include <cstdint>
 
 #include "kernels/cuda/device/mbarrier.cuh"
@@ -56,13 +57,6 @@ struct SampledUnionTile {
   static constexpr int kUnitCost = 7 * (kTilesM + kTilesK);
   static constexpr int kUnitSums = 8 * kTilesM * kTilesK;  // of a lane
   static constexpr int kPartFloats = kConsumers * kSlots * kUnitSums;
-  static constexpr int kBarrierBytes = (2 * kMaxStages + 2) * 8;
-  static constexpr int kSharedBytes =
-      kSwizzleAlignment + kRingBoxes * kBoxBytes + kUnits * static_cast<int>(sizeof(SampledUnit)) +
-      (static_cast<int>(sizeof(SampledUnionNotes)) + 7) / 8 * 8 + kBarrierBytes;
-  static_assert(
-      kSharedBytes <= 227 * 1024,
-      "more shared memory than a thread block of Hopper may have");  // a Hopper multiprocessor's
   static_assert(kWarps % 4 == 0, "whole warpgroups");
 
   // Of the warps that multiply.
@@ -88,29 +82,39 @@ struct SampledUnionArguments {
 
 using SampledUnionPlace = RingPlace<kMaxStages>;
 
+// What a thread block keeps in shared memory, from a multiple of kSwizzleAlignment on.
 template <typename Tile>
-struct SampledUnionShared {
-  char* ring_memory;
-  SampledUnit* units;
-  SampledUnionNotes* notes;
-  uint32_t ring, barriers;
+struct SampledUnionLayout {
+  std::byte ring[kRingBoxes][kBoxBytes];
+  SampledUnit units[Tile::kUnits];
+  SampledUnionNotes notes;
+  RingBarriers<kMaxStages> barriers;
+  Barrier found, copied;
+};
+
+// The same by address, and what is read and written as it is.
+template <typename Tile>
+struct SampledUnionShared : RingBarriersAt<kMaxStages> {
+  using Layout = SampledUnionLayout<Tile>;
+  static constexpr int kBytes = kSwizzleAlignment + sizeof(Layout);
+  static_assert(kBytes <= 227 * 1024, "more shared memory than a thread block of Hopper may have");
+
+  uint32_t ring;
+  Layout* layout;
 
   __device__ __forceinline__ explicit SampledUnionShared(char* memory) {
     const auto begin = static_cast<uint32_t>(__cvta_generic_to_shared(memory));
     ring = align_swizzled(begin);
-    ring_memory = memory + (ring - begin);
-    char* at = ring_memory + kRingBoxes * kBoxBytes;
-    units = reinterpret_cast<SampledUnit*>(at);
-    notes = reinterpret_cast<SampledUnionNotes*>(at + Tile::kUnits * sizeof(SampledUnit));
-    barriers = ring + Tile::kSharedBytes - kSwizzleAlignment - Tile::kBarrierBytes;
+    layout = reinterpret_cast<Layout*>(memory + (ring - begin));
+    this->barriers = ring + offsetof(Layout, barriers);
   }
-  __device__ __forceinline__ uint32_t full(uint32_t i) const { return barriers + i * 8; }
-  __device__ __forceinline__ uint32_t empty(uint32_t i) const { return full(kMaxStages + i); }
+  __device__ __forceinline__ SampledUnit* units() const { return layout->units; }
+  __device__ __forceinline__ SampledUnionNotes& notes() const { return layout->notes; }
   // Of a round's region: the threads that multiply have found it; the warp that copies needs its
   // notes no more. Not barriers of threads (synccheck wants those in one place of the program), and
   // every thread arrives (racecheck does not see that one may speak for others).
-  __device__ __forceinline__ uint32_t found() const { return full(2 * kMaxStages); }
-  __device__ __forceinline__ uint32_t copied() const { return full(2 * kMaxStages + 1); }
+  __device__ __forceinline__ uint32_t found() const { return ring + offsetof(Layout, found); }
+  __device__ __forceinline__ uint32_t copied() const { return ring + offsetof(Layout, copied); }
   __device__ __forceinline__ void init_round_barriers() const {
     mbarrier_init(found(), Tile::kConsumers);
     mbarrier_init(copied(), 32);
