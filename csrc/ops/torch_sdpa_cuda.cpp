@@ -57,13 +57,12 @@ class TorchSdpa final : public attention::Variant {
       std::array<Tensor, 2> found;
       switch (backend_) {
         case Backend::kFlash:
-          found = call_torch_for<2, 9>("aten::_scaled_dot_product_flash_attention", {2, 3, 6, 7, 8},
-                                       o.q, o.k, o.v, 0.0, p.is_causal, false, scale);
+          found = call_torch_for<2>("sparse_autotune::sdpa_flash", {}, o.q, o.k, o.v, p.is_causal,
+                                    static_cast<double>(l.scale));
           break;
         case Backend::kCudnn:
-          found =
-              call_torch_for<2, 9>("aten::_scaled_dot_product_cudnn_attention", {2, 3, 6, 7, 8},
-                                   o.q, o.k, o.v, no_bias, true, 0.0, p.is_causal, false, scale);
+          found = call_torch_for<2>("sparse_autotune::sdpa_cudnn", {}, o.q, o.k, o.v, p.is_causal,
+                                    static_cast<double>(l.scale));
           break;
         case Backend::kEfficient:
           found = call_torch_for<2, 4>("aten::_scaled_dot_product_efficient_attention", {2, 3}, o.q,

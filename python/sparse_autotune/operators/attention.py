@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from .._torch import sdpa as _sdpa  # noqa: F401  what torch_sdpa_cuda.cpp calls
 from .._torch.compiling import never_traced
 from .._torch.transforms import (
     BelowAutograd,
