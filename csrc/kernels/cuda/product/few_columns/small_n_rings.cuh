@@ -20,7 +20,7 @@
 #include "kernels/cuda/device/swizzle.cuh"
 #include "kernels/cuda/device/tma.cuh"
 #include "kernels/cuda/product/few_columns/ask_ahead.cuh"
-#include "kernels/cuda/product/few_columns/bulk_load.cuh"
+#include "kernels/cuda/device/bulk_load.cuh"
 #include "kernels/cuda/product/few_columns/few_columns_arguments.cuh"
 #include "kernels/cuda/product/few_columns/gathered_sums.cuh"
 #include "kernels/cuda/product/few_columns/small_n_fragments.cuh"

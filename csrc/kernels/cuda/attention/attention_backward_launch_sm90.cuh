@@ -1,0 +1,94 @@
+// From what the caller says to the launches of attention_backward_sm90 with one tile.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+
+#include "kernels/cuda/attention/attention_backward_kernel_sm90.cuh"
+#include "kernels/cuda/attention/attention_backward_rows.cuh"
+#include "kernels/cuda/attention/attention_maps_sm90.h"
+#include "kernels/cuda/host/cuda_status.h"
+#include "kernels/cuda/host/kernel_code.h"
+
+namespace sparse_autotune {
+
+template <typename T, typename Tile>
+constinit KernelCode<AttentionBackwardArgumentsSm90> attention_backward_code_sm90{
+    &attention_backward_kernel_sm90<T, Tile>, true};
+
+// Parts of the workspace, bytes.
+struct BackwardWorkspace {
+  int64_t row_values, dq;
+  explicit BackwardWorkspace(const AttentionShape& s) {
+    const int64_t rows = s.batch * s.heads * ceil_div(s.rows, kStepRows) * kStepRows;
+    row_values = rows * 4;
+    dq = rows * s.dim * 4;
+  }
+  int64_t bytes() const { return 2 * row_values + dq; }
+};
+
+template <typename T, typename Tile>
+Status launch_attention_backward_sm90(const AttentionBackward& a, DType dtype, const Device& device,
+                                      unsigned* counter, std::string_view name) {
+  const AttentionShape& s = a.shape;
+  AttentionBackwardArgumentsSm90 args;
+  const auto map = [&](const AttentionTensor& t, int64_t rows, int64_t heads, CUtensorMap* to) {
+    return make_tensor_map(boxes_of(t, dtype, rows, heads, s, kStepRows), to);
+  };
+  if (auto made = map(a.q, s.rows, s.heads, &args.q); !made) return made;
+  if (auto made = map(a.k, s.columns, s.kv_heads, &args.k); !made) return made;
+  if (auto made = map(a.v, s.columns, s.kv_heads, &args.v); !made) return made;
+  if (auto made = map(a.dout, s.rows, s.heads, &args.dout); !made) return made;
+  const BackwardWorkspace parts(s);
+  auto* lse = static_cast<float*>(a.workspace);
+  auto* delta = lse + parts.row_values / 4;
+  auto* dq = delta + parts.row_values / 4;
+  args.dk = a.dk;
+  args.dv = a.dv;
+  args.mask = {a.by_column.ccol_indices, a.by_column.row_indices, a.mask.batch_stride,
+               a.mask.head_stride,       a.mask.block_n,          a.mask.block_m};
+  args.lse = lse;
+  args.delta = delta;
+  args.dq = dq;
+  args.counter = counter;
+  args.rows = static_cast<int>(s.rows);
+  args.columns = static_cast<int>(s.columns);
+  args.heads = static_cast<int>(s.heads);
+  args.group = static_cast<int>(s.heads / s.kv_heads);
+  args.kv_batch_heads = static_cast<int>(s.batch * s.kv_heads);
+  args.row_tiles = static_cast<int>(ceil_div(s.rows, kStepRows));
+  args.column_tiles = static_cast<int>(ceil_div(s.columns, Tile::kColumns));
+  args.items = args.column_tiles * args.kv_batch_heads;
+  // q and dout in halves, dq in floats.
+  args.heads_at_once = static_cast<int>(
+      heads_that_fit(8.0 * s.rows * s.dim * args.group, args.kv_batch_heads, device.l2_bytes));
+  args.scale_log2 = static_cast<float>(a.scale * M_LOG2E);
+  args.scale = static_cast<float>(a.scale);
+  args.is_causal = a.is_causal;
+
+  const auto stream = static_cast<cudaStream_t>(a.stream);
+  const BackwardRows rows{a.out, a.dout, a.dq,      a.lse,          a.dlse,    lse,
+                          delta, dq,     args.rows, args.row_tiles, args.heads};
+  if (auto cleared = to_status(cudaMemsetAsync(dq, 0, static_cast<size_t>(parts.dq), stream), name);
+      !cleared) {
+    return cleared;
+  }
+  const auto grid = [&](int rows_each) {
+    return dim3(static_cast<unsigned>(args.row_tiles * 64 / rows_each),
+                static_cast<unsigned>(s.heads), static_cast<unsigned>(s.batch));
+  };
+  attention_backward_before<T, Tile::kDim>
+      <<<grid(kRowsThreads / 32), kRowsThreads, 0, stream>>>(rows);
+  if (auto launched = to_status(cudaGetLastError(), name); !launched) return launched;
+  const auto blocks = static_cast<unsigned>(
+      std::min<int64_t>(ceil_div(args.items, Tile::kPipelines), device.multiprocessors));
+  if (auto launched = attention_backward_code_sm90<T, Tile>.launch(
+          args, blocks, kThreads, Tile::kSharedBytes, a.stream, name);
+      !launched) {
+    return launched;
+  }
+  attention_backward_after<T, Tile::kDim><<<grid(64), kRowsThreads, 0, stream>>>(rows);
+  return to_status(cudaGetLastError(), name);
+}
+
+}  // namespace sparse_autotune

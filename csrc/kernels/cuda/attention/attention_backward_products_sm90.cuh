@@ -1,0 +1,141 @@
+// What a consumer of attention_backward_sm90 does with a step: products, and what lies between
+// them.
+#pragma once
+
+#include "kernels/cuda/attention/attention_backward_tile_sm90.cuh"
+#include "kernels/cuda/attention/online_softmax.cuh"
+#include "kernels/cuda/attention/wgmma_registers.cuh"
+
+namespace sparse_autotune {
+
+template <typename T, typename Tile>
+class AttentionBackwardProducts {
+ protected:
+  static constexpr int kScores = kStepRows / 2;  // of a thread
+  static constexpr int kDqParts = Tile::kDqColumns / kLineHalves;
+  using Scores = float[kScores];
+  using Sums = float[Tile::kDim / 2];
+  using Words = uint32_t[kScores / 2];
+  using Dq = float[kStepRows * kLineHalves / kWarpgroup];  // 64 columns of it
+
+  // `user` is the consumer's number in its pipeline.
+  __device__ __forceinline__ AttentionBackwardProducts(const AttentionBackwardArgumentsSm90& args,
+                                                       const AttentionBackwardShared<Tile>& shared,
+                                                       int user)
+      : args_(args), shared_(shared), user_(user) {}
+
+  // 64 rows of the consumer's k or v times 64 of q or dout.
+  __device__ __forceinline__ void multiply_scores(Scores& score, uint32_t kv_tile,
+                                                  uint32_t step_tile) const {
+    const uint64_t a = wgmma::k_contiguous(kv_tile + user_ * kUserColumns * kLineBytes);
+    const uint64_t b = wgmma::k_contiguous(step_tile);
+#pragma unroll
+    for (int i = 0; i < Tile::kDim / 16; ++i) {
+      const int panel = i / 4, step = i % 4 * wgmma::kContiguousStep;
+      wgmma::multiply<T, kStepRows, false>(score,
+                                           a + panel * Tile::kColumns * kLineBytes / 16 + step,
+                                           b + panel * kStepRows * kLineBytes / 16 + step, i > 0);
+    }
+  }
+
+  // What the consumer has of p or ds times 64 rows of dout or q.
+  __device__ __forceinline__ void multiply_rows(Sums& sum, const Words& word,
+                                                uint32_t step_tile) const {
+    const uint64_t b = wgmma::n_contiguous_panels(step_tile, kStepRows);
+#pragma unroll
+    for (int i = 0; i < kStepRows / 16; ++i) {
+      wgmma::multiply_registers<T, Tile::kDim>(sum, word[4 * i], word[4 * i + 1], word[4 * i + 2],
+                                               word[4 * i + 3], b + i * wgmma::kLineStep);
+    }
+  }
+
+  __device__ __forceinline__ void multiply_dq(Dq& dq, uint32_t ds_tile, uint32_t kv_stage,
+                                              int part) const {
+    const int panel = user_ * kDqParts + part;
+    const uint64_t a = wgmma::m_contiguous(ds_tile);
+    const uint64_t b =
+        wgmma::m_contiguous(shared_.k(kv_stage) + panel * Tile::kColumns * kLineBytes);
+#pragma unroll
+    for (int i = 0; i < Tile::kColumns / 16; ++i) {
+      wgmma::multiply<T, kLineHalves, true, true>(dq, a + i * wgmma::kLineStep,
+                                                  b + i * wgmma::kLineStep, i > 0);
+    }
+  }
+
+  // Two neighbouring values of a step's rows, as a thread has them in group i of eight.
+  __device__ __forceinline__ float2 row_values(uint32_t values, int i) const {
+    float2 two;
+    asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];\n"
+                 : "=f"(two.x), "=f"(two.y)
+                 : "r"(values + (8 * i + threadIdx.x % 4 * 2) * 4)
+                 : "memory");
+    return two;
+  }
+
+  __device__ __forceinline__ void exponentials(Scores& score, uint32_t stage) const {
+#pragma unroll
+    for (int i = 0; i < kStepRows / 8; ++i) {
+      const float2 lse = row_values(shared_.lse(stage), i);
+#pragma unroll
+      for (int half = 0; half < 4; half += 2) {
+        float* two = score + 4 * i + half;
+        two[0] = power_of_two(fmaf(two[0], args_.scale_log2, -lse.x));
+        two[1] = power_of_two(fmaf(two[1], args_.scale_log2, -lse.y));
+      }
+    }
+  }
+
+  // dp becomes ds.
+  __device__ __forceinline__ void differences(Scores& dp, const Scores& p, uint32_t stage) const {
+#pragma unroll
+    for (int i = 0; i < kStepRows / 8; ++i) {
+      const float2 delta = row_values(shared_.delta(stage), i);
+#pragma unroll
+      for (int half = 0; half < 4; half += 2) {
+        const int at = 4 * i + half;
+        dp[at] = p[at] * (dp[at] - delta.x);
+        dp[at + 1] = p[at + 1] * (dp[at + 1] - delta.y);
+      }
+    }
+  }
+
+  // Exponentials that a row does not see become zeros, as do those of columns past the end, whose
+  // keys are zeros and whose exponentials might be infinite. Rows past the end have zeros.
+  __device__ __forceinline__ void hide(Scores& p, int row, int column, int own_column) const {
+    const bool ragged = column + kUserColumns > args_.columns;
+    const bool diagonal = args_.is_causal && row < column + kUserColumns - 1;
+    if (!ragged && !diagonal) return;
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const int own = own_column + 8 * half;
+      int first = args_.is_causal ? own - row : 0;  // of the step's rows, that sees the column
+      if (own >= args_.columns) first = kStepRows;
+      first -= static_cast<int>(threadIdx.x % 4) * 2;
+#pragma unroll
+      for (int i = 0; i < kStepRows / 8; ++i) {
+        float* two = p + 4 * i + 2 * half;
+        if (8 * i < first) two[0] = 0;
+        if (8 * i + 1 < first) two[1] = 0;
+      }
+    }
+  }
+
+  // The consumer's lines of ds, swizzled as TMA would leave them.
+  __device__ __forceinline__ void write(const Words& ds, uint32_t tile) const {
+    const int lane = threadIdx.x % 32;
+    const int line = user_ * kUserColumns + threadIdx.x / 32 % 4 * 16 + lane % 16;
+    const uint32_t to = tile + line * kLineBytes;
+#pragma unroll
+    for (int i = 0; i < kStepRows / 16; ++i) {
+      const int chunk = 2 * i + lane / 16;
+      stmatrix(to + ((chunk ^ line % 8) << 4), ds + 4 * i, false);
+    }
+    tma_store_fence();
+  }
+
+  const AttentionBackwardArgumentsSm90& args_;
+  const AttentionBackwardShared<Tile> shared_;
+  const int user_;
+};
+
+}  // namespace sparse_autotune

@@ -1,0 +1,129 @@
+// The sizes of attention_backward_sm90's tiles, its arguments, and its shared memory.
+//
+// An item of work is a tile of k and v: the kernel adds up its rows of dk and dv while it walks
+// along the rows of q that see it, 64 at a time, and adds each step's part of dq to sums in global
+// memory. As in the forward pass a pipeline serves both consumers, which have 64 rows of k and v
+// each and the same list, or each consumer has its own.
+#pragma once
+
+#include <cuda.h>
+
+#include <cstdint>
+
+#include "kernels/attention_arguments.h"
+#include "kernels/cuda/attention/work_items.cuh"
+#include "kernels/cuda/device/mbarrier.cuh"
+#include "kernels/cuda/device/tma.cuh"
+#include "kernels/cuda/device/warpgroup_roles.cuh"
+
+namespace sparse_autotune {
+
+constexpr int kStepRows = 64;     // of q, of a step
+constexpr int kUserColumns = 64;  // rows of k and v of a consumer
+
+template <int kHeadDim, int kPipelineCount, int kDepth, int kDepthOfKv>
+struct AttentionBackwardTile {
+  static constexpr int kDim = kHeadDim, kPanels = kDim / kLineHalves;
+  static constexpr int kPipelines = kPipelineCount;
+  static constexpr int kUsers = kConsumers / kPipelines;   // warpgroups of a pipeline
+  static constexpr int kColumns = kUserColumns * kUsers;   // of an item
+  static constexpr int kStages = kDepth;                   // of q, and of dout
+  static constexpr int kStagesKv = kDepthOfKv;             // of k and v
+  static constexpr int kDqColumns = kDim / kUsers;         // of a step's dq, of a consumer
+  static constexpr int kTileBytes = kColumns * kDim * 2;   // k or v
+  static constexpr int kStepBytes = kStepRows * kDim * 2;  // q or dout
+  static constexpr int kDsBytes = kColumns * kStepRows * 2;
+  // Consumers that meet at a barrier in each step need no other one if they write ds in turns.
+  static constexpr int kDsBuffers = kUsers;
+  static constexpr int kRowBytes = kStepRows * 4;  // lse or delta
+  static constexpr int kTiles =
+      2 * kStagesKv * kTileBytes + 2 * kStages * kStepBytes + kDsBuffers * kDsBytes;
+  static constexpr int kBarriers = 4 * kStages + 2 * kStagesKv;
+  using Queue = ItemQueue<4 * kUsers>;
+  static constexpr int kPipelineBytes =
+      2 * kStages * kRowBytes + kStages * 16 + Queue::kBytes + (kBarriers + 1) / 2 * 16;
+  static constexpr int kSharedBytes = kSwizzleAlignment + kPipelines * (kTiles + kPipelineBytes);
+  static_assert(kDim == 128 || (kDim == 64 && kUsers == 1), "dq in widths that wgmma code has");
+  static_assert(kSharedBytes <= 227 * 1024, "what a thread block of Hopper may have");
+};
+
+struct AttentionBackwardArgumentsSm90 {
+  CUtensorMap q, k, v, dout;
+  AttentionTensor dk, dv;
+  AttentionMask mask;  // by column: block rows are those of k, columns those of q
+  // (batch, heads, row tiles * 64): lse as a power of two, inf where there is nothing; delta.
+  const float *lse, *delta;
+  float* dq;  // sums in the order of fragments: see attention_backward_rows.cu
+  unsigned* counter;
+  int rows, columns, heads, group, kv_batch_heads, row_tiles, column_tiles, items, heads_at_once;
+  float scale_log2, scale;
+  bool is_causal;
+};
+
+// A pipeline's part of shared memory.
+template <typename Tile>
+struct AttentionBackwardShared {
+  uint32_t tiles, others;
+
+  __device__ __forceinline__ AttentionBackwardShared(const void* memory, int pipeline) {
+    const uint32_t begin = align_swizzled(static_cast<uint32_t>(__cvta_generic_to_shared(memory)));
+    tiles = begin + pipeline * Tile::kTiles;
+    others = begin + Tile::kPipelines * Tile::kTiles + pipeline * Tile::kPipelineBytes;
+  }
+  // In panels of all rows each.
+  __device__ __forceinline__ uint32_t k(uint32_t i) const { return tiles + i * Tile::kTileBytes; }
+  __device__ __forceinline__ uint32_t v(uint32_t i) const { return k(Tile::kStagesKv + i); }
+  __device__ __forceinline__ uint32_t q(uint32_t i) const {
+    return k(2 * Tile::kStagesKv) + i * Tile::kStepBytes;
+  }
+  __device__ __forceinline__ uint32_t dout(uint32_t i) const { return q(Tile::kStages + i); }
+  // Lines of 64 rows of q, a line a column.
+  __device__ __forceinline__ uint32_t ds(uint32_t i) const {
+    return q(2 * Tile::kStages) + i * Tile::kDsBytes;
+  }
+  __device__ __forceinline__ uint32_t lse(uint32_t i) const { return others + i * Tile::kRowBytes; }
+  __device__ __forceinline__ uint32_t delta(uint32_t i) const { return lse(Tile::kStages + i); }
+  // The step's first row and its head.
+  __device__ __forceinline__ uint32_t step(uint32_t i) const {
+    return lse(2 * Tile::kStages) + i * 16;
+  }
+  __device__ __forceinline__ typename Tile::Queue queue() const {
+    return typename Tile::Queue(step(Tile::kStages));
+  }
+  __device__ __forceinline__ uint32_t q_full(uint32_t i) const {
+    return step(Tile::kStages) + Tile::Queue::kBytes + i * 8;
+  }
+  __device__ __forceinline__ uint32_t q_empty(uint32_t i) const {
+    return q_full(Tile::kStages + i);
+  }
+  __device__ __forceinline__ uint32_t dout_full(uint32_t i) const {
+    return q_full(2 * Tile::kStages + i);
+  }
+  __device__ __forceinline__ uint32_t dout_empty(uint32_t i) const {
+    return q_full(3 * Tile::kStages + i);
+  }
+  __device__ __forceinline__ uint32_t kv_full(uint32_t i) const {
+    return q_full(4 * Tile::kStages + i);
+  }
+  __device__ __forceinline__ uint32_t kv_empty(uint32_t i) const {
+    return kv_full(Tile::kStagesKv + i);
+  }
+
+  __device__ __forceinline__ void init_barriers() const {
+    constexpr int kReaders = 4 * Tile::kUsers;  // warps
+    for (int i = 0; i < Tile::kStages; ++i) {
+      mbarrier_init(q_full(i), 1);
+      mbarrier_init(q_empty(i), kReaders);
+      mbarrier_init(dout_full(i), 1);
+      mbarrier_init(dout_empty(i), kReaders);
+    }
+    for (int i = 0; i < Tile::kStagesKv; ++i) {
+      mbarrier_init(kv_full(i), 1);
+      mbarrier_init(kv_empty(i), kReaders);
+    }
+    queue().init_barriers();
+    mbarrier_init_fence();
+  }
+};
+
+}  // namespace sparse_autotune

@@ -1,0 +1,60 @@
+// From what the caller says to a launch of attention_sm90 with one tile.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+
+#include "kernels/cuda/attention/attention_kernel_sm90.cuh"
+#include "kernels/cuda/attention/attention_maps_sm90.h"
+#include "kernels/cuda/host/kernel_code.h"
+
+namespace sparse_autotune {
+
+template <typename T, typename Tile>
+constinit KernelCode<AttentionArgumentsSm90> attention_code_sm90{&attention_kernel_sm90<T, Tile>,
+                                                                 true};
+
+template <typename T, typename Tile>
+Status launch_attention_sm90(const AttentionForward& a, DType dtype, const Device& device,
+                             unsigned* counter, std::string_view name) {
+  const AttentionShape& s = a.shape;
+  AttentionArgumentsSm90 args;
+  const auto map = [&](const AttentionTensor& t, int64_t rows, int64_t heads, uint32_t box,
+                       CUtensorMap* to) {
+    return make_tensor_map(boxes_of(t, dtype, rows, heads, s, box), to);
+  };
+  if (auto made = map(a.q, s.rows, s.heads, kUserRows, &args.q); !made) return made;
+  if (auto made = map(a.k, s.columns, s.kv_heads, Tile::kPiece, &args.k); !made) return made;
+  if (auto made = map(a.v, s.columns, s.kv_heads, Tile::kPiece, &args.v); !made) return made;
+  if (Tile::kMerges) {
+    if (auto made = make_tile_lists(a.mask, s, Tile::kRows, a.workspace, a.stream, &args.lists);
+        !made) {
+      return made;
+    }
+  } else {
+    args.lists = {};
+  }
+  args.out = a.out;
+  args.lse = a.lse;
+  args.mask = a.mask;
+  args.counter = counter;
+  args.rows = static_cast<int>(s.rows);
+  args.columns = static_cast<int>(s.columns);
+  args.heads = static_cast<int>(s.heads);
+  args.group = static_cast<int>(s.heads / s.kv_heads);
+  args.batch_heads = static_cast<int>(s.batch * s.heads);
+  args.row_tiles = static_cast<int>(ceil_div(s.rows, Tile::kRows));
+  args.items = args.row_tiles * args.batch_heads;
+  const double kv_bytes = 4.0 * s.columns * s.dim / args.group;  // in halves, of a query head
+  args.heads_at_once =
+      static_cast<int>(heads_that_fit(kv_bytes, args.batch_heads, device.l2_bytes));
+  args.scale_log2 = positive_scale(a.scale);
+  args.is_negative = a.scale < 0;
+  args.is_causal = a.is_causal;
+  const auto blocks = static_cast<unsigned>(
+      std::min<int64_t>(ceil_div(args.items, Tile::kPipelines), device.multiprocessors));
+  return attention_code_sm90<T, Tile>.launch(args, blocks, kThreads, Tile::kSharedBytes, a.stream,
+                                             name);
+}
+
+}  // namespace sparse_autotune

@@ -1,0 +1,116 @@
+// The sizes of attention_sm90's tiles, its arguments, and how its shared memory is laid out.
+//
+// A pipeline is a producer warp, a ring of tiles of k and v, and the consumer warpgroups that use
+// them, each for 64 rows of q. Either one pipeline serves both consumers, whose 128 rows have the
+// same blocks, or each consumer has its own, and works on rows of its own.
+#pragma once
+
+#include <cuda.h>
+
+#include <cstdint>
+
+#include "kernels/attention_arguments.h"
+#include "kernels/cuda/attention/tile_lists.h"
+#include "kernels/cuda/attention/work_items.cuh"
+#include "kernels/cuda/device/mbarrier.cuh"
+#include "kernels/cuda/device/tma.cuh"
+#include "kernels/cuda/device/warpgroup_roles.cuh"
+
+namespace sparse_autotune {
+
+constexpr int kUserRows = 64;  // of q, of a consumer
+
+// kPieceRows: rows of k or v that one copy moves. kMerged: a tile of q is higher than a block.
+template <int kHeadDim, int kPipelineCount, int kColumns, int kDepth, int kDepthOfQ, bool kPingPong,
+          int kPieceRows = 64, bool kMerged = false>
+struct AttentionTile {
+  static constexpr int kDim = kHeadDim, kPanels = kDim / kLineHalves;
+  static constexpr int kPipelines = kPipelineCount;
+  static constexpr int kUsers = kConsumers / kPipelines;  // warpgroups of a pipeline
+  static constexpr int kRows = kUserRows * kUsers;        // of q, of one item of work
+  static constexpr int kPiece = kPieceRows;
+  static constexpr int kN = kColumns, kPieces = kN / kPiece;
+  static constexpr bool kMerges = kMerged;
+  static constexpr int kStages = kDepth;  // of a pipeline's ring, tiles of k or v
+  static constexpr int kStagesQ = kDepthOfQ;
+  static constexpr bool kTakesTurns = kPingPong;
+  static constexpr int kUserBytes = kUserRows * kDim * 2;
+  static constexpr int kTileBytes = kN * kDim * 2;
+  using Queue = ItemQueue<4 * kUsers>;
+  static constexpr int kBarriers = 2 * kStages + 2 * kStagesQ;  // of a pipeline
+  static constexpr int kPieceListBytes = (kStages * kPieces * 8 + 15) / 16 * 16;
+  static constexpr int kPipelineBytes = kBarriers * 8 + kPieceListBytes + Queue::kBytes;
+  static constexpr int kSharedBytes = kSwizzleAlignment + kStagesQ * kConsumers * kUserBytes +
+                                      kPipelines * (kStages * kTileBytes + kPipelineBytes);
+  static_assert(kPipelines == 1 || !kTakesTurns, "consumers of their own have different lists");
+  static_assert(kDim == 64 || kDim == 128, "whole panels, sums that fit registers");
+  static_assert(kN == 64 || kN == 128, "whole pieces, scores that fit registers");
+  static_assert(kBarriers % 2 == 0, "queues of each pipeline are aligned");
+  static_assert(kSharedBytes <= 227 * 1024, "what a thread block of Hopper may have");
+};
+
+struct AttentionArgumentsSm90 {
+  CUtensorMap q, k, v;
+  AttentionTensor out;
+  AttentionRowValues lse;
+  AttentionMask mask;
+  TileLists lists;
+  unsigned* counter;  // see ItemCounter
+  int rows, columns, heads, group, batch_heads;
+  int row_tiles, items, heads_at_once;
+  float scale_log2;  // greater than 0
+  bool is_negative;  // the caller's scale
+  bool is_causal;
+};
+
+// A pipeline's part of shared memory.
+template <typename Tile>
+struct AttentionShared {
+  uint32_t q, ring, barriers;
+
+  __device__ __forceinline__ AttentionShared(const void* memory, int pipeline) {
+    const uint32_t begin = align_swizzled(static_cast<uint32_t>(__cvta_generic_to_shared(memory)));
+    constexpr int kBytesQ = Tile::kStagesQ * Tile::kUsers * Tile::kUserBytes;
+    constexpr int kRingBytes = Tile::kStages * Tile::kTileBytes;
+    q = begin + pipeline * kBytesQ;
+    ring = begin + Tile::kPipelines * kBytesQ + pipeline * kRingBytes;
+    barriers = begin + Tile::kPipelines * (kBytesQ + kRingBytes) + pipeline * Tile::kPipelineBytes;
+  }
+  // Panels of 64 rows each.
+  __device__ __forceinline__ uint32_t q_of(uint32_t i, int user) const {
+    return q + (i * Tile::kUsers + user) * Tile::kUserBytes;
+  }
+  // Panels of kN rows each.
+  __device__ __forceinline__ uint32_t tile(uint32_t i) const { return ring + i * Tile::kTileBytes; }
+  __device__ __forceinline__ uint32_t full(uint32_t i) const { return barriers + i * 8; }
+  __device__ __forceinline__ uint32_t empty(uint32_t i) const { return full(Tile::kStages + i); }
+  __device__ __forceinline__ uint32_t q_full(uint32_t i) const {
+    return full(2 * Tile::kStages + i);
+  }
+  __device__ __forceinline__ uint32_t q_empty(uint32_t i) const {
+    return q_full(Tile::kStagesQ + i);
+  }
+  // A ColumnPiece for each piece of the tile of k in stage i.
+  __device__ __forceinline__ uint32_t pieces(uint32_t i) const {
+    return full(Tile::kBarriers) + i * Tile::kPieces * 8;
+  }
+  __device__ __forceinline__ typename Tile::Queue queue() const {
+    return typename Tile::Queue(full(Tile::kBarriers) + Tile::kPieceListBytes);
+  }
+
+  __device__ __forceinline__ void init_barriers() const {
+    constexpr int kReaders = 4 * Tile::kUsers;  // warps
+    for (int i = 0; i < Tile::kStages; ++i) {
+      mbarrier_init(full(i), 1);
+      mbarrier_init(empty(i), kReaders);
+    }
+    for (int i = 0; i < Tile::kStagesQ; ++i) {
+      mbarrier_init(q_full(i), 1);
+      mbarrier_init(q_empty(i), kReaders);
+    }
+    queue().init_barriers();
+    mbarrier_init_fence();
+  }
+};
+
+}  // namespace sparse_autotune

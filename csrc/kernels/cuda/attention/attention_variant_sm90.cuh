@@ -1,0 +1,64 @@
+// The variant of a family whose kernel is attention_kernel_sm90, with one shape of tile.
+#pragma once
+
+#include "kernels/cuda/attention/attention_launch_sm90.cuh"
+#include "kernels/cuda/attention/attention_requirements.h"
+#include "kernels/cuda/host/tile_counters.h"
+
+namespace sparse_autotune {
+
+// TileOf<128> and TileOf<64> differ in the head dimension, perhaps in stages. `share`: of the
+// device's tensor-core rate, that long rows reach.
+template <template <int> typename TileOf>
+class AttentionSm90 final : public attention::Variant {
+ public:
+  AttentionSm90(std::string_view name, double share)
+      : Variant(DeviceType::kCuda, name), share_(share) {}
+
+  Support supports(const attention::Problem& p, const Device& d) const override {
+    using Tile = TileOf<128>;
+    if (auto s = on_hopper(d); !s) return s;
+    if (auto s = halves_by_16_bytes(p); !s) return s;
+    if (auto s = copied_by_tma(p); !s) return s;
+    if constexpr (Tile::kMerges) {
+      if (!has_mask(p) || p.block_m < 16 || p.block_m >= Tile::kRows ||
+          Tile::kRows % p.block_m != 0) {
+        return Support::no("merges block rows of 16 or 32 rows");
+      }
+      if (p.patterns > 65535) return Support::no("has more patterns than a grid's side");
+    }
+    if (auto s = block_sides_are_multiples_of(p, Tile::kMerges ? 16 : Tile::kRows, Tile::kPiece);
+        !s) {
+      return s;
+    }
+    return with_half_and_dim(p, [&]<typename T, int kDim>(T*, std::integral_constant<int, kDim>) {
+      return attention_code_sm90<T, TileOf<kDim>>.runs_on(d, TileOf<kDim>::kSharedBytes);
+    });
+  }
+
+  double estimate_us(const attention::Problem& p, const Device& d) const override {
+    return attention_us(p, TileOf<128>::kRows, share_ * d.tensor_tflops, 6);
+  }
+
+  int64_t workspace_bytes(const attention::Problem& p, const Device&) const override {
+    if constexpr (!TileOf<128>::kMerges) return 0;
+    const AttentionForward a = attention::forward_arguments(p, {});
+    return tile_lists_bytes(a.mask, a.shape, TileOf<128>::kRows, p.capacity);
+  }
+
+  Status launch(const attention::Problem& p, const attention::Launch& l) const override {
+    unsigned* counter = tile_counter(l.device->ordinal, static_cast<cudaStream_t>(l.stream));
+    const AttentionForward a = attention::forward_arguments(p, l);
+    return with_half_and_dim(p, [&]<typename T, int kDim>(T*, std::integral_constant<int, kDim>) {
+      return launch_attention_sm90<T, TileOf<kDim>>(a, p.dtype, *l.device, counter, name());
+    });
+  }
+
+  // Columns of another block row of a tile have a weight of zero.
+  bool multiplies_padding() const override { return TileOf<128>::kMerges; }
+
+ private:
+  double share_;
+};
+
+}  // namespace sparse_autotune

@@ -1,0 +1,99 @@
+// From what the caller says to the launches of attention_backward_tiled_sm80.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "kernels/cuda/attention/attention_backward_rows.cuh"
+#include "kernels/cuda/attention/tiled_backward_sm80.cuh"
+#include "kernels/cuda/host/cuda_status.h"
+#include "kernels/cuda/host/kernel_code.h"
+
+namespace sparse_autotune {
+
+template <typename T, int kDim, bool kOfColumns>
+constinit KernelCode<BackwardArgumentsSm80> attention_backward_code_sm80{
+    &attention_backward_kernel_sm80<T, kDim, kOfColumns>};
+
+constexpr int kTiledBackwardRows = 64;
+
+inline AttentionMask by_column(const AttentionBackward& a) {
+  AttentionMask mask = a.mask;
+  mask.crow_indices = a.by_column.ccol_indices;
+  mask.col_indices = a.by_column.row_indices;
+  std::swap(mask.block_m, mask.block_n);
+  return mask;
+}
+inline AttentionShape by_column(AttentionShape shape) {
+  std::swap(shape.rows, shape.columns);
+  return shape;
+}
+
+// lse and delta, then lists of tiles of rows, or of columns.
+inline int64_t tiled_backward_workspace_bytes(const AttentionBackward& a, int64_t capacity,
+                                              int64_t row_capacity) {
+  constexpr int kRows = kTiledBackwardRows;
+  const AttentionShape& s = a.shape;
+  return 2 * 4 * s.batch * s.heads * ceil_div(s.rows, kRows) * kRows +
+         std::max(tile_lists_bytes(a.mask, s, kRows, capacity),
+                  tile_lists_bytes(by_column(a), by_column(s), kRows, row_capacity));
+}
+
+template <typename T, int kDim>
+Status launch_tiled_backward_sm80(const AttentionBackward& a, std::string_view name) {
+  const AttentionShape& s = a.shape;
+  constexpr int kTileRows = kTiledBackwardRows;
+  const auto row_tiles = static_cast<int>(ceil_div(s.rows, kTileRows));
+  const int64_t values = s.batch * s.heads * row_tiles * kTileRows;
+  auto* lse = static_cast<float*>(a.workspace);
+  auto* delta = lse + values;
+  auto* lists = reinterpret_cast<char*>(delta + values);
+  const auto stream = static_cast<cudaStream_t>(a.stream);
+  const BackwardRows rows{a.out,
+                          a.dout,
+                          {},
+                          a.lse,
+                          a.dlse,
+                          lse,
+                          delta,
+                          nullptr,
+                          static_cast<int>(s.rows),
+                          row_tiles,
+                          static_cast<int>(s.heads)};
+  const dim3 grid(static_cast<unsigned>(row_tiles * kTileRows / (kRowsThreads / 32)),
+                  static_cast<unsigned>(s.heads), static_cast<unsigned>(s.batch));
+  attention_backward_before<T, kDim><<<grid, kRowsThreads, 0, stream>>>(rows);
+  if (auto launched = to_status(cudaGetLastError(), name); !launched) return launched;
+
+  const auto run = [&](auto of_columns, BackwardArgumentsSm80 args, int64_t heads) {
+    constexpr bool kOfColumns = decltype(of_columns)::value;
+    const AttentionShape shape = kOfColumns ? by_column(s) : s;
+    if (auto made = make_tile_lists(args.mask, shape, kTileRows, lists, a.stream, &args.lists);
+        !made) {
+      return made;
+    }
+    args.lse = lse;
+    args.delta = delta;
+    args.padded_rows = static_cast<int64_t>(row_tiles) * kTileRows;
+    args.own_rows = static_cast<int>(shape.rows);
+    args.step_rows = static_cast<int>(shape.columns);
+    args.heads = static_cast<int>(s.heads);
+    args.group = static_cast<int>(s.heads / s.kv_heads);
+    args.scale_log2 = static_cast<float>(a.scale * M_LOG2E);
+    args.scale = static_cast<float>(a.scale);
+    args.is_causal = a.is_causal;
+    using Kernel = TiledBackward<T, kDim, kOfColumns>;
+    const dim3 blocks(static_cast<unsigned>(ceil_div(shape.rows, kTileRows)),
+                      static_cast<unsigned>(heads), static_cast<unsigned>(s.batch));
+    return attention_backward_code_sm80<T, kDim, kOfColumns>.launch(
+        args, blocks, Kernel::kThreads, Kernel::kSharedBytes, a.stream, name);
+  };
+  if (auto launched = run(std::false_type{}, {a.q, a.dout, a.k, a.v, a.dq, {}, a.mask}, s.heads);
+      !launched) {
+    return launched;
+  }
+  return run(std::true_type{}, {a.k, a.v, a.q, a.dout, a.dk, a.dv, by_column(a)}, s.kv_heads);
+}
+
+}  // namespace sparse_autotune
