@@ -16,11 +16,18 @@ template <typename T, typename Tile>
 constinit KernelCode<AttentionBackwardArgumentsSm90> attention_backward_code_sm90{
     &attention_backward_kernel_sm90<T, Tile>, true};
 
+// Tiles of 64 rows of q, those of a ragged last block row included: its rows past the end have
+// exponentials of zero.
+inline int64_t row_tiles_of(const AttentionShape& s, const AttentionMask& m) {
+  if (m.block_m == 0) return ceil_div(s.rows, kStepRows);
+  return ceil_div(s.rows, m.block_m) * (m.block_m / kStepRows);
+}
+
 // Parts of the workspace, bytes.
 struct BackwardWorkspace {
   int64_t row_values, dq;
-  explicit BackwardWorkspace(const AttentionShape& s) {
-    const int64_t rows = s.batch * s.heads * ceil_div(s.rows, kStepRows) * kStepRows;
+  BackwardWorkspace(const AttentionShape& s, const AttentionMask& m) {
+    const int64_t rows = s.batch * s.heads * row_tiles_of(s, m) * kStepRows;
     row_values = rows * 4;
     dq = rows * s.dim * 4;
   }
@@ -39,7 +46,7 @@ Status launch_attention_backward_sm90(const AttentionBackward& a, DType dtype, c
   if (auto made = map(a.k, s.columns, s.kv_heads, &args.k); !made) return made;
   if (auto made = map(a.v, s.columns, s.kv_heads, &args.v); !made) return made;
   if (auto made = map(a.dout, s.rows, s.heads, &args.dout); !made) return made;
-  const BackwardWorkspace parts(s);
+  const BackwardWorkspace parts(s, a.mask);
   auto* lse = static_cast<float*>(a.workspace);
   auto* delta = lse + parts.row_values / 4;
   auto* dq = delta + parts.row_values / 4;
@@ -56,7 +63,7 @@ Status launch_attention_backward_sm90(const AttentionBackward& a, DType dtype, c
   args.heads = static_cast<int>(s.heads);
   args.group = static_cast<int>(s.heads / s.kv_heads);
   args.kv_batch_heads = static_cast<int>(s.batch * s.kv_heads);
-  args.row_tiles = static_cast<int>(ceil_div(s.rows, kStepRows));
+  args.row_tiles = static_cast<int>(row_tiles_of(s, a.mask));
   args.column_tiles = static_cast<int>(ceil_div(s.columns, Tile::kColumns));
   args.items = args.column_tiles * args.kv_batch_heads;
   // q and dout in halves, dq in floats.

@@ -41,7 +41,8 @@ class AttentionBackwardSm90 final : public attention::Variant {
   }
 
   int64_t workspace_bytes(const attention::Problem& p, const Device&) const override {
-    return BackwardWorkspace(attention::backward_arguments(p, {}).shape).bytes();
+    const AttentionBackward a = attention::backward_arguments(p, {});
+    return BackwardWorkspace(a.shape, a.mask).bytes();
   }
 
   Status launch(const attention::Problem& p, const attention::Launch& l) const override {
