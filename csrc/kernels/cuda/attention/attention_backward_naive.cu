@@ -43,7 +43,7 @@ __device__ __forceinline__ Weights<Acc> weights(const AttentionBackward& a, int6
 }
 
 template <typename T>
-__global__ void __launch_bounds__(kNaiveWarps * 32)
+__global__ void __launch_bounds__(kNaiveWarps * 32, 1)
     attention_naive_dq_kernel(const __grid_constant__ AttentionBackward a) {
   using Acc = typename Accumulator<T>::Type;
   const int lane = threadIdx.x % 32, dim = static_cast<int>(a.shape.dim);
@@ -64,7 +64,7 @@ __global__ void __launch_bounds__(kNaiveWarps * 32)
 }
 
 template <typename T>
-__global__ void __launch_bounds__(kNaiveWarps * 32)
+__global__ void __launch_bounds__(kNaiveWarps * 32, 1)
     attention_naive_dkv_kernel(const __grid_constant__ AttentionBackward a) {
   using Acc = typename Accumulator<T>::Type;
   const int lane = threadIdx.x % 32, dim = static_cast<int>(a.shape.dim);

@@ -28,7 +28,7 @@ __device__ __forceinline__ Acc warp_total(Acc x) {
 }
 
 template <typename T>
-__global__ void __launch_bounds__(kNaiveWarps * 32)
+__global__ void __launch_bounds__(kNaiveWarps * 32, 1)
     attention_naive_kernel(const __grid_constant__ AttentionForward a) {
   using Acc = typename Accumulator<T>::Type;
   __shared__ Acc rows_of_q[kNaiveWarps][kNaiveMaxDim];

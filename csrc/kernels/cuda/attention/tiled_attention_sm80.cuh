@@ -140,7 +140,7 @@ class TiledAttention {
 };
 
 template <typename T, typename Tile>
-__global__ void __launch_bounds__(Tile::kThreads)
+__global__ void __launch_bounds__(Tile::kThreads, 1)
     attention_kernel_sm80(const __grid_constant__ AttentionArgumentsSm80 args) {
   extern __shared__ __align__(1024) char memory[];
   const auto address = static_cast<uint32_t>(__cvta_generic_to_shared(memory));
