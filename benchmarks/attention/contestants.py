@@ -26,8 +26,10 @@ def _sdpa(operands: AttentionOperands) -> Attention:
 
 
 def _flex(operands: AttentionOperands) -> Attention:
+    import torch._functorch.config
     from torch.nn.attention.flex_attention import flex_attention
 
+    torch._functorch.config.donated_buffer = False  # the same graph's gradients again and again
     compiled = torch.compile(flex_attention)
     mask = None if operands.mask is None else operands.mask.to_flex_attention()
     return lambda q, k, v: compiled(q, k, v, block_mask=mask)

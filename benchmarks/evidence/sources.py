@@ -1,4 +1,4 @@
-"""Which source files a family of GPU variants consists of, read off names and includes."""
+"""Which source files a family of products' GPU variants consists of, by names and includes."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from pathlib import Path
 _INCLUDE = re.compile(r'^\s*#\s*include\s*"([^"]+)"', re.MULTILINE)
 _NAME = re.compile(r'"([a-z]\w*)/\w+"')
 _KERNELS = "kernels/cuda"
+# Its families race in suites of their own, `python -m benchmarks.attention --families`.
+_OTHER_OPERATOR = "kernels/cuda/attention/"
 # Folders with code that defines variants of vendors' routines.
 _VENDORS = ("libraries", "ops")
 
@@ -43,6 +45,8 @@ class Sources:
         """The files that name variants, by family."""
         found: dict[str, set[str]] = {}
         for name in self._units():
+            if name.startswith(_OTHER_OPERATOR):
+                continue
             if name.startswith(tuple(f"{folder}/" for folder in folders)):
                 for family in _NAME.findall(_INCLUDE.sub("", self._texts[name])):
                     found.setdefault(family, set()).add(name)

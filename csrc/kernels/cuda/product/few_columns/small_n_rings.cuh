@@ -12,6 +12,7 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "kernels/cuda/device/bulk_load.cuh"
 #include "kernels/cuda/device/cp_async.cuh"
 #include "kernels/cuda/device/launch_overlap.cuh"
 #include "kernels/cuda/device/load_index.cuh"
@@ -20,7 +21,6 @@
 #include "kernels/cuda/device/swizzle.cuh"
 #include "kernels/cuda/device/tma.cuh"
 #include "kernels/cuda/product/few_columns/ask_ahead.cuh"
-#include "kernels/cuda/device/bulk_load.cuh"
 #include "kernels/cuda/product/few_columns/few_columns_arguments.cuh"
 #include "kernels/cuda/product/few_columns/gathered_sums.cuh"
 #include "kernels/cuda/product/few_columns/small_n_fragments.cuh"
