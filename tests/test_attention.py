@@ -239,7 +239,16 @@ def test_transforms():
 def test_opcheck():
     q, k, v, mask, _ = make("square", torch.float32)
     arguments = (q, k, v, mask.crow_indices, mask.col_indices, *mask.block_size)
-    torch.library.opcheck(torch.ops.sparse_autotune.attention.default, arguments)
+    operators = torch.ops.sparse_autotune
+    torch.library.opcheck(operators.attention.default, arguments)
+    with torch.no_grad():
+        out, lse = operators.attention(*arguments)
+    saved = (torch.randn_like(out), None, q, k, v, out, lse)
+    gradients = (*saved, mask.crow_indices, mask.col_indices, *mask.by_column(), *mask.block_size)
+    torch.library.opcheck(operators.attention_backward.default, gradients)
+    # Nothing is measured where only what is legal is asked for.
+    torch.library.opcheck(operators.attention_race.default, arguments, {"dry_run": True})
+    torch.library.opcheck(operators.attention_backward_race.default, gradients, {"dry_run": True})
 
 
 @pytest.mark.parametrize(

@@ -45,7 +45,7 @@ BESIDES = {
     ),
     "test_kept_memory": (
         *("plan/kept_memory.cpp", "plan/kept_memory_cuda.cpp"),
-        "kernels/cuda/host/cuda_status_cuda.cpp",
+        *("kernels/cuda/host/cuda_status_cuda.cpp", "kernels/cuda/host/captured_graph_cuda.cpp"),
     ),
     "test_tiled_amx": ("kernels/cpu/microkernels/tiled_amx.cpp",),
 }

@@ -19,6 +19,7 @@ from sparse_autotune.configuration import why_no_gpu
 
 PACKAGE = pathlib.Path(sparse_autotune.__file__).parent
 PUBLIC = {
+    *("BlockMask", "attention"),
     *("BenchmarkReport", "BsrTensor", "VariantRecord", "benchmark", "cache", "linear", "matmul"),
     *("GridReport", "benchmark_grid"),
     *("random_bsr", "settings", "show_config", "tune", "tuning_count", "variants"),

@@ -280,4 +280,8 @@ def test_opcheck_covers_every_operator():
     assert names == {
         "bsr_matmul", "bsr_matmul_out", "bsr_matmul_race", "bsr_prepare", "bsr_problem_race",
         "bsr_sampled_matmul", "bsr_sampled_matmul_race",
+        # tests/test_attention.py has them.
+        "attention", "attention_backward", "attention_race", "attention_backward_race",
+        # Of CUDA tensors alone, called by C++ below autograd.
+        "sdpa_flash", "sdpa_cudnn",
     }  # fmt: skip
