@@ -7,27 +7,12 @@
 namespace sparse_autotune {
 namespace {
 
-class Sdpa final : public attention::Variant {
+class Sdpa final : public DenseMaskSdpa {
  public:
-  using attention::Variant::Variant;
+  using DenseMaskSdpa::DenseMaskSdpa;
 
   Support supports(const attention::Problem&, const Device&) const override {
     return Support::yes();
-  }
-
-  double estimate_us(const attention::Problem& p, const Device& d) const override {
-    const double flops = 4.0 * attention::all_pairs(p) * p.dim;
-    const double bytes =
-        attention::compulsory_bytes(p) + 2.0 * static_cast<double>(dense_mask_bytes(p));
-    return roofline_us(flops, 0.3 * attention::fma_tflops(p, d), bytes, d.memory_gbps, 20.0);
-  }
-
-  int64_t prepared_bytes(const attention::Problem& p, const Device&) const override {
-    return dense_mask_bytes(p);
-  }
-  Status prepare(const attention::Problem& p, const attention::Launch& l) const override {
-    write_dense_mask(p, l);
-    return Status::ok();
   }
 
   Status launch(const attention::Problem& p, const attention::Launch& l) const override {
@@ -42,8 +27,6 @@ class Sdpa final : public attention::Variant {
       clear_unseeing_rows(p, l);
     });
   }
-
-  bool multiplies_padding() const override { return true; }
 
  private:
   static void clear_unseeing_rows(const attention::Problem& p, const attention::Launch& l) {

@@ -5,9 +5,9 @@
 namespace sparse_autotune {
 namespace {
 
-class SdpaBackward final : public attention::Variant {
+class SdpaBackward final : public DenseMaskSdpa {
  public:
-  using attention::Variant::Variant;
+  using DenseMaskSdpa::DenseMaskSdpa;
 
   Support supports(const attention::Problem& p, const Device&) const override {
     if (p.has_dlse) return Support::no("torch's kernel takes no gradient of lse");
@@ -15,23 +15,9 @@ class SdpaBackward final : public attention::Variant {
     return Support::yes();
   }
 
-  double estimate_us(const attention::Problem& p, const Device& d) const override {
-    const double flops = 10.0 * attention::all_pairs(p) * p.dim;
-    const double bytes =
-        attention::compulsory_bytes(p) + 2.0 * static_cast<double>(dense_mask_bytes(p));
-    return roofline_us(flops, 0.3 * attention::fma_tflops(p, d), bytes, d.memory_gbps, 20.0);
-  }
-
   // A copy of lse: see launch().
   int64_t workspace_bytes(const attention::Problem& p, const Device&) const override {
     return p.batch * p.heads * p.rows * size_of(attention::row_dtype(p));
-  }
-  int64_t prepared_bytes(const attention::Problem& p, const Device&) const override {
-    return dense_mask_bytes(p);
-  }
-  Status prepare(const attention::Problem& p, const attention::Launch& l) const override {
-    write_dense_mask(p, l);
-    return Status::ok();
   }
 
   Status launch(const attention::Problem& p, const attention::Launch& l) const override {
@@ -47,16 +33,12 @@ class SdpaBackward final : public attention::Variant {
       });
       const SdpaOperands o(p, with_copy);
       const bool causal = p.is_causal && !o.mask.has_value();
-      const auto [dq, dk, dv] = call_torch_for<3>(
+      const auto gradients = call_torch_for<3>(
           "aten::_scaled_dot_product_flash_attention_for_cpu_backward", {}, gradient_of_out(p, l),
           o.q, o.k, o.v, o.out, o.lse, 0.0, causal, o.mask, std::optional<double>(l.scale));
-      call_torch<Tensor>("aten::copy_", "", like_queries(p, l, l.dq), dq, false);
-      call_torch<Tensor>("aten::copy_", "", like_keys(p, l, l.dk), dk, false);
-      call_torch<Tensor>("aten::copy_", "", like_keys(p, l, l.dv), dv, false);
+      give_gradients(p, l, gradients);
     });
   }
-
-  bool multiplies_padding() const override { return true; }
 };
 
 const SdpaBackward kSdpaBackward{DeviceType::kCpu, "sdpa_backward/flash",

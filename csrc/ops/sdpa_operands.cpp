@@ -19,6 +19,31 @@ Tensor contiguous(const void* data, int64_t heads, int64_t rows, const attention
   return strided(data, {heads * rows * p.dim, rows * p.dim, p.dim}, heads, rows, p, l);
 }
 
+// The mask as a number for each pair: its bytes, and the call that writes it where `prepared` is.
+int64_t dense_mask_bytes(const attention::Problem& p) {
+  return attention::has_mask(p) ? p.patterns * p.rows * p.columns * size_of(p.dtype) : 0;
+}
+
+void write_dense_mask(const attention::Problem& p, const attention::Launch& l) {
+  const int64_t lines = attention::block_rows(p);
+  with_type(p.dtype, [&]<typename T>(T*) {
+    const T hidden = narrowed<T>(-std::numeric_limits<double>::infinity()), seen = narrowed<T>(0);
+    parallel_for(l.parallel, 0, p.patterns * p.rows, 16, [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) {
+        const int64_t row = i % p.rows;
+        const int32_t* const crow = l.crow_indices + i / p.rows * (lines + 1) + row / p.block_m;
+        T* const to = static_cast<T*>(l.prepared) + i * p.columns;
+        std::fill(to, to + p.columns, hidden);
+        const int64_t limit = p.is_causal ? std::min(row + 1, p.columns) : p.columns;
+        for (int64_t block = crow[0]; block < crow[1]; ++block) {
+          const int64_t first = l.col_indices[block] * p.block_n;
+          if (first < limit) std::fill(to + first, to + std::min(first + p.block_n, limit), seen);
+        }
+      }
+    });
+  });
+}
+
 }  // namespace
 
 SdpaOperands::SdpaOperands(const attention::Problem& p, const attention::Launch& l)
@@ -45,28 +70,26 @@ Tensor gradient_of_out(const attention::Problem& p, const attention::Launch& l) 
   return strided(l.dout, p.dout, p.heads, p.rows, p, l);
 }
 
-int64_t dense_mask_bytes(const attention::Problem& p) {
-  return attention::has_mask(p) ? p.patterns * p.rows * p.columns * size_of(p.dtype) : 0;
+void give_gradients(const attention::Problem& p, const attention::Launch& l,
+                    const std::array<Tensor, 3>& of_q_k_v) {
+  const Tensor to[] = {like_queries(p, l, l.dq), like_keys(p, l, l.dk), like_keys(p, l, l.dv)};
+  for (size_t i = 0; i < 3; ++i) call_torch<Tensor>("aten::copy_", "", to[i], of_q_k_v[i], false);
 }
 
-void write_dense_mask(const attention::Problem& p, const attention::Launch& l) {
-  const int64_t lines = attention::block_rows(p);
-  with_type(p.dtype, [&]<typename T>(T*) {
-    const T hidden = narrowed<T>(-std::numeric_limits<double>::infinity()), seen = narrowed<T>(0);
-    parallel_for(l.parallel, 0, p.patterns * p.rows, 16, [&](int64_t begin, int64_t end) {
-      for (int64_t i = begin; i < end; ++i) {
-        const int64_t row = i % p.rows;
-        const int32_t* const crow = l.crow_indices + i / p.rows * (lines + 1) + row / p.block_m;
-        T* const to = static_cast<T*>(l.prepared) + i * p.columns;
-        std::fill(to, to + p.columns, hidden);
-        const int64_t limit = p.is_causal ? std::min(row + 1, p.columns) : p.columns;
-        for (int64_t block = crow[0]; block < crow[1]; ++block) {
-          const int64_t first = l.col_indices[block] * p.block_n;
-          if (first < limit) std::fill(to + first, to + std::min(first + p.block_n, limit), seen);
-        }
-      }
-    });
-  });
+double DenseMaskSdpa::estimate_us(const attention::Problem& p, const Device& d) const {
+  const double bytes =
+      attention::compulsory_bytes(p) + 2.0 * static_cast<double>(dense_mask_bytes(p));
+  return roofline_us(attention::dense_flops(p), 0.3 * attention::fma_tflops(p, d), bytes,
+                     d.memory_gbps, 20.0);
+}
+
+int64_t DenseMaskSdpa::prepared_bytes(const attention::Problem& p, const Device&) const {
+  return dense_mask_bytes(p);
+}
+
+Status DenseMaskSdpa::prepare(const attention::Problem& p, const attention::Launch& l) const {
+  write_dense_mask(p, l);
+  return Status::ok();
 }
 
 }  // namespace sparse_autotune

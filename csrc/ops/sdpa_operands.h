@@ -39,9 +39,20 @@ Tensor like_keys(const attention::Problem& problem, const attention::Launch& lau
                  const void* data);
 Tensor gradient_of_out(const attention::Problem& problem, const attention::Launch& launch);
 
-// The mask as a number for each pair: its bytes, and the call that writes it where `prepared` is.
-int64_t dense_mask_bytes(const attention::Problem& problem);
-void write_dense_mask(const attention::Problem& problem, const attention::Launch& launch);
+// What a backward pass returned, to where the launch wants it.
+void give_gradients(const attention::Problem& problem, const attention::Launch& launch,
+                    const std::array<Tensor, 3>& of_q_k_v);
+
+// torch's kernels on the CPU, of either pass: they take the mask as a dense one.
+class DenseMaskSdpa : public attention::Variant {
+ public:
+  using attention::Variant::Variant;
+
+  double estimate_us(const attention::Problem& p, const Device& d) const override;
+  int64_t prepared_bytes(const attention::Problem& p, const Device& d) const override;
+  Status prepare(const attention::Problem& p, const attention::Launch& l) const override;
+  bool multiplies_padding() const override { return true; }
+};
 
 // Calls visit(batch, head, row) for rows that see no column. torch does not say what becomes of
 // these.

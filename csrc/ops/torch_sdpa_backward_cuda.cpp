@@ -40,13 +40,11 @@ class TorchSdpaBackward final : public attention::Variant {
       const SdpaOperands o(p, l);
       // Of sequences of equal length there are no cumulative lengths: tensors without a value.
       const Tensor none, seed = empty_bytes(o.q, 16);
-      const auto [dq, dk, dv] = call_torch_for<3>(
+      const auto gradients = call_torch_for<3>(
           "aten::_scaled_dot_product_flash_attention_backward", {}, gradient_of_out(p, l), o.q, o.k,
           o.v, o.out, o.lse, none, none, p.rows, p.columns, 0.0, p.is_causal, seed, seed,
           std::optional<double>(l.scale));
-      call_torch<Tensor>("aten::copy_", "", like_queries(p, l, l.dq), dq, false);
-      call_torch<Tensor>("aten::copy_", "", like_keys(p, l, l.dk), dk, false);
-      call_torch<Tensor>("aten::copy_", "", like_keys(p, l, l.dv), dv, false);
+      give_gradients(p, l, gradients);
     });
   }
 

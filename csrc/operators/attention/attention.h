@@ -75,11 +75,13 @@ inline double density(const Problem& p) {
 inline double all_pairs(const Problem& p) {
   return static_cast<double>(p.batch) * p.heads * p.rows * p.columns;
 }
-// Floating-point operations on what is stored: two products forward, five backward. Of a causal
-// attention without a mask half is counted.
+// Floating-point operations on all pairs: two products forward, five backward.
+inline double dense_flops(const Problem& p) {
+  return (p.pass == Pass::kForward ? 4.0 : 10.0) * all_pairs(p) * p.dim;
+}
+// Of those on what is stored; of a causal attention without a mask half is counted.
 inline double nnz_flops(const Problem& p) {
-  const double part = has_mask(p) ? density(p) : p.is_causal ? 0.5 : 1.0;
-  return (p.pass == Pass::kForward ? 4.0 : 10.0) * all_pairs(p) * p.dim * part;
+  return dense_flops(p) * (has_mask(p) ? density(p) : p.is_causal ? 0.5 : 1.0);
 }
 // Bytes that any variant must move: each input read once, each output written once.
 inline double compulsory_bytes(const Problem& p) {

@@ -76,8 +76,8 @@ std::string AttentionOperator::signature(const Problem& p, Buckets buckets) cons
 }
 
 Work AttentionOperator::work(const Problem& p, const Device& device) const {
-  const double dense = (p.pass == Pass::kForward ? 4.0 : 10.0) * all_pairs(p) * p.dim;
-  return {nnz_flops(p), dense, compulsory_bytes(p), peak_tflops(p.dtype, p.allow_tf32, device)};
+  return {nnz_flops(p), dense_flops(p), compulsory_bytes(p),
+          peak_tflops(p.dtype, p.allow_tf32, device)};
 }
 
 }  // namespace sparse_autotune::attention

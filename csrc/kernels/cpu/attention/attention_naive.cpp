@@ -9,7 +9,6 @@
 
 #include "kernels/cpu/attention/naive_rows.h"
 #include "kernels/cpu/attention/visible_columns.h"
-#include "operators/attention/attention.h"
 
 namespace sparse_autotune::cpu_attention {
 namespace {
@@ -46,31 +45,20 @@ void forward_row(const AttentionForward& a, DType dtype, int64_t batch, int64_t 
   }
 }
 
-class AttentionNaive final : public attention::Variant {
+class Forward final : public AttentionNaive {
  public:
-  using attention::Variant::Variant;
-
-  Support supports(const attention::Problem& p, const Device&) const override {
-    return supports_dim(p.dim);
-  }
-
-  double estimate_us(const attention::Problem& p, const Device& d) const override {
-    return attention::nnz_flops(p) / (0.2e3 * d.threads) + 1.0;  // about 0.2 GFLOP/s a thread
-  }
+  using AttentionNaive::AttentionNaive;
 
   Status launch(const attention::Problem& p, const attention::Launch& l) const override {
     const AttentionForward a = attention::forward_arguments(p, l);
-    parallel_for(l.parallel, 0, p.batch * p.heads * p.rows, 1, [&](int64_t begin, int64_t end) {
-      for (int64_t i = begin; i < end; ++i) {
-        const int64_t head = i / p.rows;
-        forward_row(a, p.dtype, head / p.heads, head % p.heads, i % p.rows);
-      }
+    for_each_row(l.parallel, p.batch, p.heads, p.rows, [&](int64_t batch, int64_t head, int64_t i) {
+      forward_row(a, p.dtype, batch, head, i);
     });
     return Status::ok();
   }
 };
 
-const AttentionNaive kAttentionNaive{DeviceType::kCpu, "cpu_attention_naive/fp64"};
+const Forward kAttentionNaive{DeviceType::kCpu, "cpu_attention_naive/fp64"};
 const Registration kRegisterAttentionNaive{kAttentionNaive};
 
 }  // namespace

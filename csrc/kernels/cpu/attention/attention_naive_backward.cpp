@@ -8,7 +8,6 @@
 
 #include "kernels/cpu/attention/naive_rows.h"
 #include "kernels/cpu/attention/visible_columns.h"
-#include "operators/attention/attention.h"
 
 namespace sparse_autotune::cpu_attention {
 namespace {
@@ -78,39 +77,25 @@ void backward_column(const AttentionBackward& a, DType dtype, int64_t batch, int
   }
 }
 
-class AttentionNaiveBackward final : public attention::Variant {
+class Backward final : public AttentionNaive {
  public:
-  using attention::Variant::Variant;
-
-  Support supports(const attention::Problem& p, const Device&) const override {
-    return supports_dim(p.dim);
-  }
-
-  double estimate_us(const attention::Problem& p, const Device& d) const override {
-    return attention::nnz_flops(p) / (0.2e3 * d.threads) + 1.0;  // about 0.2 GFLOP/s a thread
-  }
+  using AttentionNaive::AttentionNaive;
 
   Status launch(const attention::Problem& p, const attention::Launch& l) const override {
     const AttentionBackward a = attention::backward_arguments(p, l);
-    parallel_for(l.parallel, 0, p.batch * p.heads * p.rows, 1, [&](int64_t begin, int64_t end) {
-      for (int64_t i = begin; i < end; ++i) {
-        const int64_t head = i / p.rows;
-        backward_row(a, p.dtype, head / p.heads, head % p.heads, i % p.rows);
-      }
+    for_each_row(l.parallel, p.batch, p.heads, p.rows, [&](int64_t batch, int64_t head, int64_t i) {
+      backward_row(a, p.dtype, batch, head, i);
     });
-    const int64_t columns = p.batch * p.kv_heads * p.columns;
-    parallel_for(l.parallel, 0, columns, 1, [&](int64_t begin, int64_t end) {
-      for (int64_t j = begin; j < end; ++j) {
-        const int64_t head = j / p.columns;
-        backward_column(a, p.dtype, head / p.kv_heads, head % p.kv_heads, j % p.columns);
-      }
-    });
+    for_each_row(l.parallel, p.batch, p.kv_heads, p.columns,
+                 [&](int64_t batch, int64_t head, int64_t j) {
+                   backward_column(a, p.dtype, batch, head, j);
+                 });
     return Status::ok();
   }
 };
 
-const AttentionNaiveBackward kAttentionNaiveBackward{
-    DeviceType::kCpu, "cpu_attention_naive_backward/fp64", attention::Pass::kBackward};
+const Backward kAttentionNaiveBackward{DeviceType::kCpu, "cpu_attention_naive_backward/fp64",
+                                       attention::Pass::kBackward};
 const Registration kRegisterAttentionNaiveBackward{kAttentionNaiveBackward};
 
 }  // namespace

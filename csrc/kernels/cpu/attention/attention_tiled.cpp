@@ -7,13 +7,10 @@
 // out^T += V^T * probabilities, by the same multiplication. Half types are widened first, once for
 // all tiles. Threads take tiles of all heads from a common pile.
 // Wins wherever a mask leaves out more than some half of the blocks.
-#include "kernels/cpu/attention/attention_tiles.h"
-#include "operators/attention/attention.h"
+#include "kernels/cpu/attention/attention_tiled_variant.h"
 
 namespace sparse_autotune::cpu_attention {
 namespace {
-
-constexpr int64_t kDenseSide = 64;  // of a block row where there is no mask
 
 class Forward {
  public:
@@ -166,38 +163,9 @@ class Forward {
   float* slots_;
 };
 
-class AttentionTiled final : public attention::Variant {
- public:
-  AttentionTiled(std::string_view name, const Level& level)
-      : Variant(DeviceType::kCpu, name), level_(level) {}
-
-  Support supports(const attention::Problem& p, const Device& d) const override {
-    return level_.supports(d, p.dtype);
-  }
-
-  double estimate_us(const attention::Problem& p, const Device& d) const override {
-    return roofline_us(attention::nnz_flops(p), level_.share(d) * attention::fma_tflops(p, d),
-                       attention::compulsory_bytes(p), d.memory_gbps, 10.0);
-  }
-
-  int64_t workspace_bytes(const attention::Problem& p, const Device& d) const override {
-    const AttentionForward counted = attention::forward_arguments(p, {});
-    return Forward(counted, p.dtype, *level_.steps(), d.threads).bytes();
-  }
-
-  Status launch(const attention::Problem& p, const attention::Launch& l) const override {
-    const AttentionForward a = attention::forward_arguments(p, l);
-    Forward(a, p.dtype, *level_.steps(), l.device->threads).run(l.parallel);
-    return Status::ok();
-  }
-
- private:
-  const Level& level_;
-  Registration registration_{*this};
-};
-
-const AttentionTiled kAttentionTiledAvx2{"cpu_attention_tiled/avx2", kAvx2};
-const AttentionTiled kAttentionTiledAvx512{"cpu_attention_tiled/avx512", kAvx512};
+using Tiled = AttentionTiled<Forward, &attention::forward_arguments, attention::Pass::kForward>;
+const Tiled kAvx2Variant{"cpu_attention_tiled/avx2", kAvx2};
+const Tiled kAvx512Variant{"cpu_attention_tiled/avx512", kAvx512};
 
 }  // namespace
 }  // namespace sparse_autotune::cpu_attention

@@ -5,13 +5,10 @@
 // all query heads of its group and their rows that see it. Both recompute the probabilities from
 // the scores and lse; a chunk is scores, gradients of probabilities, and from both the tile's sums,
 // by the one multiplication that reads its left operand where it lies.
-#include "kernels/cpu/attention/attention_tiles.h"
-#include "operators/attention/attention.h"
+#include "kernels/cpu/attention/attention_tiled_variant.h"
 
 namespace sparse_autotune::cpu_attention {
 namespace {
-
-constexpr int64_t kDenseSide = 64;  // of a block where there is no mask
 
 class Backward {
  public:
@@ -239,40 +236,9 @@ class Backward {
   float* slots_;
 };
 
-class AttentionTiledBackward final : public attention::Variant {
- public:
-  AttentionTiledBackward(std::string_view name, const Level& level)
-      : Variant(DeviceType::kCpu, name, attention::Pass::kBackward), level_(level) {}
-
-  Support supports(const attention::Problem& p, const Device& d) const override {
-    return level_.supports(d, p.dtype);
-  }
-
-  double estimate_us(const attention::Problem& p, const Device& d) const override {
-    return roofline_us(attention::nnz_flops(p), level_.share(d) * attention::fma_tflops(p, d),
-                       attention::compulsory_bytes(p), d.memory_gbps, 10.0);
-  }
-
-  int64_t workspace_bytes(const attention::Problem& p, const Device& d) const override {
-    const AttentionBackward counted = attention::backward_arguments(p, {});
-    return Backward(counted, p.dtype, *level_.steps(), d.threads).bytes();
-  }
-
-  Status launch(const attention::Problem& p, const attention::Launch& l) const override {
-    const AttentionBackward a = attention::backward_arguments(p, l);
-    Backward(a, p.dtype, *level_.steps(), l.device->threads).run(l.parallel);
-    return Status::ok();
-  }
-
- private:
-  const Level& level_;
-  Registration registration_{*this};
-};
-
-const AttentionTiledBackward kAttentionTiledBackwardAvx2{"cpu_attention_tiled_backward/avx2",
-                                                         kAvx2};
-const AttentionTiledBackward kAttentionTiledBackwardAvx512{"cpu_attention_tiled_backward/avx512",
-                                                           kAvx512};
+using Tiled = AttentionTiled<Backward, &attention::backward_arguments, attention::Pass::kBackward>;
+const Tiled kAvx2Variant{"cpu_attention_tiled_backward/avx2", kAvx2};
+const Tiled kAvx512Variant{"cpu_attention_tiled_backward/avx512", kAvx512};
 
 }  // namespace
 }  // namespace sparse_autotune::cpu_attention

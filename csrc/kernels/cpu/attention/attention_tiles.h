@@ -34,6 +34,7 @@ struct Level {
 inline constexpr Level kAvx2{CpuIsa::kAvx2, "AVX2", avx2_steps};
 inline constexpr Level kAvx512{CpuIsa::kAvx512, "AVX-512", avx512_steps};
 
+inline constexpr int64_t kDenseSide = 64;  // of a block where there is no mask
 inline constexpr double kLog2E = 1.4426950408889634, kLn2 = 0.6931471805599453;
 // A chunk's scores are 16 KiB with 32 lanes: they and the tile's operand stay in an L1 and an L2.
 inline constexpr int64_t kChunkLines = 128;

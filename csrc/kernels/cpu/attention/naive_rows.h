@@ -5,15 +5,33 @@
 
 #include "kernels/attention_arguments.h"
 #include "kernels/cpu/shared/elements.h"
-#include "variant.h"
+#include "operators/attention/attention.h"
 
 namespace sparse_autotune::cpu_attention {
 
 inline constexpr int64_t kMostDim = 256;
 
-inline Support supports_dim(int64_t dim) {
-  if (dim <= kMostDim) return Support::yes();
-  return Support::no("heads of more than " + std::to_string(kMostDim) + " numbers");
+class AttentionNaive : public attention::Variant {
+ public:
+  using attention::Variant::Variant;
+
+  Support supports(const attention::Problem& p, const Device&) const override {
+    if (p.dim <= kMostDim) return Support::yes();
+    return Support::no("heads of more than " + std::to_string(kMostDim) + " numbers");
+  }
+
+  double estimate_us(const attention::Problem& p, const Device& d) const override {
+    return attention::nnz_flops(p) / (0.2e3 * d.threads) + 1.0;  // about 0.2 GFLOP/s a thread
+  }
+};
+
+// Calls visit(batch, head, row) for all rows of all heads, one thread each.
+template <typename Visit>
+void for_each_row(const Parallel& parallel, int64_t batch, int64_t heads, int64_t rows,
+                  Visit&& visit) {
+  parallel_for(parallel, 0, batch * heads * rows, 1, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) visit(i / rows / heads, i / rows % heads, i % rows);
+  });
 }
 
 // A row of one head.
