@@ -1,8 +1,9 @@
 """`make gpu-check`: build, GPU tests and the short benchmark in one go, then a table of the three.
 
-The tests run in as many processes as there are cores, at most 16 (`--jobs`). Every step runs even
-where an earlier one failed, unless it was the build. Exits non-zero when any step failed, at once
-without a GPU. `--save PATH` says where the benchmark's results go.
+The tests run in as many processes as there are cores, at most 16 a GPU (`--jobs`), which share all
+GPUs that are visible. Every step runs even where an earlier one failed, unless it was the build.
+Exits non-zero when any step failed, at once without a GPU. `--save PATH` says where the benchmark's
+results go.
 """
 
 from __future__ import annotations
@@ -64,9 +65,19 @@ def _tests(jobs: int) -> tuple[int, str]:
     _LOGS.mkdir(parents=True, exist_ok=True)
     logs = [_LOGS / f"{part}.txt" for part in range(jobs)]
     threads = max((os.cpu_count() or 1) // jobs, 1)
-    environment = {**_ENVIRONMENT, "OMP_NUM_THREADS": str(threads)}
+    gpus = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")
+    if gpus == [""]:
+        gpus = [str(index) for index in range(torch.cuda.device_count())]
 
     def run(part: int) -> int:
+        # Every process sees all GPUs, each in an order of its own: torch takes the first.
+        first = part % len(gpus)
+        visible = ",".join(gpus[first:] + gpus[:first])
+        environment = {
+            **_ENVIRONMENT,
+            "OMP_NUM_THREADS": str(threads),
+            "CUDA_VISIBLE_DEVICES": visible,
+        }
         options = ("-m", "gpu", "--require-gpu", "--durations=5", "--part", f"{part}/{jobs}")
         command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *options]
         with logs[part].open("w") as log:
@@ -92,13 +103,14 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.gpu_check")
     parser.add_argument("--save", default="build/gpu_check.json")
     parser.add_argument(
-        "--jobs", type=int, default=min(os.cpu_count() or 1, 16), help="processes that run tests"
+        "--jobs", type=int, help="processes that run tests; default: a core each, 16 a GPU at most"
     )
     options = parser.parse_args()
     if not torch.cuda.is_available():
         print("gpu-check needs a GPU, and torch sees none", file=sys.stderr)
         return 1
-    steps = _steps(options.save, options.jobs)
+    jobs = options.jobs or min(os.cpu_count() or 1, 16 * torch.cuda.device_count())
+    steps = _steps(options.save, jobs)
     done: dict[str, tuple[int, float, str]] = {}
     for name, step in steps.items():
         print(f"==> {name}", flush=True)
