@@ -102,6 +102,23 @@ def test_every_variant_took_part():
         assert not failed and report.best is not None
 
 
+@pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two GPUs")
+@pytest.mark.parametrize("case", ["128, causal", "16"])
+def test_second_gpu(case):
+    """While the first is the current one, and stays it."""
+    (q, k, v, mask), _, is_causal = on_gpu(case, torch.bfloat16)
+    q, k, v = (x.to("cuda:1").requires_grad_() for x in (q, k, v))
+    out = attention(q, k, v, mask.to("cuda:1"), is_causal=is_causal)
+    assert torch.cuda.current_device() == 0
+    out.square().sum().backward()
+    assert torch.cuda.current_device() == 0
+    assert out.device == q.grad.device == torch.device("cuda:1")
+    # Every gradient of a race was verified on that device; here the whole way is looked at.
+    expected, lse = expected_attention(*(x.detach().cpu() for x in (q, k, v)), mask, is_causal)
+    check(out.detach().cpu(), expected, "out")
+    assert lse.isfinite().any() and all(x.grad.isfinite().all() for x in (q, k, v))
+
+
 def test_masks_of_the_device_wait_for_nobody():
     blocks = torch.rand(4, 8, 8, device="cuda") < 0.5
     lengths = torch.tensor([[128, 384], [256, 256]], device="cuda")

@@ -195,6 +195,7 @@ def test_second_gpu(variant):
     here = make.__wrapped__(operands.problem, "cuda:0")
     for _ in range(3):
         assert_close(operands.call(variant), operands)
+        assert torch.cuda.current_device() == 0
         assert_close(here.call(variant), here)
         assert torch.cuda.current_device() == 0
     side = torch.cuda.Stream(1)

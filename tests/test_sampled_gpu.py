@@ -90,6 +90,7 @@ def test_second_gpu(variant):
     operands = operands_for(variant, "cuda:1")
     assert torch.cuda.current_device() == 0
     result = operands.call(variant)
+    assert torch.cuda.current_device() == 0
     assert result.device == torch.device("cuda:1")
     assert_close(result.values, operands)
 

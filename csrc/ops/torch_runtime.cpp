@@ -73,7 +73,7 @@ void* current_stream(int) { return nullptr; }
 
 DeviceScope::DeviceScope(const Tensor& tensor) {
   if (tensor.is_cpu() || is_current_device(tensor.get_device_index())) return;
-  current_.emplace(tensor.get_device_index());  // first: torch's guard may change it, too
+  current_.emplace(tensor.get_device_index());
   guard_.emplace(tensor.get_device_index());
 }
 

@@ -40,8 +40,10 @@ class DeviceScope {
   explicit DeviceScope(const Tensor& tensor);
 
  private:
+  // Nested: the first to begin is the last to end. Torch's guard, which finds the device that
+  // `current_` has set, goes back to that one.
+  std::optional<CurrentDevice> current_;
   std::optional<torch::stable::accelerator::DeviceGuard> guard_;
-  std::optional<CurrentDevice> current_;  // begins first, and ends first
 };
 
 // Version counters of two tensors; -1 for a tensor made under inference mode, which has none and
