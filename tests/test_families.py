@@ -372,8 +372,8 @@ def test_mode_off_is_near_the_choice(judged):
 def test_every_family_earns_its_place(judged):
     measure = "`python -m benchmarks.evidence --save benchmarks/results/evidence_….json` on a GPU"
     assert judged, f"there are no saved races: {measure} makes them, `make families` the page"
-    for one in judged:
-        assert one.ours - judgement.KEPT.keys() <= one.raced, (
-            f"new families have to race first: {measure}"
-        )
+    # One GPU is enough, as it is for the rule.
+    ours = set().union(*(one.ours for one in judged))
+    raced = set().union(*(one.raced for one in judged))
+    assert ours - judgement.KEPT.keys() <= raced, f"new families have to race first: {measure}"
     assert not page.without_a_place(judged)

@@ -23,10 +23,6 @@ KEPT = {
     "small_n_sm80": "the portable fallback of products with few columns",
     "dmma_sm80": "the portable fallback of fp64 products",
     "sampled_sm80": "the portable fallback of sampled products",
-    "sampled_sm90": "newer than the saved races; on an H100 it takes 0.65 to 1.06 of the time of "
-    "the best of the three families that it replaced, in 16 cells (docs/kernels/sampled.md)",
-    "wgmma_pairs_sm90": "newer than the saved races; in suite gpu_large_blocks on an H100 1.13 and "
-    "1.15 times as fast as the best other family, 4096³ and 8192³ in blocks of 64 at 25%",
 }
 
 
