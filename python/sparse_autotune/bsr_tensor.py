@@ -217,7 +217,8 @@ class BsrTensor:
         """``(rows, cols)`` in elements, swapped for a transpose; a batch prepends its length."""
         # Of a pytree that was mapped to something else, values have no shape.
         batch = getattr(self.values, "shape", ())[:-3]
-        return torch.Size((*batch, *self._parts.shape))
+        rows, cols, transposed = self._parts[3:]
+        return torch.Size((*batch, *((cols, rows) if transposed else (rows, cols))))
 
     @property
     def block_size(self) -> tuple[int, int]:
