@@ -165,7 +165,7 @@ class TinyProducts(torch.nn.Module):
         super().__init__()
         self.matrices = [random_bsr(16, 16, 4, density=0.5, device=device) for _ in range(3)]
         for i, a in enumerate(self.matrices):
-            for name, tensor in zip(("crow", "col", "values"), a._parts(), strict=False):
+            for name, tensor in zip(("crow", "col", "values"), a._parts, strict=False):
                 self.register_buffer(f"{name}_{i}", tensor.clone())
 
     def forward(self, x):

@@ -8,7 +8,7 @@ from test_attention import CASES, check, make
 import sparse_autotune
 from sparse_autotune import BlockMask, _tuner, attention
 from sparse_autotune.block_attention import attention_legality
-from sparse_autotune.tuning.attention_races import AttentionQuestion
+from sparse_autotune.tuning.questions import about_attention
 
 pytestmark = pytest.mark.gpu
 
@@ -93,7 +93,7 @@ def test_every_variant_took_part():
     assert {"torch_sdpa", "torch_sdpa_backward"} <= {n.split("/")[0] for n in FORWARD + BACKWARD}
     _, (q, k, v, mask), is_causal = on_gpu("dense, causal", torch.bfloat16)
     for backward in (False, True):
-        question = AttentionQuestion(q, k, v, mask, is_causal, backward)
+        question = about_attention(q, k, v, mask, is_causal, backward)
         legal = [name for name, why in question.legality().items() if why is None]
         report = sparse_autotune.benchmark(
             q, k, v=v, mask=mask, is_causal=is_causal, backward=backward

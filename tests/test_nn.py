@@ -53,7 +53,7 @@ def test_a_new_layer():
     assert layer.values.shape == (8, 8, 16) and layer.values.dtype == torch.float64
     assert layer.density == 0.5 and layer.nnzb == 8
     assert layer.weight.shape == (32, 64) and layer.weight.values is layer.values
-    BsrTensor(*layer.weight._parts()[:3], (32, 64), check=True)
+    BsrTensor(*layer.weight._parts[:3], (32, 64), check=True)
     bound = 1 / 32**0.5  # half of 64 inputs are stored
     assert 0.9 * bound < layer.values.abs().max() <= bound
     other = SparseLinear(64, 32, (8, 16), 0.5, dtype=torch.float64)

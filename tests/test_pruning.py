@@ -47,7 +47,7 @@ def test_set_pattern():
     for indices in (layer.crow_indices, layer.col_indices):  # of no larger memory
         assert indices.untyped_storage().nbytes() == indices.nbytes
     assert torch.equal(blocks(layer), before * (keep & old)[:, :, None, None])
-    BsrTensor(*layer.weight._parts()[:3], (16, 24), check=True)
+    BsrTensor(*layer.weight._parts[:3], (16, 24), check=True)
     assert_right(layer)
 
 

@@ -105,7 +105,7 @@ def test_tiny_indices_that_nobody_owns(device, shape):
         keep[0, last], keep[rows - 1, 3], keep[1, 1:3] = True, True, True
         made.append(BsrTensor.from_dense(torch.randn(rows * block, 4 * block), block, keep=keep))
     x, y = torch.randn(4 * block, 24), torch.randn(rows * block, 24)
-    crow, col = (torch.empty_like(t, device=device) for t in made[0]._parts()[:2])
+    crow, col = (torch.empty_like(t, device=device) for t in made[0]._parts[:2])
     for a in (*made, *made):
         crow.data.copy_(a.crow_indices)
         col.data.copy_(a.col_indices)
@@ -118,11 +118,11 @@ def test_tiny_indices_that_nobody_owns(device, shape):
             close(got.cpu(), x.T @ a.to_dense().T)
             got = OPS.bsr_sampled_matmul(*parts[:2], *a.shape, block, block, y.to(device),
                                          x.T.to(device))  # fmt: skip
-            close(BsrTensor(*a._parts()[:2], got.cpu(), a.shape).to_dense(), (y @ x.T) * mask(a))
+            close(BsrTensor(*a._parts[:2], got.cpu(), a.shape).to_dense(), (y @ x.T) * mask(a))
 
 
 def mask(a):
-    return BsrTensor(*a._parts()[:2], torch.ones_like(a.values), a.shape).to_dense()
+    return BsrTensor(*a._parts[:2], torch.ones_like(a.values), a.shape).to_dense()
 
 
 @pytest.mark.usefixtures("fresh_dynamo")
@@ -131,7 +131,7 @@ def test_indices_computed_by_compiled_code(entries):
     """Inductor reuses the memory of one computed pattern for the next."""
     rows = {"few": 3, "many": 30}[entries]
     matrices = [random_bsr(rows * 4, rows * 4, 4, density=0.4) for _ in range(4)]
-    parts = [t for a in matrices for t in a._parts()[:3]]
+    parts = [t for a in matrices for t in a._parts[:3]]
 
     def chain(x, *parts):
         for i in range(0, len(parts), 3):

@@ -1,23 +1,9 @@
 #include "ops/arguments.h"
 
-#include <torch/csrc/inductor/aoti_torch/c/shim.h>
 #include <torch/csrc/stable/ops.h>
 
-#include <algorithm>
-
 namespace sparse_autotune {
-
 namespace {
-
-ElementType element_type(const Tensor& tensor) {
-  static const int32_t numbers[] = {torch_dtype(DType::kFloat16),   torch_dtype(DType::kBFloat16),
-                                    torch_dtype(DType::kFloat32),   torch_dtype(DType::kFloat64),
-                                    torch_dtype(IndexType::kInt32), torch_dtype(IndexType::kInt64)};
-  int32_t dtype = -1;
-  TORCH_ERROR_CODE_CHECK(aoti_torch_get_dtype(tensor.get(), &dtype));
-  return static_cast<ElementType>(std::find(std::begin(numbers), std::end(numbers), dtype) -
-                                  std::begin(numbers));
-}
 
 // Sharding takes a tensor's memory away while it is not needed; views of it begin at their offset.
 bool has_memory(const Tensor& tensor) {
@@ -27,16 +13,6 @@ bool has_memory(const Tensor& tensor) {
 
 void make_contiguous(Tensor& tensor) {
   if (!tensor.is_contiguous()) tensor = torch::stable::contiguous(tensor);
-}
-
-Tensor empty(const Tensor& like, const std::vector<int64_t>& sizes) {
-  std::vector<int64_t> strides(sizes.size());
-  int64_t stride = 1;
-  for (size_t d = sizes.size(); d-- > 0;) {
-    strides[d] = stride;
-    stride *= std::max<int64_t>(sizes[d], 1);
-  }
-  return empty_strided(like, sizes.data(), strides.data(), static_cast<int64_t>(sizes.size()));
 }
 
 }  // namespace
@@ -88,12 +64,12 @@ SampledCall checked_call(const SampledArguments& a) {
 }
 
 Tensor make_result(const MatmulArguments& a, const MatmulCall& call) {
-  return empty(a.values, call.result_sizes());
+  return new_contiguous(a.values, call.result_sizes(), call.values.type);
 }
 
 Tensor make_result(const SampledArguments& a, const SampledCall& call) {
   const PatternCall& p = call.pattern;
-  return empty(a.x, {p.col_indices.sizes[0], p.block_m, p.block_k});
+  return new_contiguous(a.x, {p.col_indices.sizes[0], p.block_m, p.block_k}, call.x.type);
 }
 
 MatmulArguments contiguous(MatmulArguments a, const Copies& copies) {

@@ -69,14 +69,9 @@ AttentionGradients gradients_of(const AttentionGradientArguments& g) {
           .row_indices = optional_view_of(g.row_indices)};
 }
 
-Tensor new_contiguous(const Tensor& like, const TensorView& sizes, int64_t dims, DType dtype) {
-  std::vector<int64_t> strides(static_cast<size_t>(dims));
-  int64_t stride = 1;
-  for (int64_t d = dims; d-- > 0;) {
-    strides[static_cast<size_t>(d)] = stride;
-    stride *= std::max<int64_t>(sizes.sizes[d], 1);
-  }
-  return empty_strided(like, sizes.sizes, strides.data(), dims, dtype);
+// Of the shape of the first `dims` dimensions.
+Tensor new_like(const Tensor& like, const TensorView& shape, int64_t dims, DType dtype) {
+  return new_contiguous(like, {shape.sizes, shape.sizes + dims}, static_cast<ElementType>(dtype));
 }
 
 void fill(const Tensor& t, double value) { torch::stable::fill_(t, value); }
@@ -92,7 +87,7 @@ class Scratch {
  public:
   explicit Scratch(const Tensor& like) : like_(like) {}
   void* operator()(int64_t bytes) {
-    allocated_.push_back(empty_bytes(like_, bytes));
+    allocated_.push_back(new_bytes(like_, bytes));
     return allocated_.back().data_ptr();
   }
 
@@ -120,8 +115,8 @@ std::tuple<Tensor, Tensor> compute(const AttentionArguments& given) {
   if (const char* rule = broken_rule(call)) refuse(rule);
   const DeviceScope scope(a.q);
   AttentionBound bound = bound_on(call, nullptr);
-  const Tensor out = new_contiguous(a.q, call.q, 4, bound.problem.dtype);
-  const Tensor lse = new_contiguous(a.q, call.q, 3, attention::row_dtype(bound.problem));
+  const Tensor out = new_like(a.q, call.q, 4, bound.problem.dtype);
+  const Tensor lse = new_like(a.q, call.q, 3, attention::row_dtype(bound.problem));
   if (bound.is_empty()) {
     fill(out, 0);
     fill(lse, -std::numeric_limits<double>::infinity());
@@ -143,9 +138,9 @@ std::tuple<Tensor, Tensor, Tensor> compute(const AttentionArguments& given,
   const DeviceScope scope(a.q);
   AttentionBound bound = bound_on(call, &views);
   const DType dtype = bound.problem.dtype;
-  const Tensor dq = new_contiguous(a.q, call.q, 4, dtype);
-  const Tensor dk = new_contiguous(a.q, call.k, 4, dtype);
-  const Tensor dv = new_contiguous(a.q, call.v, 4, dtype);
+  const Tensor dq = new_like(a.q, call.q, 4, dtype);
+  const Tensor dk = new_like(a.q, call.k, 4, dtype);
+  const Tensor dv = new_like(a.q, call.v, 4, dtype);
   if (bound.is_empty()) {
     for (const Tensor* t : {&dq, &dk, &dv}) fill(*t, 0);
     return {dq, dk, dv};

@@ -5,7 +5,7 @@
 #include <string>
 #include <tuple>
 
-#include "ops/questions.h"
+#include "ops/product_calls.h"
 
 namespace sparse_autotune {
 

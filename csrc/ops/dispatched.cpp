@@ -1,45 +1,59 @@
 #include "ops/dispatched.h"
 
 #include <exception>
+#include <utility>
 
 namespace sparse_autotune {
 namespace {
 
-Tensor matrix_view(const void* data, int64_t offset, int64_t rows, int64_t cols, Layout layout,
-                   int64_t leading, DType dtype, const Device& device) {
-  const char* first = static_cast<const char*>(data) + offset * size_of(dtype);
-  const bool row_major = layout == Layout::kRowMajor;
-  return tensor_over(first, {rows, cols}, {row_major ? leading : 1, row_major ? 1 : leading},
-                     torch_dtype(dtype), device);
-}
-
 constexpr auto kFloat = torch::headeronly::ScalarType::Float;
 
-// Of as many matrices as the batch has, `step` elements apart.
-Tensor batch_view(const void* data, int64_t step, int64_t rows, int64_t cols, Layout layout,
-                  int64_t leading, DType dtype, const Problem& p, const Launch& l) {
-  const bool row_major = layout == Layout::kRowMajor;
-  return tensor_over(data, {p.batch, rows, cols},
-                     {step, row_major ? leading : 1, row_major ? 1 : leading}, torch_dtype(dtype),
-                     *l.device);
+// Matrices of equal shape, one after another.
+struct Matrices {
+  const void* data;
+  DType dtype;
+  int64_t rows, cols;
+  Layout layout;
+  int64_t leading, step;  // elements from line to line, and from matrix to matrix
+
+  int64_t row_stride() const { return layout == Layout::kRowMajor ? leading : 1; }
+  int64_t col_stride() const { return layout == Layout::kRowMajor ? 1 : leading; }
+};
+
+// That one, from its row `first` on.
+Tensor one_of(const Matrices& m, int64_t number, const Launch& l, int64_t first = 0) {
+  const int64_t offset = (number * m.step + first * m.row_stride()) * size_of(m.dtype);
+  return tensor_over(static_cast<const char*>(m.data) + offset, {m.rows, m.cols},
+                     {m.row_stride(), m.col_stride()}, torch_dtype(m.dtype), *l.device);
 }
-Tensor batch_of_c(const Problem& p, const Launch& l) {
-  return batch_view(l.c, p.c_batch_stride, p.m, p.n, p.c_layout, p.ldc, p.dtype, p, l);
+Tensor all_of(const Matrices& m, const Problem& p, const Launch& l) {
+  return tensor_over(m.data, {p.batch, m.rows, m.cols}, {m.step, m.row_stride(), m.col_stride()},
+                     torch_dtype(m.dtype), *l.device);
 }
-Tensor batch_of_b(const Problem& p, const Launch& l) {
-  return batch_view(l.b, p.b_batch_stride, p.k, p.n, p.b_layout, p.ldb, p.dtype, p, l);
+
+Matrices b_of(const Problem& p, const Launch& l) {
+  return {l.b, p.dtype, p.k, p.n, p.b_layout, p.ldb, p.b_batch_stride};
+}
+Matrices c_of(const Problem& p, const Launch& l) {
+  return {l.c, p.dtype, p.m, p.n, p.c_layout, p.ldc, p.c_batch_stride};
+}
+Matrices densified_a(const Problem& p, const Launch& l, Layout layout) {
+  return {l.prepared, p.dtype, p.m, p.k, layout, layout == Layout::kRowMajor ? p.k : p.m, 0};
 }
 
 }  // namespace
 
 Tensor view_of_b(const Problem& p, const Launch& l, int64_t batch) {
-  return matrix_view(l.b, batch * p.b_batch_stride, p.k, p.n, p.b_layout, p.ldb, p.dtype,
-                     *l.device);
+  return one_of(b_of(p, l), batch, l);
 }
-
 Tensor view_of_c(const Problem& p, const Launch& l, int64_t batch) {
-  return matrix_view(l.c, batch * p.c_batch_stride, p.m, p.n, p.c_layout, p.ldc, p.dtype,
-                     *l.device);
+  return one_of(c_of(p, l), batch, l);
+}
+Tensor densified(const Problem& p, const Launch& l, Layout layout) {
+  return one_of(densified_a(p, l, layout), 0, l);
+}
+Tensor densified_for_all(const Problem& p, const Launch& l, Layout layout) {
+  return all_of(densified_a(p, l, layout), p, l);
 }
 
 Status guarded(const std::function<void()>& call) {
@@ -53,26 +67,15 @@ Status guarded(const std::function<void()>& call) {
   }
 }
 
-Tensor densified(const Problem& p, const Launch& l, Layout layout) {
-  return matrix_view(l.prepared, 0, p.m, p.k, layout, layout == Layout::kRowMajor ? p.k : p.m,
-                     p.dtype, *l.device);
-}
-
-Tensor densified_for_all(const Problem& p, const Launch& l, Layout layout) {
-  return batch_view(l.prepared, 0, p.m, p.k, layout, layout == Layout::kRowMajor ? p.k : p.m,
-                    p.dtype, p, l);
-}
-
 Status mm_rows(const Problem& p, const Launch& l, int64_t batch, int64_t first, int64_t rows,
                DType dtype, void* product) {
   return guarded([&] {
-    const int64_t row = p.c_layout == Layout::kRowMajor ? p.ldc : 1;
-    const Layout turned = p.b_layout == Layout::kRowMajor ? Layout::kColMajor : Layout::kRowMajor;
-    const Tensor c = matrix_view(l.c, batch * p.c_batch_stride + first * row, rows, p.n, p.c_layout,
-                                 p.ldc, p.dtype, *l.device);
-    const Tensor b =
-        matrix_view(l.b, batch * p.b_batch_stride, p.n, p.k, turned, p.ldb, p.dtype, *l.device);
-    const Tensor out = matrix_view(product, 0, rows, p.k, Layout::kRowMajor, p.k, dtype, *l.device);
+    Matrices c_rows = c_of(p, l), turned = b_of(p, l);
+    c_rows.rows = rows;
+    std::swap(turned.rows, turned.cols);
+    turned.layout = p.b_layout == Layout::kRowMajor ? Layout::kColMajor : Layout::kRowMajor;
+    const Tensor c = one_of(c_rows, batch, l, first), b = one_of(turned, batch, l);
+    const Tensor out = one_of({product, dtype, rows, p.k, Layout::kRowMajor, p.k, 0}, 0, l);
     if (dtype == p.dtype) {
       call_torch<Tensor>("aten::mm", "out", c, b, out);
     } else {
@@ -99,17 +102,18 @@ Status mm_into_c(const Tensor& a, const Problem& p, const Launch& l) {
 }
 
 Status bmm_into_c(const Tensor& a, const Problem& p, const Launch& l) {
-  return guarded(
-      [&] { call_torch<Tensor>("aten::bmm", "out", a, batch_of_b(p, l), batch_of_c(p, l)); });
+  return guarded([&] {
+    call_torch<Tensor>("aten::bmm", "out", a, all_of(b_of(p, l), p, l), all_of(c_of(p, l), p, l));
+  });
 }
 
 Status bmm_through_fp32(const Tensor& a, const Problem& p, const Launch& l) {
   return guarded([&] {
     const int64_t leading = p.c_layout == Layout::kRowMajor ? p.n : p.m;
     const Tensor sums =
-        batch_view(l.workspace, p.m * p.n, p.m, p.n, p.c_layout, leading, DType::kFloat32, p, l);
-    call_torch<Tensor>("aten::bmm", "dtype_out", a, batch_of_b(p, l), kFloat, sums);
-    call_torch<Tensor>("aten::copy_", "", batch_of_c(p, l), sums, false);
+        all_of({l.workspace, DType::kFloat32, p.m, p.n, p.c_layout, leading, p.m * p.n}, p, l);
+    call_torch<Tensor>("aten::bmm", "dtype_out", a, all_of(b_of(p, l), p, l), kFloat, sums);
+    call_torch<Tensor>("aten::copy_", "", all_of(c_of(p, l), p, l), sums, false);
   });
 }
 

@@ -1,9 +1,7 @@
 // Every schema and every registration. Exported programs store these schemas: they are final.
 #include <torch/csrc/stable/library.h>
 
-#include "ops/matmul.h"
-#include "ops/questions.h"
-#include "ops/torch_caller.h"
+#include "ops/product_calls.h"
 
 namespace sparse_autotune {
 namespace {

@@ -1,7 +1,5 @@
 #include "ops/torch_caller.h"
 
-#include <torch/csrc/inductor/aoti_torch/c/shim.h>
-
 #include <utility>
 
 namespace sparse_autotune {
@@ -30,7 +28,7 @@ void* TorchCaller::stream(int ordinal) { return current_stream(ordinal); }
 Parallel TorchCaller::parallel() { return torch_parallel(); }
 
 void* TorchCaller::allocate(int64_t bytes) {
-  allocated_.push_back(empty_bytes(operand_, bytes));
+  allocated_.push_back(new_bytes(operand_, bytes));
   return allocated_.back().data_ptr();
 }
 
@@ -54,19 +52,6 @@ TorchProduct<MatmulArguments> product_of(const MatmulArguments& a, const MatmulC
 TorchProduct<SampledArguments> product_of(const SampledArguments& a, const SampledCall& call,
                                           const Tensor& result) {
   return normalised(a, call, result);
-}
-
-void prepare_pattern(const Tensor& crow, const Tensor& col, int64_t rows, int64_t cols,
-                     int64_t block_m, int64_t block_k) {
-  const PatternCall pattern{view_of(crow), view_of(col), rows, cols, block_m, block_k};
-  if (const char* rule = broken_rule(pattern)) refuse(rule);
-  if (!crow.is_contiguous() || !col.is_contiguous()) refuse("indices must be contiguous");
-  if (col.size(0) == 0) return;
-  const DeviceScope scope(crow);
-  TorchCaller caller(crow, col, crow);
-  if (find_plan(key_of(pattern), caller) == nullptr) {
-    refuse("a plan cannot be built while a CUDA graph is being captured");
-  }
 }
 
 }  // namespace sparse_autotune

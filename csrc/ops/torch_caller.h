@@ -42,8 +42,4 @@ TorchProduct<MatmulArguments> product_of(const MatmulArguments& arguments, const
 TorchProduct<SampledArguments> product_of(const SampledArguments& arguments,
                                           const SampledCall& call, const Tensor& result);
 
-// Builds the pattern's plan ahead of the first product; raises when the indices break a rule.
-void prepare_pattern(const Tensor& crow_indices, const Tensor& col_indices, int64_t rows,
-                     int64_t cols, int64_t block_m, int64_t block_k);
-
 }  // namespace sparse_autotune

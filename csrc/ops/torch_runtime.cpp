@@ -3,8 +3,8 @@
 #include <torch/csrc/inductor/aoti_torch/c/shim.h>
 #include <torch/csrc/stable/ops.h>
 
+#include <algorithm>
 #include <cstring>
-#include <string>
 
 #ifdef SPARSE_AUTOTUNE_WITH_CUDA
 #include <dlfcn.h>
@@ -26,15 +26,29 @@ int64_t version_of(const Tensor& tensor, int64_t likely) {
   return torch::stable::detail::to<int64_t>(stack[0]);
 }
 
-Tensor empty_beside(const Tensor& like, const int64_t* sizes, const int64_t* strides, int64_t dims,
-                    int32_t dtype) {
+// torch's numbers of element types, in the order of ours.
+const std::array<int32_t, 6>& dtypes() {
+  static const std::array<int32_t, 6> all = {
+      aoti_torch_dtype_float16(), aoti_torch_dtype_bfloat16(), aoti_torch_dtype_float32(),
+      aoti_torch_dtype_float64(), aoti_torch_dtype_int32(),    aoti_torch_dtype_int64()};
+  return all;
+}
+
+Tensor new_strided(const std::vector<int64_t>& sizes, const std::vector<int64_t>& strides,
+                   int32_t dtype, int32_t device_type, int32_t device_index) {
+  AtenTensorHandle made = nullptr;
+  TORCH_ERROR_CODE_CHECK(aoti_torch_empty_strided(static_cast<int64_t>(sizes.size()), sizes.data(),
+                                                  strides.data(), dtype, device_type, device_index,
+                                                  &made));
+  return Tensor(made);
+}
+
+Tensor new_beside(const Tensor& like, const std::vector<int64_t>& sizes,
+                  const std::vector<int64_t>& strides, int32_t dtype) {
   int32_t device_type = 0, device_index = 0;
   TORCH_ERROR_CODE_CHECK(aoti_torch_get_device_type(like.get(), &device_type));
   TORCH_ERROR_CODE_CHECK(aoti_torch_get_device_index(like.get(), &device_index));
-  AtenTensorHandle made = nullptr;
-  TORCH_ERROR_CODE_CHECK(
-      aoti_torch_empty_strided(dims, sizes, strides, dtype, device_type, device_index, &made));
-  return Tensor(made);
+  return new_strided(sizes, strides, dtype, device_type, device_index);
 }
 
 }  // namespace
@@ -84,21 +98,18 @@ std::array<int64_t, 2> versions_of(const Tensor& first, const Tensor& second,
   return {version_of(first, likely[0]), version_of(second, likely[1])};
 }
 
-Tensor empty_strided(const Tensor& like, const int64_t* sizes, const int64_t* strides,
-                     int64_t dims) {
-  int32_t dtype = 0;
-  TORCH_ERROR_CODE_CHECK(aoti_torch_get_dtype(like.get(), &dtype));
-  return empty_beside(like, sizes, strides, dims, dtype);
+Tensor new_contiguous(const Tensor& like, const std::vector<int64_t>& sizes, ElementType type) {
+  std::vector<int64_t> strides(sizes.size());
+  int64_t stride = 1;
+  for (size_t d = sizes.size(); d-- > 0;) {
+    strides[d] = stride;
+    stride *= std::max<int64_t>(sizes[d], 1);
+  }
+  return new_beside(like, sizes, strides, torch_dtype(type));
 }
 
-Tensor empty_strided(const Tensor& like, const int64_t* sizes, const int64_t* strides, int64_t dims,
-                     DType dtype) {
-  return empty_beside(like, sizes, strides, dims, torch_dtype(dtype));
-}
-
-Tensor empty_bytes(const Tensor& like, int64_t bytes) {
-  const int64_t stride = 1;
-  return empty_beside(like, &bytes, &stride, 1, aoti_torch_dtype_uint8());
+Tensor new_bytes(const Tensor& like, int64_t bytes) {
+  return new_beside(like, {bytes}, {1}, aoti_torch_dtype_uint8());
 }
 
 Tensor tensor_over(const void* data, std::initializer_list<int64_t> sizes,
@@ -112,31 +123,22 @@ Tensor tensor_over(const void* data, std::initializer_list<int64_t> sizes,
   return Tensor(made);
 }
 
-int32_t torch_dtype(DType dtype) {
-  switch (dtype) {
-    case DType::kFloat16:
-      return aoti_torch_dtype_float16();
-    case DType::kBFloat16:
-      return aoti_torch_dtype_bfloat16();
-    case DType::kFloat32:
-      return aoti_torch_dtype_float32();
-    case DType::kFloat64:
-      return aoti_torch_dtype_float64();
-  }
-  return -1;
+int32_t torch_dtype(ElementType type) { return dtypes().at(static_cast<size_t>(type)); }
+int32_t torch_dtype(DType dtype) { return torch_dtype(static_cast<ElementType>(dtype)); }
+int32_t torch_dtype(IndexType type) {
+  return torch_dtype(type == IndexType::kInt64 ? ElementType::kInt64 : ElementType::kInt32);
 }
 
-int32_t torch_dtype(IndexType type) {
-  return type == IndexType::kInt64 ? aoti_torch_dtype_int64() : aoti_torch_dtype_int32();
+ElementType element_type(const Tensor& tensor) {
+  int32_t dtype = -1;
+  TORCH_ERROR_CODE_CHECK(aoti_torch_get_dtype(tensor.get(), &dtype));
+  const auto& all = dtypes();
+  return static_cast<ElementType>(std::find(all.begin(), all.end(), dtype) - all.begin());
 }
 
 Tensor text_tensor(const std::string& text) {
-  const auto bytes = static_cast<int64_t>(text.size());
-  const int64_t stride = 1;
-  AtenTensorHandle made = nullptr;
-  TORCH_ERROR_CODE_CHECK(aoti_torch_empty_strided(1, &bytes, &stride, aoti_torch_dtype_uint8(),
-                                                  aoti_torch_device_type_cpu(), 0, &made));
-  Tensor tensor(made);
+  Tensor tensor = new_strided({static_cast<int64_t>(text.size())}, {1}, aoti_torch_dtype_uint8(),
+                              aoti_torch_device_type_cpu(), 0);
   std::memcpy(tensor.data_ptr(), text.data(), text.size());
   return tensor;
 }

@@ -10,7 +10,9 @@
 #include <initializer_list>
 #include <optional>
 #include <string>
+#include <vector>
 
+#include "calls/tensor_view.h"
 #include "plan/current_device.h"
 #include "variant.h"
 
@@ -56,18 +58,17 @@ std::array<int64_t, 2> versions_of(const Tensor& first, const Tensor& second,
 Tensor alias_of(const Tensor& tensor);
 
 // Uninitialised memory on the device of `like`, from torch's allocator.
-Tensor empty_strided(const Tensor& like, const int64_t* sizes, const int64_t* strides,
-                     int64_t dims);
-Tensor empty_strided(const Tensor& like, const int64_t* sizes, const int64_t* strides, int64_t dims,
-                     DType dtype);
-Tensor empty_bytes(const Tensor& like, int64_t bytes);
+Tensor new_contiguous(const Tensor& like, const std::vector<int64_t>& sizes, ElementType type);
+Tensor new_bytes(const Tensor& like, int64_t bytes);
 
 // A tensor over memory that somebody else owns.
 Tensor tensor_over(const void* data, std::initializer_list<int64_t> sizes,
                    std::initializer_list<int64_t> strides, int32_t dtype, const Device& device);
 
+int32_t torch_dtype(ElementType type);
 int32_t torch_dtype(DType dtype);
 int32_t torch_dtype(IndexType type);
+ElementType element_type(const Tensor& tensor);
 
 // A uint8 tensor on the CPU that holds `text`: strings returned by operators leak in torch 2.11.
 Tensor text_tensor(const std::string& text);

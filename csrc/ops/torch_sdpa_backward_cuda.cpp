@@ -39,7 +39,7 @@ class TorchSdpaBackward final : public attention::Variant {
     return guarded([&] {
       const SdpaOperands o(p, l);
       // Of sequences of equal length there are no cumulative lengths: tensors without a value.
-      const Tensor none, seed = empty_bytes(o.q, 16);
+      const Tensor none, seed = new_bytes(o.q, 16);
       const auto gradients = call_torch_for<3>(
           "aten::_scaled_dot_product_flash_attention_backward", {}, gradient_of_out(p, l), o.q, o.k,
           o.v, o.out, o.lse, none, none, p.rows, p.columns, 0.0, p.is_causal, seed, seed,

@@ -13,13 +13,11 @@ from . import _tuner
 from ._torch.compiling import is_deterministic
 from ._torch.transforms import is_any_autocast_enabled
 from .checks.matrix import check_dense, check_local, check_value_dtype, kind
-from .checks.variant_names import meant_variants
-from .errors import REFUSALS
+from .errors import REFUSALS, check_variant, reasons_of
 from .masks.block_mask import BlockMask
 from .operands import autocast_dtype, autocast_to
 from .operators.attention import AttentionForm, attention_race_op, call_attention
 from .operators.precision import allow_tf32, deterministic
-from .settings import settings
 
 _is_compiling = torch.compiler.is_dynamo_compiling
 
@@ -168,7 +166,13 @@ def explain_attention(
         raise TypeError(f"scale must be None or a finite number, got {scale!r}")
     if mask is not None:
         _check_mask(mask, q, k)
-    _check_variant(q, k, v, mask, is_causal, scale, variant)
+    check_variant(
+        variant,
+        "attention",
+        q.device,
+        lambda: attention_legality(q, k, v, mask, is_causal, scale),
+        "attention",
+    )
 
 
 def _check_tensors(tensors: dict[str, Any]) -> None:
@@ -213,32 +217,13 @@ def _check_mask(mask: Any, q: Tensor, k: Tensor) -> None:
         )
 
 
-def attention_legality(
-    q: Tensor, k: Tensor, v: Tensor, mask: BlockMask | None, is_causal: bool, scale: float | None
-) -> dict[str, str | None]:
+def ask_attention(*arguments: Any, **options: Any) -> str:
+    """What the operator answers that races attention; arguments as of `attention_operands`."""
+    *tensors, form = attention_operands(*arguments)
+    answer = attention_race_op(*tensors, *form[:2], **form.switches(), **options)
+    return bytes(answer.tolist()).decode()
+
+
+def attention_legality(*arguments: Any) -> dict[str, str | None]:
     """Why each variant of the operands' device may not run this attention; None: it may."""
-    *tensors, form = attention_operands(q, k, v, mask, is_causal, scale)
-    answer = attention_race_op(*tensors, *form[:2], **form.switches(), dry_run=True)
-    lines = (line.split("\t") for line in bytes(answer.tolist()).decode().splitlines())
-    return {name: reason[0] if reason else None for name, _, *reason in lines}
-
-
-def _check_variant(
-    q: Tensor, k: Tensor, v: Tensor, mask: Any, is_causal: bool, scale: Any, variant: Any
-) -> None:
-    if variant is None:
-        return
-    name = "variant"
-    if variant == "auto":
-        name, variant = "settings.variant", settings.variant
-        of_op = [v["name"] for v in _tuner.variants() if variant in (v["name"], v["family"])
-                 and v["op"] == "attention"]  # fmt: skip
-        if not of_op:
-            return
-    if not isinstance(variant, str):
-        raise TypeError(f"variant must be a name or 'auto', got {kind(variant)}")
-    meant = meant_variants(name, variant, "attention", q.device.type, also=["auto"])
-    reasons = attention_legality(q, k, v, mask, is_causal, scale)
-    if all(reasons[full] is not None for full in meant):
-        each = "; ".join(f"{full}: {reasons[full]}" for full in meant)
-        raise ValueError(f"{name} {variant!r} is not legal for this attention ({each})")
+    return reasons_of(ask_attention(*arguments, dry_run=True))

@@ -52,6 +52,19 @@ def _takes(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str
     return True
 
 
+def _by(
+    function: Callable[..., Any], *, reflected: bool = False
+) -> Callable[[BsrTensor, Any], BsrTensor]:
+    """An operator of Python's that is one of torch's functions."""
+
+    def computed(self: BsrTensor, other: Any) -> BsrTensor:
+        left, right = (other, self) if reflected else (self, other)
+        result: BsrTensor = TORCH_FUNCTIONS[function](left, right)
+        return result
+
+    return computed
+
+
 @final
 class BsrTensor:
     """A block-sparse (BSR) matrix in component form.
@@ -95,24 +108,14 @@ class BsrTensor:
     __slots__ = (
         "__weakref__",
         "_block_size",
-        "_col_indices",
-        "_cols",
-        "_crow_indices",
         "_drop_copies",
         "_frozen",
         "_frozen_version",
+        "_parts",
         "_plan_owner",
-        "_rows",
-        "_transposed",
-        "_values",
     )
 
-    _crow_indices: Tensor
-    _col_indices: Tensor
-    _values: Tensor
-    _rows: int  # of the matrix as stored
-    _cols: int
-    _transposed: bool
+    _parts: Components
     _block_size: tuple[int, int]
     _plan_owner: PlanOwner | None
     _frozen: bool
@@ -146,13 +149,9 @@ class BsrTensor:
         self._fill(parts, (blocks.shape[-2], blocks.shape[-1]), own_plan(crow, col))
 
     def _fill(self, parts: Components, block: tuple[int, int], owner: PlanOwner | None) -> None:
-        self._crow_indices, self._col_indices, self._values = parts[:3]
-        self._rows, self._cols, self._transposed = parts[3:]
-        self._block_size = block
-        self._plan_owner = owner
+        self._parts, self._block_size, self._plan_owner = parts, block, owner
         self._frozen = False
-        self._frozen_version = None
-        self._drop_copies = None
+        self._frozen_version = self._drop_copies = None
 
     @staticmethod
     def _made_of(parts: Components, block: tuple[int, int], owner: PlanOwner | None) -> BsrTensor:
@@ -164,25 +163,14 @@ class BsrTensor:
     def _with(self, crow_indices: Tensor, col_indices: Tensor, values: Tensor) -> BsrTensor:
         """Other tensors of the same shapes; the plan stays shared while the indices are."""
         check_value_dtype(values.dtype, "values")
-        shared = crow_indices is self._crow_indices and col_indices is self._col_indices
+        shared = crow_indices is self.crow_indices and col_indices is self.col_indices
         owner = self._plan_owner if shared else own_plan(crow_indices, col_indices)
-        shape = self._rows, self._cols
-        parts = Components(crow_indices, col_indices, values, *shape, self._transposed)
+        parts = Components(crow_indices, col_indices, values, *self._parts[3:])
         return BsrTensor._made_of(parts, self._block_size, owner)
 
     def _with_values(self, values: Tensor) -> BsrTensor:
         """Other values on the same pattern."""
-        return self._with(self._crow_indices, self._col_indices, values)
-
-    def _parts(self) -> Components:
-        return Components(
-            self._crow_indices,
-            self._col_indices,
-            self._values,
-            self._rows,
-            self._cols,
-            self._transposed,
-        )
+        return self._with(self.crow_indices, self.col_indices, values)
 
     @classmethod
     def __torch_function__(
@@ -212,25 +200,25 @@ class BsrTensor:
     @property
     def crow_indices(self) -> Tensor:
         """Where the blocks of each block row begin in ``values``, of shape (block rows + 1,)."""
-        return self._crow_indices
+        return self._parts.crow_indices
 
     @property
     def col_indices(self) -> Tensor:
         """The block column of each stored block, of shape (nnzb,)."""
-        return self._col_indices
+        return self._parts.col_indices
 
     @property
     def values(self) -> Tensor:
         """The stored blocks, of shape (nnzb, block_m, block_k); (batch, nnzb, …) for a batch."""
-        return self._values
+        return self._parts.values
 
     @property
     def shape(self) -> torch.Size:
         """``(rows, cols)`` in elements, swapped for a transpose; a batch prepends its length."""
         # Of a pytree that was mapped to something else, values have no shape.
-        batch = getattr(self._values, "shape", ())[:-3]
-        stored = (self._rows, self._cols)
-        return torch.Size((*batch, *(stored[::-1] if self._transposed else stored)))
+        batch = getattr(self.values, "shape", ())[:-3]
+        rows, cols, transposed = self._parts[3:]
+        return torch.Size((*batch, *((cols, rows) if transposed else (rows, cols))))
 
     @property
     def block_size(self) -> tuple[int, int]:
@@ -240,12 +228,12 @@ class BsrTensor:
     @property
     def is_transposed(self) -> bool:
         """Whether this is the transpose of the matrix that the tensors describe."""
-        return self._transposed
+        return self._parts.transposed
 
     @property
     def nnzb(self) -> int:
         """The number of stored blocks; for a batch, of each matrix."""
-        return self._col_indices.shape[0]
+        return self.col_indices.shape[0]
 
     @property
     def density(self) -> float:
@@ -256,32 +244,32 @@ class BsrTensor:
 
     def _grid(self) -> tuple[int, int]:
         """Block rows and block columns of the matrix as stored."""
-        return self._rows // self._block_size[0], self._cols // self._block_size[1]
+        return self._parts.rows // self._block_size[0], self._parts.cols // self._block_size[1]
 
     @property
     def dtype(self) -> torch.dtype:
         """The dtype of the values."""
-        return self._values.dtype
+        return self.values.dtype
 
     @property
     def device(self) -> torch.device:
         """The device of all three tensors."""
-        return self._values.device
+        return self.values.device
 
     @property
     def layout(self) -> torch.layout:
         """``torch.sparse_bsr``; of a transpose ``torch.sparse_bsc``."""
-        return torch.sparse_bsc if self._transposed else torch.sparse_bsr
+        return torch.sparse_bsc if self.is_transposed else torch.sparse_bsr
 
     @property
     def is_cuda(self) -> bool:
         """Whether the tensors are on a GPU."""
-        return self._values.is_cuda
+        return self.values.is_cuda
 
     @property
     def ndim(self) -> int:
         """2; of a batch 3."""
-        return self._values.dim() - 1
+        return self.values.dim() - 1
 
     def dim(self) -> int:
         """2; of a batch 3."""
@@ -301,22 +289,22 @@ class BsrTensor:
     @property
     def requires_grad(self) -> bool:
         """Whether the values require grad; their gradient is ``values.grad``."""
-        return self._values.requires_grad
+        return self.values.requires_grad
 
     @property
     def grad(self) -> BsrTensor | None:
         """``values.grad`` on the same pattern; None before a backward."""
-        grad = self._values.grad
+        grad = self.values.grad
         return None if grad is None else self._with_values(grad)
 
     def __bool__(self) -> bool:
         return True  # also without rows
 
     def __repr__(self) -> str:
-        if not isinstance(self._values, Tensor):  # a pytree's placeholders, in torch's messages
-            return f"BsrTensor of {self._values!r}"
+        if not isinstance(self.values, Tensor):  # a pytree's placeholders, in torch's messages
+            return f"BsrTensor of {self.values!r}"
         block_m, block_k = self._block_size
-        turned = " of a transposed matrix" if self._transposed else ""
+        turned = " of a transposed matrix" if self.is_transposed else ""
         frozen = ", frozen" if self._frozen else ""
         shape = "x".join(map(str, self.shape))
         return (
@@ -328,18 +316,17 @@ class BsrTensor:
     def _repr_html_(self) -> str:
         """The pattern as a picture, for notebooks."""
         return picture.html(
-            self._crow_indices,
-            self._col_indices,
+            *self._parts[:2],
             *self._grid(),
             self._block_size,
             repr(self),
-            transposed=self._transposed,
+            transposed=self.is_transposed,
         )
 
     # The plan, and copies of frozen values
 
     def _pointers(self) -> list[int]:
-        return [tensor.data_ptr() for tensor in self._parts()[:3]]
+        return [tensor.data_ptr() for tensor in self._parts[:3]]
 
     def prepare(self) -> BsrTensor:
         """Checks the indices and builds the plan now instead of in the first product.
@@ -349,7 +336,7 @@ class BsrTensor:
         Raises:
             ValueError: the indices are not those of a BSR matrix.
         """
-        parts = self._parts()
+        parts = self._parts
         try:
             bsr_prepare(*parts[:2], *parts[3:5], *self._block_size)
         except RuntimeError:
@@ -377,10 +364,10 @@ class BsrTensor:
         Raises:
             RuntimeError: the values require grad, or the matrix is a batch.
         """
-        check_freezable(self._values)
-        if self._values.dim() == 4:
+        check_freezable(self.values)
+        if self.values.dim() == 4:
             raise RuntimeError("a batch cannot be frozen: freeze its matrices, from unbind()")
-        version = None if self._values.is_inference() else self._values._version
+        version = None if self.values.is_inference() else self.values._version
         if self._frozen and (version is None or version != self._frozen_version):
             self.thaw()  # a new promise, about values that changed or may have
         if self._drop_copies is None:
@@ -400,10 +387,10 @@ class BsrTensor:
 
     def check_frozen(self) -> None:
         """Raises RuntimeError if the values changed since `freeze`."""
-        if self._frozen_version is not None and self._values._version != self._frozen_version:
+        if self._frozen_version is not None and self.values._version != self._frozen_version:
             raise RuntimeError(
                 "the values of a frozen BsrTensor must not change, but they did: their version was "
-                f"{self._frozen_version} at freeze() and is {self._values._version} now. Call "
+                f"{self._frozen_version} at freeze() and is {self.values._version} now. Call "
                 "thaw() before changing them and freeze() afterwards"
             )
 
@@ -465,16 +452,14 @@ class BsrTensor:
             ValueError: it is a batch; torch's batches have a pattern for each matrix.
             RuntimeError: the indices are not those of a BSR matrix.
         """
-        check_components(self._parts(), "a")
+        check_components(self._parts, "a")
         stored = torch.sparse_bsr_tensor(
-            self._crow_indices,
-            self._col_indices,
-            self._values,
-            (self._rows, self._cols),
+            *self._parts[:3],
+            self._parts[3:5],
             device=self.device,  # or torch's default device takes it
             check_invariants=True,
         )
-        return stored.t() if self._transposed else stored
+        return stored.t() if self.is_transposed else stored
 
     def to_dense(self) -> Tensor:
         """The dense tensor of this ``shape``; differentiable in the values.
@@ -482,7 +467,7 @@ class BsrTensor:
         Raises:
             ValueError: the indices are not those of a BSR matrix.
         """
-        return conversions.to_dense(self._parts())
+        return conversions.to_dense(self._parts)
 
     def to_scipy(self) -> scipy.sparse.bsr_array:
         """A copy on the CPU for SciPy; for a transpose, re-sorted, with transposed blocks.
@@ -491,7 +476,7 @@ class BsrTensor:
             TypeError: the dtype is float16 or bfloat16, which SciPy lacks.
             ValueError: it is a batch, or the indices are not those of a BSR matrix.
         """
-        return conversions.to_scipy(self._parts())
+        return conversions.to_scipy(self._parts)
 
     def unbind(self) -> tuple[BsrTensor, ...]:
         """The matrices of a batch, as views that share its pattern and plan.
@@ -499,11 +484,11 @@ class BsrTensor:
         Raises:
             ValueError: it is a single matrix.
         """
-        if self._values.dim() != 4:
+        if self.values.dim() != 4:
             raise ValueError(
-                f"unbind() takes a batch apart, but values has {self._values.dim()} dimensions"
+                f"unbind() takes a batch apart, but values has {self.values.dim()} dimensions"
             )
-        return tuple(map(self._with_values, self._values.unbind()))
+        return tuple(map(self._with_values, self.values.unbind()))
 
     # Copies; all but an unchanged `to` are thawed
 
@@ -531,12 +516,12 @@ class BsrTensor:
             device, dtype = None, device
         elif isinstance(device, Tensor | BsrTensor):
             dtype, device = device.dtype, device.device
-        values = self._values.to(device, dtype, non_blocking=non_blocking, copy=copy)
-        if values is self._values:
+        values = self.values.to(device, dtype, non_blocking=non_blocking, copy=copy)
+        if values is self.values:
             return self
         crow_indices, col_indices = (
             indices.to(values.device, non_blocking=non_blocking, copy=copy)
-            for indices in (self._crow_indices, self._col_indices)
+            for indices in self._parts[:2]
         )
         return self._with(crow_indices, col_indices, values)
 
@@ -566,17 +551,17 @@ class BsrTensor:
 
     def pin_memory(self) -> BsrTensor:
         """A copy in page-locked memory, from which ``to(…, non_blocking=True)`` is asynchronous."""
-        crow, col, values = (tensor.pin_memory() for tensor in self._parts()[:3])
+        crow, col, values = (tensor.pin_memory() for tensor in self._parts[:3])
         return self._with(crow, col, values)
 
     def clone(self) -> BsrTensor:
         """A copy of all three tensors; differentiable in the values."""
-        crow, col, values = (tensor.clone() for tensor in self._parts()[:3])
+        crow, col, values = (tensor.clone() for tensor in self._parts[:3])
         return self._with(crow, col, values)
 
     def detach(self) -> BsrTensor:
         """The same memory and plan, without a gradient."""
-        return self._with_values(self._values.detach())
+        return self._with_values(self.values.detach())
 
     def requires_grad_(self, requires_grad: bool = True) -> BsrTensor:
         """Sets, in place, whether the values require grad. Returns self.
@@ -589,22 +574,22 @@ class BsrTensor:
                 "requires_grad_() on a frozen BsrTensor, whose values must not change: call thaw() "
                 "first"
             )
-        self._values.requires_grad_(requires_grad)
+        self.values.requires_grad_(requires_grad)
         return self
 
     # `copy.deepcopy` and `torch.load(weights_only=True)` go through here as pickling does.
     def __reduce__(self) -> tuple[Any, ...]:
-        made = BsrTensor, (*self._parts()[:3], (self._rows, self._cols))
-        return (*made, True) if self._transposed else made
+        made = BsrTensor, (*self._parts[:3], self._parts[3:5])
+        return (*made, True) if self.is_transposed else made
 
     def __setstate__(self, transposed: bool) -> None:
-        self._transposed = transposed
+        self._parts = self._parts._replace(transposed=transposed)
 
     # The transpose
 
     def t(self) -> BsrTensor:
         """The transpose: a view that shares the tensors and the plan, but is not frozen."""
-        parts = self._parts()._replace(transposed=not self._transposed)
+        parts = self._parts._replace(transposed=not self.is_transposed)
         return BsrTensor._made_of(parts, self._block_size, self._plan_owner)
 
     def reblock(self, block_size: int | Sequence[int]) -> BsrTensor:
@@ -621,9 +606,9 @@ class BsrTensor:
             ValueError: it does not divide the shape.
         """
         block = block_shape(block_size)
-        if self._transposed:
+        if self.is_transposed:
             return self.t().reblock(block).t()
-        parts = reblocking.reblocked(self._parts(), block)
+        parts = reblocking.reblocked(self._parts, block)
         return BsrTensor(*parts[:3], parts[3:5])
 
     @property
@@ -652,41 +637,21 @@ class BsrTensor:
 
     mm = mv = matmul
 
-    def __mul__(self, factor: Any) -> BsrTensor:
-        """Scaled by a number or a 0-dimensional tensor, or times a matrix on the same pattern."""
-        return TORCH_FUNCTIONS[torch.mul](self, factor)
-
-    __rmul__ = __mul__
-
-    def __truediv__(self, divisor: Any) -> BsrTensor:
-        """Divided by a number or a 0-dimensional tensor."""
-        return TORCH_FUNCTIONS[torch.div](self, divisor)
-
-    def __add__(self, other: Any) -> BsrTensor:
-        """The sum with a matrix on the same pattern."""
-        return TORCH_FUNCTIONS[torch.add](self, other)
-
-    __radd__ = __add__
-
-    def __rsub__(self, other: Any) -> BsrTensor:
-        """The difference to a matrix on the same pattern, from the right."""
-        return TORCH_FUNCTIONS[torch.sub](other, self)
-
-    def __rtruediv__(self, dividend: Any) -> BsrTensor:
-        """Refused: absent blocks would become infinite."""
-        return TORCH_FUNCTIONS[torch.div](dividend, self)
-
-    def __sub__(self, other: Any) -> BsrTensor:
-        """The difference to a matrix on the same pattern."""
-        return TORCH_FUNCTIONS[torch.sub](self, other)
+    # Scaled by a number or a 0-dimensional tensor, or with a matrix on the same pattern.
+    __mul__ = __rmul__ = _by(torch.mul)
+    __truediv__ = _by(torch.div)
+    __rtruediv__ = _by(torch.div, reflected=True)  # refused: absent blocks would become infinite
+    __add__ = __radd__ = _by(torch.add)
+    __sub__ = _by(torch.sub)
+    __rsub__ = _by(torch.sub, reflected=True)
 
     def __neg__(self) -> BsrTensor:
-        return self._with_values(-self._values)
+        return self._with_values(-self.values)
 
     neg = __neg__
 
     def __abs__(self) -> BsrTensor:
-        return self._with_values(self._values.abs())
+        return self._with_values(self.values.abs())
 
     abs = __abs__
 

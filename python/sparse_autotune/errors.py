@@ -106,12 +106,8 @@ def explain_matmul(
         _check_out(out, tuple(shape), inputs, matrix, name)
     check_indices(matrix, name)
     sparse_first = (b, a) if linear else (a, b)
-    _check_variant(
-        variant,
-        "matmul",
-        b.device,
-        lambda: legality(*sparse_first, bias, activation, linear=linear),
-    )
+    product = (*sparse_first, bias, activation)
+    check_variant(variant, "matmul", b.device, lambda: legality(*product, linear=linear))
 
 
 def check_batch(dense: Any, name: str, count: int, of: str) -> None:
@@ -149,7 +145,7 @@ def explain_sampled_matmul(x: Any, y: Any, pattern: Any, variant: Any = "auto") 
                 f"{name} must have the {rule} of pattern: {shapes}, pattern {tuple(matrix.shape)}"
             )
     check_indices(matrix, "pattern")
-    _check_variant(variant, "sampled_matmul", y.device, lambda: legality(x, y, pattern=pattern))
+    check_variant(variant, "sampled_matmul", y.device, lambda: legality(x, y, pattern=pattern))
 
 
 def _matrix(value: Any, name: str, *, batch: bool = False) -> Components:
@@ -263,35 +259,51 @@ def _may_overlap(a: Tensor, b: Tensor) -> bool:
     return a_start < b_end and b_start < a_end
 
 
-def legality(
+def ask(
     a: Any,
-    b: Tensor,
+    b: Any,
     bias: Tensor | None = None,
     activation: str | None = None,
     *,
     linear: bool = False,
     pattern: Any = None,
-) -> dict[str, str | None]:
-    """Why each variant of the operands' device may not run this product; None: it may.
+    out: Tensor | None = None,
+    **options: Any,
+) -> str:
+    """What the operator answers that races ``matmul(a, b)`` or ``linear(b, a)``.
 
-    With ``pattern`` it is ``sampled_matmul(a, b, pattern)``.
+    With ``pattern`` it is the one for ``sampled_matmul(a, b, pattern)``.
     """
     if pattern is not None:
         arguments, keywords = sampled_arguments(a, b, pattern)
-        answer = bsr_sampled_matmul_race(*arguments, **keywords, dry_run=True)
+        answer = bsr_sampled_matmul_race(*arguments, **keywords, **options)
     else:
         arguments, keywords = matmul_arguments(a, b, bias, activation, linear=linear)
-        answer = bsr_matmul_race(*arguments, **keywords, dry_run=True)
-    lines = (line.split("\t") for line in bytes(answer.tolist()).decode().splitlines())
+        answer = bsr_matmul_race(*arguments, **keywords, **options, out=out)
+    return bytes(answer.tolist()).decode()
+
+
+def reasons_of(answer: str) -> dict[str, str | None]:
+    """Of a dry run's answer: why each variant of the device may not compute it; None: it may."""
+    lines = (line.split("\t") for line in answer.splitlines())
     return {name: reason[0] if reason else None for name, _, *reason in lines}
 
 
-def _check_variant(
-    variant: Any, op: str, device: torch.device, why_not: Callable[[], dict[str, str | None]]
+def legality(*product: Any, **keywords: Any) -> dict[str, str | None]:
+    """Why each variant of the operands' device may not run that product, as for `ask`."""
+    return reasons_of(ask(*product, **keywords, dry_run=True))
+
+
+def check_variant(
+    variant: Any,
+    op: str,
+    device: torch.device,
+    why_not: Callable[[], dict[str, str | None]],
+    what: str = "product",
 ) -> None:
     """A forced variant or family that does not exist, or is not legal here; None: not looked at.
 
-    ``why_not`` returns the `legality` of the product.
+    ``why_not`` returns the `legality` of the operation.
     """
     if variant is None:
         return
@@ -299,11 +311,11 @@ def _check_variant(
     if variant == "auto":
         name, variant = "settings.variant", settings.variant
         if all(v["op"] != op for v in _tuner.variants() if variant in (v["name"], v["family"])):
-            return  # none is forced, or one of the other operation
+            return  # none is forced, or one of another operation
     if not isinstance(variant, str):
         raise TypeError(f"variant must be a name or 'auto', got {kind(variant)}")
     meant = meant_variants(name, variant, op, device.type, also=["auto"])
     reasons = why_not()
     if all(reasons[full] is not None for full in meant):
         each = "; ".join(f"{full}: {reasons[full]}" for full in meant)
-        raise ValueError(f"{name} {variant!r} is not legal for this product ({each})")
+        raise ValueError(f"{name} {variant!r} is not legal for this {what} ({each})")

@@ -161,7 +161,7 @@ def _is_native(value: Any) -> bool:
 
 
 def _is_batch(value: Any) -> bool:
-    return type(value) is BsrTensor and value._values.dim() == 4
+    return type(value) is BsrTensor and value.values.dim() == 4
 
 
 def _directly(
@@ -182,17 +182,15 @@ def _directly(
     if number is None or is_any_autocast_enabled():
         return None
     if type(sparse) is BsrTensor:
-        crow, col, values = sparse._crow_indices, sparse._col_indices, sparse._values
-        rows, cols, transposed = sparse._rows, sparse._cols, sparse._transposed
-        frozen = sparse._frozen
+        parts, frozen = sparse._parts, sparse._frozen
         if frozen:
             sparse.check_frozen()
     # In this order: see `watched_native`.
     elif _is_native(sparse) and sparse.dim() == 2 and frame_callback() in (None, False):
-        crow, col, values, rows, cols, transposed = stored_parts(sparse)
-        frozen = False
+        parts, frozen = stored_parts(sparse), False
     else:
         return None
+    crow, col, values, rows, cols, transposed = parts
     form = (
         rows,
         cols,
@@ -238,7 +236,7 @@ def _computed(
     if _is_batch(sparse):  # a product for each matrix, with a matrix of its own or one for all
         if out is not None:
             raise ValueError("out must be None where the block-sparse operand is a batch")
-        count = sparse._values.shape[0]
+        count = sparse.values.shape[0]
         errors.check_batch(dense, "x" if linear else "a" if sparse_right else "b", count, name)
         products = []
         each = dense.unbind() if dense.dim() == 3 else [dense] * count

@@ -36,7 +36,7 @@ def bsr_components(a: Any, name: str) -> Components:
     Raises:
         TypeError: anything else; the message names the conversion.
     """
-    return a._parts() if isinstance(a, BsrTensor) else native_components(a, name)
+    return a._parts if isinstance(a, BsrTensor) else native_components(a, name)
 
 
 def autocast_dtype(like: Tensor) -> torch.dtype | None:

@@ -30,8 +30,8 @@ class _Indices:
 
 
 def _flatten(a: BsrTensor) -> tuple[list[Any], Any]:
-    indices, values = [a._crow_indices, a._col_indices], a._values
-    context = [a._rows, a._cols, *a._block_size, a._transposed]
+    *indices, values, rows, cols, transposed = a._parts
+    context = [rows, cols, *a.block_size, transposed]
     if differentiates():
         # A derivative is taken with respect to every leaf, which torch refuses of integers.
         return [values], [*context, _Indices(*indices)]

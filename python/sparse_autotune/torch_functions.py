@@ -110,12 +110,12 @@ def _refuse(function: str, a: Any, b: Any) -> TypeError:
 @_implements(torch.mul, torch.multiply, Tensor.mul, Tensor.__mul__, Tensor.__rmul__)
 def _mul(input: Any, other: Any) -> BsrTensor:
     if isinstance(input, BsrTensor) and isinstance(other, BsrTensor):
-        check_same_pattern(input._parts(), other._parts(), "mul")
-        return input._with_values(input._values * other._values)
+        check_same_pattern(input._parts, other._parts, "mul")
+        return input._with_values(input.values * other.values)
     matrix, factor = (input, other) if isinstance(input, BsrTensor) else (other, input)
     if not _is_scalar(factor):
         raise _refuse("mul", input, other)
-    return matrix._with_values(matrix._values * factor)
+    return matrix._with_values(matrix.values * factor)
 
 
 @_implements(
@@ -124,7 +124,7 @@ def _mul(input: Any, other: Any) -> BsrTensor:
 def _div(input: Any, other: Any) -> BsrTensor:
     if not isinstance(input, BsrTensor) or not _is_scalar(other):
         raise _refuse("div", input, other)
-    return input._with_values(input._values / other)
+    return input._with_values(input.values / other)
 
 
 @_implements(torch.add, Tensor.add, Tensor.__add__, Tensor.__radd__)
@@ -140,8 +140,8 @@ def _sub(input: Any, other: Any, *, alpha: Any = 1) -> BsrTensor:
 def _sum_of(name: str, input: Any, other: Any, alpha: Any) -> BsrTensor:
     if not isinstance(input, BsrTensor) or not isinstance(other, BsrTensor):
         raise _refuse(name, input, other)
-    check_same_pattern(input._parts(), other._parts(), name)
-    return input._with_values(torch.add(input._values, other._values, alpha=alpha))
+    check_same_pattern(input._parts, other._parts, name)
+    return input._with_values(torch.add(input.values, other.values, alpha=alpha))
 
 
 TORCH_FUNCTIONS.update(
@@ -163,7 +163,7 @@ TORCH_FUNCTIONS.update(
 
 def _reduced_dims(a: BsrTensor, dim: int | Sequence[int] | None) -> tuple[int, ...]:
     """The dimensions that are reduced, not negative; all where none is named."""
-    if a._values.dim() == 4:
+    if a.values.dim() == 4:
         raise ValueError("reductions take one matrix, got a batch: use those of unbind()")
     named = () if dim is None else (dim,) if isinstance(dim, int) else tuple(dim)
     for one in named:
@@ -178,8 +178,8 @@ def _lines(a: BsrTensor, dim: int) -> tuple[int, Tensor, int, int]:
     The dimension of a block that is reduced, the line of each stored block, the number of lines,
     and how many blocks a line has room for.
     """
-    along = 1 - dim if a._transposed else dim  # of the matrix as stored
-    lines = block_rows(a._crow_indices, a.nnzb) if along == 1 else a._col_indices
+    along = 1 - dim if a.is_transposed else dim  # of the matrix as stored
+    lines = block_rows(a.crow_indices, a.nnzb) if along == 1 else a.col_indices
     grid = a._grid()
     return along - 2, lines.long(), grid[1 - along], grid[along]
 
@@ -194,12 +194,12 @@ def _sum(
 ) -> Tensor:
     dims = _reduced_dims(input, dim)
     if len(dims) == 2:
-        total = input._values.sum(dtype=dtype)
+        total = input.values.sum(dtype=dtype)
         return total.reshape(1, 1) if keepdim else total
     within, lines, count, _ = _lines(input, dims[0])
     dtype = dtype or input.dtype
     wide = torch.float32 if dtype in (torch.float16, torch.bfloat16) else dtype  # as torch adds up
-    blocks = input._values.sum(within, dtype=wide)
+    blocks = input.values.sum(within, dtype=wide)
     sums = blocks.new_zeros(count, blocks.shape[1]).index_add(0, lines, blocks)
     result = sums.to(dtype).flatten()
     return result.unsqueeze(dims[0]) if keepdim else result
@@ -211,11 +211,11 @@ def _amax(input: BsrTensor, dim: int | Sequence[int] = (), keepdim: bool = False
     if input.numel() == 0:
         raise ValueError(f"amax of a matrix without elements, shape {tuple(input.shape)}")
     if len(dims) == 2:
-        largest = input._values.amax() if input.nnzb else input._values.new_zeros(())
+        largest = input.values.amax() if input.nnzb else input.values.new_zeros(())
         largest = largest.clamp(min=0) if input.density < 1 else largest
         return largest.reshape(1, 1) if keepdim else largest
     within, lines, count, room = _lines(input, dims[0])
-    blocks = input._values.amax(within)
+    blocks = input.values.amax(within)
     # A line without an absent block has no zero among its elements.
     full = torch.bincount(lines, minlength=count) == room
     start = torch.where(full, -math.inf, 0.0).to(blocks.dtype)[:, None]
@@ -245,8 +245,8 @@ def _vector_norm(input: BsrTensor, ord: Any = 2) -> Tensor:
     if not isinstance(ord, Real) or isinstance(ord, bool) or not float(ord) > 0:
         raise ValueError(f"the order of a norm must be 'fro' or a positive number, got {ord!r}")
     if input.nnzb == 0:  # of which torch knows no largest element
-        return input._values.abs().sum()
-    return torch.linalg.vector_norm(input._values, float(ord))
+        return input.values.abs().sum()
+    return torch.linalg.vector_norm(input.values, float(ord))
 
 
 # Comparisons
@@ -254,10 +254,10 @@ def _vector_norm(input: BsrTensor, ord: Any = 2) -> Tensor:
 
 def _by_position(a: BsrTensor) -> tuple[Tensor, Tensor]:
     """Where each stored block lies in the grid, counted along its rows, and the blocks."""
-    rows, cols = block_rows(a._crow_indices, a.nnzb), a._col_indices.long()
-    if a._transposed:
-        return cols * a._grid()[0] + rows, a._values.mT
-    return rows * a._grid()[1] + cols, a._values
+    rows, cols = block_rows(a.crow_indices, a.nnzb), a.col_indices.long()
+    if a.is_transposed:
+        return cols * a._grid()[0] + rows, a.values.mT
+    return rows * a._grid()[1] + cols, a.values
 
 
 def _aligned(a: BsrTensor, b: BsrTensor) -> tuple[Tensor, Tensor]:
@@ -305,4 +305,4 @@ def _allclose(
 
 def comparable(a: BsrTensor) -> Tensor:
     """What ``torch.testing.assert_close`` compares; torch's own BSR tensors have no batches."""
-    return a.detach().to_dense() if a._values.dim() == 4 else a.detach().to_torch()
+    return a.detach().to_dense() if a.values.dim() == 4 else a.detach().to_torch()

@@ -71,7 +71,8 @@ def by_column(
     return rows_of_grid(grid_of_rows(crow, col, -(-columns // block[1])).mT)
 
 
-def _row_dtype(dtype: torch.dtype) -> torch.dtype:
+def row_dtype(dtype: torch.dtype) -> torch.dtype:
+    """That of lse."""
     return torch.float64 if dtype == torch.float64 else torch.float32
 
 
@@ -90,7 +91,7 @@ def _check_alike(q: Tensor, k: Tensor, v: Tensor) -> None:
 @torch.library.register_fake("sparse_autotune::attention")
 def _fake_attention(q: Tensor, k: Tensor, v: Tensor, *_: Any, **__: Any) -> tuple[Tensor, Tensor]:
     _check_alike(q, k, v)
-    return q.new_empty(q.shape), q.new_empty(q.shape[:3], dtype=_row_dtype(q.dtype))
+    return q.new_empty(q.shape), q.new_empty(q.shape[:3], dtype=row_dtype(q.dtype))
 
 
 @torch.library.register_fake("sparse_autotune::attention_backward")

@@ -209,7 +209,7 @@ def _advice(
     if stored is None:
         every = conversions.from_dense(dense, block, None)
     else:
-        every = reblocked(stored._parts(), block[::-1] if transposed else block)
+        every = reblocked(stored._parts, block[::-1] if transposed else block)
     blocks = dense.shape[0] // block[0] * (dense.shape[1] // block[1])
     kept = every if density is None else with_largest(every, round(density * blocks))
     a = BsrTensor(*kept[:3], (kept.rows, kept.cols))

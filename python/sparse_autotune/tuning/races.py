@@ -4,109 +4,26 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Iterable
 from numbers import Integral, Real
 from typing import Any
 
 from torch import Tensor
 
-from .. import _tuner, errors
+from .. import _tuner
 from ..bsr_tensor import BsrTensor
 from ..checks.matrix import kind
 from ..checks.variant_names import meant_variants
 from ..choices import Activation
 from ..masks.block_mask import BlockMask
-from ..operands import matmul_arguments, sampled_arguments
-from ..operators.library import bsr_matmul_race, bsr_sampled_matmul_race
 from ..settings import settings
 from .announcements import silenced
-from .attention_races import AttentionQuestion
+from .questions import Question, about_attention, about_product
 from .report import BenchmarkReport, VariantRecord, report_of
 
 # A benchmark times everybody to the end: so many times the seconds of a race.
 _BENCHMARK_BUDGETS = 10
 _NOTHING = "the product has no stored block or no element"
-
-
-@dataclass(frozen=True)
-class _Product:
-    """What is asked about: ``matmul(a, b)``, ``linear(b, a)`` or ``sampled_matmul(a, b, pattern)``.
-
-    Raises:
-        ValueError: a keyword that the operation does not have.
-    """
-
-    a: Any
-    b: Any
-    bias: Tensor | None = None
-    activation: str | None = None
-    linear: bool = False
-    pattern: Any = None
-    out: Tensor | None = None
-
-    def __post_init__(self) -> None:
-        if self.linear and self.out is not None:
-            raise ValueError("out must be None with linear=True: linear has no out")
-        others = {"bias": None, "activation": None, "linear": False, "out": None}
-        for name, absent in others.items():
-            if self.pattern is not None and getattr(self, name) is not absent:
-                raise ValueError(
-                    f"{name} must be {absent} with a pattern: sampled_matmul has no {name}"
-                )
-
-    @contextmanager
-    def explained(self) -> Iterator[None]:
-        """Refuses as the operation would: with its reason, if it has one."""
-        try:
-            yield
-        except Exception:
-            self.explain()
-            raise
-
-    def legality(self) -> dict[str, str | None]:
-        """For each variant of the operands' device, why it is not legal; None where it is."""
-        product = (self.a, self.b, self.bias, self.activation)
-        with self.explained():
-            return errors.legality(*product, linear=self.linear, pattern=self.pattern)
-
-    def race(self, **options: Any) -> str:
-        """The record of a race; empty when there is nothing to race."""
-        with self.explained():
-            if self.pattern is not None:
-                arguments, keywords = sampled_arguments(self.a, self.b, self.pattern)
-                raced = bsr_sampled_matmul_race(*arguments, **keywords, **options)
-            else:
-                product = (self.a, self.b, self.bias, self.activation)
-                arguments, keywords = matmul_arguments(*product, linear=self.linear)
-                raced = bsr_matmul_race(*arguments, **keywords, **options, out=self.out)
-        return bytes(raced.tolist()).decode()
-
-    def explain(self) -> None:
-        """Raises what the operation would, if it refuses these arguments."""
-        if self.pattern is not None:
-            errors.explain_sampled_matmul(self.a, self.b, self.pattern, None)
-        else:
-            left, right = (self.b, self.a) if self.linear else (self.a, self.b)
-            rest = self.bias, self.activation, self.out, None
-            errors.explain_matmul(left, right, *rest, linear=self.linear)
-        device = self.b.device
-        if device.type not in ("cpu", "cuda"):
-            raise RuntimeError(f"variants run on the CPU and on CUDA devices, but b is on {device}")
-
-    @property
-    def op(self) -> str:
-        """The operator's name."""
-        return "matmul" if self.pattern is None else "sampled_matmul"
-
-    @property
-    def device(self) -> Any:
-        """The operands'."""
-        return self.b.device
-
-    def __str__(self) -> str:
-        return f"{tuple(self.a.shape)} @ {tuple(self.b.shape)}"
 
 
 def _question(
@@ -117,17 +34,17 @@ def _question(
     is_causal: bool,
     backward: bool,
     **product: Any,
-) -> _Product | AttentionQuestion:
+) -> Question:
     """About attention where there is a ``v``, otherwise about a product."""
     if v is None:
         for name, value in (("mask", mask), ("is_causal", is_causal), ("backward", backward)):
             if value:
                 raise ValueError(f"{name} is of attention, which needs v, too")
-        return _Product(a, b, **product)
+        return about_product(a, b, **product)
     for name, value in product.items():
         if value is not None and value is not False:
             raise ValueError(f"{name} is of a product, and v of attention: give one of them")
-    return AttentionQuestion(a, b, v, mask, is_causal, backward)
+    return about_attention(a, b, v, mask, is_causal, backward)
 
 
 def variants(
@@ -175,13 +92,14 @@ def variants(
 
 
 def _race(
-    product: _Product | AttentionQuestion,
+    product: Question,
     names: str | Iterable[str] | None,
     argument: str,
     **options: Any,
 ) -> BenchmarkReport:
     """Races the variants that ``names`` and families mean, the value of ``argument``; None: all."""
-    legality, device = product.legality(), product.device
+    legality = product.legality()
+    device: Any = product.operand.device
     selected = list(legality)
     if names is not None:
         names = [names] if isinstance(names, str) else names
@@ -201,7 +119,7 @@ def _race(
     if text:
         return report_of(_tuner.parse_record(text), device.type, unsupported, timing)
     return BenchmarkReport(
-        problem=str(product),
+        problem=product.title(),
         device=_tuner.device_info(-1 if device.type == "cpu" else device.index)["name"],
         device_type=device.type,
         timing=timing,
@@ -265,7 +183,7 @@ def tune(
 
 def race_of_product(a: BsrTensor, b: Tensor) -> BenchmarkReport:
     """The race that ``matmul(a, b)`` would run; caches nothing."""
-    return _race(_Product(a, b), None, "variants", save=False)
+    return _race(about_product(a, b), None, "variants", save=False)
 
 
 def benchmark(

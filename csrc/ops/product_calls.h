@@ -1,4 +1,5 @@
-// What the tuner is asked through operators: a race now, and what is legal.
+// The operators of products and sampled products: what they compute, and what the tuner is asked
+// through them.
 #pragma once
 
 #include <optional>
@@ -8,6 +9,17 @@
 #include "ops/arguments.h"
 
 namespace sparse_autotune {
+
+// A new contiguous tensor: activation(op(A) @ dense + bias), or the same on the right; or the
+// values of x @ y, summed over leading dimensions, at the stored blocks of a pattern.
+Tensor compute(const MatmulArguments& arguments);
+Tensor compute(const SampledArguments& arguments);
+// A product, into `out`.
+void matmul_out(const MatmulArguments& arguments, const Tensor& out);
+
+// Builds the pattern's plan ahead of the first product; raises when the indices break a rule.
+void prepare_pattern(const Tensor& crow_indices, const Tensor& col_indices, int64_t rows,
+                     int64_t cols, int64_t block_m, int64_t block_k);
 
 struct RaceArguments {
   RaceOrder order;
