@@ -1,4 +1,4 @@
-"""Host time of a hit: what a product costs the caller once it is tuned, by each way to ask for it.
+"""Host time of a hit: what a tuned call costs the caller, by each way to ask for it.
 
 The operands are tiny, so that a GPU keeps up with the host, and its queue of launches never fills:
 a host that waits for room in it would be timed at the device's pace. On a CPU the product itself is
@@ -30,9 +30,12 @@ _WARM_UP_CALLS = 3
 _BURST = 50
 _WAITED = 1.1
 _SIZE, _BLOCK, _COLUMNS = 32, 16, 8
+# Of attention: what kernels of a GPU take, and on a CPU, whose kernels' time counts, less.
+_SHAPES = {"cuda": (1, 2, 128, 64), "cpu": (1, 2, 32, 16)}
 
 _MATMUL, _MM = "sa.matmul(a, b)", "torch.mm(dense, b)"
 _OVERRIDDEN = "native @ b, override_torch"
+_SDPA, _MASKED_SDPA = "F.scaled_dot_product_attention(q, k, v)", "the same, attn_mask=dense"
 _STEP, _DENSE_STEP = (f"{layer}: forward, backward" for layer in ("SparseLinear", "nn.Linear"))
 # What each call is held against, and how many times as long it may take; None: no limit is set.
 LIMITS: dict[str, tuple[str, float | None]] = {
@@ -47,9 +50,13 @@ LIMITS: dict[str, tuple[str, float | None]] = {
     "x3 @ a": ("x @ a", 1.2),
     "sa.linear(x3, a)": ("sa.linear(x, a)", 1.2),
     "sa.linear(x, a)": ("F.linear(x, dense)", None),
+    "sa.attention(q, k, v)": (_SDPA, 1.5),
+    "sa.attention(q, k, v, mask)": (_MASKED_SDPA, 1.5),
     "SparseLinear: forward": ("nn.Linear: forward", None),
     _STEP: (_DENSE_STEP, 1.0),
 }
+# Each behind its reference.
+ATTENTION = (_SDPA, "sa.attention(q, k, v)", _MASKED_SDPA, "sa.attention(q, k, v, mask)")
 # A CPU may take so much longer than that: it computes the product in the same time.
 CPU_EXTRA_US = 4.0
 
@@ -94,10 +101,28 @@ class Row:
         return {**asdict(self), **{name: getattr(self, name) for name in derived}}
 
 
-def make_calls(device: str) -> dict[str, Call]:
-    """Every call by its name, of the same product or of its parts; a race chooses the variant.
+def _attention_calls(device: str) -> dict[str, Call]:
+    """Attention of tiny heads beside torch's, without a mask and with one of blocks."""
+    # Whose kernels on a GPU are of half types.
+    dtype = torch.bfloat16 if device == "cuda" else torch.float32
+    *_, length, dim = shape = _SHAPES[device]
+    q, k, v = (torch.randn(shape, device=device, dtype=dtype) for _ in range(3))
+    mask = sa.BlockMask.causal(length, block_size=dim, device=device)
+    dense = mask.to_dense()
+    sdpa = torch.nn.functional.scaled_dot_product_attention
+    return {
+        _SDPA: lambda: sdpa(q, k, v),
+        "sa.attention(q, k, v)": lambda: sa.attention(q, k, v),
+        _MASKED_SDPA: lambda: sdpa(q, k, v, attn_mask=dense),
+        "sa.attention(q, k, v, mask)": lambda: sa.attention(q, k, v, mask),
+    }
 
-    `x` is the transpose of `b`, so what all of them compute can be compared.
+
+def make_calls(device: str) -> dict[str, Call]:
+    """Every call by its name; a race chooses the variant.
+
+    All products are the same one or parts of it: `x` is the transpose of `b`. Each attention
+    follows torch's own.
     """
     torch.manual_seed(0)  # SparseLinear draws its pattern from it
     pattern = torch.Generator(device).manual_seed(0)
@@ -127,6 +152,7 @@ def make_calls(device: str) -> dict[str, Call]:
         "sa.linear(x3, a)": lambda: sa.linear(x3, a),
         "nn.Linear: forward": lambda: dense_layer(x),
         "SparseLinear: forward": lambda: sparse_layer(x),
+        **_attention_calls(device),
         _DENSE_STEP: step_of(dense_layer, leaf, upstream),
         _STEP: step_of(sparse_layer, leaf, upstream),
     }

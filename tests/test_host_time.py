@@ -100,6 +100,10 @@ def test_the_calls_compute_the_same(device):
         for name, call in host_time.make_calls(device).items():
             with host_time.within(name):
                 results[name] = call()
+    attentions = [results.pop(name) for name in list(results) if name in host_time.ATTENTION]
+    tolerance = {"cpu": 1e-5, "cuda": 3e-2}[device]
+    for theirs, ours in zip(attentions[::2], attentions[1::2], strict=True):
+        torch.testing.assert_close(ours, theirs, atol=tolerance, rtol=tolerance)
     expected = results.pop("torch.mm(dense, b)")
     transposed = results.pop("a.t() @ b")
     for name, result in results.items():

@@ -1,5 +1,4 @@
-// _tuner.Direct: products of Python's tensors past the dispatcher (ops/direct_launch.h), and
-// _tuner.DirectOperator, which does that for compiled graphs.
+// _tuner.Direct (bindings/direct.h), and _tuner.DirectOperator, one of its functions as a callable.
 #pragma once
 
 #include <pybind11/pybind11.h>

@@ -25,20 +25,23 @@ ElementType element_type(const exchange::ElementCode& code) {
 }  // namespace
 
 PythonTensors::PythonTensors(const py::capsule& api, py::type tensor, py::type parameter,
-                             py::object empty_on_cpu, py::object empty_on_gpu)
+                             py::object empty_on_cpu, py::object empty_on_gpu,
+                             const py::tuple& dtypes)
     : api_(*static_cast<const exchange::Api*>(api.get_pointer())),
       tensor_(std::move(tensor)),
       parameter_(std::move(parameter)),
       empty_on_cpu_(std::move(empty_on_cpu)),
       empty_on_gpu_(std::move(empty_on_gpu)),
       version_(interned("_version")),
-      dtype_(interned("dtype")),
       storage_offset_(interned("storage_offset")),
       is_neg_(interned("is_neg")),
       is_inference_(interned("is_inference")),
       requires_grad_(interned("requires_grad")) {
   if (api_.version.major != exchange::kVersion) {
     throw std::runtime_error("DLPack's exchange API is of another version");
+  }
+  for (const py::handle dtype : dtypes) {
+    dtypes_.push_back(py::reinterpret_borrow<py::object>(dtype));
   }
 }
 
@@ -68,7 +71,7 @@ bool PythonTensors::read_version(py::handle tensor, int64_t* version) const {
 
 bool PythonTensors::view(py::handle tensor, TensorView* out) const {
   exchange::ForeignTensor v;
-  if (!tensor || api_.view(tensor.ptr(), &v) != 0 || !has_memory(tensor, v)) {
+  if (!tensor || tensor.is_none() || api_.view(tensor.ptr(), &v) != 0 || !has_memory(tensor, v)) {
     PyErr_Clear();
     return false;
   }
@@ -95,9 +98,15 @@ bool PythonTensors::has_memory(py::handle tensor, const exchange::ForeignTensor&
   return offset && begin != PyLong_AsSize_t(offset.ptr()) * (v.type.bits / 8);
 }
 
-py::object PythonTensors::new_empty(py::handle like, const TensorView& view,
+py::object PythonTensors::new_empty(const TensorView& like,
                                     const std::vector<int64_t>& sizes) const {
-  if (!last_.shape || last_.sizes != sizes) {
+  return new_empty(like, sizes, like.type);
+}
+
+py::object PythonTensors::new_empty(const TensorView& like, const std::vector<int64_t>& sizes,
+                                    ElementType type) const {
+  Like& last = last_[std::min(sizes.size(), last_.size() - 1)];
+  if (!last.shape || last.sizes != sizes) {
     py::tuple shape(sizes.size()), strides(sizes.size());
     int64_t stride = 1;
     for (size_t d = sizes.size(); d-- > 0;) {
@@ -105,14 +114,12 @@ py::object PythonTensors::new_empty(py::handle like, const TensorView& view,
       strides[d] = py::int_(stride);
       stride *= std::max<int64_t>(sizes[d], 1);
     }
-    last_ = {sizes, std::move(shape), std::move(strides)};
+    last = {sizes, std::move(shape), std::move(strides)};
   }
   // Held here: an allocation may run other Python code, which makes other tensors.
-  const py::object shape = last_.shape, strides = last_.strides;
-  const py::object& empty = view.device == kCpuDevice ? empty_on_cpu_ : empty_on_gpu_;
-  py::object& dtype = dtypes_[static_cast<size_t>(view.type)];
-  if (!dtype) dtype = checked(PyObject_GetAttr(like.ptr(), dtype_.ptr()));
-  PyObject* arguments[] = {shape.ptr(), strides.ptr(), dtype.ptr()};
+  const py::object shape = last.shape, strides = last.strides;
+  const py::object& empty = like.device == kCpuDevice ? empty_on_cpu_ : empty_on_gpu_;
+  PyObject* arguments[] = {shape.ptr(), strides.ptr(), dtypes_.at(static_cast<size_t>(type)).ptr()};
   return checked(PyObject_Vectorcall(empty.ptr(), arguments, 3, nullptr));
 }
 

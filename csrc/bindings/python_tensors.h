@@ -4,6 +4,7 @@
 
 #include <pybind11/pybind11.h>
 
+#include <array>
 #include <cstdint>
 #include <vector>
 
@@ -15,11 +16,12 @@ namespace sparse_autotune {
 // All under the GIL.
 class PythonTensors {
  public:
-  // torch's capsule, which lives as long as the process, torch.Tensor, torch.nn.Parameter, and what
+  // torch's capsule, which lives as long as the process, torch.Tensor, torch.nn.Parameter, what
   // compiled code allocates with: (sizes, strides, dtype) to a tensor on the CPU, and to one on the
-  // current GPU.
+  // current GPU; and torch's dtypes in the order of ElementType.
   PythonTensors(const pybind11::capsule& api, pybind11::type tensor, pybind11::type parameter,
-                pybind11::object empty_on_cpu, pybind11::object empty_on_gpu);
+                pybind11::object empty_on_cpu, pybind11::object empty_on_gpu,
+                const pybind11::tuple& dtypes);
 
   // A torch.Tensor or a torch.nn.Parameter, and none of their subclasses.
   bool is_plain(pybind11::handle tensor) const;
@@ -32,10 +34,11 @@ class PythonTensors {
   // False, and no exception, for what is not there and what has no memory to look at: a sparse
   // tensor, for instance.
   bool view(pybind11::handle tensor, TensorView* out) const;
-  // A new contiguous tensor of the dtype of `like`, which lies as `view` says, and of its kind of
-  // device, whichever is current; throws where there is no memory.
-  pybind11::object new_empty(pybind11::handle like, const TensorView& view,
-                             const std::vector<int64_t>& sizes) const;
+  // A new contiguous tensor of the dtype of `like` and on its kind of device, whichever is current;
+  // throws where there is no memory.
+  pybind11::object new_empty(const TensorView& like, const std::vector<int64_t>& sizes) const;
+  pybind11::object new_empty(const TensorView& like, const std::vector<int64_t>& sizes,
+                             ElementType type) const;
 
  private:
   bool has_memory(pybind11::handle tensor, const exchange::ForeignTensor& v) const;
@@ -43,15 +46,14 @@ class PythonTensors {
   const exchange::Api& api_;
   const pybind11::type tensor_, parameter_;
   const pybind11::object empty_on_cpu_, empty_on_gpu_;
-  // Of the last new tensor, as the next one is often like it; and torch's dtypes, once they were
-  // met.
+  // Of the last new tensor of so many dimensions, as the next one is often like it.
   struct Like {
     std::vector<int64_t> sizes;
     pybind11::object shape, strides;
   };
-  mutable Like last_;
-  mutable pybind11::object dtypes_[static_cast<size_t>(ElementType::kOther)];
-  const pybind11::str version_, dtype_, storage_offset_, is_neg_, is_inference_, requires_grad_;
+  mutable std::array<Like, 8> last_;
+  std::vector<pybind11::object> dtypes_;
+  const pybind11::str version_, storage_offset_, is_neg_, is_inference_, requires_grad_;
 };
 
 }  // namespace sparse_autotune

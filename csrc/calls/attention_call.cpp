@@ -28,7 +28,6 @@ bool same_sizes(const TensorView& a, const TensorView& b, int64_t dims) {
   return std::equal(a.sizes, a.sizes + dims, b.sizes);
 }
 bool in_rows(const TensorView& v) { return v.sizes[3] <= 1 || v.strides[3] == 1; }
-bool is_half_or_single(ElementType type) { return type < ElementType::kFloat64; }
 
 const char* rule_of_tensor(const TensorView& t, const TensorView& q) {
   SPARSE_AUTOTUNE_RULE(t.dims == 4, "q, k, v and gradients must have 4 dimensions");
@@ -148,19 +147,20 @@ AttentionDecision decide(const AttentionBound& b, const std::string& selector) {
   return decision;
 }
 
-AttentionDecision find_or_decide(const AttentionBound& b, const std::string& selector) {
+std::optional<AttentionDecision> remembered(const AttentionBound& b, const std::string& selector) {
   auto found = decisions().find(b.problem, b.generation, selector);
-  if (found && !(found->not_in_graphs && b.is_capturing)) return *found;
-  return decide(b, selector);
+  if (found && found->not_in_graphs && b.is_capturing) return std::nullopt;
+  return found;
 }
 
 Status launch(const AttentionBound& b, const AttentionDecision& d, const Allocate& allocate) {
   attention::Launch l = b.launch;
   const ScratchLayout layout(d.workspace_bytes, d.prepared_bytes);
   if (layout.bytes() > 0) {
-    void* const kept = b.problem.device == DeviceType::kCpu ? cpu_scratch(layout.bytes()) : nullptr;
-    layout.put(kept != nullptr ? kept : ScratchLayout::aligned(allocate(layout.bytes_anywhere())),
-               &l);
+    void* memory = b.problem.device == DeviceType::kCpu ? cpu_scratch(layout.bytes()) : nullptr;
+    if (memory == nullptr) memory = ScratchLayout::aligned(allocate(layout.bytes_anywhere()));
+    if (memory == nullptr) return Status::failed(StatusCode::kOutOfMemory, "no workspace");
+    layout.put(memory, &l);
   }
   Status status = Status::ok();
   if (d.prepared_bytes > 0) status = d.variant->prepare(b.problem, l);
@@ -199,12 +199,10 @@ const char* broken_rule(const AttentionCall& a, const AttentionGradients& g) {
     SPARSE_AUTOTUNE_RULE(same_sizes(*t, a.q, 4), "out and its gradient must have the shape of q");
   }
   SPARSE_AUTOTUNE_RULE(is_contiguous(g.out), "out must be contiguous");
-  const ElementType of_rows =
-      is_half_or_single(a.q.type) ? ElementType::kFloat32 : ElementType::kFloat64;
   for (const TensorView* t : {&g.lse, g.dlse ? &*g.dlse : &g.lse}) {
     SPARSE_AUTOTUNE_RULE(t->dims == 3 && same_sizes(*t, a.q, 3) && is_contiguous(*t),
                          "lse and its gradient must be contiguous, (batch, heads, rows)");
-    SPARSE_AUTOTUNE_RULE(t->type == of_rows && t->device == a.q.device && has_memory(*t),
+    SPARSE_AUTOTUNE_RULE(t->type == type_of_lse(a) && t->device == a.q.device && has_memory(*t),
                          "lse and its gradient must be float32, or float64 where q is");
   }
   SPARSE_AUTOTUNE_RULE(a.crow_indices.has_value() == g.ccol_indices.has_value() &&
@@ -265,12 +263,18 @@ AttentionBound bind_attention(const AttentionCall& a, const AttentionGradients* 
 void serve(AttentionBound& b, const std::optional<std::string>& variant, const Allocate& allocate) {
   if (variant.has_value() && variant->empty()) refuse("variant must be a name");
   const std::string selector = selector_of(variant.value_or(""), operator_of(b.problem));
-  AttentionDecision decision = find_or_decide(b, selector);
+  const auto found = remembered(b, selector);
+  AttentionDecision decision = found ? *found : decide(b, selector);
   for (Status status = launch(b, decision, allocate); !status;
        status = launch(b, decision, allocate)) {
     demote_or_refuse(b.problem, b.launch, selector, b.is_capturing, *decision.variant, status);
     decision = decide(b, selector);
   }
+}
+
+bool serve_remembered(const AttentionBound& b, std::string_view variant, const Allocate& allocate) {
+  const auto found = remembered(b, selector_of(variant, operator_of(b.problem)));
+  return found && static_cast<bool>(launch(b, *found, allocate));
 }
 
 std::string race_attention(AttentionBound& b, const RaceOrder& order) {

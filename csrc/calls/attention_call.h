@@ -5,6 +5,7 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include "calls/race_call.h"
 #include "calls/tensor_view.h"
@@ -23,6 +24,11 @@ struct AttentionCall {
   int64_t nnzb;
   bool allow_tf32, deterministic;
 };
+
+// Of lse and of its gradient, where `call` keeps its rules.
+inline ElementType type_of_lse(const AttentionCall& call) {
+  return call.q.type == ElementType::kFloat64 ? ElementType::kFloat64 : ElementType::kFloat32;
+}
 
 // What a backward pass has besides.
 struct AttentionGradients {
@@ -52,6 +58,7 @@ struct AttentionBound {
     return problem.batch * problem.heads * problem.rows == 0 || problem.columns == 0;
   }
 };
+// `call` keeps its rules.
 SPARSE_AUTOTUNE_API AttentionBound bind_attention(const AttentionCall& call,
                                                   const AttentionGradients* gradients, void* stream,
                                                   const Parallel& parallel);
@@ -61,6 +68,11 @@ SPARSE_AUTOTUNE_API AttentionBound bind_attention(const AttentionCall& call,
 using Allocate = std::function<void*(int64_t bytes)>;
 SPARSE_AUTOTUNE_API void serve(AttentionBound& bound, const std::optional<std::string>& variant,
                                const Allocate& allocate);
+
+// Launches what was decided for exactly this call before. False, and all is still to be done, where
+// nothing was, where `allocate` gives null, and where the launch fails.
+SPARSE_AUTOTUNE_API bool serve_remembered(const AttentionBound& bound, std::string_view variant,
+                                          const Allocate& allocate);
 
 // The text of a race's record.
 SPARSE_AUTOTUNE_API std::string race_attention(AttentionBound& bound, const RaceOrder& order);

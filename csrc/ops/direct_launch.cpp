@@ -112,4 +112,23 @@ bool gradients(const GradientCalls& calls, const TensorView& grad_dense,
          run(blocks, here.scratch);
 }
 
+bool attention(const AttentionCall& call, const TensorView& out, const TensorView& lse,
+               const Circumstances& here) {
+  void* stream = nullptr;
+  Parallel parallel;
+  if (call.q.device == kCpuDevice) {
+    parallel = torch_parallel();
+  } else {
+    if (!is_current_device(call.q.device)) return false;
+    stream = current_stream(call.q.device);
+  }
+  AttentionBound bound = bind_attention(call, nullptr, stream, parallel);
+  if (bound.is_empty()) return false;
+  bound.launch.out = out.writable();
+  bound.launch.lse = lse.writable();
+  return serve_remembered(bound, here.variant, [&](int64_t bytes) {
+    return here.scratch.allocate(here.scratch.context, bytes);
+  });
+}
+
 }  // namespace sparse_autotune::direct

@@ -1,4 +1,4 @@
-// Products that were decided before, past the dispatcher and without tensor objects.
+// Products and attention that were decided before, past the dispatcher and without tensor objects.
 //
 // Python comes here where the dispatcher would add nothing but its time: in plain eager calls, and
 // in compiled graphs (bindings/direct_call.h). Only what the plan remembers for exactly this call
@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <string_view>
 
+#include "calls/attention_call.h"
 #include "calls/call.h"
 
 namespace sparse_autotune::direct {
@@ -22,8 +23,8 @@ struct Scratch {
 
 // What a call brings besides its tensors.
 struct Circumstances {
-  std::array<int64_t, 2> versions;  // how often crow_indices and col_indices were written
-  std::string_view variant;         // the one asked for; empty: the tuner's choice
+  std::array<int64_t, 2> versions{};  // how often crow_indices and col_indices were written
+  std::string_view variant;           // the one asked for; empty: the tuner's choice
   Scratch scratch;
 };
 
@@ -37,5 +38,8 @@ SPARSE_AUTOTUNE_API bool sampled_matmul(const SampledCall& call, const TensorVie
 // Both gradients of a product.
 SPARSE_AUTOTUNE_API bool gradients(const GradientCalls& calls, const TensorView& grad_dense,
                                    const TensorView& grad_values, const Circumstances& here);
+// Versions of its mask do not matter: nothing is kept that was made of one.
+SPARSE_AUTOTUNE_API bool attention(const AttentionCall& call, const TensorView& out,
+                                   const TensorView& lse, const Circumstances& here);
 
 }  // namespace sparse_autotune::direct

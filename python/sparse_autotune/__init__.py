@@ -20,6 +20,7 @@ from .nn.sparsify import sparsify_
 from .operators import batching as _batching  # noqa: F401  registers
 from .operators import dispatching as _dispatching  # noqa: F401  registers
 from .operators import flops as _flops  # noqa: F401  registers
+from .operators.attention import attention_op
 from .operators.library import bsr_matmul, bsr_sampled_matmul
 from .override import override_torch
 from .pytrees import register as _register_pytree
@@ -37,10 +38,10 @@ from .tuning.report import BenchmarkReport, VariantRecord
 __version__: str = _build_info()["version"]
 
 _install_announcements()
-_install_direct(bsr_matmul, bsr_sampled_matmul)
+_install_direct(bsr_matmul, bsr_sampled_matmul, attention_op)
 _compare_as(BsrTensor, _comparable)
 _register_pytree()
-del bsr_matmul, bsr_sampled_matmul
+del attention_op, bsr_matmul, bsr_sampled_matmul
 
 __all__ = [
     "Advice",

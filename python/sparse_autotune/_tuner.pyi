@@ -4,7 +4,7 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
-from torch import Tensor
+from torch import Tensor, dtype
 
 def install_host(
     load: Callable[[str, str], str | None],
@@ -54,6 +54,7 @@ class Direct:
         empty_on_gpu: Callable[..., Tensor],
         tensor: type[Tensor],
         parameter: type[Tensor],
+        dtypes: tuple[dtype, ...],
         is_grad_enabled: Callable[[], bool],
         listeners: tuple[Callable[[], int], ...],
         forward_ad: ModuleType,

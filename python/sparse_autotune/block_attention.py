@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from . import _tuner
+from ._torch import direct
 from ._torch.compiling import is_deterministic
 from ._torch.transforms import is_any_autocast_enabled
 from .checks.matrix import check_dense, check_local, check_value_dtype, kind
@@ -90,6 +91,10 @@ def attention(
         ValueError: shapes disagree, or the variant is unknown or not legal here.
         RuntimeError: devices differ, or a derivative is asked for that there is none of.
     """
+    if not _is_compiling():
+        result = _directly(q, k, v, mask, is_causal, scale, variant)
+        if result is not None:
+            return result if return_lse else result[0]
     try:
         operands = attention_operands(q, k, v, mask, is_causal, scale, variant)
         out, lse = call_attention(*operands)
@@ -98,6 +103,40 @@ def attention(
             explain_attention(q, k, v, mask, is_causal, scale, variant)
         raise
     return (out, lse) if return_lse else out
+
+
+def _directly(
+    q: Any, k: Any, v: Any, mask: Any, is_causal: Any, scale: Any, variant: Any
+) -> tuple[Tensor, Tensor] | None:
+    """A plain eager attention without gradients that was decided before; None: go the long way.
+
+    What is wrong with others the long way says.
+    """
+    if type(q) is not Tensor or is_any_autocast_enabled():
+        return None
+    crow = col = lengths = None
+    block_m = block_n = 0
+    nnzb = -1
+    if type(mask) is BlockMask:
+        crow, col, lengths = mask._crow_indices, mask._col_indices, mask._lengths
+        block_m, block_n = mask._block_size
+        is_causal = is_causal or mask._is_causal
+        if mask._nnzb is not None:
+            nnzb = mask._nnzb
+    elif mask is not None:
+        return None
+    form = (
+        block_m,
+        block_n,
+        is_causal,
+        scale,
+        nnzb,
+        q.is_cuda and allow_tf32(q),
+        is_deterministic(),
+        None if variant == "auto" else variant,
+    )
+    result: tuple[Tensor, Tensor] | None = direct.attention(q, k, v, crow, col, form, lengths)
+    return result
 
 
 # What `operators.attention.call_attention` takes.

@@ -1,4 +1,4 @@
-"""Products past the dispatcher, where it would add nothing but its time.
+"""Products and attention past the dispatcher, where it would add nothing but its time.
 
 `matmul` and its kin make the calls of plain eager mode, and the first derivatives of training. A
 compiled graph calls ``torch.ops.sparse_autotune.bsr_matmul.default`` in every step: an object that
@@ -33,6 +33,10 @@ _LISTENERS: tuple[Callable[[], int], ...] = (
 )
 
 
+# As csrc/calls/tensor_view.h numbers them.
+_DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.int32, torch.int64)
+
+
 def _direct(listeners: tuple[Callable[[], int], ...]) -> Direct:
     return Direct(
         exchange_api=Tensor.__dlpack_c_exchange_api__,
@@ -40,6 +44,7 @@ def _direct(listeners: tuple[Callable[[], int], ...]) -> Direct:
         empty_on_gpu=guards._empty_strided_cuda,  # type: ignore[attr-defined]
         tensor=Tensor,
         parameter=torch.nn.Parameter,
+        dtypes=_DTYPES,
         is_grad_enabled=torch.is_grad_enabled,
         listeners=listeners,
         forward_ad=forward_ad,
@@ -48,11 +53,13 @@ def _direct(listeners: tuple[Callable[[], int], ...]) -> Direct:
 
 _plain = _direct(_LISTENERS)
 # Each takes the tensors of the operator and a form, which `operators.forms` has. `matmul` takes
-# `out`, too; `gradients` takes the result's gradient instead of a bias, and gives those of the
-# dense operand and of the values. They return None for what the operator has to do.
+# `out`, too, and `attention` the lengths that its mask is of; `gradients` takes the result's
+# gradient instead of a bias, and gives those of the dense operand and of the values. They return
+# None for what the operator has to do.
 matmul = DirectOperator("bsr_matmul", _plain, None)
 sampled_matmul = DirectOperator("bsr_sampled_matmul", _plain, None)
 gradients = DirectOperator("gradients", _plain, None)
+attention = DirectOperator("attention", _plain, None)
 
 
 def install(*operators: Any) -> None:

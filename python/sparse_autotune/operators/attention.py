@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from .._torch import direct
 from .._torch import sdpa as _sdpa  # noqa: F401  what torch_sdpa_cuda.cpp calls
 from .._torch.compiling import never_traced
 from .._torch.transforms import (
@@ -52,16 +53,23 @@ def call_attention(
     q: Tensor, k: Tensor, v: Tensor, crow: Tensor | None, col: Tensor | None, form: AttentionForm
 ) -> tuple[Tensor, Tensor]:
     """``out`` and lse, by the shortest way that keeps derivatives."""
-    switches = form.switches()
     if is_plainly_eager():
         if _is_trained(q, k, v):
-            result: tuple[Tensor, Tensor] = _apply_attention(
-                q, k, v, crow, col, (form.block_m, form.block_n), switches
-            )
+            result: tuple[Tensor, Tensor] = _apply_attention(q, k, v, crow, col, form)
             return result
-        with BelowAutograd():
-            return attention_op(q, k, v, crow, col, form.block_m, form.block_n, **switches)
-    return attention_op(q, k, v, crow, col, form.block_m, form.block_n, **switches)
+        return _attention_below_autograd(q, k, v, crow, col, form)
+    return attention_op(q, k, v, crow, col, *form[:2], **form.switches())
+
+
+def _attention_below_autograd(
+    q: Tensor, k: Tensor, v: Tensor, crow: Tensor | None, col: Tensor | None, form: AttentionForm
+) -> tuple[Tensor, Tensor]:
+    """By the direct way where there is one. What it gives has no derivative."""
+    result: tuple[Tensor, Tensor] | None = direct.attention(q, k, v, crow, col, form)
+    if result is not None:
+        return result
+    with BelowAutograd():
+        return attention_op(q, k, v, crow, col, *form[:2], **form.switches())
 
 
 def by_column(
@@ -120,14 +128,11 @@ class Attention(torch.autograd.Function):
         v: Tensor,
         crow: Tensor | None,
         col: Tensor | None,
-        block: tuple[int, int],
-        switches: dict[str, Any],
+        form: AttentionForm,
     ) -> tuple[Tensor, Tensor]:
         """The operator, and what the gradients will need."""
-        with BelowAutograd():
-            out, lse = attention_op(q, k, v, crow, col, *block, **switches)
-        ctx.block = block
-        ctx.switches = {**switches, "variant": None}  # gradients choose their own
+        out, lse = _attention_below_autograd(q, k, v, crow, col, form)
+        ctx.form = form._replace(variant=None)  # gradients choose their own
         ctx.save_for_backward(q, k, v, out, lse, crow, col)
         ctx.set_materialize_grads(False)
         return out, lse
@@ -136,17 +141,17 @@ class Attention(torch.autograd.Function):
     def backward(ctx: Any, grad_out: Tensor | None, grad_lse: Tensor | None) -> tuple[Any, ...]:
         """The gradients of q, k and v, by the backward operator."""
         q, k, v, out, lse, crow, col = ctx.saved_tensors
-        nothing = (None,) * 4
+        nothing = (None,) * 3
+        block = ctx.form[:2]
         if grad_out is None and grad_lse is None:
             return (None, None, None, *nothing)
         if grad_out is None:
             grad_out = torch.zeros_like(out)
         ccol = row = None
         if crow is not None:
-            ccol, row = by_column(crow, col, k.shape[2], ctx.block)
-        gradients = attention_backward_op(
-            grad_out, grad_lse, q, k, v, out, lse, crow, col, ccol, row, *ctx.block, **ctx.switches
-        )
+            ccol, row = by_column(crow, col, k.shape[2], block)
+        saved = (q, k, v, out, lse, crow, col, ccol, row)
+        gradients = attention_backward_op(grad_out, grad_lse, *saved, *block, **ctx.form.switches())
         return (*gradients, *nothing)
 
     @staticmethod
@@ -192,14 +197,11 @@ def _through_dispatcher(
     block_n: int = 0,
     **switches: Any,
 ) -> tuple[Tensor, Tensor]:
+    form = AttentionForm(block_m, block_n, **switches)
     if has_tangent(q, k, v) or _is_trained(q, k, v):
-        block = (block_m, block_n)
-        result: tuple[Tensor, Tensor] = apply_at_this_level(
-            Attention, q, k, v, crow, col, block, switches
-        )
+        result: tuple[Tensor, Tensor] = apply_at_this_level(Attention, q, k, v, crow, col, form)
         return result
-    with BelowAutograd():
-        return attention_op(q, k, v, crow, col, block_m, block_n, **switches)
+    return _attention_below_autograd(q, k, v, crow, col, form)
 
 
 @never_traced

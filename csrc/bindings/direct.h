@@ -1,0 +1,90 @@
+// Products and attention of Python's tensors past the dispatcher (ops/direct_launch.h).
+#pragma once
+
+#include <pybind11/pybind11.h>
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <initializer_list>
+#include <vector>
+
+#include "bindings/python_calls.h"
+#include "bindings/python_tensors.h"
+#include "calls/call.h"
+#include "ops/direct_launch.h"
+
+namespace sparse_autotune {
+
+// An operator's arguments in the order of its schema; null: not given.
+constexpr size_t kMaxParameters = 16;
+using Values = std::array<PyObject*, kMaxParameters>;
+
+inline bool is_given(PyObject* object) { return object != nullptr && object != Py_None; }
+// False for what is no int: a symbol, for instance.
+bool read(PyObject* object, int64_t* number);
+
+// Memory of torch's allocator, as a launch wants it: in the order of torch's current stream.
+class TensorScratch {
+ public:
+  // Of the kind of a tensor that lies as `view` says.
+  TensorScratch(const PythonTensors& tensors, const TensorView& view)
+      : tensors_(tensors), view_(view) {}
+  direct::Scratch scratch() { return {&TensorScratch::allocate, this}; }
+
+ private:
+  // Called without the GIL; null where there is none.
+  static void* allocate(void* self, int64_t bytes);
+
+  const PythonTensors& tensors_;
+  const TensorView& view_;
+  std::vector<pybind11::object> kept_;
+};
+
+// Each function takes an operator's parameters and returns its result, or null where the operator
+// has to do it: for whatever is wrong, out of the ordinary, or not decided yet.
+class Direct {
+ public:
+  // `listeners` take no argument and return something true while someone listens to operators;
+  // `forward_ad` is torch.autograd.forward_ad, whose level says so by not being negative.
+  Direct(PythonTensors tensors, pybind11::function is_grad_enabled,
+         const pybind11::tuple& listeners, pybind11::module_ forward_ad);
+
+  // bsr_matmul's, and `out`.
+  pybind11::object matmul(const Values& v) const;
+  // bsr_sampled_matmul's.
+  pybind11::object sampled_matmul(const Values& v) const;
+  // Those of dense and values, of bsr_matmul's parameters with the result's gradient as `bias`.
+  pybind11::object gradients(const Values& v) const;
+  // attention's, and (S, T), the lengths that its mask is of.
+  pybind11::object attention(const Values& v) const;
+
+ private:
+  // Whether these are no more than their memory, no gradient may be asked for, and nobody but
+  // autograd would meet the operator in the dispatcher. Those that are not given are not looked at.
+  bool is_for_us(std::initializer_list<PyObject*> indices,
+                 std::initializer_list<PyObject*> operands) const;
+  // All of a product but the bias.
+  bool read_product(const Values& v, MatmulCall* call, direct::Circumstances* here) const;
+  bool read_versions(const Values& v, direct::Circumstances* here) const;
+  static bool read_variant(PyObject* variant, direct::Circumstances* here);
+  // Null where it has no memory.
+  pybind11::object new_result(const MatmulCall& call, TensorView* written) const;
+
+  // What `launch` returns, called without the GIL with scratch of the kind of `view`.
+  template <typename Launch>
+  bool launched(const TensorView& view, direct::Circumstances* here, Launch&& launch) const {
+    TensorScratch scratch(tensors_, view);
+    here->scratch = scratch.scratch();
+    const NoGil no_gil;
+    return launch();
+  }
+
+  const PythonTensors tensors_;
+  const pybind11::function is_grad_enabled_;
+  std::vector<pybind11::object> listeners_;
+  const pybind11::module_ forward_ad_;
+  const pybind11::str level_;
+};
+
+}  // namespace sparse_autotune

@@ -1,0 +1,159 @@
+"""Attention past the dispatcher: the operator's bits, or the operator itself."""
+
+from types import SimpleNamespace
+
+import pytest
+import torch
+from attention_reference import expected_attention
+from test_attention import CASES, DTYPES, check, make
+from test_dispatch import Listener
+
+from sparse_autotune import BlockMask, attention, settings
+from sparse_autotune._torch.direct import install
+from sparse_autotune.operators import attention as operators
+
+DISPATCHED = torch._C._get_operation_overload("sparse_autotune::attention", "")[0]
+
+
+@pytest.fixture
+def asked(no_races, monkeypatch):
+    """How often a call asks the operator, and what it returns."""
+    count = [0]
+    real = operators.attention_op
+
+    def counting(*arguments, **keywords):
+        count[0] += 1
+        return real(*arguments, **keywords)
+
+    monkeypatch.setattr(operators, "attention_op", counting)
+
+    def during(call):
+        before = count[0]
+        result = call()
+        return count[0] - before, result
+
+    return during
+
+
+def on(device, case, dtype=torch.float32):
+    q, k, v, mask, is_causal = make(case, dtype)
+    moved = [x.transpose(1, 2).to(device).transpose(1, 2) for x in (q, k, v)]
+    return (*moved, None if mask is None else mask.to(device)), is_causal
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("case", CASES)
+def test_direct_from_the_second_on(asked, device, case, dtype):
+    operands, is_causal = on(device, case, dtype)
+
+    def call():
+        return attention(*operands, is_causal=is_causal, scale=0.3, return_lse=True)
+
+    count, first = asked(call)
+    assert count == 1
+    count, second = asked(call)
+    assert count == 0
+    with Listener() as listener:
+        heard = call()
+    assert "sparse_autotune.attention.default" in listener.heard
+    for one, *others in zip(first, second, heard, strict=True):
+        assert one.is_contiguous()
+        for other in others:
+            assert torch.equal(one, other) and one.dtype == other.dtype
+    assert torch.equal(attention(*operands, is_causal=is_causal, scale=0.3), first[0])
+
+
+def test_a_counted_mask_and_a_variant_are_decided_once_each(asked, device):
+    (q, k, v, mask), _ = on(device, "square")
+    name = {"cpu": "cpu_attention_naive", "cuda": "attention_naive"}[device]
+    expected = expected_attention(*(x.cpu() for x in (q, k, v)), mask.to("cpu"), False)[0]
+    assert mask.nnzb
+    for keywords in ({}, {"variant": name}):
+        for most in (1, 0):
+            count, out = asked(lambda keywords=keywords: attention(q, k, v, mask, **keywords))
+            assert count <= most
+            check(out.cpu(), expected, "out")
+
+
+def test_below_autograd_it_is_direct_too(asked, device):
+    (q, k, v, mask), _ = on(device, "square")
+    out = attention(q, k, v, mask)
+    leaf = q.clone().requires_grad_()
+    count, trained = asked(lambda: attention(leaf, k, v, mask))
+    assert count == 0 and trained.requires_grad and torch.equal(trained, out)
+    trained.sum().backward()
+    assert leaf.grad is not None
+
+
+def test_what_is_left_to_the_operator(asked, device):
+    """What has to be copied first, and what has nothing to launch."""
+    (q, k, v, mask), _ = on(device, "square")
+    attention(q, k, v, mask)
+    strided = q.transpose(2, 3).contiguous().transpose(2, 3)
+    for operands in ((strided, k, v, mask), (q[:, :, :0], k, v), (q, k[:, :, :0], v[:, :, :0])):
+        for _ in range(2):
+            count, out = asked(lambda operands=operands: attention(*operands))
+            assert count == 1
+    with torch.autocast(device, torch.bfloat16):
+        assert asked(lambda: attention(q, k, v, mask))[1].dtype == torch.bfloat16
+    mapped = torch.vmap(lambda q: attention(q, k, v, mask))(torch.stack([q, q + 1]))
+    torch.testing.assert_close(mapped[0], attention(q, k, v, mask))
+    del out
+
+
+def test_what_is_wrong_is_still_refused(asked, device):
+    """After the like of it was decided: blocks of 16 alone do not tell 64 queries from 60."""
+    (q, k, v, mask), _ = on(device, "square")
+    attention(q, k, v, mask)
+    attention(q[:, :, :60], k, v)
+    with pytest.raises(ValueError, match=r"mask must be of \(S, T\)"):
+        attention(q[:, :, :60], k, v, mask)
+    with pytest.raises(ValueError, match="mask must be one for all"):
+        attention(q, k, v, BlockMask.from_blocks(torch.ones(3, 4, 4, device=device).bool(), 16))
+    with pytest.raises(ValueError, match="variant must be one of"):
+        attention(q, k, v, mask, variant="no_such_family")
+
+
+def test_a_mask_written_in_place_is_read_anew(asked, device):
+    (q, k, v, _), _ = on(device, "square")
+    blocks = torch.eye(4, device=device) > 0  # and others, as many
+    mask, other = (BlockMask.from_blocks(each, 16) for each in (blocks, blocks.flip(0)))
+    attention(q, k, v, mask)
+    mask.crow_indices.copy_(other.crow_indices)
+    mask.col_indices.copy_(other.col_indices)
+    count, out = asked(lambda: attention(q, k, v, mask))
+    assert count == 0
+    assert torch.equal(out, attention(q, k, v, other))
+
+
+def test_settings_change_what_was_decided(asked, device):
+    (q, k, v, mask), _ = on(device, "square")
+    name = {"cpu": "cpu_attention_naive", "cuda": "attention_naive"}[device]
+    attention(q, k, v, mask)
+    with settings.override(variant=name):
+        assert asked(lambda: attention(q, k, v, mask))[0] == 1
+        assert asked(lambda: attention(q, k, v, mask))[0] == 0
+
+
+def test_compiled_graphs_call_it(no_races, device):
+    (q, k, v, mask), _ = on(device, "square")
+    count = [0]
+
+    def dispatched(*arguments, **keywords):
+        count[0] += 1
+        return DISPATCHED(*arguments, **keywords)
+
+    stand_in = SimpleNamespace(_schema=operators.attention_op._schema, _op=dispatched)
+    install(stand_in)
+    arguments = (q, k, v, mask.crow_indices, mask.col_indices, *mask.block_size)
+    for keywords in ({}, {"is_causal": True, "scale": 0.5}):
+        DISPATCHED(*arguments, **keywords)
+        before = count[0]
+        found = stand_in._op(*arguments, **keywords)
+        assert count[0] == before
+        for one, other in zip(found, DISPATCHED(*arguments, **keywords), strict=True):
+            assert torch.equal(one, other)
+    # Names that it does not have, and what is none of its types, are the dispatcher's to refuse.
+    for keywords in ({"no_such": 1}, {"scale": "a"}, {"nnzb": 0.5}):
+        with pytest.raises((TypeError, RuntimeError)):
+            stand_in._op(*arguments, **keywords)
