@@ -3,7 +3,7 @@
 #include <cstring>
 
 #include "calls/each_launch.h"
-#include "kernels/cpu/shared/apply_epilogue.h"
+#include "kernels/cpu/shared/epilogue.h"
 
 namespace sparse_autotune {
 namespace detail {

@@ -3,7 +3,7 @@
 #include <optional>
 #include <vector>
 
-#include "kernels/cpu/shared/apply_epilogue.h"
+#include "kernels/cpu/shared/epilogue.h"
 #include "ops/dispatched.h"
 
 namespace sparse_autotune {

@@ -2,7 +2,7 @@
 // all (cuBLAS), under torch's own precision settings. Those allow reduced-precision split-K
 // partials in half types by default; verification disqualifies a variant where that shows. A third
 // has the product in fp32 and rounds it at the end. Wins at high density.
-#include "kernels/cuda/convert/densify.h"
+#include "kernels/cuda/convert/move_blocks.h"
 #include "kernels/cuda/host/apply_epilogue.h"
 #include "ops/dispatched.h"
 

@@ -1,8 +1,8 @@
 // The CPU's dense product: A densified, then torch's own mm (MKL or oneDNN) for each matrix of a
 // batch, or bmm for all: a call costs oneDNN, which computes half types, as much as a small matrix.
 // Wins above some 30 to 60% density, and wherever a vendor kernel for the dtype beats ours.
-#include "kernels/cpu/convert/densify.h"
-#include "kernels/cpu/shared/apply_epilogue.h"
+#include "kernels/cpu/convert/layouts_of_a.h"
+#include "kernels/cpu/shared/epilogue.h"
 #include "ops/dispatched.h"
 
 namespace sparse_autotune {

@@ -1,7 +1,7 @@
 // The GPU's sampled product by aten::mm (cuBLAS) under torch's own precision settings: all of
 // C * B^T, some rows at a time, then the stored blocks. Its scratch is the dense product, up to
 // 128 MiB of it. Wins at high density.
-#include "kernels/cuda/convert/gather_blocks.h"
+#include "kernels/cuda/convert/move_blocks.h"
 #include "ops/sampled_product.h"
 
 namespace sparse_autotune {

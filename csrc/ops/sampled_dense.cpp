@@ -1,6 +1,6 @@
 // The CPU's sampled product by torch's own mm (MKL or oneDNN): all of C * B^T, some rows at a time,
 // then the stored blocks. Wins above some 30 to 60% density, and for bf16 where oneDNN has AMX.
-#include "kernels/cpu/convert/gather_blocks.h"
+#include "kernels/cpu/convert/layouts_of_a.h"
 #include "ops/sampled_product.h"
 
 namespace sparse_autotune {

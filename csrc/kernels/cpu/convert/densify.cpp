@@ -1,6 +1,6 @@
 // BSR to dense: a thread clears the rows of its block rows, which its caches hold then, and copies
 // their blocks. A^T's wide blocks are copied as they lie, into columns that are cleared before.
-#include "kernels/cpu/convert/densify.h"
+#include "kernels/cpu/convert/layouts_of_a.h"
 
 #include <algorithm>
 #include <cstddef>

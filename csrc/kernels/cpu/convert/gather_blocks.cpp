@@ -1,5 +1,5 @@
 // Dense to BSR values: a thread owns whole block rows and copies their blocks' rows.
-#include "kernels/cpu/convert/gather_blocks.h"
+#include "kernels/cpu/convert/layouts_of_a.h"
 
 #include "kernels/cpu/convert/copy_lines.h"
 

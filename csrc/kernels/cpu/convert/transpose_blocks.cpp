@@ -1,6 +1,6 @@
 // A thread owns neighbouring blocks of A^T; a block is turned in squares, in registers or with rows
 // of a cache line or less.
-#include "kernels/cpu/convert/transpose_blocks.h"
+#include "kernels/cpu/convert/layouts_of_a.h"
 
 #if defined(__x86_64__)
 #include <emmintrin.h>

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "kernels/cpu/microkernels/rows_walk.h"
-#include "kernels/cpu/microkernels/vector_tiles.h"
+#include "kernels/cpu/microkernels/vectors.h"
 
 namespace sparse_autotune::cpu_rows {
 namespace {

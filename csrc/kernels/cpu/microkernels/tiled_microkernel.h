@@ -9,7 +9,7 @@
 
 #include "kernels/cpu/microkernels/tiled.h"
 #include "kernels/cpu/microkernels/turned_microkernel.h"
-#include "kernels/cpu/microkernels/vector_tiles.h"
+#include "kernels/cpu/microkernels/vectors.h"
 
 namespace sparse_autotune::cpu_tiled {
 namespace {

@@ -3,7 +3,7 @@
 #pragma once
 
 #include "kernels/cpu/microkernels/tiled.h"
-#include "kernels/cpu/microkernels/vector_tiles.h"
+#include "kernels/cpu/microkernels/vectors.h"
 
 namespace sparse_autotune::cpu_tiled {
 namespace {

@@ -16,7 +16,7 @@
 #include "kernels/cpu/microkernels/rows.h"
 #include "kernels/cpu/microkernels/tiled_levels.h"
 #include "kernels/cpu/product/rows_halves.h"
-#include "kernels/cpu/shared/activate_all.h"
+#include "kernels/cpu/shared/epilogue.h"
 #include "kernels/cpu/shared/tiled_blocking.h"
 #include "kernels/cpu/shared/tiled_partition.h"
 

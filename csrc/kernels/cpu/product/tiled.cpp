@@ -21,7 +21,7 @@
 #include <algorithm>
 #include <string>
 
-#include "kernels/cpu/convert/transpose_blocks.h"
+#include "kernels/cpu/convert/layouts_of_a.h"
 #include "kernels/cpu/microkernels/tiled_levels.h"
 #include "kernels/cpu/product/tiled_product.h"
 

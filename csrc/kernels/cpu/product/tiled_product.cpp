@@ -6,7 +6,7 @@
 #include <cstring>
 
 #include "kernels/cpu/product/tiled_packing.h"
-#include "kernels/cpu/shared/activate_all.h"
+#include "kernels/cpu/shared/epilogue.h"
 #include "kernels/cpu/shared/elements.h"
 #include "kernels/cpu/shared/tiled_partition.h"
 

@@ -7,7 +7,7 @@
 // been folded down to a lane each into their order.
 #pragma once
 
-#include "kernels/cpu/microkernels/vector_tiles.h"
+#include "kernels/cpu/microkernels/vectors.h"
 #include "kernels/cpu/sampled/sampled_dots.h"
 
 namespace sparse_autotune::cpu_dots {

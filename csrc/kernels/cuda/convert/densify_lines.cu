@@ -5,7 +5,7 @@
 // block columns of one, clears its image in shared memory, puts the stored blocks there and copies
 // it out. A thread's chunks of its block row, of up to 16 bytes, all have the same place
 // within their blocks, so that it divides once. Data path: global -> registers -> shared -> global.
-#include "kernels/cuda/convert/densify_lines.h"
+#include "kernels/cuda/convert/move_blocks.h"
 
 #include <cuda_runtime.h>
 
@@ -13,7 +13,6 @@
 
 #include "kernels/cuda/device/chunk.cuh"
 #include "kernels/cuda/device/load_index.cuh"
-#include "kernels/cuda/device/warp_search.cuh"
 #include "kernels/cuda/host/cuda_status.h"
 
 namespace sparse_autotune {

@@ -7,9 +7,7 @@
 
 #include <algorithm>
 
-#include "kernels/cuda/convert/densify.h"
-#include "kernels/cuda/convert/densify_lines.h"
-#include "kernels/cuda/convert/gather_blocks.h"
+#include "kernels/cuda/convert/move_blocks.h"
 #include "kernels/cuda/device/chunk.cuh"
 #include "kernels/cuda/host/cuda_status.h"
 

@@ -1,6 +1,8 @@
-// The ring of steps in shared memory that a warp fills by TMA for fp64 tiles.
+// The ring of steps in shared memory that a warp fills by TMA for fp64 tiles; and steps of 16 k of
+// small tiles, which dmma_flat_sm90 and sampled_dmma_sm90 have in common.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 
@@ -39,5 +41,50 @@ struct DmmaRing : RingBarriersAt<Tile::kStages> {
     mbarrier_init_fence();
   }
 };
+
+// Rows and columns of C that a thread block computes at a time.
+template <int kRows, int kColumns, bool kTransposed, bool kRowMajor>
+struct DmmaStepTile {
+  static constexpr int kM = kRows, kN = kColumns, kWarpN = kM == 64 ? 16 : 32;
+  static constexpr int kWarps = kN / kWarpN, kThreads = 32 * kWarps, kLaunched = kThreads + 32;
+  static constexpr bool kTransposedA = kTransposed, kRowMajorB = kRowMajor;
+  static constexpr int kSlices = 2, kUnitK = 8 * kSlices, kUnitLine = kUnitK * 8;
+  static constexpr int kBytesA = kM * kUnitLine, kBytesB = kN * kUnitLine;
+  static constexpr int kStageBytes = kBytesA + kBytesB, kNoteBytes = 8;
+  // 12 warps leave each 168 registers.
+  static constexpr int kResident = std::min({64 * 128 / (kM * kN), 12 / (kWarps + 1), 4});
+  static constexpr int kStages = std::min(
+      (227 * 1024 / kResident - 1024 - kSwizzleAlignment) / (kStageBytes + kNoteBytes + 16), 8);
+  static constexpr int kSharedBytes =
+      kSwizzleAlignment + sizeof(DmmaRingLayout<kStages, kStageBytes, kNoteBytes>);
+  static constexpr int kTilesN = kM / 8, kTilesM = kWarpN / 16, kSums = kTilesN * kTilesM * 4;
+  // A costly activation goes by way of a stage.
+  static_assert(kSums % 16 == 0 && kThreads * 64 <= kStageBytes,
+                "activations go through the ring, 64 bytes a thread");
+};
+
+// What comes with a step: the block row, or a stored block, and what is to be done.
+struct DmmaStep {
+  int row;
+  uint32_t what;
+};
+constexpr uint32_t kStepMultiplies = 1, kStepIsLast = 2, kStepFromBefore = 4, kStepGoesOn = 8,
+                   kStepsEnd = 16;
+
+__device__ __forceinline__ void store_dmma_step(uint32_t to, int row, uint32_t what) {
+  asm volatile("st.shared.v2.u32 [%0], {%1, %2};\n" ::"r"(to), "r"(row), "r"(what) : "memory");
+}
+// For a whole warp. One lane reads, the one that hands the step back.
+__device__ __forceinline__ DmmaStep load_dmma_step(uint32_t from) {
+  int row = 0;
+  uint32_t what = 0;
+  if (threadIdx.x % 32 == 0) {
+    asm volatile("ld.shared.v2.u32 {%0, %1}, [%2];\n"
+                 : "=r"(row), "=r"(what)
+                 : "r"(from)
+                 : "memory");
+  }
+  return {__shfl_sync(~0u, row, 0), __shfl_sync(~0u, what, 0)};
+}
 
 }  // namespace sparse_autotune

@@ -1,4 +1,5 @@
-// One index of a pattern, of either index type; an entry of what is planned or listed of its rows.
+// One index of a pattern, of either index type; an entry of what is planned or listed of its rows;
+// and where a number belongs among a pattern's indices.
 #pragma once
 
 #include <cstdint>
@@ -32,6 +33,20 @@ __device__ __forceinline__ RowPair load_pair(const RowPair* pairs, int i) {
 // A block column and the group's rows with a block in it; of no row behind the last.
 __device__ __forceinline__ int2 load_group_column(const GroupColumn* columns, int i, int end) {
   return i < end ? __ldg(reinterpret_cast<const int2*>(columns + i)) : int2{};
+}
+
+// How many of `count` ascending indices from `begin` on are less than `bound`.
+__device__ __forceinline__ int indices_below(const void* indices, int64_t begin, int count,
+                                             int bound, bool wide) {
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  int low = 0, high = count;
+  while (low < high) {
+    const int step = (high - low + 31) / 32, probe = low + (lane + 1) * step - 1;
+    const bool below = probe < high && load_narrow_index(indices, begin + probe, wide) < bound;
+    low += __popc(__ballot_sync(~0u, below)) * step;
+    high = min(high, low + step - 1);
+  }
+  return low;
 }
 
 }  // namespace sparse_autotune

@@ -8,11 +8,10 @@
 
 #include <cstdint>
 
-#include "kernels/cuda/device/dmma_steps.cuh"
+#include "kernels/cuda/device/dmma_ring.cuh"
 #include "kernels/cuda/device/load_index.cuh"
 #include "kernels/cuda/device/mbarrier.cuh"
 #include "kernels/cuda/device/tma.cuh"
-#include "kernels/cuda/device/warp_search.cuh"
 
 namespace sparse_autotune {
 

@@ -12,6 +12,7 @@
 
 #include "kernels/cuda/device/dmma_lanes.cuh"
 #include "kernels/cuda/device/launch_overlap.cuh"
+#include "kernels/cuda/host/arguments_of.h"
 #include "kernels/cuda/host/kernel_code.h"
 #include "kernels/cuda/host/requirements.h"
 #include "kernels/cuda/host/tensor_map.h"
@@ -203,24 +204,15 @@ class SampledDmmaSm90 final : public Variant {
 
   Status launch(const Problem& p, const Launch& l) const override {
     const Code code = code_of(p);
-    SampledDmmaArguments a{};
-    a.crow_indices = l.crow_indices;
-    a.col_indices = l.col_indices;
+    auto a = arguments_of<SampledDmmaArguments>(p, l);
     a.sampled = static_cast<double*>(l.sampled);
     a.nnzb = static_cast<int>(p.nnzb);
-    a.block_rows = static_cast<int>(block_rows(p));
-    a.block_m = static_cast<int>(p.block_m);
-    a.block_k = static_cast<int>(p.block_k);
     a.strips_m = static_cast<int>(strips(p.block_m, kM));
     a.strips_k = static_cast<int>(strips(p.block_k, kN));
     a.strip_rows = static_cast<int>(strip_rows(p));
     a.strip_cols = static_cast<int>(strip(p.block_k, kN, 16));
     a.together = static_cast<int>(together(p));
     a.steps = static_cast<int>(ceil_div(p.n, 16));
-    a.batch = static_cast<int>(p.batch);
-    a.wide_indices = p.index_type == IndexType::kInt64;
-    a.c_batched = p.c_batch_stride != 0;
-    a.b_batched = p.b_batch_stride != 0;
     const int64_t count = cut_of(p, *l.device).parts;
     a.parts = static_cast<int>(count);
     a.elements = elements(p);

@@ -10,7 +10,6 @@
 #include "kernels/cuda/device/epilogue.cuh"
 #include "kernels/cuda/device/fragments.cuh"
 #include "kernels/cuda/device/load_index.cuh"
-#include "kernels/cuda/device/mma_tile.cuh"
 #include "kernels/cuda/host/kernel_code.h"
 #include "kernels/cuda/sampled/gathered_tile.cuh"
 #include "operators/product/product.h"

@@ -1,14 +1,33 @@
-// What TMA asks of a sampled product's operands, whatever multiplies them, and how it sees them.
-// Host code.
+// What sampled products by TMA share on the host's side: what TMA asks of their operands and how it
+// sees them, and a variant's kernels. Host code.
 #pragma once
 
 #include <algorithm>
 
+#include "kernels/cuda/host/kernel_code.h"
 #include "kernels/cuda/host/requirements.h"
 #include "kernels/cuda/host/tensor_map.h"
 #include "operators/product/product.h"
 
 namespace sparse_autotune {
+
+// By Layouts of C and B.
+template <typename Arguments>
+struct SampledCodes {
+  KernelCode<Arguments>* by_layouts[2][2];
+
+  KernelCode<Arguments>& of(const Problem& p) const {
+    return *by_layouts[static_cast<int>(p.c_layout)][static_cast<int>(p.b_layout)];
+  }
+};
+
+// By DType too.
+template <typename Codes>
+struct SampledKernels {
+  Codes half, bfloat16;
+
+  auto& of(const Problem& p) const { return (p.dtype == DType::kFloat16 ? half : bfloat16).of(p); }
+};
 
 // `most`: the largest number that the kernel counts to.
 inline Support sampled_by_tma(const Problem& p, int64_t most) {

@@ -14,6 +14,7 @@
 #include <cmath>
 
 #include "kernels/cuda/convert/turn_dense.h"
+#include "kernels/cuda/host/arguments_of.h"
 #include "kernels/cuda/host/element_types.h"
 #include "kernels/cuda/host/kernel_code.h"
 #include "kernels/cuda/host/remembered.h"
@@ -230,22 +231,13 @@ class SampledPieces final : public Variant {
     }
     if (!status) return status;
     const int64_t item = size_of(p.dtype);
-    PieceArguments a{};
-    a.crow_indices = l.crow_indices;
-    a.col_indices = l.col_indices;
+    auto a = arguments_of<PieceArguments>(p, l);
     a.c = static_cast<const char*>(c.memory);
     a.b = static_cast<const char*>(b.memory);
-    a.sampled = l.sampled;
     a.c_pitch = c.pitch * item;
     a.b_pitch = b.pitch * item;
     a.c_batch = c.batch_stride * item;
     a.b_batch = b.batch_stride * item;
-    a.n = p.n;
-    a.batch = p.batch;
-    a.block_rows = static_cast<int>(block_rows(p));
-    a.block_cols = static_cast<int>(block_cols(p));
-    a.block_m = static_cast<int>(p.block_m);
-    a.block_k = static_cast<int>(p.block_k);
     a.rows = static_cast<int>(s.rows);
     a.columns = static_cast<int>(s.columns);
     a.across = static_cast<int>(ceil_div(block_cols(p), s.columns));
@@ -254,7 +246,6 @@ class SampledPieces final : public Variant {
     a.teams = static_cast<int>(s.teams);
     a.stages = static_cast<int>(s.stages);
     a.lines = static_cast<int>(s.lines);
-    a.wide_indices = p.index_type == IndexType::kInt64;
     const dim3 regions(static_cast<unsigned>(ceil_div(block_rows(p), s.rows) * a.across),
                        static_cast<unsigned>(s.shares));
     return piece.code->launch(a, regions, kPieceThreads, piece_shared_bytes(a.stages, a.lines),

@@ -19,7 +19,7 @@ struct SampledArguments {
   // Boxes of C's strips, of B's units and of two units; with the batch as last dimension.
   CUtensorMap c, b, b_wide;
   const TaskTable* table;
-  void* values;
+  void* sampled;
   float* partials;          // of a task's parts: tiles of all tasks' first parts, second, ...
   unsigned* counters;       // two for each task, 0 between launches
   int tasks, parts;         // tasks, at most; parts of the sums of each

@@ -9,6 +9,7 @@
 #include "kernels/cuda/device/accumulator.cuh"
 #include "kernels/cuda/device/load_index.cuh"
 #include "kernels/cuda/host/cuda_status.h"
+#include "kernels/cuda/host/arguments_of.h"
 #include "kernels/cuda/host/element_types.h"
 #include "operators/product/product.h"
 
@@ -131,20 +132,11 @@ class SampledSimt final : public Variant {
       const bool along_terms = layout == Layout::kRowMajor;
       return Operand{data, along_terms ? ld : 1, along_terms ? 1 : ld, batch};
     };
-    Arguments a{};
-    a.crow_indices = l.crow_indices;
-    a.col_indices = l.col_indices;
+    auto a = arguments_of<Arguments>(p, l);
     a.c = operand(l.c, p.c_layout, p.ldc, p.c_batch_stride);
     a.b = operand(l.b, p.b_layout, p.ldb, p.b_batch_stride);
-    a.sampled = l.sampled;
-    a.block_rows = block_rows(p);
-    a.block_m = p.block_m;
-    a.block_k = p.block_k;
     a.tiles_m = tiles(p.block_m);
     a.tiles_k = tiles(p.block_k);
-    a.n = p.n;
-    a.batch = p.batch;
-    a.wide_indices = p.index_type == IndexType::kInt64;
     return with_type(p.dtype, [&]<typename T>(T*) { return launch_typed<T>(p, a, l.stream); });
   }
 

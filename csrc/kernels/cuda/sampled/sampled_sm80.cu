@@ -14,6 +14,7 @@
 // kM * kN / (kM + kN) FLOP a byte.
 #include <algorithm>
 
+#include "kernels/cuda/host/arguments_of.h"
 #include "kernels/cuda/host/requirements.h"
 #include "kernels/cuda/sampled/sampled_launch_sm80.cuh"
 #include "operators/product/product.h"
@@ -82,30 +83,12 @@ class SampledSm80 final : public Variant {
   }
 
   Status launch(const Problem& p, const Launch& l) const override {
-    SampledArgumentsSm80 a{};
-    a.crow_indices = l.crow_indices;
-    a.col_indices = l.col_indices;
-    a.c = l.c;
-    a.b = l.b;
-    a.sampled = l.sampled;
-    a.n = p.n;
-    a.batch = p.batch;
-    a.ldb = p.ldb;
-    a.ldc = p.ldc;
-    a.b_batch_stride = p.b_batch_stride;
-    a.c_batch_stride = p.c_batch_stride;
-    a.block_rows = block_rows(p);
-    a.block_m = static_cast<int>(p.block_m);
-    a.block_k = static_cast<int>(p.block_k);
+    auto a = arguments_of<SampledArgumentsSm80>(p, l);
     a.blocks = static_cast<int>(blocks(p));
     a.strips_m = static_cast<int>(strips_m(p));
     a.strips_k = static_cast<int>(strips_k(p));
-    a.b_alignment = p.b_alignment;
-    a.c_alignment = p.c_alignment;
-    a.values_alignment = p.values_alignment;
     a.straight = std::min(p.b_alignment, p.c_alignment) >= kChunkBytes && p.n <= INT32_MAX &&
                  std::max(p.ldb, p.ldc) * size_of(p.dtype) <= UINT32_MAX;
-    a.wide_indices = p.index_type == IndexType::kInt64;
     return code_of(p)->launch(a, static_cast<unsigned>(thread_blocks(p)), shape_.threads,
                               shared_bytes(), l.stream, name());
   }

@@ -12,6 +12,7 @@
 #include <algorithm>
 #include <string>
 
+#include "kernels/cuda/host/arguments_of.h"
 #include "kernels/cuda/host/requirements.h"
 #include "kernels/cuda/host/tile_counters.h"
 #include "kernels/cuda/sampled/sampled_kernel.cuh"
@@ -49,7 +50,7 @@ class SampledSm90 final : public Variant {
     const Device& d = *l.device;
     const TaskShape shape = task_shape_of(p, d);
     Share found = share(p, d);
-    SampledArguments a{};
+    auto a = arguments_of<SampledArguments>(p, l);
     const auto lines = static_cast<uint32_t>(shape.row_units * kLinesOfUnit);
     Status status = map_sampled_c(p, l, lines, &a.c);
     if (status) status = map_sampled_b(p, l, kLinesOfUnit, &a.b);
@@ -61,15 +62,11 @@ class SampledSm90 final : public Variant {
       if (a.counters == nullptr) found.parts = 1;  // as nobody could tell who comes last
     }
     a.table = l.tasks;
-    a.values = l.sampled;
     a.tasks = static_cast<int>(found.tasks);
     a.parts = static_cast<int>(found.parts);
     a.steps = static_cast<int>(steps(p));
     a.matrix_steps = static_cast<int>(ceil_div(p.n, kStepK));
-    a.block_k = static_cast<int>(p.block_k);
     a.strip_bytes = shape.row_units * kUnitBytes;
-    a.c_batched = p.c_batch_stride != 0;
-    a.b_batched = p.b_batch_stride != 0;
     const int64_t units = ceil_div(found.tasks * found.parts, kNeighbours) * kNeighbours;
     const auto blocks = static_cast<unsigned>(std::min<int64_t>(units, shape.places));
     return codes(p).launch(a, blocks, kThreads, SampledRing::kBytes, l.stream, name(), kNeighbours);

@@ -127,7 +127,7 @@ class SampledUnionConsumer {
   __device__ __forceinline__ void store(const SampledUnit& unit,
                                         const float (&sum)[Tile::kUnitSums]) const {
     const int lane = threadIdx.x % 32;
-    T* const to = static_cast<T*>(args_.values) +
+    T* const to = static_cast<T*>(args_.sampled) +
                   int64_t{unit.block} * (args_.block_m * args_.block_k) + unit.within +
                   lane / 4 * args_.block_k + lane % 4 * 2;
 #pragma unroll

@@ -50,16 +50,16 @@ __device__ __forceinline__ bool cut_evenly(const SampledUnionArguments& args,
   for (int i = lane; i < 2 * args.group_regions; i += 32) counts.of_region[i] = 0;
   __syncwarp();
   int cost = 0;
-  for (int column = lane; column < args.columns; column += 32) {
+  for (int column = lane; column < args.block_cols; column += 32) {
     cost += cost_of(counts.blocks[column]);
   }
   cost = __reduce_add_sync(~0u, cost);
   const float regions_each =
       0.5f * static_cast<float>(args.group_regions) / static_cast<float>(max(cost, 1));
   int before = 0, panels_of_wanted = 0;
-  for (int first = 0; first < args.columns; first += 32) {
+  for (int first = 0; first < args.block_cols; first += 32) {
     const int column = first + lane;
-    const int here = column < args.columns ? counts.blocks[column] : 0;
+    const int here = column < args.block_cols ? counts.blocks[column] : 0;
     const int own = cost_of(here);
     const int up_to = sum_up_to(own);
     const float twice_the_middle = static_cast<float>(2 * (before + up_to) - own);
@@ -78,7 +78,7 @@ __device__ __forceinline__ bool cut_evenly(const SampledUnionArguments& args,
     const uint32_t started = __ballot_sync(~0u, starts && region == wanted);
     const int number = panels_of_wanted + __popc(started & (~0u >> (31 - lane))) - 1;
     const bool mine = here > 0 && region == wanted && number < limits.panels;
-    if (column < args.columns) counts.number_of[column] = mine ? number : -1;
+    if (column < args.block_cols) counts.number_of[column] = mine ? number : -1;
     if (mine && starts) shared.notes().panel[number] = column / of_panel;
     panels_of_wanted += __popc(started);
   }
@@ -103,7 +103,7 @@ __device__ __forceinline__ void cut_greedily(const SampledUnionArguments& args,
                                              int wanted) {
   const int of_panel = kPanelWidth / args.block_k;
   int region = 0, panels = 0, blocks = 0, last = -1, panels_of_wanted = 0;
-  for (int column = 0; column < args.columns; ++column) {
+  for (int column = 0; column < args.block_cols; ++column) {
     const int here = counts.blocks[column], panel = column / of_panel;
     counts.number_of[column] = -1;
     if (here == 0) continue;
@@ -135,8 +135,8 @@ __device__ __forceinline__ SampledRegion find_region(const SampledUnionArguments
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   RegionCounts counts;
   counts.blocks = reinterpret_cast<int*>(shared.layout->ring);
-  counts.number_of = counts.blocks + args.columns;
-  counts.of_region = counts.number_of + args.columns;
+  counts.number_of = counts.blocks + args.block_cols;
+  counts.of_region = counts.number_of + args.block_cols;
   SampledRegion region{};
   region.first_row = group * args.group_rows;
   region.rows = min(args.group_rows, args.block_rows - region.first_row);
@@ -149,7 +149,7 @@ __device__ __forceinline__ SampledRegion find_region(const SampledUnionArguments
   };
 
   Tile::sync_consumers();
-  for (int i = threadIdx.x; i < args.columns; i += Tile::kConsumers) counts.blocks[i] = 0;
+  for (int i = threadIdx.x; i < args.block_cols; i += Tile::kConsumers) counts.blocks[i] = 0;
   Tile::sync_consumers();
   for (int row = warp; row < region.rows; row += kWarps) {
     const int end = row_begin(row + 1);

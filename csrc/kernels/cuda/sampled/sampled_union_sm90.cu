@@ -21,10 +21,10 @@
 #include "kernels/cuda/device/launch_overlap.cuh"
 #include "kernels/cuda/device/tma.cuh"
 #include "kernels/cuda/device/warpgroup.cuh"
+#include "kernels/cuda/host/arguments_of.h"
 #include "kernels/cuda/host/requirements.h"
 #include "kernels/cuda/host/tensor_map.h"
 #include "kernels/cuda/host/tile_counters.h"
-#include "kernels/cuda/sampled/sampled_codes.h"
 #include "kernels/cuda/sampled/sampled_operands.h"
 #include "kernels/cuda/sampled/sampled_union_consumer.cuh"
 #include "kernels/cuda/sampled/sampled_union_region.cuh"
@@ -207,7 +207,7 @@ class SampledUnionSm90 final : public Variant {
   }
 
   Status launch(const Problem& p, const Launch& l) const override {
-    SampledUnionArguments a{};
+    auto a = arguments_of<SampledUnionArguments>(p, l);
     const Device& d = *l.device;
     Share found = share(p, d);
     // 32 terms of 64 lines, or of each of 32 terms 64 lines.
@@ -216,8 +216,6 @@ class SampledUnionSm90 final : public Variant {
     };
     constexpr uint32_t kBoxElements = kBoxTerms * kPanelWidth;
     const uint32_t c_along = along(p.c_layout), b_along = along(p.b_layout);
-    a.c_batched = p.c_batch_stride != 0;
-    a.b_batched = p.b_batch_stride != 0;
     Status status = make_tensor_map(tensor_of_c(p, l.c, c_along, kBoxElements / c_along), &a.c);
     if (status) {
       status = make_tensor_map(tensor_of_b(p, l.b, b_along, kBoxElements / b_along), &a.b);
@@ -228,19 +226,11 @@ class SampledUnionSm90 final : public Variant {
       a.partials = static_cast<float*>(l.workspace);
       if (a.counters == nullptr) found.parts = 1;  // as nobody could tell who comes last
     }
-    a.crow_indices = l.crow_indices;
-    a.col_indices = l.col_indices;
-    a.values = l.sampled;
-    a.block_rows = static_cast<int>(block_rows(p));
-    a.block_m = static_cast<int>(p.block_m);
-    a.block_k = static_cast<int>(p.block_k);
-    a.columns = static_cast<int>(block_cols(p));
     a.group_rows = static_cast<int>(found.group_rows);
     a.group_regions = static_cast<int>(found.group_regions);
     a.parts = static_cast<int>(found.parts);
     a.steps = static_cast<int>(steps(p));
     a.matrix_steps = static_cast<int>(ceil_div(p.n, kBoxTerms));
-    a.wide_indices = p.index_type == IndexType::kInt64;
     const auto blocks = static_cast<unsigned>(tiles(p, found) * found.parts);
     return shape_.kernels.of(p).launch(a, blocks, shape_.threads, shape_.shared_bytes, l.stream,
                                        name());

@@ -19,8 +19,7 @@
 #include "kernels/cuda/device/launch_overlap.cuh"
 #include "kernels/cuda/device/load_index.cuh"
 #include "kernels/cuda/device/transpose_word.cuh"
-#include "kernels/cuda/product/few_columns/ask_ahead.cuh"
-#include "kernels/cuda/product/few_columns/few_columns_arguments.cuh"
+#include "kernels/cuda/product/few_columns/few_columns.cuh"
 #include "kernels/cuda/product/few_columns/small_n_fragments.cuh"
 #include "operators/product/product.h"
 

@@ -20,9 +20,8 @@
 #include "kernels/cuda/device/mma.cuh"
 #include "kernels/cuda/device/swizzle.cuh"
 #include "kernels/cuda/device/tma.cuh"
-#include "kernels/cuda/product/few_columns/ask_ahead.cuh"
-#include "kernels/cuda/product/few_columns/few_columns_arguments.cuh"
-#include "kernels/cuda/product/few_columns/gathered_sums.cuh"
+#include "kernels/cuda/product/few_columns/few_columns.cuh"
+#include "kernels/cuda/product/few_columns/group_sums.cuh"
 #include "kernels/cuda/product/few_columns/small_n_fragments.cuh"
 #include "operators/product/product.h"
 

@@ -18,9 +18,8 @@
 #include "kernels/cuda/device/launch_overlap.cuh"
 #include "kernels/cuda/device/mma.cuh"
 #include "kernels/cuda/device/transpose_word.cuh"
-#include "kernels/cuda/product/few_columns/ask_ahead.cuh"
-#include "kernels/cuda/product/few_columns/gathered_sums.cuh"
-#include "kernels/cuda/product/few_columns/load_index_word.cuh"
+#include "kernels/cuda/product/few_columns/few_columns.cuh"
+#include "kernels/cuda/product/few_columns/group_sums.cuh"
 #include "kernels/cuda/product/few_columns/small_n_kernel.cuh"
 #include "variant.h"
 

@@ -24,9 +24,8 @@
 #include "kernels/cuda/host/kernel_code.h"
 #include "kernels/cuda/host/requirements.h"
 #include "kernels/cuda/host/tensor_map.h"
-#include "kernels/cuda/product/few_columns/ask_ahead.cuh"
-#include "kernels/cuda/product/few_columns/exchanged_sums.cuh"
-#include "kernels/cuda/product/few_columns/few_columns_arguments.cuh"
+#include "kernels/cuda/product/few_columns/few_columns.cuh"
+#include "kernels/cuda/product/few_columns/group_sums.cuh"
 #include "operators/product/product.h"
 
 namespace sparse_autotune {

@@ -9,7 +9,7 @@
 
 #include <cstdint>
 
-#include "kernels/cuda/device/dmma_steps.cuh"
+#include "kernels/cuda/device/dmma_ring.cuh"
 #include "kernels/cuda/device/load_index.cuh"
 #include "kernels/cuda/device/mbarrier.cuh"
 #include "kernels/cuda/device/tma.cuh"

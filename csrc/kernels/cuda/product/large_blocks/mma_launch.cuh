@@ -11,7 +11,6 @@
 #include "kernels/cuda/device/epilogue.cuh"
 #include "kernels/cuda/device/fragments.cuh"
 #include "kernels/cuda/device/load_index.cuh"
-#include "kernels/cuda/device/mma_tile.cuh"
 #include "kernels/cuda/device/panel_walk.cuh"
 #include "kernels/cuda/device/product_arguments.cuh"
 #include "kernels/cuda/device/tile_loader.cuh"

@@ -102,8 +102,6 @@ class MmaSm80 final : public Variant {
     a.line_b = static_cast<uint32_t>(line_b);
     a.straight = std::max(line_a, line_b) <= UINT32_MAX &&
                  std::min(p.values_alignment, p.b_alignment) >= kChunkBytes;
-    a.values_alignment = p.values_alignment;
-    a.b_alignment = p.b_alignment;
     return code_of(p)->launch(a, static_cast<unsigned>(thread_blocks(p)), shape_.threads,
                               shared_bytes(p), l.stream, name());
   }

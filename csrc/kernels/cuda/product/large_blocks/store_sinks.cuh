@@ -1,5 +1,5 @@
 // Where a warpgroup's finished 64 x 64 elements go from shared memory: to C by TMA, or by every
-// thread's own stores. See deferred_store.cuh.
+// thread's own stores. See store_tile.cuh.
 #pragma once
 
 #include <cuda.h>

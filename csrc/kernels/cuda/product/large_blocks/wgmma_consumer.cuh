@@ -4,10 +4,8 @@
 #include <cstdint>
 
 #include "kernels/cuda/device/wgmma.cuh"
-#include "kernels/cuda/product/large_blocks/cluster.cuh"
-#include "kernels/cuda/product/large_blocks/deferred_store.cuh"
-#include "kernels/cuda/product/large_blocks/immediate_store.cuh"
 #include "kernels/cuda/product/large_blocks/wgmma_tile.cuh"
+#include "kernels/cuda/product/large_blocks/store_tile.cuh"
 
 namespace sparse_autotune {
 

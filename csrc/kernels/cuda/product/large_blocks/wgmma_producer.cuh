@@ -5,7 +5,6 @@
 #include <cstdint>
 
 #include "kernels/cuda/device/load_index.cuh"
-#include "kernels/cuda/product/large_blocks/cluster.cuh"
 #include "kernels/cuda/product/large_blocks/wgmma_tile.cuh"
 
 namespace sparse_autotune {

@@ -20,10 +20,9 @@
 
 #include "kernels/cuda/convert/turn_dense.h"
 #include "kernels/cuda/host/arguments_of.h"
-#include "kernels/cuda/host/cuda_status.h"
 #include "kernels/cuda/host/element_types.h"
-#include "kernels/cuda/product/scalar/cut_row_sums.cuh"
-#include "kernels/cuda/product/scalar/long_rows.cuh"
+#include "kernels/cuda/host/cuda_status.h"
+#include "kernels/cuda/product/scalar/cut_rows.cuh"
 #include "operators/product/product.h"
 
 namespace sparse_autotune {

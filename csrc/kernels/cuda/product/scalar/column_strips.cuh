@@ -11,7 +11,7 @@
 #include <type_traits>
 
 #include "kernels/cuda/device/activate_sums.cuh"
-#include "kernels/cuda/product/scalar/at_step.cuh"
+#include "kernels/cuda/product/scalar/load_words.cuh"
 #include "kernels/cuda/product/scalar/strip_steps.cuh"
 
 namespace sparse_autotune {

@@ -13,10 +13,10 @@
 #include <string>
 
 #include "kernels/cuda/host/arguments_of.h"
-#include "kernels/cuda/host/cuda_status.h"
 #include "kernels/cuda/host/element_types.h"
+#include "kernels/cuda/host/cuda_status.h"
 #include "kernels/cuda/host/tile_counters.h"
-#include "kernels/cuda/product/scalar/with_block_side.h"
+#include "kernels/cuda/product/scalar/small_blocks.h"
 #include "operators/product/product.h"
 
 namespace sparse_autotune {

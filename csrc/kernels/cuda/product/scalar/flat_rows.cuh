@@ -16,9 +16,8 @@
 
 #include "kernels/cuda/device/accumulator.cuh"
 #include "kernels/cuda/device/product_arguments.cuh"
-#include "kernels/cuda/product/scalar/at_step.cuh"
-#include "kernels/cuda/product/scalar/finish_sum.cuh"
 #include "kernels/cuda/product/scalar/load_words.cuh"
+#include "kernels/cuda/product/scalar/sum_parts.cuh"
 #include "variant.h"
 
 namespace sparse_autotune {

@@ -6,7 +6,7 @@
 #include <cstdint>
 
 #include "kernels/cuda/device/cp_async.cuh"
-#include "kernels/cuda/product/scalar/fma_units.cuh"
+#include "kernels/cuda/product/scalar/fma_tile.cuh"
 
 namespace sparse_autotune {
 

@@ -11,7 +11,6 @@
 #include "kernels/cuda/product/scalar/fma_copies.cuh"
 #include "kernels/cuda/product/scalar/fma_sums.cuh"
 #include "kernels/cuda/product/scalar/fma_tile.cuh"
-#include "kernels/cuda/product/scalar/fma_units.cuh"
 #include "variant.h"
 
 namespace sparse_autotune {

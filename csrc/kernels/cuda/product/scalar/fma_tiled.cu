@@ -20,7 +20,7 @@
 #include "kernels/cuda/host/cuda_status.h"
 #include "kernels/cuda/host/kernel_code.h"
 #include "kernels/cuda/host/requirements.h"
-#include "kernels/cuda/product/scalar/cut_row_sums.cuh"
+#include "kernels/cuda/product/scalar/cut_rows.cuh"
 #include "kernels/cuda/product/scalar/fma_kernel.cuh"
 #include "operators/product/product.h"
 

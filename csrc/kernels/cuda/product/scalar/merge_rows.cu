@@ -18,8 +18,7 @@
 #include "kernels/cuda/host/cuda_status.h"
 #include "kernels/cuda/host/requirements.h"
 #include "kernels/cuda/host/tile_counters.h"
-#include "kernels/cuda/product/scalar/with_block_side.h"
-#include "kernels/cuda/product/scalar/word_rows.h"
+#include "kernels/cuda/product/scalar/small_blocks.h"
 #include "operators/product/product.h"
 
 namespace sparse_autotune {

@@ -13,10 +13,9 @@
 #include <cstdint>
 
 #include "kernels/cuda/device/cp_async.cuh"
-#include "kernels/cuda/product/scalar/at_step.cuh"
+#include "kernels/cuda/product/scalar/load_words.cuh"
 #include "kernels/cuda/product/scalar/merge_path.cuh"
 #include "kernels/cuda/product/scalar/small_block.cuh"
-#include "kernels/cuda/product/scalar/stage_bytes.cuh"
 #include "operators/product/product.h"
 
 namespace sparse_autotune {

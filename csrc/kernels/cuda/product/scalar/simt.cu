@@ -14,8 +14,8 @@
 #include "kernels/cuda/device/load_index.cuh"
 #include "kernels/cuda/device/product_arguments.cuh"
 #include "kernels/cuda/host/arguments_of.h"
-#include "kernels/cuda/host/cuda_status.h"
 #include "kernels/cuda/host/element_types.h"
+#include "kernels/cuda/host/cuda_status.h"
 #include "operators/product/product.h"
 #include "tile_roofline.h"
 
@@ -110,7 +110,6 @@ class Simt final : public Variant {
     const bool b_rows = p.b_layout == Layout::kRowMajor;
     auto a = arguments_of<Arguments>(p, l);
     a.strips = strips(p);
-    a.batch = p.batch;
     a.a_row = row_stride_in_block(p);
     a.a_column = k_stride_in_block(p);
     a.b_row = b_rows ? p.ldb : 1;

@@ -1,11 +1,57 @@
-// A lane's share of a small square block's product: all of the block, from shared memory, by 16
-// bytes of columns of the rows of B that it meets.
+// What the kernels of small square blocks share: copies of neighbouring bytes, and of scattered
+// blocks, to shared memory by all threads of a thread block, with cp.async; and a block in shared
+// memory times a lane's columns of B.
 #pragma once
 
-#include "kernels/cuda/product/scalar/at_step.cuh"
+#include <cstdint>
+
+#include "kernels/cuda/device/cp_async.cuh"
 #include "kernels/cuda/product/scalar/load_words.cuh"
 
 namespace sparse_autotune {
+
+// How far behind `to` stage_bytes() lays an element.
+__device__ __forceinline__ int staged_behind(const void* base, int element, int bytes) {
+  return static_cast<int>(
+      (reinterpret_cast<uint64_t>(base) + static_cast<unsigned>(element * bytes)) % 16);
+}
+
+// Copies bytes as they lie to where 16 bytes have the same bounds as there. Returns how far behind
+// `to` the first is.
+__device__ __forceinline__ int stage_bytes(char* to, const char* from, int bytes) {
+  const int shift = static_cast<int>(reinterpret_cast<uint64_t>(from) % 16), end = shift + bytes;
+  const auto shared = static_cast<uint32_t>(__cvta_generic_to_shared(to));
+  from -= shift;
+  const int step = static_cast<int>(blockDim.x) * 16;
+  for (int i = static_cast<int>(threadIdx.x) * 16; i < end; i += step) {
+    if (i >= shift && i + 16 <= end) {
+      cp_async_16(shared + i, from + i);
+      continue;
+    }
+#pragma unroll
+    for (int j = i; j < i + 16; j += 4) {
+      if (j >= shift && j < end) cp_async_narrow<4>(shared + j, from + j, 4);
+    }
+  }
+  return shift;
+}
+
+// Copies square blocks that lie where `positions` says, one behind the other and each turned.
+template <typename T, int kBlock>
+__device__ __forceinline__ void stage_turned_blocks(char* to, const void* values,
+                                                    const void* positions, int index_bytes,
+                                                    int first, int blocks) {
+  constexpr int kItem = static_cast<int>(sizeof(T)), kElements = kBlock * kBlock;
+  const auto shared = static_cast<uint32_t>(__cvta_generic_to_shared(to));
+  for (int i = static_cast<int>(threadIdx.x); i < blocks * kElements;
+       i += static_cast<int>(blockDim.x)) {
+    const int block = i / kElements, element = i - block * kElements;
+    const int k = element / kBlock, m = element - k * kBlock;
+    const int position = index_at(positions, first + block, index_bytes);
+    const char* const from = at_step(values, position, kElements * kItem) + element * kItem;
+    cp_async_narrow<kItem>(shared + (block * kElements + m * kBlock + k) * kItem, from, kItem);
+  }
+}
 
 // `right`: the lane's columns of B's first row; b_k: bytes from one row to the next.
 template <typename T, int kBlock, int kColumns>

@@ -1,7 +1,11 @@
-// The sums of rows that were multiplied in parts: of each element, its parts' in their order.
+// The sums of rows that were multiplied in parts: of each element, its parts' in their order; and
+// one element of C, from its sum.
 #pragma once
 
 #include <cuda_runtime.h>
+
+#include "kernels/activation.h"
+#include "operators/product/product.h"
 
 namespace sparse_autotune {
 
@@ -40,6 +44,13 @@ __device__ __forceinline__ Acc sum_parts(int parts, int share, int sharers, int 
     add_part(sum, sums[threadIdx.x + other * width]);
   }
   return sum;
+}
+
+// Of the row `row` of C.
+template <typename T, typename Acc>
+__device__ __forceinline__ T finish_sum(Acc sum, const void* bias, int row, Activation activation) {
+  if (bias != nullptr) sum += static_cast<Acc>(static_cast<const T*>(bias)[row]);
+  return static_cast<T>(activate(sum, activation));
 }
 
 }  // namespace sparse_autotune

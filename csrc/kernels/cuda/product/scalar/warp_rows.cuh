@@ -12,9 +12,8 @@
 #include <cstdint>
 #include <type_traits>
 
-#include "kernels/cuda/product/scalar/at_step.cuh"
-#include "kernels/cuda/product/scalar/finish_sum.cuh"
 #include "kernels/cuda/product/scalar/load_words.cuh"
+#include "kernels/cuda/product/scalar/sum_parts.cuh"
 #include "kernels/cuda/product/scalar/warp_row_parts.cuh"
 
 namespace sparse_autotune {

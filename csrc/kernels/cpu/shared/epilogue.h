@@ -1,10 +1,15 @@
-// The epilogue as a pass of its own, for products on the CPU whose routine cannot fuse it.
+// Activations of many sums at once (on a CPU the library's functions, called for one element after
+// the other, take longer than the products of most layers), and the epilogue as a pass of its own,
+// for routines that cannot fuse it.
 #pragma once
 
 #include "exported.h"
 #include "operators/product/product.h"
 
 namespace sparse_autotune {
+
+void activate_all(float* x, int64_t count, Activation activation);
+void activate_all(double* x, int64_t count, Activation activation);
 
 // C = activation(C + bias) in place; nothing where the problem has neither. The product has been
 // rounded to C's type by then, as in PyTorch's unfused sequence.

@@ -1,14 +1,32 @@
-// B as rows of whole words of 16 bytes, of which lanes read one at a time: as it lies, or laid anew
-// in the workspace. Host code.
+// What the families of small square blocks share on the host's side: from a type and a side to the
+// kernel that was compiled for them, and B as rows of whole words of 16 bytes, of which lanes read
+// one at a time: as it lies, or laid anew in the workspace.
 #pragma once
 
 #include <algorithm>
 #include <cstdint>
+#include <utility>
 
 #include "kernels/cuda/convert/turn_dense.h"
 #include "operators/product/product.h"
+#include "variant.h"
 
 namespace sparse_autotune {
+
+// Calls f for a side of 1 to kMost: [&]<typename T, int kSide>() { ... }.
+template <int kMost, typename F>
+void with_block_side(DType dtype, int64_t side, F&& f) {
+  const auto with = [&]<typename T, int... kBelow>(std::integer_sequence<int, kBelow...>, T*) {
+    static_cast<void>(
+        ((side == kBelow + 1 && (f.template operator()<T, kBelow + 1>(), true)) || ...));
+  };
+  constexpr std::make_integer_sequence<int, kMost> kSides;
+  if (dtype == DType::kFloat64) {
+    with(kSides, static_cast<double*>(nullptr));
+  } else {
+    with(kSides, static_cast<float*>(nullptr));
+  }
+}
 
 inline int64_t word_columns(const Problem& p) { return 16 / size_of(p.dtype); }
 inline int64_t row_words(const Problem& p) { return ceil_div(p.n, word_columns(p)); }

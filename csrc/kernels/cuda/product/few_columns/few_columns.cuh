@@ -1,12 +1,20 @@
-// Asking into L2 what is read first, while the launch before ends. That is no read: what that
-// launch still writes, L2 has, too.
+// What the kernels of few columns share: what they are told besides, and how they overlap the
+// launch before: what they ask into L2, which is no read (what that launch still writes, L2 has,
+// too), and how they read an index.
 #pragma once
 
 #include <cstdint>
 
+#include "kernels/cuda/device/product_arguments.cuh"
 #include "operators/product/product.h"
 
 namespace sparse_autotune {
+
+struct FewColumnsArguments : ProductArguments {
+  int64_t c_row, c_column, c_batch_stride;  // elements from one to the next
+  int n, block_m, block_k;
+  bool stores_quads;  // 8 bytes of a column of C at a time
+};
 
 // Has L2 fetch a line of 128 bytes.
 __device__ __forceinline__ void prefetch_line(const void* from, int64_t line) {
@@ -41,6 +49,17 @@ __device__ __forceinline__ void ask_ahead(const AheadLines& lines) {
   for (int i = 0; i < 3; ++i) {
     if (line < lines.count[i]) prefetch_line(lines.from[i], line);
   }
+}
+
+// ld.global.nc is faster, but of words that should stay the same from the kernel's start on, and
+// ptxas may move it in front of griddepcontrol.wait, where the launch before still writes them. It
+// did where launch_dependents does not stand right behind: there loads are plain (kPlain).
+template <bool kPlain>
+__device__ __forceinline__ int load_index_word(const char* from) {
+  if constexpr (!kPlain) return __ldg(reinterpret_cast<const int*>(from));
+  int word;
+  asm volatile("ld.global.s32 %0, [%1];\n" : "=r"(word) : "l"(from));
+  return word;
 }
 
 }  // namespace sparse_autotune
