@@ -114,9 +114,9 @@ def test_second_gpu(case):
     assert torch.cuda.current_device() == 0
     assert out.device == q.grad.device == torch.device("cuda:1")
     # Every gradient of a race was verified on that device; here the whole way is looked at.
-    expected, lse = expected_attention(*(x.detach().cpu() for x in (q, k, v)), mask, is_causal)
+    expected, _ = expected_attention(*(x.detach().cpu() for x in (q, k, v)), mask, is_causal)
     check(out.detach().cpu(), expected, "out")
-    assert lse.isfinite().any() and all(x.grad.isfinite().all() for x in (q, k, v))
+    assert all(bool(x.grad.isfinite().all()) for x in (q, k, v))
 
 
 def test_masks_of_the_device_wait_for_nobody():

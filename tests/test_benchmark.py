@@ -103,7 +103,9 @@ def test_figures(device, dtype):
     timed = [r for r in report.records if r.median_us is not None]
     assert {r.name for r in timed} == {r.name for r in report.records if r.status == "ok"}
     assert [r.median_us for r in timed] == sorted(r.median_us for r in timed)
-    assert report.best.median_us <= 1.021 * timed[0].median_us
+    # What a CUDA graph takes: calls that the host launches may have a winner of their own.
+    (in_graphs,) = [r for r in timed if r.name == (report.captured_winner or report.winner)]
+    assert in_graphs.median_us <= 1.021 * timed[0].median_us
     nnz, dense = 2 * a.nnzb * BLOCK[0] * BLOCK[1] * N, 2 * M * K * N
     item = torch.finfo(dtype).bits // 8
     stored = a.values.numel() * item + a.col_indices.numel() * 8

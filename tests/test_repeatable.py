@@ -38,6 +38,10 @@ def uneven_problems():
             for n in (104, 40, 24)
         ),
         *(
+            {"m": 960, "k": 1024, "n": 12, "block": block, "dtype": BF16}
+            for block in ((16, 16), (32, 32), (64, 64))
+        ),
+        *(
             {"m": 960, "k": 1024, "n": n, "block": block, "dtype": BF16, "b_layout": "column"}
             for block in ((16, 16), (32, 32), (64, 64), (32, 16))
             for n in (7, 13, 264)
