@@ -247,7 +247,7 @@ class Sampled(torch.autograd.Function):
         crow, col, x, y = ctx.saved_tensors
         _, _, needs_x, needs_y, _ = ctx.needs_input_grad
         form: SampleForm = ctx.form
-        precision = {"allow_tf32": form.allow_tf32, "deterministic": form.deterministic}
+        precision: Any = {"allow_tf32": form.allow_tf32, "deterministic": form.deterministic}
         left = Form(form.rows, form.cols, **precision)
         # A gradient of the sum over leading dimensions is the same for each of them.
         grad_x = product(crow, col, grad, y.mT, None, left) if needs_x else None
