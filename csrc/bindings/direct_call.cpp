@@ -84,31 +84,26 @@ bool read(PyObject* object, int64_t* number) {
 }
 
 // Memory of torch's allocator, as a launch wants it: in the order of torch's current stream.
-class TensorScratch {
+class TensorScratch final : public direct::Scratch {
  public:
   // Of the kind of `like`, which lies as `view` says.
   TensorScratch(const PythonTensors& tensors, py::handle like, const TensorView& view)
       : tensors_(tensors), like_(like), view_(view) {}
-  direct::Scratch scratch() { return {&TensorScratch::allocate, this}; }
 
- private:
   // Called without the GIL; null where there is none.
-  static void* allocate(void* self, int64_t bytes) {
-    auto& scratch = *static_cast<TensorScratch*>(self);
+  void* allocate(int64_t bytes) override {
     const Gil gil;
     try {
-      const int64_t item = size_of(scratch.view_.type);
-      const py::object memory =
-          scratch.tensors_.new_empty(scratch.like_, scratch.view_, {(bytes + item - 1) / item});
+      const int64_t item = size_of(view_.type);
+      kept_.push_back(tensors_.new_empty(like_, view_, {(bytes + item - 1) / item}));
       TensorView view;
-      if (!scratch.tensors_.view(memory, &view)) return nullptr;
-      scratch.kept_.push_back(memory);
-      return view.writable();
+      return tensors_.view(kept_.back(), &view) ? view.writable() : nullptr;
     } catch (py::error_already_set&) {
       return nullptr;  // no memory: the operator says so
     }
   }
 
+ private:
   const PythonTensors& tensors_;
   const py::handle like_;
   const TensorView& view_;
@@ -295,7 +290,7 @@ class Direct {
   bool launched(PyObject* like, const TensorView& view, direct::Circumstances* here,
                 Launch&& launch) const {
     TensorScratch scratch(tensors_, like, view);
-    here->scratch = scratch.scratch();
+    here->scratch = &scratch;
     const NoGil no_gil;
     return launch();
   }
