@@ -200,12 +200,17 @@ def test_out(calls):
         assert len(calls) == 5
 
 
-def test_one_body_at_a_time():
+def test_a_body_in_a_body(calls):
+    native, dense = operands()
+    x = torch.randn(24, 5)
     manager = override_torch()
-    with manager, pytest.raises(RuntimeError, match="entered already: make another"):
-        manager.__enter__()
     with manager:
-        pass
+        with manager:
+            native @ x
+        close(native @ x, dense @ x)
+    assert len(calls) == 2
+    native @ x
+    assert len(calls) == 2
 
 
 def test_a_decorator(calls):

@@ -14,17 +14,13 @@ bool read(PyObject* object, int64_t* number) {
   return false;
 }
 
-void* TensorScratch::allocate(void* self, int64_t bytes) {
-  auto& scratch = *static_cast<TensorScratch*>(self);
+void* TensorScratch::allocate(int64_t bytes) {
   const Gil gil;
   try {
-    const int64_t item = size_of(scratch.view_.type);
-    const py::object memory =
-        scratch.tensors_.new_empty(scratch.view_, {(bytes + item - 1) / item});
+    const int64_t item = size_of(view_.type);
+    kept_.push_back(tensors_.new_empty(view_, {(bytes + item - 1) / item}));
     TensorView view;
-    if (!scratch.tensors_.view(memory, &view)) return nullptr;
-    scratch.kept_.push_back(memory);
-    return view.writable();
+    return tensors_.view(kept_.back(), &view) ? view.writable() : nullptr;
   } catch (py::error_already_set&) {
     return nullptr;  // no memory: the operator says so
   }

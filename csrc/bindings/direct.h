@@ -25,17 +25,16 @@ inline bool is_given(PyObject* object) { return object != nullptr && object != P
 bool read(PyObject* object, int64_t* number);
 
 // Memory of torch's allocator, as a launch wants it: in the order of torch's current stream.
-class TensorScratch {
+class TensorScratch final : public direct::Scratch {
  public:
   // Of the kind of a tensor that lies as `view` says.
   TensorScratch(const PythonTensors& tensors, const TensorView& view)
       : tensors_(tensors), view_(view) {}
-  direct::Scratch scratch() { return {&TensorScratch::allocate, this}; }
+
+  // Called without the GIL; null where there is none.
+  void* allocate(int64_t bytes) override;
 
  private:
-  // Called without the GIL; null where there is none.
-  static void* allocate(void* self, int64_t bytes);
-
   const PythonTensors& tensors_;
   const TensorView& view_;
   std::vector<pybind11::object> kept_;
@@ -75,7 +74,7 @@ class Direct {
   template <typename Launch>
   bool launched(const TensorView& view, direct::Circumstances* here, Launch&& launch) const {
     TensorScratch scratch(tensors_, view);
-    here->scratch = scratch.scratch();
+    here->scratch = &scratch;
     const NoGil no_gil;
     return launch();
   }

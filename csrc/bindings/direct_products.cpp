@@ -98,7 +98,7 @@ py::object Direct::sampled_matmul(const Values& v) const {
   call.deterministic = v[kRepeatable] == Py_True;
   if (broken_rule(call) != nullptr) return {};
   TensorView blocks;
-  py::object result = tensors_.new_empty(call.x, {p.col_indices.sizes[0], p.block_m, p.block_k});
+  py::object result = tensors_.new_empty(call.x, call.result_sizes());
   if (!tensors_.view(result, &blocks)) return {};
   const auto launch = [&] { return direct::sampled_matmul(call, blocks, here); };
   return launched(call.x, &here, launch) ? result : py::object();

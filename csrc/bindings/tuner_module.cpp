@@ -128,27 +128,30 @@ struct Within {
   bool& flag;
 };
 
-// A callback that raises must not end a product: it is reported as Python reports such things.
-template <typename Call>
-auto shielded(Call call) -> decltype(call()) {
-  const py::gil_scoped_acquire gil;
-  const Within within(in_callback);
-  try {
-    return call();
-  } catch (py::error_already_set& error) {
-    if (!error.matches(PyExc_Exception) && PyThread_get_thread_ident() == main_thread) {
-      raise_after_the_race(error.value());
-    } else {
-      error.discard_as_unraisable("sparse_autotune host");
+// A callback that raises must not end a product: it is reported as Python reports such things, and
+// returns nothing. The callables, with their last copy too, take the GIL themselves.
+template <typename Result, typename... Arguments>
+std::function<Result(Arguments...)> shielded(std::function<Result(Arguments...)> call) {
+  return [call = std::move(call)](Arguments... arguments) {
+    const py::gil_scoped_acquire gil;
+    const Within within(in_callback);
+    try {
+      return call(arguments...);
+    } catch (py::error_already_set& error) {
+      if (!error.matches(PyExc_Exception) && PyThread_get_thread_ident() == main_thread) {
+        raise_after_the_race(error.value());
+      } else {
+        error.discard_as_unraisable("sparse_autotune host");
+      }
+    } catch (const py::cast_error&) {
+      PyErr_SetString(PyExc_TypeError,
+                      "the sparse_autotune host returned something else than text");
+      PyErr_WriteUnraisable(nullptr);
     }
-  } catch (const py::cast_error&) {
-    PyErr_SetString(PyExc_TypeError, "the sparse_autotune host returned something else than text");
-    PyErr_WriteUnraisable(nullptr);
-  }
-  return decltype(call())();
+    return Result();
+  };
 }
 
-// The callables, with their last copy too, take the GIL themselves.
 void install_host(
     std::function<std::optional<std::string>(const std::string&, const std::string&)> load,
     std::function<void(const std::string&, const std::string&, const std::string&)> save,
@@ -156,23 +159,17 @@ void install_host(
     std::function<bool(const std::string&, const std::string&)> may_race) {
   main_thread =
       py::module_::import("threading").attr("main_thread")().attr("ident").cast<unsigned long>();
-  api::HostFunctions functions;
-  functions.load = [load](const std::string& device_class, const std::string& signature) {
-    return shielded([&] { return load(device_class, signature); });
-  };
-  functions.may_race = [may_race](const std::string& device_class, const std::string& signature) {
-    return !may_race || shielded([&] { return may_race(device_class, signature); });
-  };
-  functions.save = [save](const std::string& device_class, const std::string& signature,
-                          const std::string& text) {
-    shielded([&] { save(device_class, signature, text); });
-  };
-  functions.report = [report](const Event& event) {
+  if (!may_race) may_race = [](const std::string&, const std::string&) { return true; };
+  api::HostFunctions functions{.load = shielded(std::move(load)),
+                               .may_race = shielded(std::move(may_race)),
+                               .save = shielded(std::move(save)),
+                               .report = {},
+                               .reclaim = shielded(std::move(reclaim))};
+  functions.report = [report = shielded(std::move(report))](const Event& event) {
     const py::gil_scoped_acquire gil;
-    shielded([&] { report(to_dict(event)); });
+    report(to_dict(event));
     return interruption == nullptr || PyThread_get_thread_ident() != main_thread;
   };
-  functions.reclaim = [reclaim](int ordinal) { shielded([&] { reclaim(ordinal); }); };
   without_gil([&] { api::install_host(std::move(functions)); });
 }
 

@@ -21,22 +21,29 @@ bool alike(const TensorView& a, const TensorView& b) {
 // Columns and batch of a product, or the terms of a sampled one, from the dimensions that both
 // dense operands share: `b` and `c` are walked together.
 struct Folded {
-  Step n{1, 0, 0};
-  std::vector<Step> lead;  // what folds into no inner dimension, innermost first
+  Step n;
+  std::vector<Step> lead;           // what folds into no inner dimension, innermost first
+  std::optional<DenseLayout> b, c;  // of matrices of n columns; none where no kernel reads them
 };
 
-// `fits` says whether both are matrices with such columns: those of one column each, which is
-// strided, are none together.
-template <typename Fits>
-Folded fold_leading(const TensorView& b, const TensorView& c, Step n, int64_t lead, Fits&& fits) {
-  Folded f{.n = n, .lead = {}};
+// `n` are the innermost columns, `lead` the number of dimensions before them; B is p.k x n and C is
+// p.m x n, with these strides between rows. n and the batch become those of the problem.
+Folded fold_dense(const TensorView& b, const TensorView& c, Step n, int64_t lead, int64_t b_rows,
+                  int64_t c_rows, Problem* p) {
+  Folded f{.n = n, .lead = {}, .b = {}, .c = {}};
+  // Those of one column each, which is strided, are no matrix together.
+  const auto lay_out = [&](const Step& n) {
+    f.b = dense_layout(p->k, n.size, b_rows, n.b);
+    f.c = dense_layout(p->m, n.size, c_rows, n.c);
+    return f.b && f.c;
+  };
   bool elements = n.size > 0;
   for (int64_t d = lead - 1; d >= 0; --d) {
     const Step step{b.sizes[d], b.strides[d], c.strides[d]};
     elements = elements && step.size > 0;
     Step& inner = f.lead.empty() ? f.n : f.lead.back();
     Step whole = inner;
-    if (fold(whole, step) && (step.size == 1 || !f.lead.empty() || fits(whole))) {
+    if (fold(whole, step) && (step.size == 1 || !f.lead.empty() || lay_out(whole))) {
       inner = whole;
     } else {
       f.lead.push_back(step);
@@ -46,14 +53,12 @@ Folded fold_leading(const TensorView& b, const TensorView& c, Step n, int64_t le
     f.n.size = 0;
     f.lead.clear();
   }
-  return f;
-}
-
-void set_batch(const Folded& f, Problem* p) {
+  lay_out(f.n);
   p->n = f.n.size;
   p->batch = f.lead.empty() ? 1 : f.lead.front().size;
   p->b_batch_stride = f.lead.empty() ? 0 : f.lead.front().b;
   p->c_batch_stride = f.lead.empty() ? 0 : f.lead.front().c;
+  return f;
 }
 
 // What products and sampled products share.
@@ -239,24 +244,15 @@ Copies normalise(const MatmulCall& a, const TensorView& result, NormalisedCall* 
 
   const Step n = vector ? Step{1, 0, 0}
                         : Step{a.dense.sizes[other], a.dense.strides[other], result.strides[other]};
-  const auto layout_of_b = [&](const Step& n) {
-    return dense_layout(p.k, n.size, a.dense.strides[inner], n.b);
-  };
-  const auto layout_of_c = [&](const Step& n) {
-    return dense_layout(p.m, n.size, result.strides[inner], n.c);
-  };
-  const Folded folded =
-      fold_leading(a.dense, result, n, vector ? 0 : a.dense.dims - 2,
-                   [&](const Step& n) { return layout_of_b(n) && layout_of_c(n); });
-  set_batch(folded, &p);
-  const auto b = layout_of_b(folded.n), c = layout_of_c(folded.n);
+  const Folded folded = fold_dense(a.dense, result, n, vector ? 0 : a.dense.dims - 2,
+                                   a.dense.strides[inner], result.strides[inner], &p);
   const Copies copies{.components = !is_contiguous(a.crow_indices) ||
                                     !is_contiguous(a.col_indices) || !is_contiguous(a.values) ||
                                     (a.bias && !is_contiguous(*a.bias)),
-                      .b = !b,
-                      .c = !c};
+                      .b = !folded.b,
+                      .c = !folded.c};
   if (copies.any()) return copies;
-  set_layouts(&p, *b, *c);
+  set_layouts(&p, *folded.b, *folded.c);
 
   Launch& l = out->launch;
   l.values = a.values.data;
@@ -287,23 +283,14 @@ Copies normalise(const SampledCall& a, const TensorView& result, NormalisedCall*
   p.block_k = a.pattern.block_k;
 
   const Step n{p.m > 0 && p.k > 0 ? a.x.sizes[last] : 0, a.y.strides[before], a.x.strides[last]};
-  const auto layout_of_b = [&](const Step& n) {
-    return dense_layout(p.k, n.size, a.y.strides[last], n.b);
-  };
-  const auto layout_of_c = [&](const Step& n) {
-    return dense_layout(p.m, n.size, a.x.strides[before], n.c);
-  };
-  const Folded folded = fold_leading(
-      a.y, a.x, n, before, [&](const Step& n) { return layout_of_b(n) && layout_of_c(n); });
-  set_batch(folded, &p);
-  const auto b = layout_of_b(folded.n), c = layout_of_c(folded.n);
+  const Folded folded = fold_dense(a.y, a.x, n, before, a.y.strides[last], a.x.strides[before], &p);
   const bool scattered = folded.lead.size() > 1;
   const Copies copies{
       .components = !is_contiguous(a.pattern.crow_indices) || !is_contiguous(a.pattern.col_indices),
-      .b = !b || scattered,
-      .c = !c || scattered};
+      .b = !folded.b || scattered,
+      .c = !folded.c || scattered};
   if (copies.any()) return copies;
-  set_layouts(&p, *b, *c);
+  set_layouts(&p, *folded.b, *folded.c);
 
   Launch& l = out->launch;
   l.b = a.y.data;

@@ -56,6 +56,10 @@ struct SampledCall {
   PatternCall pattern;
   TensorView x, y;
   bool allow_tf32, deterministic;
+
+  std::vector<int64_t> result_sizes() const {
+    return {pattern.col_indices.sizes[0], pattern.block_m, pattern.block_k};
+  }
 };
 
 // Why a call is refused; Python sees a RuntimeError in each case.

@@ -63,15 +63,6 @@ SampledCall checked_call(const SampledArguments& a) {
   return call;
 }
 
-Tensor make_result(const MatmulArguments& a, const MatmulCall& call) {
-  return new_contiguous(a.values, call.result_sizes(), call.values.type);
-}
-
-Tensor make_result(const SampledArguments& a, const SampledCall& call) {
-  const PatternCall& p = call.pattern;
-  return new_contiguous(a.x, {p.col_indices.sizes[0], p.block_m, p.block_k}, call.x.type);
-}
-
 MatmulArguments contiguous(MatmulArguments a, const Copies& copies) {
   if (copies.components) {
     make_contiguous(a.crow_indices);

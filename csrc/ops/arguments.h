@@ -40,10 +40,6 @@ TensorView view_of(const Tensor& tensor);
 MatmulCall checked_call(const MatmulArguments& arguments);
 SampledCall checked_call(const SampledArguments& arguments);
 
-// Uninitialised and contiguous, for the checked call of these arguments.
-Tensor make_result(const MatmulArguments& arguments, const MatmulCall& call);
-Tensor make_result(const SampledArguments& arguments, const SampledCall& call);
-
 // The same arguments with what `copies` names made contiguous; `c` of a product is its result.
 MatmulArguments contiguous(MatmulArguments arguments, const Copies& copies);
 SampledArguments contiguous(SampledArguments arguments, const Copies& copies);

@@ -43,14 +43,14 @@ bool look(const PatternKey& pattern, const Circumstances& here, Surroundings* fo
          found->plan->describes(here.versions, found->parallel);
 }
 
-bool has_scratch(ReadyLaunch& ready, const Scratch& scratch) {
+bool has_scratch(ReadyLaunch& ready, Scratch* scratch) {
   const ScratchLayout layout = ready.scratch();
   if (layout.bytes() == 0) return true;
   void* memory = nullptr;
   if (ready.call.problem.device == DeviceType::kCpu) {
     memory = cpu_scratch(layout.bytes());
-  } else if (scratch.allocate != nullptr) {
-    memory = ScratchLayout::aligned(scratch.allocate(scratch.context, layout.bytes_anywhere()));
+  } else if (scratch != nullptr) {
+    memory = ScratchLayout::aligned(scratch->allocate(layout.bytes_anywhere()));
   }
   if (memory == nullptr) return false;
   layout.put(memory, &ready.call.launch);
@@ -78,7 +78,7 @@ bool make_ready(ReadyLaunch& ready, const Surroundings& around, const Circumstan
   return ready.find(*plan, around.generation, selector_of(here.variant, operator_of(p)));
 }
 
-bool run(ReadyLaunch& ready, const Scratch& scratch) {
+bool run(ReadyLaunch& ready, Scratch* scratch) {
   // A failure is the operator's to deal with, which launches again.
   return has_scratch(ready, scratch) && static_cast<bool>(ready.run());
 }
@@ -127,7 +127,7 @@ bool attention(const AttentionCall& call, const TensorView& out, const TensorVie
   bound.launch.out = out.writable();
   bound.launch.lse = lse.writable();
   return serve_remembered(bound, here.variant, [&](int64_t bytes) {
-    return here.scratch.allocate(here.scratch.context, bytes);
+    return here.scratch->allocate(bytes);
   });
 }
 

@@ -14,18 +14,19 @@
 
 namespace sparse_autotune::direct {
 
-// Where a GPU's workspace comes from, in stream order, for the time of the call; `allocate` may
-// return null. On a CPU there is enough.
-struct Scratch {
-  void* (*allocate)(void* context, int64_t bytes) = nullptr;
-  void* context = nullptr;
+// Where a GPU's workspace comes from, in stream order, for the time of the call. On a CPU there is
+// enough.
+class Scratch {
+ public:
+  virtual ~Scratch() = default;
+  virtual void* allocate(int64_t bytes) = 0;  // may return null
 };
 
 // What a call brings besides its tensors.
 struct Circumstances {
   std::array<int64_t, 2> versions{};  // how often crow_indices and col_indices were written
   std::string_view variant;           // the one asked for; empty: the tuner's choice
-  Scratch scratch;
+  Scratch* scratch = nullptr;
 };
 
 // The calls keep their rules (call.h), and the results are of the right shape and memory of the

@@ -11,8 +11,37 @@ namespace sparse_autotune {
 namespace {
 
 template <typename Arguments, typename Call>
+Tensor new_result(const Arguments& a, const Call& call) {
+  return new_contiguous(a.operand(), call.result_sizes(), element_type(a.operand()));
+}
+
+// A call that kernels can serve: what none of them reads where it lies was made contiguous.
+template <typename Arguments>
+struct Served {
+  Arguments arguments;  // whose memory the call's is
+  NormalisedCall call;
+  TorchCaller caller;
+};
+
+template <typename Arguments, typename Call>
+Served<Arguments> served(Arguments a, const Call& call, const Tensor& result) {
+  const TensorView written = view_of(result);
+  NormalisedCall normal;
+  if (const Copies copies = normalise(call, written, &normal); copies.any()) {
+    // Neither rows nor columns contiguous: torch's own matmul copies such operands too.
+    a = contiguous(std::move(a), copies);
+    normal = {};
+    if (normalise(checked_call(a), written, &normal).any()) {
+      refuse("a result with neither contiguous rows nor contiguous columns");
+    }
+  }
+  TorchCaller caller(a.crow_indices, a.col_indices, a.operand());
+  return {std::move(a), std::move(normal), std::move(caller)};
+}
+
+template <typename Arguments, typename Call>
 void write(const Arguments& a, const Call& call, const Tensor& result) {
-  auto product = product_of(a, call, result);
+  auto product = served(a, call, result);
   std::optional<Bound> bound = bind_call(std::move(product.call), a.variant, product.caller);
   if (bound) serve(*bound, a.variant);
 }
@@ -21,7 +50,7 @@ template <typename Arguments>
 Tensor computed(const Arguments& a) {
   const auto call = checked_call(a);
   const DeviceScope scope(a.operand());
-  Tensor result = make_result(a, call);
+  Tensor result = new_result(a, call);
   write(a, call, result);
   return result;
 }
@@ -31,13 +60,13 @@ Tensor written_for(const Tensor& out, const MatmulArguments& a, const MatmulCall
   const TensorView view = view_of(out);
   if (const char* rule = broken_rule_of_result(call, view)) refuse(rule);
   NormalisedCall unused;
-  return normalise(call, view, &unused).c ? make_result(a, call) : out;
+  return normalise(call, view, &unused).c ? new_result(a, call) : out;
 }
 
 template <typename Arguments, typename Call>
 std::string answer(const Arguments& a, const Call& call, const Tensor& result,
                    const RaceArguments& race) {
-  auto product = product_of(a, call, result);
+  auto product = served(a, call, result);
   if (race.dry_run) {
     const Bound bound = bind_for_questions(std::move(product.call), product.caller);
     return legality_of(bound.call.problem, *bound.device);
@@ -81,13 +110,13 @@ void prepare_pattern(const Tensor& crow, const Tensor& col, int64_t rows, int64_
 std::string race_text(const MatmulArguments& a, const RaceArguments& race) {
   const MatmulCall call = checked_call(a);
   const DeviceScope scope(a.values);
-  return answer(a, call, race.out ? written_for(*race.out, a, call) : make_result(a, call), race);
+  return answer(a, call, race.out ? written_for(*race.out, a, call) : new_result(a, call), race);
 }
 
 std::string race_text(const SampledArguments& a, const RaceArguments& race) {
   const SampledCall call = checked_call(a);
   const DeviceScope scope(a.x);
-  return answer(a, call, make_result(a, call), race);
+  return answer(a, call, new_result(a, call), race);
 }
 
 std::string race_text(const std::string& problem, const Tensor& crow, const Tensor& col,

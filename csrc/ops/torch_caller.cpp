@@ -3,26 +3,6 @@
 #include <utility>
 
 namespace sparse_autotune {
-namespace {
-
-template <typename Arguments, typename Call>
-TorchProduct<Arguments> normalised(Arguments a, const Call& call, const Tensor& result) {
-  const TensorView written = view_of(result);
-  NormalisedCall normal;
-  if (const Copies copies = normalise(call, written, &normal); copies.any()) {
-    // Neither rows nor columns contiguous: torch's own matmul copies such operands too.
-    a = contiguous(std::move(a), copies);
-    normal = {};
-    if (normalise(checked_call(a), written, &normal).any()) {
-      refuse("a result with neither contiguous rows nor contiguous columns");
-    }
-  }
-  TorchCaller caller(a.crow_indices, a.col_indices, a.operand());
-  return {std::move(a), std::move(normal), std::move(caller)};
-}
-
-}  // namespace
-
 void* TorchCaller::stream(int ordinal) { return current_stream(ordinal); }
 
 Parallel TorchCaller::parallel() { return torch_parallel(); }
@@ -43,15 +23,6 @@ std::shared_ptr<const void> TorchCaller::own_indices() {
 
 std::shared_ptr<const void> TorchCaller::own_values() {
   return std::make_shared<Tensor>(alias_of(operand_));
-}
-
-TorchProduct<MatmulArguments> product_of(const MatmulArguments& a, const MatmulCall& call,
-                                         const Tensor& result) {
-  return normalised(a, call, result);
-}
-TorchProduct<SampledArguments> product_of(const SampledArguments& a, const SampledCall& call,
-                                          const Tensor& result) {
-  return normalised(a, call, result);
 }
 
 }  // namespace sparse_autotune

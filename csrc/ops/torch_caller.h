@@ -4,8 +4,8 @@
 #include <optional>
 #include <vector>
 
-#include "calls/bound.h"
-#include "ops/arguments.h"
+#include "calls/caller.h"
+#include "ops/torch_runtime.h"
 
 namespace sparse_autotune {
 
@@ -28,18 +28,5 @@ class TorchCaller final : public Caller {
   Tensor crow_indices_, col_indices_, operand_;
   std::vector<Tensor> allocated_;
 };
-
-// The arguments of a product, checked, with what no kernel reads where it lies made contiguous.
-template <typename Arguments>
-struct TorchProduct {
-  Arguments arguments;
-  NormalisedCall call;
-  TorchCaller caller;
-};
-// Refuses a `result` that no kernel can write.
-TorchProduct<MatmulArguments> product_of(const MatmulArguments& arguments, const MatmulCall& call,
-                                         const Tensor& result);
-TorchProduct<SampledArguments> product_of(const SampledArguments& arguments,
-                                          const SampledCall& call, const Tensor& result);
 
 }  // namespace sparse_autotune

@@ -1,10 +1,7 @@
 """The compiled, torch-free autotuner (csrc/bindings/tuner_module.cpp)."""
 
 from collections.abc import Callable
-from types import ModuleType
 from typing import Any
-
-from torch import Tensor, dtype
 
 def install_host(
     load: Callable[[str, str], str | None],
@@ -46,24 +43,10 @@ def environment(ordinal: int) -> str: ...
 def libraries() -> list[dict[str, Any]]: ...
 
 class Direct:
-    def __init__(
-        self,
-        *,
-        exchange_api: object,
-        empty_on_cpu: Callable[..., Tensor],
-        empty_on_gpu: Callable[..., Tensor],
-        tensor: type[Tensor],
-        parameter: type[Tensor],
-        dtypes: tuple[dtype, ...],
-        is_grad_enabled: Callable[[], bool],
-        listeners: tuple[Callable[[], int], ...],
-        forward_ad: ModuleType,
-    ) -> None: ...
+    def __init__(self, **of_torch: object) -> None: ...
 
 class DirectOperator:
-    def __init__(
-        self, name: str, direct: Direct, dispatched: Callable[..., Any] | None, /
-    ) -> None: ...
+    def __init__(self, name: str, direct: Direct, dispatched: object, /) -> None: ...
     def __call__(self, *arguments: Any, **keywords: Any) -> Any: ...
 
 def memory(ordinal: int = -1) -> dict[str, int]: ...

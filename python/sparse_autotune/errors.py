@@ -41,10 +41,10 @@ from .operands import (
     autocast_to,
     bsr_components,
     is_sparse_operand,
-    matmul_arguments,
-    sampled_arguments,
+    product_operands,
+    sampled_operands,
 )
-from .operators.forms import ACTIVATIONS
+from .operators.forms import ACTIVATIONS, call_matmul, call_sampled
 from .operators.library import bsr_matmul_race, bsr_sampled_matmul_race
 from .settings import settings
 
@@ -275,11 +275,13 @@ def ask(
     With ``pattern`` it is the one for ``sampled_matmul(a, b, pattern)``.
     """
     if pattern is not None:
-        arguments, keywords = sampled_arguments(a, b, pattern)
-        answer = bsr_sampled_matmul_race(*arguments, **keywords, **options)
+        answer = call_sampled(
+            *sampled_operands(a, b, pattern), operator=bsr_sampled_matmul_race, **options
+        )
     else:
-        arguments, keywords = matmul_arguments(a, b, bias, activation, linear=linear)
-        answer = bsr_matmul_race(*arguments, **keywords, **options, out=out)
+        left, right = (b, a) if linear else (a, b)
+        operands = product_operands(left, right, bias, activation, linear=linear)
+        answer = call_matmul(*operands, operator=bsr_matmul_race, out=out, **options)
     return bytes(answer.tolist()).decode()
 
 

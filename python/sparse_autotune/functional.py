@@ -19,9 +19,9 @@ from ._torch.transforms import is_any_autocast_enabled
 from .bsr_tensor import BsrTensor
 from .checks.matrix import BSR_LAYOUTS, stored_parts
 from .choices import Activation
-from .operands import is_sparse_operand, matmul_operands, matrix_of, sampled_operands
+from .operands import product_operands, sampled_operands, sides
 from .operators.autograd import product, sampled
-from .operators.forms import ACTIVATIONS, switches
+from .operators.forms import ACTIVATIONS, call_matmul
 from .operators.library import bsr_matmul_out
 from .operators.precision import allow_tf32
 
@@ -230,30 +230,20 @@ def _multiply(
 def _computed(
     a: Any, b: Any, bias: Any, activation: Any, out: Any, variant: Any, linear: bool
 ) -> Tensor:
-    sparse_right = linear or (is_sparse_operand(b) and not is_sparse_operand(a))
-    sparse, dense = (b, a) if sparse_right else (a, b)
-    name = "weight" if linear else "b" if sparse_right else "a"
+    sparse, dense, name, other, sparse_right = sides(a, b, linear)
     if _is_batch(sparse):  # a product for each matrix, with a matrix of its own or one for all
         if out is not None:
             raise ValueError("out must be None where the block-sparse operand is a batch")
         count = sparse.values.shape[0]
-        errors.check_batch(dense, "x" if linear else "a" if sparse_right else "b", count, name)
+        errors.check_batch(dense, other, count, name)
         products = []
         each = dense.unbind() if dense.dim() == 3 else [dense] * count
         for one, factor in zip(sparse.unbind(), each, strict=True):
             left, right = (factor, one) if sparse_right else (one, factor)
             products.append(_multiply(left, right, bias, activation, None, variant, linear=linear))
         return torch.stack(products)
-    operands = matmul_operands(
-        *matrix_of(sparse, name),
-        dense,
-        bias,
-        sparse_right,
-        linear=linear,
-        activation=activation,
-        variant=variant,
-        autocast=out is None,  # as for torch's own products into `out`
-    )
+    options = {"variant": variant, "autocast": out is None}  # as for torch's products into `out`
+    operands = product_operands(a, b, bias, activation, linear=linear, **options)
     if out is None:
         return product(*operands)
     if not _is_compiling():
@@ -261,8 +251,7 @@ def _computed(
         errors.check_out_has_no_gradient(named)
         if out.is_neg():  # torch's fallback for those misreads an operator that returns nothing
             raise ValueError("out is a lazily negated view")
-    *tensors, bias, form = operands
-    bsr_matmul_out(*tensors[:3], *form[:2], tensors[3], bias, **switches(form, 2), out=out)
+    call_matmul(*operands, operator=bsr_matmul_out, out=out)
     # The operator writes behind autograd's back: saved tensors must notice.
     increment_version(out)
     return out

@@ -112,16 +112,7 @@ def _choose(total: int, count: int, generator: torch.Generator | None) -> Tensor
     """``count`` of ``range(total)``, all subsets equally likely."""
     if total <= _MOST_KEYS:
         return torch.randperm(total, device="cpu", generator=generator)[:count]
-    if 2 * count > total:
-        chosen = torch.ones(total, dtype=torch.bool, device="cpu")
-        chosen[_choose(total, total - count, generator)] = False
-        return chosen.nonzero().squeeze(1)
-    found = torch.empty(0, dtype=torch.int64, device="cpu")
-    while found.numel() < count:
-        more = count - found.numel() + 1000
-        drawn = torch.randint(total, (more + more // 2,), device="cpu", generator=generator)
-        found = torch.cat([found, drawn]).unique()
-    return found[torch.randperm(found.numel(), device="cpu", generator=generator)[:count]]
+    return _distinct(torch.tensor([count], device="cpu"), total, generator)
 
 
 def _uniform(grid: tuple[int, int], count: int, generator: torch.Generator | None) -> Tensor:

@@ -11,7 +11,7 @@ from ._torch.compiling import is_deterministic
 from ._torch.transforms import is_any_autocast_enabled
 from .bsr_tensor import BsrTensor
 from .checks.matrix import BSR_LAYOUTS, Components, native_components
-from .operators.forms import ACTIVATIONS, Form, SampleForm, switches
+from .operators.forms import ACTIVATIONS, Form, SampleForm
 from .operators.precision import allow_tf32, deterministic
 
 _is_compiling = torch.compiler.is_dynamo_compiling
@@ -73,7 +73,7 @@ def matmul_operands(
 ) -> MatmulOperands:
     """For ``matmul``, or for ``linear`` with the matrix as weight; autocast has been applied.
 
-    ``matrix`` has the fields of `Components`; `matrix_of` gives it and ``frozen``.
+    ``matrix`` has the fields of `Components`.
     """
     crow, col, values, rows, cols, transposed = matrix
     compiling = _is_compiling()
@@ -98,12 +98,27 @@ def matmul_operands(
     return crow, col, values, dense, bias, form
 
 
-def matrix_of(a: Any, name: str) -> tuple[Components, bool]:
-    """The components of the block-sparse argument ``name``, and whether it is frozen."""
-    frozen = type(a) is BsrTensor and a._frozen
+def sides(a: Any, b: Any, linear: bool) -> tuple[Any, Any, str, str, bool]:
+    """Of ``matmul(a, b)``, or ``linear(a, b)``, the block-sparse argument and the dense one.
+
+    Their names follow, and whether the block-sparse one stands on the right.
+    """
+    if linear:
+        return b, a, "weight", "x", True
+    right = is_sparse_operand(b) and not is_sparse_operand(a)
+    return (b, a, "b", "a", True) if right else (a, b, "a", "b", False)
+
+
+def product_operands(
+    a: Any, b: Any, bias: Any, activation: str | None, *, linear: bool, **options: Any
+) -> MatmulOperands:
+    """For ``matmul(a, b)``, or ``linear(a, b)``; options as of `matmul_operands`."""
+    sparse, dense, name, _, right = sides(a, b, linear)
+    frozen = type(sparse) is BsrTensor and sparse._frozen
     if frozen and not _is_compiling():
-        a.check_frozen()
-    return bsr_components(a, name), frozen
+        sparse.check_frozen()
+    matrix, given = bsr_components(sparse, name), {"activation": activation, **options}
+    return matmul_operands(matrix, frozen, dense, bias, right, linear=linear, **given)
 
 
 def sampled_operands(
@@ -124,26 +139,3 @@ def sampled_operands(
         None if variant == "auto" else variant,
     )
     return crow, col, left, right, form
-
-
-# For whatever asks about a product without computing it: `variants`, `tune`, `benchmark`, errors.
-
-
-def matmul_arguments(
-    a: Any, b: Any, bias: Any = None, activation: str | None = None, *, linear: bool = False
-) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """The operators' arguments for ``matmul(a, b)``, or for ``linear(b, a)``."""
-    right = not linear and is_sparse_operand(b) and not is_sparse_operand(a)
-    sparse, dense, name = (b, a, "b") if right else (a, b, "weight" if linear else "a")
-    crow, col, values, dense, bias, form = matmul_operands(
-        *matrix_of(sparse, name), dense, bias, linear or right, linear=linear, activation=activation
-    )
-    return (crow, col, values, form.rows, form.cols, dense, bias), switches(form, 2)
-
-
-def sampled_arguments(
-    x: Tensor, y: Tensor, pattern: Tensor | BsrTensor
-) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """The operators' arguments for ``sampled_matmul(x, y, pattern)``."""
-    crow, col, left, right, form = sampled_operands(x, y, pattern)
-    return (crow, col, *form[:4], left, right), switches(form, 4)

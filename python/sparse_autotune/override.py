@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import functools
 import threading
 from collections.abc import Callable
-from typing import Any, ParamSpec, TypeVar
+from contextlib import ContextDecorator
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -15,9 +15,6 @@ from ._torch.function_modes import enter_lowest, leave
 from .checks.matrix import BSR_LAYOUTS, VALUE_DTYPES, is_dense
 from .operands import autocast_dtype, autocast_to
 from .torch_functions import TORCH_FUNCTIONS
-
-_Parameters = ParamSpec("_Parameters")
-_Result = TypeVar("_Result")
 
 
 def _is_native(value: Any) -> bool:
@@ -76,23 +73,10 @@ _CONDITIONS: dict[Any, Callable[..., bool]] = {
 }
 
 
-class _Override(TorchFunctionMode):
-    def __torch_function__(
-        self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
-    ) -> Any:
-        kwargs = kwargs or {}
-        ours: Any = TORCH_FUNCTIONS.get(func)
-        try:
-            chosen = ours if ours in _CONDITIONS and _CONDITIONS[ours](*args, **kwargs) else func
-        except TypeError:  # the function has no such arguments, which torch will say
-            chosen = func
-        return chosen(*args, **kwargs)
-
-
 _switched = threading.local()
 
 
-class override_torch:  # noqa: N801  used like torch.no_grad
+class override_torch(TorchFunctionMode, ContextDecorator):  # noqa: N801  used like torch.no_grad
     """Makes torch's products of native BSR tensors use this package, in eager mode.
 
     As a context manager, ``with override_torch(): ...``, for the body; as a decorator,
@@ -116,30 +100,21 @@ class override_torch:  # noqa: N801  used like torch.no_grad
     def __init__(self, enabled: bool | None = None) -> None:
         if enabled is not None and not isinstance(enabled, bool):
             raise TypeError(f"enabled must be None, True or False, got {enabled!r}")
-        self._mode: _Override | None = None
+        super().__init__()
         if enabled is not None:
             leave(getattr(_switched, "mode", None))
-            _switched.mode = _Override() if enabled else None
+            _switched.mode = override_torch() if enabled else None
             if enabled:
                 enter_lowest(_switched.mode)
 
-    def __call__(self, function: Callable[_Parameters, _Result]) -> Callable[_Parameters, _Result]:
-        """A function that runs with the override."""
-
-        @functools.wraps(function)
-        def overridden(*args: _Parameters.args, **kwargs: _Parameters.kwargs) -> _Result:
-            with override_torch():
-                return function(*args, **kwargs)
-
-        return overridden
-
-    def __enter__(self) -> None:
-        if self._mode is not None:
-            raise RuntimeError("this override_torch() is entered already: make another")
-        self._mode = _Override()
-        self._mode.__enter__()
-
-    def __exit__(self, *error: Any) -> None:
-        mode, self._mode = self._mode, None
-        assert mode is not None
-        mode.__exit__(*error)
+    def __torch_function__(
+        self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        """What computes a function of torch's, called for each."""
+        kwargs = kwargs or {}
+        ours: Any = TORCH_FUNCTIONS.get(func)
+        try:
+            chosen = ours if ours in _CONDITIONS and _CONDITIONS[ours](*args, **kwargs) else func
+        except TypeError:  # the function has no such arguments, which torch will say
+            chosen = func
+        return chosen(*args, **kwargs)

@@ -38,6 +38,15 @@ class _Values(TypedDict, total=False):
     variant: str | None
 
 
+class _PathSetting:
+    """For type checkers: assigned a path of any kind, it is read as a string."""
+
+    if TYPE_CHECKING:
+
+        def __get__(self, of: Any, kind: Any = None) -> str | None: ...
+        def __set__(self, of: Any, path: str | os.PathLike[str] | None) -> None: ...
+
+
 # A rule as people read it, and a function that returns the value as it is kept, or raises
 # ValueError, TypeError or OverflowError. Values are Python's or an environment variable's text.
 _Rule = tuple[str, Callable[[Any], Any]]
@@ -66,16 +75,13 @@ def _whole_number(rule: str, most: int) -> _Rule:
     return rule, kept
 
 
-def _seconds(value: Any) -> float:
-    number = float(value)
-    _refuse_unless(0 < number < math.inf and not isinstance(value, bool))
-    return number
+def _finite(rule: str, least: float) -> _Rule:
+    def kept(value: Any) -> float:
+        number = float(value)
+        _refuse_unless(least <= number < math.inf and not isinstance(value, bool))
+        return number
 
-
-def _factor(value: Any) -> float:
-    number = float(value)
-    _refuse_unless(1 <= number < math.inf and not isinstance(value, bool))
-    return number
+    return rule, kept
 
 
 def _truth(value: Any) -> bool:
@@ -103,10 +109,10 @@ _BYTES = _whole_number("must be a whole number of bytes, 0 to 2**63 - 1", 2**63 
 _RULES: dict[str, _Rule] = {
     "mode": _one_of(*get_args(Mode)),
     "verbosity": _whole_number("must be 0 or 1", 1),
-    "budget_s": ("must be a positive, finite number of seconds", _seconds),
+    "budget_s": _finite("must be a positive, finite number of seconds", math.nextafter(0, 1)),
     "timing": _one_of(*get_args(Timing)),
     "buckets": _one_of(*get_args(Buckets)),
-    "min_speedup": ("must be a finite number, at least 1", _factor),
+    "min_speedup": _finite("must be a finite number, at least 1", 1),
     "cache_dir": ("must be a path or None", _path),
     "record_path": ("must be a path or None", _path),
     "cache_bytes": _BYTES,
@@ -221,21 +227,8 @@ class Settings:
     exact_nonfinite: bool
     variant: str | None
 
-    if TYPE_CHECKING:  # at run time an attribute like the others
-
-        @property
-        def cache_dir(self) -> str | None:
-            """Assigned a path of any kind, it is read as a string."""
-
-        @cache_dir.setter
-        def cache_dir(self, path: str | os.PathLike[str] | None) -> None: ...
-
-        @property
-        def record_path(self) -> str | None:
-            """As `cache_dir`."""
-
-        @record_path.setter
-        def record_path(self, path: str | os.PathLike[str] | None) -> None: ...
+    if TYPE_CHECKING:  # at run time attributes like the others
+        cache_dir = record_path = _PathSetting()
 
     def __init__(self) -> None:
         values: dict[str, Any] = {"verbosity": 1, "cache_dir": None, "record_path": None}

@@ -144,18 +144,9 @@ def _sum_of(name: str, input: Any, other: Any, alpha: Any) -> BsrTensor:
     return input._with_values(torch.add(input.values, other.values, alpha=alpha))
 
 
-TORCH_FUNCTIONS.update(
-    {
-        torch.neg: BsrTensor.__neg__,
-        torch.negative: BsrTensor.__neg__,
-        torch.abs: BsrTensor.__abs__,
-        torch.absolute: BsrTensor.__abs__,
-        torch.clone: BsrTensor.clone,
-        torch.detach: BsrTensor.detach,
-        torch.t: BsrTensor.t,
-        torch.numel: BsrTensor.numel,
-    }
-)
+for _name in ("neg", "abs", "clone", "detach", "t", "numel"):
+    TORCH_FUNCTIONS[getattr(torch, _name)] = getattr(BsrTensor, _name)
+TORCH_FUNCTIONS.update({torch.negative: BsrTensor.neg, torch.absolute: BsrTensor.abs})
 
 
 # Reductions

@@ -30,6 +30,10 @@ from .selection import Criterion, blocks_to_keep, stored_count
 _INDICES = ("crow_indices", "col_indices")
 
 
+def _copy(parameter: Tensor) -> torch.nn.Parameter:
+    return torch.nn.Parameter(parameter.detach().clone(), parameter.requires_grad)
+
+
 class SparseLinear(torch.nn.Module):
     """``x @ weight.T + bias`` with a block-sparse weight; only its stored blocks are trained.
 
@@ -81,17 +85,14 @@ class SparseLinear(torch.nn.Module):
         check_value_dtype(dtype, "dtype")
         self._frozen_weight: BsrTensor | None = None
         nnzb = stored_count(density, self._grid())
-        crow = torch.zeros(self._grid()[0] + 1, dtype=torch.int64, device=device)
-        self.register_buffer("crow_indices", crow)
-        self.register_buffer("col_indices", torch.zeros(nnzb, dtype=torch.int64, device=device))
-        self.values = torch.nn.Parameter(
-            torch.empty((nnzb, block_m, block_k), dtype=dtype, device=device)
-        )
-        self.bias = (
-            torch.nn.Parameter(torch.empty(out_features, dtype=dtype, device=device))
-            if bias
-            else None
-        )
+        for name, length in zip(_INDICES, (self._grid()[0] + 1, nnzb), strict=True):
+            self.register_buffer(name, torch.zeros(length, dtype=torch.int64, device=device))
+
+        def parameter(*shape: int) -> torch.nn.Parameter:
+            return torch.nn.Parameter(torch.empty(shape, dtype=dtype, device=device))
+
+        self.values = parameter(nnzb, block_m, block_k)
+        self.bias = parameter(out_features) if bias else None
         self.reset_parameters()
 
     def _grid(self) -> tuple[int, int]:
@@ -169,9 +170,7 @@ class SparseLinear(torch.nn.Module):
         )
         layer._take(kept, linear.weight.requires_grad)
         if layer.bias is not None:
-            layer.bias = torch.nn.Parameter(
-                linear.bias.detach().clone(), requires_grad=linear.bias.requires_grad
-            )
+            layer.bias = _copy(linear.bias)
         return layer.train(linear.training)
 
     def to_linear(self) -> torch.nn.Linear:
@@ -179,15 +178,11 @@ class SparseLinear(torch.nn.Module):
         linear = torch.nn.Linear(
             self.in_features, self.out_features, bias=self.bias is not None, device="meta"
         )
-        weight = self.weight.detach()
-        dense = (
-            weight.values.new_empty(weight.shape) if weight.values.is_meta else weight.to_dense()
-        )
-        linear.weight = torch.nn.Parameter(dense, requires_grad=self.values.requires_grad)
+        weight, values = self.weight.detach(), self.values
+        dense = values.new_empty(weight.shape) if values.is_meta else weight.to_dense()
+        linear.weight = torch.nn.Parameter(dense, values.requires_grad)
         if self.bias is not None:
-            linear.bias = torch.nn.Parameter(
-                self.bias.detach().clone(), requires_grad=self.bias.requires_grad
-            )
+            linear.bias = _copy(self.bias)
         return linear.train(self.training)
 
     def _take(self, weight: BsrTensor, requires_grad: bool) -> None:
@@ -317,11 +312,10 @@ class SparseLinear(torch.nn.Module):
         self, state_dict: dict[str, Any], prefix: str, *arguments: Any
     ) -> None:
         missing_keys, error_messages = arguments[2], arguments[-1]
-        present = {name: state_dict.get(prefix + name) for name in (*_INDICES, "values")}
-        if all(isinstance(tensor, Tensor) for tensor in present.values()):
-            crow, col, values = (present[name] for name in (*_INDICES, "values"))
-            assert crow is not None and col is not None and values is not None
-            shapes = tuple(tuple(t.shape) for t in (crow, col, values))
+        given = [state_dict.get(prefix + name) for name in (*_INDICES, "values")]
+        tensors = [tensor for tensor in given if isinstance(tensor, Tensor)]
+        if len(tensors) == 3:
+            shapes = tuple(tuple(tensor.shape) for tensor in tensors)
             nnzb = shapes[1][0] if len(shapes[1]) == 1 else -1
             fitting = ((self._grid()[0] + 1,), (nnzb,), (nnzb, *self.block_size))
             if shapes != fitting:
@@ -356,11 +350,7 @@ class SparseLinear(torch.nn.Module):
 
     def __getstate__(self) -> dict[str, Any]:
         """Plans and frozen copies stay with this process, and with this layer."""
-        return {
-            **self.__dict__,
-            "_plan_owner": None,
-            "_frozen_weight": None,
-        }
+        return {**self.__dict__, "_plan_owner": None, "_frozen_weight": None}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)

@@ -138,17 +138,10 @@ class Product(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(
-        ctx: Any,
-        crow: Tensor,
-        col: Tensor,
-        values: Tensor,
-        dense: Tensor,
-        bias: Tensor | None,
-        form: Form,
-    ) -> Tensor:
+    def forward(ctx: Any, *operands: Any) -> Tensor:
         """The operator, and what the gradients that are wanted will need."""
-        result = matmul_below_autograd(crow, col, values, dense, bias, form)
+        result = matmul_below_autograd(*operands)
+        crow, col, values, dense, _, form = operands
         _, _, needs_values, needs_dense, _, _ = ctx.needs_input_grad
         ctx.form = form
         if not needs_dense:  # values need not be kept for their shape
@@ -184,9 +177,8 @@ class Product(torch.autograd.Function):
                 grad_dense = product(crow, col, values, grad, None, turned)
             if needs_values:
                 block_m, block_k = ctx.block if values is None else values.shape[1:]
-                sample = SampleForm(
-                    form.rows, form.cols, block_m, block_k, form.allow_tf32, form.deterministic
-                )
+                precision = form.allow_tf32, form.deterministic
+                sample = SampleForm(form.rows, form.cols, block_m, block_k, *precision)
                 grad_values = sampled(crow, col, *_sampled_operands(dense, grad, form), sample)
         grad_bias = _bias_gradient(grad, form) if needs_bias else None
         return None, None, grad_values, grad_dense, grad_bias, None
@@ -203,16 +195,9 @@ class DispatchedProduct(Product):
         return result
 
     @staticmethod
-    def jvp(
-        ctx: Any,
-        d_crow: None,
-        d_col: None,
-        d_values: Tensor | None,
-        d_dense: Tensor | None,
-        d_bias: Tensor | None,
-        d_form: None,
-    ) -> Tensor:
+    def jvp(ctx: Any, *tangents: Any) -> Tensor:
         """The tangent of the result."""
+        _, _, d_values, d_dense, d_bias, _ = tangents
         crow, col, values, dense, result = ctx.saved_tensors
         form = ctx.form._replace(activation=NONE, variant=None)
         terms = []
@@ -234,11 +219,10 @@ class Sampled(torch.autograd.Function):
     """The sampled product, in the same style."""
 
     @staticmethod
-    def forward(
-        ctx: Any, crow: Tensor, col: Tensor, x: Tensor, y: Tensor, form: SampleForm
-    ) -> Tensor:
+    def forward(ctx: Any, *operands: Any) -> Tensor:
         """The operator, and what the gradients that are wanted will need."""
-        values = sampled_below_autograd(crow, col, x, y, form)
+        values = sampled_below_autograd(*operands)
+        crow, col, x, y, form = operands
         _, _, needs_x, needs_y, _ = ctx.needs_input_grad
         ctx.form = form
         ctx.save_for_backward(crow, col, x if needs_y else None, y if needs_x else None)
@@ -246,10 +230,9 @@ class Sampled(torch.autograd.Function):
         return values
 
     @staticmethod
-    def jvp(
-        ctx: Any, d_crow: None, d_col: None, d_x: Tensor | None, d_y: Tensor | None, d_form: None
-    ) -> Tensor:
+    def jvp(ctx: Any, *tangents: Any) -> Tensor:
         """The tangent of the result."""
+        _, _, d_x, d_y, _ = tangents
         crow, col, x, y = ctx.saved_tensors
         terms = []
         if d_x is not None:
@@ -264,12 +247,8 @@ class Sampled(torch.autograd.Function):
         crow, col, x, y = ctx.saved_tensors
         _, _, needs_x, needs_y, _ = ctx.needs_input_grad
         form: SampleForm = ctx.form
-        left = Form(
-            form.rows,
-            form.cols,
-            allow_tf32=form.allow_tf32,
-            deterministic=form.deterministic,
-        )
+        precision: Any = {"allow_tf32": form.allow_tf32, "deterministic": form.deterministic}
+        left = Form(form.rows, form.cols, **precision)
         # A gradient of the sum over leading dimensions is the same for each of them.
         grad_x = product(crow, col, grad, y.mT, None, left) if needs_x else None
         right = left._replace(sparse_right=True)

@@ -61,38 +61,40 @@ def differentiable(values: Tensor, dense: Tensor, bias: Tensor | None) -> bool:
     )
 
 
-def call_matmul(
-    crow: Tensor, col: Tensor, values: Tensor, dense: Tensor, bias: Tensor | None, form: Form
-) -> Tensor:
-    """The operator, by whatever the dispatcher has in store."""
-    return bsr_matmul(crow, col, values, *form[:2], dense, bias, **switches(form, 2))
+# Operands are crow_indices, col_indices, values, dense, bias and form; of sampled products
+# crow_indices, col_indices, x, y and form.
 
 
-def call_sampled(crow: Tensor, col: Tensor, x: Tensor, y: Tensor, form: SampleForm) -> Tensor:
-    """The operator of sampled products."""
-    return bsr_sampled_matmul(crow, col, *form[:4], x, y, **switches(form, 4))
+def call_matmul(*operands: Any, operator: Any = None, **more: Any) -> Any:
+    """The operator, by whatever the dispatcher has in store, or one that takes more."""
+    crow, col, values, dense, bias, form = operands
+    operator = operator or bsr_matmul
+    return operator(crow, col, values, *form[:2], dense, bias, **switches(form, 2), **more)
+
+
+def call_sampled(*operands: Any, operator: Any = None, **more: Any) -> Any:
+    """The operator of sampled products, likewise."""
+    crow, col, x, y, form = operands
+    operator = operator or bsr_sampled_matmul
+    return operator(crow, col, *form[:4], x, y, **switches(form, 4), **more)
 
 
 # What follows has no derivative: that is the caller's affair.
 
 
-def matmul_below_autograd(
-    crow: Tensor, col: Tensor, values: Tensor, dense: Tensor, bias: Tensor | None, form: Form
-) -> Tensor:
+def matmul_below_autograd(*operands: Any) -> Tensor:
     """The product, by the direct way where there is one."""
-    result: Tensor | None = direct.matmul(crow, col, values, dense, bias, form)
+    result: Tensor | None = direct.matmul(*operands)
     if result is not None:
         return result
     with BelowAutograd():
-        return call_matmul(crow, col, values, dense, bias, form)
+        return call_matmul(*operands)
 
 
-def sampled_below_autograd(
-    crow: Tensor, col: Tensor, x: Tensor, y: Tensor, form: SampleForm
-) -> Tensor:
+def sampled_below_autograd(*operands: Any) -> Tensor:
     """The sampled product, likewise."""
-    result = direct.sampled_matmul(crow, col, x, y, form)
+    result: Tensor | None = direct.sampled_matmul(*operands)
     if result is not None:
         return result
     with BelowAutograd():
-        return call_sampled(crow, col, x, y, form)
+        return call_sampled(*operands)
