@@ -96,6 +96,11 @@ Tensor empty_strided(const Tensor& like, const int64_t* sizes, const int64_t* st
   return empty_beside(like, sizes, strides, dims, torch_dtype(dtype));
 }
 
+Tensor empty_strided(const Tensor& like, const int64_t* sizes, const int64_t* strides, int64_t dims,
+                     IndexType type) {
+  return empty_beside(like, sizes, strides, dims, torch_dtype(type));
+}
+
 Tensor empty_bytes(const Tensor& like, int64_t bytes) {
   const int64_t stride = 1;
   return empty_beside(like, &bytes, &stride, 1, aoti_torch_dtype_uint8());

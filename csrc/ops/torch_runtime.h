@@ -58,6 +58,8 @@ Tensor empty_strided(const Tensor& like, const int64_t* sizes, const int64_t* st
                      int64_t dims);
 Tensor empty_strided(const Tensor& like, const int64_t* sizes, const int64_t* strides, int64_t dims,
                      DType dtype);
+Tensor empty_strided(const Tensor& like, const int64_t* sizes, const int64_t* strides, int64_t dims,
+                     IndexType type);
 Tensor empty_bytes(const Tensor& like, int64_t bytes);
 
 // A tensor over memory that somebody else owns.

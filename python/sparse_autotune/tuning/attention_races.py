@@ -16,8 +16,8 @@ from ..operators.attention import (
     AttentionForm,
     attention_backward_race_op,
     attention_race_op,
-    by_column,
 )
+from ..operators.mask_lists import mask_columns
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ class AttentionQuestion:
         block = form[:2]
         columns: tuple[Tensor | None, Tensor | None] = (None, None)
         if crow is not None and col is not None:
-            columns = by_column(crow, col, k.shape[2], block)
+            columns = mask_columns(crow, col, -(-k.shape[2] // block[1]))
         return (
             torch.zeros_like(q),
             None,
