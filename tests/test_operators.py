@@ -284,4 +284,5 @@ def test_opcheck_covers_every_operator():
         "attention", "attention_backward", "attention_race", "attention_backward_race",
         # Of CUDA tensors alone, called by C++ below autograd.
         "sdpa_flash", "sdpa_cudnn",
+        "sdpa_flash_backward", "sdpa_cudnn_backward", "sdpa_efficient_backward",
     }  # fmt: skip
