@@ -27,6 +27,9 @@ else
   READY := .venv/ready
   DEV_READY := .venv/dev-ready
   DOCS_READY := .venv/docs-ready
+  # Images often set it: every process would compile torch's modules anew, a third of what
+  # `import torch` takes and half of what the imports of torch.compile take.
+  unexport PYTHONDONTWRITEBYTECODE
 endif
 export PYTHONPATH := $(CURDIR)/python$(if $(PYTHONPATH),:$(PYTHONPATH))
 
