@@ -4,7 +4,16 @@ import pytest
 import torch
 from interpreters import run_python
 
-from sparse_autotune import BsrTensor, SparseLinear, linear, matmul, random_bsr, sampled_matmul
+from sparse_autotune import (
+    BlockMask,
+    BsrTensor,
+    SparseLinear,
+    attention,
+    linear,
+    matmul,
+    random_bsr,
+    sampled_matmul,
+)
 
 flop_counter = pytest.importorskip("torch.utils.flop_counter")
 pytestmark = [
@@ -67,6 +76,56 @@ def test_training(device):
     each = 6 * 2 * layer.values.numel()
     assert counted(lambda: layer(x).sum().backward()) == 3 * each
     assert counted(lambda: layer(x.detach()).sum().backward()) == 2 * each
+
+
+def operands(device, heads=4, kv_heads=2, queries=48, keys=40):
+    q = torch.randn(2, heads, queries, 8, device=device, requires_grad=True)
+    k, v = torch.randn(2, 2, kv_heads, keys, 8, device=device)
+    return q, k, v
+
+
+@pytest.mark.parametrize("is_causal", [False, True])
+def test_attention_without_a_mask_counts_as_torchs(is_causal, device):
+    q, k, v = operands(device)
+
+    shapes = q.shape, (2, 4, 40, 8), (2, 4, 40, 8)
+    forward = flop_counter.sdpa_flop_count(*shapes)
+    backward = flop_counter.sdpa_backward_flop_count(q.shape, *shapes)
+    assert counted(lambda: attention(q, k, v, is_causal=is_causal)) == forward
+    both = counted(lambda: attention(q, k, v, is_causal=is_causal).sum().backward())
+    assert both == forward + backward == 3.5 * forward
+
+
+def test_attention_counts_stored_blocks(device):
+    q, k, v = operands(device)
+    each = 4 * 2 * 4 * 8 * 16 * 8  # of a block, in every head and batch entry
+    one = torch.zeros(3, 5, device=device).bool()
+    one[1, :4] = True
+    mask = BlockMask.from_blocks(one, (16, 8))
+    assert counted(lambda: attention(q, k, v, mask)) == 4 * each
+    assert counted(lambda: attention(q, k, v, mask).sum().backward()) == 3.5 * 4 * each
+    of_each = torch.zeros(4, 3, 5, device=device).bool()
+    of_each[0], of_each[2, 1, 2] = True, True
+    masked = BlockMask.from_blocks(of_each, (16, 8))
+    assert counted(lambda: attention(q, k, v, masked)) == 16 * each / 4
+    ragged = BlockMask.causal(48, 40, (32, 32), device=device)
+    assert counted(lambda: attention(q, k, v, ragged)) == 3 * 4 * 2 * 4 * 48 * 40 * 8 // 4
+    none = BlockMask.from_blocks(torch.zeros(3, 5, device=device).bool(), (16, 8))
+    assert counted(lambda: attention(q, k, v, none)) == 0
+
+
+def test_attention_of_fake_tensors_counts_what_there_is_room_for():
+    """Nobody can read such a mask; a number of blocks that is known is counted."""
+    from torch._subclasses import FakeTensorMode
+
+    call = torch.ops.sparse_autotune.attention
+    with FakeTensorMode():
+        q, k, v = operands("cpu")
+        crow, col = torch.empty(4, dtype=torch.int32), torch.empty(15, dtype=torch.int32)
+        whole = 4 * 2 * 4 * 48 * 40 * 8
+        with torch.no_grad():
+            assert counted(lambda: call(q, k, v, crow, col, 16, 8)) == whole
+            assert counted(lambda: call(q, k, v, crow, col, 16, 8, nnzb=5)) == whole / 3
 
 
 def test_compiled(fresh_dynamo):
