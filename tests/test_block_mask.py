@@ -405,3 +405,79 @@ def test_opcheck(device):
     mapped = torch.vmap(mask_rows)(torch.stack([blocks, ~blocks]))
     for i, own in enumerate((blocks, ~blocks)):
         assert torch.equal(mapped[0][i], mask_rows(own)[0])
+
+
+# What races may go by without waiting for a GPU. "meta" stands for one: nobody can look there.
+
+GENERATED = {
+    "causal": lambda device: BlockMask.causal(70, 90, (8, 16), device=device),
+    "window": lambda device: BlockMask.sliding_window(
+        70, 90, (8, 16), window=11, sinks=3, device=device
+    ),
+    "both sides": lambda device: BlockMask.sliding_window(
+        70, block_size=4, window=11, is_causal=False, device=device
+    ),
+    "strided": lambda device: BlockMask.strided(70, block_size=8, stride=3, local=2, device=device),
+    "documents": lambda device: BlockMask.documents([16, 40, 24], block_size=8, device=device),
+    "packed": lambda device: BlockMask.documents(
+        torch.tensor([[16, 64], [40, 40]]), block_size=8, device=device
+    ),
+    "from a CPU": lambda device: BlockMask.from_blocks(
+        random_blocks((4, 8), (30, 60), (2, 3)), (4, 8), (30, 60)
+    ).to(device),
+    "empty": lambda device: BlockMask.causal(0, 5, 4, device=device),
+}
+
+
+@pytest.mark.parametrize("kind", GENERATED)
+def test_what_the_host_knows_of_masks_elsewhere(kind):
+    there, here = GENERATED[kind]("meta"), GENERATED[kind]("cpu")
+    assert there._counted == there.nnzb == here.nnzb
+    assert there.to("meta")._counted == here.nnzb
+
+
+def test_long_masks_are_counted_by_some_of_their_rows():
+    for make in (
+        lambda device: BlockMask.causal(40_000, block_size=16, device=device),
+        lambda device: BlockMask.sliding_window(
+            65_536, block_size=64, window=4096, sinks=128, device=device
+        ),
+        lambda device: BlockMask.documents([20_480, 4096, 40_960], block_size=64, device=device),
+    ):
+        there, here = make("meta"), make("cpu")
+        assert there._nnzb is None, "it is not exact"
+        assert there._counted == pytest.approx(here.nnzb, rel=0.08)
+
+
+def test_what_the_caller_says_of_density():
+    blocks = torch.ones(3, 10, 20, dtype=torch.bool, device="meta")
+    assert BlockMask.from_blocks(blocks, 8)._counted == -1
+    assert BlockMask.from_blocks(blocks, 8, density=0.25)._counted == 150
+    lists = torch.zeros(3, 10, 4, dtype=torch.int32, device="meta")
+    counts = torch.zeros(3, 10, dtype=torch.int32, device="meta")
+    assert BlockMask.from_index_lists(lists, None, 8, (80, 160))._counted == 120
+    assert BlockMask.from_index_lists(lists, counts, 8, (80, 160))._counted == -1
+    known = BlockMask.from_index_lists(lists, counts, 8, (80, 160), density=0.1)
+    assert known._counted == 60
+    for density, error in ((1.5, ValueError), ("a", TypeError), (True, TypeError)):
+        with pytest.raises(error, match="density must be"):
+            BlockMask.from_blocks(blocks, 8, density=density)
+
+
+def test_counting_later_is_no_reason_for_another_race():
+    mask = BlockMask.from_blocks(random_blocks((8, 8), (64, 64)), 8, density=0.5)
+    assert mask._counted == 32 and mask.nnzb != 32
+    assert mask._counted == 32
+    unsaid = BlockMask.from_blocks(random_blocks((8, 8), (64, 64)), 8)
+    assert unsaid._counted == -1 and unsaid.nnzb == unsaid._counted
+
+
+def test_what_is_known_of_matrices_and_checked_masks():
+    a = random_bsr(64, 48, (16, 8), density=0.4)
+    for pattern in (a, a.t(), a.to_torch()):
+        assert BlockMask.from_bsr(pattern)._counted == a.nnzb
+    mask = BlockMask.from_bsr(a)
+    checked = BlockMask(mask.crow_indices, mask.col_indices, (16, 8), (64, 48))
+    assert checked._counted == a.nnzb
+    trusted = BlockMask(mask.crow_indices, mask.col_indices, (16, 8), (64, 48), check=False)
+    assert trusted._counted == -1

@@ -121,8 +121,7 @@ def _directly(
         crow, col, lengths = mask._crow_indices, mask._col_indices, mask._lengths
         block_m, block_n = mask._block_size
         is_causal = is_causal or mask._is_causal
-        if mask._nnzb is not None:
-            nnzb = mask._nnzb
+        nnzb = mask._counted
     elif mask is not None:
         return None
     form = (
@@ -164,8 +163,7 @@ def attention_operands(
             raise ValueError("the mask has other lengths")
         crow, col, block = mask.crow_indices, mask.col_indices, mask.block_size
         is_causal = is_causal or mask.is_causal
-        known = mask._nnzb
-        nnzb = -1 if compiling or known is None else known
+        nnzb = -1 if compiling else mask._counted
     form = AttentionForm(
         *block,
         is_causal,

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from .. import mask_forms as forms
+from .._torch.transforms import is_plainly_eager
 from ..bsr_tensor import BsrTensor
 from ..checks.matrix import block_shape, kind
 from ..operands import bsr_components, is_sparse_operand
@@ -23,6 +24,7 @@ from .checks import (
     flag,
     grid_shape,
     lengths_of,
+    part_of,
 )
 from .patterns import CommonPatterns
 
@@ -69,6 +71,7 @@ class BlockMask(CommonPatterns):
         "__weakref__",
         "_block_size",
         "_col_indices",
+        "_counted",
         "_crow_indices",
         "_is_causal",
         "_lengths",
@@ -81,6 +84,7 @@ class BlockMask(CommonPatterns):
     _lengths: tuple[int, int]
     _is_causal: bool
     _nnzb: int | None
+    _counted: int  # for races: _nnzb, or about as many; -1: nobody knows
 
     def __init__(
         self,
@@ -97,6 +101,8 @@ class BlockMask(CommonPatterns):
         if check:
             check_rows(crow_indices, col_indices, grid_shape(block, lengths)[1])
         self._fill(crow_indices, col_indices, block, lengths, flag(is_causal, "is_causal"))
+        if check:
+            self._count()  # which waits no longer than the look at the contents did
 
     def _fill(
         self,
@@ -108,7 +114,7 @@ class BlockMask(CommonPatterns):
     ) -> None:
         self._crow_indices, self._col_indices = crow.contiguous(), col.contiguous()
         self._block_size, self._lengths, self._is_causal = block, lengths, is_causal
-        self._nnzb = None
+        self._nnzb, self._counted = None, -1
 
     @staticmethod
     def _made_of(
@@ -122,6 +128,28 @@ class BlockMask(CommonPatterns):
         made = object.__new__(BlockMask)
         made._fill(crow, col, block, lengths, is_causal)
         return made
+
+    def _count(self, nnzb: int | None = None, *, about: bool = False) -> None:
+        """Keeps the number of stored blocks; None: looks, which waits for a GPU."""
+        if nnzb is None:
+            crow = self._crow_indices
+            nnzb = int((crow[..., -1] - crow[..., 0]).sum())
+        self._counted = nnzb
+        if not about:
+            self._nnzb = nnzb
+
+    def _expect(self, density: float | None, in_each_row: int | None = None) -> BlockMask:
+        """This mask, of which somebody said how much of it, or of each row, is stored."""
+        if not is_plainly_eager():
+            return self
+        rows, cols = self._grid()
+        patterns = forms.lead_count(self._crow_indices.shape[:-1])
+        if density is not None:
+            blocks = part_of(density, "density") * patterns * rows * cols
+            self._count(round(blocks), about=True)
+        elif in_each_row is not None:
+            self._count(patterns * rows * min(in_each_row, cols), about=True)
+        return self
 
     @staticmethod
     def _of_grid(
@@ -139,6 +167,7 @@ class BlockMask(CommonPatterns):
         lengths: Sequence[int] | None = None,
         *,
         is_causal: bool = False,
+        density: float | None = None,
     ) -> BlockMask:
         """The blocks that a bool tensor marks.
 
@@ -147,10 +176,13 @@ class BlockMask(CommonPatterns):
             block_size: an int or ``(block_m, block_n)``.
             lengths: ``(S, T)``; None: whole blocks.
             is_causal: as of `BlockMask`. Blocks above the diagonal then stay stored, and cost time.
+            density: about which part of the blocks is stored, 0 to 1, if the caller knows. Nobody
+                counts the blocks of a mask on a GPU: without it all densities share one race.
 
         Raises:
             TypeError: ``blocks`` is not a strided bool tensor, or another argument's type is wrong.
-            ValueError: ``blocks`` does not have one element for each block.
+            ValueError: ``blocks`` does not have one element for each block, or ``density`` is out
+                of range.
         """
         block = block_shape(block_size)
         check_bool_blocks(blocks)
@@ -158,7 +190,8 @@ class BlockMask(CommonPatterns):
             lengths = (blocks.shape[-2] * block[0], blocks.shape[-1] * block[1])
         lengths = lengths_of(lengths)
         check_bool_blocks(blocks, grid_shape(block, lengths))
-        return cls._of_grid(blocks, block, lengths, flag(is_causal, "is_causal"))
+        made = cls._of_grid(blocks, block, lengths, flag(is_causal, "is_causal"))
+        return made._expect(density)
 
     @classmethod
     def from_bsr(cls, pattern: Tensor | BsrTensor, *, is_causal: bool = False) -> BlockMask:
@@ -184,9 +217,12 @@ class BlockMask(CommonPatterns):
         crow, col = crow.to(torch.int32), col.to(torch.int32)
         is_causal = flag(is_causal, "is_causal")
         if not transposed:
-            return cls._made_of(crow, col, block, lengths, is_causal)
-        crow, col = mask_columns(crow, col, grid_shape(block, lengths)[1])
-        return cls._made_of(crow, col, block[::-1], lengths[::-1], is_causal)
+            made = cls._made_of(crow, col, block, lengths, is_causal)
+        else:
+            lists = mask_columns(crow, col, grid_shape(block, lengths)[1])
+            made = cls._made_of(*lists, block[::-1], lengths[::-1], is_causal)
+        made._count(col.shape[0])
+        return made
 
     @classmethod
     def from_index_lists(
@@ -197,6 +233,7 @@ class BlockMask(CommonPatterns):
         lengths: Sequence[int],
         *,
         is_causal: bool = False,
+        density: float | None = None,
     ) -> BlockMask:
         """The block columns that are listed for each block row.
 
@@ -209,17 +246,20 @@ class BlockMask(CommonPatterns):
             block_size: an int or ``(block_m, block_n)``.
             lengths: ``(S, T)``.
             is_causal: as of `BlockMask`.
+            density: as of `from_blocks`. Where all of the lists count, it is known without.
 
         Raises:
             TypeError: an argument's type or dtype is wrong.
-            ValueError: shapes do not fit together.
+            ValueError: shapes do not fit together, or ``density`` is out of range.
             RuntimeError: the tensors are on different devices.
         """
         block, lengths = block_shape(block_size), lengths_of(lengths)
         rows, cols = grid_shape(block, lengths)
+        in_each_row = q2k_block_index.shape[-1] if counts is None else None
         counts = check_counts(q2k_block_index, counts, rows)
         grid = forms.grid_of_lists(counts, q2k_block_index, cols)
-        return cls._of_grid(grid, block, lengths, flag(is_causal, "is_causal"))
+        made = cls._of_grid(grid, block, lengths, flag(is_causal, "is_causal"))
+        return made._expect(density, in_each_row)
 
     @classmethod
     def from_flex_attention(cls, block_mask: FlexBlockMask, *, check: bool = True) -> BlockMask:
@@ -238,7 +278,10 @@ class BlockMask(CommonPatterns):
         """
         partial, full, block, lengths = exchange.grids_of_flex(block_mask)
         is_causal = exchange.is_causal_rule(block_mask, partial, full, check=check)
-        return cls._of_grid(partial | full, block, lengths, is_causal)
+        made = cls._of_grid(partial | full, block, lengths, is_causal)
+        if check:
+            made._count()
+        return made
 
     # To other forms
 
@@ -302,7 +345,12 @@ class BlockMask(CommonPatterns):
     def to(self, device: torch.device | str | int) -> BlockMask:
         """The same mask on another device."""
         crow, col = self._crow_indices.to(device), self._col_indices.to(device)
-        return BlockMask._made_of(crow, col, self._block_size, self._lengths, self._is_causal)
+        made = BlockMask._made_of(crow, col, self._block_size, self._lengths, self._is_causal)
+        on_cpu = self._crow_indices.device.type == "cpu"
+        if self._nnzb is None and on_cpu and is_plainly_eager():
+            self._count()
+        made._nnzb, made._counted = self._nnzb, self._counted
+        return made
 
     # What it tells of itself
 
@@ -345,8 +393,11 @@ class BlockMask(CommonPatterns):
     def nnzb(self) -> int:
         """The number of stored blocks of all patterns. It waits for a GPU at the first time."""
         if self._nnzb is None:
-            crow = self._crow_indices
-            self._nnzb = int((crow[..., -1] - crow[..., 0]).sum())
+            # Races go on by what they went by: asking is no reason for another one.
+            raced = self._counted
+            self._count()
+            self._counted = self._counted if raced < 0 else raced
+        assert self._nnzb is not None
         return self._nnzb
 
     @property

@@ -7,6 +7,7 @@ may be on a GPU.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from numbers import Real
 from typing import Any
 
 import torch
@@ -32,6 +33,16 @@ def lengths_of(lengths: Any) -> tuple[int, int]:
 def grid_shape(block: tuple[int, int], lengths: tuple[int, int]) -> tuple[int, int]:
     """Block rows and block columns."""
     return -(-lengths[0] // block[0]), -(-lengths[1] // block[1])
+
+
+def part_of(value: Any, name: str) -> float:
+    """A number from 0 to 1."""
+    if not isinstance(value, Real) or isinstance(value, bool):
+        raise TypeError(f"{name} must be a number, got {value!r}")
+    part = float(value)
+    if not 0 <= part <= 1:
+        raise ValueError(f"{name} must be 0 to 1, got {value!r}")
+    return part
 
 
 def positive(value: Any, name: str) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from .._torch.transforms import is_plainly_eager
 from ..checks.matrix import block_shape, size
 from . import generators
 from .checks import ends_of, flag, positive
@@ -80,11 +82,8 @@ class CommonPatterns:
             TypeError, ValueError: a number is none or out of range.
         """
         window, sinks = positive(window, "window"), size(sinks, "sinks")
-
-        def rule(blocks: generators.Blocks) -> Tensor:
-            return generators.sliding_window(blocks, window, sinks)
-
-        return cls._generated(S, T, block_size, device, rule, is_causal)
+        rule = generators.sliding_window
+        return cls._generated(S, T, block_size, device, rule, is_causal, (window, sinks))
 
     @classmethod
     def strided(
@@ -117,11 +116,8 @@ class CommonPatterns:
             TypeError, ValueError: a number is none or out of range.
         """
         stride, local = positive(stride, "stride"), positive(local, "local")
-
-        def rule(blocks: generators.Blocks) -> Tensor:
-            return generators.strided(blocks, stride, local)
-
-        return cls._generated(S, T, block_size, device, rule, is_causal)
+        rule = generators.strided
+        return cls._generated(S, T, block_size, device, rule, is_causal, (stride, local))
 
     @classmethod
     def documents(
@@ -156,14 +152,10 @@ class CommonPatterns:
         ends, total = ends_of(lengths, S, math.lcm(*block))
         if device is None:
             device = ends.device if isinstance(lengths, Tensor) else torch.get_default_device()
-        ends = ends.to(device)
         if ends.dim() == 2:
             ends = ends[:, None]  # for all heads
-
-        def rule(blocks: generators.Blocks) -> Tensor:
-            return generators.documents(blocks, ends)
-
-        return cls._generated(total, None, block, device, rule, is_causal)
+        rule = generators.documents
+        return cls._generated(total, None, block, device, rule, is_causal, (ends,))
 
     @classmethod
     def _generated(
@@ -172,15 +164,28 @@ class CommonPatterns:
         keys: Any,
         block_size: Any,
         device: Any,
-        rule: Callable[[generators.Blocks], Tensor],
+        rule: Callable[..., Tensor],
         is_causal: Any,
+        arguments: tuple[Any, ...] = (),
     ) -> Self:
         queries = size(queries, "S")
         lengths = (queries, queries if keys is None else size(keys, "T"))
         block, is_causal = block_shape(block_size), flag(is_causal, "is_causal")
         device = torch.get_default_device() if device is None else torch.device(device)
         blocks = generators.Blocks(lengths, block, device)
-        grid = rule(blocks)
+        there = (a.to(device) if isinstance(a, Tensor) else a for a in arguments)
+        grid = rule(blocks, *there)
         if is_causal:
             grid = grid & generators.causal(blocks)
-        return cls._of_grid(grid, block, lengths, is_causal)
+        made = cls._of_grid(grid, block, lengths, is_causal)
+        # What the host was told it can count, so that races of this density serve the mask.
+        tensors = [a for a in arguments if isinstance(a, Tensor)]
+        told = all(a.device.type == "cpu" for a in tensors)
+        if told and device.type != "cpu" and is_plainly_eager():
+            count = generators.count if tensors else _counted
+            nnzb, exact = count(rule, arguments, lengths, block, is_causal)
+            made._count(nnzb, about=not exact)
+        return made
+
+
+_counted = functools.lru_cache(maxsize=256)(generators.count)
