@@ -298,19 +298,6 @@ def test_the_choice_is_raced_and_remembered():
     assert after - before in (0, 2) and sparse_autotune.tuning_count() == after
 
 
-def test_what_was_missed_is_not_raced_from_a_file(tmp_path):
-    """And is not forgotten either: the report says so."""
-    q, k, v, mask, _ = make("square", torch.float64, seed=5)
-    record = tmp_path / "missed.jsonl"
-    with sparse_autotune.settings.override(
-        mode="record", record_path=record, cache_dir=tmp_path, verbosity=0
-    ):
-        attention(q, k, v, mask)
-    report = sparse_autotune.tune_file(record, progress=False)
-    assert not report.races
-    assert ["tune(q, k, v=v, mask=mask)" in skipped.reason for skipped in report.skipped] == [True]
-
-
 def test_variants_tune_and_benchmark():
     q, k, v, mask, _ = make("square", torch.float32)
     names = sparse_autotune.variants(q, k, v=v, mask=mask)

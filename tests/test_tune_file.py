@@ -13,10 +13,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from interpreters import run_python
 from reference import close
+from test_attention import CASES, make
 
 from sparse_autotune import (
+    BlockMask,
     BsrTensor,
     _tuner,
+    attention,
     cache,
     linear,
     matmul,
@@ -28,6 +31,7 @@ from sparse_autotune import (
     tuning_count,
 )
 from sparse_autotune.choices import Pattern
+from sparse_autotune.tuning.recorded_attention import _Mask
 
 
 @pytest.fixture(autouse=True)
@@ -122,6 +126,118 @@ def test_rows_that_the_product_did_not_know():
     (race,) = tune_file(missed_products.path()).races
     assert "_skew0_" in race.signature
     assert tune_file(missed_products.path()).known == 1
+
+
+# Attention
+
+
+def attentions():
+    """Forward and backward, with and without the gradient of lse; operands anew in each call."""
+    for case in CASES:
+        for dtype in (torch.float32, torch.bfloat16):
+            for with_lse in (False, True):
+                yield lambda case=case, dtype=dtype, with_lse=with_lse: _attend(
+                    *make(case, dtype), with_lse
+                )
+    # Masks of other room than the generators leave.
+    q = torch.randn(2, 4, 64, 16)
+    bsr = random_bsr(64, 64, 16, density=0.4)
+    yield lambda: _attend(q, q, q, BlockMask.from_bsr(bsr), False, False)
+    crow, col = torch.tensor([[0, 2], [3, 4], [4, 5], [5, 9]]), torch.arange(10) % 4
+    sparse = BlockMask(crow.int(), col.int(), (64, 16), (64, 64))
+    yield lambda: _attend(q, q, q, sparse, False, False)
+    yield lambda: _attend(q, q, q, BlockMask.causal(64, block_size=16), False, False)
+
+
+def _attend(q, k, v, mask, is_causal, with_lse):
+    q = q.clone().requires_grad_()
+    out, lse = attention(q, k, v, mask, is_causal=is_causal, return_lse=True)
+    (out.sum() + (lse.nan_to_num(0, 0, 0).sum() if with_lse else 0)).backward()
+
+
+def test_recorded_attention_is_raced_once_and_serves_it():
+    every = list(attentions())
+    for call in every:
+        call()
+    recorded = {line["signature"] for line in lines()}
+    assert len(recorded) == len(lines()) > len(every)
+    before = tuning_count()
+    report = tune_file(missed_products.path())
+    assert not report.skipped and report.known == report.left == 0
+    # Of the very kind that was missed, the number of blocks included.
+    assert sorted(race.signature for race in report.races) == sorted(recorded)
+    assert all(race.best is not None for race in report.races)
+    assert tuning_count() == before + len(recorded)
+    again = tune_file(missed_products.path())
+    assert (again.races, again.known, again.skipped) == ([], len(recorded), [])
+    with settings.override(mode="on"):
+        for call in every:
+            call()
+    assert tuning_count() == before + len(recorded)
+
+
+def test_attention_is_raced_among_those_that_it_asked_for():
+    q = torch.randn(1, 2, 64, 16)
+    attention(q, q, q, variant="cpu_attention_tiled")
+    (race,) = tune_file(missed_products.path()).races
+    assert {record.family for record in race.records} == {"cpu_attention_tiled"}
+
+
+def attention_line(**problem):
+    mask = BlockMask.causal(64, block_size=16)
+    q = torch.randn(1, 2, 64, 16)
+    attention(q, q, q, mask)
+    (line,) = lines()
+    line["problem"] |= problem
+    missed_products.path().write_text(json.dumps(line) + "\n")
+    return line["problem"]
+
+
+@pytest.mark.parametrize(
+    ("problem", "why"),
+    [
+        ({"heads": 0}, "'heads=0' says nothing of a problem"),
+        ({"kv_heads": 4}, "heads is not a multiple of kv_heads"),
+        ({"nnzb": 17}, "no room for that many blocks"),
+        ({"nnzb": 17, "capacity": 20}, "a mask of 16 blocks cannot store 17"),
+        ({"block_m": 0}, "no mask has neither"),
+        ({"rows": 1 << 30, "columns": 1 << 30}, "larger than any memory|would take"),
+        ({"capacity": 1 << 32}, r"its mask would take \d+ bytes, more than .*tuning_bytes"),
+        ({"op": "attention_forwards"}, "no operator 'attention_forwards' is raced from a file"),
+    ],
+)
+def test_an_attention_that_cannot_be(problem, why):
+    attention_line(**problem)
+    report = tune_file(missed_products.path())
+    assert len(report.skipped) == 1 and report.races == []
+    assert re.search(why, report.skipped[0].reason), report.skipped
+
+
+@pytest.mark.parametrize("causal", [0, 1])
+@pytest.mark.parametrize("nnzb", [-1, 0, 1, 25, 40, 96])
+def test_masks_of_recorded_attention(nnzb, causal):
+    """-1: of a mask on a GPU, whose blocks nobody counted."""
+    problem = {
+        "rows": 50, "columns": 40, "block_m": 16, "block_n": 8, "batch": 2, "heads": 3,
+        "patterns": 6, "mask_batch_stride": 3, "mask_head_stride": 1, "nnzb": nnzb,
+        "capacity": 130, "row_capacity": 120, "causal": causal,
+    }  # fmt: skip
+    made = _Mask(problem)
+    rows = BlockMask(*made.by_row(), (16, 8), (50, 40))
+    assert rows.shape == (2, 3, 50, 40) and rows.col_indices.shape == (130,)
+    assert rows.nnzb == (30 if nnzb < 0 else nnzb)
+    columns = BlockMask(*made.by_column(), (8, 16), (40, 50))
+    assert columns.col_indices.shape == (120,)
+    assert torch.equal(rows.blocks().mT, columns.blocks())
+    counts = rows.blocks().sum((-1, -2)).flatten()
+    assert counts.max() - counts.min() <= 1
+    visible = torch.ones(50, 40).tril().bool()
+    hidden = ~torch.tensor(
+        [[bool(visible[16 * i : 16 * i + 16, 8 * j : 8 * j + 8].any()) for j in range(5)]
+         for i in range(4)]
+    )  # fmt: skip
+    if causal and rows.nnzb <= 6 * int((~hidden).sum()):
+        assert not rows.blocks()[..., hidden].any()
 
 
 def test_each_kind_is_one_line(fresh_cache):

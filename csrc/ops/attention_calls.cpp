@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "calls/attention_call.h"
+#include "calls/attention_problem.h"
 #include "ops/torch_runtime.h"
 
 namespace sparse_autotune {
@@ -169,6 +170,18 @@ std::string race_text(const AttentionArguments& given, const AttentionGradientAr
   if (const char* rule = broken_rule(call, views)) refuse(rule);
   const DeviceScope scope(a.q);
   return answer(bound_on(call, &views), race);
+}
+
+std::string race_text(const std::string& problem, const AttentionMaskArguments& mask,
+                      const std::string& selector) {
+  const AttentionPattern pattern{view_of(mask.crow_indices), view_of(mask.col_indices),
+                                 optional_view_of(mask.ccol_indices),
+                                 optional_view_of(mask.row_indices)};
+  const DeviceScope scope(mask.crow_indices);
+  const int32_t device = pattern.crow_indices.device;
+  void* const stream = device >= 0 ? current_stream(device) : nullptr;
+  const Parallel parallel = device == kCpuDevice ? torch_parallel() : Parallel{};
+  return race_attention_problem(problem, pattern, selector, stream, parallel);
 }
 
 }  // namespace sparse_autotune

@@ -37,4 +37,12 @@ std::string race_text(const AttentionArguments& arguments, const RaceArguments& 
 std::string race_text(const AttentionArguments& arguments,
                       const AttentionGradientArguments& gradients, const RaceArguments& race);
 
+// A race of a problem that mode "record" wrote (see calls/attention_problem.h).
+struct AttentionMaskArguments {
+  Tensor crow_indices, col_indices;
+  std::optional<Tensor> ccol_indices, row_indices;
+};
+std::string race_text(const std::string& problem, const AttentionMaskArguments& mask,
+                      const std::string& selector);
+
 }  // namespace sparse_autotune

@@ -69,6 +69,11 @@ Tensor attention_backward_race(Tensor grad_out, OptionalTensor grad_lse, Tensor 
                 race_arguments(variants, rounds, budget_s, eliminate, save, dry_run)));
 }
 
+Tensor attention_problem_race(Tensor crow, Tensor col, OptionalTensor ccol, OptionalTensor row,
+                              std::string problem, std::string selector) {
+  return text_tensor(race_text(problem, {crow, col, ccol, row}, selector));
+}
+
 #define SPARSE_AUTOTUNE_ATTENTION_SWITCHES                                              \
   "*, bool is_causal=False, float? scale=None, SymInt nnzb=-1, bool allow_tf32=False, " \
   "bool deterministic=False, str? variant=None"
@@ -93,6 +98,9 @@ STABLE_TORCH_LIBRARY_FRAGMENT(sparse_autotune, library) {
   library.def("attention_race(" SPARSE_AUTOTUNE_ATTENTION_SCHEMA SPARSE_AUTOTUNE_RACE_SWITCHES);
   library.def("attention_backward_race(" SPARSE_AUTOTUNE_ATTENTION_BACKWARD_SCHEMA
                   SPARSE_AUTOTUNE_RACE_SWITCHES);
+  library.def(
+      "attention_problem_race(Tensor crow_indices, Tensor col_indices, Tensor? ccol_indices, "
+      "Tensor? row_indices, str problem, str selector) -> Tensor");
 }
 
 void register_all(torch::stable::detail::StableLibrary& library) {
@@ -100,6 +108,7 @@ void register_all(torch::stable::detail::StableLibrary& library) {
   library.impl("attention_backward", TORCH_BOX(&attention_backward));
   library.impl("attention_race", TORCH_BOX(&attention_race));
   library.impl("attention_backward_race", TORCH_BOX(&attention_backward_race));
+  library.impl("attention_problem_race", TORCH_BOX(&attention_problem_race));
 }
 
 STABLE_TORCH_LIBRARY_IMPL(sparse_autotune, CPU, library) { register_all(library); }

@@ -29,6 +29,7 @@ attention_op = torch.ops.sparse_autotune.attention.default
 attention_backward_op = torch.ops.sparse_autotune.attention_backward.default
 attention_race_op = torch.ops.sparse_autotune.attention_race.default
 attention_backward_race_op = torch.ops.sparse_autotune.attention_backward_race.default
+attention_problem_race = torch.ops.sparse_autotune.attention_problem_race.default
 
 _is_grad_enabled = torch.is_grad_enabled
 
@@ -106,6 +107,7 @@ def _fake_attention_backward(
 
 @torch.library.register_fake("sparse_autotune::attention_race")
 @torch.library.register_fake("sparse_autotune::attention_backward_race")
+@torch.library.register_fake("sparse_autotune::attention_problem_race")
 def _fake_text(*_: Any, **__: Any) -> Tensor:
     length = torch.library.get_ctx().new_dynamic_size()
     return torch.empty(length, dtype=torch.uint8, device="cpu")

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import math
 import os
 import time
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -12,17 +12,21 @@ import torch
 from torch import Tensor
 
 from .. import _tuner, missed_products
-from ..conversions import indices_of
-from ..generators import with_longest_row
 from ..missed_products import MissedProduct
-from ..operators.library import bsr_problem_race
 from ..settings import settings
 from .announcements import bar_of
 from .races import check_budget
+from .recorded_attention import race_of_attention
+from .recorded_products import race_of_product
 from .report import BenchmarkReport, report_of, significant
 
-# Of index tensors and of what generating them takes, for each stored block and each block row.
-_BYTES_FOR_A_BLOCK, _BYTES_FOR_A_ROW = 64, 64
+# By operator: the text of the race's record, empty where the winner is known, as a tensor.
+_RACES: dict[str, Callable[[MissedProduct, torch.device], Tensor]] = {
+    "matmul": race_of_product,
+    "sampled_matmul": race_of_product,
+    "attention": race_of_attention,
+    "attention_backward": race_of_attention,
+}
 
 
 @dataclass(frozen=True)
@@ -88,36 +92,6 @@ def _device_of(product: MissedProduct) -> torch.device:
     return here[classes.index(product.device_class)]
 
 
-def _pattern_of(product: MissedProduct, device: torch.device) -> tuple[Tensor, Tensor]:
-    """Indices of a matrix, as stored, with as many blocks and as long a longest row.
-
-    Raises:
-        ValueError: there cannot be one, or it would take too much memory.
-    """
-    _tuner.check_problem(product.problem_text())
-    m, k, block_m, block_k, nnzb, longest = (
-        int(product.problem[name])
-        for name in ("m", "k", "block_m", "block_k", "nnzb", "longest_row")
-    )
-    grid = m // block_m, k // block_k
-    needed = nnzb * _BYTES_FOR_A_BLOCK + sum(grid) * _BYTES_FOR_A_ROW
-    if needed > settings.tuning_bytes:
-        raise ValueError(
-            f"its pattern would take {needed} bytes, more than settings.tuning_bytes "
-            f"({settings.tuning_bytes})"
-        )
-    if longest < 0:  # not known there: rows of equal length, as nearly as it goes
-        longest = math.ceil(nnzb / grid[0])
-    generator = torch.Generator("cpu").manual_seed(0)
-    positions = with_longest_row(grid, nnzb, longest, generator)
-    if product.problem["transpose"]:  # the matrix is stored the other way round
-        positions = positions % grid[1] * grid[0] + positions // grid[1]
-        grid = grid[1], grid[0]
-    dtype = torch.int32 if product.problem["index"] == "i32" else torch.int64
-    crow, col = indices_of(positions.sort().values, grid)
-    return crow.to(device, dtype), col.to(device, dtype)
-
-
 def _race(product: MissedProduct) -> BenchmarkReport | None:
     """None where an entry serves already.
 
@@ -125,11 +99,12 @@ def _race(product: MissedProduct) -> BenchmarkReport | None:
         ValueError: it cannot be raced here.
     """
     device = _device_of(product)
-    if str(product.problem["op"]).startswith("attention"):
-        raise ValueError("attention is raced by tune(q, k, v=v, mask=mask), not from a file")
-    crow, col = _pattern_of(product, device)
+    operator = str(product.problem.get("op"))
+    if operator not in _RACES:
+        raise ValueError(f"no operator {operator!r} is raced from a file")
+    _tuner.check_problem(product.problem_text())
     with settings.override(timing=product.timing, buckets=product.buckets):
-        text = bsr_problem_race(crow, col, product.problem_text(), product.selector)
+        text = _RACES[operator](product, device)
     if text.numel() == 0:
         return None
     race = _tuner.parse_record(bytes(text.tolist()).decode())
@@ -141,9 +116,9 @@ def tune_file(
 ) -> TuneFileReport:
     """Races what mode "record" missed, in every mode, and fills the cache.
 
-    Each kind of product in the file that has no entry is raced, on operands of its own: of the same
-    shapes, layouts and alignments, with random values, and on a random pattern with as many blocks
-    and an equally long longest row. A second call races nothing.
+    Each kind of product or attention in the file that has no entry is raced, on operands of its
+    own: of the same shapes, layouts and alignments, with random values, and on a random pattern
+    with as many blocks and, of a product, an equally long longest row. A second call races nothing.
 
     Args:
         path: the file, ``settings.record_path`` of the processes that missed.
