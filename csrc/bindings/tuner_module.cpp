@@ -39,7 +39,6 @@ constexpr std::array kTimings = {"cold", "warm"};
 constexpr std::array kBuckets = {"geometric", "exact"};
 constexpr std::array kEvents = {"start", "progress", "finish", "missed", "warning"};
 constexpr std::array kDevices = {"cpu", "cuda"};
-constexpr std::array kOps = {"matmul", "sampled_matmul"};
 
 template <typename Names, typename Enumeration>
 const char* name_of(const Names& names, Enumeration value) {
@@ -233,13 +232,13 @@ py::dict record_of(const std::string& text) {
 }
 
 void register_variant(std::string name, std::string dispatched, const std::string& device,
-                      const std::string& op, bool deterministic, bool multiplies_padding,
-                      bool captures, std::function<std::string(const std::string&)> refusal,
+                      std::string op, bool deterministic, bool multiplies_padding, bool captures,
+                      std::function<std::string(const std::string&)> refusal,
                       std::function<std::string()> failure) {
   api::RegisteredVariant variant = {.name = std::move(name),
                                     .dispatched = std::move(dispatched),
                                     .device = named<DeviceType>(kDevices, device),
-                                    .op = named<Op>(kOps, op),
+                                    .op = std::move(op),
                                     .deterministic = deterministic,
                                     .multiplies_padding = multiplies_padding,
                                     .captures = captures,

@@ -7,21 +7,18 @@
 #include <string>
 
 #include "autotune/api.h"
-#include "operators/product/product.h"
+#include "variant.h"
 
 namespace sparse_autotune::api {
 
 struct RegisteredVariant {
   std::string name;  // family/config
-  // The operator's name with its namespace. Of a product
-  //   (Tensor crow_indices, Tensor col_indices, Tensor values, Tensor b, Tensor(a!) out,
-  //    Tensor? bias, Tensor? positions, int activation, bool transpose) -> int
-  // for one matrix of the batch; `values` are the blocks of op(A), whose block i is number
-  // positions[i]. Of a sampled product the same without the last four, with C as `values` and the
-  // blocks as `out`. Returns 0, or 1 where it failed, or 2 for want of memory.
+  // The operator's name with its namespace. It takes what its kind of computation is called with
+  // (registered_products.cpp and registered_attention.cpp say which schema), writes the results
+  // where they are wanted, and returns 0, or 1 where it failed, or 2 for want of memory.
   std::string dispatched;
   DeviceType device = DeviceType::kCpu;
-  Op op = Op::kMatmul;
+  std::string op;  // what it computes: the name of one of the tuner's operators
   bool deterministic = true, multiplies_padding = false;
   bool captures = false;  // a CUDA graph can hold what it launches
   // Why it does not compute the problem of that text (see problem_text.h); empty: it does.
@@ -31,7 +28,7 @@ struct RegisteredVariant {
 };
 
 // From the next call on it races like the others. Throws std::invalid_argument if its name, or its
-// family for another device or operation, is taken.
+// family for another device or operation, is taken, or if there is no such operator.
 SPARSE_AUTOTUNE_API void register_variant(RegisteredVariant variant);
 // From the next call on it is not known any more; a call under way may still launch it.
 SPARSE_AUTOTUNE_API void unregister_variant(const std::string& name);

@@ -46,13 +46,15 @@ void write_dense_mask(const attention::Problem& p, const attention::Launch& l) {
 
 }  // namespace
 
-SdpaOperands::SdpaOperands(const attention::Problem& p, const attention::Launch& l)
+AttentionViews::AttentionViews(const attention::Problem& p, const attention::Launch& l)
     : q(strided(l.q, p.q, p.heads, p.rows, p, l)),
       k(strided(l.k, p.k, p.kv_heads, p.columns, p, l)),
       v(strided(l.v, p.v, p.kv_heads, p.columns, p, l)),
       out(like_queries(p, l, l.out)),
-      lse(tensor_over(l.lse, {p.batch, p.heads, p.rows}, {p.heads * p.rows, p.rows, 1},
-                      torch_dtype(attention::row_dtype(p)), *l.device)) {
+      lse(row_values(p, l, l.lse)) {}
+
+SdpaOperands::SdpaOperands(const attention::Problem& p, const attention::Launch& l)
+    : AttentionViews(p, l) {
   if (!attention::has_mask(p)) return;
   const int64_t one = p.rows * p.columns;
   mask = tensor_over(l.prepared, {p.batch, p.heads, p.rows, p.columns},
@@ -68,6 +70,11 @@ Tensor like_keys(const attention::Problem& p, const attention::Launch& l, const 
 }
 Tensor gradient_of_out(const attention::Problem& p, const attention::Launch& l) {
   return strided(l.dout, p.dout, p.heads, p.rows, p, l);
+}
+
+Tensor row_values(const attention::Problem& p, const attention::Launch& l, const void* data) {
+  return tensor_over(data, {p.batch, p.heads, p.rows}, {p.heads * p.rows, p.rows, 1},
+                     torch_dtype(attention::row_dtype(p)), *l.device);
 }
 
 void give_gradients(const attention::Problem& p, const attention::Launch& l,

@@ -26,8 +26,12 @@ std::array<Tensor, kResults> call_torch_for(const char* name, std::initializer_l
   return results;
 }
 
-struct SdpaOperands {
+struct AttentionViews {
   Tensor q, k, v, out, lse;
+
+  AttentionViews(const attention::Problem& problem, const attention::Launch& launch);
+};
+struct SdpaOperands : AttentionViews {
   std::optional<Tensor> mask;  // added to scores: 0, or minus infinity
 
   SdpaOperands(const attention::Problem& problem, const attention::Launch& launch);
@@ -38,6 +42,9 @@ Tensor like_queries(const attention::Problem& problem, const attention::Launch& 
 Tensor like_keys(const attention::Problem& problem, const attention::Launch& launch,
                  const void* data);
 Tensor gradient_of_out(const attention::Problem& problem, const attention::Launch& launch);
+// Of the shape of lse.
+Tensor row_values(const attention::Problem& problem, const attention::Launch& launch,
+                  const void* data);
 
 // What a backward pass returned, to where the launch wants it.
 void give_gradients(const attention::Problem& problem, const attention::Launch& launch,

@@ -29,11 +29,13 @@ from .settings import settings
 from .torch_functions import comparable as _comparable
 from .tuning.advice import Advice, BlockSizeAdvice, advise
 from .tuning.announcements import install as _install_announcements
+from .tuning.flex_attention import register_flex_attention
 from .tuning.grid import GridReport, benchmark_grid
 from .tuning.offline import TuneFileReport, tune_file
 from .tuning.races import benchmark, tune, tuning_count, variants
-from .tuning.registration import RegisteredVariant, VariantProblem, register_variant
+from .tuning.registration import RegisteredVariant, register_variant
 from .tuning.report import BenchmarkReport, VariantRecord
+from .tuning.variant_problems import AttentionProblem, VariantProblem
 
 __version__: str = _build_info()["version"]
 
@@ -45,6 +47,7 @@ del attention_op, bsr_matmul, bsr_sampled_matmul
 
 __all__ = [
     "Advice",
+    "AttentionProblem",
     "BenchmarkReport",
     "BlockMask",
     "BlockSizeAdvice",
@@ -68,6 +71,7 @@ __all__ = [
     "prune_",
     "prune_and_regrow_",
     "random_bsr",
+    "register_flex_attention",
     "register_variant",
     "regrow_",
     "sampled_matmul",

@@ -8,121 +8,39 @@ import itertools
 import re
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Any, get_args
 
 import torch
-from torch import Tensor
 
 from .. import _tuner
 from ..checks.variant_names import unknown
-from ..choices import Activation, DeviceType
-from ..operators.forms import ACTIVATIONS
+from ..choices import DeviceType
+from .registered_calls import KINDS, Kind, Op
 
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,63}")
 _VERSION = re.compile(r"[a-z0-9_]{1,32}")
 _LIBRARY = "sparse_autotune_variants"
-_PARAMETERS = {
-    "matmul": "Tensor values, Tensor b, Tensor(a!) out, Tensor? bias, Tensor? positions, "
-    "int activation, bool transpose",
-    "sampled_matmul": "Tensor x, Tensor b, Tensor(a!) out",
-}
-_DTYPES = {
-    "f16": torch.float16,
-    "bf16": torch.bfloat16,
-    "f32": torch.float32,
-    "f64": torch.float64,
-    "i32": torch.int32,
-    "i64": torch.int64,
-}
-_ACTIVATION_NAMES: dict[int, Any] = {number: name for name, number in ACTIVATIONS.items()}
 # What the operator returns.
 _DONE, _FAILED, _OUT_OF_MEMORY = 0, 1, 2
 
 _SECONDS_TO_AN_INTERRUPT = 0.01
+
+Supports = Callable[[Any], bool | str]
 
 _serial = itertools.count()
 _last = threading.local()  # the text of the thread's last failure
 # Operators live as long as their library, and C++ calls them by name.
 _libraries: list[torch.library.Library] = []
 
-Op = Literal["matmul", "sampled_matmul"]
-Layout = Literal["row", "col"]
 
-
-@dataclass(frozen=True)
-class VariantProblem:
-    """A product without its data, as ``supports`` of `register_variant` is asked about it.
-
-    Attributes:
-        op: "matmul" or "sampled_matmul".
-        device: "cpu" or "cuda".
-        dtype: of all operands.
-        index_dtype: of the indices, int32 or int64.
-        m: rows of op(A) and of the result.
-        n: columns of ``b``; of a sampled product the length of each sum.
-        k: columns of op(A).
-        block_m: rows of a block of op(A).
-        block_k: its columns.
-        nnzb: the number of stored blocks.
-        longest_row: blocks in the longest block row; -1 if it is not known.
-        batch: matrices ``b``, for each of which the callable is called once.
-        b_layout: "row" for row-major, else "col".
-        c_layout: the same of the result; of a sampled product, of ``x``.
-        activation: its name, or None.
-        bias: whether there is one.
-        transpose: whether op(A) is the transpose of what is stored.
-        frozen: whether the values will not change.
-        allow_tf32: whether float32 may be rounded to TF32.
-        deterministic: whether results must be repeatable.
-    """
-
-    op: Op
-    device: DeviceType
-    dtype: torch.dtype
-    index_dtype: torch.dtype
-    m: int
-    n: int
-    k: int
-    block_m: int
-    block_k: int
-    nnzb: int
-    longest_row: int
-    batch: int
-    b_layout: Layout
-    c_layout: Layout
-    activation: Activation | None
-    bias: bool
-    transpose: bool
-    frozen: bool
-    allow_tf32: bool
-    deterministic: bool
-
-
-def _problem_of(text: str) -> VariantProblem:
-    facts: dict[str, Any] = dict(word.split("=") for word in text.split())
-    numbers = ("m", "n", "k", "block_m", "block_k", "nnzb", "longest_row", "batch")
-    flags = ("bias", "transpose", "frozen", "deterministic")
-    values = {name: facts[name] for name in ("op", "device", "b_layout", "c_layout")}
-    values |= {name: int(facts[name]) for name in numbers}
-    values |= {name: facts[name] == "1" for name in flags}
-    return VariantProblem(
-        **values,
-        allow_tf32=facts["tf32"] == "1",
-        dtype=_DTYPES[facts["dtype"]],
-        index_dtype=_DTYPES[facts["index"]],
-        activation=None if facts["activation"] == "none" else facts["activation"],
-    )
-
-
-def _refusal(supports: Callable[[VariantProblem], bool | str] | None) -> Callable[[str], str]:
+def _refusal(supports: Supports | None, kind: Kind) -> Callable[[str], str]:
     """Why the callable does not compute the problem of that text; empty where it does."""
 
     def refusal(problem: str) -> str:
         if supports is None:
             return ""
         try:
-            answer = supports(_problem_of(problem))
+            answer = supports(kind.problem(dict(word.split("=") for word in problem.split())))
         except Exception as error:
             return f"its supports() raised {type(error).__name__}: {error}"
         if answer is True:
@@ -158,28 +76,12 @@ def _checked_call(call: Callable[..., None]) -> Callable[..., int]:
     return run
 
 
-def _calls(fn: Callable[..., Any], op: Op) -> Callable[..., None]:
-    if op == "sampled_matmul":
-
-        def sampled(crow: Tensor, col: Tensor, x: Tensor, b: Tensor, out: Tensor) -> None:
-            fn(crow, col, x, b.mT, out=out)
-
-        return sampled
-
-    def product(*operands: Any) -> None:
-        *positional, out, bias, positions, number, transpose = operands
-        rest = {"bias": bias, "positions": positions, "transpose": transpose}
-        fn(*positional, out=out, activation=_ACTIVATION_NAMES[number], **rest)
-
-    return product
-
-
-def _operator(fn: Callable[..., Any], op: Op) -> str:
+def _operator(fn: Callable[..., Any], kind: Kind) -> str:
     """A new operator that calls ``fn``, by its name."""
     name = f"v{next(_serial)}"
     library = torch.library.Library(_LIBRARY, "FRAGMENT")
-    library.define(f"{name}(Tensor crow_indices, Tensor col_indices, {_PARAMETERS[op]}) -> int")
-    library.impl(name, _checked_call(_calls(fn, op)), "CompositeExplicitAutograd")
+    library.define(f"{name}({kind.parameters}) -> int")
+    library.impl(name, _checked_call(kind.calls(fn)), "CompositeExplicitAutograd")
     _libraries.append(library)
     return f"{_LIBRARY}::{name}"
 
@@ -224,7 +126,7 @@ def register_variant(
     *,
     version: str = "1",
     op: Op = "matmul",
-    supports: Callable[[VariantProblem], bool | str] | None = None,
+    supports: Supports | None = None,
     deterministic: bool = True,
     multiplies_padding: bool = False,
     captures: bool = False,
@@ -255,13 +157,25 @@ def register_variant(
     (m, n) and ``y`` (n, k), and writes the blocks of ``x @ y`` into ``out`` (nnzb, block_m,
     block_k).
 
+    For "attention" it is called as ``fn(q, k, v, mask, *, out, lse, is_causal, scale)`` and writes
+    all of ``out`` and ``lse``, which are contiguous and as `attention` returns them, zeros and
+    minus infinity where a query sees no key. ``mask`` is a `BlockMask` with leading dimensions
+    (batch or 1, heads or 1) and ``mask.is_causal == is_causal``, or None. A form that a kernel
+    needs it in, as `BlockMask` makes several, is made anew, and timed, in every call.
+
+    For "attention_backward" it is called as ``fn(grad_out, q, k, v, out, lse, mask, *, grad_q,
+    grad_k, grad_v, grad_lse, by_column, is_causal, scale)`` and writes the three gradients, which
+    are contiguous; ``grad_lse`` may be None, ``out`` and ``lse`` are of whoever computed them, and
+    ``by_column`` is what ``mask.by_column()`` gives, or None.
+
     Args:
         name: of the family: lower-case letters, digits and underscores.
         fn: the callable. What it raises is a failure to launch.
         version: of the kernel, of such characters too. Both are remembered with the races: under a
             new version it races again.
-        op: what it computes, "matmul" or "sampled_matmul".
-        supports: called with a `VariantProblem`; True, or why not, as a string. None: all.
+        op: what it computes: "matmul", "sampled_matmul", "attention" or "attention_backward".
+        supports: called with a `VariantProblem`, or an `AttentionProblem` of attention; True, or
+            why not, as a string. None: all.
         deterministic: whether equal calls give equal results.
         multiplies_padding: whether it multiplies blocks that are not stored.
         captures: whether a CUDA graph can hold what it does: kernels alone, on PyTorch's current
@@ -281,20 +195,20 @@ def register_variant(
     _check_callable("fn", fn)
     if supports is not None:
         _check_callable("supports", supports)
-    if op not in get_args(Op):
-        raise unknown("op", op, get_args(Op))
+    if op not in KINDS:
+        raise unknown("op", op, KINDS)
     if device not in get_args(DeviceType):
         raise unknown("device", device, get_args(DeviceType))
     full = f"{name}/{version}"
     _tuner.register_variant(
         full,
-        dispatched=_operator(fn, op),
+        dispatched=_operator(fn, KINDS[op]),
         device=device,
         op=op,
         deterministic=bool(deterministic),
         multiplies_padding=bool(multiplies_padding),
         captures=bool(captures),
-        refusal=_refusal(supports),
+        refusal=_refusal(supports, KINDS[op]),
         failure=lambda: getattr(_last, "text", "it failed"),
     )
     handle = RegisteredVariant(full)
