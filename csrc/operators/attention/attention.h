@@ -122,7 +122,8 @@ class Variant : public VariantOf<Problem, Launch> {
 };
 
 // What kernels take.
-AttentionForward forward_arguments(const Problem& problem, const Launch& launch);
+SPARSE_AUTOTUNE_API AttentionForward forward_arguments(const Problem& problem,
+                                                       const Launch& launch);
 AttentionBackward backward_arguments(const Problem& problem, const Launch& launch);
 
 }  // namespace sparse_autotune::attention

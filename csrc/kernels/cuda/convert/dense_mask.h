@@ -4,6 +4,7 @@
 
 #include <cstdint>
 
+#include "exported.h"
 #include "kernels/attention_arguments.h"
 #include "variant.h"
 
@@ -14,9 +15,10 @@ inline int64_t dense_mask_leading(int64_t columns) { return ceil_div(columns, 8)
 
 // Writes (patterns, rows, leading) numbers of that type, 0 for what is seen and minus infinity for
 // the rest, on the stream.
-Status write_dense_mask(const AttentionForward& arguments, DType dtype, void* to);
+SPARSE_AUTOTUNE_API Status write_dense_mask(const AttentionForward& arguments, DType dtype,
+                                            void* to);
 
 // Writes the result of the rows that see no column: zeros, and minus infinity as lse.
-Status clear_unseeing_rows(const AttentionForward& arguments, DType dtype);
+SPARSE_AUTOTUNE_API Status clear_unseeing_rows(const AttentionForward& arguments, DType dtype);
 
 }  // namespace sparse_autotune
