@@ -19,11 +19,14 @@ struct alignas(8) GroupColumn {
 
 // Groupings by number: of 2, 4, 8, 16 or 32 neighbouring block rows. The last group may have fewer.
 constexpr int kNoGrouping = -1, kGroupings = 5;
-// One more: pairs of rows that share many columns, wherever in a window of kPairWindow rows both
-// lie. A window's last row may be alone.
-constexpr int kMatchedPairs = kGroupings, kAllGroupings = kGroupings + 1, kPairWindow = 256;
-constexpr int group_rows(int grouping) { return 2 << grouping; }
-// That of groups of so many rows.
+// Behind them those of as many rows that share many columns, wherever in a window of kMatchWindow
+// rows they lie. A window's last group may have fewer.
+constexpr int kAllGroupings = 2 * kGroupings, kMatchWindow = 256;
+constexpr int matched(int grouping) { return kGroupings + grouping; }
+constexpr bool is_matched(int grouping) { return grouping >= kGroupings; }
+constexpr int kMatchedPairs = matched(0);
+constexpr int group_rows(int grouping) { return 2 << grouping % kGroupings; }
+// That of groups of so many neighbours.
 constexpr int grouping_of(int rows) {
   int grouping = 0;
   while (group_rows(grouping) < rows) ++grouping;
@@ -36,17 +39,13 @@ struct GroupCounts {
   int32_t columns[kGroupings], longest[kGroupings];
 };
 
-// A matched pair of block rows; `second` is -1 where a row is alone.
-struct alignas(8) RowPair {
-  int32_t first, second;
-};
-
 // A grouping, in device memory.
 struct RowGroups {
   // Of each group its number (`row`) and its columns, [begin, end); those of most columns first.
   const OrderedRow* groups;
   const GroupColumn* columns;
-  const RowPair* pairs;  // of kMatchedPairs: the rows of each group by its number
+  // Of a matched one, group_rows() for each group by its number; -1 where it has fewer.
+  const int32_t* rows;
 };
 
 }  // namespace sparse_autotune

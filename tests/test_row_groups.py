@@ -23,6 +23,7 @@ pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("no_races")]
 
 UNION = [name for name in built("cuda") if name.startswith("union_")]
 PAIRS = [name for name in built("cuda") if name.startswith("wgmma_pairs_")]
+MATCHED = PAIRS + [name for name in UNION if name.endswith("_matched")]
 GROUPED = UNION + PAIRS
 
 
@@ -43,12 +44,12 @@ def case(variant, rows=37, columns=20, n=136, dtype=BF16, **changes):
 def group_bytes(a, variant):
     """What a grouping takes: 16 bytes a group, 8 a column, 4 a group's end.
 
-    A pair's rows take 8 more, and there is room for as many columns as there are blocks.
+    Matched rows take 4 more each, and there is room for as many columns as there are blocks.
     """
-    if variant in PAIRS:
-        return (16 + 8 + 4) * math.ceil((len(a.crow_indices) - 1) / 2) + 8 * a.nnzb + 4
-    rows = int(re.search(r"_r(\d+)", variant)[1])
+    rows = 2 if variant in PAIRS else int(re.search(r"_r(\d+)", variant)[1])
     groups = math.ceil((len(a.crow_indices) - 1) / rows)
+    if variant in MATCHED:
+        return (16 + 4 * rows + 4) * groups + 8 * a.nnzb + 4
     lengths = a.crow_indices.diff()
     row = torch.repeat_interleave(torch.arange(len(lengths), device=lengths.device), lengths)
     keys = row // rows * (a.shape[1] + 1) + a.col_indices
@@ -141,8 +142,8 @@ def test_columns_in_several_windows(variant, columns):
 
 @pytest.mark.parametrize("pattern", ["uniform", "empty_rows", "skewed", "one_dense_row"])
 @pytest.mark.parametrize(("rows", "columns"), [(255, 3), (257, 33), (600, 40), (5, 1100)])
-@pytest.mark.parametrize("variant", PAIRS)
-def test_every_row_is_in_a_pair(variant, rows, columns, pattern):
+@pytest.mark.parametrize("variant", MATCHED)
+def test_every_row_is_in_a_group(variant, rows, columns, pattern):
     """Rows are matched within windows of 256, by columns of which those 1024 apart count as one."""
     problem = case(variant, rows=rows, columns=columns, pattern=pattern, density=0.06)
     operands = fresh_operands(variant, problem)

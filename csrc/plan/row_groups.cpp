@@ -2,26 +2,29 @@
 
 namespace sparse_autotune {
 
+int64_t row_group_columns(const PatternKey& key, const PatternFacts& facts, int grouping) {
+  return is_matched(grouping) ? key.nnzb : facts.group_counts.columns[grouping];
+}
+
 int64_t row_groups_bytes(const PatternKey& key, const PatternFacts& facts, int grouping) {
-  const bool pairs = grouping == kMatchedPairs;
   const int64_t groups = row_group_count(key, grouping);
-  // Nobody has counted the columns of pairs; they are no more than the blocks.
-  const int64_t columns = pairs ? key.nnzb : facts.group_counts.columns[grouping];
+  const int64_t rows = is_matched(grouping) ? groups * group_rows(grouping) : 0;
   // Behind what kernels read: the ends of the groups, from which the rest is built.
   return groups * static_cast<int64_t>(sizeof(OrderedRow)) +
-         (pairs ? groups : 0) * static_cast<int64_t>(sizeof(RowPair)) +
-         columns * static_cast<int64_t>(sizeof(GroupColumn)) +
+         rows * static_cast<int64_t>(sizeof(int32_t)) +
+         row_group_columns(key, facts, grouping) * static_cast<int64_t>(sizeof(GroupColumn)) +
          (groups + 1) * static_cast<int64_t>(sizeof(int32_t));
 }
 
 RowGroups row_groups_at(const PatternKey& key, int grouping, const void* memory) {
   const int64_t count = row_group_count(key, grouping);
   const auto* groups = static_cast<const OrderedRow*>(memory);
-  const auto* pairs = reinterpret_cast<const RowPair*>(groups + count);
-  if (grouping != kMatchedPairs) {
-    return {groups, reinterpret_cast<const GroupColumn*>(pairs), nullptr};
+  const auto* rows = reinterpret_cast<const int32_t*>(groups + count);
+  if (!is_matched(grouping)) {
+    return {groups, reinterpret_cast<const GroupColumn*>(rows), nullptr};
   }
-  return {groups, reinterpret_cast<const GroupColumn*>(pairs + count), pairs};
+  const auto* columns = reinterpret_cast<const GroupColumn*>(rows + count * group_rows(grouping));
+  return {groups, columns, rows};
 }
 
 #ifndef SPARSE_AUTOTUNE_WITH_CUDA

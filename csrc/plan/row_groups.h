@@ -8,8 +8,11 @@ namespace sparse_autotune {
 
 // Groups in a grouping, and the memory that it takes.
 constexpr int64_t row_group_count(const PatternKey& key, int grouping) {
-  return ceil_div(key.block_rows, grouping == kMatchedPairs ? 2 : group_rows(grouping));
+  return ceil_div(key.block_rows, group_rows(grouping));
 }
+// At most so many columns of all groups. Nobody has counted those of matched rows, which are no
+// more than the blocks.
+int64_t row_group_columns(const PatternKey& key, const PatternFacts& facts, int grouping);
 int64_t row_groups_bytes(const PatternKey& key, const PatternFacts& facts, int grouping);
 
 // Where its arrays lie in that memory, which is aligned to 16 bytes.

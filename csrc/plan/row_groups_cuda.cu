@@ -1,4 +1,4 @@
-// Row groups on the device: match rows where pairs are asked for, count each group's columns, sum
+// Row groups on the device: match rows where these are asked for, count each group's columns, sum
 // up, fill them in. A thread block owns a group.
 #include <cuda_runtime.h>
 
@@ -13,20 +13,19 @@
 namespace sparse_autotune {
 namespace {
 
-// The row of the calling warp, of a group of `rows`; -1: none.
-__device__ int64_t row_of(int64_t group, int rows, const RowPair* pairs) {
-  const auto warp = static_cast<int>(threadIdx.x / 32);
-  if (pairs == nullptr) return group * rows + warp;
-  return warp == 0 ? pairs[group].first : pairs[group].second;
+// The row of the calling warp, of a group of `rows`; -1: none. `matched`: null for neighbours.
+__device__ int64_t row_of(int64_t group, int rows, const int32_t* matched) {
+  const int64_t place = group * rows + threadIdx.x / 32;
+  return matched == nullptr ? place : matched[place];
 }
 
 // ends[group + 1] becomes the group's columns.
 template <typename Index>
-__global__ void count_one_kernel(const PatternArrays<Index> p, int rows, const RowPair* pairs,
+__global__ void count_one_kernel(const PatternArrays<Index> p, int rows, const int32_t* matched,
                                  int32_t* ends) {
   __shared__ uint32_t bits[kMaxGroupRows][kWindowWords];
   __shared__ int columns;
-  GroupWindow<Index> window(bits, rows, row_of(blockIdx.x, rows, pairs), p);
+  GroupWindow<Index> window(bits, rows, row_of(blockIdx.x, rows, matched), p);
   if (threadIdx.x == 0) columns = 0;
   for (int64_t first = 0; first < p.block_cols; first += kWindowColumns) {
     window.load(p, first);
@@ -53,12 +52,12 @@ __global__ void sum_kernel(int32_t* ends, int64_t count) {
 }
 
 template <typename Index>
-__global__ void fill_kernel(const PatternArrays<Index> p, int rows, const RowPair* pairs,
+__global__ void fill_kernel(const PatternArrays<Index> p, int rows, const int32_t* matched,
                             const int32_t* ends, GroupColumn* columns) {
   __shared__ uint32_t bits[kMaxGroupRows][kWindowWords];
   // The window's columns before each word; then all.
   __shared__ int columns_before[kWindowWords + 1];
-  GroupWindow<Index> window(bits, rows, row_of(blockIdx.x, rows, pairs), p);
+  GroupWindow<Index> window(bits, rows, row_of(blockIdx.x, rows, matched), p);
   int base = ends[blockIdx.x];
   for (int64_t first = 0; first < p.block_cols; first += kWindowColumns) {
     window.load(p, first);
@@ -88,20 +87,23 @@ __global__ void fill_kernel(const PatternArrays<Index> p, int rows, const RowPai
   }
 }
 
-// Pairs up the rows of a window: the longest that is left, with whichever shares most columns with
-// it. A thread block owns a window, a thread a row.
+// Puts the rows of a window into groups of `rows`: the longest that is left, then again and again
+// the one that shares most of its columns, and most columns, with those before. A thread block owns
+// a window, a thread a row.
 template <typename Index>
-__global__ void __launch_bounds__(kPairWindow)
-    match_kernel(const PatternArrays<Index> p, RowPair* pairs) {
-  // The columns of each row as bits; of wider matrices several columns share one.
-  constexpr int kWords = 32, kWarps = kPairWindow / 32;
-  __shared__ uint32_t bits[kPairWindow][kWords + 1];
-  __shared__ int lengths[kPairWindow], by_length[kPairWindow], best[kWarps];
-  __shared__ bool taken[kPairWindow];
+__global__ void __launch_bounds__(kMatchWindow)
+    match_kernel(const PatternArrays<Index> p, int rows, int32_t* matched) {
+  // The columns of each row as bits, and those of the group; of wider matrices several columns
+  // share one.
+  constexpr int kWords = 32, kWarps = kMatchWindow / 32, kScale = 512;
+  __shared__ uint32_t bits[kMatchWindow][kWords + 1], group[kWords];
+  __shared__ int lengths[kMatchWindow], by_length[kMatchWindow], best[kWarps];
+  __shared__ bool taken[kMatchWindow];
   const int me = static_cast<int>(threadIdx.x), lane = me % 32, warp = me / 32;
-  const int64_t first = int64_t{blockIdx.x} * kPairWindow;
-  const auto count = static_cast<int>(min(int64_t{kPairWindow}, p.block_rows - first));
-  for (int i = me; i < kPairWindow * kWords; i += kPairWindow) bits[i / kWords][i % kWords] = 0;
+  const int64_t first = int64_t{blockIdx.x} * kMatchWindow;
+  const auto count = static_cast<int>(min(int64_t{kMatchWindow}, p.block_rows - first));
+  const int words = static_cast<int>(min((p.block_cols + 31) / 32, int64_t{kWords}));
+  for (int i = me; i < kMatchWindow * kWords; i += kMatchWindow) bits[i / kWords][i % kWords] = 0;
   taken[me] = me >= count;
   __syncthreads();
   for (int row = warp; row < count; row += kWarps) {
@@ -121,27 +123,31 @@ __global__ void __launch_bounds__(kPairWindow)
   if (me < count) by_length[rank] = me;
   __syncthreads();
 
-  RowPair* const mine = pairs + first / 2;
-  for (int pair = 0, at = 0; pair < (count + 1) / 2; ++pair) {
-    while (taken[by_length[at]]) ++at;
-    const int leader = by_length[at];
-    int key = 0;  // shared columns, then the place by length
-    if (!taken[me] && me != leader) {
-      int shared = 0;
-      for (int i = 0; i < kWords; ++i) shared += __popc(bits[me][i] & bits[leader][i]);
-      key = (shared + 1) * kPairWindow - rank;
+  const int length = me < count ? max(lengths[me], 1) : 1,
+            places = (count + rows - 1) / rows * rows;
+  for (int i = 0, at = 0; i < places; ++i) {
+    int next = -1;
+    if (i % rows == 0) {
+      while (taken[by_length[at]]) ++at;
+      next = by_length[at];
+    } else {
+      int key = 0;  // what is shared, then the place by length
+      if (!taken[me]) {
+        int shared = 0;
+        for (int w = 0; w < words; ++w) shared += __popc(bits[me][w] & group[w]);
+        key = (shared * shared * kScale / length + 1) * kMatchWindow - rank;
+      }
+      key = __reduce_max_sync(~0u, key);
+      if (lane == 0) best[warp] = key;
+      __syncthreads();
+      for (int w = 0; w < kWarps; ++w) key = max(key, best[w]);
+      if (key > 0) next = by_length[(kMatchWindow - key % kMatchWindow) % kMatchWindow];
     }
-    key = __reduce_max_sync(~0u, key);
-    if (lane == 0) best[warp] = key;
-    __syncthreads();
-    for (int i = 0; i < kWarps; ++i) key = max(key, best[i]);
-    const int partner = key > 0 ? by_length[(kPairWindow - key % kPairWindow) % kPairWindow] : -1;
     if (me == 0) {
-      mine[pair] = {static_cast<int32_t>(first + leader),
-                    partner < 0 ? -1 : static_cast<int32_t>(first + partner)};
-      taken[leader] = true;
-      if (partner >= 0) taken[partner] = true;
+      matched[first + i] = next < 0 ? -1 : static_cast<int32_t>(first + next);
+      if (next >= 0) taken[next] = true;
     }
+    if (me < words && next >= 0) group[me] = bits[next][me] | (i % rows == 0 ? 0 : group[me]);
     __syncthreads();
   }
 }
@@ -150,16 +156,15 @@ template <typename Index>
 void build(const PatternKey& key, int grouping, cudaStream_t stream, const RowGroups& groups,
            GroupColumn* columns, int32_t* ends) {
   const auto count = static_cast<unsigned>(row_group_count(key, grouping));
-  const bool matched = grouping == kMatchedPairs;
-  const int rows = matched ? 2 : group_rows(grouping), threads = 32 * rows;
+  const int rows = group_rows(grouping), threads = 32 * rows;
   const PatternArrays<Index> p = arrays_of<Index>(key);
-  if (matched) {
-    const auto windows = static_cast<unsigned>(ceil_div(key.block_rows, kPairWindow));
-    match_kernel<<<windows, kPairWindow, 0, stream>>>(p, const_cast<RowPair*>(groups.pairs));
+  if (is_matched(grouping)) {
+    const auto windows = static_cast<unsigned>(ceil_div(key.block_rows, kMatchWindow));
+    match_kernel<<<windows, kMatchWindow, 0, stream>>>(p, rows, const_cast<int32_t*>(groups.rows));
   }
-  count_one_kernel<<<count, threads, 0, stream>>>(p, rows, groups.pairs, ends);
+  count_one_kernel<<<count, threads, 0, stream>>>(p, rows, groups.rows, ends);
   sum_kernel<<<1, 32, 0, stream>>>(ends, count);
-  fill_kernel<<<count, threads, 0, stream>>>(p, rows, groups.pairs, ends, columns);
+  fill_kernel<<<count, threads, 0, stream>>>(p, rows, groups.rows, ends, columns);
 }
 
 }  // namespace
@@ -169,9 +174,7 @@ Status build_row_groups_cuda(const PatternKey& key, const PatternFacts& facts, i
   const auto stream = static_cast<cudaStream_t>(stream_handle);
   const RowGroups groups = row_groups_at(key, grouping, memory);
   auto* columns = const_cast<GroupColumn*>(groups.columns);
-  const bool matched = grouping == kMatchedPairs;
-  auto* ends = reinterpret_cast<int32_t*>(
-      columns + (matched ? key.nnzb : facts.group_counts.columns[grouping]));
+  auto* ends = reinterpret_cast<int32_t*>(columns + row_group_columns(key, facts, grouping));
   if (key.index_type == IndexType::kInt64) {
     build<int64_t>(key, grouping, stream, groups, columns, ends);
   } else {
@@ -179,8 +182,9 @@ Status build_row_groups_cuda(const PatternKey& key, const PatternFacts& facts, i
   }
   const Status status = to_status(cudaGetLastError(), "building row groups");
   if (!status) return status;
-  const int64_t longest = matched ? std::min(2 * facts.longest_row, key.block_cols)
-                                  : facts.group_counts.longest[grouping];
+  const int64_t longest = is_matched(grouping)
+                              ? std::min(group_rows(grouping) * facts.longest_row, key.block_cols)
+                              : facts.group_counts.longest[grouping];
   return order_segments_cuda(ends, row_group_count(key, grouping), longest, stream,
                              const_cast<OrderedRow*>(groups.groups));
 }

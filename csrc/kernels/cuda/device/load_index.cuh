@@ -25,9 +25,9 @@ __device__ __forceinline__ Entry load_entry(const Entry* entries, Index i) {
   return {found.x, found.y, found.z, found.w};
 }
 
-__device__ __forceinline__ RowPair load_pair(const RowPair* pairs, int i) {
-  const int2 found = __ldg(reinterpret_cast<const int2*>(pairs) + i);
-  return {found.x, found.y};
+// The two rows of a matched pair; of one alone the second is -1.
+__device__ __forceinline__ int2 load_pair(const int32_t* rows, int pair) {
+  return __ldg(reinterpret_cast<const int2*>(rows) + pair);
 }
 
 // A block column and the group's rows with a block in it; of no row behind the last.

@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 
 #include "kernels/cuda/device/mbarrier.cuh"
 
@@ -27,14 +28,14 @@ struct BlockPlace {
 };
 
 // Lives in shared memory, as addresses. `kReaders` warps read every task, `kBlockReaders` of them
-// its blocks too. Each lane that touches blocks arrives for itself: compute-sanitizer follows no
-// __syncwarp to the arrival of another lane.
-template <int kReaders, int kBlockReaders = 1>
+// the places that come with it too, one a lane. Each lane that touches these arrives for itself:
+// compute-sanitizer follows no __syncwarp to the arrival of another lane.
+template <int kReaders, int kBlockReaders = 1, typename Place = BlockPlace>
 class TileQueue : RingBarriersAt<kQueueSlots> {
  public:
   struct Slot {
     int4 task[2];
-    int2 blocks[32];  // places of those that come with it
+    Place blocks[32];  // those that come with it
   };
   struct Layout {
     Slot slots[kQueueSlots];
@@ -51,12 +52,10 @@ class TileQueue : RingBarriersAt<kQueueSlots> {
   }
 
   // By a whole warp. `block`: the lane's of the task's first 32 blocks.
-  __device__ __forceinline__ void push(const TileTask& task, BlockPlace block) {
+  __device__ __forceinline__ void push(const TileTask& task, const Place& block) {
     mbarrier_wait(empty(at_.stage), at_.parity ^ 1);
     const uint32_t to = slot(at_.stage), lane = threadIdx.x % 32;
-    asm volatile("st.shared.v2.s32 [%0], {%1, %2};\n" ::"r"(block_place(to, lane)),
-                 "r"(block.column), "r"(block.position)
-                 : "memory");
+    store_place(block_place(to, lane), block);
     if (lane == 0) {
       store(to, task.row, task.column, task.valid ? task.batch : -1, task.other);
       store(to + 16, task.begin, task.end, task.strip, task.slot);
@@ -66,19 +65,14 @@ class TileQueue : RingBarriersAt<kQueueSlots> {
   }
 
   // By a whole warp, which gets the task and, if it is one of these, its lane's block.
-  __device__ __forceinline__ TileTask pop(BlockPlace* block = nullptr) {
+  __device__ __forceinline__ TileTask pop(Place* block = nullptr) {
     mbarrier_wait(full(at_.stage), at_.parity);
     const uint32_t from = slot(at_.stage), lane = threadIdx.x % 32;
     TileTask task;
     load(from, &task.row, &task.column, &task.batch, &task.other);
     load(from + 16, &task.begin, &task.end, &task.strip, &task.slot);
     task.valid = task.batch >= 0;
-    if (block != nullptr) {
-      asm volatile("ld.shared.v2.s32 {%0, %1}, [%2];\n"
-                   : "=r"(block->column), "=r"(block->position)
-                   : "r"(block_place(from, lane))
-                   : "memory");
-    }
+    if (block != nullptr) *block = load_place(block_place(from, lane));
     __syncwarp();
     if (block != nullptr || lane == 0) mbarrier_arrive(empty(at_.stage));
     at_.advance();
@@ -90,7 +84,33 @@ class TileQueue : RingBarriersAt<kQueueSlots> {
     return memory_ + offsetof(Layout, slots) + i * sizeof(Slot);
   }
   static __device__ __forceinline__ uint32_t block_place(uint32_t slot, uint32_t i) {
-    return slot + offsetof(Slot, blocks) + i * sizeof(int2);
+    return slot + offsetof(Slot, blocks) + i * sizeof(Place);
+  }
+
+  static constexpr int kWords = sizeof(Place) / 4;
+  static_assert(kWords % 2 == 0, "a place is moved in pairs of words");
+  static __device__ __forceinline__ void store_place(uint32_t to, const Place& place) {
+    int words[kWords];
+    memcpy(words, &place, sizeof(Place));
+#pragma unroll
+    for (int i = 0; i < kWords; i += 2) {
+      asm volatile("st.shared.v2.s32 [%0], {%1, %2};\n" ::"r"(to + i * 4), "r"(words[i]),
+                   "r"(words[i + 1])
+                   : "memory");
+    }
+  }
+  static __device__ __forceinline__ Place load_place(uint32_t from) {
+    int words[kWords];
+#pragma unroll
+    for (int i = 0; i < kWords; i += 2) {
+      asm volatile("ld.shared.v2.s32 {%0, %1}, [%2];\n"
+                   : "=r"(words[i]), "=r"(words[i + 1])
+                   : "r"(from + i * 4)
+                   : "memory");
+    }
+    Place place;
+    memcpy(&place, words, sizeof(Place));
+    return place;
   }
 
   static __device__ __forceinline__ void store(uint32_t to, int a, int b, int c, int d) {

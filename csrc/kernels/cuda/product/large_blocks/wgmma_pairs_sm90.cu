@@ -59,7 +59,7 @@ class WgmmaPairsSm90 final : public Variant {
     const Status status = wgmma_arguments(shape_, p, l, groups.groups, pairs(p), &a);
     if (!status) return status;
     a.columns = groups.columns;
-    a.pairs = groups.pairs;
+    a.pairs = groups.rows;
     return wgmma_launch(shape_, p, l, a, name());
   }
 

@@ -82,10 +82,10 @@ __device__ __forceinline__ void schedule(const WgmmaArguments& args, const Share
       task.batch = static_cast<int>(place.batch);
       task.strip = strip;
       if constexpr (Tile::kPairs) {
-        const RowPair pair = load_pair(args.pairs, row);
-        const int second = max(pair.second, 0);
-        row = pair.first;
-        task.slot = pair.second;
+        const int2 pair = load_pair(args.pairs, row);
+        const int second = max(pair.y, 0);
+        row = pair.x;
+        task.slot = pair.y;
         // Each row's first block.
         task.strip = load_narrow_index(args.crow_indices, row, args.wide_indices);
         task.other = load_narrow_index(args.crow_indices, second, args.wide_indices);

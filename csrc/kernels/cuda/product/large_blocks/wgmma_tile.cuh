@@ -108,7 +108,7 @@ struct WgmmaArguments {
   const void* positions;  // Launch::positions
   const void* bias;
   const GroupColumn* columns;  // of MatchedPairs
-  const RowPair* pairs;
+  const int32_t* pairs;        // RowGroups::rows
   Panels panels;
   PartialSums partials;
   DirectOutput direct;              // instead of c, for tiles that are stored directly

@@ -137,19 +137,19 @@ __device__ __forceinline__ void consume_union(const UnionArguments& args,
   StripStore<T, Tile> store(shared.store(), warp);
   Stream stream(shared.stream(warp));
 
-  int2 column{};  // this lane's of the next batch of 32
+  int2 column{};   // this lane's of the next batch of 32
+  int rows[kOwn];  // this warp's block rows
   const auto start = [&]() {
-    BlockPlace place;
+    UnionPlace place;
     const TileTask task = queue.pop(&place);
     if (task.valid) {
       column = load_group_column(args.columns, task.begin + lane, task.end);
 #pragma unroll
       for (int own = 0; own < kOwn; ++own) {
         const int own_row = own * Tile::kRows + row;
-        const int begin = __shfl_sync(~0u, place.position, own_row);
-        int end = __shfl_sync(~0u, place.position, (own_row + 1) % 32);
-        if (Tile::kGroup == 32 && own_row == 31) end = task.slot;
-        stream.start(args, begin, end, own);
+        rows[own] = __shfl_sync(~0u, place.row, own_row);
+        stream.start(args, __shfl_sync(~0u, place.begin, own_row),
+                     __shfl_sync(~0u, place.end, own_row), own);
       }
     }
     return task;
@@ -205,10 +205,13 @@ __device__ __forceinline__ void consume_union(const UnionArguments& args,
     }
     if (Tile::kSpan > 1 && task.begin < task.end) release();
     const TileTask done = task;
+    int done_rows[kOwn];
+#pragma unroll
+    for (int own = 0; own < kOwn; ++own) done_rows[own] = rows[own] * Tile::kBlockM;
     task = start();  // its first blocks are on their way while this tile leaves
 #pragma unroll
     for (int own = 0; own < kOwn; ++own) {
-      store.write(args, sum[own], done.row + own * Tile::kM, done.column, done.batch);
+      store.write(args, sum[own], done_rows[own], done.column, done.batch);
     }
   }
   store.close();

@@ -15,8 +15,8 @@
 
 namespace sparse_autotune {
 
-// One warp: finds the next tile when it is asked to. With it go its first 32 block columns and, as
-// positions, where each of its block rows begins among the blocks; as `slot`, where the last ends.
+// One warp: finds the next tile when it is asked to. With it go its first 32 block columns and its
+// block rows.
 template <typename Tile>
 __device__ __forceinline__ void schedule(const UnionArguments& args,
                                          const UnionShared<Tile>& shared) {
@@ -28,22 +28,23 @@ __device__ __forceinline__ void schedule(const UnionArguments& args,
     unsigned tile = lane == 0 ? next_tile(args.panels, turn) : 0;
     tile = __shfl_sync(~0u, tile, 0);
     task.valid = tile < args.panels.tiles;
-    BlockPlace place;
+    UnionPlace place;
     if (task.valid) {
       const TilePlace at = locate(args.panels, tile);
       const OrderedRow group = load_entry(args.panels.order, at.row);
-      const int row = group.row * Tile::kGroup;
-      task.row = row * Tile::kBlockM;
       task.begin = group.begin;
       task.end = group.end;
       task.column = static_cast<int>(at.column) * Tile::kN;
       task.batch = static_cast<int>(at.batch);
       place.column = load_group_column(args.columns, task.begin + lane, task.end).x;
-      place.position =
-          load_narrow_index(args.crow_indices, min(row + lane, args.block_rows), args.wide_indices);
-      if constexpr (Tile::kGroup == 32) {
-        task.slot =
-            load_narrow_index(args.crow_indices, min(row + 32, args.block_rows), args.wide_indices);
+      if (lane < Tile::kGroup) {
+        place.row = group.row * Tile::kGroup + lane;
+        if (args.rows != nullptr) place.row = __ldg(args.rows + place.row);
+        if (place.row >= args.block_rows) place.row = -1;
+        if (place.row >= 0) {
+          place.begin = load_narrow_index(args.crow_indices, place.row, args.wide_indices);
+          place.end = load_narrow_index(args.crow_indices, place.row + 1, args.wide_indices);
+        }
       }
     }
     queue.push(task, place);
@@ -256,7 +257,7 @@ __device__ __forceinline__ void produce_union(const UnionArguments& args,
   typename Tile::Queue queue(shared.queue());
   Copies copies(args, shared, which);
   int ask_ahead = INT32_MAX;  // the second tile is asked for at once
-  BlockPlace place;
+  UnionPlace place;
   for (TileTask task = queue.pop(&place); task.valid; task = queue.pop(&place)) {
     bool asks = which == 0;
     const auto ask = [&](int columns_left) {

@@ -1,8 +1,10 @@
 // Small blocks of half precision on Hopper: block rows that share B's tiles, past the limit of L2.
 //
-// One persistent thread block a multiprocessor works through tiles of C: a group of 4 to 32
-// neighbouring block rows by 64 or 128 columns. It walks the block columns in which any of the rows
-// has a block, and brings each one's tile of B to a ring in shared memory once for all of them.
+// One persistent thread block a multiprocessor works through tiles of C: a group of 4 to 32 block
+// rows by 64 or 128 columns. It walks the block columns in which any of the rows has a block, and
+// brings each one's tile of B to a ring in shared memory once for all of them. Rows of a group are
+// neighbours or, in configurations named *_matched, rows that share many columns
+// (csrc/row_groups.h): then fewer tiles of B are brought, and C must be row-major.
 // Each warp owns one or two block rows: a ballot over the columns' rows tells which of the ring's
 // tiles it needs, and its blocks come from values in place, through a small ring of the row's own.
 // Column-major B: a copy's time depends on its lines more than on their length (union_producers).
@@ -25,13 +27,18 @@
 namespace sparse_autotune {
 namespace {
 
-constexpr int64_t kPanelBytes = 8 << 20, kWholeBytes = 16 << 20;  // on an H200: 60 MB of L2
+// Of B, as shares of L2: what is not worth dividing, and what a panel has; less in a launch of many
+// rounds, if each panel finds A in L2.
+constexpr double kWholeShare = 0.32, kPanelShare = 0.16, kNarrowShare = 0.04;
+constexpr double kLastingShare = 0.2;  // of A
+constexpr int64_t kManyRounds = 8;
 
 constexpr TileRates kRates{.start_us = 2.0, .compute = 0.38, .l2 = 0.5, .alone = 0.95};
 
 // A tile as the host sees it.
 struct UnionShape {
-  int group, grouping, block_m, block_k, n, strip, threads, shared_bytes;
+  int group, neighbours;  // block rows, and the grouping of as many neighbours
+  int block_m, block_k, n, strip, threads, shared_bytes;
   int line_k;           // of a column-major B, in which it is fetched
   UnionCodes codes[2];  // for A and for A^T
 
@@ -58,17 +65,30 @@ UnionShape union_shape() {
           {union_codes<Config, false>(), transposed_union_codes<Config>()}};
 }
 
+// Which block rows make up a group.
+enum class Rows : uint8_t { kNeighbours, kMatched };
+
 class UnionSm90 final : public Variant {
  public:
-  UnionSm90(std::string_view name, const UnionShape& shape)
-      : Variant(DeviceType::kCuda, name), shape_(shape) {}
+  UnionSm90(std::string_view name, const UnionShape& shape, Rows rows = Rows::kNeighbours)
+      : Variant(DeviceType::kCuda, name),
+        shape_(shape),
+        matched_(rows == Rows::kMatched),
+        grouping_(matched_ ? matched(shape.neighbours) : shape.neighbours) {}
 
   Support supports(const Problem& p, const Device& d) const override {
     if (Support s = half_types_on_hopper(p, d); !s) return s;
     if (Support s = blocks_are(p, shape_.block_m, shape_.block_k); !s) return s;
     if (p.nnzb == 0) return Support::no("there is no stored block");
     if (shape_.code_of(p) == nullptr) return Support::no("needs a column-major B");
-    if (Support s = groups_are_known(p, shape_.grouping); !s) return s;
+    if (Support s = groups_are_known(p, shape_.neighbours); !s) return s;
+    if (matched_ && p.c_layout != Layout::kRowMajor) {
+      return Support::no("stores each block row by itself, so needs a row-major C");
+    }
+    if (matched_ && block_rows(p) <= shape_.group) {
+      return Support::no("has nothing to match: " + std::to_string(block_rows(p)) +
+                         " block rows are one group");
+    }
     if (Support s = n_fills_columns(p, shape_.n); !s) return s;
     if (Support s = aligned_to_16("values, B and C",
                                   std::min({p.values_alignment, p.b_alignment, p.c_alignment}));
@@ -88,16 +108,18 @@ class UnionSm90 final : public Variant {
   }
 
   double estimate_us(const Problem& p, const Device& d) const override {
+    Problem q = p;
+    if (matched_) q.group_counts.columns[shape_.neighbours] = matched_columns(p);
     const TileWork work =
-        tiles_of_groups(p, shape_.group * shape_.block_m, shape_.n, shape_.grouping);
+        tiles_of_groups(q, shape_.group * shape_.block_m, shape_.n, shape_.neighbours);
     return tiled_us(work, kRates, d.tensor_tflops, p, d);
   }
 
-  int grouping(const Problem&, const Device&) const override { return shape_.grouping; }
+  int grouping(const Problem&, const Device&) const override { return grouping_; }
 
   Status launch(const Problem& p, const Launch& l) const override {
     const bool b_rows = p.b_layout == Layout::kRowMajor, c_rows = p.c_layout == Layout::kRowMajor;
-    const RowGroups& groups = l.row_groups[shape_.grouping];
+    const RowGroups& groups = l.row_groups[grouping_];
     auto a = arguments_of<UnionArguments>(p, l);
     a.b_whole = p.n % 64 == 0;
     const auto block_k = static_cast<uint32_t>(p.block_k), n = static_cast<uint32_t>(shape_.n);
@@ -111,26 +133,54 @@ class UnionSm90 final : public Variant {
 
     a.b_data = l.b;
     a.columns = groups.columns;
+    a.rows = groups.rows;
     a.panels = panels_of(shape_.groups(p), shape_.columns(p), p.batch,
-                         panel_width(p, shape_.n, kWholeBytes, kPanelBytes), groups.groups);
+                         width_of_panels(p, *l.device), groups.groups);
     const unsigned blocks = share_out(&a.panels, l);
     return shape_.code_of(p)->launch(a, blocks, shape_.threads, shape_.shared_bytes, l.stream,
                                      name());
   }
 
  private:
+  // In tiles.
+  int64_t width_of_panels(const Problem& p, const Device& d) const {
+    const auto l2 = static_cast<double>(d.l2_bytes);
+    const bool narrow =
+        shape_.tiles(p) >= kManyRounds * d.multiprocessors && values_bytes(p) <= kLastingShare * l2;
+    return panel_width(p, shape_.n, static_cast<int64_t>(kWholeShare * l2),
+                       static_cast<int64_t>((narrow ? kNarrowShare : kPanelShare) * l2));
+  }
+
+  // Nobody has counted what matched rows share. At random they have a smaller part of neighbours'
+  // columns the fewer of all columns these have.
+  int32_t matched_columns(const Problem& p) const {
+    constexpr double kOfFew = 0.72, kOfAll = 0.94;
+    const double columns = p.group_counts.columns[shape_.neighbours];
+    const double share = columns / static_cast<double>(shape_.groups(p) * block_cols(p));
+    const double least = static_cast<double>(p.nnzb) / shape_.group;
+    return static_cast<int32_t>(std::max(least, columns * (kOfFew + (kOfAll - kOfFew) * share)));
+  }
+
   UnionShape shape_;
+  bool matched_;
+  int grouping_;
   Registration registration_{*this};
 };
 
 const UnionSm90 kB16R16{"union_sm90/b16_r16", union_shape<B16R16>()};
+const UnionSm90 kB16R16Matched{"union_sm90/b16_r16_matched", union_shape<B16R16>(), Rows::kMatched};
 const UnionSm90 kB16R32{"union_sm90/b16_r32", union_shape<B16R32>()};
 const UnionSm90 kB16R8{"union_sm90/b16_r8", union_shape<B16R8>()};
 const UnionSm90 kB16R8N64{"union_sm90/b16_r8_n64", union_shape<B16R8N64>()};
 const UnionSm90 kB16x32R16{"union_sm90/b16x32_r16", union_shape<B16x32R16>()};
+const UnionSm90 kB16x32R16Matched{"union_sm90/b16x32_r16_matched", union_shape<B16x32R16>(),
+                                  Rows::kMatched};
 const UnionSm90 kB32x16R8{"union_sm90/b32x16_r8", union_shape<B32x16R8>()};
+const UnionSm90 kB32x16R8Matched{"union_sm90/b32x16_r8_matched", union_shape<B32x16R8>(),
+                                 Rows::kMatched};
 const UnionSm90 kB32x16R8Spans{"union_sm90/b32x16_r8_spans", union_shape<B32x16R8Spans>()};
 const UnionSm90 kB32R8{"union_sm90/b32_r8", union_shape<B32R8>()};
+const UnionSm90 kB32R8Matched{"union_sm90/b32_r8_matched", union_shape<B32R8>(), Rows::kMatched};
 const UnionSm90 kB32R8Lines{"union_sm90/b32_r8_lines", union_shape<B32R8Lines>()};
 const UnionSm90 kB32R4{"union_sm90/b32_r4", union_shape<B32R4>()};
 const UnionSm90 kB32R8N64{"union_sm90/b32_r8_n64", union_shape<B32R8N64>()};

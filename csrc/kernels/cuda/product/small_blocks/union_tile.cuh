@@ -31,21 +31,20 @@ class StripStore {
   __device__ __forceinline__ StripStore(uint32_t buffers, int warp) {
     const int row = warp / Tile::kWarpsN;
     part_ = warp % Tile::kWarpsN * Tile::kWarpN;
-    box_ = row / kStrips;
     strip_ = row % kStrips;
-    team_ = box_ * Tile::kWarpsN + warp % Tile::kWarpsN;
+    team_ = row / kStrips * Tile::kWarpsN + warp % Tile::kWarpsN;
     boxes_ = buffers + team_ * Tile::kStoreParts * kBoxBytes;
   }
 
-  // Of a tile of C that begins at the row and column.
+  // Of a tile of C that begins at the column, this warp's strip at its `own_row`; negative: none.
+  // Where C is column-major, strips that share a box lie below each other.
   template <typename Arguments>
   __device__ __forceinline__ void write(const Arguments& args,
-                                        float (&sum)[kTall][Tile::kWarpN / 8][4], int row,
+                                        float (&sum)[kTall][Tile::kWarpN / 8][4], int own_row,
                                         int column, int batch) {
     const int lane = threadIdx.x % 32;
-    const int box_row = row + box_ * 64, own_row = box_row + strip_ * Tile::kWarpM;
     column += part_;
-    if (args.bias != nullptr) add_bias(sum, static_cast<const T*>(args.bias), own_row, args.m);
+    if (args.bias != nullptr) add_bias(sum, static_cast<const T*>(args.bias), own_row);
     if (args.activation == Activation::kRelu) {
 #pragma unroll
       for (int i = 0; i < kTall * Tile::kWarpN / 2; ++i) {
@@ -88,11 +87,9 @@ class StripStore {
       team_sync(args.c_rows);
       const int at = column + p * kLineHalves;
       if (at >= args.n || !leads(args.c_rows)) continue;
-      if (args.c_rows) {
-        if (own_row < args.m) tma_store(args.c, box + strip_ * kStripBytes, at, own_row, batch);
-      } else if (box_row < args.m) {
-        tma_store(args.c, box, box_row, at, batch);
-      }
+      if (own_row < 0) continue;
+      // C is the first to give way in L2, which leaves more to B.
+      tma_store_hinted(args.c, box + strip_ * kStripBytes, evict_first(), at, own_row, batch);
     }
   }
 
@@ -118,8 +115,8 @@ class StripStore {
   }
 
   static __device__ __forceinline__ void add_bias(float (&sum)[kTall][Tile::kWarpN / 8][4],
-                                                  const T* bias, int row, int m) {
-    if (row >= m) return;
+                                                  const T* bias, int row) {
+    if (row < 0) return;
     bias += row + threadIdx.x % 32 / 4;
 #pragma unroll
     for (int i = 0; i < kTall; ++i) {
@@ -144,7 +141,7 @@ class StripStore {
   }
 
   uint32_t boxes_;
-  int part_, box_, strip_, team_;
+  int part_, strip_, team_;
 };
 
 // How tiles of B, of a block column each, come to shared memory.
@@ -153,6 +150,13 @@ enum class UnionCopies : uint8_t {
   kSpans,   // of a column-major B: by TMA in whole lines of 64 k, with the block columns between
   kLines,   // of a column-major B: by TMA, each by itself
   kChunks,  // of a column-major B: by cp.async, each by itself
+};
+
+// What comes with a tile of C, for each lane: one of its first 32 block columns, and a block row
+// with its range of blocks, row -1 where there is none.
+struct UnionPlace {
+  int column = 0;
+  int row = -1, begin = 0, end = 0;
 };
 
 // A tile of C: kGroup block rows by kN columns. A warp owns kOwn of the block rows, kRows apart,
@@ -195,7 +199,7 @@ struct UnionTile : Config {
   static constexpr int kStreamBytes = kOwn * kBlockSlots * kBlockBytes;  // of a warp
   // Block columns before the end of a tile at which the next is asked for.
   static constexpr int kAskAhead = 6 * kColumns;
-  using Queue = TileQueue<kProducers + kWarps, kProducers + kWarps>;
+  using Queue = TileQueue<kProducers + kWarps, kProducers + kWarps, UnionPlace>;
   static_assert(kWarps % 4 == 0 && 32 % kColumns == 0 && kColumns < 32 && kGroup <= 32,
                 "whole warpgroups; stages divide a batch of 32; a bit for each row");
   static_assert(kColumns % kSpan == 0 && kColumns % kProducers == 0,
@@ -213,6 +217,7 @@ struct UnionArguments {
   const void* positions;  // Launch::positions
   const void* bias;
   const GroupColumn* columns;
+  const int32_t* rows;  // RowGroups::rows; null: of neighbours
   Panels panels;
   int m, n, block_rows;
   Activation activation;
