@@ -81,7 +81,7 @@ def _without(cell: Cell, with_triton: Container[Cell]) -> tuple[str, ...]:
 def _cells(suite: Suite, record: environment.Record, options: argparse.Namespace) -> list[str]:
     """Measures a suite's cells as far as the time goes; returns what was wrong of ours."""
     suite = shortened(suite, options.rounds)
-    if suite.device == "cuda":
+    if suite.has_swept_peer:
         arch = triton_sm80.ARCH if suite.portable else ""
         known = list(suite.cells if options.sweep else triton_tuned.stored(suite.cells, arch))
         run.compile_peers(known, suite, renew=options.sweep == "all")

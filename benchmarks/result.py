@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 
+from .attention.cells import AttentionCell
 from .cell import Cell
 from .timing import Timing
 
@@ -13,6 +14,9 @@ _Quotient = Callable[[str, float | None, float | None], None]
 # cuBLAS on a full random matrix of A's shape: another product, hence no peer, but its rate of
 # FLOP/s is what a dense kernel reaches here on data without zeros.
 DENSE_RATE = "dense_random"
+# Likewise attention without a mask.
+DENSE_ATTENTION = "dense_attention"
+_RATES = {DENSE_RATE: "cuBLAS on random data", DENSE_ATTENTION: "torch without a mask"}
 
 
 @dataclass
@@ -42,7 +46,7 @@ class Result:
     race: what `choice` runs.
     """
 
-    cell: Cell
+    cell: Cell | AttentionCell
     device: str
     judged: str
     chosen: str
@@ -89,10 +93,11 @@ class Result:
                     quotient(f"time choice / {row.name}, {mode}", choice, other)
         if self.device == "cpu":
             self._cpu_ratios(quotient)
-        else:
-            dense, choice = self.median(DENSE_RATE, "warm"), self.median(CHOICE, "warm")
+        for rate, what in _RATES.items():
+            mode = "wall" if self.device == "cpu" else "warm"
+            dense, choice = self.median(rate, mode), self.median(CHOICE, mode)
             share = self.nnz_flops / self.cell.dense_flops
-            quotient("rate choice (nnz) / cuBLAS on random data", dense and dense * share, choice)
+            quotient(f"rate choice (nnz) / {what}", dense and dense * share, choice)
         return found
 
     def _cpu_ratios(self, quotient: _Quotient) -> None:

@@ -69,7 +69,7 @@ def silence() -> None:
 
 def compile_peers(cells: Sequence[Cell], suite: Suite, renew: bool) -> None:
     """Compiles in many processes what a swept peer of the suite will need, on a GPU."""
-    if suite.device == "cuda" and suite.peers and "triton_tuned" not in suite.without:
+    if suite.has_swept_peer:
         arch = triton_sm80.ARCH if suite.portable else ""
         triton_tuned.compile_ahead(cells, renew=renew, arch=arch)
 
@@ -93,7 +93,7 @@ def measure_cells(
         recent = [result.seconds for result in results[-_RECENT:]]
         if begin + max(recent, default=_FIRST_S) > deadline:
             break
-        results.append(comparison.measure(cell, suite))
+        results.append((suite.measure or comparison.measure)(cell, suite))
         results[-1].seconds = time.monotonic() - begin
         text = str(cell) if brief else tables.of_cell(results[-1])
         print(f"{text}\n  in {results[-1].seconds:.1f} s\n", flush=True)
@@ -104,7 +104,7 @@ def measure_cells(
 def to_save(results: list[Result], suite: Suite) -> dict[str, Any]:
     """What a saved run has of its cells, and the knobs that a peer ran with or swept."""
     saved: dict[str, Any] = {"cells": [result.to_dict() for result in results]}
-    if suite.device == "cuda":
+    if suite.device == "cuda" and suite.measure is None:
         cells = [result.cell for result in results]
         found = triton_tuned.stored(cells, triton_sm80.ARCH if suite.portable else "")
         saved["knobs"] = {key: value for knobs in found.values() for key, value in knobs.items()}

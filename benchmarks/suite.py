@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from .cell import Cell
+from .result import Result
 
 
 @dataclass(frozen=True)
@@ -23,12 +25,13 @@ class Suite:
         portable: leave out what needs Hopper: of our families those of that name and the libraries,
             whose kernels are for the GPU at hand, and all peers but `triton_sm80`, which other
             suites leave out.
+        measure: of a cell and its suite, where cells are no products; None: `comparison.measure`.
         companions: for a cell, others by name whose choice runs in the same rounds, and whose time
             the cell's is compared with.
     """
 
     device: str
-    cells: Sequence[Cell]
+    cells: Sequence[Any]
     rounds: int
     modes: tuple[str, ...] = ("warm", "cold", "eager")
     budget_s: float = 1.0
@@ -37,9 +40,16 @@ class Suite:
     without_in: Callable[[Cell], tuple[str, ...]] = lambda cell: ()
     dense_rate: bool = False
     portable: bool = False
+    measure: Callable[[Any, Suite], Result] | None = None
     companions: Callable[[Cell], dict[str, Cell]] = lambda cell: {}
 
-    def cells_named(self, parts: str) -> list[Cell]:
+    @property
+    def has_swept_peer(self) -> bool:
+        """Whether a peer takes part whose knobs are swept for each cell: Triton's product."""
+        swept = self.device == "cuda" and self.peers and self.measure is None
+        return swept and "triton_tuned" not in self.without
+
+    def cells_named(self, parts: str) -> list[Any]:
         """The cells whose printed name contains all of these parts, which commas separate."""
         wanted = [part.strip() for part in parts.split(",")]
         return [cell for cell in self.cells if all(part in str(cell) for part in wanted)]

@@ -5,6 +5,7 @@ import torch
 from torch.nn.attention import flex_attention as flex
 
 from sparse_autotune import BlockMask, random_bsr
+from sparse_autotune.operators.mask_lists import mask_columns, mask_rows
 
 BLOCKS = [(4, 4), (3, 5), (8, 2)]
 LENGTHS = [(16, 16), (17, 23), (5, 40), (31, 7)]
@@ -351,3 +352,56 @@ def test_nothing_depends_on_data():
         BlockMask.documents(torch.empty(2, 5, dtype=torch.int64, device="cuda"), 64, 16)
         BlockMask.sliding_window(64, block_size=16, window=8, device="cuda")
         assert mask.col_indices.shape == (2 * 3 * 16,)
+
+
+# The operators that list blocks
+
+
+def test_lists_are_those_of_the_blocks(device):
+    """Of any strides, with none or all blocks, and more rows than a thread block takes."""
+    draw = torch.Generator().manual_seed(0)
+    for lead in ((), (3,), (2, 2)):
+        for rows, columns, density in ((1, 1, 1.0), (7, 130, 0.3), (130, 65, 0.5), (33, 40, 0.0)):
+            blocks = (torch.rand(*lead, rows, columns, generator=draw) < density).to(device)
+            room = rows * columns
+            for grid in (blocks, blocks.mT.contiguous().mT):
+                crow, col = mask_rows(grid)
+                assert crow.shape == (*lead, rows + 1) and col.shape == (blocks.numel(),)
+                patterns = zip(crow.view(-1, rows + 1), blocks.view(-1, rows, columns), strict=True)
+                for i, (begins, own) in enumerate(patterns):
+                    assert begins[0] == i * room
+                    assert torch.equal(begins.diff(), own.sum(-1).int())
+                    stored = col[begins[0] : begins[-1]].long()
+                    assert torch.equal(stored, own.nonzero()[:, 1])
+                    assert not col[begins[-1] : (i + 1) * room].any()
+            turned = mask_columns(crow, col, columns)
+            for one, other in zip(turned, mask_rows(blocks.mT), strict=True):
+                assert torch.equal(one, other)
+
+
+def test_wrong_lists_are_refused_and_read_no_memory(device):
+    crow, col = (
+        torch.tensor(t, dtype=torch.int32, device=device) for t in ([0, 2, 4], [0, 9, 1, 2])
+    )
+    if device == "cuda":  # nobody waits to see it: what is out of range is left out
+        begins, rows = mask_columns(crow, col, 3)
+        assert begins.tolist() == [0, 1, 2, 3] and rows[:3].tolist() == [0, 1, 1]
+        assert mask_columns(crow - 1, col, 3)[0].tolist() == [0, 1, 1, 1]
+    else:
+        for begins in (crow, crow - 1, crow + 1):
+            with pytest.raises(RuntimeError, match="a mask's block is out of range"):
+                mask_columns(begins, col, 3)
+    with pytest.raises(RuntimeError, match="must have int32 begins"):
+        mask_columns(crow.long(), col, 3)
+    with pytest.raises(RuntimeError, match="a grid must be bools"):
+        mask_rows(crow)
+
+
+def test_opcheck(device):
+    blocks = torch.rand(2, 5, 9, device=device) < 0.5
+    torch.library.opcheck(mask_rows, (blocks,))
+    lists = mask_rows(blocks)
+    torch.library.opcheck(mask_columns, (*lists, 9))
+    mapped = torch.vmap(mask_rows)(torch.stack([blocks, ~blocks]))
+    for i, own in enumerate((blocks, ~blocks)):
+        assert torch.equal(mapped[0][i], mask_rows(own)[0])

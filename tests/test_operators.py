@@ -282,6 +282,8 @@ def test_opcheck_covers_every_operator():
         "bsr_sampled_matmul", "bsr_sampled_matmul_race",
         # tests/test_attention.py has them.
         "attention", "attention_backward", "attention_race", "attention_backward_race",
+        # tests/test_block_mask.py has them.
+        "mask_rows", "mask_columns",
         # Of CUDA tensors alone, called by C++ below autograd.
         "sdpa_flash", "sdpa_cudnn",
     }  # fmt: skip

@@ -1,8 +1,8 @@
-"""The suites of attention: cells, and the operands of one."""
+"""Cells of attention, and the operands of one."""
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 
 import torch
@@ -33,9 +33,29 @@ class AttentionCell:
         way = " backward" if self.backward else ""
         return f"{self.heads}x{self.length}x{self.dim} {self.dtype} {what}{part}{way}"
 
+    @property
+    def dense_flops(self) -> float:
+        """Floating-point operations on all pairs of a query and a key."""
+        return self._flops_of(float(self.heads) * self.length**2)
+
+    def nnz_flops(self, nnzb: int) -> float:
+        """Those on stored blocks, counted whole; without a mask, on all pairs."""
+        if self.mask == "none":
+            return self.dense_flops
+        heads = 1 if self.mask == "random" else self.heads  # that share a pattern
+        return self._flops_of(float(heads) * nnzb * self.block**2)
+
+    def _flops_of(self, pairs: float) -> float:
+        return (10.0 if self.backward else 4.0) * pairs * self.dim
+
     def to_dict(self) -> dict:
         """The fields, for JSON."""
         return asdict(self)
+
+
+def both_passes(cells: list[AttentionCell]) -> list[AttentionCell]:
+    """Each cell forward and backward."""
+    return [replace(cell, backward=way) for cell in cells for way in (False, True)]
 
 
 class AttentionOperands:
@@ -70,77 +90,20 @@ class AttentionOperands:
         keep = torch.rand(cell.heads, side, side, generator=draw).argsort(-1) < count
         return sa.BlockMask.from_blocks(keep.to(device), cell.block)
 
+    @property
+    def is_causal(self) -> bool:
+        """Whether the causal rule holds in stored blocks, apart from what the mask says."""
+        return self.cell.mask == "causal"
+
     @cached_property
     def dense_mask(self) -> torch.Tensor | None:
         """What torch's scaled_dot_product_attention takes."""
-        if self.mask is None or self.cell.mask == "causal":
+        if self.mask is None or self.is_causal:
             return None
         dense = self.mask.to_dense()
         return dense.view(*[1] * (4 - dense.dim()), *dense.shape)
 
     @cached_property
-    def pairs(self) -> float:
-        """Pairs of a query and a key that are computed, blocks counted whole."""
-        cell = self.cell
-        if self.mask is None:
-            return float(cell.heads) * cell.length**2
-        self.mask.nnzb  # noqa: B018  counted once: races then know the density
-        return self.mask.density * cell.heads * cell.length**2
-
-    @property
-    def flops(self) -> float:
-        """Floating-point operations on these."""
-        return (10.0 if self.cell.backward else 4.0) * self.pairs * self.cell.dim
-
-
-def _both(cells: list[AttentionCell]) -> list[AttentionCell]:
-    from dataclasses import replace
-
-    return [replace(cell, backward=way) for cell in cells for way in (False, True)]
-
-
-SUITES: dict[str, tuple[str, list[AttentionCell]]] = {
-    "cpu_attention": (
-        "cpu",
-        _both(
-            [
-                AttentionCell(8, 2048, dim, block, "random", 0.125, dtype)
-                for dtype in ("float32", "bfloat16")
-                for dim, block in ((64, 64), (128, 64), (64, 16), (64, 128))
-            ]
-            + [
-                AttentionCell(8, 2048, 64, 64, "window", 0.125, "float32"),
-                AttentionCell(8, 2048, 64, 64, "causal", dtype="float32"),
-                AttentionCell(8, 2048, 64, 64, "none", dtype="float32"),
-            ]
-        ),
-    ),
-    "gpu_attention": (
-        "cuda",
-        _both(
-            [
-                AttentionCell(heads, length, 128, 128, "random", density)
-                for heads, length, densities in (
-                    (32, 8192, (0.26, 0.14, 0.064)),
-                    (8, 32768, (0.25, 0.13, 0.053)),
-                )
-                for density in densities
-            ]
-            + [
-                AttentionCell(heads, length, 128, 128, mask, density)
-                for heads, length in ((32, 8192), (8, 32768))
-                for mask, density in (("window", 0.11), ("causal", 1.0))
-            ]
-        ),
-    ),
-    "gpu_attention_small_blocks": (
-        "cuda",
-        _both(
-            [
-                AttentionCell(8, 32768, 128, block, "random", density)
-                for block in (64, 32, 16)
-                for density in (0.25, 0.13, 0.053)
-            ]
-        ),
-    ),
-}
+    def nnzb(self) -> int:
+        """Stored blocks of all patterns. They are counted: races then know the density."""
+        return 0 if self.mask is None else self.mask.nnzb

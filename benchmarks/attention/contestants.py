@@ -2,26 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from functools import partial
 
 import torch
+from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import scaled_dot_product_attention
 
 import sparse_autotune as sa
+from benchmarks.cell import Call
+from benchmarks.result import CHOICE, DENSE_ATTENTION, Row
 
 from .cells import AttentionOperands
 
-Call = Callable[[], torch.Tensor]
 Attention = Callable[[torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]
 
 
 def _ours(operands: AttentionOperands, variant: str) -> Attention:
-    causal = operands.cell.mask == "causal"
+    causal = operands.is_causal
     return lambda q, k, v: sa.attention(q, k, v, operands.mask, is_causal=causal, variant=variant)
 
 
 def _sdpa(operands: AttentionOperands) -> Attention:
-    mask, causal = operands.dense_mask, operands.cell.mask == "causal"
+    mask, causal = operands.dense_mask, operands.is_causal
     return lambda q, k, v: scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=causal)
 
 
@@ -35,42 +38,61 @@ def _flex(operands: AttentionOperands) -> Attention:
     return lambda q, k, v: compiled(q, k, v, block_mask=mask)
 
 
-def calls(operands: AttentionOperands, families: bool) -> dict[str, Call]:
-    """By name: "choice" is ours. Those that fail at once are left out, with a line on why."""
+def _dense(operands: AttentionOperands) -> Attention:
+    """Every block, by cuDNN where it takes part: another attention, but what can be reached."""
+    backends = [SDPBackend.CUDNN_ATTENTION, SDPBackend.FLASH_ATTENTION, SDPBackend.MATH]
+
+    def way(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        with sdpa_kernel(backends, set_priority=True):
+            return scaled_dot_product_attention(q, k, v)
+
+    return way
+
+
+def _families(report: sa.BenchmarkReport) -> Iterator[tuple[str, str]]:
+    """Each family that raced and its best variant, but the readable ones, which take seconds."""
+    timed = sorted((r.median_us, r.family, r.name) for r in report.records if r.median_us)
+    best = {family: name for _, family, name in reversed(timed)}
+    yield from ((family, best[family]) for family in sorted(best) if "naive" not in family)
+
+
+def contestants(
+    operands: AttentionOperands, report: sa.BenchmarkReport
+) -> list[tuple[Row, Callable[[], Call]]]:
+    """A row for everybody, our choice in front, and what makes its call, which gives tensors.
+
+    The race of a forward pass tells which of our families take part; gradients choose their own
+    variants, so that a backward pass has our choice alone.
+    """
     cell = operands.cell
-    ways: dict[str, Attention] = {
-        "choice": _ours(operands, "auto"),
-        "torch_sdpa": _sdpa(operands),
-    }
+    ways: list[tuple[Row, Callable[[AttentionOperands], Attention]]] = [
+        (Row(CHOICE, "choice"), partial(_ours, variant="auto"))
+    ]
+    if not cell.backward:
+        ways += [
+            (Row(family, "family", detail=name), partial(_ours, variant=name))
+            for family, name in _families(report)
+        ]
+    ways.append((Row("torch_attention", "peer"), _sdpa))
     if cell.block % 128 == 0 or cell.mask == "none":
-        ways["flex_attention"] = _flex(operands)
-    if families and not cell.backward:
-        names = sa.variants(operands.q, operands.k, v=operands.v, mask=operands.mask,
-                            is_causal=cell.mask == "causal")  # fmt: skip
-        # The readable ones take seconds.
-        ways |= {
-            family: _ours(operands, family)
-            for family in dict.fromkeys(name.split("/")[0] for name in names)
-            if "naive" not in family
-        }
-    found: dict[str, Call] = {}
-    for name, way in ways.items():
-        call = _backward(operands, way) if cell.backward else _forward(operands, way)
-        try:
-            call()
-        except Exception as error:
-            if name == "choice":
-                raise
-            print(f"  {name} is left out: {str(error).splitlines()[0][:90]}")
-            continue
-        found[name] = call
-    return found
+        ways.append((Row("flex_attention", "peer"), _flex))
+    ways.append((Row(DENSE_ATTENTION, "rate"), _dense))
+    make = _backward if cell.backward else _forward
+    return [(row, partial(_call_of, make, operands, way)) for row, way in ways]
+
+
+def _call_of(
+    make: Callable[[AttentionOperands, Attention], Call],
+    operands: AttentionOperands,
+    way: Callable[[AttentionOperands], Attention],
+) -> Call:
+    return make(operands, way(operands))
 
 
 def _forward(operands: AttentionOperands, way: Attention) -> Call:
-    def call() -> torch.Tensor:
+    def call() -> tuple[torch.Tensor, ...]:
         with torch.no_grad():
-            return way(operands.q, operands.k, operands.v)
+            return (way(operands.q, operands.k, operands.v),)
 
     return call
 
@@ -80,10 +102,9 @@ def _backward(operands: AttentionOperands, way: Attention) -> Call:
     leaves = [x.detach().requires_grad_() for x in (operands.q, operands.k, operands.v)]
     kept: list[torch.Tensor] = []
 
-    def call() -> torch.Tensor:
+    def call() -> tuple[torch.Tensor, ...]:
         if not kept:
             kept.append(way(*leaves))
-        gradients = torch.autograd.grad(kept[0], leaves, operands.grad, retain_graph=True)
-        return torch.cat([gradient.flatten() for gradient in gradients])
+        return torch.autograd.grad(kept[0], leaves, operands.grad, retain_graph=True)
 
     return call

@@ -7,33 +7,16 @@
 - *lists*: ``counts`` (..., block_rows) and ``columns`` (..., block_rows, most), both int32; those
   of a row behind its count mean nothing.
 
-Every function here is a fixed number of tensor operators whose results have shapes that do not
-depend on data: nothing waits for a GPU, and compilers and fake tensors take them.
+From a grid to compressed rows, and from these to compressed columns, are operators of their own
+(`operators.mask_lists`). Every function here is a fixed number of tensor operators whose results
+have shapes that do not depend on data: nothing waits for a GPU, and compilers and fake tensors take
+them.
 """
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor
-
-
-def rows_of_grid(grid: Tensor) -> tuple[Tensor, Tensor]:
-    """Compressed rows of a grid, with room for every block; columns ascend within a row."""
-    *lead, rows, cols = grid.shape
-    room = rows * cols
-    within = grid.cumsum(-1, dtype=torch.int32)  # blocks of the row up to each
-    ends = within[..., -1].cumsum(-1, dtype=torch.int32) if cols else _zeros(grid, (*lead, rows))
-    crow = torch.nn.functional.pad(ends, (1, 0))
-    starts, total = crow[..., :-1, None], crow[..., -1:, None]
-    # Columns of blocks that are not stored go behind all stored ones: each place is written once.
-    number = torch.arange(room, dtype=torch.int32, device=grid.device).view(rows, cols)
-    before = starts + within
-    place = torch.where(grid, before - 1, total + number - before)
-    column = torch.arange(cols, dtype=torch.int32, device=grid.device).expand(grid.shape)
-    col = torch.empty((*lead, room), dtype=torch.int32, device=grid.device)
-    col.scatter_(-1, place.flatten(-2).long(), column.flatten(-2))
-    first = torch.arange(lead_count(lead), dtype=torch.int32, device=grid.device) * room
-    return crow + first.view(*lead, 1), col.flatten()
 
 
 def grid_of_rows(crow: Tensor, col: Tensor, block_cols: int) -> Tensor:

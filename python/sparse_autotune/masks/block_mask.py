@@ -13,6 +13,7 @@ from .. import mask_forms as forms
 from ..bsr_tensor import BsrTensor
 from ..checks.matrix import block_shape, kind
 from ..operands import bsr_components, is_sparse_operand
+from ..operators.mask_lists import mask_columns, mask_rows
 from . import exchange
 from .checks import (
     check_bool_blocks,
@@ -126,7 +127,7 @@ class BlockMask(CommonPatterns):
     def _of_grid(
         grid: Tensor, block: tuple[int, int], lengths: tuple[int, int], is_causal: bool
     ) -> BlockMask:
-        return BlockMask._made_of(*forms.rows_of_grid(grid), block, lengths, is_causal)
+        return BlockMask._made_of(*mask_rows(grid), block, lengths, is_causal)
 
     # From other forms
 
@@ -184,8 +185,8 @@ class BlockMask(CommonPatterns):
         is_causal = flag(is_causal, "is_causal")
         if not transposed:
             return cls._made_of(crow, col, block, lengths, is_causal)
-        grid = forms.grid_of_rows(crow, col, grid_shape(block, lengths)[1])
-        return cls._of_grid(grid.mT, block[::-1], lengths[::-1], is_causal)
+        crow, col = mask_columns(crow, col, grid_shape(block, lengths)[1])
+        return cls._made_of(crow, col, block[::-1], lengths[::-1], is_causal)
 
     @classmethod
     def from_index_lists(
@@ -256,7 +257,7 @@ class BlockMask(CommonPatterns):
 
     def by_column(self) -> tuple[Tensor, Tensor]:
         """``(ccol_indices, row_indices)``: the same blocks, listed for each block column."""
-        return forms.rows_of_grid(self.blocks().mT)
+        return mask_columns(self._crow_indices, self._col_indices, self._grid()[1])
 
     def to_dense(self) -> Tensor:
         """What is seen, element by element: (..., S, T) bool, as the ``attn_mask`` of torch."""

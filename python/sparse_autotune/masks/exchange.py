@@ -9,6 +9,7 @@ from torch import Tensor
 
 from .. import mask_forms as forms
 from ..checks.matrix import kind
+from ..operators.mask_lists import mask_rows
 from .checks import grid_shape
 from .generators import Blocks
 
@@ -114,7 +115,7 @@ def _split(
         cut = grid & (sides.last_key > sides.first_query) & (sides.first_key <= sides.last_query)
         grid = grid & (sides.last_key <= sides.first_query)
     most = grid.shape[-1]
-    return tuple(forms.lists_of_rows(*forms.rows_of_grid(part), most) for part in (cut, grid))  # type: ignore[return-value]
+    return tuple(forms.lists_of_rows(*mask_rows(part), most) for part in (cut, grid))  # type: ignore[return-value]
 
 
 def to_flex(

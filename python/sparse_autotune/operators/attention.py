@@ -21,8 +21,9 @@ from .._torch.transforms import (
     has_tangent,
     is_plainly_eager,
 )
-from ..mask_forms import grid_of_rows, rows_of_grid
 from . import library as _library  # noqa: F401  loads the operators
+from .batching import one_by_one
+from .mask_lists import mask_columns
 
 attention_op = torch.ops.sparse_autotune.attention.default
 attention_backward_op = torch.ops.sparse_autotune.attention_backward.default
@@ -70,13 +71,6 @@ def _attention_below_autograd(
         return result
     with BelowAutograd():
         return attention_op(q, k, v, crow, col, *form[:2], **form.switches())
-
-
-def by_column(
-    crow: Tensor, col: Tensor, columns: int, block: tuple[int, int]
-) -> tuple[Tensor, Tensor]:
-    """The mask by block columns, of tensors alone: nothing waits, and compilers trace it."""
-    return rows_of_grid(grid_of_rows(crow, col, -(-columns // block[1])).mT)
 
 
 def row_dtype(dtype: torch.dtype) -> torch.dtype:
@@ -149,7 +143,7 @@ class Attention(torch.autograd.Function):
             grad_out = torch.zeros_like(out)
         ccol = row = None
         if crow is not None:
-            ccol, row = by_column(crow, col, k.shape[2], block)
+            ccol, row = mask_columns(crow, col, -(-k.shape[2] // block[1]))
         saved = (q, k, v, out, lse, crow, col, ccol, row)
         gradients = attention_backward_op(grad_out, grad_lse, *saved, *block, **ctx.form.switches())
         return (*gradients, *nothing)
@@ -224,29 +218,7 @@ _autograd.impl("attention", _through_dispatcher, "Autograd")
 _autograd.impl("attention_backward", _gradients_through_dispatcher, "Autograd")
 
 
-def _one_by_one(operator: Any) -> Any:
-    """The rule of ``torch.vmap``: an attention for each."""
-
-    def rule(
-        info: Any, in_dims: tuple[int | None, ...], *arguments: Any, **keywords: Any
-    ) -> tuple[tuple[Tensor, ...], tuple[int, ...]]:
-        results = [
-            operator(
-                *(
-                    argument if dim is None else argument.select(dim, i)
-                    for argument, dim in zip(arguments, in_dims, strict=True)
-                ),
-                **keywords,
-            )
-            for i in range(info.batch_size)
-        ]
-        stacked = tuple(torch.stack(each) for each in zip(*results, strict=True))
-        return stacked, (0,) * len(stacked)
-
-    return rule
-
-
-torch.library.register_vmap("sparse_autotune::attention", _one_by_one(attention_op))
+torch.library.register_vmap("sparse_autotune::attention", one_by_one(attention_op))
 torch.library.register_vmap(
-    "sparse_autotune::attention_backward", _one_by_one(attention_backward_op)
+    "sparse_autotune::attention_backward", one_by_one(attention_backward_op)
 )

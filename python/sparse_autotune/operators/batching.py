@@ -11,15 +11,15 @@ from torch import Tensor
 from .library import bsr_matmul, bsr_sampled_matmul
 
 
-def _one_by_one(
-    operator: Callable[..., Tensor],
+def _each(
+    operator: Callable[..., Any],
     info: Any,
     in_dims: tuple[int | None, ...],
     arguments: tuple[Any, ...],
     keywords: dict[str, Any],
-) -> tuple[Tensor, int]:
+) -> list[Any]:
     # Of an empty batch one of zeros tells what the results would be like.
-    results = [
+    return [
         operator(
             *(
                 argument if dim is None else _at(argument, dim, i)
@@ -29,7 +29,19 @@ def _one_by_one(
         )
         for i in range(max(info.batch_size, 1))
     ]
-    return torch.stack(results)[: info.batch_size], 0
+
+
+def one_by_one(operator: Callable[..., tuple[Tensor, ...]]) -> Callable[..., Any]:
+    """The rule of ``torch.vmap`` for an operator of several results: a call for each."""
+
+    def rule(
+        info: Any, in_dims: tuple[int | None, ...], *arguments: Any, **keywords: Any
+    ) -> tuple[tuple[Tensor, ...], tuple[int, ...]]:
+        results = _each(operator, info, in_dims, arguments, keywords)
+        stacked = tuple(torch.stack(each)[: info.batch_size] for each in zip(*results, strict=True))
+        return stacked, (0,) * len(stacked)
+
+    return rule
 
 
 def _at(argument: Tensor, dim: int, i: int) -> Tensor:
@@ -51,11 +63,13 @@ def _vmap_matmul(
             keywords["sparse_right"] = True
             keywords["transpose"] = not keywords.get("transpose", False)
         return bsr_matmul(*arguments[:5], folded, *arguments[6:], **keywords), 0
-    return _one_by_one(bsr_matmul, info, in_dims, arguments, keywords)
+    results = _each(bsr_matmul, info, in_dims, arguments, keywords)
+    return torch.stack(results)[: info.batch_size], 0
 
 
 @torch.library.register_vmap("sparse_autotune::bsr_sampled_matmul")
 def _vmap_sampled_matmul(
     info: Any, in_dims: tuple[int | None, ...], *arguments: Any, **keywords: Any
 ) -> tuple[Tensor, int]:
-    return _one_by_one(bsr_sampled_matmul, info, in_dims, arguments, keywords)
+    results = _each(bsr_sampled_matmul, info, in_dims, arguments, keywords)
+    return torch.stack(results)[: info.batch_size], 0

@@ -11,7 +11,8 @@ from torch import Tensor
 from .. import errors
 from ..block_attention import ask_attention, attention_operands, explain_attention
 from ..masks.block_mask import BlockMask
-from ..operators.attention import attention_backward_race_op, by_column, row_dtype
+from ..operators.attention import attention_backward_race_op, row_dtype
+from ..operators.mask_lists import mask_columns
 
 
 class Question(NamedTuple):
@@ -94,7 +95,7 @@ def about_attention(
         )
         columns: Any = (None, None)
         if crow is not None and col is not None:
-            columns = by_column(crow, col, k.shape[2], form[:2])
+            columns = mask_columns(crow, col, -(-k.shape[2] // form.block_n))
         out = query.new_zeros(query.shape)
         lse = query.new_zeros(query.shape[:3], dtype=row_dtype(query.dtype))
         answer = attention_backward_race_op(
