@@ -81,6 +81,10 @@ class Cell:
         """Floating-point operations of the dense product."""
         return 2.0 * self.m * self.n * self.k
 
+    def nnz_flops(self, nnzb: int) -> float:
+        """Those on so many stored blocks."""
+        return 2.0 * nnzb * self.block**2 * self.n
+
     def to_dict(self) -> dict:
         """The fields, for JSON."""
         return asdict(self)
@@ -161,7 +165,7 @@ class Operands:
     @property
     def nnz_flops(self) -> float:
         """Floating-point operations on stored blocks."""
-        return 2.0 * self.a.nnzb * self.cell.block**2 * self.cell.n
+        return self.cell.nnz_flops(self.a.nnzb)
 
     @property
     def bytes(self) -> int:

@@ -375,7 +375,7 @@ def test_an_unknown_suite_is_refused(monkeypatch, capsys):
     monkeypatch.setattr(sys, "argv", ["collect", "--out", "x", "--suites", "cpu,gpuu"])
     with pytest.raises(SystemExit):
         collect.main()
-    assert "there is no suite 'gpuu'; there are cpu, " in capsys.readouterr().err
+    assert "there is no suite 'gpuu'; there are attention_block, cpu, " in capsys.readouterr().err
 
 
 def test_peers_that_a_collection_leaves_out():

@@ -9,7 +9,7 @@ from pathlib import Path
 _INCLUDE = re.compile(r'^\s*#\s*include\s*"([^"]+)"', re.MULTILINE)
 _NAME = re.compile(r'"([a-z]\w*)/\w+"')
 _KERNELS = "kernels/cuda"
-# Its families race in suites of their own, `python -m benchmarks.attention --families`.
+# Its families race in suites of their own, `gpu_attention` and its like.
 _OTHER_OPERATOR = "kernels/cuda/attention/"
 # Folders with code that defines variants of vendors' routines.
 _VENDORS = ("libraries", "ops")

@@ -75,7 +75,7 @@ def losses(runs: list[Run]) -> str:
 def densities(runs: list[Run]) -> str:
     """From which density on the dense product is faster, estimated from the rates at 25%."""
     table = []
-    for run in runs:
+    for run in of_matmul(runs):
         for result in run.results:
             full = result.median(DENSE_RATE, "warm")
             us = result.median(CHOICE, "warm")

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.keep import key_of
-from benchmarks.training.layer import ALL, DENSE, OURS
+from benchmarks.training.layer import ALL, OURS
 
 from . import names
 from .results import Run, label, percent
@@ -69,9 +69,9 @@ def _others(run: Run) -> list[Product]:
         if mlp["us"]:
             shape = f"blocks of {mlp['block']}, {percent(mlp['density'])}"
             name = f"MLP {mlp['width']} → {mlp['hidden']} → {mlp['width']}, {shape}"
-            found.append({"name": name, "rows": _pair(mlp["us"], run), "key": key_of(mlp)})
+            found.append({"name": name, "rows": _together(mlp["us"], run), "key": key_of(mlp)})
     for step in kept.get("steps", []):
-        rows = _pair(step["us"], run)
+        rows = _together(step["us"], run)
         found.append({"name": step["name"], "rows": rows, "key": key_of(step)})
     for call in kept.get("host_times", []):
         rows = [
@@ -82,10 +82,10 @@ def _others(run: Run) -> list[Product]:
     return found
 
 
-def _pair(us: dict[str, list], run: Run) -> list[Contestant]:
+def _together(us: dict[str, list], run: Run) -> list[Contestant]:
     return [
-        _timed(name, kind, {run.modes[0]: us[name]})
-        for name, kind in ((OURS, "choice"), (DENSE, "peer"))
+        _timed(names.shown(name), "choice" if name == OURS else "peer", {run.modes[0]: taken})
+        for name, taken in sorted(us.items(), key=lambda item: item[0] != OURS)
     ]
 
 

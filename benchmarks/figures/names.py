@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from benchmarks.result import CHOICE, DENSE_RATE
+from benchmarks.result import CHOICE, DENSE_ATTENTION, DENSE_RATE
 
 # In the order in which pictures show them.
 PEERS = {
@@ -16,8 +16,14 @@ PEERS = {
     "cusparse_bsr": "cuSPARSE BSR",
     "cusparse_blocked_ell": "Blocked-ELL",
     "scipy_bsr": "SciPy BSR",
+    "torch_attention": "torch SDPA",
+    "flex_attention": "FlexAttention",
 }
-OTHERS = {CHOICE: "sparse_autotune", DENSE_RATE: "dense, data without zeros"}
+OTHERS = {
+    CHOICE: "sparse_autotune",
+    DENSE_RATE: "dense, data without zeros",
+    DENSE_ATTENTION: "torch SDPA, no mask",
+}
 
 
 def shown(name: str | None) -> str:

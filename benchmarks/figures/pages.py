@@ -5,8 +5,18 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from . import comparisons, dashboard, first_screen, mlp, roofline, speedups, sweeps, tables
-from .results import Run, by_device, of_matmul
+from . import (
+    attention,
+    comparisons,
+    dashboard,
+    first_screen,
+    mlp,
+    roofline,
+    speedups,
+    sweeps,
+    tables,
+)
+from .results import Run, by_device, is_of_attention, of_matmul
 
 ROOT = Path(__file__).parents[2]
 PAGES = ("README.md", "docs/performance.md", "docs/reading_figures.md", "docs/figures/index.md")
@@ -20,15 +30,19 @@ _PICTURES = {
     "density": (sweeps.density, "Time against density"),
     "columns": (sweeps.columns, "Time against the number of columns"),
     "mlp": (mlp.draw, "A training step of an MLP"),
+    "attention": (speedups.draw, "Attention's speed over each peer, a point for each problem"),
 }
 
 
 def pictures(runs: list[Run]) -> dict[str, str]:
     """The pictures of every device, by file name."""
     found = {}
-    for folder, theirs in by_device(of_matmul(runs)).items():
+    attentions = by_device([run for run in runs if is_of_attention(run)])
+    products = by_device(of_matmul(runs))
+    for folder in by_device(runs):
         for name, (draw, _) in _PICTURES.items():
-            if (text := draw(theirs)) is not None:
+            theirs = (attentions if name == "attention" else products).get(folder)
+            if theirs and (text := draw(theirs)) is not None:
                 found[f"{name}_{folder}.svg"] = text
     return found
 
@@ -50,6 +64,7 @@ def _gallery(runs: list[Run]) -> str:
 def _section(name: str, arguments: list[str], runs: list[Run]) -> str:
     sections = {
         **tables.SECTIONS,
+        **attention.SECTIONS,
         **comparisons.SECTIONS,
         **first_screen.SECTIONS,
         "gallery": _gallery,

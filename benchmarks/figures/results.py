@@ -8,6 +8,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from benchmarks.attention.cells import AttentionCell
 from benchmarks.cell import Cell
 from benchmarks.keep import RESULTS, median_us
 from benchmarks.result import CHOICE, Result, Row
@@ -33,8 +34,9 @@ def row_of(kept: dict[str, Any]) -> Row:
 
 
 def _result_of(kept: dict[str, Any], device: str) -> Result:
-    cell = Cell(**kept["cell"])
-    flops = 2.0 * kept["nnzb"] * cell.block**2 * cell.n
+    fields = kept["cell"]
+    cell = AttentionCell(**fields) if "heads" in fields else Cell(**fields)
+    flops = cell.nnz_flops(kept["nnzb"])
     rows = [row_of(row) for row in kept["rows"]]
     return Result(cell, device, kept["judged"], kept["chosen"], kept["nnzb"], flops, rows)
 
@@ -119,8 +121,13 @@ def of_suite(runs: list[Run], suite: str) -> list[Run]:
 
 
 def of_matmul(runs: list[Run]) -> list[Run]:
-    """All but those of suites that leave out a part of what `matmul` chooses from."""
-    return [run for run in runs if run.suite != "gpu_portable"]
+    """All but attention's, and suites that leave out a part of what `matmul` chooses from."""
+    return [run for run in runs if run.suite != "gpu_portable" and not is_of_attention(run)]
+
+
+def is_of_attention(run: Run) -> bool:
+    """Whether its cells are no products."""
+    return any("heads" in kept["cell"] for kept in run.kept.get("cells", []))
 
 
 def by_device(runs: list[Run]) -> dict[str, list[Run]]:
@@ -137,8 +144,10 @@ def speedup(result: Result, peer: str | None, mode: str) -> float | None:
     return None if theirs is None or ours is None else theirs / ours
 
 
-def label(cell: Cell, density: bool = True) -> str:
+def label(cell: Cell | AttentionCell, density: bool = True) -> str:
     """A cell in words: "8192³ bf16, blocks of 64, 12.5%"."""
+    if isinstance(cell, AttentionCell):
+        return _attention_label(cell)
     size = (
         f"{cell.m}³"
         if cell.m == cell.k == cell.n
@@ -156,3 +165,20 @@ def label(cell: Cell, density: bool = True) -> str:
 def percent(share: float) -> str:
     """A density for readers."""
     return f"{100 * share:.3g}%"
+
+
+def _attention_label(cell: AttentionCell) -> str:
+    """In words: "attention of 32 heads × 8192, bf16, blocks of 128, random 26%, backward"."""
+    parts = [f"attention of {cell.heads} heads × {cell.length}, {DTYPES[cell.dtype]}"]
+    parts += [f"D {cell.dim}"] if cell.dim != 128 else []
+    parts += [seen(cell)]
+    parts += ["backward"] if cell.backward else []
+    return ", ".join(parts)
+
+
+def seen(cell: AttentionCell) -> str:
+    """The mask of an attention in words."""
+    if cell.mask == "none":
+        return "no mask"
+    share = f" {percent(cell.density)}" if cell.mask in ("random", "window") else ""
+    return f"blocks of {cell.block}, {cell.mask}{share}"

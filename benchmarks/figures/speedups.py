@@ -6,7 +6,7 @@ from benchmarks.result import Result
 from benchmarks.tables import geometric_mean
 
 from . import names
-from .results import Run, label, speedup
+from .results import Run, is_of_attention, label, speedup
 from .svg import WIDTH, LogAxis, Svg, short
 
 _LEFT, _RIGHT, _TOP, _ROW = 140, WIDTH - 104, 88, 36
@@ -40,10 +40,11 @@ def draw(runs: list[Run]) -> str | None:
     x = LogAxis(min(0.5, *values) / 1.1, max(10.0, *values) * 1.15, _LEFT, _RIGHT)
     bottom = _TOP + _ROW * len(rows)
     dates = sorted({run.date for run in runs})
+    what = "attentions" if is_of_attention(runs[0]) else "products"
     svg = Svg(
         "How many times as fast as each alternative",
-        f"{runs[0].device}, {dates[-1]}: a point for each of {len(results)} products",
-        "Rows are peers; points right of 1 are products that sparse_autotune computes faster.",
+        f"{runs[0].device}, {dates[-1]}: a point for each of {len(results)} {what}",
+        f"Rows are peers; points right of 1 are {what} that sparse_autotune computes faster.",
         bottom + 52,
     )
     svg.rect(_LEFT, _TOP - 8, x(1) - _LEFT, bottom - _TOP + 8, "shade")

@@ -1,0 +1,84 @@
+"""Attention's tables: cells beside what PyTorch has, and a transformer block."""
+
+from __future__ import annotations
+
+from benchmarks.attention.cells import AttentionCell
+from benchmarks.keep import median_us
+from benchmarks.markdown import lines
+from benchmarks.result import CHOICE, DENSE_ATTENTION, Result
+from benchmarks.tables import geometric_mean
+from benchmarks.training.layer import OURS
+
+from . import names
+from .results import DTYPES, Run, of_suite, seen, speedup
+from .tables import foot, measure, number, peers
+
+
+def attention(runs: list[Run], suite: str) -> str:
+    """A suite's cells on every device that ran it, with the rate of attention without a mask."""
+    parts = []
+    for run in of_suite(runs, suite):
+        table = lines([_line(result, run.modes[0]) for result in run.results])
+        text = "; ".join(said for way in (False, True) if (said := _summary(run, way)))
+        parts += [f"**{run.device}**, `{suite}`: {text}.", table, *foot(run)]
+    return "\n\n".join(parts)
+
+
+def _line(result: Result, mode: str) -> dict[str, str]:
+    cell = result.cell
+    assert isinstance(cell, AttentionCell)
+    ratio = speedup(result, result.best_peer(mode), mode)
+    dense = result.median(DENSE_ATTENTION, mode)
+    return {
+        "heads × length": f"{cell.heads} × {cell.length}",
+        "D, dtype": f"{cell.dim}, {DTYPES[cell.dtype]}",
+        "seen": seen(cell),
+        "pass": "backward" if cell.backward else "forward",
+        "choice, TFLOP/s": f"**{measure(result, CHOICE, mode, True)}**",
+        "best peer": peers(result, [mode], True),
+        "×": "–" if ratio is None else f"{ratio:.2f}",
+        "no mask": "–" if dense is None else number(cell.dense_flops / (dense * 1e6)),
+        "family": f"`{result.chosen.partition('/')[0]}`",
+    }
+
+
+def _summary(run: Run, backward: bool) -> str:
+    mode = run.modes[0]
+    results = [r for r in run.results if getattr(r.cell, "backward", None) == backward]
+    ratios = [speedup(result, result.best_peer(mode), mode) for result in results]
+    known = [ratio for ratio in ratios if ratio is not None]
+    if not known:
+        return ""
+    return (
+        f"{'backward' if backward else 'forward'} {geometric_mean(known):.2f} times as fast as the "
+        f"best peer in geometric mean of {len(known)} cells ({min(known):.2f} to {max(known):.2f})"
+    )
+
+
+def block(runs: list[Run], suite: str = "attention_block") -> str:
+    """A transformer block under a sliding window: each step with each attention."""
+    parts = []
+    for run in of_suite(runs, suite):
+        model = run.kept["model"]
+        table = []
+        for step in run.kept["steps"]:
+            us = {name: median_us(taken) for name, taken in step["us"].items()}
+            line = {"step": step["name"]}
+            for name, taken in us.items():
+                text = number(taken / 1e3)
+                shown = f"{names.shown(name)}, ms"
+                line[shown] = f"**{text}**" if name == OURS else text
+            others = [taken for name, taken in us.items() if name != OURS]
+            table.append(line | {"best of them / ours": f"{min(others) / us[OURS]:.2f}"})
+        parts += [
+            f"**{run.device}**: {model['tokens']} tokens, {model['hidden']} features, "
+            f"{model['heads']} heads ({model['kv_heads']} of k and v), {DTYPES[model['dtype']]}, "
+            f"blocks of {model['block']}, a window of {model['window']} and {model['sinks']} "
+            "sinks:",
+            lines(table),
+            *foot(run),
+        ]
+    return "\n\n".join(parts)
+
+
+SECTIONS = {"attention": attention, "block": block}

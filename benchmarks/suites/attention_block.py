@@ -1,0 +1,117 @@
+"""A transformer block with 32k tokens under a sliding window and sinks; on a CPU a small one.
+
+Beside our attention that of FlexAttention with the same mask, and torch's own, causal over all
+tokens: what the block costs without a mask of blocks. On a CPU the latter has the mask, dense.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import sys
+from collections.abc import Callable
+from functools import partial
+
+import torch
+from torch.nn.functional import scaled_dot_product_attention
+
+import sparse_autotune as sa
+from benchmarks import environment, timing
+from benchmarks.attention.block import ON_A_CPU, ON_A_GPU, Attention, BlockSize, TransformerBlock
+from benchmarks.training.layer import OURS
+
+ROUNDS = 7
+# What it takes, roughly.
+SECONDS = 60.0
+_FORWARD, _BOTH = "forward", "forward and backward"
+# Of outputs against torch's with the same mask, relative to their norm.
+_DIFFERENCE = {"float32": 1e-4, "bfloat16": 3e-2}
+
+
+def _attentions(size: BlockSize, device: str) -> dict[str, Attention]:
+    mask = sa.BlockMask.sliding_window(
+        size.tokens, block_size=size.block, window=size.window, sinks=size.sinks, device=device
+    )
+    mask.nnzb  # noqa: B018  counted once: races then know the density
+    found: dict[str, Attention] = {OURS: lambda q, k, v: sa.attention(q, k, v, mask)}
+    if device == "cpu":
+        dense = mask.to_dense()
+        found["torch_attention"] = partial(
+            scaled_dot_product_attention, attn_mask=dense, enable_gqa=True
+        )
+        return found
+    from torch.nn.attention.flex_attention import flex_attention
+
+    flex = torch.compile(flex_attention)
+    found["flex_attention"] = partial(flex, block_mask=mask.to_flex_attention(), enable_gqa=True)
+    found["torch_attention"] = partial(
+        scaled_dot_product_attention, is_causal=True, enable_gqa=True
+    )
+    return found
+
+
+def _step(block: TransformerBlock, x: torch.Tensor, attention: Attention) -> Callable[[], None]:
+    """Forward and backward into fresh gradients."""
+
+    def step() -> None:
+        block.zero_grad(set_to_none=True)
+        x.grad = None
+        block(x, attention).sum().backward()
+
+    return step
+
+
+def _forward(block: TransformerBlock, x: torch.Tensor, attention: Attention) -> torch.Tensor:
+    with torch.no_grad():
+        return block(x, attention)
+
+
+def measure(device: str, rounds: int, size: BlockSize | None = None) -> dict:
+    """Microseconds of both steps with each attention, and how far outputs of one mask differ."""
+    size = size or (ON_A_GPU if device == "cuda" else ON_A_CPU)
+    torch.manual_seed(0)
+    block = TransformerBlock(size, device)
+    dtype = getattr(torch, size.dtype)
+    x = torch.randn(size.tokens, size.hidden, device=device, dtype=dtype, requires_grad=True)
+    attentions = _attentions(size, device)
+    other = "flex_attention" if device == "cuda" else "torch_attention"
+    ours, expected = (_forward(block, x, attentions[name]).double() for name in (OURS, other))
+    error = float((ours - expected).norm() / expected.norm()) / _DIFFERENCE[size.dtype]
+    del ours, expected
+    wait = torch.cuda.synchronize if device == "cuda" else lambda: None
+    steps = []
+    for what, make in ((_FORWARD, partial(partial, _forward)), (_BOTH, _step)):
+        calls = {name: make(block, x, attention) for name, attention in attentions.items()}
+        for call in calls.values():
+            call()  # races
+        samplers = {
+            name: timing.host_sampler(lambda call=call: (call(), wait()), 1, wait)
+            for name, call in calls.items()
+        }
+        taken = timing.interleave(samplers, rounds, keep=samplers)
+        timings = {name: dataclasses.asdict(timed) for name, timed in taken.items()}
+        steps.append({"name": f"{what}, {size.tokens} tokens", "timings": timings})
+    return {"model": dataclasses.asdict(size), "error": error, "steps": steps}
+
+
+def run(options: argparse.Namespace, device: str) -> int:
+    """Prints the times; returns the exit status, 1 where results differ too much."""
+    record = environment.Record("attention_block", device, options.save, options.command)
+    print(json.dumps(record.environment, indent=None if options.brief else 1))
+    measured = measure(device, options.rounds or ROUNDS)
+    record.save(complete=True, **measured)
+    for step in measured["steps"]:
+        us = {name: taken["median_us"] for name, taken in step["timings"].items()}
+        others = ", ".join(
+            f"{name} {taken:.0f} µs, {taken / us[OURS]:.2f}x"
+            for name, taken in us.items()
+            if name != OURS
+        )
+        print(f"{step['name']}: {us[OURS]:.0f} µs; {others}")
+    if options.save is not None:
+        print(f"saved in {options.save}")
+    if not measured["error"] <= 1:
+        print(f"FAILED: outputs are off by {measured['error']:.3g} tolerances", file=sys.stderr)
+        return 1
+    return 0
