@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
+from typing import Any
 
-from .attention.cells import AttentionCell
-from .cell import Cell
 from .timing import Timing
 
 CHOICE = "choice"
@@ -46,7 +45,7 @@ class Result:
     race: what `choice` runs.
     """
 
-    cell: Cell | AttentionCell
+    cell: Any  # a Cell, or an attention.cells.AttentionCell
     device: str
     judged: str
     chosen: str

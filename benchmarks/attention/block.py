@@ -39,6 +39,13 @@ ON_A_CPU = BlockSize(2048, 512, 8, 2, 1792, 256, 64, 64, "float32")
 class TransformerBlock(nn.Module):
     """Attention with rotary positions and a gated MLP, each behind a norm and beside a skip."""
 
+    qkv: nn.Parameter
+    out: nn.Parameter
+    gate_up: nn.Parameter
+    down: nn.Parameter
+    cos: Tensor
+    sin: Tensor
+
     def __init__(self, size: BlockSize, device: str) -> None:
         super().__init__()
         self.size = size

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from pathlib import Path
 
 from . import (
@@ -24,7 +25,7 @@ FIGURES = "docs/figures"
 DASHBOARD = "docs/dashboard.html"
 _MARKED = re.compile(r"(<!-- figures: (\w+)((?: \w+)*) -->\n).*?(<!-- figures: end -->)", re.DOTALL)
 
-_PICTURES = {
+_PICTURES: dict[str, tuple[Callable[[list[Run]], str | None], str]] = {
     "speedups": (speedups.draw, "Speed over each peer, a point for each product"),
     "roofline": (roofline.draw, "Every product under the device's limits"),
     "density": (sweeps.density, "Time against density"),
@@ -62,7 +63,7 @@ def _gallery(runs: list[Run]) -> str:
 
 
 def _section(name: str, arguments: list[str], runs: list[Run]) -> str:
-    sections = {
+    sections: dict[str, Callable[..., str]] = {
         **tables.SECTIONS,
         **attention.SECTIONS,
         **comparisons.SECTIONS,

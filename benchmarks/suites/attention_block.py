@@ -10,7 +10,6 @@ import argparse
 import dataclasses
 import json
 import sys
-from collections.abc import Callable
 from functools import partial
 
 import torch
@@ -19,6 +18,7 @@ from torch.nn.functional import scaled_dot_product_attention
 import sparse_autotune as sa
 from benchmarks import environment, timing
 from benchmarks.attention.block import ON_A_CPU, ON_A_GPU, Attention, BlockSize, TransformerBlock
+from benchmarks.cell import Call
 from benchmarks.training.layer import OURS
 
 ROUNDS = 7
@@ -51,7 +51,7 @@ def _attentions(size: BlockSize, device: str) -> dict[str, Attention]:
     return found
 
 
-def _step(block: TransformerBlock, x: torch.Tensor, attention: Attention) -> Callable[[], None]:
+def _step(block: TransformerBlock, x: torch.Tensor, attention: Attention) -> Call:
     """Forward and backward into fresh gradients."""
 
     def step() -> None:
@@ -62,9 +62,24 @@ def _step(block: TransformerBlock, x: torch.Tensor, attention: Attention) -> Cal
     return step
 
 
-def _forward(block: TransformerBlock, x: torch.Tensor, attention: Attention) -> torch.Tensor:
-    with torch.no_grad():
-        return block(x, attention)
+def _forward(block: TransformerBlock, x: torch.Tensor, attention: Attention) -> Call:
+    """Without gradients."""
+
+    def forward() -> torch.Tensor:
+        with torch.no_grad():
+            return block(x, attention)
+
+    return forward
+
+
+def _finished(call: Call, wait: Call) -> Call:
+    """The call and all that it enqueued."""
+
+    def finished() -> None:
+        call()
+        wait()
+
+    return finished
 
 
 def measure(device: str, rounds: int, size: BlockSize | None = None) -> dict:
@@ -76,17 +91,17 @@ def measure(device: str, rounds: int, size: BlockSize | None = None) -> dict:
     x = torch.randn(size.tokens, size.hidden, device=device, dtype=dtype, requires_grad=True)
     attentions = _attentions(size, device)
     other = "flex_attention" if device == "cuda" else "torch_attention"
-    ours, expected = (_forward(block, x, attentions[name]).double() for name in (OURS, other))
+    ours, expected = (_forward(block, x, attentions[name])().double() for name in (OURS, other))
     error = float((ours - expected).norm() / expected.norm()) / _DIFFERENCE[size.dtype]
     del ours, expected
     wait = torch.cuda.synchronize if device == "cuda" else lambda: None
     steps = []
-    for what, make in ((_FORWARD, partial(partial, _forward)), (_BOTH, _step)):
+    for what, make in ((_FORWARD, _forward), (_BOTH, _step)):
         calls = {name: make(block, x, attention) for name, attention in attentions.items()}
         for call in calls.values():
             call()  # races
         samplers = {
-            name: timing.host_sampler(lambda call=call: (call(), wait()), 1, wait)
+            name: timing.host_sampler(_finished(call, wait), 1, wait)
             for name, call in calls.items()
         }
         taken = timing.interleave(samplers, rounds, keep=samplers)
