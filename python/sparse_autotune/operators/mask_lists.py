@@ -6,6 +6,8 @@ depend on data. They have no derivative: masks are no numbers.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 
@@ -13,9 +15,11 @@ from . import library as _library  # noqa: F401  loads the operators
 from .batching import one_by_one
 
 # (..., rows, columns) bool to compressed rows; see `mask_forms`.
-mask_rows = torch.ops.sparse_autotune.mask_rows.default
+mask_rows: Callable[[Tensor], tuple[Tensor, Tensor]] = torch.ops.sparse_autotune.mask_rows.default
 # Compressed rows and the number of columns to compressed columns: the same of the transpose.
-mask_columns = torch.ops.sparse_autotune.mask_columns.default
+mask_columns: Callable[[Tensor, Tensor, int], tuple[Tensor, Tensor]] = (
+    torch.ops.sparse_autotune.mask_columns.default
+)
 
 
 def _lists(like: Tensor, lead: torch.Size, rows: int, columns: int) -> tuple[Tensor, Tensor]:
