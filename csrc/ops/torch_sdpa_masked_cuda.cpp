@@ -99,7 +99,7 @@ class TorchSdpaMasked final : public attention::Variant {
     return mask_bytes(p);
   }
   Status prepare(const attention::Problem& p, const attention::Launch& l) const override {
-    return write_dense_mask(attention::forward_arguments(p, l), p.dtype, l.prepared);
+    return write_dense_mask(p, l);
   }
 
   Status launch(const attention::Problem& p, const attention::Launch& l) const override {
@@ -116,7 +116,7 @@ class TorchSdpaMasked final : public attention::Variant {
         call_torch<Tensor>("aten::copy_", "", part.lse(), rows, false);
       }
     });
-    return computed ? clear_unseeing_rows(attention::forward_arguments(p, l), p.dtype) : computed;
+    return computed ? clear_unseeing_rows(p, l) : computed;
   }
 
   bool captures() const override { return false; }  // torch's allocator serves it

@@ -35,7 +35,7 @@ struct Problem {
   int64_t block_m, block_n;                     // 0: no mask, every block is stored
   int64_t patterns;                             // of the mask
   int64_t mask_batch_stride, mask_head_stride;  // in patterns
-  int64_t nnzb;          // stored blocks of all patterns together; -1: nobody has counted them
+  int64_t nnzb;          // stored blocks of all patterns, or about as many; -1: nobody knows
   int64_t capacity;      // entries that col_indices has room for
   int64_t row_capacity;  // and row_indices, of a backward pass
   TensorStrides q, k, v, dout;
@@ -122,8 +122,7 @@ class Variant : public VariantOf<Problem, Launch> {
 };
 
 // What kernels take.
-SPARSE_AUTOTUNE_API AttentionForward forward_arguments(const Problem& problem,
-                                                       const Launch& launch);
+AttentionForward forward_arguments(const Problem& problem, const Launch& launch);
 AttentionBackward backward_arguments(const Problem& problem, const Launch& launch);
 
 }  // namespace sparse_autotune::attention

@@ -73,21 +73,23 @@ __global__ void __launch_bounds__(kThreads)
 
 }  // namespace
 
-Status write_dense_mask(const AttentionForward& a, DType dtype, void* to) {
-  return with_type(dtype, [&]<typename T>(T*) {
-    dense_mask_kernel<T><<<static_cast<unsigned>(a.mask.patterns * a.shape.rows), kThreads, 0,
-                           static_cast<cudaStream_t>(a.stream)>>>(
-        a, dense_mask_leading(a.shape.columns), static_cast<T*>(to));
+Status write_dense_mask(const attention::Problem& p, const attention::Launch& l) {
+  const AttentionForward a = attention::forward_arguments(p, l);
+  return with_type(p.dtype, [&]<typename T>(T*) {
+    dense_mask_kernel<T><<<static_cast<unsigned>(p.patterns * p.rows), kThreads, 0,
+                           static_cast<cudaStream_t>(l.stream)>>>(a, dense_mask_leading(p.columns),
+                                                                  static_cast<T*>(l.prepared));
     return to_status(cudaGetLastError(), "dense_mask");
   });
 }
 
-Status clear_unseeing_rows(const AttentionForward& a, DType dtype) {
-  const int64_t rows = a.shape.batch * a.shape.heads * a.shape.rows;
-  return with_type(dtype, [&]<typename T>(T*) {
+Status clear_unseeing_rows(const attention::Problem& p, const attention::Launch& l) {
+  const AttentionForward a = attention::forward_arguments(p, l);
+  const int64_t rows = p.batch * p.heads * p.rows;
+  return with_type(p.dtype, [&]<typename T>(T*) {
     using Acc = typename Accumulator<T>::Type;
     clear_unseeing_kernel<T, Acc><<<static_cast<unsigned>(ceil_div(rows, kThreads / 32)), kThreads,
-                                    0, static_cast<cudaStream_t>(a.stream)>>>(a, rows);
+                                    0, static_cast<cudaStream_t>(l.stream)>>>(a, rows);
     return to_status(cudaGetLastError(), "clear_unseeing_rows");
   });
 }
