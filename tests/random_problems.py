@@ -1,7 +1,7 @@
 """Random products against fp64 references, as many as the time allows; `make random-problems`.
 
     python tests/random_problems.py --seconds 480 --jobs 4 --resume build/random_problems.json
-    python tests/random_problems.py --seed 1 --start 4711 --count 1 --variant simt/rows16
+    python tests/random_problems.py --seed 1 --start 4711 --count 1 --variant simt/rows4
 
 Every problem runs with "auto" (the heuristic) and with one legal variant at random, or with each of
 them (`--every-variant`). What is wrong is printed as a line that runs it again, by itself. With

@@ -35,10 +35,24 @@ struct Key {
   std::string joined() const { return device_class + "\n" + signature; }
 };
 
+// What a record decided, all variants that are legal having been found in it.
+struct Settled {
+  uint64_t generation = 0;  // of the settings and variants then
+  Choice choice;
+};
+
 // Of one signature. Lives as long as the process: decisions look at `changes`.
 struct Known {
   std::shared_ptr<const Record> record;  // null: none
   std::atomic<uint64_t> changes{0};      // of the record
+  // By the signature with the number of columns itself: problems with patterns of one kind.
+  std::unordered_map<std::string, Settled> settled;
+
+  void change(std::shared_ptr<const Record> to) {
+    record = std::move(to);
+    ++changes;
+    settled.clear();
+  }
 };
 
 // All of it guarded by one mutex, which is never held while a host or a race is called.
@@ -137,9 +151,7 @@ Found remembered(const Key& key) {
 
 void remember(const Key& key, const Record& record) {
   const std::lock_guard<std::mutex> lock(state().mutex);
-  Known& known = state().known[key.joined()];
-  known.record = std::make_shared<const Record>(record);
-  ++known.changes;
+  state().known[key.joined()].change(std::make_shared<const Record>(record));
   state().missed.erase(key.joined());
 }
 
@@ -316,9 +328,47 @@ Key key_of(AnyProblem problem, const Device& device, const RaceOptions& options)
           signature(problem, device, options.timing, options.family, options.buckets)};
 }
 
+// To ask every variant whether it is legal takes longer than all else that a new pattern costs
+// here. So what a record has decided holds for further patterns of the same kind while its winners
+// are legal for them, too.
+std::string pattern_kind(AnyProblem problem, const Device& device, const RaceOptions& options) {
+  return signature(problem, device, options.timing, options.family, Buckets::kExact);
+}
+
+void settle(const Key& key, const std::string& kind, uint64_t generation, const Choice& choice) {
+  const std::lock_guard<std::mutex> lock(state().mutex);
+  if (!state().demoted.empty() || !choice.validity.holds()) return;
+  state().known[key.joined()].settled[kind] = {generation, choice};
+}
+
+// No variant where nothing is settled.
+Choice settled_choice(AnyProblem problem, const Device& device, std::string_view family) {
+  const Settings current = settings();
+  if (current.mode == Mode::kOff) return {};
+  const RaceOptions options = options_of(current, family);
+  const Key key = key_of(problem, device, options);
+  const std::string kind = pattern_kind(problem, device, options);
+  Settled found;
+  {
+    const std::lock_guard<std::mutex> lock(state().mutex);
+    const auto known = state().known.find(key.joined());
+    if (known == state().known.end()) return {};
+    const auto settled = known->second.settled.find(kind);
+    if (settled == known->second.settled.end()) return {};
+    found = settled->second;
+  }
+  const auto is_legal = [&](const AnyVariant* v) {
+    return v == nullptr || legal(*v, problem, device);
+  };
+  const bool holds = found.generation == settings_generation() && is_legal(found.choice.variant) &&
+                     is_legal(found.choice.captured);
+  return holds ? found.choice : Choice{};
+}
+
 Choice choose_among(const std::vector<const AnyVariant*>& legal_ones, std::string_view family,
                     AnyProblem problem, const Device& device, const AnyLaunch& data, bool capturing,
                     const BeforeRace& before_race) {
+  const uint64_t generation = settings_generation();
   const Settings current = settings();
   const RaceOptions options = options_of(current, family);
   const Key key = key_of(problem, device, options);
@@ -330,7 +380,10 @@ Choice choose_among(const std::vector<const AnyVariant*>& legal_ones, std::strin
   if (current.mode == Mode::kOff) return chosen(cheapest(entrants, problem, device), true);
   Found found;
   Choice choice = by_what_is_known(key, entrants, capturing, &found);
-  if (choice.variant != nullptr) return choice;
+  if (choice.variant != nullptr) {
+    if (!capturing) settle(key, pattern_kind(problem, device, options), generation, choice);
+    return choice;
+  }
   if (capturing || current.mode != Mode::kOn) {
     return unmeasured(key, problem, device, entrants, family, current.mode, capturing,
                       found.validity);
@@ -397,6 +450,11 @@ Record without(Record record, std::string_view name, const Status& status) {
 Choice choose(AnyProblem problem, const Device& device, const AnyLaunch& data,
               std::string_view selector, bool capturing, const BeforeRace& before_race) {
   try {
+    const AnyVariant* const exact = selector.empty() ? nullptr : find_variant(selector);
+    if (!capturing && exact == nullptr) {
+      const Choice choice = settled_choice(problem, device, selector);
+      if (choice.variant != nullptr) return choice;
+    }
     if (selector.empty()) {
       const auto entrants = legal_variants(problem, device);
       if (!entrants.empty()) {
@@ -407,7 +465,7 @@ Choice choose(AnyProblem problem, const Device& device, const AnyLaunch& data,
       return failure("no variant can compute " + describe(problem) + " on " + device.name +
                      reasons(all, problem, device));
     }
-    if (const AnyVariant* exact = find_variant(selector)) {
+    if (exact != nullptr) {
       const Support support = legal(*exact, problem, device);
       if (support) return chosen(exact, true);
       return failure("variant '" + std::string(selector) +
@@ -444,7 +502,8 @@ bool demote(AnyProblem problem, const Device& device, std::string_view selector,
   {
     const std::lock_guard<std::mutex> lock(state().mutex);
     state().demoted.insert({key.joined(), std::string(variant.name())});
-    ++state().known[key.joined()].changes;  // what was decided for the signature stands no longer
+    Known& known = state().known[key.joined()];
+    known.change(known.record);  // what was decided for the signature stands no longer
   }
   const auto before = current.mode == Mode::kOff ? remembered(key).record : known_record(key);
   if (before != nullptr && before->find(variant.name()) != nullptr) {
@@ -504,10 +563,7 @@ std::vector<std::pair<std::string, std::string>> known_records() {
 
 void forget_records() {
   const std::lock_guard<std::mutex> lock(state().mutex);
-  for (auto& [key, known] : state().known) {
-    known.record = nullptr;
-    ++known.changes;
-  }
+  for (auto& [key, known] : state().known) known.change(nullptr);
   state().missed.clear();
   state().told.clear();
   state().unmeasured.clear();

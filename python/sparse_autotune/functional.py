@@ -59,7 +59,7 @@ def matmul(
         activation: "relu", "gelu", "gelu_tanh" or "silu".
         out: receives the result; any strides. Never resized, and must not overlap an input in
             memory. Not differentiable.
-        variant: "auto", a family ("simt"), or one variant ("simt/rows16"). Does not apply to
+        variant: "auto", a family ("simt"), or one variant ("simt/rows4"). Does not apply to
             gradients, which choose their own.
 
     Returns:

@@ -52,7 +52,10 @@ class Fake final : public Variant {
   Fake(const char* name, double estimate, double busy_us, Fault fault = nullptr)
       : Variant(DeviceType::kCpu, name), estimate_(estimate), busy_us_(busy_us), fault_(fault) {}
 
-  Support supports(const Problem&, const Device&) const override { return Support::yes(); }
+  Support supports(const Problem&, const Device&) const override {
+    ++asked;
+    return Support::yes();
+  }
   double estimate_us(const Problem&, const Device&) const override { return estimate_; }
   int64_t workspace_bytes(const Problem&, const Device&) const override { return scratch; }
 
@@ -79,7 +82,7 @@ class Fake final : public Variant {
     return fault_ ? fault_(p, l) : Status::ok();
   }
 
-  mutable int launches = 0;
+  mutable int launches = 0, asked = 0;
   int64_t scratch = 0;
 
  private:

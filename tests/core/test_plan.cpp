@@ -53,7 +53,7 @@ void few_plans_remember_thousands() {
 // and forgotten together.
 void each_selector_has_decisions_of_its_own() {
   const auto plan = make_plan();
-  const std::array<std::string, 3> selectors = {"", "simt", "simt/rows16"};
+  const std::array<std::string, 3> selectors = {"", "simt", "simt/rows4"};
   for (size_t i = 0; i < selectors.size(); ++i) {
     CHECK(!plan->find(with_columns(1), kGeneration, selectors[i]));
     Decision decision;

@@ -89,6 +89,20 @@ void a_saved_race_ends_its_own_signature_alone() {
   CHECK(!renewed.validity.holds() && !second.validity.holds());
 }
 
+void a_kind_that_is_settled_asks_its_winners_alone() {
+  begin();
+  const Product product(16);
+  product.choice();
+  CHECK(product.choice().variant == &kFast);
+  const int asked = kGuessed.asked;
+  const Choice settled = product.choice();
+  CHECK(settled.variant == &kFast && settled.validity.holds() && kGuessed.asked == asked);
+  product.race(true);
+  const int raced = kGuessed.asked;
+  CHECK(!settled.validity.holds() && product.choice().validity.holds());
+  CHECK(kGuessed.asked > raced);
+}
+
 void a_plan_forgets_what_no_longer_holds() {
   begin();
   const Product one(16), other(512);
@@ -198,6 +212,7 @@ void nobody_waits_for_a_race() {
 
 int main() {
   a_saved_race_ends_its_own_signature_alone();
+  a_kind_that_is_settled_asks_its_winners_alone();
   a_plan_forgets_what_no_longer_holds();
   a_guess_stands_until_there_is_a_race();
   what_the_host_has_stands();

@@ -1,9 +1,10 @@
-// A tile of a result that a thread block computes with mma.sync: how its warps share it, and the
-// fragments that they load from shared memory.
+// A tile of a result that a thread block computes with mma.sync: how its warps share it, the
+// fragments that they load from shared memory, and the loop over its steps.
 #pragma once
 
 #include <cstdint>
 
+#include "kernels/cuda/device/cp_async.cuh"
 #include "kernels/cuda/device/mma.cuh"
 #include "kernels/cuda/device/swizzle.cuh"
 #include "kernels/cuda/device/tile_loader.cuh"
@@ -113,5 +114,75 @@ struct Fragments {
     }
   }
 };
+
+// Multiplies so many steps of a tile, whose operands `copies` brings to a ring in shared memory,
+// kStages - 1 steps ahead: load() copies any step, as a whole; start_a() and start_b() those that
+// is_straight() is true of, by code that the compiler spreads among the mma, and nothing of others;
+// advance() goes on to the next step. Everyone has left the ring at the end.
+template <typename Registers, typename Tile, typename Copies>
+__device__ __forceinline__ void multiply_steps(uint32_t ring, int steps, Copies& copies,
+                                               float (&sum)[Tile::kWarpM * Tile::kWarpN / 32]) {
+  uint32_t a_offset = Registers::a_offset();
+  uint32_t b_offset = Registers::b_offset() + Tile::kM * Tile::kStepBytes;
+  // Keeps them in registers: the compiler would compute them again in every step.
+  asm volatile("" : "+r"(a_offset), "+r"(b_offset));
+  const auto behind = [&](uint32_t stage) {
+    stage += Tile::kStageBytes;
+    return stage == ring + Tile::kStages * Tile::kStageBytes ? ring : stage;
+  };
+
+  // The step whose copies come next, and the stage of the ring that they go to.
+  int copied = 0;
+  uint32_t filled = ring;
+#pragma unroll 1
+  for (; copied < Tile::kStages - 1; ++copied) {
+    if (copied < steps) {
+      const bool straight = copies.is_straight(copied);
+      if (!straight) copies.load(filled);
+      copies.start_a(filled, straight);
+      copies.start_b(filled, straight);
+      copies.advance();
+    }
+    cp_async_commit();
+    filled += Tile::kStageBytes;
+  }
+
+  // Between which slices what happens; all of it before the last slice, where `filled` moves on.
+  constexpr int kStartB = Tile::kSlices > 2 ? 1 : 0, kAdvance = Tile::kSlices > 2 ? 2 : 0;
+  static_assert(Tile::kSlices >= 2 && Tile::kSlices % 2 == 0, "two sets of registers take turns");
+  // Slices are loaded one ahead of the mma that use them, the first of a step within the step
+  // before. Copies are started between the slices, to the stage of the step before, which everyone
+  // has left.
+  uint32_t stage = ring;
+  Registers registers[2];
+  cp_async_wait<Tile::kStages - 2>();
+  __syncthreads();
+  registers[0].load(stage + a_offset, stage + b_offset, 0);
+#pragma unroll 1
+  for (int step = 0; step < steps; ++step, ++copied) {
+    const bool straight = copies.is_straight(copied);
+    if (!straight && copied < steps) copies.load(filled);
+#pragma unroll
+    for (int slice = 0; slice < Tile::kSlices; ++slice) {
+      if (slice + 1 < Tile::kSlices) {
+        registers[(slice + 1) % 2].load(stage + a_offset, stage + b_offset, slice + 1);
+      } else {
+        cp_async_commit();
+        cp_async_wait<Tile::kStages - 2>();
+        // Everyone's copies for the next step have landed, and everyone has left this one's stage.
+        __syncthreads();
+        stage = behind(stage);
+        filled = behind(filled);
+        registers[0].load(stage + a_offset, stage + b_offset, 0);
+      }
+      if (slice == 0) copies.start_a(filled, straight);
+      if (slice == kStartB) copies.start_b(filled, straight);
+      if (slice == kAdvance) copies.advance();
+      registers[slice % 2].multiply(sum);
+    }
+  }
+  cp_async_wait<0>();
+  __syncthreads();
+}
 
 }  // namespace sparse_autotune

@@ -66,8 +66,8 @@ __device__ __forceinline__ void list_lines(const SampledArgumentsSm80& args, int
   }
 }
 
-// A thread's copies of steps to the ring. kTermsC: C's terms are contiguous (it is row-major);
-// kTermsB: B's are.
+// A thread's copies of steps to the ring, as multiply_steps() wants them. kTermsC: C's terms are
+// contiguous (it is row-major); kTermsB: B's are.
 template <typename T, typename Tile, bool kTermsC, bool kTermsB>
 struct SampledCopies {
   static constexpr int kTerms = Tile::kStepBytes / sizeof(T);
@@ -75,17 +75,18 @@ struct SampledCopies {
   const SampledArgumentsSm80& args;
   const int* const table;
   const int steps_each = static_cast<int>((args.n + kTerms - 1) / kTerms);  // of a matrix
+  const int steps = steps_each * static_cast<int>(args.batch);
   Gathered<T> c{static_cast<const T*>(args.c), args.ldc, args.c_alignment};
   Gathered<T> b{static_cast<const T*>(args.b), args.ldb, args.b_alignment};
   int next = 0;  // step within the matrices of the batch that are copied
   const uint32_t c_line = static_cast<uint32_t>(args.ldc * sizeof(T));
   const uint32_t b_line = static_cast<uint32_t>(args.ldb * sizeof(T));
 
-  // Whether all terms of the step to be copied exist, and start_c() and start_b() will do.
-  __device__ __forceinline__ bool is_straight() const {
-    return args.straight && (next + int64_t{1}) * kTerms <= args.n;
+  // Whether there is such a step, the next to be copied, and all of its terms exist.
+  __device__ __forceinline__ bool is_straight(int step) const {
+    return step < steps && args.straight && (next + int64_t{1}) * kTerms <= args.n;
   }
-  __device__ __forceinline__ void start_c(uint32_t stage, bool wanted) const {
+  __device__ __forceinline__ void start_a(uint32_t stage, bool wanted) const {
     const int64_t from = int64_t{next} * kTerms;
     if constexpr (kTermsC) {
       start_lines<T, Tile, Tile::kM>(stage, c.data, c_line, table, from, wanted);
@@ -103,7 +104,7 @@ struct SampledCopies {
     }
   }
   // Any step, with what is missing as zeros.
-  __device__ __forceinline__ void load_step(uint32_t stage) const {
+  __device__ __forceinline__ void load(uint32_t stage) const {
     const int64_t from = int64_t{next} * kTerms;
     if constexpr (kTermsC) {
       load_lines<T, Tile, Tile::kM>(stage, c, table, from, args.n);
@@ -156,7 +157,6 @@ __global__ void __launch_bounds__(Tile::kThreads, Tile::kResident)
   extern __shared__ __align__(256) char shared[];
   int* const table = reinterpret_cast<int*>(shared + Tile::kStages * Tile::kStageBytes);
   auto& block_row = *reinterpret_cast<int64_t*>(table + Tile::kM + Tile::kN);
-  const auto ring = static_cast<uint32_t>(__cvta_generic_to_shared(shared));
 
   const auto strips = static_cast<unsigned>(args.strips_m * args.strips_k);
   const int64_t tile = blockIdx.x / strips;
@@ -175,65 +175,11 @@ __global__ void __launch_bounds__(Tile::kThreads, Tile::kResident)
   __syncthreads();
 
   SampledCopies<T, Tile, kTermsC, kTermsB> copies{args, table};
-  const auto steps = static_cast<int>(copies.steps_each * args.batch);
-
+  float sum[Tile::kWarpM * Tile::kWarpN / 32] = {};
   // The tile's columns are those of op(A)^T: what has terms contiguous is column-major to
   // Fragments.
-  using Registers = Fragments<T, Tile, !kTermsC, !kTermsB>;
-  uint32_t c_offset = Registers::a_offset();
-  uint32_t b_offset = Registers::b_offset() + Tile::kM * Tile::kStepBytes;
-  // Keeps them in registers: the compiler would compute them again in every step.
-  asm volatile("" : "+r"(c_offset), "+r"(b_offset));
-  const auto behind = [&](uint32_t stage) {
-    stage += Tile::kStageBytes;
-    return stage == ring + Tile::kStages * Tile::kStageBytes ? ring : stage;
-  };
-  float sum[Tile::kWarpM * Tile::kWarpN / 32] = {};
-
-  // As in mma_sm80: each turn starts the copies of the step kStages - 1 ahead, the first turns do
-  // nothing else; slices are loaded one ahead of the mma that use them.
-  static_assert(Tile::kSlices == 4, "the copies below are spread over four slices");
-  uint32_t stage = ring, filled = ring;
-  Registers registers[2];
-#pragma unroll 1
-  for (int step = 1 - Tile::kStages; step < steps; ++step) {
-    const bool wanted = step + Tile::kStages - 1 < steps;
-    const bool straight = wanted && copies.is_straight();
-    if (wanted && !straight) copies.load_step(filled);
-    if (step < 0) {
-      copies.start_c(filled, straight);
-      copies.start_b(filled, straight);
-      copies.advance();
-      cp_async_commit();
-      filled = behind(filled);
-      if (step == -1) {
-        cp_async_wait<Tile::kStages - 2>();
-        __syncthreads();
-        registers[0].load(stage + c_offset, stage + b_offset, 0);
-      }
-      continue;
-    }
-#pragma unroll
-    for (int slice = 0; slice < Tile::kSlices; ++slice) {
-      if (slice + 1 < Tile::kSlices) {
-        registers[(slice + 1) % 2].load(stage + c_offset, stage + b_offset, slice + 1);
-      } else {
-        cp_async_commit();
-        cp_async_wait<Tile::kStages - 2>();
-        // Everyone's copies for the next step have landed, and everyone has left this one's stage.
-        __syncthreads();
-        stage = behind(stage);
-        filled = behind(filled);
-        registers[0].load(stage + c_offset, stage + b_offset, 0);
-      }
-      if (slice == 0) copies.start_c(filled, straight);
-      if (slice == 1) copies.start_b(filled, straight);
-      if (slice == 2) copies.advance();
-      registers[slice % 2].multiply(sum);
-    }
-  }
-  cp_async_wait<0>();
-  __syncthreads();
+  multiply_steps<Fragments<T, Tile, !kTermsC, !kTermsB>, Tile>(
+      static_cast<uint32_t>(__cvta_generic_to_shared(shared)), copies.steps, copies, sum);
 
   // The tile is gathered in shared memory, to be written in runs as long as a block's rows.
   T* const staged = reinterpret_cast<T*>(shared);

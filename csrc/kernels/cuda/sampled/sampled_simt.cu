@@ -1,6 +1,6 @@
 // The readable CUDA kernel for sampled products: every block size, every dtype, any alignment.
 //
-// One thread block owns a square tile of one stored block; 16 x 16 threads own one or 2 x 2 of its
+// One thread block owns a square tile of one stored block; 16 x 16 threads own 2 x 2 of its
 // elements each. It walks the terms of the sums in steps of 16: a step's rows of C and of B go
 // through shared memory, loaded along whatever is contiguous. Data path: global -> shared ->
 // registers -> global. Accumulates in fp32 (fp64 for fp64). Requires: nothing.
@@ -8,15 +8,17 @@
 
 #include "kernels/cuda/device/accumulator.cuh"
 #include "kernels/cuda/device/load_index.cuh"
-#include "kernels/cuda/host/cuda_status.h"
 #include "kernels/cuda/host/arguments_of.h"
+#include "kernels/cuda/host/cuda_status.h"
 #include "kernels/cuda/host/element_types.h"
 #include "operators/product/product.h"
 
 namespace sparse_autotune {
 namespace {
 
-constexpr int kSide = 16;   // threads along either side of a tile
+constexpr int kSide = 16;  // threads along either side of a tile
+constexpr int kEach = 2;   // elements of a thread, along either
+constexpr int kTile = kSide * kEach;
 constexpr int kTerms = 16;  // of a sum in shared memory
 constexpr int kThreads = kSide * kSide;
 
@@ -51,10 +53,9 @@ __device__ void load_tile(typename Accumulator<T>::Type (&tile)[kLines][kTerms +
   }
 }
 
-template <typename T, int kEach>
+template <typename T>
 __global__ void __launch_bounds__(kThreads) sampled_simt_kernel(const Arguments a) {
   using Acc = typename Accumulator<T>::Type;
-  constexpr int kTile = kSide * kEach;
   __shared__ Acc left[kTile][kTerms + 1], right[kTile][kTerms + 1];
   __shared__ int64_t block_row;
   const int64_t tiles = a.tiles_m * a.tiles_k;
@@ -107,7 +108,6 @@ __global__ void __launch_bounds__(kThreads) sampled_simt_kernel(const Arguments 
   }
 }
 
-template <int kEach>
 class SampledSimt final : public Variant {
  public:
   using Variant::Variant;
@@ -120,11 +120,11 @@ class SampledSimt final : public Variant {
   }
 
   double estimate_us(const Problem& p, const Device& d) const override {
-    // Two loads from shared memory per FMA, or one: they bound it. Idle threads count.
+    // A load from shared memory per FMA bounds it. Idle threads count.
     const double used = static_cast<double>(p.block_m * p.block_k) /
                         static_cast<double>(tiles(p.block_m) * tiles(p.block_k) * kTile * kTile);
-    return roofline_us(nnz_flops(p) / used, fma_tflops(p, d) * (kEach > 1 ? 0.2 : 0.1),
-                       compulsory_bytes(p), d.memory_gbps, 3.0);
+    return roofline_us(nnz_flops(p) / used, 0.2 * fma_tflops(p, d), compulsory_bytes(p),
+                       d.memory_gbps, 3.0);
   }
 
   Status launch(const Problem& p, const Launch& l) const override {
@@ -137,25 +137,19 @@ class SampledSimt final : public Variant {
     a.b = operand(l.b, p.b_layout, p.ldb, p.b_batch_stride);
     a.tiles_m = tiles(p.block_m);
     a.tiles_k = tiles(p.block_k);
-    return with_type(p.dtype, [&]<typename T>(T*) { return launch_typed<T>(p, a, l.stream); });
+    const auto blocks = static_cast<unsigned>(p.nnzb * a.tiles_m * a.tiles_k);
+    with_type(p.dtype, [&]<typename T>(T*) {
+      sampled_simt_kernel<T><<<blocks, kThreads, 0, static_cast<cudaStream_t>(l.stream)>>>(a);
+    });
+    return to_status(cudaGetLastError(), "sampled_simt");
   }
 
  private:
-  static constexpr int kTile = kSide * kEach;
   static int64_t tiles(int64_t side) { return ceil_div(side, kTile); }
-
-  template <typename T>
-  static Status launch_typed(const Problem& p, const Arguments& a, void* stream) {
-    const auto blocks = static_cast<unsigned>(p.nnzb * a.tiles_m * a.tiles_k);
-    sampled_simt_kernel<T, kEach><<<blocks, kThreads, 0, static_cast<cudaStream_t>(stream)>>>(a);
-    return to_status(cudaGetLastError(), "sampled_simt");
-  }
 };
 
-const SampledSimt<1> kSampledSimt16{DeviceType::kCuda, "sampled_simt/tile16", Op::kSampled};
-const SampledSimt<2> kSampledSimt32{DeviceType::kCuda, "sampled_simt/tile32", Op::kSampled};
-const Registration kRegister16{kSampledSimt16};
-const Registration kRegister32{kSampledSimt32};
+const SampledSimt kSampledSimt{DeviceType::kCuda, "sampled_simt/tile32", Op::kSampled};
+const Registration kRegister{kSampledSimt};
 
 }  // namespace
 }  // namespace sparse_autotune

@@ -1,10 +1,11 @@
-// What the kernels of few columns share: what they are told besides, and how they overlap the
-// launch before: what they ask into L2, which is no read (what that launch still writes, L2 has,
-// too), and how they read an index.
+// What the kernels of few columns share: what they are told besides; how they overlap the launch
+// before: what they ask into L2, which is no read (what that launch still writes, L2 has, too), and
+// how they read an index; and fragments for mma.sync loaded straight from global memory.
 #pragma once
 
 #include <cstdint>
 
+#include "kernels/cuda/device/mma.cuh"
 #include "kernels/cuda/device/product_arguments.cuh"
 #include "operators/product/product.h"
 
@@ -60,6 +61,80 @@ __device__ __forceinline__ int load_index_word(const char* from) {
   int word;
   asm volatile("ld.global.s32 %0, [%1];\n" : "=r"(word) : "l"(from));
   return word;
+}
+
+// A chunk is 32 k: two slices of mma m16n8k16. Which k stands where in them does not matter as long
+// as A and B agree, and neither does the order of A's rows and of B's columns, as long as C knows.
+// So every load is as wide as can be. Lane 4 * g + t needs, of each of its rows (A) and columns
+// (B), the vector k = 8t ... 8t + 7: words 0 and 1 for the first slice, 2 and 3 for the second.
+// Where k is contiguous, that is one load of 16 bytes. Where rows or columns are, a lane loads
+// neighbours of them at the four k that vector g / 2 has for g % 2, and movmatrix hands them round.
+
+constexpr int kVector = 8;
+constexpr int kChunkK = 32, kChunkVectors = kChunkK / kVector;
+
+// How B is loaded: single elements; vectors; neighbouring columns.
+enum class BAccess { kElements, kAlongK, kAlongColumns };
+
+// Of a lane's kWords words of neighbouring rows or columns, up to four are one load, and lane t's
+// load stands beside lane t + 1's. Which of them lane position c (g for operands, 2t and 2t + 1 for
+// sums) has in word `word`:
+template <int kWords>
+__device__ __forceinline__ constexpr int spread(int word, int c) {
+  constexpr int kLoad = kWords < 4 ? kWords : 4;
+  return word / kLoad * (8 * kLoad) + c / 2 * (2 * kLoad) + word % kLoad * 2 + c % 2;
+}
+
+// In place of the vector's word `slice` * 2 + `half`, what this lane loads for others: its k.
+__device__ __forceinline__ int lent_k(int word) { return word * 2 + threadIdx.x / 4 % 2; }
+
+// Loads words if `present`, else leaves them. Values are read once (kOnce): they should not push B
+// out of L1.
+template <bool kOnce, int kWords>
+__device__ __forceinline__ void load_words(uint32_t* to, const void* from, bool present) {
+  if constexpr (kWords == 4 && kOnce) {
+    asm volatile(
+        "{\n.reg .pred p;\nsetp.ne.u32 p, %5, 0;\n"
+        "@p ld.global.nc.L1::no_allocate.L2::256B.v4.u32 {%0, %1, %2, %3}, [%4];\n}\n"
+        : "+r"(to[0]), "+r"(to[1]), "+r"(to[2]), "+r"(to[3])
+        : "l"(from), "r"(static_cast<int>(present)));
+  } else if constexpr (kWords == 4) {
+    asm volatile(
+        "{\n.reg .pred p;\nsetp.ne.u32 p, %5, 0;\n"
+        "@p ld.global.nc.v4.u32 {%0, %1, %2, %3}, [%4];\n}\n"
+        : "+r"(to[0]), "+r"(to[1]), "+r"(to[2]), "+r"(to[3])
+        : "l"(from), "r"(static_cast<int>(present)));
+  } else if constexpr (kWords == 2) {
+    asm volatile(
+        "{\n.reg .pred p;\nsetp.ne.u32 p, %3, 0;\n"
+        "@p ld.global.nc.v2.u32 {%0, %1}, [%2];\n}\n"
+        : "+r"(to[0]), "+r"(to[1])
+        : "l"(from), "r"(static_cast<int>(present)));
+  } else {
+    asm volatile("{\n.reg .pred p;\nsetp.ne.u32 p, %2, 0;\n@p ld.global.nc.u32 %0, [%1];\n}\n"
+                 : "+r"(to[0])
+                 : "l"(from), "r"(static_cast<int>(present)));
+  }
+}
+
+// A vector whose elements lie `stride` apart.
+__device__ __forceinline__ void load_elements(uint32_t* to, const uint16_t* from, int stride) {
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    const uint32_t low = __ldg(from + 2 * i * stride), high = __ldg(from + (2 * i + 1) * stride);
+    to[i] = low | high << 16;
+  }
+}
+
+// sum += A * B over a chunk: two rows of A, one column of B.
+template <typename T>
+__device__ __forceinline__ void multiply_chunk(float* sum, const uint32_t (&low)[4],
+                                               const uint32_t (&high)[4], const uint32_t (&b)[4]) {
+#pragma unroll
+  for (int slice = 0; slice < 4; slice += 2) {
+    const uint32_t a[4] = {low[slice], high[slice], low[slice + 1], high[slice + 1]};
+    mma<T>(sum, a, b + slice);
+  }
 }
 
 }  // namespace sparse_autotune

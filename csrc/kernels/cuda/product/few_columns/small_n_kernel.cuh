@@ -4,7 +4,7 @@
 // A thread block owns kM rows of one block row by kN columns of C. Its kWarpsK warps share out the
 // stored blocks of the block row as if they stood side by side: chunks of 32 k, in turn.
 // Data path: values and B straight from global memory to the registers of mma.sync, as
-// small_n_fragments.cuh has it -> fp32 sums, one for each warp, in shared memory -> added up in the
+// few_columns.cuh has it -> fp32 sums, one for each warp, in shared memory -> added up in the
 // order of the warps -> C. Column indices and the next turn's values are on their way while a turn
 // is multiplied. Nothing is copied to shared memory: the few columns of B stay in L1 and L2.
 // More under way does not help: neither rings of values in registers, in shared memory (cp.async,
@@ -20,7 +20,6 @@
 #include "kernels/cuda/device/load_index.cuh"
 #include "kernels/cuda/device/transpose_word.cuh"
 #include "kernels/cuda/product/few_columns/few_columns.cuh"
-#include "kernels/cuda/product/few_columns/small_n_fragments.cuh"
 #include "operators/product/product.h"
 
 namespace sparse_autotune {

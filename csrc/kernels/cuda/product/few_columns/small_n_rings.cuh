@@ -22,7 +22,6 @@
 #include "kernels/cuda/device/tma.cuh"
 #include "kernels/cuda/product/few_columns/few_columns.cuh"
 #include "kernels/cuda/product/few_columns/group_sums.cuh"
-#include "kernels/cuda/product/few_columns/small_n_fragments.cuh"
 #include "operators/product/product.h"
 
 namespace sparse_autotune {

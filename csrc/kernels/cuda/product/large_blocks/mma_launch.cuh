@@ -208,94 +208,47 @@ class CopiesOfB {
   int column_ = 0;
 };
 
+// Both, as multiply_steps() wants them.
+template <typename T, typename Tile, bool kTransposedA, bool kRowMajorB>
+struct MmaCopies {
+  const MmaArguments& args;
+  const MmaPart& part;
+  const int straight_steps;  // which start() can copy, the first ones
+  CopiesOfA<T, Tile, kTransposedA> a{args, part};
+  CopiesOfB<T, Tile, kRowMajorB> b{args, part};
+
+  __device__ __forceinline__ bool is_straight(int step) const { return step < straight_steps; }
+  __device__ __forceinline__ void load(uint32_t stage) {
+    a.load(stage, args, part);
+    b.load(stage, args, part);
+  }
+  __device__ __forceinline__ void start_a(uint32_t stage, bool straight) {
+    a.start(stage, args, straight);
+  }
+  __device__ __forceinline__ void start_b(uint32_t stage, bool straight) {
+    b.start(stage, args, straight);
+  }
+  __device__ __forceinline__ void advance() {
+    a.advance(args, part);
+    b.advance(args, part);
+  }
+};
+
 template <typename T, typename Tile, bool kTransposedA, bool kRowMajorB>
 __global__ void __launch_bounds__(Tile::kThreads, Tile::kResident)
     mma_sm80_kernel(const __grid_constant__ MmaArguments args) {
   extern __shared__ __align__(256) char shared[];
-  const auto ring = static_cast<uint32_t>(__cvta_generic_to_shared(shared));
   const MmaPart part = find_part<Tile>(args);
   const int slices = part.length * args.slices;
   const int steps = (slices + Tile::kSlices - 1) / Tile::kSlices;
-  CopiesOfA<T, Tile, kTransposedA> a(args, part);
-  CopiesOfB<T, Tile, kRowMajorB> b(args, part);
-  // Steps that start() can copy; not the last if some of its slices are behind the row's end, and
-  // none where a chunk holds the last columns of B and something behind them.
+  // Not the last if some of its slices are behind the row's end, and none where a chunk holds the
+  // last columns of B and something behind them.
   const bool whole_chunks = !kRowMajorB || part.columns % kChunk<T> == 0;
   const int straight_steps = args.straight && whole_chunks ? slices / Tile::kSlices : 0;
-
-  using Registers = Fragments<T, Tile, kTransposedA, kRowMajorB>;
-  uint32_t a_offset = Registers::a_offset();
-  uint32_t b_offset = Registers::b_offset() + Tile::kM * Tile::kStepBytes;
-  // Keeps them in registers: the compiler would compute them again in every step.
-  asm volatile("" : "+r"(a_offset), "+r"(b_offset));
-  const auto behind = [&](uint32_t stage) {
-    stage += Tile::kStageBytes;
-    return stage == ring + Tile::kStages * Tile::kStageBytes ? ring : stage;
-  };
+  MmaCopies<T, Tile, kTransposedA, kRowMajorB> copies{args, part, straight_steps};
   float sum[Tile::kWarpM * Tile::kWarpN / 32] = {};
-
-  // The step whose copies come next, and the stage of the ring that they go to.
-  int copied = 0;
-  uint32_t filled = ring;
-#pragma unroll 1
-  for (; copied < Tile::kStages - 1; ++copied) {
-    if (copied < steps) {
-      const bool straight = copied < straight_steps;
-      if (!straight) {
-        a.load(filled, args, part);
-        b.load(filled, args, part);
-      }
-      a.start(filled, args, straight);
-      b.start(filled, args, straight);
-      a.advance(args, part);
-      b.advance(args, part);
-    }
-    cp_async_commit();
-    filled += Tile::kStageBytes;
-  }
-
-  // Between which slices what happens; all of it before the last slice, where `filled` moves on.
-  constexpr int kStartB = Tile::kSlices > 2 ? 1 : 0, kAdvance = Tile::kSlices > 2 ? 2 : 0;
-  static_assert(Tile::kSlices >= 2 && Tile::kSlices % 2 == 0, "two sets of registers take turns");
-  // Slices are loaded one ahead of the mma that use them, the first of a step within the step
-  // before. Copies are started between the slices, to the stage of the step before, which everyone
-  // has left.
-  uint32_t stage = ring;
-  Registers registers[2];
-  cp_async_wait<Tile::kStages - 2>();
-  __syncthreads();
-  registers[0].load(stage + a_offset, stage + b_offset, 0);
-#pragma unroll 1
-  for (int step = 0; step < steps; ++step, ++copied) {
-    const bool straight = copied < straight_steps;
-    if (!straight && copied < steps) {
-      a.load(filled, args, part);
-      b.load(filled, args, part);
-    }
-#pragma unroll
-    for (int slice = 0; slice < Tile::kSlices; ++slice) {
-      if (slice + 1 < Tile::kSlices) {
-        registers[(slice + 1) % 2].load(stage + a_offset, stage + b_offset, slice + 1);
-      } else {
-        cp_async_commit();
-        cp_async_wait<Tile::kStages - 2>();
-        // Everyone's copies for the next step have landed, and everyone has left this one's stage.
-        __syncthreads();
-        stage = behind(stage);
-        filled = behind(filled);
-        registers[0].load(stage + a_offset, stage + b_offset, 0);
-      }
-      if (slice == 0) a.start(filled, args, straight);
-      if (slice == kStartB) b.start(filled, args, straight);
-      if (slice == kAdvance) {
-        a.advance(args, part);
-        b.advance(args, part);
-      }
-      registers[slice % 2].multiply(sum);
-    }
-  }
-  cp_async_wait<0>();
-  __syncthreads();
+  multiply_steps<Fragments<T, Tile, kTransposedA, kRowMajorB>, Tile>(
+      static_cast<uint32_t>(__cvta_generic_to_shared(shared)), steps, copies, sum);
 
   const int64_t row = int64_t{part.block_row} * args.block_m + part.m0;
   write_tile<T, Tile>(

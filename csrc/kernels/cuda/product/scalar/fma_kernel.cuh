@@ -9,7 +9,6 @@
 #include "kernels/cuda/device/panel_walk.cuh"
 #include "kernels/cuda/device/product_arguments.cuh"
 #include "kernels/cuda/product/scalar/fma_copies.cuh"
-#include "kernels/cuda/product/scalar/fma_sums.cuh"
 #include "kernels/cuda/product/scalar/fma_tile.cuh"
 #include "variant.h"
 
