@@ -520,20 +520,28 @@ def test_any_file_may_lie_there(content, name):
 
 VERSIONS = """
 import sys, torch, sparse_autotune as sa
+from parallel import in_fork
 from sparse_autotune import cache
-cache.environment = lambda: sys.argv[1]
+
 generator = torch.Generator().manual_seed(0)
-a = sa.random_bsr(32, 32, 16, density=0.5, generator=generator)
-sa.matmul(a, torch.randn(32, 8))
-print(sa.tuning_count(), len(cache.entries()))
+a, b = sa.random_bsr(32, 32, 16, density=0.5, generator=generator), torch.randn(32, 8)
+
+def one(environment):
+    cache.environment = lambda: environment
+    sa.matmul(a, b)
+    print(sa.tuning_count(), len(cache.entries()), flush=True)
+
+for environment in sys.argv[1:]:
+    in_fork(lambda: one(environment))
 """
 
 
 def test_two_versions_share_a_directory(tmp_path):
     """Each has its own entries, and neither takes or removes the other's."""
-    for environment, races in (("1" * 12, 1), ("2" * 12, 1), ("1" * 12, 0), ("2" * 12, 0)):
-        out = run_python(VERSIONS, tmp_path, environment, budget_s="0.02", verbose="0")
-        assert out.split() == [str(races), "1"]
+    one, other = "1" * 12, "2" * 12
+    environments = one, other, one, other
+    out = run_python(VERSIONS, tmp_path, *environments, budget_s="0.02", verbose="0")
+    assert out.splitlines() == ["1 1", "1 1", "0 1", "0 1"]
     assert len(list(tmp_path.rglob("*.txt"))) == 2
 
 
