@@ -89,7 +89,8 @@ class StripStore {
       if (at >= args.n || !leads(args.c_rows)) continue;
       if (own_row < 0) continue;
       // C is the first to give way in L2, which leaves more to B.
-      tma_store_hinted(args.c, box + strip_ * kStripBytes, evict_first(), at, own_row, batch);
+      const int inner = args.c_rows ? at : own_row, outer = args.c_rows ? own_row : at;
+      tma_store_hinted(args.c, box + strip_ * kStripBytes, evict_first(), inner, outer, batch);
     }
   }
 
