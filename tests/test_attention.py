@@ -317,3 +317,18 @@ def test_variants_tune_and_benchmark():
         sparse_autotune.benchmark(q, k, v=v, linear=True)
     with pytest.raises(ValueError, match="v must have the shape of k"):
         sparse_autotune.benchmark(q, k, v=v[:, :, :1])
+
+
+def test_a_causal_mask_is_the_causal_rule(device):
+    """It has the variants of attention without a mask, on every way there."""
+    q, k, v = (torch.randn(2, 4, 96, 16, device=device) for _ in range(3))
+    mask = BlockMask.causal(96, block_size=32, device=device)
+    expected = attention(q, k, v, is_causal=True)
+    legal = attention_legality(q, k, v, None, True, None)
+    for same in (mask, mask.to(device)):
+        torch.testing.assert_close(attention(q, k, v, same), expected)
+        assert attention_legality(q, k, v, same, False, None) == legal
+    q.requires_grad_()
+    torch.testing.assert_close(attention(q, k, v, mask), expected)
+    with pytest.raises(ValueError, match="mask"):
+        attention(q[:, :, :64], k, v, mask)

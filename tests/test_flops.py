@@ -108,8 +108,12 @@ def test_attention_counts_stored_blocks(device):
     of_each[0], of_each[2, 1, 2] = True, True
     masked = BlockMask.from_blocks(of_each, (16, 8))
     assert counted(lambda: attention(q, k, v, masked)) == 16 * each / 4
-    ragged = BlockMask.causal(48, 40, (32, 32), device=device)
+    lower = torch.ones(2, 2, device=device).bool().tril()
+    ragged = BlockMask.from_blocks(lower, (32, 32), (48, 40), is_causal=True)
     assert counted(lambda: attention(q, k, v, ragged)) == 3 * 4 * 2 * 4 * 48 * 40 * 8 // 4
+    # No mask to the operator, and so counted as torch does.
+    causal = BlockMask.causal(48, 40, (32, 32), device=device)
+    assert counted(lambda: attention(q, k, v, causal)) == 4 * 2 * 4 * 48 * 40 * 8
     none = BlockMask.from_blocks(torch.zeros(3, 5, device=device).bool(), (16, 8))
     assert counted(lambda: attention(q, k, v, none)) == 0
 

@@ -118,10 +118,12 @@ def _directly(
     block_m = block_n = 0
     nnzb = -1
     if type(mask) is BlockMask:
-        crow, col, lengths = mask._crow_indices, mask._col_indices, mask._lengths
-        block_m, block_n = mask._block_size
+        lengths = mask._lengths
         is_causal = is_causal or mask._is_causal
-        nnzb = mask._counted
+        if not mask._hides_only_later:
+            crow, col = mask._crow_indices, mask._col_indices
+            block_m, block_n = mask._block_size
+            nnzb = mask._counted
     elif mask is not None:
         return None
     form = (
@@ -161,9 +163,10 @@ def attention_operands(
     if mask is not None:
         if mask.lengths != (q.shape[2], k.shape[2]):
             raise ValueError("the mask has other lengths")
-        crow, col, block = mask.crow_indices, mask.col_indices, mask.block_size
         is_causal = is_causal or mask.is_causal
-        nnzb = -1 if compiling else mask._counted
+        if not mask._hides_only_later:
+            crow, col, block = mask.crow_indices, mask.col_indices, mask.block_size
+            nnzb = -1 if compiling else mask._counted
     form = AttentionForm(
         *block,
         is_causal,

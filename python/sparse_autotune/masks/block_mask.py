@@ -73,6 +73,7 @@ class BlockMask(CommonPatterns):
         "_col_indices",
         "_counted",
         "_crow_indices",
+        "_hides_only_later",
         "_is_causal",
         "_lengths",
         "_nnzb",
@@ -83,6 +84,7 @@ class BlockMask(CommonPatterns):
     _block_size: tuple[int, int]
     _lengths: tuple[int, int]
     _is_causal: bool
+    _hides_only_later: bool  # known to be the causal rule and no more
     _nnzb: int | None
     _counted: int  # for races: _nnzb, or about as many; -1: nobody knows
 
@@ -115,6 +117,7 @@ class BlockMask(CommonPatterns):
         self._crow_indices, self._col_indices = crow.contiguous(), col.contiguous()
         self._block_size, self._lengths, self._is_causal = block, lengths, is_causal
         self._nnzb, self._counted = None, -1
+        self._hides_only_later = False
 
     @staticmethod
     def _made_of(
@@ -350,6 +353,7 @@ class BlockMask(CommonPatterns):
         if self._nnzb is None and on_cpu and is_plainly_eager():
             self._count()
         made._nnzb, made._counted = self._nnzb, self._counted
+        made._hides_only_later = self._hides_only_later
         return made
 
     # What it tells of itself

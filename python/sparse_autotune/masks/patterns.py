@@ -23,6 +23,7 @@ class CommonPatterns:
     """Class methods of `BlockMask`."""
 
     __slots__ = ()
+    _hides_only_later: bool
 
     @staticmethod
     def _of_grid(
@@ -41,6 +42,8 @@ class CommonPatterns:
     ) -> Self:
         """Each query sees the keys up to its own position.
 
+        ``attention`` takes it as ``is_causal=True`` without a mask, which has more variants.
+
         Args:
             S: the number of queries.
             T: that of keys; None: ``S``.
@@ -50,7 +53,9 @@ class CommonPatterns:
         Raises:
             TypeError, ValueError: a length or the block size is no number or out of range.
         """
-        return cls._generated(S, T, block_size, device, generators.causal, is_causal=True)
+        made = cls._generated(S, T, block_size, device, generators.causal, is_causal=True)
+        made._hides_only_later = True
+        return made
 
     @classmethod
     def sliding_window(
