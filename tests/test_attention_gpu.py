@@ -149,3 +149,72 @@ def test_a_new_mask_in_every_call():
         check(out.cpu(), expected_attention(q, k, v, mask, False)[0], "out")
         counts.append(sparse_autotune.tuning_count())
     assert counts[0] == counts[2]
+
+
+def test_densities_that_are_known_have_races_of_their_own(fresh_cache):
+    """Without a wait: of a rule the host counts, and of chosen blocks the caller says it."""
+    q = torch.randn(1, 4, 1024, 64, device="cuda", dtype=torch.bfloat16)
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        masks = [
+            BlockMask.sliding_window(1024, block_size=64, window=64, device="cuda"),
+            BlockMask.sliding_window(1024, block_size=64, window=512, device="cuda"),
+        ]
+        for density in (0.1, 0.5):
+            blocks = torch.rand(4, 16, 16, device="cuda") < density
+            masks.append(BlockMask.from_blocks(blocks, 64, density=density))
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+    for mask in masks:
+        before = sparse_autotune.tuning_count()
+        attention(q, q, q, mask)
+        assert sparse_autotune.tuning_count() == before + 1
+        mask.nnzb  # noqa: B018  asking changes nothing
+        attention(q, q, q, mask)
+        assert sparse_autotune.tuning_count() == before + 1
+    assert masks[0].nnzb == masks[0].to("cpu").nnzb == masks[0]._counted
+
+
+def test_recorded_attention_is_raced_from_a_file(fresh_cache):
+    """Of masks whose blocks nobody counted, too."""
+    record = fresh_cache / "missed.jsonl"
+
+    def calls():
+        for case in ("64", "128, causal", "dense, causal"):
+            _, (q, k, v, mask), is_causal = on_gpu(case, torch.bfloat16)
+            for seen in [mask] if mask is None else [
+                mask, BlockMask.from_blocks(mask.blocks(), mask.block_size, mask.lengths)
+            ]:  # fmt: skip
+                leaf = q.clone().requires_grad_()
+                attention(leaf, k, v, seen, is_causal=is_causal).sum().backward()
+
+    with sparse_autotune.settings.override(mode="record", record_path=record, verbosity=0):
+        calls()
+    report = sparse_autotune.tune_file(record, progress=False)
+    assert not report.skipped and all(race.best is not None for race in report.races)
+    assert len(report.races) == 10
+    assert sparse_autotune.tune_file(record, progress=False).known == 10
+    before = sparse_autotune.tuning_count()
+    calls()
+    assert sparse_autotune.tuning_count() == before
+
+
+@pytest.mark.parametrize("case", ["128", "64, causal", "dense", "dense, causal"])
+def test_flex_attention(case, fresh_cache):
+    """Compiled, in races and forced."""
+    pytest.importorskip("triton")
+    handle = sparse_autotune.register_flex_attention()
+    try:
+        host, operands, is_causal = on_gpu(case, torch.bfloat16)
+        out, lse = attention(
+            *operands, is_causal=is_causal, return_lse=True, variant="flex_attention"
+        )
+        expected = expected_attention(*host, is_causal)
+        check(out.cpu(), expected[0], "out")
+        check(lse.cpu(), expected[1], "lse")
+        q, k, v, mask = operands
+        report = sparse_autotune.tune(q, k, v=v, mask=mask, is_causal=is_causal)
+        (found,) = [r for r in report.records if r.family == "flex_attention"]
+        assert found.status in ("ok", "eliminated") and found.error <= 1 and not found.captures
+    finally:
+        handle.unregister()

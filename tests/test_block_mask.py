@@ -419,6 +419,12 @@ GENERATED = {
     ),
     "strided": lambda device: BlockMask.strided(70, block_size=8, stride=3, local=2, device=device),
     "documents": lambda device: BlockMask.documents([16, 40, 24], block_size=8, device=device),
+    "sides": lambda device: BlockMask.documents([32, 48, 0, 21], 128, (8, 16), device=device),
+    "high": lambda device: BlockMask.documents([32, 48, 21], 101, (16, 8), device=device),
+    "whole": lambda device: BlockMask.documents(
+        [32, 48, 21], 128, (16, 8), is_causal=False, device=device
+    ),
+    "none": lambda device: BlockMask.documents([], 64, 8, device=device),
     "packed": lambda device: BlockMask.documents(
         torch.tensor([[16, 64], [40, 40]]), block_size=8, device=device
     ),
@@ -442,7 +448,6 @@ def test_long_masks_are_counted_by_some_of_their_rows():
         lambda device: BlockMask.sliding_window(
             65_536, block_size=64, window=4096, sinks=128, device=device
         ),
-        lambda device: BlockMask.documents([20_480, 4096, 40_960], block_size=64, device=device),
     ):
         there, here = make("meta"), make("cpu")
         assert there._nnzb is None, "it is not exact"

@@ -312,9 +312,15 @@ class BlockMask(CommonPatterns):
         seen = whole[..., :queries, :keys]
         return seen.tril() if self._is_causal else seen
 
-    def to_flex_attention(self) -> FlexBlockMask:
-        """The mask for ``torch.nn.attention.flex_attention``, of the same block size."""
-        return exchange.to_flex(self.blocks(), self._block_size, self._lengths, self._is_causal)
+    def to_flex_attention(self, *, gradients: bool = True) -> FlexBlockMask:
+        """The mask for ``torch.nn.attention.flex_attention``, of the same block size.
+
+        Args:
+            gradients: whether it is for gradients, too. Without, a list by block columns is left
+                out, which takes most of the time.
+        """
+        form = self._block_size, self._lengths, self._is_causal
+        return exchange.to_flex(self.blocks(), *form, flag(gradients, "gradients"))
 
     def to_fa4(self) -> dict[str, Any]:
         """The arguments of ``flash_attn.cute.block_sparsity.BlockSparseTensorsTorch``.

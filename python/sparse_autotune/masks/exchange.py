@@ -119,7 +119,11 @@ def _split(
 
 
 def to_flex(
-    blocks: Tensor, block: tuple[int, int], lengths: tuple[int, int], is_causal: bool
+    blocks: Tensor,
+    block: tuple[int, int],
+    lengths: tuple[int, int],
+    is_causal: bool,
+    gradients: bool,
 ) -> FlexBlockMask:
     """FlexAttention's mask; its ``mask_mod`` knows the blocks too, which eager mode goes by."""
     from torch.nn.attention.flex_attention import BlockMask as FlexBlockMask
@@ -133,7 +137,14 @@ def to_flex(
         return stored & (q_idx >= kv_idx) if is_causal else stored
 
     return FlexBlockMask.from_kv_blocks(
-        cut_counts, cut, full_counts, full, BLOCK_SIZE=block, mask_mod=seen, seq_lengths=lengths
+        cut_counts,
+        cut,
+        full_counts,
+        full,
+        BLOCK_SIZE=block,
+        mask_mod=seen,
+        seq_lengths=lengths,
+        compute_q_blocks=gradients,
     )
 
 

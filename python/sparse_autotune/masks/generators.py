@@ -6,9 +6,10 @@ adds to them is the caller's affair (`BlockMask` says what it computes).
 
 from __future__ import annotations
 
+import functools
+import itertools
 from collections.abc import Callable
 from math import prod
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -40,9 +41,10 @@ class Blocks:
 _MOST_COUNTED = 1 << 16
 
 
+@functools.lru_cache(maxsize=256)
 def count(
     rule: Callable[..., Tensor],
-    arguments: tuple[Any, ...],
+    arguments: tuple[int, ...],
     lengths: tuple[int, int],
     block: tuple[int, int],
     is_causal: bool,
@@ -52,14 +54,32 @@ def count(
     Of more than the host looks at some block rows stand for all.
     """
     rows, cols = -(-lengths[0] // block[0]), -(-lengths[1] // block[1])
-    patterns = prod(a.shape[0] for a in arguments if isinstance(a, Tensor) and a.dim() > 1)
-    step = max(-(-patterns * rows * cols // _MOST_COUNTED), 1)
+    step = max(-(-rows * cols // _MOST_COUNTED), 1)
     blocks = Blocks(lengths, block, torch.device("cpu"), step)
     grid = rule(blocks, *arguments)
     if is_causal:
         grid = grid & causal(blocks)
     found, looked_at = int(grid.sum()), grid.shape[-2]
     return (round(found * rows / looked_at) if looked_at else 0), step == 1
+
+
+def count_documents(ends: Tensor, block: tuple[int, int], is_causal: bool) -> int:
+    """How many blocks `documents` stores, of ends on the host, each of them a multiple of blocks.
+
+    As one document's blocks are its own.
+    """
+    total = 0
+    for entry in ends.reshape(prod(ends.shape[:-1]), ends.shape[-1]).tolist():
+        for begin, end in itertools.pairwise((0, *entry)):
+            rows, cols = (-(-(end - begin) // side) for side in block)
+            if not is_causal:
+                total += rows * cols
+            elif block[0] == block[1]:
+                total += rows * (rows + 1) // 2
+            else:
+                last = (min((row + 1) * block[0], end - begin) - 1 for row in range(rows))
+                total += sum(query // block[1] + 1 for query in last)
+    return total
 
 
 def causal(blocks: Blocks) -> Tensor:

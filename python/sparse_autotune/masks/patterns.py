@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
@@ -29,6 +28,9 @@ class CommonPatterns:
     def _of_grid(
         grid: Tensor, block: tuple[int, int], lengths: tuple[int, int], is_causal: bool
     ) -> Any:
+        raise NotImplementedError
+
+    def _count(self, nnzb: int | None = None, *, about: bool = False) -> None:
         raise NotImplementedError
 
     @classmethod
@@ -159,8 +161,12 @@ class CommonPatterns:
             device = ends.device if isinstance(lengths, Tensor) else torch.get_default_device()
         if ends.dim() == 2:
             ends = ends[:, None]  # for all heads
-        rule = generators.documents
-        return cls._generated(total, None, block, device, rule, is_causal, (ends,))
+        made = cls._generated(
+            total, None, block, device, generators.documents, is_causal, (ends.to(device),)
+        )
+        if ends.device.type == "cpu" and is_plainly_eager():
+            made._count(generators.count_documents(ends, block, is_causal))
+        return made
 
     @classmethod
     def _generated(
@@ -178,19 +184,13 @@ class CommonPatterns:
         block, is_causal = block_shape(block_size), flag(is_causal, "is_causal")
         device = torch.get_default_device() if device is None else torch.device(device)
         blocks = generators.Blocks(lengths, block, device)
-        there = (a.to(device) if isinstance(a, Tensor) else a for a in arguments)
-        grid = rule(blocks, *there)
+        grid = rule(blocks, *arguments)
         if is_causal:
             grid = grid & generators.causal(blocks)
         made = cls._of_grid(grid, block, lengths, is_causal)
-        # What the host was told it can count, so that races of this density serve the mask.
-        tensors = [a for a in arguments if isinstance(a, Tensor)]
-        told = all(a.device.type == "cpu" for a in tensors)
+        # So that races of this density serve the mask: what the host was told it can count.
+        told = all(isinstance(a, int) for a in arguments)
         if told and device.type != "cpu" and is_plainly_eager():
-            count = generators.count if tensors else _counted
-            nnzb, exact = count(rule, arguments, lengths, block, is_causal)
+            nnzb, exact = generators.count(rule, arguments, lengths, block, is_causal)
             made._count(nnzb, about=not exact)
         return made
-
-
-_counted = functools.lru_cache(maxsize=256)(generators.count)

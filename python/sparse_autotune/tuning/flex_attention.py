@@ -32,9 +32,10 @@ def register_flex_attention(
     """Lets torch's FlexAttention, compiled, take part in races of `attention` on CUDA devices.
 
     As the variant "flex_attention" it races like this package's own kernels, under the same
-    verification, with ``mask.to_flex_attention()`` as a part of every call. It is compiled where it
-    first runs with a new dtype, head size or kind of mask, which takes seconds. It computes no
-    gradients: a backward pass chooses among those that read ``out`` and lse of whoever wrote them.
+    verification. The form of the mask that it wants is made in every call, and timed with it. It is
+    compiled where it first runs with a new dtype, head size or kind of mask, which takes seconds.
+    It computes no gradients: a backward pass chooses among those that read ``out`` and lse of
+    whoever wrote them.
 
     Args:
         kernel_options: as of ``torch.nn.attention.flex_attention.flex_attention``; where blocks are
@@ -88,7 +89,7 @@ def _compiled() -> Callable[..., Any]:
 
 @functools.lru_cache(maxsize=8)
 def _causal(queries: int, keys: int, device: torch.device) -> FlexBlockMask:
-    return BlockMask.causal(queries, keys, device=device).to_flex_attention()
+    return BlockMask.causal(queries, keys, device=device).to_flex_attention(gradients=False)
 
 
 class FlexAttention:
@@ -113,7 +114,7 @@ class FlexAttention:
         """Writes ``out`` and ``lse``."""
         from torch.nn.attention.flex_attention import AuxRequest
 
-        block_mask = None if mask is None else mask.to_flex_attention()
+        block_mask = None if mask is None else mask.to_flex_attention(gradients=False)
         if mask is None and is_causal:
             block_mask = _causal(q.shape[2], k.shape[2], q.device)
         shares_heads = q.shape[1] != k.shape[1]
