@@ -115,10 +115,6 @@ def _choose(total: int, count: int, generator: torch.Generator | None) -> Tensor
     return _distinct(torch.tensor([count], device="cpu"), total, generator)
 
 
-def _uniform(grid: tuple[int, int], count: int, generator: torch.Generator | None) -> Tensor:
-    return _choose(grid[0] * grid[1], count, generator)
-
-
 def _in_rows(
     rows: Tensor, cols: int, count: int, pattern: str, generator: torch.Generator | None
 ) -> Tensor:
@@ -246,7 +242,7 @@ def _causal(grid: tuple[int, int], block: tuple[int, int]) -> Tensor:
 
 
 _SIZED: dict[Pattern, Callable[[tuple[int, int], int, torch.Generator | None], Tensor]] = {
-    "uniform": _uniform,
+    "uniform": lambda grid, count, generator: _choose(grid[0] * grid[1], count, generator),
     "banded": _banded,
     "power_law": _power_law,
     "one_dense_row": _one_dense_row,

@@ -27,8 +27,6 @@ from .forms import (
 )
 from .library import ProductArguments, bsr_matmul_out
 
-_is_grad_enabled = torch.is_grad_enabled
-
 
 @never_traced
 def _product_through_dispatcher(*arguments: Any, **switches: Any) -> Tensor:
@@ -46,7 +44,7 @@ def _product_through_dispatcher(*arguments: Any, **switches: Any) -> Tensor:
 def _sampled_through_dispatcher(*arguments: Any, **switches: Any) -> Tensor:
     crow, col, *sizes, x, y = arguments
     form = SampleForm(*sizes, **switches)
-    if has_tangent(x, y) or differentiable(x, y, None):
+    if has_tangent(x, y) or differentiable(x, y):
         return apply_at_this_level(Sampled, crow, col, x, y, form)
     return sampled_below_autograd(crow, col, x, y, form)
 
@@ -54,7 +52,7 @@ def _sampled_through_dispatcher(*arguments: Any, **switches: Any) -> Tensor:
 @never_traced
 def _out_through_dispatcher(*tensors: Any, out: Tensor, **keywords: Any) -> None:
     arguments = [t for t in (*tensors, out) if isinstance(t, Tensor)]
-    if _is_grad_enabled() and any(t.requires_grad for t in arguments):
+    if differentiable(*arguments):
         raise RuntimeError("bsr_matmul_out writes into out, which has no derivative")
     if has_tangent(*arguments):
         raise RuntimeError("bsr_matmul_out writes into out, which has no forward-mode derivative")
