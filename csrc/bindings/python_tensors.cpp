@@ -26,10 +26,12 @@ PythonTensors::PythonTensors(const py::capsule& api, py::type tensor, py::type p
       tensor_(std::move(tensor)),
       parameter_(std::move(parameter)),
       empty_on_cpu_(std::move(empty_on_cpu)),
-      empty_on_gpu_(std::move(empty_on_gpu)),
-      dtypes_(dtypes) {
+      empty_on_gpu_(std::move(empty_on_gpu)) {
   if (api_.version.major != exchange::kVersion) {
     throw std::runtime_error("DLPack's exchange API is of another version");
+  }
+  for (const py::handle dtype : dtypes) {
+    dtypes_.push_back(py::reinterpret_borrow<py::object>(dtype));
   }
 }
 

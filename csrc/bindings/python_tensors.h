@@ -55,7 +55,7 @@ class PythonTensors {
     pybind11::object shape, strides;
   };
   mutable std::array<Like, 8> last_;
-  const pybind11::tuple dtypes_;
+  std::vector<pybind11::object> dtypes_;
   const pybind11::str version_ = interned("_version"), storage_offset_ = interned("storage_offset"),
                       is_neg_ = interned("is_neg"), is_inference_ = interned("is_inference"),
                       requires_grad_ = interned("requires_grad");
