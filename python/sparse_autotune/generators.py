@@ -82,12 +82,9 @@ def random_bsr(
     else:
         raise unknown("pattern", pattern, get_args(Pattern))
     crow_indices, col_indices = indices_of(positions.sort().values, grid)
-    values = torch.randn(
-        (positions.numel(), block_m, block_k),
-        dtype=torch.float64 if dtype == torch.float64 else torch.float32,
-        device="cpu",
-        generator=generator,
-    ).to(dtype)
+    shape = positions.numel(), block_m, block_k
+    drawn = torch.float64 if dtype == torch.float64 else torch.float32
+    values = torch.randn(shape, dtype=drawn, device="cpu", generator=generator).to(dtype)
     a = BsrTensor(crow_indices, col_indices, values, (m, k))
     return a.to(torch.get_default_device() if device is None else torch.device(device))
 
