@@ -1,15 +1,14 @@
 """The operators themselves, as torch.library.opcheck sees them: schemas, fake kernels, autograd."""
 
-import inspect
-
 import pytest
 import torch
 from torch.autograd import forward_ad
 
 from sparse_autotune import random_bsr
 from sparse_autotune._torch import direct
-from sparse_autotune.operators import dispatching, forms
+from sparse_autotune.operators import forms
 from sparse_autotune.operators.forms import ACTIVATIONS
+from sparse_autotune.operators.library import ProductArguments
 
 pytestmark = pytest.mark.usefixtures("no_races", "fresh_dynamo")
 
@@ -183,22 +182,14 @@ def test_opcheck_of_a_race_of_a_problem():
 
 def test_defaults_are_those_of_the_schemas():
     """The dispatcher leaves out what a caller left out: the kernel in Python fills it in."""
-    kernels = {
-        OPS.bsr_matmul: dispatching._product_through_dispatcher,
-        OPS.bsr_sampled_matmul: dispatching._sampled_through_dispatcher,
-    }
-    for operator, kernel in kernels.items():
-        parameters = dict(inspect.signature(kernel).parameters)
-        switches = parameters.popitem()[1]  # of which the form, below, has the defaults
-        assert switches.kind is switches.VAR_KEYWORD
-        arguments = [a for a in operator.default._schema.arguments if not a.kwarg_only]
-        assert list(parameters) == [
-            argument.name.removesuffix("_indices") for argument in arguments
-        ]
-        for argument, parameter in zip(arguments, parameters.values(), strict=True):
-            assert argument.has_default_value() == (parameter.default is not parameter.empty)
-            if argument.has_default_value():
-                assert parameter.default == argument.default_value, argument.name
+    of_matmul, of_sampled = (
+        [a for a in operator.default._schema.arguments if not a.kwarg_only]
+        for operator in (OPS.bsr_matmul, OPS.bsr_sampled_matmul)
+    )
+    assert [a.name for a in of_matmul] == list(ProductArguments._fields)
+    defaults = {a.name: a.default_value for a in of_matmul if a.has_default_value()}
+    assert defaults == ProductArguments._field_defaults
+    assert not any(a.has_default_value() for a in of_sampled)
     form, sample = forms.Form(1, 1), forms.SampleForm(1, 1, 1, 1)
     for operator, given in ((OPS.bsr_matmul, form), (OPS.bsr_sampled_matmul, sample)):
         for argument in operator.default._schema.arguments:

@@ -30,12 +30,8 @@ Direct::Direct(PythonTensors tensors, py::function is_grad_enabled, const py::tu
                py::module_ forward_ad)
     : tensors_(std::move(tensors)),
       is_grad_enabled_(std::move(is_grad_enabled)),
-      forward_ad_(std::move(forward_ad)),
-      level_(interned("_current_level")) {
-  for (const py::handle listener : listeners) {
-    listeners_.push_back(py::reinterpret_borrow<py::object>(listener));
-  }
-}
+      listeners_(listeners),
+      forward_ad_(std::move(forward_ad)) {}
 
 bool Direct::is_for_us(std::initializer_list<PyObject*> indices,
                        std::initializer_list<PyObject*> operands) const {
@@ -48,7 +44,7 @@ bool Direct::is_for_us(std::initializer_list<PyObject*> indices,
     if (!tensors_.is_plain(tensor) || tensors_.is_negated(tensor)) return false;
     if (grad_enabled && tensors_.requires_grad(tensor)) return false;
   }
-  for (const py::object& listener : listeners_) {
+  for (const py::handle listener : listeners_) {
     if (is_true(PyObject_CallNoArgs(listener.ptr()))) return false;
   }
   const py::object level = checked(PyObject_GetAttr(forward_ad_.ptr(), level_.ptr()));

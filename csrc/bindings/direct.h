@@ -81,9 +81,9 @@ class Direct {
 
   const PythonTensors tensors_;
   const pybind11::function is_grad_enabled_;
-  std::vector<pybind11::object> listeners_;
+  const pybind11::tuple listeners_;
   const pybind11::module_ forward_ad_;
-  const pybind11::str level_;
+  const pybind11::str level_ = interned("_current_level");
 };
 
 }  // namespace sparse_autotune

@@ -4,22 +4,17 @@
 #include <stdexcept>
 #include <utility>
 
-#include "bindings/python_calls.h"
-
 namespace py = pybind11;
 
 namespace sparse_autotune {
 namespace {
 
 ElementType element_type(const exchange::ElementCode& code) {
-  using exchange::ElementCode;
-  if (code == ElementCode{exchange::kFloat, 16, 1}) return ElementType::kFloat16;
-  if (code == ElementCode{exchange::kBFloat, 16, 1}) return ElementType::kBFloat16;
-  if (code == ElementCode{exchange::kFloat, 32, 1}) return ElementType::kFloat32;
-  if (code == ElementCode{exchange::kFloat, 64, 1}) return ElementType::kFloat64;
-  if (code == ElementCode{exchange::kSigned, 32, 1}) return ElementType::kInt32;
-  if (code == ElementCode{exchange::kSigned, 64, 1}) return ElementType::kInt64;
-  return ElementType::kOther;
+  using namespace exchange;
+  constexpr ElementCode kInOurOrder[] = {{kFloat, 16, 1}, {kBFloat, 16, 1}, {kFloat, 32, 1},
+                                         {kFloat, 64, 1}, {kSigned, 32, 1}, {kSigned, 64, 1}};
+  return static_cast<ElementType>(std::find(std::begin(kInOurOrder), std::end(kInOurOrder), code) -
+                                  std::begin(kInOurOrder));
 }
 
 }  // namespace
@@ -31,12 +26,7 @@ PythonTensors::PythonTensors(const py::capsule& api, py::type tensor, py::type p
       tensor_(std::move(tensor)),
       parameter_(std::move(parameter)),
       empty_on_cpu_(std::move(empty_on_cpu)),
-      empty_on_gpu_(std::move(empty_on_gpu)),
-      version_(interned("_version")),
-      storage_offset_(interned("storage_offset")),
-      is_neg_(interned("is_neg")),
-      is_inference_(interned("is_inference")),
-      requires_grad_(interned("requires_grad")) {
+      empty_on_gpu_(std::move(empty_on_gpu)) {
   if (api_.version.major != exchange::kVersion) {
     throw std::runtime_error("DLPack's exchange API is of another version");
   }
@@ -48,16 +38,6 @@ PythonTensors::PythonTensors(const py::capsule& api, py::type tensor, py::type p
 bool PythonTensors::is_plain(py::handle tensor) const {
   const py::handle type = py::type::handle_of(tensor);
   return type.is(tensor_) || type.is(parameter_);
-}
-
-bool PythonTensors::is_negated(py::handle tensor) const { return is_true_of(tensor, is_neg_); }
-
-bool PythonTensors::is_inference(py::handle tensor) const {
-  return is_true_of(tensor, is_inference_);
-}
-
-bool PythonTensors::requires_grad(py::handle tensor) const {
-  return is_true(PyObject_GetAttr(tensor.ptr(), requires_grad_.ptr()));
 }
 
 bool PythonTensors::read_version(py::handle tensor, int64_t* version) const {

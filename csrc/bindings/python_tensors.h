@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "bindings/python_calls.h"
 #include "bindings/tensor_exchange.h"
 #include "calls/tensor_view.h"
 
@@ -26,9 +27,11 @@ class PythonTensors {
   // A torch.Tensor or a torch.nn.Parameter, and none of their subclasses.
   bool is_plain(pybind11::handle tensor) const;
   // Whether its elements are to be read with the other sign.
-  bool is_negated(pybind11::handle tensor) const;
-  bool is_inference(pybind11::handle tensor) const;
-  bool requires_grad(pybind11::handle tensor) const;
+  bool is_negated(pybind11::handle tensor) const { return is_true_of(tensor, is_neg_); }
+  bool is_inference(pybind11::handle tensor) const { return is_true_of(tensor, is_inference_); }
+  bool requires_grad(pybind11::handle tensor) const {
+    return is_true(PyObject_GetAttr(tensor.ptr(), requires_grad_.ptr()));
+  }
   // How often it was written; false, and no exception, where nobody counts.
   bool read_version(pybind11::handle tensor, int64_t* version) const;
   // False, and no exception, for what is not there and what has no memory to look at: a sparse
@@ -53,7 +56,9 @@ class PythonTensors {
   };
   mutable std::array<Like, 8> last_;
   std::vector<pybind11::object> dtypes_;
-  const pybind11::str version_, storage_offset_, is_neg_, is_inference_, requires_grad_;
+  const pybind11::str version_ = interned("_version"), storage_offset_ = interned("storage_offset"),
+                      is_neg_ = interned("is_neg"), is_inference_ = interned("is_inference"),
+                      requires_grad_ = interned("requires_grad");
 };
 
 }  // namespace sparse_autotune

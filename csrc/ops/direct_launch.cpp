@@ -126,9 +126,8 @@ bool attention(const AttentionCall& call, const TensorView& out, const TensorVie
   if (bound.is_empty()) return false;
   bound.launch.out = out.writable();
   bound.launch.lse = lse.writable();
-  return serve_remembered(bound, here.variant, [&](int64_t bytes) {
-    return here.scratch->allocate(bytes);
-  });
+  return serve_remembered(bound, here.variant,
+                          [&](int64_t bytes) { return here.scratch->allocate(bytes); });
 }
 
 }  // namespace sparse_autotune::direct

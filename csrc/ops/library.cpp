@@ -30,11 +30,6 @@ Tensor bsr_problem_race(Tensor crow_indices, Tensor col_indices, std::string pro
   return text_tensor(race_text(problem, crow_indices, col_indices, selector));
 }
 
-void bsr_prepare(Tensor crow_indices, Tensor col_indices, int64_t rows, int64_t cols,
-                 int64_t block_m, int64_t block_k) {
-  prepare_pattern(crow_indices, col_indices, rows, cols, block_m, block_k);
-}
-
 #define SPARSE_AUTOTUNE_PRODUCT_SCHEMA                                                     \
   "Tensor crow_indices, Tensor col_indices, Tensor values, SymInt rows, SymInt cols, "     \
   "Tensor dense, Tensor? bias=None, *, bool sparse_right=False, bool transpose=False, "    \
@@ -74,7 +69,7 @@ void register_all(torch::stable::detail::StableLibrary& library) {
   library.impl("bsr_matmul_race", TORCH_BOX(&Product::raced<std::optional<Tensor>>));
   library.impl("bsr_sampled_matmul_race", TORCH_BOX(&Sampled::raced<>));
   library.impl("bsr_problem_race", TORCH_BOX(&bsr_problem_race));
-  library.impl("bsr_prepare", TORCH_BOX(&bsr_prepare));
+  library.impl("bsr_prepare", TORCH_BOX(&prepare_pattern));
 }
 
 STABLE_TORCH_LIBRARY_IMPL(sparse_autotune, CPU, library) { register_all(library); }

@@ -94,8 +94,8 @@ void matmul_out(const MatmulArguments& a, const Tensor& out) {
   if (written.get() != out.get()) torch::stable::copy_(target, written);
 }
 
-void prepare_pattern(const Tensor& crow, const Tensor& col, int64_t rows, int64_t cols,
-                     int64_t block_m, int64_t block_k) {
+void prepare_pattern(Tensor crow, Tensor col, int64_t rows, int64_t cols, int64_t block_m,
+                     int64_t block_k) {
   const PatternCall pattern{view_of(crow), view_of(col), rows, cols, block_m, block_k};
   if (const char* rule = broken_rule(pattern)) refuse(rule);
   check_contiguous(crow, col);

@@ -18,8 +18,8 @@ Tensor compute(const SampledArguments& arguments);
 void matmul_out(const MatmulArguments& arguments, const Tensor& out);
 
 // Builds the pattern's plan ahead of the first product; raises when the indices break a rule.
-void prepare_pattern(const Tensor& crow_indices, const Tensor& col_indices, int64_t rows,
-                     int64_t cols, int64_t block_m, int64_t block_k);
+void prepare_pattern(Tensor crow_indices, Tensor col_indices, int64_t rows, int64_t cols,
+                     int64_t block_m, int64_t block_k);
 
 struct RaceArguments {
   RaceOrder order;

@@ -9,12 +9,18 @@ from typing import Any, Literal, overload
 import torch
 from torch import Tensor
 
-from . import _tuner
 from ._torch import direct
 from ._torch.compiling import is_deterministic
 from ._torch.transforms import is_any_autocast_enabled
-from .checks.matrix import check_dense, check_local, check_value_dtype, kind
-from .errors import REFUSALS, check_variant, reasons_of
+from .checks.matrix import check_dense, check_value_dtype, kind
+from .errors import (
+    REFUSALS,
+    check_device,
+    check_devices,
+    check_dtypes,
+    check_variant,
+    reasons_of,
+)
 from .masks.block_mask import BlockMask
 from .operands import autocast_dtype, autocast_to
 from .operators.attention import AttentionForm, attention_race_op, call_attention
@@ -216,27 +222,17 @@ def explain_attention(
 
 
 def _check_tensors(tensors: dict[str, Any]) -> None:
+    q = tensors["q"]
+    check_dense(q, "q")
+    check_devices(tensors, q, "q")
     for name, tensor in tensors.items():
-        check_dense(tensor, name)
-        check_local(tensor, name)
         if tensor.dim() != 4:
             raise ValueError(
                 f"{name} must have shape (batch, heads, length, D), got {tuple(tensor.shape)}"
             )
-    q = tensors["q"]
     check_value_dtype(q.dtype, "q")
-    lower = autocast_dtype(q)
-    for name, tensor in tensors.items():
-        if tensor.device != q.device:
-            raise RuntimeError(
-                f"{name} must be on the device of q: q is on {q.device}, {name} on {tensor.device}"
-            )
-        if autocast_to(tensor.dtype, lower) != autocast_to(q.dtype, lower):
-            raise TypeError(
-                f"{name} must have the dtype of q: q has {q.dtype}, {name} {tensor.dtype}"
-            )
-    if q.device.type == "cuda" and (why := _tuner.device_info(q.device.index or 0)["unavailable"]):
-        raise RuntimeError(f"q is on {q.device}, where variants are off: {why}")
+    check_dtypes(tensors, q, "q")
+    check_device(q, "q", "variants")
 
 
 def _check_mask(mask: Any, q: Tensor, k: Tensor) -> None:

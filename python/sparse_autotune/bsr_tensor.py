@@ -516,14 +516,12 @@ class BsrTensor:
             device, dtype = None, device
         elif isinstance(device, Tensor | BsrTensor):
             dtype, device = device.dtype, device.device
-        values = self.values.to(device, dtype, non_blocking=non_blocking, copy=copy)
+        how: dict[str, Any] = {"non_blocking": non_blocking, "copy": copy}
+        values = self.values.to(device, dtype, **how)
         if values is self.values:
             return self
-        crow_indices, col_indices = (
-            indices.to(values.device, non_blocking=non_blocking, copy=copy)
-            for indices in self._parts[:2]
-        )
-        return self._with(crow_indices, col_indices, values)
+        crow, col = (indices.to(values.device, **how) for indices in self._parts[:2])
+        return self._with(crow, col, values)
 
     def cuda(self, device: int | torch.device | None = None) -> BsrTensor:
         """On a GPU, by default the current one."""
@@ -551,13 +549,11 @@ class BsrTensor:
 
     def pin_memory(self) -> BsrTensor:
         """A copy in page-locked memory, from which ``to(…, non_blocking=True)`` is asynchronous."""
-        crow, col, values = (tensor.pin_memory() for tensor in self._parts[:3])
-        return self._with(crow, col, values)
+        return self._with(*(tensor.pin_memory() for tensor in self._parts[:3]))
 
     def clone(self) -> BsrTensor:
         """A copy of all three tensors; differentiable in the values."""
-        crow, col, values = (tensor.clone() for tensor in self._parts[:3])
-        return self._with(crow, col, values)
+        return self._with(*(tensor.clone() for tensor in self._parts[:3]))
 
     def detach(self) -> BsrTensor:
         """The same memory and plan, without a gradient."""

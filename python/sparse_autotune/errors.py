@@ -75,8 +75,8 @@ def explain_matmul(
     matrix = _matrix(sparse, name)
     check_dense(dense, other)
     optional = {n: tensor for n, tensor in (("bias", bias), ("out", out)) if tensor is not None}
-    _check_devices({other: dense, **optional}, matrix.values, name)
-    _check_dtypes({other: dense, **optional}, matrix.values, name)
+    check_devices({other: dense, **optional}, matrix.values, name)
+    check_dtypes({other: dense, **optional}, matrix.values, name)
     if dense.dim() == 0:
         raise ValueError(f"{other} must have at least 1 dimension, got a scalar")
     rows, cols = matrix.shape
@@ -123,9 +123,9 @@ def check_batch(dense: Any, name: str, count: int, of: str) -> None:
 def explain_sampled_matmul(x: Any, y: Any, pattern: Any, variant: Any = "auto") -> None:
     """Raises the reason why ``sampled_matmul`` refuses these; returns when it knows none."""
     matrix = _matrix(pattern, "pattern", batch=True)
-    _check_devices({"x": x, "y": y}, matrix.values, "pattern")
+    check_devices({"x": x, "y": y}, matrix.values, "pattern")
     check_value_dtype(x.dtype, "x")
-    _check_dtypes({"y": y}, x, "x")
+    check_dtypes({"y": y}, x, "x")
     for name, tensor in (("x", x), ("y", y)):
         if tensor.dim() < 2:
             raise ValueError(
@@ -153,13 +153,18 @@ def _matrix(value: Any, name: str, *, batch: bool = False) -> Components:
     check_components(matrix, name, batch=batch)
     for part, tensor in zip(matrix._fields[:3], matrix[:3], strict=True):
         check_local(tensor, f"{name}.{part}")
-    device = matrix.values.device
-    if device.type == "cuda" and (why := _tuner.device_info(device.index or 0)["unavailable"]):
-        raise RuntimeError(f"{name} is on {device}, where products are off: {why}")
+    check_device(matrix.values, name, "products")
     return matrix
 
 
-def _check_devices(dense: dict[str, Any], like: Tensor, name: str) -> None:
+def check_device(tensor: Tensor, name: str, what: str) -> None:
+    """Raises RuntimeError for a GPU on which the library is off."""
+    device = tensor.device
+    if device.type == "cuda" and (why := _tuner.device_info(device.index or 0)["unavailable"]):
+        raise RuntimeError(f"{name} is on {device}, where {what} are off: {why}")
+
+
+def check_devices(dense: dict[str, Any], like: Tensor, name: str) -> None:
     """Raises unless these are dense tensors on the device of ``like``, a part of ``name``."""
     for argument, tensor in dense.items():
         check_dense(tensor, argument)
@@ -171,7 +176,7 @@ def _check_devices(dense: dict[str, Any], like: Tensor, name: str) -> None:
             )
 
 
-def _check_dtypes(dense: dict[str, Tensor], like: Tensor, name: str) -> None:
+def check_dtypes(dense: dict[str, Tensor], like: Tensor, name: str) -> None:
     """Raises unless these have the dtype of ``like``, a part of ``name``, or autocast gives it."""
     lower = None if "out" in dense else autocast_dtype(like)
     for argument, tensor in dense.items():

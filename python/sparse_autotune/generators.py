@@ -82,12 +82,9 @@ def random_bsr(
     else:
         raise unknown("pattern", pattern, get_args(Pattern))
     crow_indices, col_indices = indices_of(positions.sort().values, grid)
-    values = torch.randn(
-        (positions.numel(), block_m, block_k),
-        dtype=torch.float64 if dtype == torch.float64 else torch.float32,
-        device="cpu",
-        generator=generator,
-    ).to(dtype)
+    shape = positions.numel(), block_m, block_k
+    drawn = torch.float64 if dtype == torch.float64 else torch.float32
+    values = torch.randn(shape, dtype=drawn, device="cpu", generator=generator).to(dtype)
     a = BsrTensor(crow_indices, col_indices, values, (m, k))
     return a.to(torch.get_default_device() if device is None else torch.device(device))
 
@@ -113,10 +110,6 @@ def _choose(total: int, count: int, generator: torch.Generator | None) -> Tensor
     if total <= _MOST_KEYS:
         return torch.randperm(total, device="cpu", generator=generator)[:count]
     return _distinct(torch.tensor([count], device="cpu"), total, generator)
-
-
-def _uniform(grid: tuple[int, int], count: int, generator: torch.Generator | None) -> Tensor:
-    return _choose(grid[0] * grid[1], count, generator)
 
 
 def _in_rows(
@@ -246,7 +239,7 @@ def _causal(grid: tuple[int, int], block: tuple[int, int]) -> Tensor:
 
 
 _SIZED: dict[Pattern, Callable[[tuple[int, int], int, torch.Generator | None], Tensor]] = {
-    "uniform": _uniform,
+    "uniform": lambda grid, count, generator: _choose(grid[0] * grid[1], count, generator),
     "banded": _banded,
     "power_law": _power_law,
     "one_dense_row": _one_dense_row,

@@ -129,13 +129,6 @@ def sampled_operands(
     if (lower := autocast_dtype(values)) is not None:
         x, y = _lowered(x, lower), _lowered(y, lower)
     left, right = (y.mT, x.mT) if transposed else (x, y)
-    form = SampleForm(
-        rows,
-        cols,
-        values.shape[-2],
-        values.shape[-1],
-        allow_tf32(x),
-        deterministic(),
-        None if variant == "auto" else variant,
-    )
+    asked = allow_tf32(x), deterministic(), None if variant == "auto" else variant
+    form = SampleForm(rows, cols, values.shape[-2], values.shape[-1], *asked)
     return crow, col, left, right, form

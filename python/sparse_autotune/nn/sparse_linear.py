@@ -159,15 +159,9 @@ class SparseLinear(torch.nn.Module):
         check_divides(weight.shape, block, "the weight")
         keep = blocks_to_keep(weight, block, density, criterion)
         kept = BsrTensor.from_dense(weight, block, keep=keep)
-        layer = cls(
-            linear.in_features,
-            linear.out_features,
-            block,
-            0.0,
-            bias=linear.bias is not None,
-            device=weight.device,
-            dtype=weight.dtype,
-        )
+        like: dict[str, Any] = {"device": weight.device, "dtype": weight.dtype}
+        rows, cols = weight.shape
+        layer = cls(cols, rows, block, 0.0, bias=linear.bias is not None, **like)
         layer._take(kept, linear.weight.requires_grad)
         if layer.bias is not None:
             layer.bias = _copy(linear.bias)

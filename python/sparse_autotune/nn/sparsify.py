@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 
 import torch
@@ -66,11 +67,8 @@ def sparsify_(
             "model is itself a Linear, which cannot be replaced in place: use "
             "SparseLinear.from_linear(model, block_size, density)"
         )
-    owners: dict[int, set[int]] = {}
-    for module in model.modules():
-        for parameter in module._parameters.values():
-            if parameter is not None:
-                owners.setdefault(id(parameter), set()).add(id(module))
+    owned = {(id(p), id(module)) for module in model.modules() for p in module._parameters.values()}
+    owners = Counter(parameter for parameter, _ in owned)
     chosen = [
         (name, module)
         for name, module in model.named_modules(remove_duplicate=False)
@@ -84,7 +82,7 @@ def sparsify_(
                 "torch.nn.utils.prune: make it permanent first (prune.remove), or leave the layer "
                 "out with filter"
             )
-        if len(owners[id(module.weight)]) > 1:
+        if owners[id(module.weight)] > 1:
             raise ValueError(
                 f"{name}.weight is shared with another module, and a block-sparse weight cannot "
                 "be: leave the layer out with filter, or untie the weight first"

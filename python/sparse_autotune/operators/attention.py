@@ -21,8 +21,8 @@ from .._torch.transforms import (
     has_tangent,
     is_plainly_eager,
 )
-from . import library as _library  # noqa: F401  loads the operators
 from .batching import one_by_one
+from .forms import differentiable
 from .mask_lists import mask_columns
 
 attention_op = torch.ops.sparse_autotune.attention.default
@@ -30,8 +30,6 @@ attention_backward_op = torch.ops.sparse_autotune.attention_backward.default
 attention_race_op = torch.ops.sparse_autotune.attention_race.default
 attention_backward_race_op = torch.ops.sparse_autotune.attention_backward_race.default
 attention_problem_race = torch.ops.sparse_autotune.attention_problem_race.default
-
-_is_grad_enabled = torch.is_grad_enabled
 
 
 class AttentionForm(NamedTuple):
@@ -56,7 +54,7 @@ def call_attention(
 ) -> tuple[Tensor, Tensor]:
     """``out`` and lse, by the shortest way that keeps derivatives."""
     if is_plainly_eager():
-        if _is_trained(q, k, v):
+        if differentiable(q, k, v):
             result: tuple[Tensor, Tensor] = _apply_attention(q, k, v, crow, col, form)
             return result
         return _attention_below_autograd(q, k, v, crow, col, form)
@@ -194,7 +192,7 @@ def _through_dispatcher(
     **switches: Any,
 ) -> tuple[Tensor, Tensor]:
     form = AttentionForm(block_m, block_n, **switches)
-    if has_tangent(q, k, v) or _is_trained(q, k, v):
+    if has_tangent(q, k, v) or differentiable(q, k, v):
         result: tuple[Tensor, Tensor] = apply_at_this_level(Attention, q, k, v, crow, col, form)
         return result
     return _attention_below_autograd(q, k, v, crow, col, form)
@@ -203,15 +201,11 @@ def _through_dispatcher(
 @never_traced
 def _gradients_through_dispatcher(*arguments: Any, **switches: Any) -> tuple[Tensor, ...]:
     tensors = [t for t in arguments if isinstance(t, Tensor) and t.dtype.is_floating_point]
-    if has_tangent(*tensors) or _is_trained(*tensors):
+    if has_tangent(*tensors) or differentiable(*tensors):
         result: tuple[Tensor, ...] = apply_at_this_level(Gradients, switches, *arguments)
         return result
     with BelowAutograd():
         return attention_backward_op(*arguments, **switches)
-
-
-def _is_trained(*tensors: Tensor) -> bool:
-    return _is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)
 
 
 _apply_attention = apply_of(Attention)

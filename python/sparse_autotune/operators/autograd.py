@@ -92,7 +92,7 @@ def sampled(crow: Tensor, col: Tensor, x: Tensor, y: Tensor, form: SampleForm) -
     transformed = is_transformed()
     if transformed and would_drop_tangents():
         return unwatched(sampled, crow, col, x, y, form)
-    trained = differentiable(x, y, None)
+    trained = differentiable(x, y)
     if transformed or (trained and is_jit_tracing()):
         return call_sampled(crow, col, x, y, form)
     if trained:

@@ -25,45 +25,26 @@ from .forms import (
     matmul_below_autograd,
     sampled_below_autograd,
 )
-from .library import bsr_matmul_out
-
-_is_grad_enabled = torch.is_grad_enabled
+from .library import ProductArguments, bsr_matmul_out
 
 
 @never_traced
-def _product_through_dispatcher(
-    crow: Tensor,
-    col: Tensor,
-    values: Tensor,
-    rows: int,
-    cols: int,
-    dense: Tensor,
-    bias: Tensor | None = None,
-    **switches: Any,
-) -> Tensor:
-    form = Form(rows, cols, **switches)
+def _product_through_dispatcher(*arguments: Any, **switches: Any) -> Tensor:
+    crow, col, values, rows, cols, dense, bias = ProductArguments(*arguments)
+    form, tensors = Form(rows, cols, **switches), (crow, col, values, dense, bias)
     if not (has_tangent(values, dense, bias) or differentiable(values, dense, bias)):
-        return matmul_below_autograd(crow, col, values, dense, bias, form)
+        return matmul_below_autograd(*tensors, form)
     if form.activation > RELU:
-        z = call_matmul(crow, col, values, dense, bias, form._replace(activation=NONE))
+        z = call_matmul(*tensors, form._replace(activation=NONE))
         return ACTIVATION_FUNCTIONS[form.activation](z)
-    return apply_at_this_level(DispatchedProduct, crow, col, values, dense, bias, form)
+    return apply_at_this_level(DispatchedProduct, *tensors, form)
 
 
 @never_traced
-def _sampled_through_dispatcher(
-    crow: Tensor,
-    col: Tensor,
-    rows: int,
-    cols: int,
-    block_m: int,
-    block_k: int,
-    x: Tensor,
-    y: Tensor,
-    **switches: Any,
-) -> Tensor:
-    form = SampleForm(rows, cols, block_m, block_k, **switches)
-    if has_tangent(x, y) or differentiable(x, y, None):
+def _sampled_through_dispatcher(*arguments: Any, **switches: Any) -> Tensor:
+    crow, col, *sizes, x, y = arguments
+    form = SampleForm(*sizes, **switches)
+    if has_tangent(x, y) or differentiable(x, y):
         return apply_at_this_level(Sampled, crow, col, x, y, form)
     return sampled_below_autograd(crow, col, x, y, form)
 
@@ -71,7 +52,7 @@ def _sampled_through_dispatcher(
 @never_traced
 def _out_through_dispatcher(*tensors: Any, out: Tensor, **keywords: Any) -> None:
     arguments = [t for t in (*tensors, out) if isinstance(t, Tensor)]
-    if _is_grad_enabled() and any(t.requires_grad for t in arguments):
+    if differentiable(*arguments):
         raise RuntimeError("bsr_matmul_out writes into out, which has no derivative")
     if has_tangent(*arguments):
         raise RuntimeError("bsr_matmul_out writes into out, which has no forward-mode derivative")

@@ -15,23 +15,14 @@ from torch import Tensor
 
 from .._torch.flop_counter import count_with
 from .attention import attention_backward_op, attention_op
-from .library import bsr_matmul, bsr_matmul_out, bsr_sampled_matmul
+from .library import ProductArguments, bsr_matmul, bsr_matmul_out, bsr_sampled_matmul
 
 
-def _product(
-    crow: Any,
-    col: Any,
-    values: Sequence[int],
-    rows: int,
-    cols: int,
-    dense: Sequence[int],
-    bias: Any = None,
-    *,
-    sparse_right: bool = False,
-    **_: Any,
-) -> int:
-    inner = len(dense) - (1 if sparse_right or len(dense) == 1 else 2)
-    return 2 * prod(values) * prod(size for axis, size in enumerate(dense) if axis != inner)
+def _product(*shapes: Any, sparse_right: bool = False, **_: Any) -> int:
+    given = ProductArguments(*shapes)
+    outer = list(given.dense)
+    del outer[-1 if sparse_right or len(outer) == 1 else -2]
+    return 2 * prod(given.values) * prod(outer)
 
 
 def _sampled(crow: Any, col: Sequence[int], *arguments: Any, **_: Any) -> int:

@@ -54,11 +54,9 @@ def switches(form: Form | SampleForm, sizes: int) -> dict[str, Any]:
     return {name: value for name, value in given if value or value == ""}
 
 
-def differentiable(values: Tensor, dense: Tensor, bias: Tensor | None) -> bool:
-    """Whether a gradient of the product may be asked for."""
-    return _is_grad_enabled() and (
-        values.requires_grad or dense.requires_grad or (bias is not None and bias.requires_grad)
-    )
+def differentiable(*tensors: Tensor | None) -> bool:
+    """Whether a gradient with respect to one of them may be asked for."""
+    return _is_grad_enabled() and any(t is not None and t.requires_grad for t in tensors)
 
 
 # Operands are crow_indices, col_indices, values, dense, bias and form; of sampled products

@@ -8,7 +8,7 @@ measured and no plan is made while tracing.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -26,6 +26,18 @@ bsr_problem_race = torch.ops.sparse_autotune.bsr_problem_race.default
 bsr_prepare = torch.ops.sparse_autotune.bsr_prepare.default
 
 
+class ProductArguments(NamedTuple):
+    """What ``bsr_matmul`` and its kin take by position."""
+
+    crow_indices: Any
+    col_indices: Any
+    values: Any
+    rows: int
+    cols: int
+    dense: Any
+    bias: Any = None
+
+
 def _check_alike(values: Tensor, *others: Tensor | None) -> None:
     present = [values, *(other for other in others if other is not None)]
     devices, dtypes = ([getattr(t, name) for t in present] for name in ("device", "dtype"))
@@ -36,19 +48,10 @@ def _check_alike(values: Tensor, *others: Tensor | None) -> None:
 
 
 def _product_shape(
-    crow_indices: Tensor,
-    col_indices: Tensor,
-    values: Tensor,
-    rows: int,
-    cols: int,
-    dense: Tensor,
-    bias: Tensor | None = None,
-    *,
-    sparse_right: bool = False,
-    transpose: bool = False,
-    **_: Any,
+    *operands: Any, sparse_right: bool = False, transpose: bool = False, **_: Any
 ) -> list[int]:
     """Of what ``bsr_matmul`` gives for these arguments, which must fit together."""
+    _, _, values, rows, cols, dense, bias = ProductArguments(*operands)
     _check_alike(values, dense, bias)
     inner, outer = (rows, cols) if transpose != sparse_right else (cols, rows)
     shape = list(dense.shape)

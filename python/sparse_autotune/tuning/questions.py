@@ -60,10 +60,9 @@ def about_product(
     """
     if linear and out is not None:
         raise ValueError("out must be None with linear=True: linear has no out")
-    others = {"bias": bias, "activation": activation, "linear": linear or None, "out": out}
-    for name, value in others.items():
-        if pattern is not None and value is not None:
-            absent = False if name == "linear" else None
+    others = {"bias": bias, "activation": activation, "linear": linear, "out": out}
+    for name, value in others.items() if pattern is not None else ():
+        if value is not (absent := False if name == "linear" else None):
             raise ValueError(
                 f"{name} must be {absent} with a pattern: sampled_matmul has no {name}"
             )

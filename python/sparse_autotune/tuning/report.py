@@ -6,7 +6,7 @@ import html
 import json
 import os
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -330,36 +330,30 @@ def what_failed(entrant: dict[str, Any]) -> str:
 
 
 def _record_of(entrant: dict[str, Any], race: dict[str, Any]) -> VariantRecord:
-    name, status, reason = entrant["name"], entrant["status"], entrant["reason"]
-    measured: dict[str, float | None] = {}
-    peak_tflops, peak_gbps = race["peak_tflops"], race["peak_gbps"]
-    if failure := what_failed(entrant):
-        if status == "wrong_result":
-            measured["error"] = entrant["error"]
-        status, reason = "failed", failure
-    elif us := entrant["median_us"]:
-        tflops, gbps = race["nnz_flops"] / us / 1e6, race["bytes"] / us / 1e3
-        measured = {
-            "median_us": us,
-            "spread_us": entrant["spread_us"],
-            "eager_us": max(us, entrant["host_us"]),
-            "tflops": tflops,
-            "dense_tflops": race["dense_flops"] / us / 1e6,
-            "gbps": gbps,
-            "peak_share": tflops / peak_tflops if peak_tflops else None,
-            "memory_share": gbps / peak_gbps if peak_gbps else None,
-            "error": entrant["error"],
-        }
-    return VariantRecord(
-        name=name,
-        family=name.split("/")[0],
-        status=status,
-        reason=reason,
+    same = ("name", "status", "reason", "samples", "memory_bytes", "captures")
+    record = VariantRecord(
+        family=entrant["name"].split("/")[0],
         expected_us=entrant["expected_us"] or None,
-        samples=entrant["samples"],
-        memory_bytes=entrant["memory_bytes"],
-        captures=entrant["captures"],
-        **measured,
+        **{name: entrant[name] for name in same},
+    )
+    if failure := what_failed(entrant):
+        error = entrant["error"] if entrant["status"] == "wrong_result" else None
+        return replace(record, status="failed", reason=failure, error=error)
+    if not (us := entrant["median_us"]):
+        return record
+    peak_tflops, peak_gbps = race["peak_tflops"], race["peak_gbps"]
+    tflops, gbps = race["nnz_flops"] / us / 1e6, race["bytes"] / us / 1e3
+    return replace(
+        record,
+        median_us=us,
+        spread_us=entrant["spread_us"],
+        eager_us=max(us, entrant["host_us"]),
+        tflops=tflops,
+        dense_tflops=race["dense_flops"] / us / 1e6,
+        gbps=gbps,
+        peak_share=tflops / peak_tflops if peak_tflops else None,
+        memory_share=gbps / peak_gbps if peak_gbps else None,
+        error=entrant["error"],
     )
 
 
