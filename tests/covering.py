@@ -10,7 +10,7 @@ import collections
 import dataclasses
 import itertools
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 import pytest
 
@@ -54,21 +54,22 @@ def turns(cases: Sequence) -> dict:
     return dealt
 
 
-def each_covered(cases: Sequence, variants: Sequence) -> list:
+def each_covered(cases: Sequence, variants: Sequence, for_gpus: Collection = ()) -> list:
     """(case, device, variant) as parameters: every third variant, from the first of a case's turn.
 
     Args:
         cases: what a variant should get right.
         variants: (device, name) as parameters; the configurations of a family are neighbours.
+        for_gpus: cases that variants of a CPU leave out.
     """
-    dealt = turns(cases)
+    dealt = {"cuda": turns(cases), "cpu": turns([case for case in cases if case not in for_gpus])}
     return [
         pytest.param(
             case, *variant.values, id=f"{case}-{'-'.join(variant.values)}", marks=variant.marks
         )
         for case in cases
         for i, variant in enumerate(variants)
-        if i % len(TURNS) in dealt[case]
+        if i % len(TURNS) in dealt[variant.values[0]].get(case, ())
     ]
 
 

@@ -41,12 +41,17 @@ def _large_blocks():
         for batch in ((3,), (2, 3)):
             yield Problem(f"large-batch_{len(batch)}-{name_of(dtype)}", 256, 384, 72, (128, 128),
                           dtype, batch=batch, pattern="skewed")  # fmt: skip
+    # More blocks in a row than column indices are fetched at once.
+    yield Problem("_long_rows-block_64", 128, 4480, 136, (64, 64), BF16, density=0.8)
+
+
+def _pairs():
+    """Long rows of blocks for wgmma_pairs_sm90, in a batch."""
+    for dtype in (HALF, BF16):
         for op, b_layout in (("matmul", "row"), ("matmul", "column"), ("right", "row")):
             yield Problem(f"large-pairs-{op}-{b_layout}-{name_of(dtype)}", 320, 2880, 520, (64, 64),
                           dtype, density=0.5, batch=(2,), pattern="uniform", op=op,
                           b_layout=b_layout, bias=True)  # fmt: skip
-    # More blocks in a row than column indices are fetched at once.
-    yield Problem("_long_rows-block_64", 128, 4480, 136, (64, 64), BF16, density=0.8)
 
 
 def _small_blocks():
@@ -366,8 +371,10 @@ def _fp32_blocks():
 
 
 _FAMILIES = (
-    _large_blocks, _small_blocks, _halves_below_sixteen, _long_rows, _columns_of_scalars,
+    _large_blocks, _pairs, _small_blocks, _halves_below_sixteen, _long_rows, _columns_of_scalars,
     _few_columns, _odd_blocks, _few_columns_of_any_block, _fp32_blocks, _larger_than_a_core_cache,
     _large_transposed,
 )  # fmt: skip
 KERNEL_CASES = tuple(problem for family in _FAMILIES for problem in family())
+# They tell variants of a CPU nothing that smaller ones do not, and take them long.
+AS_LARGE_AS_A_GPU = frozenset(_pairs())

@@ -354,6 +354,8 @@ _FAMILIES = (
 )  # fmt: skip
 SAMPLED_CASES = tuple(problem for family in _FAMILIES for problem in family())
 SAMPLED_TF32_CASES = tuple(_tf32())
+# For as many tasks as a GPU has multiprocessors: they tell variants of a CPU nothing new, and take
+# them minutes.
 AS_LARGE_AS_A_GPU = frozenset((*_one_wave(), *_shares()))
 
 

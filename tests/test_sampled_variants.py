@@ -46,18 +46,7 @@ def check(operands, variant):
     assert result.shape == pattern.shape
 
 
-# Problems made for as many tasks as a GPU has multiprocessors tell variants of a CPU nothing new,
-# and take them minutes.
-COMBINATIONS = [
-    combination
-    for device, cases in (
-        ("cpu", [case for case in SAMPLED_CASES if case not in AS_LARGE_AS_A_GPU]),
-        ("cuda", SAMPLED_CASES),
-    )
-    for combination in each_covered(
-        cases, [v for v in each_built("sampled_matmul") if v.values[0] == device]
-    )
-]
+COMBINATIONS = each_covered(SAMPLED_CASES, each_built("sampled_matmul"), AS_LARGE_AS_A_GPU)
 
 
 @pytest.mark.parametrize(("case", "device", "names"), by_family(COMBINATIONS))

@@ -7,6 +7,7 @@ import re
 import pytest
 import torch
 from covering import by_family, check_each, each_covered
+from kernel_problems import AS_LARGE_AS_A_GPU
 from machine import assert_legal_somewhere, built, each_built, reasons_until_settled
 from problem import BF16, Problem
 from problems import CASES, TF32_CASES
@@ -45,7 +46,7 @@ def assert_nothing_written(out):
     out.assert_only_out_written()
 
 
-COMBINATIONS = each_covered(CASES, each_built())
+COMBINATIONS = each_covered(CASES, each_built(), AS_LARGE_AS_A_GPU)
 
 
 @pytest.mark.parametrize(("case", "device", "names"), by_family(COMBINATIONS))
