@@ -29,12 +29,14 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from typing import NamedTuple
 
 # Exact allocations: inside a caching allocator's larger ones an overrun meets no guard.
 os.environ["PYTORCH_NO_CUDA_MEMORY_CACHING"] = "1"
 
 import torch
+from attention_launches import AttentionOnGpu, cases
 from problems import CASES, TF32_CASES
 from reference import assert_close, make
 from sampled_problems import SAMPLED_CASES, SAMPLED_TF32_CASES, make_sampled
@@ -49,6 +51,7 @@ OURS = "sparse_autotune"
 VENDOR_FAMILIES = {
     *("cublas_dense", "cusparse_bsr", "cusparse_blocked_ell"),
     *("sampled_cublas_dense", "sampled_cusparse"),
+    *("torch_sdpa", "torch_sdpa_backward"),
 }
 VARIANTS = [v["name"] for v in _tuner.variants() if v["device"] == "cuda"]
 
@@ -81,9 +84,11 @@ def _left_out(tool, launch):
     """
     if launch.family not in VENDOR_FAMILIES:
         return False
+    if launch.kind == "attention":  # by torch's kernels alone
+        return True
     if tool == "initcheck":  # to gather the blocks of a vendor's product is to read it, too
-        case = _CASES[launch.sampled]()[launch.case]
-        return launch.sampled or bool(case.bias or case.activation)
+        case = KINDS[launch.kind].cases()[launch.case]
+        return launch.kind == "sampled" or bool(case.bias or case.activation)
     return tool == "racecheck"
 
 
@@ -104,14 +109,60 @@ def _sampled_on_gpu(case):
     return dataclasses.replace(operands, x=x, b=y, pattern=pattern)
 
 
-_CASES = {False: functools.cache(_cases), True: functools.cache(_sampled_cases)}
+class _Products:
+    """A product's operands, or a sampled one's."""
+
+    def __init__(self, operands, legality):
+        self.operands, self.legality = operands, legality
+
+    def check(self, name):
+        result = self.operands.call(name)
+        sampled = isinstance(result, sparse_autotune.BsrTensor)
+        assert_close(result.values if sampled else result, self.operands)
+
+
+def _product(case):
+    torch.backends.cuda.matmul.allow_tf32 = case.tf32
+    operands = _on_gpu(case)
+    return _Products(operands, operands.legality)
+
+
+def _sampled(case):
+    torch.backends.cuda.matmul.allow_tf32 = case.tf32
+    operands = _sampled_on_gpu(case)
+    asked = functools.partial(legality, operands.x, operands.b, pattern=operands.pattern)
+    return _Products(operands, asked)
+
+
+class Kind(NamedTuple):
+    """A kind of operation: its problems, one's operands (which say what is legal, and check a
+    variant), and what a kernel may do otherwise for, every two of which meet in some launch."""
+
+    cases: Callable
+    operands: Callable
+    features: Callable
+
+
+KINDS = {
+    "product": Kind(
+        functools.cache(_cases),
+        _product,
+        lambda c: (c.dtype, c.op, c.b_layout, bool(c.bias or c.activation), c.tf32),
+    ),
+    "sampled": Kind(
+        functools.cache(_sampled_cases),
+        _sampled,
+        lambda c: (c.dtype, c.x_layout, c.y_layout, bool(c.batch), c.tf32),
+    ),
+    "attention": Kind(functools.cache(cases), AttentionOnGpu, lambda c: c.features),
+}
 
 
 class Launch(NamedTuple):
     """A variant forced on one of the problems."""
 
-    sampled: bool
-    case: int  # its index in `_CASES[sampled]()`
+    kind: str
+    case: int  # its index in `KINDS[kind].cases()`
     name: str
 
     @property
@@ -119,57 +170,32 @@ class Launch(NamedTuple):
         return self.name.split("/")[0]
 
 
-def _features(sampled, case):
-    """What a kernel may do otherwise for: every two of them are to meet in some launch."""
-    if sampled:
-        all_of = (case.dtype, case.x_layout, case.y_layout, bool(case.batch), case.tf32)
-    else:
-        epilogue = bool(case.bias or case.activation)
-        all_of = (case.dtype, case.op, case.b_layout, epilogue, case.tf32)
-    return set(itertools.combinations(enumerate(all_of), 2))
-
-
-def _operands(sampled, case):
-    torch.backends.cuda.matmul.allow_tf32 = case.tf32
-    return _sampled_on_gpu(case) if sampled else _on_gpu(case)
-
-
-def _check(sampled, operands, name):
-    result = operands.call(name)
-    assert_close(result.values if sampled else result, operands)
-
-
-def _legality(sampled, operands):
-    if sampled:
-        return legality(operands.x, operands.b, pattern=operands.pattern)
-    return operands.legality()
-
-
 def launch_all(families):
     """Forces each variant on the problems that show a new pair of features of those it supports."""
     launched, met = [], collections.defaultdict(set)
-    for sampled in (False, True):
-        for index, case in enumerate(_CASES[sampled]()):
-            operands, features = _operands(sampled, case), _features(sampled, case)
-            for name, reason in _legality(sampled, operands).items():
-                launch = Launch(sampled, index, name)
+    for kind, of_kind in KINDS.items():
+        for index, case in enumerate(of_kind.cases()):
+            operands = of_kind.operands(case)
+            features = set(itertools.combinations(enumerate(of_kind.features(case)), 2))
+            for name, reason in operands.legality().items():
+                launch = Launch(kind, index, name)
                 if reason is None and launch.family in families and not features <= met[name]:
                     met[name] |= features
                     launched.append(launch)
-                    _check(sampled, operands, name)
+                    operands.check(name)
     return launched
 
 
 def launch_these(launches):
     """Forces variants on problems, as told; each is named before it runs, in case it never ends."""
     of_case = itertools.groupby(sorted(launches), key=lambda launch: launch[:2])
-    for (sampled, index), group in of_case:
-        case = _CASES[sampled]()[index]
-        operands = _operands(sampled, case)
+    for (kind, index), group in of_case:
+        case = KINDS[kind].cases()[index]
+        operands = KINDS[kind].operands(case)
         for launch in group:
             begin = time.monotonic()
             print(f"{launch.name} on {case}", end=" ", flush=True)
-            _check(sampled, operands, launch.name)
+            operands.check(launch.name)
             print(f"{time.monotonic() - begin:.2f} s")
 
 

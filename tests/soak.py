@@ -2,8 +2,9 @@
 
     python tests/soak.py --minutes 8 --seed 1
 
-Products, gradients, sampled products, new patterns and frozen ones meet races, registered variants
-that come, fail and go, every mode, bundles, and a cache that is cleared and pruned beneath them.
+Products, gradients, sampled products, new patterns and frozen ones, and attention under new masks,
+forward and backward, meet races, registered variants that come, fail and go, every mode, bundles,
+and a cache that is cleared and pruned beneath them.
 Ends with 1 if a result was wrong, anything raised, or the memory of host or device grew; a failure
 names the thread and the number of its step.
 """
@@ -25,6 +26,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import torch
+from soaked_attention import Attention
 
 import sparse_autotune as sa
 from sparse_autotune import _tuner
@@ -150,6 +152,18 @@ class Soak:
         for _ in range(3):
             self.product(draw, w)
 
+    def attention(self, draw: random.Random) -> None:
+        """Under a mask that nobody has seen."""
+        attention = Attention(draw, self.device)
+        for wrong in attention.check_forward():
+            raise WrongError(wrong)
+
+    def attention_gradients(self, draw: random.Random) -> None:
+        """Of q, k and v."""
+        attention = Attention(draw, self.device)
+        for wrong in attention.check_gradients():
+            raise WrongError(wrong)
+
     # What happens to the tuner meanwhile
 
     def chore(self, draw: random.Random) -> None:
@@ -241,6 +255,7 @@ class Soak:
 
     STEPS: tuple[Callable[..., None], ...] = (
         *(product,) * 12, *(gradients,) * 3, fresh, frozen, chore,
+        *(attention,) * 4, *(attention_gradients,) * 2,
     )  # fmt: skip
 
     def work(self, number: int) -> None:

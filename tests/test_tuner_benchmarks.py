@@ -3,11 +3,13 @@
 import json
 import pathlib
 import random
+import re
 import subprocess
 import sys
 
 import pytest
 import soak
+import soaked_attention
 import torch
 
 import sparse_autotune
@@ -93,6 +95,33 @@ def test_the_soak_finds_a_wrong_element(blunder, monkeypatch, tmp_path, no_races
     with pytest.raises(soak.WrongError, match=r"1 of \d+ elements"):
         for step in range(20):
             work.product(random.Random(step), work.weights[0])
+
+
+@pytest.mark.parametrize("step", [soak.Soak.attention, soak.Soak.attention_gradients])
+def test_the_soak_finds_wrong_attention(step, monkeypatch, tmp_path, no_races):
+    """One element of a result, or of a gradient, that is off by a hundredth."""
+    real = soaked_attention.Attention.forward
+
+    def off(self, *operands, **keywords):
+        out, lse = real(self, *operands, **keywords)
+        wrong = torch.zeros_like(out)
+        wrong.view(-1)[0] = 0.01
+        return (out + wrong if step is soak.Soak.attention else out * (1 + wrong)), lse
+
+    work = soak.Soak("cpu", 1, tmp_path)
+    seeds = range(6)
+    for seed in seeds:
+        step(work, random.Random(seed))
+    monkeypatch.setattr(soaked_attention.Attention, "forward", off)
+    monkeypatch.setattr(soaked_attention, "DTYPES", (torch.float32,))
+    found = 0
+    for seed in seeds:
+        try:
+            step(work, random.Random(seed))
+        except soak.WrongError as error:
+            assert re.search(r"(out|d[qkv]): \d+ of \d+ are wrong", str(error))
+            found += 1
+    assert found >= 3  # where nothing is seen nothing shows
 
 
 def test_the_soak_finds_growth():

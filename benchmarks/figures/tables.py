@@ -103,7 +103,8 @@ def cells(runs: list[Run], suite: str) -> str:
 
 def foot(run: Run) -> list[str]:
     """What stands below a run's table: notes, and where its figures are from."""
-    modes = "" if not run.results or not run.gpu else "Warm / cold. "
+    several = run.results and len(timed(run.results[0], run.modes)) > 1
+    modes = "Warm / cold. " if several else ""
     return [*run.kept.get("notes", []), f"*{modes}{run.origin}*"]
 
 

@@ -190,11 +190,13 @@ class BlockMask(CommonPatterns):
         block = block_shape(block_size)
         check_bool_blocks(blocks)
         if lengths is None:
-            lengths = (blocks.shape[-2] * block[0], blocks.shape[-1] * block[1])
-        lengths = lengths_of(lengths)
-        check_bool_blocks(blocks, grid_shape(block, lengths))
-        made = cls._of_grid(blocks, block, lengths, flag(is_causal, "is_causal"))
-        return made._expect(density)
+            rows, cols = blocks.shape[-2:]
+            of_all = (rows * block[0], cols * block[1])
+        else:
+            of_all = lengths_of(lengths)
+            check_bool_blocks(blocks, grid_shape(block, of_all))
+        made = cls._of_grid(blocks, block, of_all, flag(is_causal, "is_causal"))
+        return made if density is None else made._expect(density)
 
     @classmethod
     def from_bsr(cls, pattern: Tensor | BsrTensor, *, is_causal: bool = False) -> BlockMask:
