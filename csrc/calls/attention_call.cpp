@@ -112,7 +112,8 @@ void set_mask(const AttentionCall& a, attention::Problem* p, attention::Launch* 
 void set_gradients(const AttentionGradients& g, attention::Problem* p, attention::Launch* l) {
   p->pass = attention::Pass::kBackward;
   p->dout = strides_of(g.dout);
-  p->dout_alignment = alignment_of(g.dout, p->dtype);
+  // Kernels read `out` as they read its gradient.
+  p->dout_alignment = std::min(alignment_of(g.dout, p->dtype), alignment_of(g.out, p->dtype));
   p->has_dlse = g.dlse.has_value();
   l->dout = g.dout.data;
   l->out = g.out.writable();

@@ -4,8 +4,8 @@
 //   s[n, m] = k q^T,  dp[n, m] = v dout^T,  dv[n, :] += p dout,  dk[n, :] += ds q,
 //   dq[m, :] = ds^T k
 // p and ds stay in registers as operands of dv and dk; dq needs ds with the rows along m, and,
-// where two consumers share an item, that of both, so it goes through shared memory. A step's dq is
-// added to memory while the next step's scores are being multiplied.
+// where two consumers share an item, that of both, so it goes through shared memory. A step's dk is
+// multiplied last and is left to the next step, whose scores follow it without a pause.
 #pragma once
 
 #include "kernels/cuda/attention/attention_backward_products_sm90.cuh"
@@ -26,9 +26,10 @@ class AttentionBackwardConsumer : AttentionBackwardProducts<T, Tile> {
     auto queue = shared_.queue();
     for (;;) {
       const AttentionItem item = queue.pop();
-      if (item.tiles < 0) return;
+      if (item.tiles < 0) break;
       attend(item);
     }
+    if (threadIdx.x % 32 == 0) tma_store_wait<0>();
   }
 
  private:
@@ -38,10 +39,10 @@ class AttentionBackwardConsumer : AttentionBackwardProducts<T, Tile> {
   using typename Products::Scores;
   using typename Products::Sums;
   using typename Products::Words;
-  // Whether a step's dq is left to the next; two parts of it would take too many registers.
-  static constexpr bool kLate = kDqParts == 1;
+  // Where the warp's 16 rows of a step's dq belong.
   struct Step {
     int row, head;
+    bool exists;
   };
 
   __device__ __forceinline__ void arrive(uint32_t barrier) const {
@@ -57,16 +58,19 @@ class AttentionBackwardConsumer : AttentionBackwardProducts<T, Tile> {
   __device__ __forceinline__ void attend(const AttentionItem& item) {
     const int column = item.row + user_ * kUserColumns;
     const int own_column = column + threadIdx.x / 32 % 4 * 16 + threadIdx.x % 32 / 4;
+    const int own_block = Tile::kMerges ? (own_column - item.row) / args_.mask.block_m : 0;
     Sums dk = {}, dv = {};
     if (item.tiles > 0) {
       mbarrier_wait(shared_.kv_full(kv_at_.stage), kv_at_.parity);
-      Dq late;
-      Step before;
+      uint32_t before = 0;
 #pragma unroll 1
       for (int i = 0; i < item.tiles; ++i) {
-        take_step(item, column, own_column, i > 0, before, late, dk, dv);
+        take_step(item, column, own_column, own_block, i > 0, before, dk, dv);
       }
-      if (kLate) add_dq(late, before, 0, item.batch);
+      wgmma::wait<0>();
+      wgmma::pin(dk);
+      wgmma::pin(dv);
+      arrive(shared_.q_empty(before));
       arrive(shared_.kv_empty(kv_at_.stage));
       kv_at_.advance();
     }
@@ -75,92 +79,94 @@ class AttentionBackwardConsumer : AttentionBackwardProducts<T, Tile> {
     store(args_.dv, item, own_column, dv, one);
   }
 
-  // `before` is the step whose dq is still to be added, if there is one.
+  // `before`: the stage of the step before, whose dk is still being multiplied.
   __device__ __forceinline__ void take_step(const AttentionItem& item, int column, int own_column,
-                                            bool has_before, Step& before, Dq& late, Sums& dk,
-                                            Sums& dv) {
+                                            int own_block, bool has_before, uint32_t& before,
+                                            Sums& dk, Sums& dv) {
     Scores score, dp;
     mbarrier_wait(shared_.q_full(at_.stage), at_.parity);
     wgmma::fence();
     this->multiply_scores(score, shared_.k(kv_at_.stage), shared_.q(at_.stage));
     wgmma::commit();
-    if (kLate && has_before) add_dq(late, before, 0, item.batch);
-    asm volatile("ld.shared.v2.s32 {%0, %1}, [%2];\n"
-                 : "=r"(before.row), "=r"(before.head)
-                 : "r"(shared_.step(at_.stage))
-                 : "memory");
-    mbarrier_wait(shared_.dout_full(at_.stage), at_.parity);
+    mbarrier_wait(shared_.dout_full(dout_at_.stage), dout_at_.parity);
     wgmma::fence();
-    this->multiply_scores(dp, shared_.v(kv_at_.stage), shared_.dout(at_.stage));
+    this->multiply_scores(dp, shared_.v(kv_at_.stage), shared_.dout(dout_at_.stage));
     wgmma::commit();
+    const Step step = step_at(at_.stage);
     wgmma::wait<1>();
     wgmma::pin(score);
+    if (has_before) arrive(shared_.q_empty(before));
     this->exponentials(score, at_.stage);
-    this->hide(score, before.row, column, own_column);
-    Words p;
-    wgmma::round_sums<T>(p, score);
+    this->hide(score, at_.stage, column, own_column, own_block);
+    Words word;
+    wgmma::round_sums<T>(word, score);
     wgmma::fence();
-    this->multiply_rows(dv, p, shared_.dout(at_.stage));
+    this->multiply_rows(dv, word, shared_.dout(dout_at_.stage));
     wgmma::commit();
     wgmma::wait<1>();
     wgmma::pin(dp);
-    this->differences(dp, score, at_.stage);
+    this->differences(dp, score, dout_at_.stage);
     Words ds;
     wgmma::round_sums<T>(ds, dp);
     if constexpr (Tile::kDsBuffers == 1) meet();  // the step before has been read by all warps
-    const uint32_t ds_tile = shared_.ds(Tile::kDsBuffers == 2 ? buffer_ : 0);
-    buffer_ ^= 1;
+    const uint32_t ds_tile = shared_.ds(buffer_);
+    if (Tile::kDsBuffers == 2) buffer_ ^= 1;
     this->write(ds, ds_tile);
     meet();
-    wgmma::fence();
-    this->multiply_rows(dk, ds, shared_.q(at_.stage));
     Dq dq;
+    wgmma::fence();
     this->multiply_dq(dq, ds_tile, kv_at_.stage, 0);
     wgmma::commit();
-    wgmma::wait<0>();
-    wgmma::pin(dq);
-    wgmma::pin(dk);
-    wgmma::pin(dv);
-    arrive(shared_.q_empty(at_.stage));
-    arrive(shared_.dout_empty(at_.stage));
-    at_.advance();
     if constexpr (kDqParts == 2) {
-      Dq other;
-      wgmma::fence();
-      this->multiply_dq(other, ds_tile, kv_at_.stage, 1);
-      wgmma::commit();
-      scale_dq(dq, late);
-      add_dq(late, before, 0, item.batch);
       wgmma::wait<0>();
-      wgmma::pin(other);
-      scale_dq(other, late);
-      add_dq(late, before, 1, item.batch);
-    } else {
-      scale_dq(dq, late);
+      wgmma::pin(dq);
+      add_dq(dq, step, 0, item.batch);
+      wgmma::fence();
+      this->multiply_dq(dq, ds_tile, kv_at_.stage, 1);
+      wgmma::commit();
     }
+    this->multiply_rows(dk, ds, shared_.q(at_.stage));
+    wgmma::commit();
+    wgmma::wait<1>();
+    wgmma::pin(dq);
+    arrive(shared_.dout_empty(dout_at_.stage));
+    dout_at_.advance();
+    before = at_.stage;
+    at_.advance();
+    add_dq(dq, step, kDqParts - 1, item.batch);
   }
 
-  // To other registers: ptxas has whoever reads what wgmma wrote wait for all products.
-  __device__ __forceinline__ void scale_dq(const Dq& dq, Dq& scaled) const {
-#pragma unroll
-    for (int i = 0; i < static_cast<int>(sizeof(Dq) / sizeof(float)); ++i) {
-      scaled[i] = dq[i] * args_.scale;
-    }
+  __device__ __forceinline__ Step step_at(uint32_t stage) const {
+    const int row = threadIdx.x / 32 % 4 * 16;
+    const ColumnPiece piece = this->piece_at(stage, row / Tile::kPiece);
+    int head;
+    asm volatile("ld.shared.s32 %0, [%1];\n" : "=r"(head) : "r"(shared_.head(stage)) : "memory");
+    return {piece.column + row % Tile::kPiece, head, piece.block_rows != 0};
   }
 
-  // In the order of fragments, so that a warp's threads add to neighbouring memory.
+  // A warp's 16 rows, in the order of fragments. Atomic instructions would hold up the warps that
+  // should hand out products; the engine that copies adds, too.
   __device__ __forceinline__ void add_dq(const Dq& dq, const Step& step, int part,
                                          int batch) const {
-    const int64_t tile = (static_cast<int64_t>(batch) * args_.heads + step.head) * args_.row_tiles +
-                         step.row / kStepRows;
-    const int64_t panel = tile * Tile::kPanels + user_ * kDqParts + part;
-    float* to = args_.dq + panel * kStepRows * kLineHalves + threadIdx.x % kWarpgroup * 4;
+    if (Tile::kMerges && !step.exists) return;
+    constexpr int kBytes = Tile::kDqBytes / 4;
+    const int warp = threadIdx.x / 32 % 4, lane = threadIdx.x % 32;
+    const uint32_t from = shared_.dq(user_) + warp * kBytes;
+    if (lane == 0) tma_store_wait<0>();
+    __syncwarp();
 #pragma unroll
     for (int i = 0; i < kLineHalves / 8; ++i) {
-      asm volatile("red.global.add.v4.f32 [%0], {%1, %2, %3, %4};\n" ::"l"(to + i * kWarpgroup * 4),
+      asm volatile("st.shared.v4.f32 [%0], {%1, %2, %3, %4};\n" ::"r"(from + (i * 32 + lane) * 16),
                    "f"(dq[4 * i]), "f"(dq[4 * i + 1]), "f"(dq[4 * i + 2]), "f"(dq[4 * i + 3])
                    : "memory");
     }
+    tma_store_fence();
+    __syncwarp();
+    const int64_t tile = (static_cast<int64_t>(batch) * args_.heads + step.head) * args_.row_tiles *
+                             (kStepRows / 16) +
+                         step.row / 16;
+    const int64_t panel = tile * Tile::kPanels + user_ * kDqParts + part;
+    if (lane == 0) tma_add(args_.dq + panel * (kBytes / 4), from, kBytes);
   }
 
   __device__ __forceinline__ void store(const AttentionTensor& to, const AttentionItem& item,
@@ -173,6 +179,7 @@ class AttentionBackwardConsumer : AttentionBackwardProducts<T, Tile> {
 
   const int consumer_;
   RingPlace<Tile::kStages> at_;
+  RingPlace<Tile::kStagesDout> dout_at_;
   RingPlace<Tile::kStagesKv> kv_at_;
   uint32_t buffer_ = 0;
 };

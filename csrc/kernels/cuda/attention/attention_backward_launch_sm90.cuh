@@ -20,10 +20,10 @@ constinit KernelCode<AttentionBackwardArgumentsSm90> attention_backward_code_sm9
 // exponentials of zero.
 inline int64_t row_tiles_of(const AttentionShape& s, const AttentionMask& m) {
   if (m.block_m == 0) return ceil_div(s.rows, kStepRows);
-  return ceil_div(s.rows, m.block_m) * (m.block_m / kStepRows);
+  return ceil_div(ceil_div(s.rows, m.block_m) * m.block_m, kStepRows);
 }
 
-// Parts of the workspace, bytes.
+// Parts of the workspace, bytes, in front of lists of merged columns.
 struct BackwardWorkspace {
   int64_t row_values, dq;
   BackwardWorkspace(const AttentionShape& s, const AttentionMask& m) {
@@ -31,7 +31,7 @@ struct BackwardWorkspace {
     row_values = rows * 4;
     dq = rows * s.dim * 4;
   }
-  int64_t bytes() const { return 2 * row_values + dq; }
+  int64_t lists() const { return 2 * row_values + dq; }
 };
 
 template <typename T, typename Tile>
@@ -39,21 +39,30 @@ Status launch_attention_backward_sm90(const AttentionBackward& a, DType dtype, c
                                       unsigned* counter, std::string_view name) {
   const AttentionShape& s = a.shape;
   AttentionBackwardArgumentsSm90 args;
-  const auto map = [&](const AttentionTensor& t, int64_t rows, int64_t heads, CUtensorMap* to) {
-    return make_tensor_map(boxes_of(t, dtype, rows, heads, s, kStepRows), to);
+  const auto map = [&](const AttentionTensor& t, int64_t rows, int64_t heads, uint32_t box,
+                       CUtensorMap* to) {
+    return make_tensor_map(boxes_of(t, dtype, rows, heads, s, box), to);
   };
-  if (auto made = map(a.q, s.rows, s.heads, &args.q); !made) return made;
-  if (auto made = map(a.k, s.columns, s.kv_heads, &args.k); !made) return made;
-  if (auto made = map(a.v, s.columns, s.kv_heads, &args.v); !made) return made;
-  if (auto made = map(a.dout, s.rows, s.heads, &args.dout); !made) return made;
+  if (auto made = map(a.q, s.rows, s.heads, Tile::kPiece, &args.q); !made) return made;
+  if (auto made = map(a.k, s.columns, s.kv_heads, kUserColumns, &args.k); !made) return made;
+  if (auto made = map(a.v, s.columns, s.kv_heads, kUserColumns, &args.v); !made) return made;
+  if (auto made = map(a.dout, s.rows, s.heads, Tile::kPiece, &args.dout); !made) return made;
   const BackwardWorkspace parts(s, a.mask);
   auto* lse = static_cast<float*>(a.workspace);
   auto* delta = lse + parts.row_values / 4;
   auto* dq = delta + parts.row_values / 4;
   args.dk = a.dk;
   args.dv = a.dv;
-  args.mask = {a.by_column.ccol_indices, a.by_column.row_indices, a.mask.batch_stride,
-               a.mask.head_stride,       a.mask.block_n,          a.mask.block_m};
+  args.mask = by_column(a);
+  args.lists = {};
+  if constexpr (Tile::kMerges) {
+    auto* lists = static_cast<char*>(a.workspace) + parts.lists();
+    if (auto made =
+            make_tile_lists(args.mask, by_column(s), Tile::kColumns, lists, a.stream, &args.lists);
+        !made) {
+      return made;
+    }
+  }
   args.lse = lse;
   args.delta = delta;
   args.dq = dq;
@@ -66,26 +75,27 @@ Status launch_attention_backward_sm90(const AttentionBackward& a, DType dtype, c
   args.row_tiles = static_cast<int>(row_tiles_of(s, a.mask));
   args.column_tiles = static_cast<int>(ceil_div(s.columns, Tile::kColumns));
   args.items = args.column_tiles * args.kv_batch_heads;
-  // q and dout in halves, dq in floats.
-  args.heads_at_once = static_cast<int>(
-      heads_that_fit(8.0 * s.rows * s.dim * args.group, args.kv_batch_heads, device.l2_bytes));
+  // q and dout in halves, dq in floats. Items of causal attention differ in length: of twice as
+  // many as there are multiprocessors, the short ones make up for the long ones at the end.
+  const int64_t for_balance =
+      a.is_causal ? ceil_div(2 * int64_t{device.multiprocessors}, args.column_tiles) : 1;
+  const int64_t heads =
+      heads_that_fit(8.0 * s.rows * s.dim * args.group, args.kv_batch_heads, device.l2_bytes);
+  args.heads_at_once =
+      static_cast<int>(std::min<int64_t>(std::max(heads, for_balance), args.kv_batch_heads));
   args.scale_log2 = static_cast<float>(a.scale * M_LOG2E);
   args.scale = static_cast<float>(a.scale);
   args.is_causal = a.is_causal;
 
   const auto stream = static_cast<cudaStream_t>(a.stream);
-  const BackwardRows rows{a.out, a.dout, a.dq,      a.lse,          a.dlse,    lse,
-                          delta, dq,     args.rows, args.row_tiles, args.heads};
-  if (auto cleared = to_status(cudaMemsetAsync(dq, 0, static_cast<size_t>(parts.dq), stream), name);
-      !cleared) {
-    return cleared;
-  }
+  const BackwardRows rows{a.out, a.dout, a.dq,      a.lse,          a.dlse,     lse,
+                          delta, dq,     args.rows, args.row_tiles, args.heads, args.scale};
   const auto grid = [&](int rows_each) {
     return dim3(static_cast<unsigned>(args.row_tiles * 64 / rows_each),
                 static_cast<unsigned>(s.heads), static_cast<unsigned>(s.batch));
   };
-  attention_backward_before<T, Tile::kDim>
-      <<<grid(kRowsThreads / 32), kRowsThreads, 0, stream>>>(rows);
+  attention_backward_before<T, Tile::kDim, true>
+      <<<grid(kRowsOfBlock), kRowsThreads, 0, stream>>>(rows);
   if (auto launched = to_status(cudaGetLastError(), name); !launched) return launched;
   const auto blocks = static_cast<unsigned>(
       std::min<int64_t>(ceil_div(args.items, Tile::kPipelines), device.multiprocessors));

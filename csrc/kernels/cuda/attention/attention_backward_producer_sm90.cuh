@@ -35,15 +35,17 @@ class AttentionBackwardProducer {
   // The rows that see an item's columns, in one head. Under a causal rule without a mask the first
   // ones do not.
   struct Rows {
-    TileColumns<kStepRows> list;
-    int skipped;  // steps
-    __device__ __forceinline__ int steps() const { return max(list.pieces - skipped, 0); }
+    TileColumns<Tile::kPiece> list;
+    int skipped;  // pieces
+    __device__ __forceinline__ int steps() const {
+      return (max(list.pieces - skipped, 0) + Tile::kPieces - 1) / Tile::kPieces;
+    }
   };
   __device__ __forceinline__ Rows rows_of(int column, int batch, int head) const {
     const bool dense = args_.mask.crow_indices == nullptr;
-    return {TileColumns<kStepRows>(args_.mask, {}, batch, head, args_.columns, args_.rows, false,
-                                   column, Tile::kColumns),
-            dense && args_.is_causal ? column / kStepRows : 0};
+    return {TileColumns<Tile::kPiece>(args_.mask, args_.lists, batch, head, args_.columns,
+                                      args_.rows, false, column, Tile::kColumns),
+            dense && args_.is_causal ? column / Tile::kPiece : 0};
   }
 
   // Heads that L2 holds are taken together; under a causal rule the first columns are seen by the
@@ -66,62 +68,80 @@ class AttentionBackwardProducer {
     if (elect_one()) {
       const uint32_t full = shared_.kv_full(kv_at_.stage);
       mbarrier_arrive_expect(full, 2 * Tile::kTileBytes);
-      copy_panels<Tile::kColumns>(shared_.k(kv_at_.stage), args_.k, full, item.row, item.head,
-                                  item.batch);
-      copy_panels<Tile::kColumns>(shared_.v(kv_at_.stage), args_.v, full, item.row, item.head,
-                                  item.batch);
+      copy_columns(shared_.k(kv_at_.stage), args_.k, full, item.row, item.head, item.batch);
+      copy_columns(shared_.v(kv_at_.stage), args_.v, full, item.row, item.head, item.batch);
     }
     __syncwarp();
     kv_at_.advance();
     for (int j = 0; j < args_.group; ++j) {
       const int head = item.head * args_.group + j;
       const Rows rows = rows_of(item.row, item.batch, head);
-      const int steps = rows.steps();
-      int entry = rows.list.entry(rows.skipped);
+      const int steps = rows.steps(), lane = threadIdx.x % 32;
+      // Each lane has one piece of a step, and reads its entry a step ahead.
+      int entry = rows.list.entry(rows.skipped + lane);
       for (int step = 0; step < steps; ++step) {
-        const int i = step + rows.skipped;
-        const int row = rows.list.piece(i, entry, args_.rows).column;
-        entry = rows.list.entry(i + 1);
-        copy_step(row, head, item.batch);
+        const int i = rows.skipped + step * Tile::kPieces + lane;
+        ColumnPiece piece = rows.list.piece(i, entry, args_.rows);
+        entry = rows.list.entry(i + Tile::kPieces);
+        // Past the last one rows are copied that nobody sees.
+        if (piece.block_rows == 0) piece.column = 0;
+        copy_step(piece, head, item.batch);
       }
     }
   }
 
-  __device__ __forceinline__ void copy_step(int row, int head, int batch) {
+  // Lane i copies piece i.
+  __device__ __forceinline__ void copy_step(const ColumnPiece& piece, int head, int batch) {
+    const int lane = threadIdx.x % 32;
     const int64_t values =
-        (static_cast<int64_t>(batch) * args_.heads + head) * args_.row_tiles * kStepRows + row;
+        (static_cast<int64_t>(batch) * args_.heads + head) * args_.row_tiles * kStepRows;
     mbarrier_wait(shared_.q_empty(at_.stage), at_.parity ^ 1);
-    if (elect_one()) {
-      const uint32_t full = shared_.q_full(at_.stage);
-      asm volatile("st.shared.v2.s32 [%0], {%1, %2};\n" ::"r"(shared_.step(at_.stage)), "r"(row),
-                   "r"(head)
+    if (lane < Tile::kPieces) {
+      asm volatile("st.shared.v2.s32 [%0], {%1, %2};\n" ::"r"(shared_.pieces(at_.stage) + lane * 8),
+                   "r"(piece.column), "r"(piece.block_rows)
                    : "memory");
-      mbarrier_arrive_expect(full, Tile::kStepBytes + Tile::kRowBytes);
-      copy_panels<kStepRows>(shared_.q(at_.stage), args_.q, full, row, head, batch);
-      bulk_load(shared_.lse(at_.stage), args_.lse + values, Tile::kRowBytes, full);
     }
-    __syncwarp();
-    mbarrier_wait(shared_.dout_empty(at_.stage), at_.parity ^ 1);
-    if (elect_one()) {
-      const uint32_t full = shared_.dout_full(at_.stage);
-      mbarrier_arrive_expect(full, Tile::kStepBytes + Tile::kRowBytes);
-      copy_panels<kStepRows>(shared_.dout(at_.stage), args_.dout, full, row, head, batch);
-      bulk_load(shared_.delta(at_.stage), args_.delta + values, Tile::kRowBytes, full);
+    if (lane == 0) {
+      asm volatile("st.shared.s32 [%0], %1;\n" ::"r"(shared_.head(at_.stage)), "r"(head)
+                   : "memory");
     }
-    __syncwarp();
+    copy_rows(shared_.q(at_.stage), args_.q, shared_.lse(at_.stage), args_.lse + values,
+              shared_.q_full(at_.stage), piece.column, head, batch);
     at_.advance();
+    mbarrier_wait(shared_.dout_empty(dout_at_.stage), dout_at_.parity ^ 1);
+    copy_rows(shared_.dout(dout_at_.stage), args_.dout, shared_.delta(dout_at_.stage),
+              args_.delta + values, shared_.dout_full(dout_at_.stage), piece.column, head, batch);
+    dout_at_.advance();
   }
 
-  // Rows in boxes of 64.
-  template <int kRows>
-  __device__ __forceinline__ void copy_panels(uint32_t to, const CUtensorMap& map, uint32_t full,
-                                              int row, int head, int batch) const {
+  // A piece a lane, of q or dout and of the values that their rows have.
+  __device__ __forceinline__ void copy_rows(uint32_t to, const CUtensorMap& map, uint32_t values_to,
+                                            const float* values, uint32_t full, int row, int head,
+                                            int batch) const {
+    const int lane = threadIdx.x % 32;
+    __syncwarp();
+    if (lane == 0) mbarrier_arrive_expect(full, Tile::kStepBytes + Tile::kRowBytes);
+    __syncwarp();
+    if (lane < Tile::kPieces) {
+#pragma unroll
+      for (int panel = 0; panel < Tile::kPanels; ++panel) {
+        tma_load(to + (panel * kStepRows + lane * Tile::kPiece) * kLineBytes, map, full,
+                 panel * kLineHalves, row, head, batch);
+      }
+      bulk_load(values_to + lane * Tile::kPiece * 4, values + row, Tile::kPiece * 4, full);
+    }
+    __syncwarp();
+  }
+
+  // Of k or v, in boxes of 64 rows.
+  __device__ __forceinline__ void copy_columns(uint32_t to, const CUtensorMap& map, uint32_t full,
+                                               int row, int head, int batch) const {
 #pragma unroll
     for (int panel = 0; panel < Tile::kPanels; ++panel) {
 #pragma unroll
-      for (int i = 0; i < kRows; i += 64) {
-        tma_load(to + (panel * kRows + i) * kLineBytes, map, full, panel * kLineHalves, row + i,
-                 head, batch);
+      for (int i = 0; i < Tile::kColumns; i += 64) {
+        tma_load(to + (panel * Tile::kColumns + i) * kLineBytes, map, full, panel * kLineHalves,
+                 row + i, head, batch);
       }
     }
   }
@@ -130,6 +150,7 @@ class AttentionBackwardProducer {
   const AttentionBackwardShared<Tile> shared_;
   typename Tile::Queue queue_;
   RingPlace<Tile::kStages> at_;
+  RingPlace<Tile::kStagesDout> dout_at_;
   RingPlace<Tile::kStagesKv> kv_at_;
 };
 

@@ -4,6 +4,7 @@
 
 #include "kernels/cuda/attention/attention_backward_tile_sm90.cuh"
 #include "kernels/cuda/attention/online_softmax.cuh"
+#include "kernels/cuda/attention/tile_columns.cuh"
 #include "kernels/cuda/attention/wgmma_registers.cuh"
 
 namespace sparse_autotune {
@@ -62,25 +63,23 @@ class AttentionBackwardProducts {
     }
   }
 
-  // Two neighbouring values of a step's rows, as a thread has them in group i of eight.
-  __device__ __forceinline__ float2 row_values(uint32_t values, int i) const {
-    float2 two;
-    asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];\n"
-                 : "=f"(two.x), "=f"(two.y)
-                 : "r"(values + (8 * i + threadIdx.x % 4 * 2) * 4)
+  // Of 16 of a step's rows, the four values that a thread needs: see place_of_row().
+  __device__ __forceinline__ void row_values(float (&value)[4], uint32_t values, int i) const {
+    asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];\n"
+                 : "=f"(value[0]), "=f"(value[1]), "=f"(value[2]), "=f"(value[3])
+                 : "r"(values + (16 * i + threadIdx.x % 4 * 4) * 4)
                  : "memory");
-    return two;
   }
 
   __device__ __forceinline__ void exponentials(Scores& score, uint32_t stage) const {
 #pragma unroll
-    for (int i = 0; i < kStepRows / 8; ++i) {
-      const float2 lse = row_values(shared_.lse(stage), i);
+    for (int i = 0; i < kStepRows / 16; ++i) {
+      float lse[4];
+      row_values(lse, shared_.lse(stage), i);
 #pragma unroll
-      for (int half = 0; half < 4; half += 2) {
-        float* two = score + 4 * i + half;
-        two[0] = power_of_two(fmaf(two[0], args_.scale_log2, -lse.x));
-        two[1] = power_of_two(fmaf(two[1], args_.scale_log2, -lse.y));
+      for (int j = 0; j < 8; ++j) {
+        float& one = score[8 * i + j];
+        one = power_of_two(fmaf(one, args_.scale_log2, -lse[j / 4 * 2 + j % 2]));
       }
     }
   }
@@ -88,36 +87,52 @@ class AttentionBackwardProducts {
   // dp becomes ds.
   __device__ __forceinline__ void differences(Scores& dp, const Scores& p, uint32_t stage) const {
 #pragma unroll
-    for (int i = 0; i < kStepRows / 8; ++i) {
-      const float2 delta = row_values(shared_.delta(stage), i);
+    for (int i = 0; i < kStepRows / 16; ++i) {
+      float delta[4];
+      row_values(delta, shared_.delta(stage), i);
 #pragma unroll
-      for (int half = 0; half < 4; half += 2) {
-        const int at = 4 * i + half;
-        dp[at] = p[at] * (dp[at] - delta.x);
-        dp[at + 1] = p[at + 1] * (dp[at + 1] - delta.y);
+      for (int j = 0; j < 8; ++j) {
+        float& one = dp[8 * i + j];
+        one = p[8 * i + j] * (one - delta[j / 4 * 2 + j % 2]);
       }
     }
   }
 
   // Exponentials that a row does not see become zeros, as do those of columns past the end, whose
   // keys are zeros and whose exponentials might be infinite. Rows past the end have zeros.
-  __device__ __forceinline__ void hide(Scores& p, int row, int column, int own_column) const {
-    const bool ragged = column + kUserColumns > args_.columns;
-    const bool diagonal = args_.is_causal && row < column + kUserColumns - 1;
-    if (!ragged && !diagonal) return;
+  // `own_block`: the block of an item's columns that the thread's are in.
+  __device__ __forceinline__ void hide(Scores& p, uint32_t stage, int column, int own_column,
+                                       int own_block) const {
 #pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      const int own = own_column + 8 * half;
-      int first = args_.is_causal ? own - row : 0;  // of the step's rows, that sees the column
-      if (own >= args_.columns) first = kStepRows;
-      first -= static_cast<int>(threadIdx.x % 4) * 2;
+    for (int piece = 0; piece < Tile::kPieces; ++piece) {
+      const ColumnPiece rows = piece_at(stage, piece);
+      const bool ragged = column + kUserColumns > args_.columns;
+      const bool diagonal = args_.is_causal && rows.column < column + kUserColumns - 1;
+      if (!Tile::kMerges && !ragged && !diagonal) continue;
+      const bool stored = !Tile::kMerges || (rows.block_rows >> own_block & 1) != 0;
 #pragma unroll
-      for (int i = 0; i < kStepRows / 8; ++i) {
-        float* two = p + 4 * i + 2 * half;
-        if (8 * i < first) two[0] = 0;
-        if (8 * i + 1 < first) two[1] = 0;
+      for (int half = 0; half < 2; ++half) {
+        const int own = own_column + 8 * half;
+        // Of the piece's rows, the first that sees the column.
+        int first = args_.is_causal ? own - rows.column : 0;
+        if (own >= args_.columns || !stored) first = Tile::kPiece;
+        first -= static_cast<int>(threadIdx.x % 4) * 2;
+#pragma unroll
+        for (int i = 0; i < Tile::kPiece / 8; ++i) {
+          float* two = p + 4 * (piece * Tile::kPiece / 8 + i) + 2 * half;
+          if (8 * i < first) two[0] = 0;
+          if (8 * i + 1 < first) two[1] = 0;
+        }
       }
     }
+  }
+  __device__ __forceinline__ ColumnPiece piece_at(uint32_t stage, int i) const {
+    ColumnPiece piece;
+    asm volatile("ld.shared.v2.s32 {%0, %1}, [%2];\n"
+                 : "=r"(piece.column), "=r"(piece.block_rows)
+                 : "r"(shared_.pieces(stage) + i * 8)
+                 : "memory");
+    return piece;
   }
 
   // The consumer's lines of ds, swizzled as TMA would leave them.

@@ -11,6 +11,7 @@
 #include <cstdint>
 
 #include "kernels/attention_arguments.h"
+#include "kernels/cuda/attention/tile_lists.h"
 #include "kernels/cuda/attention/work_items.cuh"
 #include "kernels/cuda/device/mbarrier.cuh"
 #include "kernels/cuda/device/tma.cuh"
@@ -21,13 +22,18 @@ namespace sparse_autotune {
 constexpr int kStepRows = 64;     // of q, of a step
 constexpr int kUserColumns = 64;  // rows of k and v of a consumer
 
-template <int kHeadDim, int kPipelineCount, int kDepth, int kDepthOfKv>
+// kPieceRows: rows of q or dout that one copy moves. kMerged: a tile of k is higher than a block.
+template <int kHeadDim, int kPipelineCount, int kDepth, int kDepthOfDout, int kDepthOfKv,
+          int kPieceRows = kStepRows, bool kMerged = false>
 struct AttentionBackwardTile {
   static constexpr int kDim = kHeadDim, kPanels = kDim / kLineHalves;
   static constexpr int kPipelines = kPipelineCount;
-  static constexpr int kUsers = kConsumers / kPipelines;   // warpgroups of a pipeline
-  static constexpr int kColumns = kUserColumns * kUsers;   // of an item
-  static constexpr int kStages = kDepth;                   // of q, and of dout
+  static constexpr int kUsers = kConsumers / kPipelines;  // warpgroups of a pipeline
+  static constexpr int kColumns = kUserColumns * kUsers;  // of an item
+  static constexpr int kPiece = kPieceRows, kPieces = kStepRows / kPiece;  // of a step
+  static constexpr bool kMerges = kMerged;
+  static constexpr int kStages = kDepth;  // of q
+  static constexpr int kStagesDout = kDepthOfDout;
   static constexpr int kStagesKv = kDepthOfKv;             // of k and v
   static constexpr int kDqColumns = kDim / kUsers;         // of a step's dq, of a consumer
   static constexpr int kTileBytes = kColumns * kDim * 2;   // k or v
@@ -36,12 +42,14 @@ struct AttentionBackwardTile {
   // Consumers that meet at a barrier in each step need no other one if they write ds in turns.
   static constexpr int kDsBuffers = kUsers;
   static constexpr int kRowBytes = kStepRows * 4;  // lse or delta
-  static constexpr int kTiles =
-      2 * kStagesKv * kTileBytes + 2 * kStages * kStepBytes + kDsBuffers * kDsBytes;
-  static constexpr int kBarriers = 4 * kStages + 2 * kStagesKv;
+  static constexpr int kStepListBytes = (kPieces * 8 + 4 + 15) / 16 * 16;
+  static constexpr int kDqBytes = kStepRows * kLineHalves * 4;  // of a consumer, 64 columns of it
+  static constexpr int kTiles = 2 * kStagesKv * kTileBytes + (kStages + kStagesDout) * kStepBytes +
+                                kDsBuffers * kDsBytes + kUsers * kDqBytes;
+  static constexpr int kBarriers = 2 * (kStages + kStagesDout + kStagesKv);
   using Queue = ItemQueue<4 * kUsers>;
-  static constexpr int kPipelineBytes =
-      2 * kStages * kRowBytes + kStages * 16 + Queue::kBytes + (kBarriers + 1) / 2 * 16;
+  static constexpr int kPipelineBytes = kStages * (kRowBytes + kStepListBytes) +
+                                        kStagesDout * kRowBytes + Queue::kBytes + kBarriers * 8;
   static constexpr int kSharedBytes = kSwizzleAlignment + kPipelines * (kTiles + kPipelineBytes);
   static_assert(kDim == 128 || (kDim == 64 && kUsers == 1), "dq in widths that wgmma code has");
   static_assert(kSharedBytes <= 227 * 1024, "what a thread block of Hopper may have");
@@ -51,6 +59,7 @@ struct AttentionBackwardArgumentsSm90 {
   CUtensorMap q, k, v, dout;
   AttentionTensor dk, dv;
   AttentionMask mask;  // by column: block rows are those of k, columns those of q
+  TileLists lists;
   // (batch, heads, row tiles * 64): lse as a power of two, inf where there is nothing; delta.
   const float *lse, *delta;
   float* dq;  // sums in the order of fragments: see attention_backward_rows.cu
@@ -79,19 +88,26 @@ struct AttentionBackwardShared {
   __device__ __forceinline__ uint32_t dout(uint32_t i) const { return q(Tile::kStages + i); }
   // Lines of 64 rows of q, a line a column.
   __device__ __forceinline__ uint32_t ds(uint32_t i) const {
-    return q(2 * Tile::kStages) + i * Tile::kDsBytes;
+    return dout(Tile::kStagesDout) + i * Tile::kDsBytes;
+  }
+  // Of a consumer: what its warps add, each 16 rows, in the order of fragments.
+  __device__ __forceinline__ uint32_t dq(int user) const {
+    return ds(Tile::kDsBuffers) + user * Tile::kDqBytes;
   }
   __device__ __forceinline__ uint32_t lse(uint32_t i) const { return others + i * Tile::kRowBytes; }
   __device__ __forceinline__ uint32_t delta(uint32_t i) const { return lse(Tile::kStages + i); }
-  // The step's first row and its head.
-  __device__ __forceinline__ uint32_t step(uint32_t i) const {
-    return lse(2 * Tile::kStages) + i * 16;
+  // A ColumnPiece for each piece of a step, of which `column` is the first row of q; and a head.
+  __device__ __forceinline__ uint32_t pieces(uint32_t i) const {
+    return delta(Tile::kStagesDout) + i * Tile::kStepListBytes;
+  }
+  __device__ __forceinline__ uint32_t head(uint32_t i) const {
+    return pieces(i) + Tile::kPieces * 8;
   }
   __device__ __forceinline__ typename Tile::Queue queue() const {
-    return typename Tile::Queue(step(Tile::kStages));
+    return typename Tile::Queue(pieces(Tile::kStages));
   }
   __device__ __forceinline__ uint32_t q_full(uint32_t i) const {
-    return step(Tile::kStages) + Tile::Queue::kBytes + i * 8;
+    return pieces(Tile::kStages) + Tile::Queue::kBytes + i * 8;
   }
   __device__ __forceinline__ uint32_t q_empty(uint32_t i) const {
     return q_full(Tile::kStages + i);
@@ -100,10 +116,10 @@ struct AttentionBackwardShared {
     return q_full(2 * Tile::kStages + i);
   }
   __device__ __forceinline__ uint32_t dout_empty(uint32_t i) const {
-    return q_full(3 * Tile::kStages + i);
+    return dout_full(Tile::kStagesDout + i);
   }
   __device__ __forceinline__ uint32_t kv_full(uint32_t i) const {
-    return q_full(4 * Tile::kStages + i);
+    return dout_empty(Tile::kStagesDout + i);
   }
   __device__ __forceinline__ uint32_t kv_empty(uint32_t i) const {
     return kv_full(Tile::kStagesKv + i);
@@ -114,6 +130,8 @@ struct AttentionBackwardShared {
     for (int i = 0; i < Tile::kStages; ++i) {
       mbarrier_init(q_full(i), 1);
       mbarrier_init(q_empty(i), kReaders);
+    }
+    for (int i = 0; i < Tile::kStagesDout; ++i) {
       mbarrier_init(dout_full(i), 1);
       mbarrier_init(dout_empty(i), kReaders);
     }

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <utility>
 
 #include "kernels/cuda/attention/attention_backward_rows.cuh"
 #include "kernels/cuda/attention/tiled_backward_sm80.cuh"
@@ -17,18 +16,6 @@ constinit KernelCode<BackwardArgumentsSm80> attention_backward_code_sm80{
     &attention_backward_kernel_sm80<T, kDim, kOfColumns>};
 
 constexpr int kTiledBackwardRows = 64;
-
-inline AttentionMask by_column(const AttentionBackward& a) {
-  AttentionMask mask = a.mask;
-  mask.crow_indices = a.by_column.ccol_indices;
-  mask.col_indices = a.by_column.row_indices;
-  std::swap(mask.block_m, mask.block_n);
-  return mask;
-}
-inline AttentionShape by_column(AttentionShape shape) {
-  std::swap(shape.rows, shape.columns);
-  return shape;
-}
 
 // lse and delta, then lists of tiles of rows, or of columns.
 inline int64_t tiled_backward_workspace_bytes(const AttentionBackward& a, int64_t capacity,
@@ -61,9 +48,9 @@ Status launch_tiled_backward_sm80(const AttentionBackward& a, std::string_view n
                           static_cast<int>(s.rows),
                           row_tiles,
                           static_cast<int>(s.heads)};
-  const dim3 grid(static_cast<unsigned>(row_tiles * kTileRows / (kRowsThreads / 32)),
+  const dim3 grid(static_cast<unsigned>(row_tiles * kTileRows / kRowsOfBlock),
                   static_cast<unsigned>(s.heads), static_cast<unsigned>(s.batch));
-  attention_backward_before<T, kDim><<<grid, kRowsThreads, 0, stream>>>(rows);
+  attention_backward_before<T, kDim, false><<<grid, kRowsThreads, 0, stream>>>(rows);
   if (auto launched = to_status(cudaGetLastError(), name); !launched) return launched;
 
   const auto run = [&](auto of_columns, BackwardArgumentsSm80 args, int64_t heads) {

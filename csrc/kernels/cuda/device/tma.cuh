@@ -94,6 +94,15 @@ __device__ __forceinline__ void tma_store_hinted(const CUtensorMap& map, uint32_
       : "memory");
 }
 
+// Adds floats of shared memory to global memory, without a tensor map.
+__device__ __forceinline__ void tma_add(float* to, uint32_t from, int bytes) {
+  asm volatile(
+      "cp.reduce.async.bulk.global.shared::cta.bulk_group.add.f32 [%0], [%1], %2;\n"
+      "cp.async.bulk.commit_group;\n" ::"l"(to),
+      "r"(from), "r"(bytes)
+      : "memory");
+}
+
 // Waits until all but this thread's newest kPending stores have read their shared memory.
 template <int kPending>
 __device__ __forceinline__ void tma_store_wait() {
