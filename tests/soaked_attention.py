@@ -6,21 +6,22 @@ from attention_reference import expected_attention, expected_gradients
 import sparse_autotune as sa
 
 DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
-LENGTHS = (1, 64, 96, 130)
-DIMS = (16, 64, 128)
-BLOCKS = ((16, 16), (32, 32), (64, 64), (5, 24))
+# Few, so that most calls are hits, and what torch keeps for each shape is soon complete.
+LENGTHS = ((64, 64), (130, 96), (1, 64))
+DIMS = (24, 64)
+BLOCKS = ((16, 16), (64, 64), (128, 128), (5, 24))
 
 
 class Attention:
-    """Operands, on the device and in host memory. Few shapes, so that most calls are hits."""
+    """Operands, on the device and in host memory."""
 
     def __init__(self, draw, device):
         self.draw, self.device = draw, device
         self.generator = torch.Generator().manual_seed(draw.randrange(1 << 30))
-        heads, dim = draw.choice((1, 4)), draw.choice(DIMS)
+        heads, dim = 4, draw.choice(DIMS)
         kv_heads = draw.choice((1, heads))
         self.dtype = draw.choice(DTYPES)
-        self.lengths = tuple(draw.choice(LENGTHS) for _ in range(2))
+        self.lengths = draw.choice(LENGTHS)
         self.is_causal = draw.random() < 0.3
         self.scale = draw.choice((None, 0.2))
         shapes = [(2, self.lengths[i], h, dim) for i, h in ((0, heads), (1, kv_heads))]
