@@ -251,6 +251,28 @@ def test_opcheck():
     torch.library.opcheck(operators.attention_backward_race.default, gradients, {"dry_run": True})
 
 
+@pytest.mark.parametrize("backward", [False, True])
+def test_opcheck_of_a_race_of_a_problem(backward, tmp_path):
+    q, k, v, mask, _ = make("square", torch.float32)
+    record = tmp_path / "missed.jsonl"
+    with sparse_autotune.settings.override(mode="record", record_path=record, cache_dir=tmp_path):
+        attention(q.requires_grad_(backward), k, v, mask).sum()
+        if backward:
+            attention(q, k, v, mask).sum().backward()
+        missed, _ = sparse_autotune.missed_products.read(record)
+        columns = mask.by_column() if backward else (None, None)
+        arguments = (mask.crow_indices[None, None], mask.col_indices, *columns)
+        if backward:
+            arguments = (*arguments[:2], columns[0][None, None], columns[1])
+        # What a race measures differs from run to run, so results are not compared.
+        tests = ("test_schema", "test_autograd_registration", "test_faketensor")
+        torch.library.opcheck(
+            torch.ops.sparse_autotune.attention_problem_race.default,
+            (*arguments, missed[-1].problem_text(), "cpu_attention_naive" + "_backward" * backward),
+            test_utils=tests,
+        )
+
+
 @pytest.mark.parametrize(
     ("change", "error", "message"),
     [

@@ -160,8 +160,8 @@ def register_variant(
     For "attention" it is called as ``fn(q, k, v, mask, *, out, lse, is_causal, scale)`` and writes
     all of ``out`` and ``lse``, which are contiguous and as `attention` returns them, zeros and
     minus infinity where a query sees no key. ``mask`` is a `BlockMask` with leading dimensions
-    (batch or 1, heads or 1) and ``mask.is_causal == is_causal``, or None. A form that a kernel
-    needs it in, as `BlockMask` makes several, is made anew, and timed, in every call.
+    (batch or 1, heads or 1) and ``mask.is_causal == is_causal``, or None. If a kernel needs another
+    form, such as ``mask.to_flex_attention()``, the callable makes it, and is timed with it.
 
     For "attention_backward" it is called as ``fn(grad_out, q, k, v, out, lse, mask, *, grad_q,
     grad_k, grad_v, grad_lse, by_column, is_causal, scale)`` and writes the three gradients, which
@@ -195,7 +195,7 @@ def register_variant(
     _check_callable("fn", fn)
     if supports is not None:
         _check_callable("supports", supports)
-    if op not in KINDS:
+    if op not in tuple(KINDS):
         raise unknown("op", op, KINDS)
     if device not in get_args(DeviceType):
         raise unknown("device", device, get_args(DeviceType))
