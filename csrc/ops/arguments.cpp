@@ -65,9 +65,7 @@ SampledCall checked_call(const SampledArguments& a) {
 
 MatmulArguments contiguous(MatmulArguments a, const Copies& copies) {
   if (copies.components) {
-    make_contiguous(a.crow_indices);
-    make_contiguous(a.col_indices);
-    make_contiguous(a.values);
+    for (Tensor* t : {&a.crow_indices, &a.col_indices, &a.values}) make_contiguous(*t);
     if (a.bias.has_value()) make_contiguous(*a.bias);
   }
   if (copies.b) make_contiguous(a.dense);

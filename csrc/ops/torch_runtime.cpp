@@ -27,12 +27,9 @@ int64_t version_of(const Tensor& tensor, int64_t likely) {
 }
 
 // torch's numbers of element types, in the order of ours.
-const std::array<int32_t, 6>& dtypes() {
-  static const std::array<int32_t, 6> all = {
-      aoti_torch_dtype_float16(), aoti_torch_dtype_bfloat16(), aoti_torch_dtype_float32(),
-      aoti_torch_dtype_float64(), aoti_torch_dtype_int32(),    aoti_torch_dtype_int64()};
-  return all;
-}
+const std::array<int32_t, 6> kDtypes = {aoti_torch_dtype_float16(), aoti_torch_dtype_bfloat16(),
+                                        aoti_torch_dtype_float32(), aoti_torch_dtype_float64(),
+                                        aoti_torch_dtype_int32(),   aoti_torch_dtype_int64()};
 
 Tensor new_strided(const std::vector<int64_t>& sizes, const std::vector<int64_t>& strides,
                    int32_t dtype, int32_t device_type, int32_t device_index) {
@@ -123,7 +120,7 @@ Tensor tensor_over(const void* data, std::initializer_list<int64_t> sizes,
   return Tensor(made);
 }
 
-int32_t torch_dtype(ElementType type) { return dtypes().at(static_cast<size_t>(type)); }
+int32_t torch_dtype(ElementType type) { return kDtypes.at(static_cast<size_t>(type)); }
 int32_t torch_dtype(DType dtype) { return torch_dtype(static_cast<ElementType>(dtype)); }
 int32_t torch_dtype(IndexType type) {
   return torch_dtype(type == IndexType::kInt64 ? ElementType::kInt64 : ElementType::kInt32);
@@ -132,8 +129,8 @@ int32_t torch_dtype(IndexType type) {
 ElementType element_type(const Tensor& tensor) {
   int32_t dtype = -1;
   TORCH_ERROR_CODE_CHECK(aoti_torch_get_dtype(tensor.get(), &dtype));
-  const auto& all = dtypes();
-  return static_cast<ElementType>(std::find(all.begin(), all.end(), dtype) - all.begin());
+  return static_cast<ElementType>(std::find(kDtypes.begin(), kDtypes.end(), dtype) -
+                                  kDtypes.begin());
 }
 
 Tensor text_tensor(const std::string& text) {

@@ -585,7 +585,8 @@ class BsrTensor:
 
     def t(self) -> BsrTensor:
         """The transpose: a view that shares the tensors and the plan, but is not frozen."""
-        parts = self._parts._replace(transposed=not self.is_transposed)
+        # No _replace(): Dynamo of torch 2.11 cannot return what that made.
+        parts = Components(*self._parts[:5], not self.is_transposed)
         return BsrTensor._made_of(parts, self._block_size, self._plan_owner)
 
     def reblock(self, block_size: int | Sequence[int]) -> BsrTensor:

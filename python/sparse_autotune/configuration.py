@@ -11,12 +11,6 @@ from . import _tuner, cache
 from .settings import settings
 
 
-def _torch_line() -> str:
-    cuda, rocm = torch.version.cuda, torch.version.hip
-    runtime = f"CUDA {cuda}" if cuda else f"ROCm {rocm}" if rocm else "no CUDA"
-    return f"torch          {torch.__version__}, {runtime}"
-
-
 def _cpu_lines() -> list[str]:
     cpu = _tuner.device_info(-1, threads=torch.get_num_threads())
     lines = [f"cpu            {cpu['name']}, {cpu['isa']}, {cpu['threads']} threads"]
@@ -75,12 +69,13 @@ def _variant_lines() -> list[str]:
 
 def show_config() -> None:
     """Prints versions, devices, settings, and what is disabled and why, for a bug report."""
-    build = _tuner.build_info()
+    build, cuda, rocm = _tuner.build_info(), torch.version.cuda, torch.version.hip
+    runtime = f"CUDA {cuda}" if cuda else f"ROCm {rocm}" if rocm else "no CUDA"
     lines = [
         f"sparse_autotune {build['version']}, kernels {build['kernel_hash']}",
         f"built with     torch {build['built_with_torch']}, {build['compiler']}",
         f"python         {sys.version.split()[0]} on {platform.platform()}",
-        _torch_line(),
+        f"torch          {torch.__version__}, {runtime}",
         *_cpu_lines(),
         *_gpu_lines(),
         *_variant_lines(),

@@ -11,33 +11,25 @@ from torch import Tensor
 from .library import bsr_matmul, bsr_sampled_matmul
 
 
-def _each(
-    operator: Callable[..., Any],
-    info: Any,
-    in_dims: tuple[int | None, ...],
-    arguments: tuple[Any, ...],
-    keywords: dict[str, Any],
-) -> list[Any]:
-    # Of an empty batch one of zeros tells what the results would be like.
-    return [
-        operator(
-            *(
-                argument if dim is None else _at(argument, dim, i)
-                for argument, dim in zip(arguments, in_dims, strict=True)
-            ),
-            **keywords,
-        )
-        for i in range(max(info.batch_size, 1))
-    ]
-
-
-def one_by_one(operator: Callable[..., tuple[Tensor, ...]]) -> Callable[..., Any]:
-    """The rule of ``torch.vmap`` for an operator of several results: a call for each."""
+def one_by_one(operator: Callable[..., Any]) -> Callable[..., tuple[Any, Any]]:
+    """The rule of ``torch.vmap`` that calls an operator for each entry of the batch."""
 
     def rule(
         info: Any, in_dims: tuple[int | None, ...], *arguments: Any, **keywords: Any
-    ) -> tuple[tuple[Tensor, ...], tuple[int, ...]]:
-        results = _each(operator, info, in_dims, arguments, keywords)
+    ) -> tuple[Any, Any]:
+        # Of an empty batch one of zeros tells what the results would be like.
+        results = [
+            operator(
+                *(
+                    argument if dim is None else _at(argument, dim, i)
+                    for argument, dim in zip(arguments, in_dims, strict=True)
+                ),
+                **keywords,
+            )
+            for i in range(max(info.batch_size, 1))
+        ]
+        if isinstance(results[0], Tensor):
+            return torch.stack(results)[: info.batch_size], 0
         stacked = tuple(torch.stack(each)[: info.batch_size] for each in zip(*results, strict=True))
         return stacked, (0,) * len(stacked)
 
@@ -63,13 +55,8 @@ def _vmap_matmul(
             keywords["sparse_right"] = True
             keywords["transpose"] = not keywords.get("transpose", False)
         return bsr_matmul(*arguments[:5], folded, *arguments[6:], **keywords), 0
-    results = _each(bsr_matmul, info, in_dims, arguments, keywords)
-    return torch.stack(results)[: info.batch_size], 0
+    rest: tuple[Tensor, int] = one_by_one(bsr_matmul)(info, in_dims, *arguments, **keywords)
+    return rest
 
 
-@torch.library.register_vmap("sparse_autotune::bsr_sampled_matmul")
-def _vmap_sampled_matmul(
-    info: Any, in_dims: tuple[int | None, ...], *arguments: Any, **keywords: Any
-) -> tuple[Tensor, int]:
-    results = _each(bsr_sampled_matmul, info, in_dims, arguments, keywords)
-    return torch.stack(results)[: info.batch_size], 0
+torch.library.register_vmap("sparse_autotune::bsr_sampled_matmul", one_by_one(bsr_sampled_matmul))
