@@ -76,7 +76,7 @@ def test_what_is_missing_is_said_in_a_sentence(run_script, monkeypatch, name):
 
 
 def test_notebook(capsys):
-    """Its cells as one program; the committed outputs are of a run without an error."""
+    """Its cells as one program, small on a CPU; the committed outputs tell of no error."""
     pyplot = pytest.importorskip("matplotlib.pyplot", reason="matplotlib is not installed")
     pyplot.switch_backend("agg")
     notebook = json.loads((EXAMPLES / "quickstart.ipynb").read_text())
@@ -84,9 +84,13 @@ def test_notebook(capsys):
     kinds = [{output["output_type"] for output in cell["outputs"]} for cell in cells]
     assert "error" not in set().union(*kinds)
     assert [cell["execution_count"] for cell in cells] == list(range(1, len(cells) + 1))
+    sources = ["".join(cell["source"]) for cell in cells]
+    on_a_cpu = "(1024, 256, 32)"
+    assert on_a_cpu in sources[0]
+    sources[0] = sources[0].replace(on_a_cpu, "(256, 64, 32)")
     names = {}
-    for number, cell in enumerate(cells, 1):
-        exec(compile("".join(cell["source"]), f"quickstart.ipynb, cell {number}", "exec"), names)
+    for number, source in enumerate(sources, 1):
+        exec(compile(source, f"quickstart.ipynb, cell {number}", "exec"), names)
     pyplot.close("all")
     assert names["error"] < 1e-2 and names["replaced"] == ["0", "2"]
     assert "races for the second product: 0\n" in capsys.readouterr().out

@@ -14,7 +14,8 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
-from .bsr_tensor import TORCH_FUNCTIONS, BsrTensor
+from .bsr_tensor import TORCH_FUNCTIONS as TORCH_FUNCTIONS
+from .bsr_tensor import BsrTensor
 from .checks.matrix import check_same_pattern, kind
 from .conversions import block_rows
 from .functional import linear, matmul
