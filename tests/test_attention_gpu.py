@@ -25,6 +25,7 @@ LARGE = {
     "64, causal": ((512, 512), 2, 2, 128, (64, 64), (), True),
     "32": ((256, 288), 4, 4, 128, (32, 32), (4,), False),
     "16": ((256, 272), 4, 2, 64, (16, 16), (), True),
+    "128 by 32": ((384, 288), 4, 2, 128, (128, 32), (4,), False),
     "dense": ((384, 384), 4, 4, 128, None, (), False),
     "dense, causal": ((512, 512), 4, 4, 64, None, (), True),
 }
@@ -86,6 +87,38 @@ def test_every_backward_variant(variant, case, with_lse, dtype):
     expected = expected_gradients(q, k, v, *left, grad, grad_lse, mask, is_causal)
     for name, got, right in zip("qkv", found, expected, strict=True):
         check(got.cpu(), right, f"d{name}")
+
+
+@pytest.mark.parametrize("ours_first", [False, True])
+def test_cudnn_does_the_same_for_torch_and_for_us(ours_first):
+    """torch keeps what cuDNN built for a problem, whoever came first."""
+    rows = 384 if ours_first else 512  # a problem that nobody has met
+    shape = (1, rows, 2, 64)
+    draw = torch.Generator("cuda").manual_seed(0)
+    q, k, v, grad = (
+        torch.randn(shape, generator=draw, device="cuda", dtype=torch.bfloat16).transpose(1, 2)
+        for _ in range(4)
+    )
+
+    def of_torch(backend, dtype):
+        leaves = [x.to(dtype).detach().requires_grad_() for x in (q, k, v)]
+        with torch.nn.attention.sdpa_kernel(backend):
+            out = torch.nn.functional.scaled_dot_product_attention(*leaves, is_causal=True)
+        return torch.autograd.grad(out, leaves, grad.to(dtype))
+
+    def of_ours():
+        out, lse = attention(q, k, v, is_causal=True, return_lse=True)
+        return torch.ops.sparse_autotune.attention_backward(
+            grad, None, q, k, v, out, lse, None, None, None, None, 0, 0, is_causal=True,
+            variant="torch_sdpa_backward/cudnn",
+        )  # fmt: skip
+
+    backends = torch.nn.attention.SDPBackend
+    calls = [of_ours, lambda: of_torch(backends.CUDNN_ATTENTION, torch.bfloat16)]
+    expected = of_torch(backends.MATH, torch.float32)
+    for call in calls if ours_first else calls[::-1]:
+        for got, right in zip(call(), expected, strict=True):
+            torch.testing.assert_close(got.float(), right, atol=0.03, rtol=0.03)
 
 
 def test_every_variant_took_part():
