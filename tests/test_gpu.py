@@ -41,6 +41,8 @@ OTHERWISE = (
     {"dtype": FP64, "n": 144, "block": (16, 16)}, {"dtype": FP64, "n": 1, "block": (4, 4)},
     {"dtype": FP64, "n": 16, "block": (4, 4)}, {"batch": (3,)},
     {"dtype": FP64, "n": 16, "block": (2, 2), "pattern": "skewed"},
+    # More block rows than a group has.
+    *({"m": 576, "block": block} for block in ((32, 32), (16, 16), (16, 32), (32, 16))),
     {"n": 264}, {"m": 384, "n": 133, "block": (128, 128)},
     {"m": 896, "k": 2688, "n": 264, "block": (128, 128), "pattern": "skewed"},
 )  # fmt: skip

@@ -38,7 +38,7 @@ def uneven_problems():
             for n in (104, 40, 24)
         ),
         *(
-            {"m": 960, "k": 1024, "n": 12, "block": block, "dtype": BF16}
+            {"m": 960, "k": 1024, "n": 16, "block": block, "dtype": BF16}
             for block in ((16, 16), (32, 32), (64, 64))
         ),
         *(

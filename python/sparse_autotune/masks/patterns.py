@@ -22,7 +22,6 @@ class CommonPatterns:
     """Class methods of `BlockMask`."""
 
     __slots__ = ()
-    _hides_only_later: bool
 
     @staticmethod
     def _of_grid(
@@ -55,7 +54,7 @@ class CommonPatterns:
         Raises:
             TypeError, ValueError: a length or the block size is no number or out of range.
         """
-        made = cls._generated(S, T, block_size, device, generators.causal, is_causal=True)
+        made: Any = cls._generated(S, T, block_size, device, generators.causal, is_causal=True)
         made._hides_only_later = True
         return made
 
