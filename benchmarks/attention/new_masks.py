@@ -50,6 +50,7 @@ def _ways(cell: AttentionCell, device: str) -> dict[str, Call]:
     q, k, v, mask = operands.q, operands.k, operands.v, operands.mask
     assert mask is not None
     blocks = mask.blocks()
+    of_one_head = blocks[0]
     kept = sa.BlockMask.from_blocks(blocks, cell.block)  # nobody has counted its blocks, either
 
     def attend(make: Callable[[], sa.BlockMask]) -> Call:
@@ -57,7 +58,7 @@ def _ways(cell: AttentionCell, device: str) -> dict[str, Call]:
 
     return {
         "make a mask": lambda: sa.BlockMask.from_blocks(blocks, cell.block),
-        "one pattern for all heads": lambda: sa.BlockMask.from_blocks(blocks[0], cell.block),
+        "one pattern for all heads": lambda: sa.BlockMask.from_blocks(of_one_head, cell.block),
         "its form by columns": kept.by_column,
         "attention, the mask stays": attend(lambda: kept),
         "attention, a new mask": attend(lambda: sa.BlockMask.from_blocks(blocks, cell.block)),

@@ -49,10 +49,10 @@ def block_shape(block_size: int | Sequence[int], name: str = "block_size") -> tu
         ValueError: a size below 1.
     """
     try:
-        if isinstance(block_size, Sequence):
-            block_m, block_k = (operator.index(size) for size in block_size)
-        else:
+        if isinstance(block_size, int) or not isinstance(block_size, Sequence):
             block_m = block_k = operator.index(block_size)
+        else:
+            block_m, block_k = (operator.index(size) for size in block_size)
     except (TypeError, ValueError):
         raise TypeError(f"{name} must be an int or a pair of ints, got {block_size!r}") from None
     if block_m < 1 or block_k < 1:

@@ -102,7 +102,8 @@ class BlockMask(CommonPatterns):
         check_mask(crow_indices, col_indices, block, lengths)
         if check:
             check_rows(crow_indices, col_indices, grid_shape(block, lengths)[1])
-        self._fill(crow_indices, col_indices, block, lengths, flag(is_causal, "is_causal"))
+        crow, col = crow_indices.contiguous(), col_indices.contiguous()
+        self._fill(crow, col, block, lengths, flag(is_causal, "is_causal"))
         if check:
             self._count()  # which waits no longer than the look at the contents did
 
@@ -114,7 +115,7 @@ class BlockMask(CommonPatterns):
         lengths: tuple[int, int],
         is_causal: bool,
     ) -> None:
-        self._crow_indices, self._col_indices = crow.contiguous(), col.contiguous()
+        self._crow_indices, self._col_indices = crow, col
         self._block_size, self._lengths, self._is_causal = block, lengths, is_causal
         self._nnzb, self._counted = None, -1
         self._hides_only_later = False
@@ -219,7 +220,7 @@ class BlockMask(CommonPatterns):
         if values.dim() != 3:
             raise ValueError(f"pattern must be one matrix, got a batch of {values.shape[0]}")
         block, lengths = (values.shape[-2], values.shape[-1]), (rows, cols)
-        crow, col = crow.to(torch.int32), col.to(torch.int32)
+        crow, col = (indices.to(torch.int32).contiguous() for indices in (crow, col))
         is_causal = flag(is_causal, "is_causal")
         if not transposed:
             made = cls._made_of(crow, col, block, lengths, is_causal)
