@@ -246,7 +246,8 @@ def test_flex_attention(case, fresh_cache):
         check(out.cpu(), expected[0], "out")
         check(lse.cpu(), expected[1], "lse")
         q, k, v, mask = operands
-        report = sparse_autotune.tune(q, k, v=v, mask=mask, is_causal=is_causal)
+        with sparse_autotune.settings.override(budget_s=5.0):  # it is the slowest by far
+            report = sparse_autotune.tune(q, k, v=v, mask=mask, is_causal=is_causal)
         (found,) = [r for r in report.records if r.family == "flex_attention"]
         assert found.status in ("ok", "eliminated") and found.error <= 1 and not found.captures
     finally:
