@@ -58,19 +58,17 @@ class AttentionBackwardConsumer : AttentionBackwardProducts<T, Tile> {
   __device__ __forceinline__ void attend(const AttentionItem& item) {
     const int column = item.row + user_ * kUserColumns;
     const int own_column = column + threadIdx.x / 32 % 4 * 16 + threadIdx.x % 32 / 4;
-    const int own_block = Tile::kMerges ? (own_column - item.row) / args_.mask.block_m : 0;
     Sums dk = {}, dv = {};
     if (item.tiles > 0) {
       mbarrier_wait(shared_.kv_full(kv_at_.stage), kv_at_.parity);
-      uint32_t before = 0;
 #pragma unroll 1
       for (int i = 0; i < item.tiles; ++i) {
-        take_step(item, column, own_column, own_block, i > 0, before, dk, dv);
+        take_step(item, column, own_column, i > 0, dk, dv);
       }
       wgmma::wait<0>();
       wgmma::pin(dk);
       wgmma::pin(dv);
-      arrive(shared_.q_empty(before));
+      arrive(shared_.q_empty(stage_before()));
       arrive(shared_.kv_empty(kv_at_.stage));
       kv_at_.advance();
     }
@@ -79,10 +77,9 @@ class AttentionBackwardConsumer : AttentionBackwardProducts<T, Tile> {
     store(args_.dv, item, own_column, dv, one);
   }
 
-  // `before`: the stage of the step before, whose dk is still being multiplied.
+  // `has_before`: dk of the step before is still being multiplied.
   __device__ __forceinline__ void take_step(const AttentionItem& item, int column, int own_column,
-                                            int own_block, bool has_before, uint32_t& before,
-                                            Sums& dk, Sums& dv) {
+                                            bool has_before, Sums& dk, Sums& dv) {
     Scores score, dp;
     mbarrier_wait(shared_.q_full(at_.stage), at_.parity);
     wgmma::fence();
@@ -92,12 +89,11 @@ class AttentionBackwardConsumer : AttentionBackwardProducts<T, Tile> {
     wgmma::fence();
     this->multiply_scores(dp, shared_.v(kv_at_.stage), shared_.dout(dout_at_.stage));
     wgmma::commit();
-    const Step step = step_at(at_.stage);
     wgmma::wait<1>();
     wgmma::pin(score);
-    if (has_before) arrive(shared_.q_empty(before));
+    if (has_before) arrive(shared_.q_empty(stage_before()));
     this->exponentials(score, at_.stage);
-    this->hide(score, at_.stage, column, own_column, own_block);
+    this->hide(score, at_.stage, column, own_column);
     Words word;
     wgmma::round_sums<T>(word, score);
     wgmma::fence();
@@ -117,6 +113,7 @@ class AttentionBackwardConsumer : AttentionBackwardProducts<T, Tile> {
     wgmma::fence();
     this->multiply_dq(dq, ds_tile, kv_at_.stage, 0);
     wgmma::commit();
+    const Step step = step_at(at_.stage);
     if constexpr (kDqParts == 2) {
       wgmma::wait<0>();
       wgmma::pin(dq);
@@ -131,9 +128,12 @@ class AttentionBackwardConsumer : AttentionBackwardProducts<T, Tile> {
     wgmma::pin(dq);
     arrive(shared_.dout_empty(dout_at_.stage));
     dout_at_.advance();
-    before = at_.stage;
     at_.advance();
     add_dq(dq, step, kDqParts - 1, item.batch);
+  }
+
+  __device__ __forceinline__ uint32_t stage_before() const {
+    return at_.stage == 0 ? Tile::kStages - 1 : at_.stage - 1;
   }
 
   __device__ __forceinline__ Step step_at(uint32_t stage) const {

@@ -16,8 +16,8 @@ template <int kDim>
 using Pieces32 =
     AttentionBackwardTile<kDim, 2, 2, kDim == 128 ? 1 : 2, kDim == 128 ? 1 : 2, 32, true>;
 
-const AttentionBackwardSm90<Pieces16> kPieces16{"attention_backward_merged_sm90/p16", 0.35};
-const AttentionBackwardSm90<Pieces32> kPieces32{"attention_backward_merged_sm90/p32", 0.37};
+const AttentionBackwardSm90<Pieces16> kPieces16{"attention_backward_merged_sm90/p16", 0.34};
+const AttentionBackwardSm90<Pieces32> kPieces32{"attention_backward_merged_sm90/p32", 0.4};
 const Registration kRegisterPieces16{kPieces16}, kRegisterPieces32{kPieces32};
 
 }  // namespace

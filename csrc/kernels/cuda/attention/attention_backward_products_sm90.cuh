@@ -100,9 +100,10 @@ class AttentionBackwardProducts {
 
   // Exponentials that a row does not see become zeros, as do those of columns past the end, whose
   // keys are zeros and whose exponentials might be infinite. Rows past the end have zeros.
-  // `own_block`: the block of an item's columns that the thread's are in.
-  __device__ __forceinline__ void hide(Scores& p, uint32_t stage, int column, int own_column,
-                                       int own_block) const {
+  __device__ __forceinline__ void hide(Scores& p, uint32_t stage, int column,
+                                       int own_column) const {
+    // The block of the item's 64 columns that the thread's are in: of 16, 32 or more columns each.
+    const unsigned own_block = threadIdx.x / 32 % 4 >> args_.mask.block_m / 32;
 #pragma unroll
     for (int piece = 0; piece < Tile::kPieces; ++piece) {
       const ColumnPiece rows = piece_at(stage, piece);

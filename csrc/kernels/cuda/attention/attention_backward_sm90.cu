@@ -18,8 +18,8 @@ using Columns128 = std::conditional_t<kDim == 128, AttentionBackwardTile<128, 1,
 template <int kDim>
 using Columns64 = AttentionBackwardTile<kDim, 2, 2, kDim == 128 ? 1 : 2, kDim == 128 ? 1 : 2>;
 
-const AttentionBackwardSm90<Columns128> kColumns128{"attention_backward_sm90/columns128", 0.5};
-const AttentionBackwardSm90<Columns64> kColumns64{"attention_backward_sm90/columns64", 0.4};
+const AttentionBackwardSm90<Columns128> kColumns128{"attention_backward_sm90/columns128", 0.58};
+const AttentionBackwardSm90<Columns64> kColumns64{"attention_backward_sm90/columns64", 0.42};
 const Registration kRegisterColumns128{kColumns128}, kRegisterColumns64{kColumns64};
 
 }  // namespace
