@@ -12,9 +12,7 @@ SPARSE_AUTOTUNE_INLINE __m128i first_words(int n) {
   return _mm_cmpgt_epi32(_mm_set1_epi32(n), _mm_setr_epi32(0, 1, 2, 3));
 }
 
-struct Float8Lanes : Floats8 {
-  using Index = __m256i;
-  using Offsets = __m256i;
+struct Float8Lanes : RowLanes<Floats8> {
   using Half = Float8Lanes;  // no narrower ones
   using Quarter = Float8Lanes;
   static constexpr int kVectors = 4, kTile = 12, kMost = 2;
@@ -23,34 +21,26 @@ struct Float8Lanes : Floats8 {
     half = _mm_add_ps(half, _mm_movehl_ps(half, half));
     return _mm_cvtss_f32(_mm_add_ss(half, _mm_shuffle_ps(half, half, 1)));
   }
-  static SPARSE_AUTOTUNE_INLINE Index index(const int32_t* lanes) {
-    return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(lanes));
-  }
-  static SPARSE_AUTOTUNE_INLINE Vec permute(Vec x, Index lanes) {
-    return _mm256_permutevar8x32_ps(x, lanes);
-  }
-  static SPARSE_AUTOTUNE_INLINE Offsets offsets(const int32_t* p) { return index(p); }
-  static SPARSE_AUTOTUNE_INLINE Offsets add_offsets(Offsets a, Offsets b) {
-    return _mm256_add_epi32(a, b);
-  }
   // Of `count` blocks from `first` on, for each lane that of its block.
   static SPARSE_AUTOTUNE_INLINE Offsets load_columns(const void* columns, bool wide, int64_t first,
                                                      int count, Offsets block, Mask lanes) {
     if (wide) {
       const auto* from = reinterpret_cast<const int*>(static_cast<const int64_t*>(columns) + first);
-      return _mm256_mask_i32gather_epi32(_mm256_setzero_si256(), from, block, lanes, 8);
+      return reinterpret_cast<Offsets>(_mm256_mask_i32gather_epi32(
+          _mm256_setzero_si256(), from, reinterpret_cast<__m256i>(block), lanes, 8));
     }
     const int* from = static_cast<const int32_t*>(columns) + first;
-    return _mm256_permutevar8x32_epi32(_mm256_maskload_epi32(from, first_lanes(count)), block);
+    const __m256i some = _mm256_maskload_epi32(from, first_lanes(count));
+    return __builtin_shuffle(reinterpret_cast<Offsets>(some), block);
   }
   static SPARSE_AUTOTUNE_INLINE Vec gather(const float* p, Offsets at, Mask m) {
-    return _mm256_mask_i32gather_ps(_mm256_setzero_ps(), p, at, _mm256_castsi256_ps(m), 4);
+    return _mm256_mask_i32gather_ps(_mm256_setzero_ps(), p, reinterpret_cast<__m256i>(at),
+                                    _mm256_castsi256_ps(m), 4);
   }
 };
 
-struct Double4Lanes : Doubles4 {
-  using Index = __m256i;  // of the halves of each lane
-  using Offsets = __m128i;
+struct Double4Lanes : RowLanes<Doubles4> {
+  using Index = __m256i;      // of the halves of each lane
   using Half = Double4Lanes;  // no narrower ones
   using Quarter = Double4Lanes;
   static constexpr int kVectors = 4, kTile = 12, kMost = 2;
@@ -59,19 +49,11 @@ struct Double4Lanes : Doubles4 {
     return _mm_cvtsd_f64(_mm_add_sd(half, _mm_unpackhi_pd(half, half)));
   }
   static SPARSE_AUTOTUNE_INLINE Index index(const int32_t* lanes) {
-    const __m256i lower = _mm256_slli_epi64(
-        _mm256_cvtepi32_epi64(_mm_loadu_si128(reinterpret_cast<const __m128i*>(lanes))), 1);
-    const __m256i upper = _mm256_add_epi64(lower, _mm256_set1_epi64x(1));
-    return _mm256_or_si256(lower, _mm256_slli_epi64(upper, 32));
+    const RowLanes::Index lower = 2 * RowLanes::index(lanes);
+    return reinterpret_cast<Index>(lower | (lower + 1) << 32);
   }
   static SPARSE_AUTOTUNE_INLINE Vec permute(Vec x, Index lanes) {
     return _mm256_castps_pd(_mm256_permutevar8x32_ps(_mm256_castpd_ps(x), lanes));
-  }
-  static SPARSE_AUTOTUNE_INLINE Offsets offsets(const int32_t* p) {
-    return _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
-  }
-  static SPARSE_AUTOTUNE_INLINE Offsets add_offsets(Offsets a, Offsets b) {
-    return _mm_add_epi32(a, b);
   }
   static SPARSE_AUTOTUNE_INLINE Offsets load_columns(const void* columns, bool wide, int64_t first,
                                                      int count, Offsets block, Mask lanes) {
@@ -79,14 +61,16 @@ struct Double4Lanes : Doubles4 {
       const auto* from = reinterpret_cast<const int*>(static_cast<const int64_t*>(columns) + first);
       const __m128i narrow = _mm256_castsi256_si128(
           _mm256_permutevar8x32_epi32(lanes, _mm256_setr_epi32(0, 2, 4, 6, 0, 2, 4, 6)));
-      return _mm_mask_i32gather_epi32(_mm_setzero_si128(), from, block, narrow, 8);
+      return reinterpret_cast<Offsets>(_mm_mask_i32gather_epi32(
+          _mm_setzero_si128(), from, reinterpret_cast<__m128i>(block), narrow, 8));
     }
     const int* from = static_cast<const int32_t*>(columns) + first;
-    const __m128 loaded = _mm_castsi128_ps(_mm_maskload_epi32(from, first_words(count)));
-    return _mm_castps_si128(_mm_permutevar_ps(loaded, block));
+    const __m128i some = _mm_maskload_epi32(from, first_words(count));
+    return __builtin_shuffle(reinterpret_cast<Offsets>(some), block);
   }
   static SPARSE_AUTOTUNE_INLINE Vec gather(const double* p, Offsets at, Mask m) {
-    return _mm256_mask_i32gather_pd(_mm256_setzero_pd(), p, at, _mm256_castsi256_pd(m), 8);
+    return _mm256_mask_i32gather_pd(_mm256_setzero_pd(), p, reinterpret_cast<__m128i>(at),
+                                    _mm256_castsi256_pd(m), 8);
   }
 };
 

@@ -2,9 +2,9 @@
 // instruction-set level: a level's file includes its vectors_*.h and this; everything below is
 // private to it. No std template is used inside.
 //
-// A vector type L is one of vectors_*.h with Index (a lane for each lane), kVectors (of a block's
-// elements at most), kTile (sums that leave registers for what is loaded), kMost (vectors of a
-// tile), sum, index and permute.
+// A vector type L is one of vectors_*.h as RowLanes with kVectors (of a block's elements at most),
+// kTile (sums that leave registers for what is loaded), kMost (vectors of a tile), sum, and with
+// load_columns and gather.
 #pragma once
 
 #include "kernels/cpu/microkernels/rows_columns.h"
@@ -12,6 +12,25 @@
 
 namespace sparse_autotune::cpu_rows {
 namespace {
+
+// Besides with a number for each lane: Index, of a lane, or Offsets.
+template <class Vector>
+struct RowLanes : Vector {
+  using Vec = typename Vector::Vec;
+  using Index = decltype(Vec{} == Vec{});
+  typedef int32_t Offsets __attribute__((vector_size(4 * Vector::kLanes)));
+  static SPARSE_AUTOTUNE_INLINE Offsets offsets(const int32_t* p) {
+    Offsets x;
+    __builtin_memcpy(&x, p, sizeof(x));
+    return x;
+  }
+  static SPARSE_AUTOTUNE_INLINE Index index(const int32_t* lanes) {
+    return __builtin_convertvector(offsets(lanes), Index);
+  }
+  static SPARSE_AUTOTUNE_INLINE Vec permute(Vec x, Index lanes) {
+    return __builtin_shuffle(x, lanes);
+  }
+};
 
 // sampled_rows: blocks of a sampled product, lanes along a block's elements.
 

@@ -156,8 +156,7 @@ SPARSE_AUTOTUNE_TARGET void multiply_gathered(const RowsTask& t) {
         __builtin_prefetch(reinterpret_cast<const char*>(a) + 1024);
         const typename L::Offsets columns =
             L::load_columns(t.columns, t.wide, block, static_cast<int>(count), lane_block, lanes);
-        const typename L::Offsets at =
-            bk == 1 ? columns : L::add_offsets(L::add_offsets(columns, columns), lane_k);
+        const typename L::Offsets at = bk == 1 ? columns : columns + columns + lane_k;
         sum = L::multiply_add(sum, L::load_part(a, lanes), L::gather(b, at, lanes));
         a += L::kLanes;
       };

@@ -69,41 +69,10 @@ struct StoredBFloat16 : StoredWords<StoredBFloat16> {
 
 struct Float8Lanes : Lanes<Floats8> {
   static constexpr int kRows = 6, kVectors = 2, kTurnedRows = 6;
-  static SPARSE_AUTOTUNE_INLINE void transpose(Vec (&x)[8]) {
-    Vec y[8];
-#pragma GCC unroll 8
-    for (int i = 0; i < 8; i += 2) {
-      y[i] = _mm256_unpacklo_ps(x[i], x[i + 1]);
-      y[i + 1] = _mm256_unpackhi_ps(x[i], x[i + 1]);
-    }
-#pragma GCC unroll 8
-    for (int i = 0; i < 8; i += 4) {  // x[i + q]: column q of each 4 x 4 square
-#pragma GCC unroll 8
-      for (int q = 0; q < 2; ++q) {
-        x[i + 2 * q] = _mm256_shuffle_ps(y[i + q], y[i + q + 2], 0x44);
-        x[i + 2 * q + 1] = _mm256_shuffle_ps(y[i + q], y[i + q + 2], 0xee);
-      }
-    }
-#pragma GCC unroll 8
-    for (int q = 0; q < 4; ++q) {  // then the squares themselves
-      y[q] = _mm256_permute2f128_ps(x[q], x[4 + q], 0x20);
-      y[4 + q] = _mm256_permute2f128_ps(x[q], x[4 + q], 0x31);
-    }
-#pragma GCC unroll 8
-    for (int i = 0; i < 8; ++i) x[i] = y[i];
-  }
 };
 
 struct Double4Lanes : Lanes<Doubles4> {
   static constexpr int kRows = 6, kVectors = 2, kTurnedRows = 6;
-  static SPARSE_AUTOTUNE_INLINE void transpose(Vec (&x)[4]) {
-    const Vec a = _mm256_unpacklo_pd(x[0], x[1]), b = _mm256_unpackhi_pd(x[0], x[1]);
-    const Vec c = _mm256_unpacklo_pd(x[2], x[3]), d = _mm256_unpackhi_pd(x[2], x[3]);
-    x[0] = _mm256_permute2f128_pd(a, c, 0x20);
-    x[1] = _mm256_permute2f128_pd(b, d, 0x20);
-    x[2] = _mm256_permute2f128_pd(a, c, 0x31);
-    x[3] = _mm256_permute2f128_pd(b, d, 0x31);
-  }
 };
 
 }  // namespace

@@ -54,59 +54,10 @@ struct StoredBFloat16 : StoredWords<StoredBFloat16> {
 
 struct Float16Lanes : Lanes<Floats16> {
   static constexpr int kRows = 8, kVectors = 3, kTurnedRows = 14;
-  static SPARSE_AUTOTUNE_INLINE void transpose(Vec (&x)[16]) {
-    Vec y[16];
-#pragma GCC unroll 16
-    for (int i = 0; i < 16; i += 2) {
-      y[i] = _mm512_unpacklo_ps(x[i], x[i + 1]);
-      y[i + 1] = _mm512_unpackhi_ps(x[i], x[i + 1]);
-    }
-#pragma GCC unroll 16
-    for (int i = 0; i < 16; i += 4) {  // x[i + q]: column q of each 4 x 4 square
-#pragma GCC unroll 16
-      for (int q = 0; q < 2; ++q) {
-        const __m512d low = _mm512_castps_pd(y[i + q]), high = _mm512_castps_pd(y[i + q + 2]);
-        x[i + 2 * q] = _mm512_castpd_ps(_mm512_unpacklo_pd(low, high));
-        x[i + 2 * q + 1] = _mm512_castpd_ps(_mm512_unpackhi_pd(low, high));
-      }
-    }
-#pragma GCC unroll 16
-    for (int q = 0; q < 4; ++q) {  // then the 4 x 4 squares themselves
-      const Vec even_low = _mm512_shuffle_f32x4(x[q], x[4 + q], 0x88);
-      const Vec odd_low = _mm512_shuffle_f32x4(x[q], x[4 + q], 0xdd);
-      const Vec even_high = _mm512_shuffle_f32x4(x[8 + q], x[12 + q], 0x88);
-      const Vec odd_high = _mm512_shuffle_f32x4(x[8 + q], x[12 + q], 0xdd);
-      y[q] = _mm512_shuffle_f32x4(even_low, even_high, 0x88);
-      y[8 + q] = _mm512_shuffle_f32x4(even_low, even_high, 0xdd);
-      y[4 + q] = _mm512_shuffle_f32x4(odd_low, odd_high, 0x88);
-      y[12 + q] = _mm512_shuffle_f32x4(odd_low, odd_high, 0xdd);
-    }
-#pragma GCC unroll 16
-    for (int i = 0; i < 16; ++i) x[i] = y[i];
-  }
 };
 
 struct Double8Lanes : Lanes<Doubles8> {
   static constexpr int kRows = 8, kVectors = 3, kTurnedRows = 14;
-  static SPARSE_AUTOTUNE_INLINE void transpose(Vec (&x)[8]) {
-    Vec y[8];
-#pragma GCC unroll 16
-    for (int i = 0; i < 8; i += 2) {
-      y[i] = _mm512_unpacklo_pd(x[i], x[i + 1]);
-      y[i + 1] = _mm512_unpackhi_pd(x[i], x[i + 1]);
-    }
-#pragma GCC unroll 16
-    for (int q = 0; q < 2; ++q) {
-      const Vec even_low = _mm512_shuffle_f64x2(y[q], y[2 + q], 0x88);
-      const Vec odd_low = _mm512_shuffle_f64x2(y[q], y[2 + q], 0xdd);
-      const Vec even_high = _mm512_shuffle_f64x2(y[4 + q], y[6 + q], 0x88);
-      const Vec odd_high = _mm512_shuffle_f64x2(y[4 + q], y[6 + q], 0xdd);
-      x[q] = _mm512_shuffle_f64x2(even_low, even_high, 0x88);
-      x[4 + q] = _mm512_shuffle_f64x2(even_low, even_high, 0xdd);
-      x[2 + q] = _mm512_shuffle_f64x2(odd_low, odd_high, 0x88);
-      x[6 + q] = _mm512_shuffle_f64x2(odd_low, odd_high, 0xdd);
-    }
-  }
 };
 
 }  // namespace

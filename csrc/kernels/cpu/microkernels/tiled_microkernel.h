@@ -2,9 +2,9 @@
 // instruction-set level: a level's file includes its vectors_*.h and this; everything below is
 // private to it. No std template is used inside.
 //
-// A vector type V is one of vectors_*.h with what is added here, kRows x kVectors (largest tile),
-// kTurnedRows (largest turned tile, of kTurnedVectors) and transpose. A stored type S gives: Type,
-// kDType, load, load_part, store, store_part.
+// A vector type V is one of vectors_*.h with what is added here, kRows x kVectors (largest tile)
+// and kTurnedRows (largest turned tile, of kTurnedVectors). A stored type S gives: Type, kDType,
+// load, load_part, store, store_part.
 #pragma once
 
 #include "kernels/cpu/microkernels/tiled.h"
@@ -22,7 +22,28 @@ struct Lanes : Vector {
   using Element = Acc;
   using Operand = typename Vector::Vec;
   static SPARSE_AUTOTUNE_INLINE Operand load_operand(const Acc* p) { return Vector::load(p); }
+  static SPARSE_AUTOTUNE_INLINE void transpose(Operand (&x)[Vector::kLanes]) {
+    swap_quarters<1>(x, std::make_integer_sequence<int, Vector::kLanes>());
+  }
   static void release() { _mm_sfence(); }  // streamed stores before what other threads see
+
+ private:
+  // Squares of twice kBy rows exchange the two quarters off their diagonals, then larger squares.
+  template <int kBy, int... kLane>
+  static SPARSE_AUTOTUNE_INLINE void swap_quarters(Operand (&x)[Vector::kLanes],
+                                                   std::integer_sequence<int, kLane...> lanes) {
+    using Index = decltype(x[0] < x[0]);
+    const Index upper = {(kLane & kBy ? Vector::kLanes + kLane - kBy : kLane)...};
+    const Index lower = {(kLane & kBy ? Vector::kLanes + kLane : kLane + kBy)...};
+#pragma GCC unroll 16
+    for (int i = 0; i < Vector::kLanes; ++i) {
+      if (i & kBy) continue;
+      const Operand a = x[i], b = x[i + kBy];
+      x[i] = __builtin_shuffle(a, b, upper);
+      x[i + kBy] = __builtin_shuffle(a, b, lower);
+    }
+    if constexpr (2 * kBy < Vector::kLanes) swap_quarters<2 * kBy>(x, lanes);
+  }
 };
 
 // Stored as it is accumulated.

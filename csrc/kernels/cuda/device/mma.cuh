@@ -11,6 +11,7 @@
 #include <cuda_fp16.h>
 
 #include <cstdint>
+#include <type_traits>
 
 namespace sparse_autotune {
 
@@ -44,31 +45,21 @@ __device__ __forceinline__ uint32_t round_to_tf32(uint32_t bits) {
 
 // c[0..3] += A * B over one slice. T is the type of A and B.
 template <typename T>
-__device__ __forceinline__ void mma(float* c, const uint32_t (&a)[4], const uint32_t* b);
-
-template <>
-__device__ __forceinline__ void mma<__half>(float* c, const uint32_t (&a)[4], const uint32_t* b) {
-  asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
-      "{%8, %9}, {%0, %1, %2, %3};\n"
-      : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
-}
-
-template <>
-__device__ __forceinline__ void mma<__nv_bfloat16>(float* c, const uint32_t (&a)[4],
-                                                   const uint32_t* b) {
-  asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
-      "{%8, %9}, {%0, %1, %2, %3};\n"
-      : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
-}
-
-template <>
-__device__ __forceinline__ void mma<float>(float* c, const uint32_t (&a)[4], const uint32_t* b) {
-  asm("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
-      "{%8, %9}, {%0, %1, %2, %3};\n"
-      : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+__device__ __forceinline__ void mma(float* c, const uint32_t (&a)[4], const uint32_t* b) {
+#define SPARSE_AUTOTUNE_MMA(KIND)                       \
+  asm("mma.sync.aligned." KIND                          \
+      " {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, " \
+      "{%0, %1, %2, %3};\n"                             \
+      : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])  \
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]))
+  if constexpr (std::is_same_v<T, float>) {
+    SPARSE_AUTOTUNE_MMA("m16n8k8.row.col.f32.tf32.tf32.f32");
+  } else if constexpr (std::is_same_v<T, __half>) {
+    SPARSE_AUTOTUNE_MMA("m16n8k16.row.col.f32.f16.f16.f32");
+  } else {
+    SPARSE_AUTOTUNE_MMA("m16n8k16.row.col.f32.bf16.bf16.f32");
+  }
+#undef SPARSE_AUTOTUNE_MMA
 }
 
 }  // namespace sparse_autotune
