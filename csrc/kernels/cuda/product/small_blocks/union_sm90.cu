@@ -28,7 +28,7 @@ namespace sparse_autotune {
 namespace {
 
 // Of B, as shares of L2: what is not worth dividing, and what a panel has; less in a launch of many
-// rounds, if each panel finds A in L2.
+// rounds, if each panel finds A in L2; with a column-major B that was not tried.
 constexpr double kWholeShare = 0.32, kPanelShare = 0.16, kNarrowShare = 0.04;
 constexpr double kLastingShare = 0.2;  // of A
 constexpr int64_t kManyRounds = 8;
@@ -145,8 +145,9 @@ class UnionSm90 final : public Variant {
   // In tiles.
   int64_t width_of_panels(const Problem& p, const Device& d) const {
     const auto l2 = static_cast<double>(d.l2_bytes);
-    const bool narrow =
-        shape_.tiles(p) >= kManyRounds * d.multiprocessors && values_bytes(p) <= kLastingShare * l2;
+    const bool narrow = p.b_layout == Layout::kRowMajor &&
+                        shape_.tiles(p) >= kManyRounds * d.multiprocessors &&
+                        values_bytes(p) <= kLastingShare * l2;
     return panel_width(p, shape_.n, static_cast<int64_t>(kWholeShare * l2),
                        static_cast<int64_t>((narrow ? kNarrowShare : kPanelShare) * l2));
   }
