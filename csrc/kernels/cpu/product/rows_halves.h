@@ -5,8 +5,8 @@
 #include <algorithm>
 
 #include "kernels/cpu/microkernels/rows.h"
-#include "kernels/cpu/shared/epilogue.h"
 #include "kernels/cpu/shared/elements.h"
+#include "kernels/cpu/shared/epilogue.h"
 #include "kernels/cpu/shared/tiled_blocking.h"
 #include "kernels/cpu/shared/tiled_partition.h"
 

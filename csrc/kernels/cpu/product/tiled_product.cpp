@@ -6,8 +6,8 @@
 #include <cstring>
 
 #include "kernels/cpu/product/tiled_packing.h"
-#include "kernels/cpu/shared/epilogue.h"
 #include "kernels/cpu/shared/elements.h"
+#include "kernels/cpu/shared/epilogue.h"
 #include "kernels/cpu/shared/tiled_partition.h"
 
 namespace sparse_autotune::cpu_tiled {

@@ -15,8 +15,8 @@
 #include <string>
 
 #include "kernels/cpu/microkernels/tiled_levels.h"
-#include "kernels/cpu/shared/epilogue.h"
 #include "kernels/cpu/shared/elements.h"
+#include "kernels/cpu/shared/epilogue.h"
 #include "kernels/cpu/shared/tiled_blocking.h"
 #include "kernels/cpu/shared/tiled_partition.h"
 

@@ -71,11 +71,11 @@ struct SampledUnionArguments {
   const void* crow_indices;
   const void* col_indices;
   void* sampled;
-  float* partials;                            // see sampled_union_consumer.cuh
-  unsigned* counters;                         // of regions; 0 between launches
+  float* partials;     // see sampled_union_consumer.cuh
+  unsigned* counters;  // of regions; 0 between launches
   int block_rows, block_cols, block_m, block_k;
   int group_rows, group_regions, parts;  // block rows and regions of a group; parts of a sum
-  int steps, matrix_steps;  // stages in a sum, and in that of one matrix of the batch
+  int steps, matrix_steps;               // stages in a sum, and in that of one matrix of the batch
   bool wide_indices, c_batched, b_batched;
 };
 

@@ -4,8 +4,8 @@
 #include <cstdint>
 
 #include "kernels/cuda/device/wgmma.cuh"
-#include "kernels/cuda/product/large_blocks/wgmma_tile.cuh"
 #include "kernels/cuda/product/large_blocks/store_tile.cuh"
+#include "kernels/cuda/product/large_blocks/wgmma_tile.cuh"
 
 namespace sparse_autotune {
 

@@ -20,8 +20,8 @@
 
 #include "kernels/cuda/convert/turn_dense.h"
 #include "kernels/cuda/host/arguments_of.h"
-#include "kernels/cuda/host/element_types.h"
 #include "kernels/cuda/host/cuda_status.h"
+#include "kernels/cuda/host/element_types.h"
 #include "kernels/cuda/product/scalar/cut_rows.cuh"
 #include "operators/product/product.h"
 

@@ -13,8 +13,8 @@
 #include <string>
 
 #include "kernels/cuda/host/arguments_of.h"
-#include "kernels/cuda/host/element_types.h"
 #include "kernels/cuda/host/cuda_status.h"
+#include "kernels/cuda/host/element_types.h"
 #include "kernels/cuda/host/tile_counters.h"
 #include "kernels/cuda/product/scalar/small_blocks.h"
 #include "operators/product/product.h"

@@ -15,8 +15,8 @@
 #include <string>
 
 #include "kernels/cuda/host/arguments_of.h"
-#include "kernels/cuda/host/element_types.h"
 #include "kernels/cuda/host/cuda_status.h"
+#include "kernels/cuda/host/element_types.h"
 #include "kernels/cuda/host/remembered.h"
 #include "kernels/cuda/product/scalar/warp_rows.cuh"
 #include "operators/product/product.h"
