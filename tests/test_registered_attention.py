@@ -138,7 +138,8 @@ def test_forced_gradients(case, with_lse, dtype, register):
         check(leaf.grad, right, f"d{name}")
 
 
-def test_they_race_and_are_verified(register):
+def test_they_race_and_are_verified(register, monkeypatch):
+    monkeypatch.setattr(settings, "budget_s", 5.0)  # who has no cost model is the last to run
     register(Forward())
     register(Backward(), "attention_backward", "mine_backward")
     register(lambda *_, out, lse, **__: out.fill_(1.0), name="wrong")
