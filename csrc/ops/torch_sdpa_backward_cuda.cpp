@@ -12,14 +12,14 @@ class TorchSdpaBackward final : public TorchSdpa {
       : TorchSdpa(name, backend, attention::Pass::kBackward) {}
 
   Status launch(const attention::Problem& p, const attention::Launch& l) const override {
-    constexpr const char* kOperators[] = {"sparse_autotune::sdpa_flash_backward",
-                                          "sparse_autotune::sdpa_cudnn_backward",
-                                          "sparse_autotune::sdpa_efficient_backward"};
+    const char* const name = backend_ == SdpaBackend::kFlash
+                                 ? "sparse_autotune::sdpa_flash_backward"
+                                 : "sparse_autotune::sdpa_efficient_backward";
     return guarded([&] {
       const SdpaOperands o(p, l);
       const auto gradients =
-          call_torch_for<3>(kOperators[static_cast<int>(backend_)], {}, gradient_of_out(p, l), o.q,
-                            o.k, o.v, o.out, o.lse, p.is_causal, static_cast<double>(l.scale));
+          call_torch_for<3>(name, {}, gradient_of_out(p, l), o.q, o.k, o.v, o.out, o.lse,
+                            p.is_causal, static_cast<double>(l.scale));
       give_gradients(p, l, gradients);
     });
   }
@@ -30,8 +30,9 @@ class TorchSdpaBackward final : public TorchSdpa {
   const Registration registration_{*this};
 };
 
+// cuDNN's gradients take no part. Torch keeps what cuDNN built for a problem, whatever the strides of
+// `out` are: a call with another `out` made torch's own later gradients wrong (2.11, seen on an H100).
 const TorchSdpaBackward kFlash{"torch_sdpa_backward/flash", SdpaBackend::kFlash};
-const TorchSdpaBackward kCudnn{"torch_sdpa_backward/cudnn", SdpaBackend::kCudnn};
 const TorchSdpaBackward kEfficient{"torch_sdpa_backward/efficient", SdpaBackend::kEfficient};
 
 }  // namespace

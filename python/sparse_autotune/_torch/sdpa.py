@@ -47,20 +47,6 @@ def _flash_backward(grad: Tensor, q: Tensor, k: Tensor, v: Tensor, out: Tensor, 
     )  # fmt: skip
 
 
-def _cudnn_backward(grad: Tensor, q: Tensor, k: Tensor, v: Tensor, out: Tensor, lse: Tensor,
-                    is_causal: bool, scale: float) -> Gradients:  # fmt: skip
-    seed = _seed(q)
-    # torch keeps what cuDNN built for q, k and v of these strides, whatever those of `out` are: it
-    # must have the ones that torch's own forward pass gives it, here and in everybody's calls.
-    laid_out = torch.empty_like(q)
-    if out.stride() != laid_out.stride():
-        out = laid_out.copy_(out)
-    return _aten._scaled_dot_product_cudnn_attention_backward(
-        grad, q, k, v, out, lse.unsqueeze(3), seed, seed, None, None, None, q.shape[2], k.shape[2],
-        0.0, is_causal, scale=scale,
-    )  # fmt: skip
-
-
 def _efficient_backward(grad: Tensor, q: Tensor, k: Tensor, v: Tensor, out: Tensor, lse: Tensor,
                         is_causal: bool, scale: float) -> Gradients:  # fmt: skip
     seed = _seed(q)
@@ -81,7 +67,6 @@ for _form, _kernels in (
         _BACKWARD,
         {
             "sdpa_flash_backward": _flash_backward,
-            "sdpa_cudnn_backward": _cudnn_backward,
             "sdpa_efficient_backward": _efficient_backward,
         },
     ),
