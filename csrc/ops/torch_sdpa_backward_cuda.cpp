@@ -30,8 +30,9 @@ class TorchSdpaBackward final : public TorchSdpa {
   const Registration registration_{*this};
 };
 
-// cuDNN's gradients take no part. Torch keeps what cuDNN built for a problem, whatever the strides of
-// `out` are: a call with another `out` made torch's own later gradients wrong (2.11, seen on an H100).
+// cuDNN's gradients take no part. Torch keeps what cuDNN built for a problem, whatever the strides
+// of `out` are: a call with another `out` made torch's own later gradients wrong (2.11, seen on an
+// H100).
 const TorchSdpaBackward kFlash{"torch_sdpa_backward/flash", SdpaBackend::kFlash};
 const TorchSdpaBackward kEfficient{"torch_sdpa_backward/efficient", SdpaBackend::kEfficient};
 
