@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import importlib
 import pkgutil
 import time
@@ -120,15 +119,6 @@ def _contestants(
 
 
 def measure(cell: Cell, suite: Suite) -> Result:
-    """A cell as `_measure` does it, with the GPU's memory free again for the next."""
-    result = _measure(cell, suite)
-    if suite.device == "cuda":  # graphs have memory of their own
-        gc.collect()
-        torch.cuda.empty_cache()
-    return result
-
-
-def _measure(cell: Cell, suite: Suite) -> Result:
     """Tunes the cell, checks every contestant's result and times them in interleaved rounds.
 
     Peers are handed `a` in the form they want; our own choice and families pay for whatever they

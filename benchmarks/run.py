@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import gc
 import importlib
 import json
 import math
@@ -19,6 +20,8 @@ import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+
+import torch
 
 if __package__ in (None, ""):  # run as a file: its own folder is on the path instead of the tree's
     sys.path[0] = str(Path(__file__).resolve().parent.parent)
@@ -94,6 +97,9 @@ def measure_cells(
         if begin + max(recent, default=_FIRST_S) > deadline:
             break
         results.append((suite.measure or comparison.measure)(cell, suite))
+        if suite.device == "cuda":  # graphs have memory of their own: the next cell wants it
+            gc.collect()
+            torch.cuda.empty_cache()
         results[-1].seconds = time.monotonic() - begin
         text = str(cell) if brief else tables.of_cell(results[-1])
         print(f"{text}\n  in {results[-1].seconds:.1f} s\n", flush=True)

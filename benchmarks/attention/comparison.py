@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import math
 from collections.abc import Callable
 
@@ -19,15 +18,6 @@ from .contestants import contestants
 
 
 def measure(cell: AttentionCell, suite: Suite) -> Result:
-    """A cell as `_measure` does it, with the GPU's memory free again for the next."""
-    result = _measure(cell, suite)
-    if suite.device == "cuda":  # graphs have memory of their own
-        gc.collect()
-        torch.cuda.empty_cache()
-    return result
-
-
-def _measure(cell: AttentionCell, suite: Suite) -> Result:
     """Races the cell, compares all results with each other and times them in interleaved rounds.
 
     A GPU's times are of kernels, with caches as warm as the call itself leaves them.

@@ -8,15 +8,13 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import json
-import sys
 from functools import partial
 
 import torch
 from torch.nn.functional import scaled_dot_product_attention
 
 import sparse_autotune as sa
-from benchmarks import environment, timing
+from benchmarks import models, timing
 from benchmarks.attention.block import ON_A_CPU, ON_A_GPU, Attention, BlockSize, TransformerBlock
 from benchmarks.cell import Call
 from benchmarks.training.layer import OURS
@@ -110,23 +108,17 @@ def measure(device: str, rounds: int, size: BlockSize | None = None) -> dict:
     return {"model": dataclasses.asdict(size), "error": error, "steps": steps}
 
 
+def _line(step: dict) -> str:
+    us = {name: taken["median_us"] for name, taken in step["timings"].items()}
+    others = ", ".join(
+        f"{name} {taken:.0f} µs, {taken / us[OURS]:.2f}x"
+        for name, taken in us.items()
+        if name != OURS
+    )
+    return f"{step['name']}: {us[OURS]:.0f} µs; {others}"
+
+
 def run(options: argparse.Namespace, device: str) -> int:
-    """Prints the times; returns the exit status, 1 where results differ too much."""
-    record = environment.Record("attention_block", device, options.save, options.command)
-    print(json.dumps(record.environment, indent=None if options.brief else 1))
-    measured = measure(device, options.rounds or ROUNDS)
-    record.save(complete=True, **measured)
-    for step in measured["steps"]:
-        us = {name: taken["median_us"] for name, taken in step["timings"].items()}
-        others = ", ".join(
-            f"{name} {taken:.0f} µs, {taken / us[OURS]:.2f}x"
-            for name, taken in us.items()
-            if name != OURS
-        )
-        print(f"{step['name']}: {us[OURS]:.0f} µs; {others}")
-    if options.save is not None:
-        print(f"saved in {options.save}")
-    if not measured["error"] <= 1:
-        print(f"FAILED: outputs are off by {measured['error']:.3g} tolerances", file=sys.stderr)
-        return 1
-    return 0
+    """As `models.run`."""
+    measured = partial(measure, device, options.rounds or ROUNDS)
+    return models.run("attention_block", options, device, measured, _line, "outputs")

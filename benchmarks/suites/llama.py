@@ -10,15 +10,13 @@ import copy
 import dataclasses
 import functools
 import importlib.util
-import json
-import sys
 from pathlib import Path
 from types import ModuleType
 
 import torch
 
 import sparse_autotune
-from benchmarks import environment, timing
+from benchmarks import models, timing
 from benchmarks.cell import Call
 from benchmarks.training import layer
 
@@ -116,18 +114,12 @@ def measure(device: str, rounds: int) -> dict:
     }
 
 
+def _line(step: dict) -> str:
+    dense, ours = (step["timings"][name]["median_us"] for name in (DENSE, OURS))
+    return f"{step['name']:28} dense {dense:10.1f} µs, {ours:10.1f} µs: {dense / ours:.2f}x"
+
+
 def run(options: argparse.Namespace, device: str) -> int:
-    """Prints the times; returns the exit status, 1 where results differ too much."""
-    record = environment.Record("llama", device, options.save, options.command)
-    print(json.dumps(record.environment, indent=None if options.brief else 1))
-    measured = measure(device, options.rounds or ROUNDS)
-    record.save(complete=True, **measured)
-    for step in measured["steps"]:
-        dense, ours = (step["timings"][name]["median_us"] for name in (DENSE, OURS))
-        print(f"{step['name']:28} dense {dense:10.1f} µs, {ours:10.1f} µs: {dense / ours:.2f}x")
-    if options.save is not None:
-        print(f"saved in {options.save}")
-    if not measured["error"] <= 1:
-        print(f"FAILED: logits are off by {measured['error']:.3g} tolerances", file=sys.stderr)
-        return 1
-    return 0
+    """As `models.run`."""
+    measured = functools.partial(measure, device, options.rounds or ROUNDS)
+    return models.run("llama", options, device, measured, _line, "logits")
