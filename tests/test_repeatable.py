@@ -117,7 +117,8 @@ def test_right_while_another_stream_is_busy(variant):
     """All the time, with products of its own: the same bits as alone, where that is promised."""
     operands = uneven(variant)
     promised = DETERMINISTIC.get(variant, True)
-    busy, other = torch.randn(4096, 4096, device="cuda", dtype=BF16), torch.cuda.Stream()
+    # Large enough that a launch keeps the GPU busy for longer than a loaded host needs for the next.
+    busy, other = torch.randn(8192, 8192, device="cuda", dtype=BF16), torch.cuda.Stream()
     spoils = [torch.empty_like(busy) for _ in range(2)]
 
     def call():
@@ -130,7 +131,7 @@ def test_right_while_another_stream_is_busy(variant):
     results = []
     for i in range(50):
         with torch.cuda.stream(other):
-            for _ in range(20):  # some milliseconds: more than the slowest call takes alone
+            for _ in range(4):  # some milliseconds: more than the slowest call takes alone
                 torch.mm(busy, busy, out=spoils[i % 2])
         results.append(call())
     torch.cuda.current_stream().synchronize()
