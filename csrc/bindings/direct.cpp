@@ -1,7 +1,5 @@
 #include "bindings/direct.h"
 
-#include <utility>
-
 namespace py = pybind11;
 
 namespace sparse_autotune {
@@ -14,24 +12,23 @@ bool read(PyObject* object, int64_t* number) {
   return false;
 }
 
-void* TensorScratch::allocate(int64_t bytes) {
+Direct::Direct(const py::kwargs& of_torch)
+    : tensors_(of_torch),
+      is_grad_enabled_(of_torch["is_grad_enabled"]),
+      listeners_(of_torch["listeners"]),
+      forward_ad_(of_torch["forward_ad"]) {}
+
+void* Direct::allocate(const TensorView& like, int64_t bytes, std::vector<py::object>* kept) const {
   const Gil gil;
   try {
-    const int64_t item = size_of(view_.type);
-    kept_.push_back(tensors_.new_empty(view_, {(bytes + item - 1) / item}));
+    const int64_t item = size_of(like.type);
+    kept->push_back(tensors_.new_empty(like, {(bytes + item - 1) / item}));
     TensorView view;
-    return tensors_.view(kept_.back(), &view) ? view.writable() : nullptr;
+    return tensors_.view(kept->back(), &view) ? view.writable() : nullptr;
   } catch (py::error_already_set&) {
     return nullptr;  // no memory: the operator says so
   }
 }
-
-Direct::Direct(PythonTensors tensors, py::function is_grad_enabled, const py::tuple& listeners,
-               py::module_ forward_ad)
-    : tensors_(std::move(tensors)),
-      is_grad_enabled_(std::move(is_grad_enabled)),
-      listeners_(listeners),
-      forward_ad_(std::move(forward_ad)) {}
 
 bool Direct::is_for_us(std::initializer_list<PyObject*> indices,
                        std::initializer_list<PyObject*> operands) const {

@@ -6,6 +6,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <initializer_list>
 #include <vector>
 
@@ -24,30 +25,14 @@ inline bool is_given(PyObject* object) { return object != nullptr && object != P
 // False for what is no int: a symbol, for instance.
 bool read(PyObject* object, int64_t* number);
 
-// Memory of torch's allocator, as a launch wants it: in the order of torch's current stream.
-class TensorScratch final : public direct::Scratch {
- public:
-  // Of the kind of a tensor that lies as `view` says.
-  TensorScratch(const PythonTensors& tensors, const TensorView& view)
-      : tensors_(tensors), view_(view) {}
-
-  // Called without the GIL; null where there is none.
-  void* allocate(int64_t bytes) override;
-
- private:
-  const PythonTensors& tensors_;
-  const TensorView& view_;
-  std::vector<pybind11::object> kept_;
-};
-
 // Each function takes an operator's parameters and returns its result, or null where the operator
 // has to do it: for whatever is wrong, out of the ordinary, or not decided yet.
 class Direct {
  public:
-  // `listeners` take no argument and return something true while someone listens to operators;
-  // `forward_ad` is torch.autograd.forward_ad, whose level says so by not being negative.
-  Direct(PythonTensors tensors, pybind11::function is_grad_enabled,
-         const pybind11::tuple& listeners, pybind11::module_ forward_ad);
+  // What PythonTensors takes; is_grad_enabled; `listeners`, which take no argument and return
+  // something true while someone listens to operators; and `forward_ad`, torch.autograd.forward_ad,
+  // whose level says so by not being negative.
+  explicit Direct(const pybind11::kwargs& of_torch);
 
   // bsr_matmul's, and `out`.
   pybind11::object matmul(const Values& v) const;
@@ -70,11 +55,16 @@ class Direct {
   // Null where it has no memory.
   pybind11::object new_result(const MatmulCall& call, TensorView* written) const;
 
+  // Memory of torch's allocator, in the order of torch's current stream, until `kept` ends, of the
+  // kind of `like`; null where there is none. Called without the GIL.
+  void* allocate(const TensorView& like, int64_t bytes, std::vector<pybind11::object>* kept) const;
+
   // What `launch` returns, called without the GIL with scratch of the kind of `view`.
   template <typename Launch>
   bool launched(const TensorView& view, direct::Circumstances* here, Launch&& launch) const {
-    TensorScratch scratch(tensors_, view);
-    here->scratch = &scratch;
+    std::vector<pybind11::object> kept;
+    const auto scratch = [&](int64_t bytes) { return allocate(view, bytes, &kept); };
+    here->scratch = std::cref(scratch);
     const NoGil no_gil;
     return launch();
   }
@@ -85,5 +75,8 @@ class Direct {
   const pybind11::module_ forward_ad_;
   const pybind11::str level_ = interned("_current_level");
 };
+
+// _tuner.Direct, and _tuner.DirectOperator, one of its functions as a callable (direct_call.cpp).
+void bind_direct_calls(pybind11::module_& m);
 
 }  // namespace sparse_autotune

@@ -1,46 +1,36 @@
-#include "bindings/direct_call.h"
-
 #include <structmember.h>
 
 #include <algorithm>
-#include <array>
 #include <cstddef>
-#include <initializer_list>
+#include <iterator>
 #include <memory>
 #include <string_view>
-#include <utility>
-#include <vector>
 
 #include "bindings/direct.h"
-#include "bindings/python_calls.h"
 
 namespace py = pybind11;
 
 namespace sparse_autotune {
 namespace {
 
-// An operator's parameters, in the order of its schema.
-class Parameters {
- public:
-  // `first` tensors, `sizes` sizes and `operands` tensors may be given by position, what follows by
-  // name.
-  Parameters(std::initializer_list<const char*> names, size_t first, size_t sizes, size_t operands)
-      : first_(first), sizes_(sizes), operands_(operands) {
-    for (const char* name : names) names_.push_back(interned(name));
-  }
+// An operator's parameters, in the order of its schema: `first` tensors, `sizes` sizes and
+// `operands` tensors may be given by position, what follows by name.
+struct Parameters {
+  size_t first, sizes, operands;
 
   // From the arguments of a call, some of them by name; null for what is not given. False for what
-  // the operator does not have.
-  bool read(PyObject* const* arguments, size_t positional, PyObject* names, Values* values) const {
-    if (positional > first_ + sizes_ + operands_) return false;
+  // the operator does not have. `all` are the names of its parameters.
+  bool read(PyObject* const* arguments, size_t positional, PyObject* names, const py::tuple& all,
+            Values* values) const {
+    if (positional > first + sizes + operands) return false;
     values->fill(nullptr);
     std::copy_n(arguments, positional, values->begin());
     const Py_ssize_t named = names == nullptr ? 0 : PyTuple_GET_SIZE(names);
     for (Py_ssize_t k = 0; k < named; ++k) {
       size_t i = 0;
       PyObject* const name = PyTuple_GET_ITEM(names, k);
-      while (i < names_.size() && names_[i].ptr() != name) ++i;  // Python interns names, too
-      if (i == names_.size() || (*values)[i] != nullptr) return false;
+      while (i < all.size() && PyTuple_GET_ITEM(all.ptr(), i) != name) ++i;  // both are interned
+      if (i == all.size() || (*values)[i] != nullptr) return false;
       (*values)[i] = arguments[positional + static_cast<size_t>(k)];
     }
     return true;
@@ -49,52 +39,30 @@ class Parameters {
   // From the tensors, the form, a tuple of all else in the order of the schema, and perhaps one
   // argument more.
   bool read(PyObject* const* arguments, size_t count, Values* values) const {
-    const size_t tensors = first_ + operands_;
+    const size_t tensors = first + operands;
     if (count <= tensors || !PyTuple_Check(arguments[tensors])) return false;
     PyObject* const* const form = reinterpret_cast<PyTupleObject*>(arguments[tensors])->ob_item;
     const auto fields = static_cast<size_t>(PyTuple_GET_SIZE(arguments[tensors]));
-    if (fields < sizes_ || count - 1 + fields > kMaxParameters) return false;
+    if (fields < sizes || count - 1 + fields > kMaxParameters) return false;
     values->fill(nullptr);
-    auto to = std::copy_n(arguments, first_, values->begin());
-    to = std::copy_n(form, sizes_, to);
-    to = std::copy_n(arguments + first_, operands_, to);
-    to = std::copy(form + sizes_, form + fields, to);
+    auto to = std::copy_n(arguments, first, values->begin());
+    to = std::copy_n(form, sizes, to);
+    to = std::copy_n(arguments + first, operands, to);
+    to = std::copy(form + sizes, form + fields, to);
     std::copy(arguments + tensors + 1, arguments + count, to);
     return true;
   }
-
- private:
-  std::vector<py::str> names_;
-  size_t first_, sizes_, operands_;
 };
 
 struct Entry {
-  const char* name;
+  std::string_view name;
   Parameters parameters;
   py::object (Direct::*attempt)(const Values&) const;
 };
-
-// Never freed: it holds Python's names.
-const std::array<Entry, 4>& entries() {
-  static const auto* const all = [] {
-    const Parameters product(
-        {"crow_indices", "col_indices", "values", "rows", "cols", "dense", "bias", "sparse_right",
-         "transpose", "activation", "frozen", "allow_tf32", "deterministic", "variant", "out"},
-        3, 2, 2);
-    const Parameters sampled({"crow_indices", "col_indices", "rows", "cols", "block_m", "block_k",
-                              "x", "y", "allow_tf32", "deterministic", "variant"},
-                             2, 4, 2);
-    const Parameters attention(
-        {"q", "k", "v", "crow_indices", "col_indices", "block_m", "block_n", "is_causal", "scale",
-         "nnzb", "allow_tf32", "deterministic", "variant", "lengths"},
-        5, 2, 0);
-    return new std::array<Entry, 4>{{{"bsr_matmul", product, &Direct::matmul},
-                                     {"bsr_sampled_matmul", sampled, &Direct::sampled_matmul},
-                                     {"gradients", product, &Direct::gradients},
-                                     {"attention", attention, &Direct::attention}}};
-  }();
-  return *all;
-}
+constexpr Entry kEntries[] = {{"bsr_matmul", {3, 2, 2}, &Direct::matmul},
+                              {"bsr_sampled_matmul", {2, 4, 2}, &Direct::sampled_matmul},
+                              {"gradients", {3, 2, 2}, &Direct::gradients},
+                              {"attention", {5, 2, 0}, &Direct::attention}};
 
 // A callable. With `dispatched`, torch's way into the dispatcher, it has the operator's parameters
 // and stands for it in compiled graphs, which call it from Python in every step: the dispatcher
@@ -106,6 +74,7 @@ struct DirectOperator {
   const Direct& direct;
   py::object kept;  // of which `direct` is part
   py::object dispatched;
+  py::tuple names;  // of the operator's parameters
 };
 
 // A plain C type: pybind11's own calls would take as long as what they call.
@@ -124,7 +93,7 @@ PyObject* call(PyObject* self, PyObject* const* arguments, size_t flags, PyObjec
     const bool alone = op.dispatched.is_none();
     const Parameters& parameters = op.entry.parameters;
     if (alone ? parameters.read(arguments, positional, &values)
-              : parameters.read(arguments, positional, names, &values)) {
+              : parameters.read(arguments, positional, names, op.names, &values)) {
       result = (op.direct.*op.entry.attempt)(values);
     }
     if (result) return result;
@@ -145,17 +114,18 @@ void deallocate(PyObject* self) {
 
 PyObject* make(PyTypeObject* type, PyObject* arguments, PyObject*) {
   const char* name = nullptr;
-  PyObject *direct = nullptr, *dispatched = nullptr;
-  if (!PyArg_ParseTuple(arguments, "sOO", &name, &direct, &dispatched)) return nullptr;
-  const auto found = std::find_if(entries().begin(), entries().end(), [&](const Entry& entry) {
-    return std::string_view(entry.name) == name;
-  });
-  if (found == entries().end()) return PyErr_Format(PyExc_ValueError, "no operator %s", name);
+  PyObject *direct = nullptr, *dispatched = Py_None, *names = nullptr;
+  if (!PyArg_ParseTuple(arguments, "sO|OO!", &name, &direct, &dispatched, &PyTuple_Type, &names)) {
+    return nullptr;
+  }
+  const auto* const found = std::find_if(std::begin(kEntries), std::end(kEntries),
+                                         [&](const Entry& entry) { return entry.name == name; });
+  if (found == std::end(kEntries)) return PyErr_Format(PyExc_ValueError, "no operator %s", name);
   return returned([&] {
-    auto of = std::make_unique<DirectOperator>(
-        DirectOperator{*found, py::cast<const Direct&>(py::handle(direct)),
-                       py::reinterpret_borrow<py::object>(direct),
-                       py::reinterpret_borrow<py::object>(dispatched)});
+    auto of = std::make_unique<DirectOperator>(DirectOperator{
+        *found, py::cast<const Direct&>(py::handle(direct)),
+        py::reinterpret_borrow<py::object>(direct), py::reinterpret_borrow<py::object>(dispatched),
+        names == nullptr ? py::tuple() : py::reinterpret_borrow<py::tuple>(names)});
     py::object self = checked(type->tp_alloc(type, 0));
     reinterpret_cast<Callable*>(self.ptr())->vectorcall = &call;
     reinterpret_cast<Callable*>(self.ptr())->of = of.release();
@@ -166,18 +136,7 @@ PyObject* make(PyTypeObject* type, PyObject* arguments, PyObject*) {
 }  // namespace
 
 void bind_direct_calls(py::module_& m) {
-  py::class_<Direct> type(m, "Direct");
-  type.def(py::init([](const py::capsule& exchange_api, py::object empty_on_cpu,
-                       py::object empty_on_gpu, py::type tensor, py::type parameter,
-                       const py::tuple& dtypes, py::function is_grad_enabled,
-                       const py::tuple& listeners, py::module_ forward_ad) {
-             return Direct(PythonTensors(exchange_api, std::move(tensor), std::move(parameter),
-                                         std::move(empty_on_cpu), std::move(empty_on_gpu), dtypes),
-                           std::move(is_grad_enabled), listeners, std::move(forward_ad));
-           }),
-           py::kw_only(), py::arg("exchange_api"), py::arg("empty_on_cpu"), py::arg("empty_on_gpu"),
-           py::arg("tensor"), py::arg("parameter"), py::arg("dtypes"), py::arg("is_grad_enabled"),
-           py::arg("listeners"), py::arg("forward_ad"));
+  py::class_<Direct>(m, "Direct").def(py::init<const py::kwargs&>());
   static PyMemberDef members[] = {
       {"__vectorcalloffset__", T_PYSSIZET, offsetof(Callable, vectorcall), READONLY, nullptr},
       {nullptr, 0, 0, 0, nullptr}};

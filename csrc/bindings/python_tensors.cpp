@@ -19,19 +19,15 @@ ElementType element_type(const exchange::ElementCode& code) {
 
 }  // namespace
 
-PythonTensors::PythonTensors(const py::capsule& api, py::type tensor, py::type parameter,
-                             py::object empty_on_cpu, py::object empty_on_gpu,
-                             const py::tuple& dtypes)
-    : api_(*static_cast<const exchange::Api*>(api.get_pointer())),
-      tensor_(std::move(tensor)),
-      parameter_(std::move(parameter)),
-      empty_on_cpu_(std::move(empty_on_cpu)),
-      empty_on_gpu_(std::move(empty_on_gpu)) {
+PythonTensors::PythonTensors(const py::dict& of_torch)
+    : api_(*py::capsule(of_torch["exchange_api"]).get_pointer<const exchange::Api>()),
+      tensor_(of_torch["tensor"]),
+      parameter_(of_torch["parameter"]),
+      empty_on_cpu_(of_torch["empty_on_cpu"]),
+      empty_on_gpu_(of_torch["empty_on_gpu"]),
+      dtypes_(of_torch["dtypes"]) {
   if (api_.version.major != exchange::kVersion) {
     throw std::runtime_error("DLPack's exchange API is of another version");
-  }
-  for (const py::handle dtype : dtypes) {
-    dtypes_.push_back(py::reinterpret_borrow<py::object>(dtype));
   }
 }
 
@@ -99,7 +95,8 @@ py::object PythonTensors::new_empty(const TensorView& like, const std::vector<in
   // Held here: an allocation may run other Python code, which makes other tensors.
   const py::object shape = last.shape, strides = last.strides;
   const py::object& empty = like.device == kCpuDevice ? empty_on_cpu_ : empty_on_gpu_;
-  PyObject* arguments[] = {shape.ptr(), strides.ptr(), dtypes_.at(static_cast<size_t>(type)).ptr()};
+  PyObject* arguments[] = {shape.ptr(), strides.ptr(),
+                           PyTuple_GET_ITEM(dtypes_.ptr(), static_cast<Py_ssize_t>(type))};
   return checked(PyObject_Vectorcall(empty.ptr(), arguments, 3, nullptr));
 }
 

@@ -17,12 +17,11 @@ namespace sparse_autotune {
 // All under the GIL.
 class PythonTensors {
  public:
-  // torch's capsule, which lives as long as the process, torch.Tensor, torch.nn.Parameter, what
-  // compiled code allocates with: (sizes, strides, dtype) to a tensor on the CPU, and to one on the
-  // current GPU; and torch's dtypes in the order of ElementType.
-  PythonTensors(const pybind11::capsule& api, pybind11::type tensor, pybind11::type parameter,
-                pybind11::object empty_on_cpu, pybind11::object empty_on_gpu,
-                const pybind11::tuple& dtypes);
+  // torch's `exchange_api`, a capsule, which lives as long as the process; `tensor`, torch.Tensor,
+  // and `parameter`, torch.nn.Parameter; what compiled code allocates with, `empty_on_cpu` and
+  // `empty_on_gpu`: (sizes, strides, dtype) to a tensor on the CPU, and to one on the current GPU;
+  // and torch's `dtypes` in the order of ElementType.
+  explicit PythonTensors(const pybind11::dict& of_torch);
 
   // A torch.Tensor or a torch.nn.Parameter, and none of their subclasses.
   bool is_plain(pybind11::handle tensor) const;
@@ -55,7 +54,7 @@ class PythonTensors {
     pybind11::object shape, strides;
   };
   mutable std::array<Like, 8> last_;
-  std::vector<pybind11::object> dtypes_;
+  const pybind11::tuple dtypes_;
   const pybind11::str version_ = interned("_version"), storage_offset_ = interned("storage_offset"),
                       is_neg_ = interned("is_neg"), is_inference_ = interned("is_inference"),
                       requires_grad_ = interned("requires_grad");

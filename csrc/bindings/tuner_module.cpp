@@ -15,7 +15,7 @@
 #include <utility>
 
 #include "autotune/api.h"
-#include "bindings/direct_call.h"
+#include "bindings/direct.h"
 #include "operators/product/product_estimates.h"
 #include "ops/registered.h"
 

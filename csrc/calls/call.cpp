@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "autotune/settings.h"
-#include "calls/dense_layout.h"
 
 namespace sparse_autotune {
 namespace {
@@ -263,7 +262,7 @@ Copies normalise(const MatmulCall& a, const TensorView& result, NormalisedCall* 
   const int64_t item = size_of(p.dtype);
   for (size_t i = 1; i < folded.lead.size(); ++i) {
     const Step& step = folded.lead[i];
-    out->outer.push_back({step.size, step.b, step.c});
+    out->outer.push_back(step);
     p.b_alignment = std::min(p.b_alignment, alignment_of(nullptr, step.b, 0, item));
     p.c_alignment = std::min(p.c_alignment, alignment_of(nullptr, step.c, 0, item));
   }

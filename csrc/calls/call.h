@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "calls/dense_layout.h"
 #include "calls/tensor_view.h"
 #include "exported.h"
 #include "operators/product/product.h"
@@ -113,10 +114,7 @@ struct NormalisedCall {
   Launch launch;
   PatternKey pattern{};
   // Leading dimensions of `dense` that no stride folds into n or the batch: one launch for each.
-  struct Outer {
-    int64_t size, b_stride, c_stride;
-  };
-  std::vector<Outer> outer;
+  std::vector<Step> outer;
 
   bool is_empty() const { return problem.m == 0 || problem.n == 0; }
 };

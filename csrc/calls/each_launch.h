@@ -17,8 +17,8 @@ Status each_launch(const NormalisedCall& call, Run&& run) {
   for (bool more = true; more;) {
     int64_t b_offset = 0, c_offset = 0;
     for (size_t i = 0; i < at.size(); ++i) {
-      b_offset += at[i] * call.outer[i].b_stride;
-      c_offset += at[i] * call.outer[i].c_stride;
+      b_offset += at[i] * call.outer[i].b;
+      c_offset += at[i] * call.outer[i].c;
     }
     l.b = static_cast<const char*>(call.launch.b) + b_offset * item;
     l.c = static_cast<char*>(call.launch.c) + c_offset * item;

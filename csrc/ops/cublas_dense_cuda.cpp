@@ -49,26 +49,16 @@ class CublasDense final : public Variant {
   }
 
   Status launch(const Problem& p, const Launch& l) const override {
-    Status status = call_ == Call::kEach    ? mm_into_c(dense_operand(p, l), p, l)
-                    : call_ == Call::kBatch ? bmm_into_c(dense_operands(p, l), p, l)
-                                            : bmm_through_fp32(dense_operands(p, l), p, l);
+    const Layout as_stored = p.transpose ? Layout::kColMajor : Layout::kRowMajor;
+    Status status = call_ == Call::kEach    ? mm_into_c(densified(p, l, as_stored), p, l)
+                    : call_ == Call::kBatch ? bmm_into_c(as_stored, p, l)
+                                            : bmm_through_fp32(as_stored, p, l);
     return status ? apply_epilogue(p, l) : std::move(status);
   }
 
   bool multiplies_padding() const override { return true; }
 
  private:
-  // `prepared` holds A as stored.
-  static Layout layout_of(const Problem& p) {
-    return p.transpose ? Layout::kColMajor : Layout::kRowMajor;
-  }
-  static Tensor dense_operand(const Problem& p, const Launch& l) {
-    return densified(p, l, layout_of(p));
-  }
-  static Tensor dense_operands(const Problem& p, const Launch& l) {
-    return densified_for_all(p, l, layout_of(p));
-  }
-
   Call call_;
   Registration registration_{*this};
 };

@@ -40,8 +40,7 @@ class Dense final : public Variant {
 
   Status launch(const Problem& p, const Launch& l) const override {
     const Layout layout = densified_layout(p);
-    Status status = batched_ ? bmm_into_c(densified_for_all(p, l, layout), p, l)
-                             : mm_into_c(densified(p, l, layout), p, l);
+    Status status = batched_ ? bmm_into_c(layout, p, l) : mm_into_c(densified(p, l, layout), p, l);
     if (status) apply_epilogue_cpu(p, l);
     return status;
   }

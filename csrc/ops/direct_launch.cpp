@@ -43,15 +43,12 @@ bool look(const PatternKey& pattern, const Circumstances& here, Surroundings* fo
          found->plan->describes(here.versions, found->parallel);
 }
 
-bool has_scratch(ReadyLaunch& ready, Scratch* scratch) {
+bool has_scratch(ReadyLaunch& ready, const Circumstances& here) {
   const ScratchLayout layout = ready.scratch();
   if (layout.bytes() == 0) return true;
-  void* memory = nullptr;
-  if (ready.call.problem.device == DeviceType::kCpu) {
-    memory = cpu_scratch(layout.bytes());
-  } else if (scratch != nullptr) {
-    memory = ScratchLayout::aligned(scratch->allocate(layout.bytes_anywhere()));
-  }
+  void* const memory = ready.call.problem.device == DeviceType::kCpu
+                           ? cpu_scratch(layout.bytes())
+                           : ScratchLayout::aligned(here.scratch(layout.bytes_anywhere()));
   if (memory == nullptr) return false;
   layout.put(memory, &ready.call.launch);
   return true;
@@ -78,9 +75,9 @@ bool make_ready(ReadyLaunch& ready, const Surroundings& around, const Circumstan
   return ready.find(*plan, around.generation, selector_of(here.variant, operator_of(p)));
 }
 
-bool run(ReadyLaunch& ready, Scratch* scratch) {
+bool run(ReadyLaunch& ready, const Circumstances& here) {
   // A failure is the operator's to deal with, which launches again.
-  return has_scratch(ready, scratch) && static_cast<bool>(ready.run());
+  return has_scratch(ready, here) && static_cast<bool>(ready.run());
 }
 
 template <typename Call>
@@ -88,7 +85,7 @@ bool launch(const Call& call, const TensorView& result, const Circumstances& her
   ReadyLaunch ready;
   Surroundings around;
   return !normalise(call, result, &ready.call).any() && look(ready.call.pattern, here, &around) &&
-         make_ready(ready, around, here) && run(ready, here.scratch);
+         make_ready(ready, around, here) && run(ready, here);
 }
 
 }  // namespace
@@ -108,8 +105,7 @@ bool gradients(const GradientCalls& calls, const TensorView& grad_dense,
   return !normalise(calls.of_dense, grad_dense, &product.call).any() &&
          !normalise(calls.of_values, grad_values, &blocks.call).any() &&
          look(product.call.pattern, here, &around) && make_ready(product, around, here) &&
-         make_ready(blocks, around, here) && run(product, here.scratch) &&
-         run(blocks, here.scratch);
+         make_ready(blocks, around, here) && run(product, here) && run(blocks, here);
 }
 
 bool attention(const AttentionCall& call, const TensorView& out, const TensorView& lse,
@@ -126,8 +122,7 @@ bool attention(const AttentionCall& call, const TensorView& out, const TensorVie
   if (bound.is_empty()) return false;
   bound.launch.out = out.writable();
   bound.launch.lse = lse.writable();
-  return serve_remembered(bound, here.variant,
-                          [&](int64_t bytes) { return here.scratch->allocate(bytes); });
+  return serve_remembered(bound, here.variant, here.scratch);
 }
 
 }  // namespace sparse_autotune::direct

@@ -1,12 +1,13 @@
 // Products and attention that were decided before, past the dispatcher and without tensor objects.
 //
 // Python comes here where the dispatcher would add nothing but its time: in plain eager calls, and
-// in compiled graphs (bindings/direct_call.h). Only what the plan remembers for exactly this call
+// in compiled graphs (bindings/direct_call.cpp). Only what the plan remembers for exactly this call
 // is launched; everything else is left to the operator.
 #pragma once
 
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <string_view>
 
 #include "calls/attention_call.h"
@@ -14,19 +15,13 @@
 
 namespace sparse_autotune::direct {
 
-// Where a GPU's workspace comes from, in stream order, for the time of the call. On a CPU there is
-// enough.
-class Scratch {
- public:
-  virtual ~Scratch() = default;
-  virtual void* allocate(int64_t bytes) = 0;  // may return null
-};
-
 // What a call brings besides its tensors.
 struct Circumstances {
   std::array<int64_t, 2> versions{};  // how often crow_indices and col_indices were written
   std::string_view variant;           // the one asked for; empty: the tuner's choice
-  Scratch* scratch = nullptr;
+  // Where a GPU's workspace comes from, in stream order, for the time of the call; null where there
+  // is none. On a CPU there is enough.
+  std::function<void*(int64_t bytes)> scratch;
 };
 
 // The calls keep their rules (call.h), and the results are of the right shape and memory of the

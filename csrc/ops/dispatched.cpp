@@ -52,9 +52,6 @@ Tensor view_of_c(const Problem& p, const Launch& l, int64_t batch) {
 Tensor densified(const Problem& p, const Launch& l, Layout layout) {
   return one_of(densified_a(p, l, layout), 0, l);
 }
-Tensor densified_for_all(const Problem& p, const Launch& l, Layout layout) {
-  return all_of(densified_a(p, l, layout), p, l);
-}
 
 Status guarded(const std::function<void()>& call) {
   try {
@@ -101,14 +98,16 @@ Status mm_into_c(const Tensor& a, const Problem& p, const Launch& l) {
   });
 }
 
-Status bmm_into_c(const Tensor& a, const Problem& p, const Launch& l) {
+Status bmm_into_c(Layout prepared, const Problem& p, const Launch& l) {
   return guarded([&] {
+    const Tensor a = all_of(densified_a(p, l, prepared), p, l);
     call_torch<Tensor>("aten::bmm", "out", a, all_of(b_of(p, l), p, l), all_of(c_of(p, l), p, l));
   });
 }
 
-Status bmm_through_fp32(const Tensor& a, const Problem& p, const Launch& l) {
+Status bmm_through_fp32(Layout prepared, const Problem& p, const Launch& l) {
   return guarded([&] {
+    const Tensor a = all_of(densified_a(p, l, prepared), p, l);
     const int64_t leading = p.c_layout == Layout::kRowMajor ? p.n : p.m;
     const Tensor sums =
         all_of({l.workspace, DType::kFloat32, p.m, p.n, p.c_layout, leading, p.m * p.n}, p, l);

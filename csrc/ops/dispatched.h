@@ -15,19 +15,16 @@ Tensor view_of_c(const Problem& problem, const Launch& launch, int64_t batch);
 // op(A), where `prepared` holds it in that layout.
 Tensor densified(const Problem& problem, const Launch& launch, Layout layout);
 
-// The same for every matrix of the batch.
-Tensor densified_for_all(const Problem& problem, const Launch& launch, Layout layout);
-
 // C = a @ B for every matrix of the batch through aten::mm.out; a failure of torch's is a Status.
 // torch's own precision settings and current stream hold.
 Status mm_into_c(const Tensor& a, const Problem& problem, const Launch& launch);
 
-// The same by one call of aten::bmm.out; `a` is as many matrices as the batch has.
-Status bmm_into_c(const Tensor& a, const Problem& problem, const Launch& launch);
+// The same by one call of aten::bmm.out, with op(A) as `prepared` holds it.
+Status bmm_into_c(Layout prepared, const Problem& problem, const Launch& launch);
 
 // The same for half types, whose sums are kept in fp32, in the workspace (batch x m x n), until all
 // are added up: torch's settings do not reach them.
-Status bmm_through_fp32(const Tensor& a, const Problem& problem, const Launch& launch);
+Status bmm_through_fp32(Layout prepared, const Problem& problem, const Launch& launch);
 
 // Rows [first, first + rows) of C * B^T for one matrix of a sampled product's batch through
 // aten::mm.out, into `product`: row-major and contiguous, rows x k, of the operands' dtype or, of

@@ -13,19 +13,6 @@
 namespace sparse_autotune {
 namespace {
 
-bool is_inference(const Tensor& tensor) {
-  return call_torch<bool>("aten::is_inference", "", tensor);
-}
-
-int64_t version_of(const Tensor& tensor, int64_t likely) {
-  if (likely < 0 && is_inference(tensor)) return -1;
-  StableIValue stack[1] = {torch::stable::detail::from(tensor)};
-  const auto error = torch_call_dispatcher("aten::_version", "", stack, TORCH_ABI_VERSION);
-  if (error != AOTI_TORCH_SUCCESS && likely >= 0 && is_inference(tensor)) return -1;
-  TORCH_ERROR_CODE_CHECK(error);
-  return torch::stable::detail::to<int64_t>(stack[0]);
-}
-
 // torch's numbers of element types, in the order of ours.
 const std::array<int32_t, 6> kDtypes = {aoti_torch_dtype_float16(), aoti_torch_dtype_bfloat16(),
                                         aoti_torch_dtype_float32(), aoti_torch_dtype_float64(),
@@ -86,13 +73,6 @@ DeviceScope::DeviceScope(const Tensor& tensor) {
   if (tensor.is_cpu() || is_current_device(tensor.get_device_index())) return;
   current_.emplace(tensor.get_device_index());
   guard_.emplace(tensor.get_device_index());
-}
-
-Tensor alias_of(const Tensor& tensor) { return call_torch<Tensor>("aten::detach", "", tensor); }
-
-std::array<int64_t, 2> versions_of(const Tensor& first, const Tensor& second,
-                                   const std::array<int64_t, 2>& likely) {
-  return {version_of(first, likely[0]), version_of(second, likely[1])};
 }
 
 Tensor new_contiguous(const Tensor& like, const std::vector<int64_t>& sizes, ElementType type) {

@@ -1,11 +1,10 @@
-// What the operators need of torch beyond tensors: stream, scratch, threads, version counters.
+// What the operators need of torch beyond tensors: stream, scratch, threads.
 #pragma once
 
 #include <torch/csrc/stable/accelerator.h>
 #include <torch/csrc/stable/library.h>
 #include <torch/csrc/stable/tensor.h>
 
-#include <array>
 #include <cstdint>
 #include <initializer_list>
 #include <optional>
@@ -47,15 +46,6 @@ class DeviceScope {
   std::optional<CurrentDevice> current_;
   std::optional<torch::stable::accelerator::DeviceGuard> guard_;
 };
-
-// Version counters of two tensors; -1 for a tensor made under inference mode, which has none and
-// counts as immutable. Where those that are `likely` are versions, this takes half as long.
-std::array<int64_t, 2> versions_of(const Tensor& first, const Tensor& second,
-                                   const std::array<int64_t, 2>& likely);
-
-// A second tensor over the same storage. Who keeps it keeps that memory, even when
-// `tensor.data = other` in Python gives the first one other memory.
-Tensor alias_of(const Tensor& tensor);
 
 // Uninitialised memory on the device of `like`, from torch's allocator.
 Tensor new_contiguous(const Tensor& like, const std::vector<int64_t>& sizes, ElementType type);

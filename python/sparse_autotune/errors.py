@@ -32,7 +32,6 @@ from .checks.matrix import (
     check_indices,
     check_local,
     check_value_dtype,
-    is_dense,
     kind,
 )
 from .checks.variant_names import meant_variants, unknown
@@ -40,9 +39,9 @@ from .operands import (
     autocast_dtype,
     autocast_to,
     bsr_components,
-    is_sparse_operand,
     product_operands,
     sampled_operands,
+    sides,
 )
 from .operators.forms import ACTIVATIONS, call_matmul, call_sampled
 from .operators.library import bsr_matmul_race, bsr_sampled_matmul_race
@@ -67,11 +66,8 @@ def explain_matmul(
 
     Returns when it knows none.
     """
-    a_is_sparse, b_is_sparse = is_sparse_operand(a), is_sparse_operand(b)
-    right = linear or (not a_is_sparse and (b_is_sparse or (is_dense(a) and not is_dense(b))))
-    names = ("x", "weight") if linear else ("a", "b")
-    operands = list(zip(names, (a, b), strict=True))
-    (name, sparse), (other, dense) = operands[::-1] if right else operands
+    sparse, dense, name, other, right = sides(a, b, linear)
+    names = (other, name) if right else (name, other)
     matrix = _matrix(sparse, name)
     check_dense(dense, other)
     optional = {n: tensor for n, tensor in (("bias", bias), ("out", out)) if tensor is not None}
@@ -102,11 +98,10 @@ def explain_matmul(
     if out is not None:
         shape = list(dense.shape)
         shape[axis] = outer
-        inputs = {**dict(operands), name: matrix.values, "bias": bias}
+        inputs = {name: matrix.values, other: dense, "bias": bias}
         _check_out(out, tuple(shape), inputs, matrix, name)
     check_indices(matrix, name)
-    sparse_first = (b, a) if linear else (a, b)
-    product = (*sparse_first, bias, activation)
+    product = (*((b, a) if linear else (a, b)), bias, activation)
     check_variant(variant, "matmul", b.device, lambda: legality(*product, linear=linear))
 
 

@@ -149,11 +149,7 @@ def sampled_matmul(
         if not _is_compiling():
             errors.explain_sampled_matmul(x, y, pattern, variant)
         raise
-    crow, col, _, _, form = operands
-    if type(pattern) is BsrTensor:
-        return pattern._with(crow, col, result)
-    stored = BsrTensor(crow, col, result, (form.rows, form.cols))
-    return stored.t() if pattern.layout == torch.sparse_bsc else stored
+    return BsrTensor.from_torch(pattern)._with(*operands[:2], result)
 
 
 def _is_native(value: Any) -> bool:

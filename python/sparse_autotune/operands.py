@@ -10,7 +10,7 @@ from torch import Tensor
 from ._torch.compiling import is_deterministic
 from ._torch.transforms import is_any_autocast_enabled
 from .bsr_tensor import BsrTensor
-from .checks.matrix import BSR_LAYOUTS, Components, native_components
+from .checks.matrix import BSR_LAYOUTS, Components, is_dense, native_components
 from .operators.forms import ACTIVATIONS, Form, SampleForm
 from .operators.precision import allow_tf32, deterministic
 
@@ -105,7 +105,8 @@ def sides(a: Any, b: Any, linear: bool) -> tuple[Any, Any, str, str, bool]:
     """
     if linear:
         return b, a, "weight", "x", True
-    right = is_sparse_operand(b) and not is_sparse_operand(a)
+    right = is_sparse_operand(b) or (is_dense(a) and not is_dense(b))
+    right = right and not is_sparse_operand(a)
     return (b, a, "b", "a", True) if right else (a, b, "a", "b", False)
 
 

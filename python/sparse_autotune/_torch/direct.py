@@ -7,12 +7,13 @@ exchange for one of their own. `install` exchanges it for one that computes prod
 decided before, of plain tensors, and passes all others on. Graphs that are stored on disk profit
 as well.
 
-Both take only what was decided before, of plain tensors while nobody listens (csrc/bindings/
-direct_call.h); all else is for the operators.
+Both take only what was decided before, of plain tensors while nobody listens
+(csrc/bindings/direct.h); all else is for the operators.
 """
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -56,10 +57,10 @@ _plain = _direct(_LISTENERS)
 # `out`, too, and `attention` the lengths that its mask is of; `gradients` takes the result's
 # gradient instead of a bias, and gives those of the dense operand and of the values. They return
 # None for what the operator has to do.
-matmul = DirectOperator("bsr_matmul", _plain, None)
-sampled_matmul = DirectOperator("bsr_sampled_matmul", _plain, None)
-gradients = DirectOperator("gradients", _plain, None)
-attention = DirectOperator("attention", _plain, None)
+matmul = DirectOperator("bsr_matmul", _plain)
+sampled_matmul = DirectOperator("bsr_sampled_matmul", _plain)
+gradients = DirectOperator("gradients", _plain)
+attention = DirectOperator("attention", _plain)
 
 
 def install(*operators: Any) -> None:
@@ -67,5 +68,6 @@ def install(*operators: Any) -> None:
     # Modes of functions, too, expect to meet whatever is called from Python.
     of_graphs = _direct((*_LISTENERS, torch._C._len_torch_function_stack))
     for operator in operators:
-        name = operator._schema.name.split("::")[1]
-        operator._op = DirectOperator(name, of_graphs, operator._op)
+        schema = operator._schema
+        names = tuple(sys.intern(argument.name) for argument in schema.arguments)
+        operator._op = DirectOperator(schema.name.split("::")[1], of_graphs, operator._op, names)

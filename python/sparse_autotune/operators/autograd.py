@@ -123,12 +123,10 @@ def _bias_gradient(grad: Tensor, form: Form) -> Tensor:
 
 def _sampled_operands(dense: Tensor, grad: Tensor, form: Form) -> tuple[Tensor, Tensor]:
     """(…, rows of A, n) and (…, n, cols of A), whose product holds the gradient of A."""
+    left, right = (dense, grad) if form.transpose != form.sparse_right else (grad, dense)
     if dense.dim() == 1:
-        left, right = (dense, grad) if form.transpose != form.sparse_right else (grad, dense)
         return left.unsqueeze(1), right.unsqueeze(0)
-    if form.sparse_right:
-        return (grad.mT, dense) if form.transpose else (dense.mT, grad)
-    return (dense, grad.mT) if form.transpose else (grad, dense.mT)
+    return (left.mT, right) if form.sparse_right else (left, right.mT)
 
 
 class Product(torch.autograd.Function):
@@ -234,12 +232,10 @@ class Sampled(torch.autograd.Function):
         """The tangent of the result."""
         _, _, d_x, d_y, _ = tangents
         crow, col, x, y = ctx.saved_tensors
-        terms = []
-        if d_x is not None:
-            terms.append(sampled(crow, col, d_x, y, ctx.form))
-        if d_y is not None:
-            terms.append(sampled(crow, col, x, d_y, ctx.form))
-        return sum(terms[1:], terms[0])
+        pairs = [(d_x, y)] if d_x is not None else []
+        pairs += [(x, d_y)] if d_y is not None else []
+        first, *rest = (sampled(crow, col, *pair, ctx.form) for pair in pairs)
+        return sum(rest, first)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
