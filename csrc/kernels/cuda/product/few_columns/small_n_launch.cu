@@ -43,10 +43,7 @@ Support small_n_square_supports(const SmallNSquares& squares, const Problem& p, 
   if (Support s = half_types_on_hopper(p, d); !s) return s;
   if (p.transpose) return Support::no("does not multiply by A^T");
   if (Support s = blocks_are(p, squares.side, squares.side); !s) return s;
-  if (p.n < squares.least || p.n > squares.most) {
-    return Support::no("is for " + std::to_string(squares.least) + " to " +
-                       std::to_string(squares.most) + " columns, got " + std::to_string(p.n));
-  }
+  if (Support s = columns_are_within(p, squares.least, squares.most); !s) return s;
   if (p.b_layout != squares.b_layout) {
     return Support::no(squares.b_layout == Layout::kRowMajor ? "needs row-major B"
                                                              : "needs column-major B");
@@ -54,7 +51,7 @@ Support small_n_square_supports(const SmallNSquares& squares, const Problem& p, 
   if (std::max({p.nnzb, p.m, p.k}) > INT32_MAX || p.batch > kMaxGrid) {
     return Support::no("a size is beyond a grid's coordinates or 2^31");
   }
-  return aligned_to_16("values and B", std::min(p.values_alignment, p.b_alignment));
+  return copied_by_16(p);
 }
 
 Support SmallN::supports(const Problem& p, const Device& d) const {
@@ -63,15 +60,12 @@ Support SmallN::supports(const Problem& p, const Device& d) const {
     return Support::no(shape_.overlaps ? "needs compute capability 9.0"
                                        : "needs compute capability 8.0 or newer");
   }
-  if (p.n > kMaxColumns) {
-    return Support::no("is for at most " + std::to_string(kMaxColumns) + " columns, got " +
-                       std::to_string(p.n));
-  }
+  if (Support s = columns_are_within(p, 1, kMaxColumns); !s) return s;
   if (p.block_k % kVector != 0 || (p.transpose && p.block_m % kVector != 0)) {
     return Support::no("needs block_k (of A^T, block_m too) to be a multiple of 8, got " +
-                       std::to_string(p.block_m) + "x" + std::to_string(p.block_k));
+                       block_text(p.block_m, p.block_k));
   }
-  if (p.values_alignment < 16) return Support::no("needs values aligned to 16 bytes");
+  if (Support s = aligned_to_16("values", p.values_alignment); !s) return s;
   if (Support s = n_fills_columns(p, shape_.n); shape_.n > 8 && !s) return s;
   if (Support s = blocks_fill_rows(p, shape_.m); shape_.m > 16 && !s) return s;
   const int64_t b_elements = (p.b_layout == Layout::kRowMajor ? p.k : p.n) * p.ldb;

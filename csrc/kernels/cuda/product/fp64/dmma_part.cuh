@@ -55,18 +55,11 @@ __device__ __forceinline__ void place_dmma_part(const DmmaArguments& args, const
 template <typename Tile>
 __device__ __forceinline__ DmmaPart find_dmma_part(const DmmaArguments& args, unsigned number) {
   const TilePlace at = locate(args.panels, number);
+  const OrderedRow row = row_of_order(args, at.row / static_cast<unsigned>(args.strips));
   DmmaPart part;
-  int row = static_cast<int>(at.row / static_cast<unsigned>(args.strips));
-  if (args.panels.order != nullptr) {
-    const OrderedRow ordered = load_entry(args.panels.order, row);
-    row = ordered.row;
-    part.begin = ordered.begin;
-    part.length = ordered.end - ordered.begin;
-  } else {
-    part.begin = load_narrow_index(args.crow_indices, row, args.wide_indices);
-    part.length = load_narrow_index(args.crow_indices, row + 1, args.wide_indices) - part.begin;
-  }
-  place_dmma_part<Tile>(args, at, row, part);
+  part.begin = row.begin;
+  part.length = row.end - row.begin;
+  place_dmma_part<Tile>(args, at, row.row, part);
   return part;
 }
 

@@ -115,7 +115,7 @@ class ColumnStrips final : public Variant {
       });
     });
     Status status = to_status(cudaGetLastError(), name());
-    if (status && s.order != kNoRowOrder) status = sum_parts(p, s, a, found, stream);
+    if (status && s.order != kNoRowOrder) status = sum_parts(p, l, s, a, found);
     return status && s.moves_c ? move_c(p, l, {a.c, a.ldc, a.c_batch_stride}) : std::move(status);
   }
 
@@ -320,24 +320,21 @@ class ColumnStrips final : public Variant {
     return to_status(cudaGetLastError(), name());
   }
 
-  Status sum_parts(const Problem& p, const Scratch& s, const StripArguments& a,
-                   const LongRows& found, void* stream) const {
-    CutRowSums sums{};
+  Status sum_parts(const Problem& p, const Launch& l, const Scratch& s, const StripArguments& a,
+                   const LongRows& found) const {
+    auto sums = arguments_of<CutRowSums>(p, l);
     sums.rows = found.rows;
     sums.partials = a.partials;
-    sums.bias = a.bias;
-    sums.c = a.c;
+    sums.c = a.c;  // that of the workspace, where C is moved
     sums.ldc = a.ldc;
     sums.c_batch_stride = a.c_batch_stride;
-    sums.batches = p.batch;
     sums.slots = a.slots;
-    sums.lines = sums.block_m = a.block_m;
+    sums.lines = a.block_m;
     sums.pitch = static_cast<int>(a.partial_pitch);
     sums.line_elements = a.n;
-    sums.activation = a.activation;
     sums.c_rows = true;
     return with_type(p.dtype, [&]<typename T>(T*) {
-      return to_status(add_cut_rows<T>(sums, p.row_cuts.rows[s.order], stream), name());
+      return to_status(add_cut_rows<T>(sums, p.row_cuts.rows[s.order], l.stream), name());
     });
   }
 };
