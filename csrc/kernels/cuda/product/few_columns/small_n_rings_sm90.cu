@@ -101,7 +101,6 @@ class SmallNRingsSm90 final : public Variant {
     if (shape_.copies == RingCopies::kGapless && p.ldb != p.n) {
       return Support::no("needs a B without gaps between its rows");
     }
-    if (p.nnzb == 0) return Support::no("there is no stored block");
     if (Support s = tma_reaches(p, p.k * shape_.n); !s) return s;
     const Support runs = arrange_code.runs_on(d, 0);
     return runs ? code_of(p).runs_on(d, shape_.shared_bytes) : runs;

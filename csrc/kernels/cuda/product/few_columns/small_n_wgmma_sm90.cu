@@ -215,7 +215,6 @@ class SmallNWgmmaSm90 final : public Variant {
     if (Support s = columns_are_within(p, 1, kMaxColumns); !s) return s;
     if (Support s = n_fills_columns(p, shape_.width); shape_.width > 64 && !s) return s;
     if (Support s = sides_are_multiples_of(64, p); !s) return s;
-    if (p.nnzb == 0) return Support::no("there is no stored block");
     if (Support s = copied_by_16(p); !s) return s;
     if (Support s = tma_reaches(p, p.nnzb * std::max(p.block_m, p.block_k)); !s) return s;
     if (std::max(p.block_m / kTileRows, columns(p) * p.batch) > kMaxGrid) {

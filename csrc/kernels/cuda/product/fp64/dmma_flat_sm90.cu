@@ -130,7 +130,6 @@ class DmmaFlatSm90 final : public Variant {
                          block_text(p.block_m, p.block_k));
     }
     if (Support s = n_fills_columns(p, columns_); columns_ > 32 && !s) return s;
-    if (p.nnzb == 0) return Support::no("there is no stored block");
     if (Support s = copied_by_16(p); !s) return s;
     const int64_t lines = p.nnzb * std::max(p.block_m, p.block_k);
     if (Support s = tma_reaches(p, std::max({lines, units(p), p.n}) + 128); !s) return s;

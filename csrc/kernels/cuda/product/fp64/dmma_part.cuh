@@ -99,30 +99,12 @@ __device__ __forceinline__ void multiply_granules(
 #pragma unroll 1
     for (; mask != 0; mask &= mask - 1) {
       switch (__ffs(static_cast<int>(mask))) {
-        case 1:
-          multiply.template operator()<0>();
-          break;
-        case 2:
-          multiply.template operator()<1>();
-          break;
-        case 3:
-          multiply.template operator()<2>();
-          break;
-        case 4:
-          multiply.template operator()<3>();
-          break;
-        case 5:
-          multiply.template operator()<4>();
-          break;
-        case 6:
-          multiply.template operator()<5>();
-          break;
-        case 7:
-          multiply.template operator()<6>();
-          break;
-        case 8:
-          multiply.template operator()<7>();
-          break;
+#define GRANULE(i)                        \
+  case i + 1:                             \
+    multiply.template operator()<i>();    \
+    break;
+        GRANULE(0) GRANULE(1) GRANULE(2) GRANULE(3) GRANULE(4) GRANULE(5) GRANULE(6) GRANULE(7)
+#undef GRANULE
         default:
           __builtin_unreachable();
       }

@@ -127,7 +127,6 @@ class DmmaSm90 final : public DmmaProduct {
   Support supports(const Problem& p, const Device& d) const override {
     if (d.compute_capability != 90) return Support::no("needs compute capability 9.0");
     if (Support s = takes_product(p); !s) return s;
-    if (p.nnzb == 0) return Support::no("there is no stored block");
     if (grouped() && side_of(p) != p.block_m) {
       return Support::no("has no granules of " + std::to_string(p.block_m) +
                          " rows for a block_k of " + std::to_string(p.block_k));

@@ -271,8 +271,7 @@ constexpr MmaCodes mma_codes() {
   return codes;
 }
 
-// mma_codes<Tile, kTransposedA>(), which mma_narrow_sm80.cu, mma_transposed_sm80.cu and
-// mma_narrow_transposed_sm80.cu compile.
+// mma_codes<Tile, kTransposedA>(), which mma_narrow_sm80.cu and mma_transposed_sm80.cu compile.
 template <typename Tile, bool kTransposedA>
 MmaCodes mma_codes_apart();
 

@@ -105,7 +105,6 @@ Support wgmma_supports(const WgmmaShape& shape, const Problem& p, const Device& 
                        " and block_k of " + std::to_string(step_k(p)) + ", got " +
                        std::to_string(p.block_m) + "x" + std::to_string(p.block_k));
   }
-  if (p.nnzb == 0) return Support::no("there is no stored block");
   if (Support s = n_fills_columns(p, shape.n); shape.n > kNarrowest && !s) return s;
   if (Support s = shape.direct ? copied_by_16(p) : all_by_16(p); !s) return s;
   if (Support s = c_comes_in_eights(p); !shape.stores_directly(p) && !s) return s;

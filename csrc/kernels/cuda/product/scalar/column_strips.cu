@@ -134,21 +134,11 @@ class ColumnStrips final : public Variant {
   static int64_t units(const Problem& p) { return block_rows(p) * strips(p); }
 
   template <typename F>
-  static void with_rows(const Problem& p, F&& f) {
-    switch (rows(p)) {
-      case 1:
-        return f.template operator()<1>();
-      case 2:
-        return f.template operator()<2>();
-      case 3:
-        return f.template operator()<3>();
-      case 4:
-        return f.template operator()<4>();
-      case 6:
-        return f.template operator()<6>();
-      default:
-        return f.template operator()<8>();
-    }
+  static void with_rows(const Problem& p, const F& f) {
+    const auto with = [&]<int... kRows>() {
+      static_cast<void>(((rows(p) == kRows && (f.template operator()<kRows>(), true)) || ...));
+    };
+    with.template operator()<1, 2, 3, 4, 6, 8>();
   }
 
   // Clocks of a multiprocessor for a warp's step, fitted to an H200: of handing out A, for which

@@ -79,7 +79,6 @@ class UnionSm90 final : public Variant {
   Support supports(const Problem& p, const Device& d) const override {
     if (Support s = half_types_on_hopper(p, d); !s) return s;
     if (Support s = blocks_are(p, shape_.block_m, shape_.block_k); !s) return s;
-    if (p.nnzb == 0) return Support::no("there is no stored block");
     if (shape_.code_of(p) == nullptr) return Support::no("needs a column-major B");
     if (Support s = groups_are_known(p, shape_.neighbours); !s) return s;
     if (matched_ && p.c_layout != Layout::kRowMajor) {
