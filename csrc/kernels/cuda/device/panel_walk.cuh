@@ -12,6 +12,7 @@
 
 #include <cstdint>
 
+#include "kernels/cuda/device/load_index.cuh"
 #include "operators/product/product.h"
 
 namespace sparse_autotune {
@@ -62,6 +63,15 @@ __device__ __forceinline__ TilePlace locate(const Panels& panels, unsigned tile)
   at.row = tile / width;
   at.column = panel * panels.width + tile - at.row * width;
   return at;
+}
+
+// Entry `row` of the order, or that block row as it is.
+template <typename Arguments>
+__device__ __forceinline__ OrderedRow row_of_order(const Arguments& args, unsigned row) {
+  if (args.panels.order != nullptr) return load_entry(args.panels.order, row);
+  return {static_cast<int32_t>(row),
+          load_narrow_index(args.crow_indices, row, args.wide_indices),
+          load_narrow_index(args.crow_indices, row + 1, args.wide_indices), -1};
 }
 
 // The number of this thread block's `turn`-th tile; `panels.tiles` or more: there is none. To be

@@ -41,6 +41,12 @@ Support n_fills_columns(const Problem& p, int64_t columns) {
                      "-column tile would be idle on " + std::to_string(p.n) + " columns");
 }
 
+Support columns_are_within(const Problem& p, int64_t least, int64_t most) {
+  if (least <= p.n && p.n <= most) return Support::yes();
+  return Support::no("is for " + std::to_string(least) + " to " + std::to_string(most) +
+                     " columns, got " + std::to_string(p.n));
+}
+
 Support groups_are_known(const Problem& p, int grouping) {
   if (p.group_counts.columns[grouping] > 0) return Support::yes();
   return Support::no("nobody has looked which block columns its groups of " +
@@ -55,12 +61,26 @@ Support aligned_to_16(std::string_view operands, int alignment) {
 }
 
 Support copied_by_16(const Problem& p) {
-  const int alignment = std::min(p.values_alignment, p.b_alignment);
-  if (alignment >= 16) return Support::yes();
-  return Support::no(
-      "copies 16 bytes at a time from values and B, whose addresses, leading dimension and "
-      "batch stride must be multiples of that, one is a multiple of " +
-      std::to_string(alignment));
+  return aligned_to_16("values and B", std::min(p.values_alignment, p.b_alignment));
+}
+Support all_by_16(const Problem& p) {
+  return aligned_to_16("values, B and C",
+                       std::min({p.values_alignment, p.b_alignment, p.c_alignment}));
+}
+
+Support c_comes_in_eights(const Problem& p) {
+  if (p.c_layout == Layout::kColMajor || p.n % 8 == 0) return Support::yes();
+  return Support::no("TMA writes rows of C in units of 8 elements, " + std::to_string(p.n) +
+                     " columns leave a part of one");
+}
+
+Support tma_reaches(const Problem& p, int64_t coordinate) {
+  const int64_t stride = std::max({p.ldb, p.ldc, p.b_batch_stride, p.c_batch_stride});
+  if (std::max({p.m, p.n, p.k, p.nnzb, coordinate}) <= INT32_MAX &&
+      stride * size_of(p.dtype) < int64_t{1} << 40) {
+    return Support::yes();
+  }
+  return Support::no("a size is beyond TMA's 32-bit coordinates or 40-bit strides");
 }
 
 }  // namespace sparse_autotune

@@ -27,29 +27,41 @@ __device__ __forceinline__ void ask_bulk(const char* from, unsigned bytes) {
   asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;\n" ::"l"(from), "r"(bytes) : "memory");
 }
 
-// Lines of both arrays of indices and of B.
+// Lines of both arrays of indices and of B: of that so many stretches, so many bytes apart.
 struct AheadLines {
-  const void* from[3];
-  unsigned count[3];
+  const void* crow_indices;
+  const void* col_indices;
+  const char* b;
+  unsigned crow_lines, col_lines, b_lines, stretches;
+  int64_t stride;
 };
 
-// Of a B with gaps between its rows or columns, none.
 inline AheadLines lines_ahead(const Problem& p, const Launch& l) {
   const auto lines = [](int64_t bytes) { return static_cast<unsigned>(ceil_div(bytes, 128)); };
-  const bool gaps = p.ldb != (p.b_layout == Layout::kRowMajor ? p.n : p.k);
-  return {{l.crow_indices, l.col_indices, l.b},
-          {lines((block_rows(p) + 1) * size_of(p.index_type)),
-           lines(p.nnzb * size_of(p.index_type)), gaps ? 0 : lines(p.k * p.n * size_of(p.dtype))}};
+  const int64_t item = size_of(p.dtype);
+  const bool b_rows = p.b_layout == Layout::kRowMajor;
+  const int64_t length = b_rows ? p.n : p.k, stretches = b_rows ? p.k : p.n;
+  const bool gaps = p.ldb != length;
+  return {l.crow_indices,
+          l.col_indices,
+          static_cast<const char*>(l.b),
+          lines((block_rows(p) + 1) * size_of(p.index_type)),
+          lines(p.nnzb * size_of(p.index_type)),
+          lines((gaps ? length : p.k * p.n) * item),
+          gaps ? static_cast<unsigned>(stretches) : 1,
+          p.ldb * item};
 }
 
 // Each thread along x asks for a line of each.
-__device__ __forceinline__ void ask_ahead(const AheadLines& lines) {
+__device__ __forceinline__ void ask_ahead(const AheadLines& ahead) {
   if (blockIdx.y + blockIdx.z > 0) return;
   const unsigned line = blockIdx.x * blockDim.x + threadIdx.x;
-#pragma unroll
-  for (int i = 0; i < 3; ++i) {
-    if (line < lines.count[i]) prefetch_line(lines.from[i], line);
+  if (line < ahead.b_lines * ahead.stretches) {
+    const unsigned stretch = line / ahead.b_lines;
+    prefetch_line(ahead.b + stretch * ahead.stride, line - stretch * ahead.b_lines);
   }
+  if (line < ahead.crow_lines) prefetch_line(ahead.crow_indices, line);
+  if (line < ahead.col_lines) prefetch_line(ahead.col_indices, line);
 }
 
 // ld.global.nc is faster, but of words that should stay the same from the kernel's start on, and

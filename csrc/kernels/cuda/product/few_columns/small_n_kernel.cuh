@@ -53,10 +53,9 @@ struct SmallNArguments : FewColumnsArguments {
   int vectors;                 // of a block's row
   unsigned blocks_of_vectors;  // 2^20 / vectors, rounded up
   int step_blocks, step_k;     // from one chunk of a warp to its next
-  // Asked into L2 in advance, in lines of 128 bytes: of the indices; of B, so many stretches so
-  // many elements apart; of the values, for a thread block so many, so many bytes apart.
-  unsigned crow_lines, col_lines, b_lines, b_stretches, value_lines;
-  int b_stride;
+  // Asked into L2 in advance: of the values, for a thread block so many bytes, so many bytes apart.
+  AheadLines ahead;
+  unsigned value_bytes;
   int64_t value_step;
 };
 
@@ -67,22 +66,11 @@ struct VectorPlace {
   bool present;
 };
 
-// While the kernel before this one ends, asks what is waited for first into L2. That is no read:
-// what that kernel still writes, L2 has, too.
-template <typename T>
-__device__ __forceinline__ void ask_ahead(const SmallNArguments& args) {
-  if (blockIdx.y > 0) return;
-  const unsigned line = blockIdx.x * blockDim.x + threadIdx.x;
-  if (line < args.b_stretches * args.b_lines) {
-    const unsigned stretch = line / args.b_lines;
-    prefetch_line(static_cast<const T*>(args.b) + static_cast<int64_t>(stretch) * args.b_stride,
-                  line - stretch * args.b_lines);
-  }
-  if (line < args.crow_lines) prefetch_line(args.crow_indices, line);
-  if (line < args.col_lines) prefetch_line(args.col_indices, line);
-  if (threadIdx.x < args.value_lines) {
-    prefetch_line(static_cast<const char*>(args.values) + blockIdx.x * args.value_step,
-                  threadIdx.x);
+__device__ __forceinline__ void ask_small_n_ahead(const SmallNArguments& args) {
+  ask_ahead(args.ahead);
+  if (threadIdx.x == 0 && blockIdx.y == 0 && args.value_bytes > 0) {
+    ask_bulk(static_cast<const char*>(args.values) + blockIdx.x * args.value_step,
+             args.value_bytes);
   }
 }
 
@@ -268,7 +256,7 @@ __global__ void __launch_bounds__(Tile::kThreads, Tile::kResident)
   const unsigned block_row = blockIdx.x / args.strips;
   const int m0 = static_cast<int>(blockIdx.x - block_row * args.strips) * Tile::kM;
   if constexpr (kOverlaps) {
-    ask_ahead<T>(args);
+    ask_small_n_ahead(args);
     follow_launch_before();
   }
   int n0 = blockIdx.y;

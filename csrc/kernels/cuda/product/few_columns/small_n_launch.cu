@@ -12,7 +12,6 @@ namespace {
 
 constexpr int64_t kMaxColumns = 128;
 constexpr int64_t kMaxGrid = 65535;  // along y
-constexpr int64_t kLine = 128;       // bytes
 
 KernelCode<SmallNArguments>& code_of(const SmallNShape& shape, const Problem& p, BAccess access) {
   return *shape.codes[p.transpose ? 1 : 0]
@@ -43,10 +42,7 @@ Support small_n_square_supports(const SmallNSquares& squares, const Problem& p, 
   if (Support s = half_types_on_hopper(p, d); !s) return s;
   if (p.transpose) return Support::no("does not multiply by A^T");
   if (Support s = blocks_are(p, squares.side, squares.side); !s) return s;
-  if (p.n < squares.least || p.n > squares.most) {
-    return Support::no("is for " + std::to_string(squares.least) + " to " +
-                       std::to_string(squares.most) + " columns, got " + std::to_string(p.n));
-  }
+  if (Support s = columns_are_within(p, squares.least, squares.most); !s) return s;
   if (p.b_layout != squares.b_layout) {
     return Support::no(squares.b_layout == Layout::kRowMajor ? "needs row-major B"
                                                              : "needs column-major B");
@@ -54,7 +50,7 @@ Support small_n_square_supports(const SmallNSquares& squares, const Problem& p, 
   if (std::max({p.nnzb, p.m, p.k}) > INT32_MAX || p.batch > kMaxGrid) {
     return Support::no("a size is beyond a grid's coordinates or 2^31");
   }
-  return aligned_to_16("values and B", std::min(p.values_alignment, p.b_alignment));
+  return copied_by_16(p);
 }
 
 Support SmallN::supports(const Problem& p, const Device& d) const {
@@ -63,15 +59,12 @@ Support SmallN::supports(const Problem& p, const Device& d) const {
     return Support::no(shape_.overlaps ? "needs compute capability 9.0"
                                        : "needs compute capability 8.0 or newer");
   }
-  if (p.n > kMaxColumns) {
-    return Support::no("is for at most " + std::to_string(kMaxColumns) + " columns, got " +
-                       std::to_string(p.n));
-  }
+  if (Support s = columns_are_within(p, 1, kMaxColumns); !s) return s;
   if (p.block_k % kVector != 0 || (p.transpose && p.block_m % kVector != 0)) {
     return Support::no("needs block_k (of A^T, block_m too) to be a multiple of 8, got " +
-                       std::to_string(p.block_m) + "x" + std::to_string(p.block_k));
+                       block_text(p.block_m, p.block_k));
   }
-  if (p.values_alignment < 16) return Support::no("needs values aligned to 16 bytes");
+  if (Support s = aligned_to_16("values", p.values_alignment); !s) return s;
   if (Support s = n_fills_columns(p, shape_.n); shape_.n > 8 && !s) return s;
   if (Support s = blocks_fill_rows(p, shape_.m); shape_.m > 16 && !s) return s;
   const int64_t b_elements = (p.b_layout == Layout::kRowMajor ? p.k : p.n) * p.ldb;
@@ -128,26 +121,12 @@ SmallNArguments small_n_operands(const Problem& p, const Launch& l) {
   return a;
 }
 
-void set_small_n_ahead(const Problem& p, const Device& d, BAccess access, int64_t blocks,
+void set_small_n_ahead(const Problem& p, const Launch& l, int64_t blocks, int64_t value_bytes,
                        SmallNArguments* a) {
-  constexpr int64_t kValueLines = 64;
-  const auto lines = [](int64_t bytes) { return static_cast<unsigned>(ceil_div(bytes, kLine)); };
-  a->crow_lines = lines((block_rows(p) + 1) * size_of(p.index_type));
-  a->col_lines = lines(p.nnzb * size_of(p.index_type));
-  if (access == BAccess::kAlongK) {
-    a->b_lines = lines(p.k * size_of(p.dtype));
-    a->b_stretches = static_cast<unsigned>(p.n);
-    a->b_stride = a->b_column;
-  } else if (access == BAccess::kAlongColumns) {
-    a->b_lines = lines(p.n * size_of(p.dtype));
-    a->b_stretches = static_cast<unsigned>(p.k);
-    a->b_stride = a->b_k;
-  }
-  const auto bytes = static_cast<int64_t>(values_bytes(p));
-  if (2 * bytes > d.l2_bytes) {
-    a->value_step = bytes / blocks;
-    a->value_lines = static_cast<unsigned>(std::min(a->value_step / kLine, kValueLines));
-  }
+  constexpr int64_t kLine = 128;
+  a->ahead = lines_ahead(p, l);
+  a->value_step = static_cast<int64_t>(values_bytes(p)) / blocks / kLine * kLine;
+  a->value_bytes = static_cast<unsigned>(std::min(value_bytes, a->value_step));
 }
 
 Status SmallN::launch(const Problem& p, const Launch& l) const {
@@ -160,9 +139,14 @@ Status SmallN::launch(const Problem& p, const Launch& l) const {
   a.step_k = shape_.warps_k * kChunkVectors % a.vectors * kVector;
   const dim3 grid(static_cast<unsigned>(block_rows(p)) * a.strips,
                   static_cast<unsigned>(a.columns * p.batch));
-  const BAccess access = access_of(shape_, p, l.b);
-  if (shape_.overlaps) set_small_n_ahead(p, *l.device, access, grid.x, &a);
-  return code_of(shape_, p, access)
+  if (shape_.overlaps) {
+    // Values only where they are many: to ask for a line and read it soon after costs more than the
+    // moments that it saves.
+    constexpr int64_t kValueBytes = 8192;
+    const bool many = 2 * values_bytes(p) > static_cast<double>(l.device->l2_bytes);
+    set_small_n_ahead(p, l, grid.x, many ? kValueBytes : 0, &a);
+  }
+  return code_of(shape_, p, access_of(shape_, p, l.b))
       .launch(a, grid, shape_.threads, shape_.shared_bytes, l.stream, name());
 }
 

@@ -31,10 +31,9 @@ constexpr SmallNCodes small_n_codes() {
             &small_n_code<__nv_bfloat16, Tile, kTransposedA, kAlongColumns, kOverlaps>}}};
 }
 
-// small_n_codes<Tile, true, kOverlaps>(), which files of their own compile:
-// small_n_transposed_sm80.cu and small_n_transposed_sm90.cu.
-template <typename Tile, bool kOverlaps>
-SmallNCodes transposed_small_n_codes();
+// small_n_codes<Tile, true, true>(), which small_n_transposed_sm90.cu compiles.
+template <typename Tile>
+SmallNCodes transposed_small_n_sm90_codes();
 
 // A tile as the host sees it.
 struct SmallNShape {
@@ -46,6 +45,13 @@ struct SmallNShape {
 
 template <typename Tile, bool kOverlaps>
 SmallNShape small_n_shape() {
+  const auto transposed = [] {
+    if constexpr (kOverlaps) {
+      return transposed_small_n_sm90_codes<Tile>();
+    } else {
+      return small_n_codes<Tile, true, false>();
+    }
+  };
   return {Tile::kM,
           Tile::kN,
           Tile::kWarpsK,
@@ -55,7 +61,7 @@ SmallNShape small_n_shape() {
           Tile::kSharedBytes,
           2 * (Tile::kColumnTiles < 4 ? Tile::kColumnTiles : 4),
           kOverlaps,
-          {small_n_codes<Tile, false, kOverlaps>(), transposed_small_n_codes<Tile, kOverlaps>()}};
+          {small_n_codes<Tile, false, kOverlaps>(), transposed()}};
 }
 
 // What the families that take square blocks on Hopper alone multiply: small_n_units_sm90 and
@@ -89,10 +95,10 @@ double small_n_us(const SmallNShape& shape, const Problem& problem, const Device
 // Arguments that any kernel of few columns takes: where the operands lie.
 SmallNArguments small_n_operands(const Problem& problem, const Launch& launch);
 
-// What `blocks` thread blocks along x ask into L2 before they may read it. Values only where they
-// are many: to ask for a line and read it soon after costs more than the moments that it saves.
-void set_small_n_ahead(const Problem& problem, const Device& device, BAccess access, int64_t blocks,
-                       SmallNArguments* arguments);
+// What `blocks` thread blocks along x ask into L2 before they may read it, of the values at most so
+// many bytes each.
+void set_small_n_ahead(const Problem& problem, const Launch& launch, int64_t blocks,
+                       int64_t value_bytes, SmallNArguments* arguments);
 
 // Row tiles and column tiles of a warp, warps along n and along k, chunks in a turn, thread blocks
 // on a multiprocessor, whether values are fetched ahead. Seven thread blocks of 16 rows hold all of

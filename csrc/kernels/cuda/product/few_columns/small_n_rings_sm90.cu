@@ -96,18 +96,12 @@ class SmallNRingsSm90 final : public Variant {
 
   Support supports(const Problem& p, const Device& d) const override {
     const int most = splits_ ? kMaxColumns : shape_.n;
-    const Support common =
-        small_n_square_supports({shape_.block, shape_.n / 2 + 1, most, layout_}, p, d);
-    if (!common) return common;
+    const SmallNSquares takes{shape_.block, shape_.n / 2 + 1, most, layout_};
+    if (Support s = small_n_square_supports(takes, p, d); !s) return s;
     if (shape_.copies == RingCopies::kGapless && p.ldb != p.n) {
       return Support::no("needs a B without gaps between its rows");
     }
-    if (p.nnzb == 0) return Support::no("there is no stored block");
-    if (p.k * shape_.n > INT32_MAX) return Support::no("B has 2^31 elements or more");
-    if (p.b_batch_stride * size_of(p.dtype) >= kStrideLimit ||
-        p.ldb * size_of(p.dtype) >= kStrideLimit) {
-      return Support::no("a stride is beyond TMA's 40 bits");
-    }
+    if (Support s = tma_reaches(p, p.k * shape_.n); !s) return s;
     const Support runs = arrange_code.runs_on(d, 0);
     return runs ? code_of(p).runs_on(d, shape_.shared_bytes) : runs;
   }
@@ -158,7 +152,6 @@ class SmallNRingsSm90 final : public Variant {
 
  private:
   static constexpr int kMaxColumns = 128;
-  static constexpr int64_t kStrideLimit = int64_t{1} << 40;
 
   struct Rates {
     double together, alone;

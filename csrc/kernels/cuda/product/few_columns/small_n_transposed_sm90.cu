@@ -3,24 +3,24 @@
 
 namespace sparse_autotune {
 
-template <typename Tile, bool kOverlaps>
-SmallNCodes transposed_small_n_codes() {
-  return small_n_codes<Tile, true, kOverlaps>();
+template <typename Tile>
+SmallNCodes transposed_small_n_sm90_codes() {
+  return small_n_codes<Tile, true, true>();
 }
 
-template SmallNCodes transposed_small_n_codes<SmallN16x8K4, true>();
-template SmallNCodes transposed_small_n_codes<SmallN16x8K8, true>();
-template SmallNCodes transposed_small_n_codes<SmallN16x8K16, true>();
-template SmallNCodes transposed_small_n_codes<SmallN32x8K4, true>();
-template SmallNCodes transposed_small_n_codes<SmallN32x8K8, true>();
-template SmallNCodes transposed_small_n_codes<SmallN16x16K4, true>();
-template SmallNCodes transposed_small_n_codes<SmallN16x16K8, true>();
-template SmallNCodes transposed_small_n_codes<SmallN16x16K16, true>();
-template SmallNCodes transposed_small_n_codes<SmallN32x16K4, true>();
-template SmallNCodes transposed_small_n_codes<SmallN32x16K8, true>();
-template SmallNCodes transposed_small_n_codes<SmallN16x32K8, true>();
-template SmallNCodes transposed_small_n_codes<SmallN32x32K8, true>();
-template SmallNCodes transposed_small_n_codes<SmallN16x64K4, true>();
-template SmallNCodes transposed_small_n_codes<SmallN32x64K4, true>();
+template SmallNCodes transposed_small_n_sm90_codes<SmallN16x8K4>();
+template SmallNCodes transposed_small_n_sm90_codes<SmallN16x8K8>();
+template SmallNCodes transposed_small_n_sm90_codes<SmallN16x8K16>();
+template SmallNCodes transposed_small_n_sm90_codes<SmallN32x8K4>();
+template SmallNCodes transposed_small_n_sm90_codes<SmallN32x8K8>();
+template SmallNCodes transposed_small_n_sm90_codes<SmallN16x16K4>();
+template SmallNCodes transposed_small_n_sm90_codes<SmallN16x16K8>();
+template SmallNCodes transposed_small_n_sm90_codes<SmallN16x16K16>();
+template SmallNCodes transposed_small_n_sm90_codes<SmallN32x16K4>();
+template SmallNCodes transposed_small_n_sm90_codes<SmallN32x16K8>();
+template SmallNCodes transposed_small_n_sm90_codes<SmallN16x32K8>();
+template SmallNCodes transposed_small_n_sm90_codes<SmallN32x32K8>();
+template SmallNCodes transposed_small_n_sm90_codes<SmallN16x64K4>();
+template SmallNCodes transposed_small_n_sm90_codes<SmallN32x64K4>();
 
 }  // namespace sparse_autotune

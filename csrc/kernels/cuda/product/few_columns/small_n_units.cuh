@@ -62,10 +62,7 @@ struct UnitTile {
 
 struct UnitArguments : SmallNArguments {
   int index_bytes;
-  // Asked into L2: before the kernel may read, so many bytes of the values for a thread block, so
-  // many bytes apart; of a warp's units those from `excess` on.
-  unsigned value_bytes;
-  int excess;
+  int excess;  // of a warp's units those from here on are asked into L2 when the row is known
 };
 
 // How 16 bytes are loaded: B; values, which are read once and should not push B out of L1; values
@@ -331,11 +328,7 @@ __global__ void __launch_bounds__(Tile::kThreads, Tile::kResident)
       own_b[j] = static_cast<uint32_t>(min(j * 8 + g, args.n - 1) * args.b_column) * 2 + own_bytes;
     }
   }
-  ask_ahead<T>(args);
-  if (threadIdx.x == 0 && blockIdx.y == 0 && args.value_bytes > 0) {
-    ask_bulk(static_cast<const char*>(args.values) + blockIdx.x * args.value_step,
-             args.value_bytes);
-  }
+  ask_small_n_ahead(args);
   constexpr bool kPlain = Tile::kRelease != Release::kAtOnce;
   if constexpr (kPlain) {
     wait_for_launch_before();

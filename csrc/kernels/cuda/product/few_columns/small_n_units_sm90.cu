@@ -78,26 +78,18 @@ class SmallNUnitsSm90 final : public Variant {
     a.stores_quads = p.c_layout == Layout::kColMajor && p.c_alignment >= 8;
     const dim3 grid(static_cast<unsigned>(block_rows(p) * shape_.strips),
                     static_cast<unsigned>(p.batch));
-    const bool b_rows = shape_.b_layout == Layout::kRowMajor;
-    set_small_n_ahead(p, *l.device, b_rows ? BAccess::kAlongColumns : BAccess::kAlongK, grid.x, &a);
-    set_values_ahead(p, grid.x, &a);
+    // A few KB of values cost nothing where L2 has them already.
+    constexpr int64_t kRowBytes = 256;
+    set_small_n_ahead(p, l, grid.x, shape_.rows * kRowBytes, &a);
+    // What a row has beyond the mean.
+    constexpr int64_t kUnitK = 64;
+    const int64_t turn = shape_.groups * kUnitK / shape_.side;  // blocks
+    const int64_t turns = ceil_div(p.nnzb, std::max<int64_t>(block_rows(p), 1) * turn);
+    a.excess = static_cast<int>(std::max<int64_t>(shape_.ahead, turns));
     return code_of(p).launch(a, grid, shape_.threads, 0, l.stream, name());
   }
 
  private:
-  // What of the values goes into L2 in advance: a few KB for a thread block, which cost nothing
-  // where they are there already, and what a row has beyond the mean.
-  void set_values_ahead(const Problem& p, int64_t blocks, UnitArguments* a) const {
-    constexpr int64_t kLine = 128, kUnitK = 64, kRowBytes = 256;
-    a->value_lines = 0;
-    a->value_step =
-        static_cast<int64_t>(values_bytes(p)) / std::max<int64_t>(blocks, 1) / kLine * kLine;
-    a->value_bytes = static_cast<unsigned>(std::min(shape_.rows * kRowBytes, a->value_step));
-    const int64_t turn = shape_.groups * kUnitK / shape_.side;  // blocks
-    const int64_t turns = ceil_div(p.nnzb, std::max<int64_t>(block_rows(p), 1) * turn);
-    a->excess = static_cast<int>(std::max<int64_t>(shape_.ahead, turns));
-  }
-
   KernelCode<UnitArguments>& code_of(const Problem& p) const {
     return *shape_.codes[p.dtype == DType::kFloat16 ? 0 : 1];
   }

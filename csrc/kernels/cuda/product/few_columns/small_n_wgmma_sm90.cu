@@ -212,20 +212,13 @@ class SmallNWgmmaSm90 final : public Variant {
 
   Support supports(const Problem& p, const Device& d) const override {
     if (Support s = half_types_on_hopper(p, d); !s) return s;
-    if (p.n > kMaxColumns) {
-      return Support::no("is for at most " + std::to_string(kMaxColumns) + " columns, got " +
-                         std::to_string(p.n));
-    }
+    if (Support s = columns_are_within(p, 1, kMaxColumns); !s) return s;
     if (Support s = n_fills_columns(p, shape_.width); shape_.width > 64 && !s) return s;
     if (Support s = sides_are_multiples_of(64, p); !s) return s;
-    if (p.nnzb == 0) return Support::no("there is no stored block");
-    if (Support s = aligned_to_16("values and B", std::min(p.values_alignment, p.b_alignment)); !s)
-      return s;
-    const int64_t longest = std::max(p.ldb, p.b_batch_stride) * size_of(p.dtype);
-    if (p.nnzb * std::max(p.block_m, p.block_k) > INT32_MAX || std::max(p.m, p.k) > INT32_MAX ||
-        longest >= int64_t{1} << 40 || p.block_m / kTileRows > kMaxGrid ||
-        columns(p) * p.batch > kMaxGrid) {
-      return Support::no("a size is beyond a grid's or TMA's coordinates");
+    if (Support s = copied_by_16(p); !s) return s;
+    if (Support s = tma_reaches(p, p.nnzb * std::max(p.block_m, p.block_k)); !s) return s;
+    if (std::max(p.block_m / kTileRows, columns(p) * p.batch) > kMaxGrid) {
+      return Support::no("needs more thread blocks than a grid has");
     }
     return code_of(p).runs_on(d, shape_.shared_bytes);
   }

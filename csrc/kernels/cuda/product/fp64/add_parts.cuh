@@ -91,21 +91,6 @@ struct CutTile {
       }
     }
   }
-  // A thread's share of a pair's parts: every `lanes`th from `lane` on.
-  __device__ __forceinline__ double2 add_share(int pair, int lane, int lanes) const {
-    double2 sum = make_double2(0, 0);
-    for (int first = lane; first <= borders; first += kAtOnce * lanes) {
-      double2 some[kAtOnce];
-#pragma unroll
-      for (int j = 0; j < kAtOnce; ++j) {
-        const int i = first + j * lanes;
-        some[j] = i <= borders ? load(i, pair) : make_double2(0, 0);
-      }
-#pragma unroll
-      for (int j = 0; j < kAtOnce; ++j) add(sum, some[j]);
-    }
-    return sum;
-  }
 };
 
 // A thread block for each border and tile of C; those of a row's borders share out its elements,
@@ -142,13 +127,15 @@ static __global__ void __launch_bounds__(kAddThreads)
     cut_tile.finish_pairs(begin + item, width);
     return;
   }
-  // There is one pair for a thread at most.
+  // There is one pair for a thread at most, of whose parts it takes every `lanes`th.
   const int pair = begin + item;
+  const bool is_there = cut_tile.is_there(pair);
   double2 sum = make_double2(0, 0);
-  if (cut_tile.is_there(pair)) sum = cut_tile.add_share(pair, lane, lanes);
+#pragma unroll 4
+  for (int i = lane; is_there && i <= borders; i += lanes) CutTile::add(sum, cut_tile.load(i, pair));
   shares[threadIdx.x] = sum;
   __syncthreads();
-  if (lane != 0 || !cut_tile.is_there(pair)) return;
+  if (lane != 0 || !is_there) return;
   for (int i = 1; i < lanes; ++i) CutTile::add(sum, shares[i * width + item]);
   cut_tile.finish(pair, sum);
 }

@@ -19,6 +19,7 @@
 #include "kernels/cuda/host/tensor_map.h"
 #include "kernels/cuda/product/fp64/add_parts.cuh"
 #include "kernels/cuda/product/fp64/dmma_flat.cuh"
+#include "kernels/cuda/product/fp64/dmma_product.h"
 #include "kernels/cuda/product/fp64/dmma_store.cuh"
 #include "operators/product/product.h"
 
@@ -40,9 +41,8 @@ __device__ __forceinline__ void consume_share(const DmmaFlatArguments& args,
     mbarrier_wait(ring.full(place.stage), place.parity);
     const DmmaStep note = load_dmma_step(ring.note(place.stage));
     if (note.what == kStepsEnd) break;
-    char* const stage = ring.memory + place.stage * Tile::kStageBytes;
     if ((note.what & kStepMultiplies) != 0) {
-      lanes.multiply(sum, stage);
+      lanes.multiply(sum, ring.memory + place.stage * Tile::kStageBytes);
     }
     const bool last = (note.what & kStepIsLast) != 0;
     const bool cut = (note.what & (kStepFromBefore | kStepGoesOn)) != 0;
@@ -50,8 +50,6 @@ __device__ __forceinline__ void consume_share(const DmmaFlatArguments& args,
     __syncwarp();
     if (!scratch && lane == 0) mbarrier_arrive(ring.empty(place.stage));
     if (last) {
-      // The step's memory serves a costly activation, once all are done with it.
-      if (scratch) asm volatile("bar.sync 1, %0;\n" ::"n"(Tile::kThreads) : "memory");
       Fp64Place to;
       to.rows = min(args.strip_rows, args.block_m - tile.strip * args.strip_rows);
       if (cut) {
@@ -74,14 +72,7 @@ __device__ __forceinline__ void consume_share(const DmmaFlatArguments& args,
         to.pairs = args.pairs;
       }
       to.c_rows = args.c_rows;
-      write_fp64_sums<Tile>(sum, stage, to);
-      if (scratch) {
-        tma_store_fence();
-        __syncwarp();
-        if (lane == 0) mbarrier_arrive(ring.empty(place.stage));
-      }
-#pragma unroll
-      for (int i = 0; i < Tile::kSums; ++i) (&sum[0][0][0])[i] = 0;
+      finish_fp64_step<Tile>(sum, ring, place.stage, to, scratch);
     }
     place.advance();
   }
@@ -119,16 +110,11 @@ struct Code {
 };
 
 template <int kRows, int kColumns>
-constexpr Code flat_code_of(bool transposed, bool row_major) {
-  const auto code = []<typename Tile>(Tile) {
+Code flat_code_of(const Problem& p) {
+  return with_forms(p, []<bool... kForms>() {
+    using Tile = DmmaStepTile<kRows, kColumns, kForms...>;
     return Code{&flat_code<Tile>, Tile::kM, Tile::kLaunched, Tile::kSharedBytes, Tile::kResident};
-  };
-  if (transposed) {
-    return row_major ? code(DmmaStepTile<kRows, kColumns, true, true>{})
-                     : code(DmmaStepTile<kRows, kColumns, true, false>{});
-  }
-  return row_major ? code(DmmaStepTile<kRows, kColumns, false, true>{})
-                   : code(DmmaStepTile<kRows, kColumns, false, false>{});
+  });
 }
 
 class DmmaFlatSm90 final : public Variant {
@@ -143,17 +129,10 @@ class DmmaFlatSm90 final : public Variant {
       return Support::no("needs blocks of multiples of 8 rows and 16 columns, got " +
                          block_text(p.block_m, p.block_k));
     }
-    if (columns_ > 32) {
-      if (Support s = n_fills_columns(p, columns_); !s) return s;
-    }
-    if (p.nnzb == 0) return Support::no("there is no stored block");
-    if (Support s = aligned_to_16("values and B", std::min(p.values_alignment, p.b_alignment)); !s)
-      return s;
-    if (std::max({p.nnzb * p.block_m, p.nnzb * p.block_k, units(p), p.m, p.n, p.k}) >
-            INT32_MAX - 128 ||
-        std::max(p.ldb, p.b_batch_stride) * 8 >= int64_t{1} << 40) {
-      return Support::no("a size is beyond its 32-bit indices, or TMA's strides of 40 bits");
-    }
+    if (Support s = n_fills_columns(p, columns_); columns_ > 32 && !s) return s;
+    if (Support s = copied_by_16(p); !s) return s;
+    const int64_t lines = p.nnzb * std::max(p.block_m, p.block_k);
+    if (Support s = tma_reaches(p, std::max({lines, units(p), p.n}) + 128); !s) return s;
     if (tiles(p) > d.multiprocessors) {
       return Support::no("has " + std::to_string(tiles(p)) +
                          " tiles for each stored block: too many to share out rows");
@@ -239,11 +218,9 @@ class DmmaFlatSm90 final : public Variant {
   }
 
   Code code_of(const Problem& p) const {
-    const bool row_major = p.b_layout == Layout::kRowMajor;
     const auto of = [&]<int kColumns>() {
-      if (strip_rows(p) > 32) return flat_code_of<64, kColumns>(p.transpose, row_major);
-      if (strip_rows(p) > 16) return flat_code_of<32, kColumns>(p.transpose, row_major);
-      return flat_code_of<16, kColumns>(p.transpose, row_major);
+      if (strip_rows(p) > 32) return flat_code_of<64, kColumns>(p);
+      return strip_rows(p) > 16 ? flat_code_of<32, kColumns>(p) : flat_code_of<16, kColumns>(p);
     };
     return columns_ == 32 ? of.template operator()<32>() : of.template operator()<64>();
   }

@@ -55,18 +55,11 @@ __device__ __forceinline__ void place_dmma_part(const DmmaArguments& args, const
 template <typename Tile>
 __device__ __forceinline__ DmmaPart find_dmma_part(const DmmaArguments& args, unsigned number) {
   const TilePlace at = locate(args.panels, number);
+  const OrderedRow row = row_of_order(args, at.row / static_cast<unsigned>(args.strips));
   DmmaPart part;
-  int row = static_cast<int>(at.row / static_cast<unsigned>(args.strips));
-  if (args.panels.order != nullptr) {
-    const OrderedRow ordered = load_entry(args.panels.order, row);
-    row = ordered.row;
-    part.begin = ordered.begin;
-    part.length = ordered.end - ordered.begin;
-  } else {
-    part.begin = load_narrow_index(args.crow_indices, row, args.wide_indices);
-    part.length = load_narrow_index(args.crow_indices, row + 1, args.wide_indices) - part.begin;
-  }
-  place_dmma_part<Tile>(args, at, row, part);
+  part.begin = row.begin;
+  part.length = row.end - row.begin;
+  place_dmma_part<Tile>(args, at, row.row, part);
   return part;
 }
 
@@ -106,30 +99,12 @@ __device__ __forceinline__ void multiply_granules(
 #pragma unroll 1
     for (; mask != 0; mask &= mask - 1) {
       switch (__ffs(static_cast<int>(mask))) {
-        case 1:
-          multiply.template operator()<0>();
-          break;
-        case 2:
-          multiply.template operator()<1>();
-          break;
-        case 3:
-          multiply.template operator()<2>();
-          break;
-        case 4:
-          multiply.template operator()<3>();
-          break;
-        case 5:
-          multiply.template operator()<4>();
-          break;
-        case 6:
-          multiply.template operator()<5>();
-          break;
-        case 7:
-          multiply.template operator()<6>();
-          break;
-        case 8:
-          multiply.template operator()<7>();
-          break;
+#define GRANULE(i)                        \
+  case i + 1:                             \
+    multiply.template operator()<i>();    \
+    break;
+        GRANULE(0) GRANULE(1) GRANULE(2) GRANULE(3) GRANULE(4) GRANULE(5) GRANULE(6) GRANULE(7)
+#undef GRANULE
         default:
           __builtin_unreachable();
       }

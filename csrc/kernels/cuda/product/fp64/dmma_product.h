@@ -1,5 +1,5 @@
-// What dmma_sm80 and dmma_sm90 have in common on the host: how C is cut into tiles, and what their
-// kernels are told.
+// What families here have in common on the host; dmma_sm80 and dmma_sm90 also how C is cut into
+// tiles, and what their kernels are told.
 #pragma once
 
 #include <algorithm>
@@ -14,6 +14,16 @@
 #include "tile_roofline.h"
 
 namespace sparse_autotune {
+
+// f<kTransposed, kRowMajorB>() for A or A^T and B's layout.
+template <typename F>
+auto with_forms(const Problem& p, const F& f) {
+  const bool rows = p.b_layout == Layout::kRowMajor;
+  if (p.transpose) {
+    return rows ? f.template operator()<true, true>() : f.template operator()<true, false>();
+  }
+  return rows ? f.template operator()<false, true>() : f.template operator()<false, false>();
+}
 
 // Tiles of 64 rows, of one block row or of a group of 2 to 8.
 class DmmaProduct : public Variant {

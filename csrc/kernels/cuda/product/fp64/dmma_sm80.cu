@@ -83,7 +83,7 @@ __global__ void __launch_bounds__(Tile::kThreads, Tile::kResident)
   }
   cp_async_wait<0>();
   __syncthreads();
-  write_fp64_tile<Tile>(sum, shared, args, part);
+  write_fp64_sums<Tile>(sum, shared, place_of(args, part));
 }
 
 template <typename Tile>
@@ -94,14 +94,12 @@ struct Code {
   int shared_bytes;
 };
 
-// By A or A^T and B's layout.
 template <int kSide>
-constexpr Code dmma_code_of(bool transposed, bool row_major) {
-  const auto code = []<typename Tile>(Tile) { return Code{&dmma_code<Tile>, Tile::kSharedBytes}; };
-  if (transposed) {
-    return row_major ? code(DmmaTile<kSide, true, true>{}) : code(DmmaTile<kSide, true, false>{});
-  }
-  return row_major ? code(DmmaTile<kSide, false, true>{}) : code(DmmaTile<kSide, false, false>{});
+Code dmma_code_of(const Problem& p) {
+  return with_forms(p, []<bool... kForms>() {
+    using Tile = DmmaTile<kSide, kForms...>;
+    return Code{&dmma_code<Tile>, Tile::kSharedBytes};
+  });
 }
 
 class DmmaSm80 final : public DmmaProduct {
@@ -129,10 +127,8 @@ class DmmaSm80 final : public DmmaProduct {
   static constexpr int kThreads = 128;
 
   static Code code_of(const Problem& p) {
-    const bool row_major = p.b_layout == Layout::kRowMajor;
-    if (p.block_m % 64 == 0) return dmma_code_of<64>(p.transpose, row_major);
-    if (p.block_m % 16 == 0) return dmma_code_of<16>(p.transpose, row_major);
-    return dmma_code_of<8>(p.transpose, row_major);
+    if (p.block_m % 64 == 0) return dmma_code_of<64>(p);
+    return p.block_m % 16 == 0 ? dmma_code_of<16>(p) : dmma_code_of<8>(p);
   }
 
   Registration registration_{*this};

@@ -74,20 +74,9 @@ __device__ __forceinline__ void consume_steps(const DmmaArguments& args,
     __syncwarp();
     if (!scratch && lane == 0) mbarrier_arrive(ring.empty(stage));
     if (last) {
-      // The step's memory serves a costly activation, once all are done with it.
-      if (scratch) {
-        asm volatile("bar.sync 1, %0;\n" ::"n"(Tile::kThreads) : "memory");
-      }
       DmmaPart part;
       place_dmma_part<Tile>(args, locate(args.panels, note.tile), note.row & ~kLastStep, part);
-      write_fp64_tile<Tile>(sum, ring.memory + stage * Tile::kStageBytes, args, part);
-      if (scratch) {
-        tma_store_fence();
-        __syncwarp();
-        if (lane == 0) mbarrier_arrive(ring.empty(stage));
-      }
-#pragma unroll
-      for (int i = 0; i < Tile::kSums; ++i) (&sum[0][0][0])[i] = 0;
+      finish_fp64_step<Tile>(sum, ring, stage, place_of(args, part), scratch);
     }
     note = next;
   }
@@ -123,18 +112,12 @@ struct Code {
   int shared_bytes, slices;
 };
 
-// By A or A^T and B's layout.
 template <int kSide, int kSlices>
-constexpr Code tma_code_of(bool transposed, bool row_major) {
-  const auto code = []<typename Tile>(Tile) {
+Code tma_code_of(const Problem& p) {
+  return with_forms(p, []<bool... kForms>() {
+    using Tile = DmmaTmaTile<kSide, kSlices, kForms...>;
     return Code{&tma_code<Tile>, Tile::kSharedBytes, kSlices};
-  };
-  if (transposed) {
-    return row_major ? code(DmmaTmaTile<kSide, kSlices, true, true>{})
-                     : code(DmmaTmaTile<kSide, kSlices, true, false>{});
-  }
-  return row_major ? code(DmmaTmaTile<kSide, kSlices, false, true>{})
-                   : code(DmmaTmaTile<kSide, kSlices, false, false>{});
+  });
 }
 
 class DmmaSm90 final : public DmmaProduct {
@@ -144,7 +127,6 @@ class DmmaSm90 final : public DmmaProduct {
   Support supports(const Problem& p, const Device& d) const override {
     if (d.compute_capability != 90) return Support::no("needs compute capability 9.0");
     if (Support s = takes_product(p); !s) return s;
-    if (p.nnzb == 0) return Support::no("there is no stored block");
     if (grouped() && side_of(p) != p.block_m) {
       return Support::no("has no granules of " + std::to_string(p.block_m) +
                          " rows for a block_k of " + std::to_string(p.block_k));
@@ -152,8 +134,7 @@ class DmmaSm90 final : public DmmaProduct {
     if (p.b_layout == Layout::kRowMajor && p.n % 16 != 0) {
       return Support::no("copies a row-major B by 16 columns, there are " + std::to_string(p.n));
     }
-    if (Support s = aligned_to_16("values and B", std::min(p.values_alignment, p.b_alignment)); !s)
-      return s;
+    if (Support s = copied_by_16(p); !s) return s;
     if (p.nnzb * std::max(p.block_m, p.block_k) > INT32_MAX - kN) {
       return Support::no("values have more rows than TMA's 32-bit coordinates");
     }
@@ -208,16 +189,10 @@ class DmmaSm90 final : public DmmaProduct {
   // granules of 8 rows.
   static int side_of(const Problem& p) { return p.block_k % 16 == 0 ? side(p) : 8; }
   static Code code_of(const Problem& p) {
-    const bool row_major = p.b_layout == Layout::kRowMajor;
-    switch (side_of(p)) {
-      case 64:
-        return tma_code_of<64, 2>(p.transpose, row_major);
-      case 32:
-        return tma_code_of<32, 2>(p.transpose, row_major);
-      case 16:
-        return tma_code_of<16, 2>(p.transpose, row_major);
-    }
-    return tma_code_of<8, 1>(p.transpose, row_major);
+    const int side = side_of(p);
+    if (side == 64) return tma_code_of<64, 2>(p);
+    if (side == 32) return tma_code_of<32, 2>(p);
+    return side == 16 ? tma_code_of<16, 2>(p) : tma_code_of<8, 1>(p);
   }
 
   Registration registration_{*this};

@@ -9,6 +9,8 @@
 #include <cstdint>
 
 #include "kernels/activation.h"
+#include "kernels/cuda/device/mbarrier.cuh"
+#include "kernels/cuda/device/tma.cuh"
 #include "kernels/cuda/product/fp64/dmma_part.cuh"
 #include "operators/product/product.h"
 
@@ -124,18 +126,30 @@ __device__ __forceinline__ void write_fp64_sums(double (&sum)[Tile::kTilesN][Til
   store_fp64<Tile::kRowMajorB, kNextRow>(sum, own);
 }
 
-// The same of what find_dmma_part() found.
-template <typename Tile>
-__device__ __forceinline__ void write_fp64_tile(double (&sum)[Tile::kTilesN][Tile::kTilesM][4],
-                                                char* shared, const DmmaArguments& args,
-                                                const DmmaPart& part) {
+// The same behind a tile's last step in a ring, for the next tile. `scratch`: its stage, which was
+// not handed back, serves a costly activation once all are done with it.
+template <typename Tile, typename Ring>
+__device__ __forceinline__ void finish_fp64_step(double (&sum)[Tile::kTilesN][Tile::kTilesM][4],
+                                                 const Ring& ring, uint32_t stage,
+                                                 const Fp64Place& place, bool scratch) {
+  if (scratch) asm volatile("bar.sync 1, %0;\n" ::"n"(Tile::kThreads) : "memory");
+  write_fp64_sums<Tile>(sum, ring.memory + stage * Tile::kStageBytes, place);
+  if (scratch) {
+    tma_store_fence();
+    __syncwarp();
+    if (threadIdx.x % 32 == 0) mbarrier_arrive(ring.empty(stage));
+  }
+#pragma unroll
+  for (int i = 0; i < Tile::kSums; ++i) (&sum[0][0][0])[i] = 0;
+}
+
+__device__ __forceinline__ Fp64Place place_of(const DmmaArguments& args, const DmmaPart& part) {
   const int64_t first =
       args.c_rows ? part.row0 * args.ldc + part.n0 : part.row0 + part.n0 * args.ldc;
   const double* bias = static_cast<const double*>(args.bias);
-  write_fp64_sums<Tile>(sum, shared,
-                        {static_cast<double*>(args.c) + part.batch * args.c_batch_stride + first,
-                         bias == nullptr ? nullptr : bias + part.row0, args.ldc, part.rows,
-                         part.columns, args.activation, args.c_rows, args.pairs});
+  return {static_cast<double*>(args.c) + part.batch * args.c_batch_stride + first,
+          bias == nullptr ? nullptr : bias + part.row0, args.ldc, part.rows,
+          part.columns, args.activation, args.c_rows, args.pairs};
 }
 
 }  // namespace sparse_autotune

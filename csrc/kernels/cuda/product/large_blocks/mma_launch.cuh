@@ -70,19 +70,12 @@ template <typename Tile>
 __device__ __forceinline__ MmaPart find_part(const MmaArguments& args) {
   const TilePlace at = locate(args.panels, blockIdx.x);
   const auto strips = static_cast<unsigned>(args.strips);
+  const OrderedRow row = row_of_order(args, at.row / strips);
   MmaPart part;
-  part.block_row = static_cast<int>(at.row / strips);
+  part.block_row = row.row;
   part.m0 = static_cast<int>(at.row % strips) * Tile::kM;
-  if (args.panels.order != nullptr) {
-    const OrderedRow row = load_entry(args.panels.order, part.block_row);
-    part.block_row = row.row;
-    part.begin = row.begin;
-    part.length = row.end - row.begin;
-  } else {
-    part.begin = load_narrow_index(args.crow_indices, part.block_row, args.wide_indices);
-    part.length =
-        load_narrow_index(args.crow_indices, part.block_row + 1, args.wide_indices) - part.begin;
-  }
+  part.begin = row.begin;
+  part.length = row.end - row.begin;
   part.column = at.column;
   part.batch = at.batch;
   part.rows = min(args.block_m - part.m0, Tile::kM);
@@ -278,8 +271,7 @@ constexpr MmaCodes mma_codes() {
   return codes;
 }
 
-// mma_codes<Tile, kTransposedA>(), which mma_narrow_sm80.cu, mma_transposed_sm80.cu and
-// mma_narrow_transposed_sm80.cu compile.
+// mma_codes<Tile, kTransposedA>(), which mma_narrow_sm80.cu and mma_transposed_sm80.cu compile.
 template <typename Tile, bool kTransposedA>
 MmaCodes mma_codes_apart();
 

@@ -9,7 +9,10 @@ MmaCodes mma_codes_apart() {
 }
 
 template MmaCodes mma_codes_apart<MmaM64N128, false>();
+template MmaCodes mma_codes_apart<MmaM64N128, true>();
 template MmaCodes mma_codes_apart<MmaM32N256, false>();
+template MmaCodes mma_codes_apart<MmaM32N256, true>();
 template MmaCodes mma_codes_apart<MmaM16N128, false>();
+template MmaCodes mma_codes_apart<MmaM16N128, true>();
 
 }  // namespace sparse_autotune

@@ -16,6 +16,7 @@
 
 #include "kernels/cuda/device/launch_overlap.cuh"
 #include "kernels/cuda/device/load_index.cuh"
+#include "kernels/cuda/host/arguments_of.h"
 #include "kernels/cuda/product/large_blocks/wgmma_launch.cuh"
 #include "operators/product/product.h"
 
@@ -149,20 +150,15 @@ class SplitKSm90 final : public Variant {
     status = wgmma_launch(shape_, p, l, a, name());
     if (!status) return status;
 
-    SumArguments s{};
+    auto s = arguments_of<SumArguments>(p, l);
     s.c = a.c;
     s.cut_rows = reinterpret_cast<const CutRow*>(order + entries);
-    s.bias = l.bias;
     s.partials = a.partials;
     s.rows = static_cast<unsigned>(p.row_cuts.rows[number]);
     s.row_units = static_cast<unsigned>(p.block_m / 64);
     s.columns = static_cast<unsigned>(ceil_div(p.n, 64));
     s.tile_rows = shape_.m / 64;
     s.tile_columns = shape_.n / 64;
-    s.n = a.n;
-    s.block_m = a.block_m;
-    s.activation = p.activation;
-    s.c_rows = a.c_rows;
     const auto units = static_cast<unsigned>(s.rows * s.row_units * s.columns * p.batch);
     return sum_code(p).launch(s, units, kWarpgroup, kSumShared, l.stream, name());
   }

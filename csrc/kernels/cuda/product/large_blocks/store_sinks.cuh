@@ -84,17 +84,11 @@ class DirectSink {
         *reinterpret_cast<Chunk*>(c) = chunk;
       } else if constexpr (kHalves > 1) {
 #pragma unroll 1
-        for (int i = 0; i < left; ++i) c[i] = half_of(chunk, i);
+        for (int i = 0; i < left; ++i) load(at + i * 2, c[i]);
       }
     }
   }
 
-  static __device__ __forceinline__ uint16_t half_of(uint2 chunk, int i) {
-    return static_cast<uint16_t>((i < 2 ? chunk.x : chunk.y) >> i % 2 * 16);
-  }
-  static __device__ __forceinline__ uint16_t half_of(uint32_t chunk, int i) {
-    return static_cast<uint16_t>(chunk >> i * 16);
-  }
   static __device__ __forceinline__ void load(uint32_t at, uint2& x) {
     asm volatile("ld.shared.v2.b32 {%0, %1}, [%2];\n" : "=r"(x.x), "=r"(x.y) : "r"(at) : "memory");
   }

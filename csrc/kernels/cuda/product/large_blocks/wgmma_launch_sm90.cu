@@ -105,24 +105,11 @@ Support wgmma_supports(const WgmmaShape& shape, const Problem& p, const Device& 
                        " and block_k of " + std::to_string(step_k(p)) + ", got " +
                        std::to_string(p.block_m) + "x" + std::to_string(p.block_k));
   }
-  if (p.nnzb == 0) return Support::no("there is no stored block");
   if (Support s = n_fills_columns(p, shape.n); shape.n > kNarrowest && !s) return s;
-  const auto c_alignment = shape.direct ? uint8_t{16} : p.c_alignment;
-  if (Support s = aligned_to_16("values, B and C",
-                                std::min({p.values_alignment, p.b_alignment, c_alignment}));
-      !s)
-    return s;
-  if (!shape.stores_directly(p) && p.c_layout == Layout::kRowMajor && p.n % 8 != 0) {
-    return Support::no("TMA writes rows of C in units of 8 elements, " + std::to_string(p.n) +
-                       " columns leave a part of one");
-  }
-  const int64_t longest =
-      std::max({p.ldb, p.ldc, p.b_batch_stride, p.c_batch_stride}) * size_of(p.dtype);
-  if (p.nnzb * std::max(p.block_m, p.block_k) > INT32_MAX ||
-      std::max({p.m, p.n, p.k}) > INT32_MAX || shape.tiles(p, block_rows(p)) > INT32_MAX ||
-      longest >= int64_t{1} << 40) {
-    return Support::no("a size is beyond TMA's 32-bit coordinates or 40-bit strides");
-  }
+  if (Support s = shape.direct ? copied_by_16(p) : all_by_16(p); !s) return s;
+  if (Support s = c_comes_in_eights(p); !shape.stores_directly(p) && !s) return s;
+  const int64_t lines = p.nnzb * std::max(p.block_m, p.block_k);
+  if (Support s = tma_reaches(p, std::max(lines, shape.tiles(p, block_rows(p)))); !s) return s;
   return shape.code_of(p)->runs_on(d, shape.shared_bytes);
 }
 

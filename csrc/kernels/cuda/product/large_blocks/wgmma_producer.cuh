@@ -64,19 +64,12 @@ __device__ __forceinline__ void schedule(const WgmmaArguments& args, const Share
     BlockPlace block;
     if (task.valid) {
       const TilePlace place = locate(args.panels, tile);
-      int row = static_cast<int>(place.row / strips);
+      const OrderedRow found = row_of_order(args, place.row / strips);
       const int strip = static_cast<int>(place.row % strips) * Tile::kM;
-      if (args.panels.order != nullptr) {
-        const OrderedRow found = load_entry(args.panels.order, row);
-        row = found.row;
-        task.begin = found.begin;
-        task.end = found.end;
-        task.slot = found.slot;
-      } else {
-        task.slot = -1;
-        task.begin = load_narrow_index(args.crow_indices, row, args.wide_indices);
-        task.end = load_narrow_index(args.crow_indices, row + 1, args.wide_indices);
-      }
+      int row = found.row;
+      task.begin = found.begin;
+      task.end = found.end;
+      task.slot = found.slot;
       task.column = static_cast<int>(place.column) * Tile::kN * Tile::kCluster;
       if constexpr (Tile::kCluster > 1) task.column += static_cast<int>(cluster_rank()) * Tile::kN;
       task.batch = static_cast<int>(place.batch);

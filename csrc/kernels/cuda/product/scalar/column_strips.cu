@@ -115,7 +115,7 @@ class ColumnStrips final : public Variant {
       });
     });
     Status status = to_status(cudaGetLastError(), name());
-    if (status && s.order != kNoRowOrder) status = sum_parts(p, s, a, found, stream);
+    if (status && s.order != kNoRowOrder) status = sum_parts(p, l, s, a, found);
     return status && s.moves_c ? move_c(p, l, {a.c, a.ldc, a.c_batch_stride}) : std::move(status);
   }
 
@@ -134,21 +134,11 @@ class ColumnStrips final : public Variant {
   static int64_t units(const Problem& p) { return block_rows(p) * strips(p); }
 
   template <typename F>
-  static void with_rows(const Problem& p, F&& f) {
-    switch (rows(p)) {
-      case 1:
-        return f.template operator()<1>();
-      case 2:
-        return f.template operator()<2>();
-      case 3:
-        return f.template operator()<3>();
-      case 4:
-        return f.template operator()<4>();
-      case 6:
-        return f.template operator()<6>();
-      default:
-        return f.template operator()<8>();
-    }
+  static void with_rows(const Problem& p, const F& f) {
+    const auto with = [&]<int... kRows>() {
+      static_cast<void>(((rows(p) == kRows && (f.template operator()<kRows>(), true)) || ...));
+    };
+    with.template operator()<1, 2, 3, 4, 6, 8>();
   }
 
   // Clocks of a multiprocessor for a warp's step, fitted to an H200: of handing out A, for which
@@ -320,24 +310,21 @@ class ColumnStrips final : public Variant {
     return to_status(cudaGetLastError(), name());
   }
 
-  Status sum_parts(const Problem& p, const Scratch& s, const StripArguments& a,
-                   const LongRows& found, void* stream) const {
-    CutRowSums sums{};
+  Status sum_parts(const Problem& p, const Launch& l, const Scratch& s, const StripArguments& a,
+                   const LongRows& found) const {
+    auto sums = arguments_of<CutRowSums>(p, l);
     sums.rows = found.rows;
     sums.partials = a.partials;
-    sums.bias = a.bias;
-    sums.c = a.c;
+    sums.c = a.c;  // that of the workspace, where C is moved
     sums.ldc = a.ldc;
     sums.c_batch_stride = a.c_batch_stride;
-    sums.batches = p.batch;
     sums.slots = a.slots;
-    sums.lines = sums.block_m = a.block_m;
+    sums.lines = a.block_m;
     sums.pitch = static_cast<int>(a.partial_pitch);
     sums.line_elements = a.n;
-    sums.activation = a.activation;
     sums.c_rows = true;
     return with_type(p.dtype, [&]<typename T>(T*) {
-      return to_status(add_cut_rows<T>(sums, p.row_cuts.rows[s.order], stream), name());
+      return to_status(add_cut_rows<T>(sums, p.row_cuts.rows[s.order], l.stream), name());
     });
   }
 };

@@ -49,7 +49,7 @@ struct CutRowSums {
   const void* partials;
   const void* bias;
   void* c;
-  int64_t ldc, c_batch_stride, batches;
+  int64_t ldc, c_batch_stride, batch;  // matrices
   int slots, lines, pitch, line_elements;  // slots: parts of all rows
   int block_m;
   Activation activation;
@@ -70,7 +70,7 @@ __global__ void __launch_bounds__(kCutRowWarps * 32)
   const int warp = static_cast<int>(threadIdx.x / 32), lane = static_cast<int>(threadIdx.x % 32);
   const CutRow cut = load_entry(args.rows, blockIdx.x);
   const int elements = args.lines * args.pitch;
-  for (int64_t batch = blockIdx.z; batch < args.batches; batch += gridDim.z) {
+  for (int64_t batch = blockIdx.z; batch < args.batch; batch += gridDim.z) {
     const Acc* from =
         static_cast<const Acc*>(args.partials) + (batch * args.slots + cut.first) * elements;
     T* const c = static_cast<T*>(args.c) + batch * args.c_batch_stride;
@@ -103,7 +103,7 @@ cudaError_t add_cut_rows(const CutRowSums& sums, int64_t rows, void* stream) {
   const int64_t bytes = int64_t{sums.lines} * sums.pitch * std::max<int64_t>(sizeof(T), 4);
   const dim3 blocks(static_cast<unsigned>(rows),
                     static_cast<unsigned>(std::min(ceil_div(bytes, kBytes), kMaxGrid)),
-                    static_cast<unsigned>(std::min(sums.batches, kMaxGrid)));
+                    static_cast<unsigned>(std::min(sums.batch, kMaxGrid)));
   add_cut_rows_kernel<T><<<blocks, kCutRowWarps * 32, 0, static_cast<cudaStream_t>(stream)>>>(sums);
   return cudaGetLastError();
 }

@@ -15,6 +15,7 @@
 #include "kernels/cuda/host/arguments_of.h"
 #include "kernels/cuda/host/cuda_status.h"
 #include "kernels/cuda/host/element_types.h"
+#include "kernels/cuda/host/requirements.h"
 #include "kernels/cuda/host/tile_counters.h"
 #include "kernels/cuda/product/scalar/small_blocks.h"
 #include "operators/product/product.h"
@@ -33,7 +34,7 @@ class FlatRows final : public Variant {
     if (p.n != 1) return Support::no("is for one column, got " + std::to_string(p.n));
     if (p.block_m > kMaxBlockM || p.block_k > kMaxBlockK) {
       return Support::no("is for blocks of at most 32 rows and 8 columns, got " +
-                         std::to_string(p.block_m) + "x" + std::to_string(p.block_k));
+                         block_text(p.block_m, p.block_k));
     }
     if (p.b_layout == Layout::kRowMajor && p.ldb != 1) {
       return Support::no("needs B's elements next to each other");

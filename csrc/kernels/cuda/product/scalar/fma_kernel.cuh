@@ -53,25 +53,14 @@ using CopiesOfDense =
 // on.
 struct FmaTask {
   int block_row, m0, begin, length;
-  int slot = -1;  // of a part's sums
+  int slot;  // of a part's sums, or -1
 };
 
 template <typename Tile>
 __device__ __forceinline__ FmaTask fma_task(const FmaArguments& args, unsigned tile_row) {
-  FmaTask task{static_cast<int>(tile_row / args.strips),
-               static_cast<int>(tile_row % args.strips) * Tile::kM};
-  if (args.panels.order != nullptr) {
-    const OrderedRow row = load_entry(args.panels.order, task.block_row);
-    task.block_row = row.row;
-    task.begin = row.begin;
-    task.length = row.end - row.begin;
-    task.slot = row.slot;
-  } else {
-    const int row = task.block_row;
-    task.begin = load_narrow_index(args.crow_indices, row, args.wide_indices);
-    task.length = load_narrow_index(args.crow_indices, row + 1, args.wide_indices) - task.begin;
-  }
-  return task;
+  const OrderedRow row = row_of_order(args, tile_row / args.strips);
+  return {row.row, static_cast<int>(tile_row % args.strips) * Tile::kM, row.begin,
+          row.end - row.begin, row.slot};
 }
 
 // Where a task's sums go, and what becomes of them.

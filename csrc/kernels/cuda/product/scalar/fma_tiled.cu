@@ -197,21 +197,13 @@ class FmaTiled final : public Variant {
   }
 
   Status add_parts(const Problem& p, int order, const FmaArguments& a, const Launch& l) const {
-    CutRowSums s{};
+    auto s = arguments_of<CutRowSums>(p, l);
     s.rows = reinterpret_cast<const CutRow*>(l.row_orders[order] + entries(p, order));
     s.partials = a.partials;
-    s.bias = a.bias;
-    s.c = a.c;
-    s.ldc = p.ldc;
-    s.c_batch_stride = p.c_batch_stride;
-    s.batches = p.batch;
     s.slots = a.slots;
     s.lines = static_cast<int>(part_lines(p));
     s.pitch = static_cast<int>(part_pitch(p));
     s.line_elements = static_cast<int>(a.c_rows ? p.n : p.block_m);
-    s.block_m = a.block_m;
-    s.activation = p.activation;
-    s.c_rows = a.c_rows;
     return to_status(add_cut_rows<float>(s, p.row_cuts.rows[order], l.stream), name());
   }
 

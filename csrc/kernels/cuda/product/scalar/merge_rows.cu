@@ -16,7 +16,6 @@
 
 #include "kernels/cuda/host/arguments_of.h"
 #include "kernels/cuda/host/cuda_status.h"
-#include "kernels/cuda/host/requirements.h"
 #include "kernels/cuda/host/tile_counters.h"
 #include "kernels/cuda/product/scalar/small_blocks.h"
 #include "operators/product/product.h"
@@ -25,7 +24,6 @@ namespace sparse_autotune {
 namespace {
 
 constexpr int64_t kMaxBlock = 4, kMaxColumns = 256;
-constexpr int64_t kMaxWorkspace = int64_t{1} << 30;
 // Items of the path that are worth a thread block; of a share's, an eighth may be one whole row.
 constexpr int64_t kLeastShare = 256, kWholeRow = 8;
 
@@ -65,22 +63,12 @@ class MergeRows final : public Variant {
   using Variant::Variant;
 
   Support supports(const Problem& p, const Device& d) const override {
-    if (is_half(p.dtype)) return Support::no("multiplies fp32 and fp64 only");
-    if (p.block_m != p.block_k || p.block_m > kMaxBlock) {
-      return Support::no("is for square blocks of at most 4, got " +
-                         block_text(p.block_m, p.block_k));
-    }
-    if (p.n < 2 || p.n > kMaxColumns) {
-      return Support::no("is for 2 to " + std::to_string(kMaxColumns) + " columns, got " +
-                         std::to_string(p.n));
-    }
     // Where the tuner's signature has a border.
     constexpr double kUneven = 2.83;
     if (p.longest_row >= 0 && static_cast<double>(p.longest_row) * block_rows(p) <=
                                   kUneven * static_cast<double>(p.nnzb)) {
       return Support::no("leaves rows of even length to staged_rows and warp_rows");
     }
-    if (Support s = aligned_to_16("values", p.values_alignment); !s) return s;
     const int64_t c_bytes = p.block_m * p.ldc * size_of(p.dtype);
     if (std::max({p.block_k * most_b_row_bytes(p), c_bytes, 2 * p.m, 2 * p.nnzb}) > INT32_MAX) {
       return Support::no("has 30 bits for rows and blocks, 31 for the bytes of a block's B and C");
@@ -89,10 +77,7 @@ class MergeRows final : public Variant {
       return Support::no("is for at most " + std::to_string(kPartCounters / plan.strips) +
                          " matrices of as many columns in a batch");
     }
-    if (workspace_bytes(p, d) > kMaxWorkspace) {
-      return Support::no("a B that is turned would take more than 1 GiB");
-    }
-    return from_ampere_on(d);
+    return takes_small_blocks(p, d, kMaxBlock, kMaxColumns);
   }
 
   double estimate_us(const Problem& p, const Device& d) const override {

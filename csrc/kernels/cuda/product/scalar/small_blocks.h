@@ -1,13 +1,15 @@
 // What the families of small square blocks share on the host's side: from a type and a side to the
-// kernel that was compiled for them, and B as rows of whole words of 16 bytes, of which lanes read
-// one at a time: as it lies, or laid anew in the workspace.
+// kernel that was compiled for them, what they take, and B as rows of whole words of 16 bytes, of
+// which lanes read one at a time: as it lies, or laid anew in the workspace.
 #pragma once
 
 #include <algorithm>
 #include <cstdint>
+#include <string>
 #include <utility>
 
 #include "kernels/cuda/convert/turn_dense.h"
+#include "kernels/cuda/host/requirements.h"
 #include "operators/product/product.h"
 #include "variant.h"
 
@@ -40,6 +42,22 @@ inline int64_t laid_b_bytes(const Problem& p) {
 // From one row to the next, at most: as it lies, or laid anew.
 inline int64_t most_b_row_bytes(const Problem& p) {
   return std::max(p.ldb, p.n + word_columns(p)) * size_of(p.dtype);
+}
+
+// `side`, `columns`: the most that a family takes.
+inline Support takes_small_blocks(const Problem& p, const Device& d, int64_t side,
+                                  int64_t columns) {
+  if (is_half(p.dtype)) return Support::no("multiplies fp32 and fp64 only");
+  if (p.block_m != p.block_k || p.block_m > side) {
+    return Support::no("is for square blocks of at most " + std::to_string(side) + ", got " +
+                       block_text(p.block_m, p.block_k));
+  }
+  if (Support s = columns_are_within(p, 2, columns); !s) return s;
+  if (Support s = aligned_to_16("values", p.values_alignment); !s) return s;
+  if (laid_b_bytes(p) > int64_t{1} << 30) {
+    return Support::no("a B that is laid anew would take more than 1 GiB");
+  }
+  return from_ampere_on(d);
 }
 
 // `rows`: the caller's, or those that are laid in `memory`.

@@ -11,11 +11,9 @@
 #include <cuda_runtime.h>
 
 #include <algorithm>
-#include <string>
 
 #include "kernels/cuda/host/arguments_of.h"
 #include "kernels/cuda/host/cuda_status.h"
-#include "kernels/cuda/host/requirements.h"
 #include "kernels/cuda/product/scalar/small_blocks.h"
 #include "operators/product/product.h"
 
@@ -23,31 +21,17 @@ namespace sparse_autotune {
 namespace {
 
 constexpr int64_t kMaxBlock = 6, kMaxColumns = 64, kMaxBatch = 65535;
-constexpr int64_t kMaxWorkspace = int64_t{1} << 30;
 
 class StagedRows final : public Variant {
  public:
   using Variant::Variant;
 
   Support supports(const Problem& p, const Device& d) const override {
-    if (is_half(p.dtype)) return Support::no("multiplies fp32 and fp64 only");
-    if (p.block_m != p.block_k || p.block_m > kMaxBlock) {
-      return Support::no("is for square blocks of at most 6, got " +
-                         block_text(p.block_m, p.block_k));
-    }
-    if (p.n < 2 || p.n > kMaxColumns) {
-      return Support::no("is for 2 to " + std::to_string(kMaxColumns) + " columns, got " +
-                         std::to_string(p.n));
-    }
-    if (Support s = aligned_to_16("values", p.values_alignment); !s) return s;
     if (std::max({p.block_k * most_b_row_bytes(p), p.m, 2 * p.nnzb}) > INT32_MAX ||
         p.batch > kMaxBatch) {
       return Support::no("has 31 bits for rows, twice the blocks and the bytes of a block's B");
     }
-    if (workspace_bytes(p, d) > kMaxWorkspace) {
-      return Support::no("a B that is turned would take more than 1 GiB");
-    }
-    return from_ampere_on(d);
+    return takes_small_blocks(p, d, kMaxBlock, kMaxColumns);
   }
 
   double estimate_us(const Problem& p, const Device& d) const override {

@@ -18,6 +18,7 @@
 #include "kernels/cuda/host/cuda_status.h"
 #include "kernels/cuda/host/element_types.h"
 #include "kernels/cuda/host/remembered.h"
+#include "kernels/cuda/host/requirements.h"
 #include "kernels/cuda/product/scalar/warp_rows.cuh"
 #include "operators/product/product.h"
 
@@ -218,10 +219,7 @@ class WarpRows final : public Variant {
         p.values_alignment >= 16) {
       return Support::no("leaves fp16 and bf16 in blocks of a multiple of 8 to tensor cores");
     }
-    if (p.n > kMaxColumns) {
-      return Support::no("is for at most " + std::to_string(kMaxColumns) + " columns, got " +
-                         std::to_string(p.n));
-    }
+    if (Support s = columns_are_within(p, 1, kMaxColumns); !s) return s;
     const int64_t b_k = b_along_k(p) ? 1 : p.ldb;
     const int64_t block_bytes = p.block_k * std::max(p.block_m, b_k) * size_of(p.dtype);
     if (std::max({block_bytes, p.m, p.ldc, 2 * p.nnzb}) > INT32_MAX) {

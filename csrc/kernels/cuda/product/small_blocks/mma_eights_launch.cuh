@@ -189,7 +189,7 @@ constexpr EightsShape eights_shape() {
             {&eights_code<Bf16, Rows, At>, &eights_code<Bf16, Columns, At>}}}};
 }
 
-// In files of their own, so that none compiles for long.
+// In a file of their own, so that none compiles for long.
 extern const EightsShape kEightsDeep, kEightsSmall;
 
 }  // namespace sparse_autotune

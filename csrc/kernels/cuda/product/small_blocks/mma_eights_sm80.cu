@@ -41,7 +41,6 @@ class MmaEights final : public Variant {
     }
     if (!is_half(p.dtype)) return Support::no("multiplies fp16 and bf16 only");
     if (Support s = from_ampere_on(d); !s) return s;
-    if (p.nnzb == 0) return Support::no("there is no stored block");
     if (Support s = n_fills_columns(p, kN); !s) return s;
     if (Support s = copied_by_16(p); !s) return s;
     if (std::max({p.m, p.k, p.nnzb * wide(p), tiles(p)}) > INT32_MAX / 2 ||

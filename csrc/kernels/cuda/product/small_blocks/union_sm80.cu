@@ -100,7 +100,6 @@ class UnionSm80 final : public Variant {
     if (!is_half(p.dtype)) return Support::no("multiplies fp16 and bf16 only");
     if (Support s = from_ampere_on(d); !s) return s;
     if (Support s = blocks_are(p, shape_.block_m, shape_.block_k); !s) return s;
-    if (p.nnzb == 0) return Support::no("there is no stored block");
     if (Support s = groups_are_known(p, grouping_); !s) return s;
     if (Support s = n_fills_columns(p, shape_.n); !s) return s;
     if (Support s = copied_by_16(p); !s) return s;

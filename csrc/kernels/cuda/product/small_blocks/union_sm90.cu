@@ -79,7 +79,6 @@ class UnionSm90 final : public Variant {
   Support supports(const Problem& p, const Device& d) const override {
     if (Support s = half_types_on_hopper(p, d); !s) return s;
     if (Support s = blocks_are(p, shape_.block_m, shape_.block_k); !s) return s;
-    if (p.nnzb == 0) return Support::no("there is no stored block");
     if (shape_.code_of(p) == nullptr) return Support::no("needs a column-major B");
     if (Support s = groups_are_known(p, shape_.neighbours); !s) return s;
     if (matched_ && p.c_layout != Layout::kRowMajor) {
@@ -90,20 +89,9 @@ class UnionSm90 final : public Variant {
                          " block rows are one group");
     }
     if (Support s = n_fills_columns(p, shape_.n); !s) return s;
-    if (Support s = aligned_to_16("values, B and C",
-                                  std::min({p.values_alignment, p.b_alignment, p.c_alignment}));
-        !s)
-      return s;
-    if (p.c_layout == Layout::kRowMajor && p.n % 8 != 0) {
-      return Support::no("TMA writes rows of C in units of 8 elements, " + std::to_string(p.n) +
-                         " columns leave a part of one");
-    }
-    constexpr int64_t kStrideLimit = int64_t{1} << 40;
-    const int64_t longest = std::max({p.ldb, p.ldc, p.b_batch_stride, p.c_batch_stride});
-    if (std::max({p.m, p.n, p.k, p.nnzb, shape_.tiles(p)}) > INT32_MAX ||
-        longest * size_of(p.dtype) >= kStrideLimit) {
-      return Support::no("a size is beyond TMA's 32-bit coordinates or 40-bit strides");
-    }
+    if (Support s = all_by_16(p); !s) return s;
+    if (Support s = c_comes_in_eights(p); !s) return s;
+    if (Support s = tma_reaches(p, shape_.tiles(p)); !s) return s;
     return shape_.code_of(p)->runs_on(d, shape_.shared_bytes);
   }
 
