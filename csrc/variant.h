@@ -140,6 +140,14 @@ void parallel_for(const Parallel& parallel, int64_t begin, int64_t end, int64_t 
       const_cast<void*>(static_cast<const void*>(&f)));
 }
 
+// Calls f(i) for each of `count`; a thread takes `grain` of them at least.
+template <typename F>
+void parallel_each(const Parallel& parallel, int64_t count, int64_t grain, F&& f) {
+  parallel_for(parallel, 0, count, grain, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) f(i);
+  });
+}
+
 class Operator;
 
 // A problem of any operator: who understands it, and its bytes. A view: the problem must outlive

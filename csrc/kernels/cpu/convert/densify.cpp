@@ -6,10 +6,13 @@
 #include <cstddef>
 #include <cstring>
 
+#include "half.h"
 #include "kernels/cpu/convert/copy_lines.h"
 
 namespace sparse_autotune {
 namespace {
+
+using cpu_tiled::Indices;
 
 constexpr int64_t kGrainBytes = 64 << 10;  // less work than this is not worth another thread
 constexpr int64_t kBytesOfALine = 32;      // of cleared memory: as long as one more line takes
@@ -26,15 +29,16 @@ void turn_block(const char* from, int64_t rows, int64_t count, int64_t columns, 
   }
 }
 
-template <typename Index>
 class Densifying {
  public:
   Densifying(const Problem& p, const Launch& l, void* dst)
       : p_(p),
-        crow_(static_cast<const Index*>(l.crow_indices)),
-        columns_(static_cast<const Index*>(l.col_indices)),
-        positions_(static_cast<const Index*>(l.positions)),
-        values_(static_cast<const char*>(l.values)),
+        crow_{l.crow_indices, p.index_type == IndexType::kInt64},
+        blocks_{{l.col_indices, crow_.wide},
+                {l.positions, crow_.wide},
+                static_cast<const char*>(l.values),
+                p.block_m * p.block_k * size_of(p.dtype),
+                p.nnzb - 1},
         dst_(static_cast<char*>(dst)),
         element_(size_of(p.dtype)) {}
 
@@ -50,42 +54,32 @@ class Densifying {
     const int64_t lines = p_.nnzb * (as_stored ? p_.block_k : p_.block_m) / rows;
     const int64_t grain =
         ceil_div(kGrainBytes, std::max<int64_t>(row_bytes + lines * kBytesOfALine, 1));
-    parallel_for(parallel, 0, block_rows(p_), grain, [&](int64_t first, int64_t last) {
-      for (int64_t row = first; row < last; ++row) {
-        if (as_stored) {
-          copy_columns(row);
-        } else {
-          std::memset(dst_ + row * row_bytes, 0, static_cast<size_t>(row_bytes));
-          copy_rows(row);
-        }
-      }
+    parallel_each(parallel, block_rows(p_), grain, [&](int64_t row) {
+      if (as_stored) return copy_columns(row);
+      std::memset(dst_ + row * row_bytes, 0, static_cast<size_t>(row_bytes));
+      with_type(p_.dtype, [&]<typename T>(T*) { copy_rows<T>(row); });
     });
   }
 
  private:
-  // Copied before they are used: what is written here might be any member.
   struct Blocks {
-    const Index* columns;
-    const Index* positions;
+    Indices columns, positions;
     const char* values;
     int64_t bytes, last;
 
     const char* at(int64_t i) const {
-      return values + (positions == nullptr ? i : static_cast<int64_t>(positions[i])) * bytes;
+      return values + (positions.data == nullptr ? i : positions[i]) * bytes;
     }
-    void fetch(int64_t i) const { __builtin_prefetch(at(std::min<int64_t>(i, last))); }
+    void fetch(int64_t i) const { __builtin_prefetch(at(std::min(i, last))); }
   };
-  Blocks blocks() const {
-    return {columns_, positions_, values_, p_.block_m * p_.block_k * element_, p_.nnzb - 1};
-  }
 
   // Blocks of one element.
   template <typename T>
   void copy_elements(int64_t row) const {
-    const Blocks blocks = this->blocks();
+    const Blocks blocks = blocks_;
     T* const to = reinterpret_cast<T*>(dst_) + row * p_.k;
     const int64_t begin = crow_[row], end = crow_[row + 1];
-    if (blocks.positions == nullptr) {
+    if (blocks.positions.data == nullptr) {
       const T* const values = reinterpret_cast<const T*>(blocks.values);
       for (int64_t i = begin; i < end; ++i) to[blocks.columns[i]] = values[i];
       return;
@@ -99,21 +93,21 @@ class Densifying {
   // The rows from `first` on of the block row's, `count`. T has an element's size.
   template <typename T>
   void copy_rows(int64_t row, int64_t first, int64_t count) const {
-    const Blocks blocks = this->blocks();
+    const Blocks blocks = blocks_;
     const int64_t rows = p_.block_m, columns = p_.block_k, stride = p_.k * element_;
     const int64_t bytes = columns * element_, begin = crow_[row], end = crow_[row + 1];
     char* const to = dst_ + (row * rows + first) * stride;
     if (!p_.transpose) {
       for (int64_t i = begin; i < end; ++i) {
-        copy_lines(to + static_cast<int64_t>(blocks.columns[i]) * bytes, stride,
-                   blocks.at(i) + first * bytes, bytes, count, bytes);
+        copy_lines(to + blocks.columns[i] * bytes, stride, blocks.at(i) + first * bytes, bytes,
+                   count, bytes);
       }
       return;
     }
     for (int64_t i = begin; i < end; ++i) {
       blocks.fetch(i + kAhead);
       turn_block<T>(blocks.at(i) + first * element_, rows, count, columns,
-                    to + static_cast<int64_t>(blocks.columns[i]) * bytes, stride);
+                    to + blocks.columns[i] * bytes, stride);
     }
   }
   template <typename T>
@@ -123,32 +117,21 @@ class Densifying {
       copy_rows<T>(row, first, std::min(kLinesTogether, p_.block_m - first));
     }
   }
-  void copy_rows(int64_t row) const {
-    if (element_ == 2) {
-      copy_rows<uint16_t>(row);
-    } else if (element_ == 4) {
-      copy_rows<uint32_t>(row);
-    } else {
-      copy_rows<uint64_t>(row);
-    }
-  }
 
   void copy_columns(int64_t row) const {
     const int64_t bytes = p_.block_m * element_, stride = p_.m * element_;
     char* const to = dst_ + row * bytes;
-    const Blocks blocks = this->blocks();
+    const Blocks blocks = blocks_;
     const int64_t columns = p_.block_k, end = crow_[row + 1];
     for (int64_t i = crow_[row]; i < end; ++i) {
-      copy_lines(to + static_cast<int64_t>(blocks.columns[i]) * columns * stride, stride,
-                 blocks.at(i), bytes, columns, bytes);
+      copy_lines(to + blocks.columns[i] * columns * stride, stride, blocks.at(i), bytes, columns,
+                 bytes);
     }
   }
 
   const Problem& p_;
-  const Index* const crow_;
-  const Index* const columns_;
-  const Index* const positions_;
-  const char* const values_;
+  const Indices crow_;
+  const Blocks blocks_;  // copied before use: what is written might be any member
   char* const dst_;
   const int64_t element_;
 };
@@ -161,11 +144,7 @@ Layout densified_layout(const Problem& p) {
 }
 
 void densify_cpu(const Problem& p, const Launch& l, void* dst) {
-  if (p.index_type == IndexType::kInt64) {
-    Densifying<int64_t>(p, l, dst).run(l.parallel);
-  } else {
-    Densifying<int32_t>(p, l, dst).run(l.parallel);
-  }
+  Densifying(p, l, dst).run(l.parallel);
 }
 
 }  // namespace sparse_autotune

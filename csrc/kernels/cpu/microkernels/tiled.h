@@ -52,7 +52,7 @@ struct MultiplyTask {
   int vectors;  // 1 ... Microkernels::vectors
   void* state;  // kStateBytes of the thread's, zero before its first task: the level's own
   const void* next_values;  // the next task's, fetched while this one runs; a level may leave it
-  Fetch fetch;              // heeded where Microkernels::fetches
+  Fetch fetch;              // of elements as they are stored; else without effect
 };
 inline constexpr int64_t kStateBytes = 64;
 
@@ -111,9 +111,7 @@ struct Microkernels {
   // To accumulators; null when multiply() reads the values as they are stored.
   void (*widen)(const void* from, int64_t count, void* to);
   void (*store)(const StoreTask&);
-  void (*release)();  // after a thread's last task, or null
-  bool streams;       // multiply() knows Output::kStreamed
-  bool fetches;       // and MultiplyTask::fetch, of elements as they are stored
+  void (*release)();  // after a thread's last task
   // Where values are stored as they are accumulated, else null.
   void (*turned)(const TurnedTask&);
   int64_t turned_rows;  // of its largest tile

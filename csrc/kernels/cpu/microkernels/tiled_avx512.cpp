@@ -7,7 +7,7 @@
 namespace sparse_autotune::cpu_tiled {
 
 const Microkernels* avx512_kernels(DType dtype) {
-  return kernels_of<Float16Lanes, Double8Lanes, StoredHalf, StoredBFloat16>(dtype);
+  return kernels_of<Float16Lanes, Double8Lanes, Words16>(dtype);
 }
 
 }  // namespace sparse_autotune::cpu_tiled

@@ -76,14 +76,10 @@ void pack_pairs(const PackTask& t) {
 }
 
 constexpr Microkernels pair_kernels() {
-  Microkernels k{};
-  k.lanes = PairLanes::kLanes;
-  k.rows = PairLanes::kRows;
-  k.vectors = PairLanes::kVectors;
+  Microkernels k = kernels_for<PairLanes, BFloat16<Words16>>();
   k.pair = 2;
-  k.multiply = multiply<PairLanes>;
   k.pack = pack_pairs;
-  k.store = store<PairLanes, StoredBFloat16>;
+  k.widen = nullptr;
   return k;
 }
 

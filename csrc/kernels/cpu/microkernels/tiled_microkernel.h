@@ -62,6 +62,48 @@ struct Same {
   }
 };
 
+// A half type in a level's vector of as many words as a vector of floats has lanes. Words: fp16 in
+// such words, with load_part, store_part, widen and narrow; lift and drop move words to the upper
+// halves of lanes and back.
+template <DType kStored, class Words>
+struct Half {
+  using Type = uint16_t;
+  using Packed = typename Words::Packed;
+  static constexpr DType kDType = kStored;
+  static SPARSE_AUTOTUNE_INLINE auto load(const Type* p) {
+    Packed words;
+    __builtin_memcpy(&words, p, sizeof(words));
+    return Words::widen(words);
+  }
+  static SPARSE_AUTOTUNE_INLINE auto load_part(const Type* p, int n) {
+    return Words::widen(Words::load_part(p, n));
+  }
+  template <class Vec>
+  static SPARSE_AUTOTUNE_INLINE void store(Type* p, Vec x) {
+    const Packed words = Words::narrow(x);
+    __builtin_memcpy(p, &words, sizeof(words));
+  }
+  template <class Vec>
+  static SPARSE_AUTOTUNE_INLINE void store_part(Type* p, Vec x, int n) {
+    Words::store_part(p, Words::narrow(x), n);
+  }
+};
+
+// bf16, the upper halves of floats, in words of fp16.
+template <class Words>
+struct UpperHalves : Words {
+  static SPARSE_AUTOTUNE_INLINE auto widen(typename Words::Packed x) { return Words::lift(x); }
+  // Round to nearest even; a NaN keeps its upper bits and becomes quiet.
+  template <class Vec>
+  static SPARSE_AUTOTUNE_INLINE auto narrow(Vec x) {
+    using Bits = decltype(x == x);
+    const Bits bits = reinterpret_cast<Bits>(x), rounded = bits + ((bits >> 16 & 1) + 0x7fff);
+    return Words::drop(x == x ? rounded : bits | 0x400000);
+  }
+};
+template <class Words>
+using BFloat16 = Half<DType::kBFloat16, UpperHalves<Words>>;
+
 // Fetches are dealt out over the walk, some every kStepsPerFetch steps along k: a burst of misses
 // would stop the loads of A and B.
 inline constexpr int64_t kDeep = 32;  // steps along k that last as long as a read of memory
@@ -339,8 +381,6 @@ constexpr Microkernels kernels_for() {
       size_of(S::kDType) == static_cast<int64_t>(sizeof(typename V::Acc)) ? nullptr : widen<V, S>;
   k.store = store<V, S>;
   k.release = V::release;
-  k.streams = true;
-  k.fetches = k.widen == nullptr;
   if constexpr (size_of(S::kDType) == static_cast<int64_t>(sizeof(typename V::Acc))) {
     k.turned = multiply_turned<V>;
     k.turned_rows = V::kTurnedRows;
@@ -349,10 +389,10 @@ constexpr Microkernels kernels_for() {
 }
 
 // A level that has code for every dtype.
-template <class Floats, class Doubles, class Half, class BFloat16>
+template <class Floats, class Doubles, class Words>
 const Microkernels* kernels_of(DType dtype) {
-  static constexpr Microkernels kHalf = kernels_for<Floats, Half>();
-  static constexpr Microkernels kBFloat16 = kernels_for<Floats, BFloat16>();
+  static constexpr Microkernels kHalf = kernels_for<Floats, Half<DType::kFloat16, Words>>();
+  static constexpr Microkernels kBFloat16 = kernels_for<Floats, BFloat16<Words>>();
   static constexpr Microkernels kFloat = kernels_for<Floats, Same<Floats>>();
   static constexpr Microkernels kDouble = kernels_for<Doubles, Same<Doubles>>();
   switch (dtype) {

@@ -21,9 +21,8 @@ class Reference final : public Variant {
     // About 8 us a thread at least: a team is not worth waking for less.
     const double row_flops = nnz_flops(p) / static_cast<double>(p.m * p.batch) + p.n;
     const auto grain = static_cast<int64_t>(4000 / row_flops) + 1;
-    parallel_for(l.parallel, 0, p.m * p.batch, grain, [&](int64_t begin, int64_t end) {
-      for (int64_t row = begin; row < end; ++row) compute_row(p, l, row / p.m, row % p.m);
-    });
+    parallel_each(l.parallel, p.m * p.batch, grain,
+                  [&](int64_t row) { compute_row(p, l, row / p.m, row % p.m); });
     return Status::ok();
   }
 

@@ -115,13 +115,10 @@ class Product {
     const int64_t b_row = p_.b_layout == Layout::kRowMajor ? p_.ldb : 1;
     const int64_t b_column = p_.b_layout == Layout::kRowMajor ? 1 : p_.ldb;
     const T* const from = b_;
-    parallel_for(l_.parallel, 0, p_.batch * p_.k, ceil_div(p_.batch * p_.k, slots),
-                 [&](int64_t begin, int64_t end) {
-                   for (int64_t i = begin; i < end; ++i) {
-                     const T* row = from + i / p_.k * p_.b_batch_stride + i % p_.k * b_row;
-                     for (int64_t c = 0; c < p_.n; ++c) copy_[i * p_.n + c] = row[c * b_column];
-                   }
-                 });
+    parallel_each(l_.parallel, p_.batch * p_.k, ceil_div(p_.batch * p_.k, slots), [&](int64_t i) {
+      const T* row = from + i / p_.k * p_.b_batch_stride + i % p_.k * b_row;
+      for (int64_t c = 0; c < p_.n; ++c) copy_[i * p_.n + c] = row[c * b_column];
+    });
     b_ = copy_;
     b_stride_ = p_.k * p_.n;
     task_.ldb = p_.n;

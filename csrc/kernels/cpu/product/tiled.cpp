@@ -113,12 +113,6 @@ constexpr Cut kInPlace{Source::kInPlace, 768, 48 << 10};
 constexpr Cut kBlock{Source::kBlock, 384, 16 << 10};
 constexpr Cut kPanel{Source::kPanel, 48, kWholeRow};
 constexpr Cut kOwnPanel{Source::kOwnPanel, 48, kWholeRow};
-constexpr Cut kPairsPanel{Source::kPanel, 192, 16 << 10};
-constexpr Cut kPairsOwnPanel{Source::kOwnPanel, 192, 16 << 10};
-constexpr Cut kAmxBlock{Source::kBlock, 256, 32 << 10};
-constexpr Cut kAmxPanel{Source::kPanel, 256, 32 << 10};
-constexpr Cut kAmxOwnPanel{Source::kOwnPanel, 256, 32 << 10};
-constexpr Cut kAmxDeepPanel{Source::kPanel, 256, 128 << 10};
 
 const Tiled kVariants[] = {
     {"cpu_tiled/avx2_panel", kAvx2, kPanel},
@@ -129,13 +123,13 @@ const Tiled kVariants[] = {
     {"cpu_tiled/avx512_own_panel", kAvx512, kOwnPanel},
     {"cpu_tiled/avx512_block", kAvx512, kBlock},
     {"cpu_tiled/avx512_inplace", kAvx512, kInPlace},
-    {"cpu_tiled/avx512_bf16_panel", kAvx512Bf16, kPairsPanel},
-    {"cpu_tiled/avx512_bf16_own_panel", kAvx512Bf16, kPairsOwnPanel},
+    {"cpu_tiled/avx512_bf16_panel", kAvx512Bf16, {Source::kPanel, 192, 16 << 10}},
+    {"cpu_tiled/avx512_bf16_own_panel", kAvx512Bf16, {Source::kOwnPanel, 192, 16 << 10}},
     {"cpu_tiled/avx512_bf16_block", kAvx512Bf16, kBlock},
-    {"cpu_tiled/amx_panel", kAmx, kAmxPanel},
-    {"cpu_tiled/amx_deep_panel", kAmx, kAmxDeepPanel},
-    {"cpu_tiled/amx_own_panel", kAmx, kAmxOwnPanel},
-    {"cpu_tiled/amx_block", kAmx, kAmxBlock},
+    {"cpu_tiled/amx_panel", kAmx, {Source::kPanel, 256, 32 << 10}},
+    {"cpu_tiled/amx_deep_panel", kAmx, {Source::kPanel, 256, 128 << 10}},
+    {"cpu_tiled/amx_own_panel", kAmx, {Source::kOwnPanel, 256, 32 << 10}},
+    {"cpu_tiled/amx_block", kAmx, {Source::kBlock, 256, 32 << 10}},
 };
 
 }  // namespace

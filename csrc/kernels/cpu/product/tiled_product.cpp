@@ -37,7 +37,7 @@ class Product {
               p.activation == Activation::kNone;
     // A result that no L2 holds; aligned rows can be written past the caches.
     constexpr int64_t kStreamedBytes = 8 << 20, kVectorBytes = 64;
-    streamed_ = direct_ && kernels.streams && c_bytes(p) >= kStreamedBytes &&
+    streamed_ = direct_ && c_bytes(p) >= kStreamedBytes &&
                 (reinterpret_cast<uintptr_t>(l.c) | static_cast<uintptr_t>(p.ldc * element_) |
                  static_cast<uintptr_t>(p.c_batch_stride * element_)) %
                         kVectorBytes ==
@@ -106,12 +106,9 @@ class Product {
       };
       if (source_ == Source::kPanel) {
         const int64_t pieces = ceil_div(p_.k, kPackedRows);
-        parallel_for(l_.parallel, 0, panels * pieces, ceil_div(panels * pieces, s_.slots),
-                     [&](int64_t begin, int64_t end) {
-                       for (int64_t i = begin; i < end; ++i) {
-                         packing_.pack_rows(panel(i / pieces), i % pieces * kPackedRows);
-                       }
-                     });
+        parallel_each(
+            l_.parallel, panels * pieces, ceil_div(panels * pieces, s_.slots),
+            [&](int64_t i) { packing_.pack_rows(panel(i / pieces), i % pieces * kPackedRows); });
       }
       const int64_t parts = s_.slots == 1 ? 1 : s_.slots * kPartsPerSlot;
       const Partition partition(crow_, block_rows(), s_.spans, panels, parts);
@@ -146,19 +143,17 @@ class Product {
   void for_each_part(int64_t parts, Visit&& visit) const {
     const auto first_part = [&](int64_t slot) { return parts * slot / s_.slots; };
     for (int64_t slot = 0; slot < s_.slots; ++slot) *slot_at(slot).next_part = first_part(slot);
-    parallel_for(l_.parallel, 0, s_.slots, 1, [&](int64_t begin, int64_t end) {
-      for (int64_t slot = begin; slot < end; ++slot) {
-        Slot memory = slot_at(slot);
-        memory.first_part = first_part(slot);
-        memory.last_part = first_part(slot + 1);
-        std::memset(memory.state, 0, kStateBytes);
-        for (int64_t i = 0; i < s_.slots; ++i) {
-          const int64_t owner = (slot + i) % s_.slots, last = first_part(owner + 1);
-          const std::atomic_ref<int64_t> next(*slot_at(owner).next_part);
-          for (int64_t part = next++; part < last; part = next++) visit(memory, part);
-        }
-        if (kernels_.release != nullptr) kernels_.release();
+    parallel_each(l_.parallel, s_.slots, 1, [&](int64_t slot) {
+      Slot memory = slot_at(slot);
+      memory.first_part = first_part(slot);
+      memory.last_part = first_part(slot + 1);
+      std::memset(memory.state, 0, kStateBytes);
+      for (int64_t i = 0; i < s_.slots; ++i) {
+        const int64_t owner = (slot + i) % s_.slots, last = first_part(owner + 1);
+        const std::atomic_ref<int64_t> next(*slot_at(owner).next_part);
+        for (int64_t part = next++; part < last; part = next++) visit(memory, part);
       }
+      kernels_.release();
     });
   }
 
@@ -239,9 +234,7 @@ class Product {
         task.b = packing_.b_at(panel, chunk.k0, strip.first_column);
         task.b_row_stride = p_.ldb;
         task.b_block_stride = p_.block_k * p_.ldb;
-        if (kernels_.fetches) {
-          packing_.fetch_in_place(panel, i + 1, chunk.k0, nnzb() - chunk.block - chunk.count, task);
-        }
+        packing_.fetch_in_place(panel, i + 1, chunk.k0, nnzb() - chunk.block - chunk.count, task);
       } else {
         char* copy = memory.copy + i * (s_.copy_bytes / s_.strips);
         const int64_t bytes = chunk.depth / kernels_.pair * strip.width * s_.acc_bytes;

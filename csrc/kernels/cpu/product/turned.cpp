@@ -92,17 +92,15 @@ class Product {
     const int64_t rows = p_.m / p_.block_m, parts = s_.panels * p_.batch * s_.cuts;
     const Partition partition(crow_, rows, 1, 1, s_.cuts);
     std::atomic<int64_t> next_part{0};
-    parallel_for(l_.parallel, 0, s_.slots, 1, [&](int64_t begin, int64_t end) {
-      for (int64_t slot = begin; slot < end; ++slot) {
-        char* const memory = static_cast<char*>(l_.workspace) + slot * s_.panel_bytes;
-        int64_t packed = -1;
-        for (int64_t part = next_part++; part < parts; part = next_part++) {
-          const Panel panel = panel_at(part / s_.cuts, memory);
-          if (packed != part / s_.cuts) pack(panel);
-          packed = part / s_.cuts;
-          partition.for_each_unit(part % s_.cuts,
-                                  [&](int64_t, int64_t row, int64_t) { multiply_row(panel, row); });
-        }
+    parallel_each(l_.parallel, s_.slots, 1, [&](int64_t slot) {
+      char* const memory = static_cast<char*>(l_.workspace) + slot * s_.panel_bytes;
+      int64_t packed = -1;
+      for (int64_t part = next_part++; part < parts; part = next_part++) {
+        const Panel panel = panel_at(part / s_.cuts, memory);
+        if (packed != part / s_.cuts) pack(panel);
+        packed = part / s_.cuts;
+        partition.for_each_unit(part % s_.cuts,
+                                [&](int64_t, int64_t row, int64_t) { multiply_row(panel, row); });
       }
     });
   }
@@ -231,24 +229,21 @@ class Turned final : public Variant {
     if (in_place(p, kernels)) return Status::ok();
     const int64_t element = size_of(p.dtype), width = strip_width(kernels);
     const int64_t bytes = p.block_m * p.block_k * element;
-    parallel_for(
-        l.parallel, 0, p.nnzb, ceil_div(kCopiedBytes, bytes), [&](int64_t first, int64_t last) {
-          for (int64_t i = first; i < last; ++i) {
-            const int64_t position = p.transpose ? load_index(l.positions, i, p.index_type) : i;
-            const char* from = static_cast<const char*>(l.values) + position * bytes;
-            char* to = static_cast<char*>(l.prepared) + i * bytes;
-            for (int64_t r = 0; r < p.block_m; r += width) {
-              const int64_t columns = std::min(width, p.block_m - r);
-              kernels.pack({.b = from + r * row_stride_in_block(p) * element,
-                            .ldb = k_stride_in_block(p) * row_stride_in_block(p),
-                            .layout = p.transpose ? Layout::kRowMajor : Layout::kColMajor,
-                            .depth = p.block_k,
-                            .columns = columns,
-                            .width = columns,
-                            .strip = to + r * p.block_k * element});
-            }
-          }
-        });
+    parallel_each(l.parallel, p.nnzb, ceil_div(kCopiedBytes, bytes), [&](int64_t i) {
+      const int64_t position = p.transpose ? load_index(l.positions, i, p.index_type) : i;
+      const char* from = static_cast<const char*>(l.values) + position * bytes;
+      char* to = static_cast<char*>(l.prepared) + i * bytes;
+      for (int64_t r = 0; r < p.block_m; r += width) {
+        const int64_t columns = std::min(width, p.block_m - r);
+        kernels.pack({.b = from + r * row_stride_in_block(p) * element,
+                      .ldb = k_stride_in_block(p) * row_stride_in_block(p),
+                      .layout = p.transpose ? Layout::kRowMajor : Layout::kColMajor,
+                      .depth = p.block_k,
+                      .columns = columns,
+                      .width = columns,
+                      .strip = to + r * p.block_k * element});
+      }
+    });
     return Status::ok();
   }
 

@@ -119,14 +119,11 @@ class Sampling {
 
   void pack_b(int64_t pass) const {
     const int64_t groups = ceil_div(p_.k, kPackedRows);
-    parallel_for(
-        l_.parallel, 0, groups, ceil_div(groups, s_.slots), [&](int64_t begin, int64_t end) {
-          for (int64_t group = begin; group < end; ++group) {
-            const int64_t row = group * kPackedRows, rows = std::min(kPackedRows, p_.k - row);
-            pack(pass, l_.b, p_.b_layout, p_.ldb, p_.b_batch_stride, row, rows,
-                 b_ + row * s_.depth * s_.acc_bytes, p_.k);
-          }
-        });
+    parallel_each(l_.parallel, groups, ceil_div(groups, s_.slots), [&](int64_t group) {
+      const int64_t row = group * kPackedRows, rows = std::min(kPackedRows, p_.k - row);
+      pack(pass, l_.b, p_.b_layout, p_.ldb, p_.b_batch_stride, row, rows,
+           b_ + row * s_.depth * s_.acc_bytes, p_.k);
+    });
   }
 
   void run_blocks(int64_t pass) const {

@@ -20,9 +20,7 @@ class SampledReference final : public Variant {
     // About 8 us a thread at least: a team is not worth waking for less.
     const double row_flops = nnz_flops(p) / static_cast<double>(p.m);
     const auto grain = static_cast<int64_t>(4000 / row_flops) + 1;
-    parallel_for(l.parallel, 0, p.m, grain, [&](int64_t begin, int64_t end) {
-      for (int64_t row = begin; row < end; ++row) compute_row(p, l, row);
-    });
+    parallel_each(l.parallel, p.m, grain, [&](int64_t row) { compute_row(p, l, row); });
     return Status::ok();
   }
 

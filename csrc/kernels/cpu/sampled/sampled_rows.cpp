@@ -34,15 +34,13 @@ void pack(const Problem& p, const Launch& l, int64_t slots) {
   const int64_t b_row = p.b_layout == Layout::kRowMajor ? p.ldb : 1;
   const int64_t b_column = p.b_layout == Layout::kRowMajor ? 1 : p.ldb;
   const int64_t columns = p.k / p.block_k;
-  parallel_for(l.parallel, 0, columns, ceil_div(columns, slots), [&](int64_t begin, int64_t end) {
-    T* to = static_cast<T*>(l.workspace) + begin * sampled_length(p) * p.block_k;
-    for (int64_t column = begin; column < end; ++column) {
-      for (int64_t matrix = 0; matrix < p.batch; ++matrix) {
-        const T* from =
-            static_cast<const T*>(l.b) + matrix * p.b_batch_stride + column * p.block_k * b_row;
-        for (int64_t j = 0; j < p.n; ++j) {
-          for (int64_t k = 0; k < p.block_k; ++k) *to++ = from[k * b_row + j * b_column];
-        }
+  parallel_each(l.parallel, columns, ceil_div(columns, slots), [&](int64_t column) {
+    T* to = static_cast<T*>(l.workspace) + column * sampled_length(p) * p.block_k;
+    for (int64_t matrix = 0; matrix < p.batch; ++matrix) {
+      const T* from =
+          static_cast<const T*>(l.b) + matrix * p.b_batch_stride + column * p.block_k * b_row;
+      for (int64_t j = 0; j < p.n; ++j) {
+        for (int64_t k = 0; k < p.block_k; ++k) *to++ = from[k * b_row + j * b_column];
       }
     }
   });

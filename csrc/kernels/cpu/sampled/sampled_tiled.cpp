@@ -77,15 +77,13 @@ class Sampling {
         p_.b_layout == Layout::kColMajor ? std::min(kPackedTerms, s_.depth) : s_.depth;
     const int64_t pieces = ceil_div(s_.depth, step), width = columns.end - columns.begin;
     const int64_t count = p_.batch * s_.chunks * pieces * width;
-    parallel_for(l_.parallel, 0, count, ceil_div(count, s_.slots), [&](int64_t begin, int64_t end) {
-      for (int64_t i = begin; i < end; ++i) {
-        const int64_t column = i % width, piece = i / width;
-        const Chunk chunk = chunk_at(piece / pieces);
-        const int64_t first = piece % pieces * step;
-        const int64_t terms = std::min(step, chunk.depth - first);
-        if (terms <= 0) continue;
-        pack_right(columns.begin + column, chunk, first, terms, right_of(column, chunk));
-      }
+    parallel_each(l_.parallel, count, ceil_div(count, s_.slots), [&](int64_t i) {
+      const int64_t column = i % width, piece = i / width;
+      const Chunk chunk = chunk_at(piece / pieces);
+      const int64_t first = piece % pieces * step;
+      const int64_t terms = std::min(step, chunk.depth - first);
+      if (terms <= 0) return;
+      pack_right(columns.begin + column, chunk, first, terms, right_of(column, chunk));
     });
   }
   char* right_of(int64_t column_in_group, const Chunk& chunk) const {

@@ -194,9 +194,9 @@ inline Blocking make_blocking(const Problem& p, const Device& d, const Microkern
   s.group = std::clamp<int64_t>(kPackedBytes / s.panel_bytes, 1, s.panels * p.batch);
   // Only where a panel is its thread's alone, and where an L2 holds two of them and as much again,
   // but not all of B.
-  s.ahead = cut.source == Source::kOwnPanel && kernels.fetches && p.b_layout == Layout::kRowMajor &&
-            s.cuts == 1 && s.panels * p.batch > s.slots && b_bytes(p) > core_cache_bytes() &&
-            2 * s.panel_bytes <= core_cache_bytes() / 2;
+  s.ahead = cut.source == Source::kOwnPanel && !is_half(p.dtype) &&
+            p.b_layout == Layout::kRowMajor && s.cuts == 1 && s.panels * p.batch > s.slots &&
+            b_bytes(p) > core_cache_bytes() && 2 * s.panel_bytes <= core_cache_bytes() / 2;
   s.packed_bytes = s.panel_bytes * (cut.source == Source::kPanel      ? s.group
                                     : cut.source == Source::kOwnPanel ? s.slots * (s.ahead ? 2 : 1)
                                                                       : 0);

@@ -25,10 +25,8 @@ inline int64_t parts_of(int64_t slots) { return slots == 1 ? 1 : slots * 8; }
 template <typename Visit>
 void for_each_part(const Parallel& parallel, int64_t slots, int64_t parts, Visit&& visit) {
   std::atomic<int64_t> next{0};
-  parallel_for(parallel, 0, slots, 1, [&](int64_t begin, int64_t end) {
-    for (int64_t slot = begin; slot < end; ++slot) {
-      for (int64_t part = next++; part < parts; part = next++) visit(slot, part);
-    }
+  parallel_each(parallel, slots, 1, [&](int64_t slot) {
+    for (int64_t part = next++; part < parts; part = next++) visit(slot, part);
   });
 }
 
