@@ -91,16 +91,18 @@ def test_a_peer_that_fails_is_told(monkeypatch):
     assert found.row("choice").timings
 
 
-@pytest.mark.parametrize("mask", ["random", "window", "causal", "none"])
-def test_stored_blocks_and_flops(mask):
-    cell = AttentionCell(2, 64, 16, 16, mask, 0.5, "float32")
+@pytest.mark.parametrize("mask", ["random", "window", "causal", "none", "is_causal"])
+@pytest.mark.parametrize("batch", [1, 3])
+def test_stored_blocks_and_flops(mask, batch):
+    cell = AttentionCell(2, 64, 16, 16, mask, 0.5, "float32", batch=batch)
     operands = AttentionOperands(cell, "cpu")
-    pairs = 2 * 64 * 64.0
+    assert operands.q.shape == (batch, 2, 64, 16)
+    pairs = 2 * 64 * 64.0 if mask == "none" else 64 * 65.0
     if operands.mask is not None:
         blocks = operands.mask.blocks().expand(2, 4, 4)
         pairs = float(blocks.sum()) * 16 * 16
-    assert cell.nnz_flops(operands.nnzb) == 4 * 16 * pairs
-    assert both_passes([cell])[1].nnz_flops(operands.nnzb) == 10 * 16 * pairs
+    assert cell.nnz_flops(operands.nnzb) == 4 * 16 * batch * pairs
+    assert both_passes([cell])[1].nnz_flops(operands.nnzb) == 10 * 16 * batch * pairs
 
 
 def test_the_transformer_block(monkeypatch, tmp_path):

@@ -12,10 +12,10 @@ import sparse_autotune as sa
 
 @dataclass(frozen=True)
 class AttentionCell:
-    """One attention: a batch entry, `heads` heads of 128 or `dim` numbers, S = T = `length`.
+    """One attention: `batch` entries with `heads` heads of `dim` numbers, S = T = `length`.
 
     `mask` is "random" (of `density`, other blocks in each head), "window" (a causal band of
-    `density`), "causal" or "none".
+    `density`), "causal", or without a mask "none" or "is_causal", the causal rule alone.
     """
 
     heads: int
@@ -26,12 +26,19 @@ class AttentionCell:
     density: float = 1.0
     dtype: str = "bfloat16"
     backward: bool = False
+    batch: int = 1
 
     def __str__(self) -> str:
-        what = "none" if self.mask == "none" else f"block {self.block} {self.mask}"
+        what = f"block {self.block} {self.mask}" if self.has_mask else self.mask
         part = f" {self.density:.3g}" if self.mask in ("random", "window") else ""
         way = " backward" if self.backward else ""
-        return f"{self.heads}x{self.length}x{self.dim} {self.dtype} {what}{part}{way}"
+        entries = f"{self.batch}x" if self.batch > 1 else ""
+        return f"{entries}{self.heads}x{self.length}x{self.dim} {self.dtype} {what}{part}{way}"
+
+    @property
+    def has_mask(self) -> bool:
+        """Whether blocks are left out."""
+        return self.mask not in ("none", "is_causal")
 
     @property
     def dense_flops(self) -> float:
@@ -39,18 +46,23 @@ class AttentionCell:
         return self._flops_of(float(self.heads) * self.length**2)
 
     def nnz_flops(self, nnzb: int) -> float:
-        """Those on stored blocks, counted whole; without a mask, on all pairs."""
+        """Those on stored blocks, counted whole; without a mask, on all pairs that are seen."""
         if self.mask == "none":
             return self.dense_flops
+        if self.mask == "is_causal":
+            return self._flops_of(self.heads * self.length * (self.length + 1) / 2)
         heads = 1 if self.mask == "random" else self.heads  # that share a pattern
         return self._flops_of(float(heads) * nnzb * self.block**2)
 
     def _flops_of(self, pairs: float) -> float:
-        return (10.0 if self.backward else 4.0) * pairs * self.dim
+        return (10.0 if self.backward else 4.0) * self.batch * pairs * self.dim
 
     def to_dict(self) -> dict:
-        """The fields, for JSON."""
-        return asdict(self)
+        """The fields, for JSON; a batch of one is left out, so that older runs name the same."""
+        fields = asdict(self)
+        if self.batch == 1:
+            del fields["batch"]
+        return fields
 
 
 def both_passes(cells: list[AttentionCell]) -> list[AttentionCell]:
@@ -64,7 +76,7 @@ class AttentionOperands:
     def __init__(self, cell: AttentionCell, device: str) -> None:
         self.cell = cell
         draw = torch.Generator(device).manual_seed(1)
-        shape = (1, cell.length, cell.heads, cell.dim)
+        shape = (cell.batch, cell.length, cell.heads, cell.dim)
         dtype = getattr(torch, cell.dtype)
         self.q, self.k, self.v, self.grad = (
             torch.randn(shape, generator=draw, device=device, dtype=dtype).transpose(1, 2)
@@ -74,7 +86,7 @@ class AttentionOperands:
 
     def _mask(self, device: str) -> sa.BlockMask | None:
         cell = self.cell
-        if cell.mask == "none":
+        if not cell.has_mask:
             return None
         if cell.mask == "causal":
             return sa.BlockMask.causal(cell.length, block_size=cell.block, device=device)
@@ -92,8 +104,8 @@ class AttentionOperands:
 
     @property
     def is_causal(self) -> bool:
-        """Whether the causal rule holds in stored blocks, apart from what the mask says."""
-        return self.cell.mask == "causal"
+        """Whether the causal rule holds, apart from what the mask says."""
+        return self.cell.mask in ("causal", "is_causal")
 
     @cached_property
     def dense_mask(self) -> torch.Tensor | None:

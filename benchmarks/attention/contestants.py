@@ -17,6 +17,12 @@ from .cells import AttentionOperands
 
 Attention = Callable[[torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]
 
+_BACKENDS = {
+    "torch_cudnn": SDPBackend.CUDNN_ATTENTION,
+    "torch_flash": SDPBackend.FLASH_ATTENTION,
+    "torch_efficient": SDPBackend.EFFICIENT_ATTENTION,
+}
+
 
 def _ours(operands: AttentionOperands, variant: str) -> Attention:
     causal = operands.is_causal
@@ -26,6 +32,16 @@ def _ours(operands: AttentionOperands, variant: str) -> Attention:
 def _sdpa(operands: AttentionOperands) -> Attention:
     mask, causal = operands.dense_mask, operands.is_causal
     return lambda q, k, v: scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=causal)
+
+
+def _backend(operands: AttentionOperands, backend: SDPBackend) -> Attention:
+    causal = operands.is_causal
+
+    def way(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        with sdpa_kernel(backend):
+            return scaled_dot_product_attention(q, k, v, is_causal=causal)
+
+    return way
 
 
 def _flex(operands: AttentionOperands) -> Attention:
@@ -61,6 +77,8 @@ def contestants(
 ) -> list[tuple[Row, Callable[[], Call]]]:
     """A row for everybody, our choice in front, and what makes its call, which gives tensors.
 
+    Where a cell has no mask, torch's backends take part one by one.
+
     The race of a forward pass tells which of our families take part; gradients choose their own
     variants, so that a backward pass has our choice alone.
     """
@@ -73,10 +91,16 @@ def contestants(
             (Row(family, "family", detail=name), partial(_ours, variant=name))
             for family, name in _families(report)
         ]
-    ways.append((Row("torch_attention", "peer"), _sdpa))
-    if cell.block % 128 == 0 or cell.mask == "none":
-        ways.append((Row("flex_attention", "peer"), _flex))
-    ways.append((Row(DENSE_ATTENTION, "rate"), _dense))
+    if not cell.has_mask:
+        ways += [
+            (Row(name, "peer"), partial(_backend, backend=backend))
+            for name, backend in _BACKENDS.items()
+        ]
+    else:
+        ways.append((Row("torch_attention", "peer"), _sdpa))
+        if cell.block % 128 == 0:
+            ways.append((Row("flex_attention", "peer"), _flex))
+        ways.append((Row(DENSE_ATTENTION, "rate"), _dense))
     make = _backward if cell.backward else _forward
     return [(row, partial(_call_of, make, operands, way)) for row, way in ways]
 

@@ -29,8 +29,9 @@ def _line(result: Result, mode: str) -> dict[str, str]:
     assert isinstance(cell, AttentionCell)
     ratio = speedup(result, result.best_peer(mode), mode)
     dense = result.median(DENSE_ATTENTION, mode)
+    entries = f"{cell.batch} × " if cell.batch > 1 else ""
     return {
-        "heads × length": f"{cell.heads} × {cell.length}",
+        "heads × length": f"{entries}{cell.heads} × {cell.length}",
         "D, dtype": f"{cell.dim}, {DTYPES[cell.dtype]}",
         "seen": seen(cell),
         "pass": "backward" if cell.backward else "forward",

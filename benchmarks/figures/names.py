@@ -17,6 +17,9 @@ PEERS = {
     "cusparse_blocked_ell": "Blocked-ELL",
     "scipy_bsr": "SciPy BSR",
     "torch_attention": "torch SDPA",
+    "torch_cudnn": "torch SDPA, cuDNN",
+    "torch_flash": "torch SDPA, flash",
+    "torch_efficient": "torch SDPA, efficient",
     "flex_attention": "FlexAttention",
 }
 OTHERS = {

@@ -169,7 +169,8 @@ def percent(share: float) -> str:
 
 def _attention_label(cell: AttentionCell) -> str:
     """In words: "attention of 32 heads × 8192, bf16, blocks of 128, random 26%, backward"."""
-    parts = [f"attention of {cell.heads} heads × {cell.length}, {DTYPES[cell.dtype]}"]
+    entries = f"{cell.batch} × " if cell.batch > 1 else ""
+    parts = [f"attention of {entries}{cell.heads} heads × {cell.length}, {DTYPES[cell.dtype]}"]
     parts += [f"D {cell.dim}"] if cell.dim != 128 else []
     parts += [seen(cell)]
     parts += ["backward"] if cell.backward else []
@@ -178,7 +179,7 @@ def _attention_label(cell: AttentionCell) -> str:
 
 def seen(cell: AttentionCell) -> str:
     """The mask of an attention in words."""
-    if cell.mask == "none":
-        return "no mask"
+    if not cell.has_mask:
+        return "no mask" if cell.mask == "none" else "causal, no mask"
     share = f" {percent(cell.density)}" if cell.mask in ("random", "window") else ""
     return f"blocks of {cell.block}, {cell.mask}{share}"
