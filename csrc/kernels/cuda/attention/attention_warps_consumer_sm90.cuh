@@ -62,8 +62,6 @@ class WarpRowsConsumer {
   }
 
   __device__ __forceinline__ void attend() {
-    const int first_row = item_.row + warp_ * Tile::kWarpRows;
-    seen_by_all_ = args_.is_causal ? min(args_.columns, first_row + 1) : args_.columns;
     for (;;) {
       const WarpStep step = steps_.next();
       if (step.pieces == 2) {
@@ -97,10 +95,12 @@ class WarpRowsConsumer {
         mma<T>(score[u] + 4, q_[i], b + 2);
       }
     }
+    const int first_row = item_.row + warp_ * Tile::kWarpRows;
+    const int seen_by_all = args_.is_causal ? min(args_.columns, first_row + 1) : args_.columns;
 #pragma unroll
     for (int u = 0; u < kCount; ++u) {
       const int column = static_cast<int>(step.column[u]);
-      if (column + Tile::kPiece <= seen_by_all_) continue;
+      if (column + Tile::kPiece <= seen_by_all) continue;
       hide_columns(score[u], column, own_row(), args_.columns, args_.is_causal);
     }
     uint32_t word[kCount][4];
@@ -112,8 +112,7 @@ class WarpRowsConsumer {
     }
     total_[0] += sum[0];
     total_[1] += sum[1];
-    const uint32_t own_v =
-        lane % 16 * kLineBytes + ((lane / 16 ^ swizzle) << 4) + Tile::kTileBytes;
+    const uint32_t own_v = lane % 16 * kLineBytes + ((lane / 16 ^ swizzle) << 4) + Tile::kTileBytes;
 #pragma unroll
     for (int i = 0; i < Tile::kDim / 16; ++i) {
 #pragma unroll
@@ -190,7 +189,6 @@ class WarpRowsConsumer {
   const int warp_;
   AttentionItem item_;
   StepReader<Tile> steps_;
-  int seen_by_all_;  // columns, of the warp's rows
   uint32_t q_[Tile::kDim / 16][4];
   float sum_[Tile::kDim / 2];
   float base_[2], total_[2];  // of the thread's elements

@@ -66,23 +66,23 @@ class StepReader {
   uint32_t first_ = 0;               // the oldest stage that was not given back
 };
 
-// Of the lister's lane for a consumer.
+// Of the lister's lane for a consumer. A step's second piece may come in a later stage than its
+// first, but no consumer holds more than kHeld stages.
 template <typename Tile>
 class StepWriter {
  public:
   __device__ __forceinline__ StepWriter(const WarpRowsShared<Tile>& shared, int warp)
       : shared_(shared), warp_(warp) {}
 
-  // A stage of which the consumer sees piece i where bit i of `pieces` is set; its columns are in
-  // the lanes from `from` on.
+  // A stage of which the consumer sees piece i where bit i of `pieces` is set.
   __device__ __forceinline__ void add(const RingPlace<Tile::kStages>& at, unsigned pieces,
                                       const int (&column)[Tile::kPieces]) {
     ++held_;
 #pragma unroll
     for (int i = 0; i < Tile::kPieces; ++i) {
       if ((pieces >> i & 1) == 0) continue;
-      const uint32_t k = shared_.k(at.stage) + i * Tile::kPiece * kLineBytes | at.stage |
-                         at.parity << 5;
+      const uint32_t k =
+          shared_.k(at.stage) + i * Tile::kPiece * kLineBytes | at.stage | at.parity << 5;
       if (waits_) {
         const bool is_newest = pieces >> (i + 1) == 0;
         const int stages = is_newest ? held_ : held_ - 1;

@@ -22,8 +22,8 @@ struct WarpRowsTile {
   static constexpr int kDim = kHeadDim, kPanels = kDim / kLineHalves;
   static constexpr int kWarps = 12, kWarpRows = 16, kRows = kWarpRows * kWarps;
   static constexpr int kThreads = kWarpgroup + 32 * kWarps;
-  // 32 + 3 * 160 registers for a thread of each warpgroup: the 4 * 128 that were launched.
-  static constexpr int kProducerRegisters = 32, kConsumerRegisters = 160;
+  // 56 + 3 * 152 registers for a thread of each warpgroup: the 4 * 128 that were launched.
+  static constexpr int kProducerRegisters = 56, kConsumerRegisters = 152;
   static constexpr int kPiece = 16, kPieces = 4;  // rows of k and v; of a stage
   static constexpr int kStages = kDepth;
   static constexpr int kHeld = kMostHeld;  // stages, by a consumer
