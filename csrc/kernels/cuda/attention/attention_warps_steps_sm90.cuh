@@ -67,54 +67,77 @@ class StepReader {
 };
 
 // Of the lister's lane for a consumer. A step's second piece may come in a later stage than its
-// first, but no consumer holds more than kHeld stages.
+// first, but no consumer holds more than kHeld stages. Lanes differ in what they see, so there are
+// selections here in place of branches: the lister must be faster than all consumers.
 template <typename Tile>
 class StepWriter {
  public:
   __device__ __forceinline__ StepWriter(const WarpRowsShared<Tile>& shared, int warp)
       : shared_(shared), warp_(warp) {}
 
-  // A stage of which the consumer sees piece i where bit i of `pieces` is set.
-  __device__ __forceinline__ void add(const RingPlace<Tile::kStages>& at, unsigned pieces,
+  // A stage of which the consumer sees piece i where bit i of `seen` is set.
+  __device__ __forceinline__ void add(const RingPlace<Tile::kStages>& at, unsigned seen,
                                       const int (&column)[Tile::kPieces]) {
-    ++held_;
+    static_assert(Tile::kPieces == 4, "at most two steps, and a piece that waits");
+    // Pieces in their order, four bits each; kWaiting is that of an earlier stage.
+    unsigned order = waits_ ? kWaiting : 0;
+    int count = waits_;
 #pragma unroll
     for (int i = 0; i < Tile::kPieces; ++i) {
-      if ((pieces >> i & 1) == 0) continue;
-      const uint32_t k =
-          shared_.k(at.stage) + i * Tile::kPiece * kLineBytes | at.stage | at.parity << 5;
-      if (waits_) {
-        const bool is_newest = pieces >> (i + 1) == 0;
-        const int stages = is_newest ? held_ : held_ - 1;
-        write(k_, k, column_, column[i], 2, stages, false);
-        held_ -= stages;
-        waits_ = false;
-      } else {
-        k_ = k;
-        column_ = column[i];
-        waits_ = true;
-      }
+      const bool sees = seen >> i & 1;
+      order |= sees ? i << 4 * count : 0;
+      count += sees;
     }
-    if (held_ == Tile::kHeld) {
-      write(k_, k_, column_, column_, waits_, held_, false);
-      held_ = 0;
-      waits_ = false;
+    const uint32_t k = shared_.k(at.stage) | at.stage | at.parity << 5;
+    const auto piece = [&](int i) {
+      const unsigned which = order >> 4 * i & 15;
+      const int low = which & 1 ? column[1] : column[0], high = which & 1 ? column[3] : column[2];
+      Piece p = {k + which * (Tile::kPiece * kLineBytes), which & 2 ? high : low};
+      if (which == kWaiting) p = waiting_;
+      return p;
+    };
+    ++held_;
+    const int odd = count & 1;  // the last piece waits, and its stage is held
+    if (count >= 2) {
+      write(piece(0), piece(1), 2, count == 2 ? held_ : held_ - 1, false);
+      held_ = 1;
     }
+    if (count >= 4) write(piece(2), piece(3), 2, 1 - odd, false);
+    if (count >= 2) held_ = odd;
+    if (odd != 0) waiting_ = piece(count - 1);
+    waits_ = odd != 0;
+    if (held_ == Tile::kHeld) flush(false);
+    publish();
   }
 
   __device__ __forceinline__ void end_item() {
-    write(k_, k_, column_, column_, waits_, held_, true);
+    flush(true);
+    publish();
+  }
+
+ private:
+  static constexpr unsigned kWaiting = 8;
+  struct Piece {
+    uint32_t k;
+    int column;
+  };
+
+  __device__ __forceinline__ void flush(bool is_last) {
+    write(waiting_, waiting_, waits_, held_, is_last);
     held_ = 0;
     waits_ = false;
   }
 
- private:
-  __device__ __forceinline__ void write(uint32_t k0, uint32_t k1, int column0, int column1,
-                                        int pieces, int stages, bool is_last) {
+  __device__ __forceinline__ void write(Piece first, Piece second, int pieces, int stages,
+                                        bool is_last) {
     asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};\n" ::"r"(shared_.step(warp_, listed_)),
-                 "r"(k0), "r"(k1), "r"(column0 | pieces | is_last << 2), "r"(column1 | stages)
+                 "r"(first.k), "r"(second.k), "r"(first.column | pieces | is_last << 2),
+                 "r"(second.column | stages)
                  : "memory");
     ++listed_;
+  }
+
+  __device__ __forceinline__ void publish() const {
     asm volatile("st.release.cta.shared::cta.u32 [%0], %1;\n" ::"r"(shared_.step_count(warp_)),
                  "r"(listed_)
                  : "memory");
@@ -124,9 +147,8 @@ class StepWriter {
   const int warp_;
   uint32_t listed_ = 0;  // steps
   int held_ = 0;         // stages that the next step may give back
-  bool waits_ = false;   // a piece, for a second one
-  uint32_t k_ = 0;
-  int column_ = 0;
+  bool waits_ = false;   // whether a piece waits for a second one
+  Piece waiting_ = {0, 0};
 };
 
 }  // namespace sparse_autotune
