@@ -61,6 +61,24 @@ def test_every_variant(variant, case, dtype):
     check(lse.cpu(), expected[1], "lse")
 
 
+@pytest.mark.parametrize("variant", [v for v in FORWARD if "warps" in v or "merged" in v])
+def test_block_rows_that_are_far_from_an_even_pace(variant):
+    """Each of two neighbours has long lists of its own, in another part of the columns."""
+    draw = torch.Generator().manual_seed(0)
+    q, k, v = (
+        torch.randn((1, 2, length, 64), generator=draw).bfloat16() for length in (200, 19200, 19200)
+    )
+    blocks = torch.zeros((13, 1200), dtype=torch.bool)
+    for row in range(13):
+        blocks[row, row * 80 : row * 80 + 240] = True
+    mask = BlockMask.from_blocks(blocks, 16, (200, 19200))
+    operands = [x.cuda() for x in (q, k, v)]
+    out, lse = attention(*operands, mask.to("cuda"), return_lse=True, variant=variant)
+    expected = expected_attention(q, k, v, mask, False)
+    check(out.cpu(), expected[0], "out")
+    check(lse.cpu(), expected[1], "lse")
+
+
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("with_lse", [False, True], ids=["", "lse"])
 @pytest.mark.parametrize("case", ALL)
