@@ -16,7 +16,7 @@ from benchmarks.attention.block import BlockSize
 from benchmarks.attention.cells import AttentionCell, AttentionOperands, both_passes
 from benchmarks.attention.comparison import measure
 from benchmarks.figures import attention, comparisons, dashboard, pages, results
-from benchmarks.result import DENSE_ATTENTION
+from benchmarks.result import COVER_ATTENTION, DENSE_ATTENTION
 from benchmarks.suite import Suite
 from benchmarks.suites import attention_block
 
@@ -63,6 +63,38 @@ def test_a_run_is_kept_and_shown(saved, tmp_path):
     assert shown["cells"][1]["name"].endswith("blocks of 16, random 50%, backward")
     again = keep.keep(saved, "abc124", tmp_path / "results")
     assert "history" in json.loads(again.read_text())
+
+
+def test_flex_attention_and_the_blocks_around_small_ones(monkeypatch):
+    """The first computes the mask, the second the blocks of 128 that it lies in."""
+    from torch.nn.attention import flex_attention
+    from torch.nn.functional import scaled_dot_product_attention
+
+    monkeypatch.setattr(torch, "compile", lambda function: function)
+    monkeypatch.setattr(flex_attention, "_FLEX_ATTENTION_DISABLE_COMPILE_DEBUG", True)
+    operands = AttentionOperands(AttentionCell(2, 512, 16, 32, "random", 0.0625, "float32"), "cpu")
+    q, k, v = operands.q, operands.k, operands.v
+    seen, cover = operands.mask.to_dense(), operands.cover.to_dense()
+    blocks = cover.unfold(1, 128, 128).unfold(2, 128, 128)
+    assert torch.equal(blocks.all(-1).all(-1), blocks.any(-1).any(-1))
+    around = seen.unfold(1, 128, 128).unfold(2, 128, 128).any(-1).any(-1)
+    assert torch.equal(blocks.any(-1).any(-1), around) and not around.all()
+    for way, mask in ((contestants._flex, seen), (contestants._cover, cover)):
+        want = scaled_dot_product_attention(q, k, v, attn_mask=mask[None])
+        torch.testing.assert_close(way(operands)(q, k, v), want)
+
+
+def test_the_cover_is_shown_beside_small_blocks(saved, tmp_path):
+    kept = json.loads(keep.keep(saved, "abc123", tmp_path / "results").read_text())
+    for cell in kept["cells"]:
+        (dense,) = (row for row in cell["rows"] if row["name"] == DENSE_ATTENTION)
+        cell["rows"].append(dense | {"name": COVER_ATTENTION, "us": {"wall": [1e9]}})
+    found = results.Run("epyc-2", kept)
+    result = found.results[0]
+    ratio = result.median(DENSE_ATTENTION, "wall") / result.median("choice", "wall")
+    assert result.ratios()["speed choice / best cover, wall"] == ratio
+    text = attention.attention([found], "cpu_attention")
+    assert "| its blocks of 128 | × these or no mask |" in text and f"| {ratio:.2f} |" in text
 
 
 def test_a_result_unlike_all_others_is_wrong(monkeypatch):

@@ -26,6 +26,9 @@ LARGE = {
     "32": ((256, 288), 4, 4, 128, (32, 32), (4,), False),
     "16": ((256, 272), 4, 2, 64, (16, 16), (), True),
     "128 by 32": ((384, 288), 4, 2, 128, (128, 32), (4,), False),
+    "16, ragged": ((405, 697), 4, 2, 128, (16, 16), (2, 4), False),
+    "16, wide, causal": ((450, 515), 2, 1, 128, (16, 64), (2,), True),
+    "32, causal": ((620, 620), 2, 2, 64, (32, 32), (2,), True),
     "dense": ((384, 384), 4, 4, 128, None, (), False),
     "dense, causal": ((512, 512), 4, 4, 64, None, (), True),
 }
@@ -54,6 +57,24 @@ def test_every_variant(variant, case, dtype):
         pytest.skip(why)
     out, lse = attention(*operands, is_causal=is_causal, return_lse=True, variant=variant)
     expected = expected_attention(*host, is_causal)
+    check(out.cpu(), expected[0], "out")
+    check(lse.cpu(), expected[1], "lse")
+
+
+@pytest.mark.parametrize("variant", [v for v in FORWARD if "warps" in v or "merged" in v])
+def test_block_rows_that_are_far_from_an_even_pace(variant):
+    """Each of two neighbours has long lists of its own, in another part of the columns."""
+    draw = torch.Generator().manual_seed(0)
+    q, k, v = (
+        torch.randn((1, 2, length, 64), generator=draw).bfloat16() for length in (200, 19200, 19200)
+    )
+    blocks = torch.zeros((13, 1200), dtype=torch.bool)
+    for row in range(13):
+        blocks[row, row * 80 : row * 80 + 240] = True
+    mask = BlockMask.from_blocks(blocks, 16, (200, 19200))
+    operands = [x.cuda() for x in (q, k, v)]
+    out, lse = attention(*operands, mask.to("cuda"), return_lse=True, variant=variant)
+    expected = expected_attention(q, k, v, mask, False)
     check(out.cpu(), expected[0], "out")
     check(lse.cpu(), expected[1], "lse")
 

@@ -9,6 +9,9 @@ import torch
 
 import sparse_autotune as sa
 
+# The side of FlexAttention's blocks on a GPU, by default and at its fastest.
+FLEX_BLOCK = 128
+
 
 @dataclass(frozen=True)
 class AttentionCell:
@@ -114,6 +117,14 @@ class AttentionOperands:
             return None
         dense = self.mask.to_dense()
         return dense.view(*[1] * (4 - dense.dim()), *dense.shape)
+
+    @cached_property
+    def cover(self) -> sa.BlockMask:
+        """The blocks of 128 in which stored blocks lie, of a mask of smaller ones."""
+        assert self.mask is not None
+        blocks, ratio = self.mask.blocks(), FLEX_BLOCK // self.cell.block
+        tiles = blocks.unflatten(-1, (-1, ratio)).unflatten(-3, (-1, ratio))
+        return sa.BlockMask.from_blocks(tiles.any(-1).any(-2), FLEX_BLOCK)
 
     @cached_property
     def nnzb(self) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from benchmarks.attention.cells import AttentionCell
 from benchmarks.keep import median_us
 from benchmarks.markdown import lines
-from benchmarks.result import CHOICE, DENSE_ATTENTION, Result
+from benchmarks.result import CHOICE, COVER_ATTENTION, DENSE_ATTENTION, Result
 from benchmarks.tables import geometric_mean
 from benchmarks.training.layer import OURS
 
@@ -18,19 +18,21 @@ def attention(runs: list[Run], suite: str) -> str:
     """A suite's cells on every device that ran it, with the rate of attention without a mask."""
     parts = []
     for run in of_suite(runs, suite):
-        table = lines([_line(result, run.modes[0]) for result in run.results])
+        mode = run.modes[0]
+        covers = any(result.best_cover_us(mode) is not None for result in run.results)
+        table = lines([_line(result, mode, covers) for result in run.results])
         text = "; ".join(said for way in (False, True) if (said := _summary(run, way)))
         parts += [f"**{run.device}**, `{suite}`: {text}.", table, *foot(run)]
     return "\n\n".join(parts)
 
 
-def _line(result: Result, mode: str) -> dict[str, str]:
+def _line(result: Result, mode: str, covers: bool) -> dict[str, str]:
     cell = result.cell
     assert isinstance(cell, AttentionCell)
     ratio = speedup(result, result.best_peer(mode), mode)
     dense = result.median(DENSE_ATTENTION, mode)
     entries = f"{cell.batch} × " if cell.batch > 1 else ""
-    return {
+    line = {
         "heads × length": f"{entries}{cell.heads} × {cell.length}",
         "D, dtype": f"{cell.dim}, {DTYPES[cell.dtype]}",
         "seen": seen(cell),
@@ -39,6 +41,15 @@ def _line(result: Result, mode: str) -> dict[str, str]:
         "best peer": peers(result, [mode], True),
         "×": "–" if ratio is None else f"{ratio:.2f}",
         "no mask": "–" if dense is None else number(cell.dense_flops / (dense * 1e6)),
+    }
+    if covers:
+        choice, cover = result.median(CHOICE, mode), result.best_cover_us(mode)
+        ratio = None if choice is None or cover is None else cover / choice
+        line |= {
+            "its blocks of 128": measure(result, COVER_ATTENTION, mode, True),
+            "× these or no mask": "–" if ratio is None else f"{ratio:.2f}",
+        }
+    return line | {
         "family": f"`{result.chosen.partition('/')[0]}`",
     }
 

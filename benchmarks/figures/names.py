@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from benchmarks.result import CHOICE, DENSE_ATTENTION, DENSE_RATE
+from benchmarks.result import CHOICE, COVER_ATTENTION, DENSE_ATTENTION, DENSE_RATE
 
 # In the order in which pictures show them.
 PEERS = {
@@ -25,6 +25,7 @@ PEERS = {
 OTHERS = {
     CHOICE: "sparse_autotune",
     DENSE_RATE: "dense, data without zeros",
+    COVER_ATTENTION: "FlexAttention, blocks of 128 around the mask's",
     DENSE_ATTENTION: "torch SDPA, no mask",
 }
 

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <algorithm>
-#include <cmath>
 
 #include "kernels/cuda/attention/attention_kernel_sm90.cuh"
 #include "kernels/cuda/attention/attention_maps_sm90.h"
@@ -34,23 +33,7 @@ Status launch_attention_sm90(const AttentionForward& a, DType dtype, const Devic
   } else {
     args.lists = {};
   }
-  args.out = a.out;
-  args.lse = a.lse;
-  args.mask = a.mask;
-  args.counter = counter;
-  args.rows = static_cast<int>(s.rows);
-  args.columns = static_cast<int>(s.columns);
-  args.heads = static_cast<int>(s.heads);
-  args.group = static_cast<int>(s.heads / s.kv_heads);
-  args.batch_heads = static_cast<int>(s.batch * s.heads);
-  args.row_tiles = static_cast<int>(ceil_div(s.rows, Tile::kRows));
-  args.items = args.row_tiles * args.batch_heads;
-  const double kv_bytes = 4.0 * s.columns * s.dim / args.group;  // in halves, of a query head
-  args.heads_at_once =
-      static_cast<int>(heads_that_fit(kv_bytes, args.batch_heads, device.l2_bytes));
-  args.scale_log2 = positive_scale(a.scale);
-  args.is_negative = a.scale < 0;
-  args.is_causal = a.is_causal;
+  describe_work(a, Tile::kRows, device, counter, &args);
   const auto blocks = static_cast<unsigned>(
       std::min<int64_t>(ceil_div(args.items, Tile::kPipelines), device.multiprocessors));
   return attention_code_sm90<T, Tile>.launch(args, blocks, kThreads, Tile::kSharedBytes, a.stream,

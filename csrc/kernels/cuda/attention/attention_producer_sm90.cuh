@@ -8,16 +8,6 @@
 
 namespace sparse_autotune {
 
-// Heads are taken a few at a time, as many as have k and v that L2 holds; among these, rows from
-// the last: under a causal mask they see the most, and what is short is left for the end.
-__device__ __forceinline__ AttentionItem item_at(const AttentionArgumentsSm90& args, int i,
-                                                 int rows) {
-  const int share = args.heads_at_once * args.row_tiles, first = i / share * args.heads_at_once;
-  const int heads = min(args.heads_at_once, args.batch_heads - first);
-  const int rest = i % share, tile = rest / heads, head = first + rest - tile * heads;
-  return {(args.row_tiles - 1 - tile) * rows, head % args.heads, head / args.heads, 0};
-}
-
 template <typename Tile>
 class AttentionProducer {
  public:

@@ -14,8 +14,8 @@ struct ColumnPiece {
   unsigned block_rows;
 };
 
-// All that is known of a tile before its list is read.
-template <int kPiece>
+// All that is known of a tile before its list is read. kBits: of an entry of TileLists.
+template <int kPiece, int kBits = kEntryBits>
 struct TileColumns {
   const int32_t* list = nullptr;  // null: dense
   int pieces = 0;                 // of the tile
@@ -56,8 +56,9 @@ struct TileColumns {
   __device__ __forceinline__ ColumnPiece piece(int i, int entry, int columns) const {
     if (i >= pieces) return {columns, 0};
     if (list == nullptr) return {i * kPiece, ~0u};
-    const int block = merged ? entry >> 8 : entry;
-    return {block * block_n + i % per_block * kPiece, merged ? entry & 0xffu : ~0u};
+    constexpr unsigned kBlockRows = (1u << kBits) - 1;
+    const int block = merged ? static_cast<int>(static_cast<unsigned>(entry) >> kBits) : entry;
+    return {block * block_n + i % per_block * kPiece, merged ? entry & kBlockRows : ~0u};
   }
 };
 

@@ -30,11 +30,13 @@ __device__ int sum_before(int own, int* total) {
   return before;
 }
 
+template <int kBits>
 __global__ void __launch_bounds__(kListThreads)
     tile_lists_kernel(AttentionMask mask, int block_rows, int block_columns, int rows_of_tile,
                       int32_t* counts, int32_t* entries) {
-  extern __shared__ unsigned marks[];  // a byte a block column
-  const int words = (block_columns + 3) / 4;
+  extern __shared__ unsigned marks[];   // kBits for each block column
+  constexpr int kColumns = 32 / kBits;  // of a word
+  const int words = (block_columns + kColumns - 1) / kColumns;
   for (int i = threadIdx.x; i < words; i += kListThreads) marks[i] = 0;
   __syncthreads();
   const int32_t* crow = mask.crow_indices + static_cast<int64_t>(blockIdx.y) * (block_rows + 1);
@@ -43,7 +45,7 @@ __global__ void __launch_bounds__(kListThreads)
     const int end = crow[first + row + 1];
     for (int i = crow[first + row] + threadIdx.x; i < end; i += kListThreads) {
       const int column = mask.col_indices[i];
-      atomicOr(&marks[column / 4], 1u << (column % 4 * 8 + row));
+      atomicOr(&marks[column / kColumns], 1u << (column % kColumns * kBits + row));
     }
   }
   __syncthreads();
@@ -51,10 +53,13 @@ __global__ void __launch_bounds__(kListThreads)
   int written = 0;
   for (int from = 0; from < block_columns; from += kListThreads) {
     const int column = from + threadIdx.x;
-    const unsigned bits = column < block_columns ? marks[column / 4] >> column % 4 * 8 & 0xff : 0;
+    unsigned bits = 0;
+    if (column < block_columns) {
+      bits = marks[column / kColumns] >> column % kColumns * kBits & ((1u << kBits) - 1);
+    }
     int total;
     const int place = sum_before(bits != 0, &total);
-    if (bits != 0) to[written + place] = column << 8 | static_cast<int>(bits);
+    if (bits != 0) to[written + place] = static_cast<int>(unsigned(column) << kBits | bits);
     written += total;
   }
   if (threadIdx.x == 0) counts[blockIdx.y * gridDim.x + blockIdx.x] = written;
@@ -84,19 +89,21 @@ int64_t tile_lists_bytes(const AttentionMask& m, const AttentionShape& s, int ti
 }
 
 Status make_tile_lists(const AttentionMask& m, const AttentionShape& s, int tile_rows, void* memory,
-                       void* stream, TileLists* lists) {
+                       void* stream, TileLists* lists, int bits) {
   *lists = {};
   if (!has_lists(m, tile_rows)) return Status::ok();
   auto* counts = static_cast<int32_t*>(memory);
   auto* entries = counts + count_bytes(m, s, tile_rows) / 4;
   const int columns = block_columns_of(m, s);
-  const int64_t shared = ceil_div(columns, 4) * 4;
+  const int64_t shared = ceil_div(columns, 32 / bits) * 4;
+  const auto kernel =
+      bits == kWideEntryBits ? tile_lists_kernel<kWideEntryBits> : tile_lists_kernel<kEntryBits>;
   const cudaError_t allowed = cudaFuncSetAttribute(
-      tile_lists_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared));
+      kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared));
   if (allowed != cudaSuccess) return to_status(allowed, "lists of a mask");
   const auto tiles = static_cast<unsigned>(ceil_div(s.rows, tile_rows));
-  tile_lists_kernel<<<dim3(tiles, static_cast<unsigned>(m.patterns)), kListThreads,
-                      static_cast<size_t>(shared), static_cast<cudaStream_t>(stream)>>>(
+  kernel<<<dim3(tiles, static_cast<unsigned>(m.patterns)), kListThreads,
+           static_cast<size_t>(shared), static_cast<cudaStream_t>(stream)>>>(
       m, block_rows_of(m, s), columns, tile_rows / m.block_m, counts, entries);
   *lists = {counts, entries};
   return to_status(cudaGetLastError(), "tile_lists");

@@ -10,21 +10,24 @@
 namespace sparse_autotune {
 
 // The block columns of a tile of `tile_rows` rows are entries[crow[r]] and the next count[tile],
-// where r is the tile's first block row and crow is its pattern's. Entry: the block column, times
-// 256, plus a bit for each of the tile's up to 8 block rows that stores it. Columns ascend.
+// where r is the tile's first block row and crow is its pattern's. Entry: a bit for each of the
+// tile's block rows that stores the column, and above these bits the block column. Columns ascend.
 struct TileLists {
   const int32_t* counts = nullptr;   // (patterns, tiles); null: a tile lies in one block row
   const int32_t* entries = nullptr;  // as many as the mask has blocks, at most
 };
 
-constexpr int kMaxTileBlockRows = 8;
+// Bits of an entry that stand for block rows: 8, or 16 where a tile may have more.
+constexpr int kEntryBits = 8, kWideEntryBits = 16;
+// What wide entries have room for.
+constexpr int64_t kMaxWideEntryColumns = int64_t{1} << (32 - kWideEntryBits);
 
 // `capacity`: entries that the mask's col_indices has room for.
 int64_t tile_lists_bytes(const AttentionMask& mask, const AttentionShape& shape, int tile_rows,
                          int64_t capacity);
 
-// Writes them to memory of that size, on the stream.
+// Writes them to memory of that size, on the stream. `bits`: of an entry, one of those above.
 Status make_tile_lists(const AttentionMask& mask, const AttentionShape& shape, int tile_rows,
-                       void* memory, void* stream, TileLists* lists);
+                       void* memory, void* stream, TileLists* lists, int bits = kEntryBits);
 
 }  // namespace sparse_autotune

@@ -14,6 +14,17 @@ struct AttentionItem {
   int tiles;  // to walk along: 0 where there is nothing to add up, -1: there is no further item
 };
 
+// Item i, of `rows` rows. Heads are taken a few at a time, as many as have k and v that L2 holds;
+// among these, rows from the last: under a causal mask they see the most, and what is short is left
+// for the end.
+template <typename Arguments>
+__device__ __forceinline__ AttentionItem item_at(const Arguments& args, int i, int rows) {
+  const int share = args.heads_at_once * args.row_tiles, first = i / share * args.heads_at_once;
+  const int heads = min(args.heads_at_once, args.batch_heads - first);
+  const int rest = i % share, tile = rest / heads, head = first + rest - tile * heads;
+  return {(args.row_tiles - 1 - tile) * rows, head % args.heads, head / args.heads, 0};
+}
+
 // Takes items 0, 1, 2, ... in turn: the first of each taker is given, the others go to whoever is
 // free, or are dealt out in turn where there is no counter. By one thread.
 class ItemCounter {

@@ -19,6 +19,7 @@
 #include "kernels/cuda/device/launch_overlap.cuh"
 #include "kernels/cuda/host/arguments_of.h"
 #include "kernels/cuda/host/kernel_code.h"
+#include "kernels/cuda/host/requirements.h"
 #include "kernels/cuda/host/tensor_map.h"
 #include "kernels/cuda/product/few_columns/small_n_launch.cuh"
 #include "kernels/cuda/product/few_columns/small_n_rings.cuh"
