@@ -58,7 +58,9 @@ def test_a_run_is_kept_and_shown(saved, tmp_path):
     assert "backward" in text and "torch SDPA" in text and "abc123" in text
     assert "times as fast as the best peer in geometric mean of 1 cells" in text
     assert f"attention_{found.folder}.svg" in pages.pictures([found])
-    assert comparisons.losses([found]).startswith("Of the 0 products")
+    assert comparisons.losses([found]).startswith("Of the 0 products and 2 problems of attention")
+    short = attention.reached([found])
+    assert short.count("`cpu_attention` | forward") == short.count("| backward") == 1
     (shown,) = dashboard.data([found])
     assert shown["cells"][1]["name"].endswith("blocks of 16, random 50%, backward")
     again = keep.keep(saved, "abc124", tmp_path / "results")

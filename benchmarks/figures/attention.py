@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from benchmarks.attention.cells import AttentionCell
 from benchmarks.keep import median_us
 from benchmarks.markdown import lines
@@ -10,7 +12,7 @@ from benchmarks.tables import geometric_mean
 from benchmarks.training.layer import OURS
 
 from . import names
-from .results import DTYPES, Run, of_suite, seen, speedup
+from .results import DTYPES, Run, is_of_attention, of_suite, seen, speedup
 from .tables import foot, measure, number, peers
 
 
@@ -67,6 +69,36 @@ def _summary(run: Run, backward: bool) -> str:
     )
 
 
+def reached(runs: list[Run]) -> str:
+    """In short: how fast the choice is on each device, and beside its best peer."""
+    of_attention = [run for run in runs if is_of_attention(run)]
+    table = [line for run in of_attention for way in (False, True) for line in _in_short(run, way)]
+    return lines(table) if table else ""
+
+
+def _in_short(run: Run, backward: bool) -> list[dict[str, str]]:
+    mode = run.modes[0]
+    rates, ratios = [], []
+    for result in run.results:
+        us, ratio = result.median(CHOICE, mode), speedup(result, result.best_peer(mode), mode)
+        if result.cell.backward == backward and us is not None and ratio is not None:
+            rates.append(result.nnz_flops / (us * 1e6))
+            ratios.append((ratio, seen(result.cell)))
+    if not rates:
+        return []
+    (least, slow), (most, fast) = min(ratios), max(ratios)
+    return [
+        {
+            "on": f"{run.device}, {run.date}",
+            "suite": f"`{run.suite}`",
+            "pass": "backward" if backward else "forward",
+            "TFLOP/s": f"{number(min(rates))} to {number(max(rates))}",
+            "×, least": f"{least:.2f}: {slow}",
+            "×, most": f"{most:.2f}: {fast}",
+        }
+    ]
+
+
 def block(runs: list[Run], suite: str = "attention_block") -> str:
     """A transformer block under a sliding window: each step with each attention."""
     parts = []
@@ -93,4 +125,8 @@ def block(runs: list[Run], suite: str = "attention_block") -> str:
     return "\n\n".join(parts)
 
 
-SECTIONS = {"attention": attention, "block": block}
+SECTIONS: dict[str, Callable[..., str]] = {
+    "attention": attention,
+    "attention_reached": reached,
+    "block": block,
+}

@@ -8,7 +8,7 @@ from benchmarks.markdown import lines
 from benchmarks.result import CHOICE, DENSE_RATE
 from benchmarks.tables import geometric_mean
 
-from .results import Run, label, of_matmul, of_suite, speedup
+from .results import Run, is_of_attention, label, of_matmul, of_suite, speedup
 from .tables import WORST, foot, measure, number, peers, timed
 
 # Slower than a peer by so much is a loss: less, and the next run may say otherwise.
@@ -43,10 +43,10 @@ def companions(runs: list[Run], suite: str) -> str:
 
 
 def losses(runs: list[Run]) -> str:
-    """Every measured product that a peer computes faster, the worst first."""
+    """Every measured product and attention that a peer computes faster, the worst first."""
     found = []
-    runs = of_matmul(runs)
-    for run in runs:
+    products, attentions = of_matmul(runs), [run for run in runs if is_of_attention(run)]
+    for run in [*products, *attentions]:
         for result in run.results:
             modes = timed(result, run.modes)
             mode = result.judged if result.judged in modes else modes[0]
@@ -56,7 +56,7 @@ def losses(runs: list[Run]) -> str:
     found.sort(key=lambda item: item[0])
     table = [
         {
-            "product": label(result.cell),
+            "computation": label(result.cell),
             "on": f"{run.device.removeprefix('NVIDIA ')}{f', {mode}' * run.gpu}",
             "choice, µs": measure(result, CHOICE, mode, False),
             "faster, µs": peers(result, [mode], False),
@@ -64,9 +64,10 @@ def losses(runs: list[Run]) -> str:
         }
         for ratio, run, result, mode in found[:WORST]
     ]
-    count = sum(len(run.results) for run in runs)
+    counts = [sum(len(run.results) for run in kind) for kind in (products, attentions)]
+    counted = f"{counts[0]} products" + f" and {counts[1]} problems of attention" * bool(counts[1])
     text = (
-        f"Of the {count} products whose figures are kept, {len(found)} "
+        f"Of the {counted} whose figures are kept, {len(found)} "
         f"{'is' if len(found) == 1 else 'are'} slower than the best peer by more than 5%"
     )
     return f"{text}:\n\n{lines(table)}" if table else f"{text}."

@@ -20,7 +20,13 @@ from . import (
 from .results import Run, by_device, is_of_attention, of_matmul
 
 ROOT = Path(__file__).parents[2]
-PAGES = ("README.md", "docs/performance.md", "docs/reading_figures.md", "docs/figures/index.md")
+PAGES = (
+    "README.md",
+    "docs/attention.md",
+    "docs/performance.md",
+    "docs/reading_figures.md",
+    "docs/figures/index.md",
+)
 FIGURES = "docs/figures"
 DASHBOARD = "docs/dashboard.html"
 _MARKED = re.compile(r"(<!-- figures: (\w+)((?: \w+)*) -->\n).*?(<!-- figures: end -->)", re.DOTALL)
