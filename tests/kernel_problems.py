@@ -186,12 +186,14 @@ def _few_columns():
         yield Problem(f"few_gapless-{block}", block * 7, block * 30, 24, (block, block), HALF,
                       pattern="skewed", bias=True)  # fmt: skip
     # Square blocks and a column-major b of at most 16 columns: rows of more than warps fetch at one
-    # time, and of any number of blocks behind the last whole 64 k.
+    # time, and of any number of blocks behind the last whole 64 k. Two of a kind, which every
+    # variant runs, as few take them.
     for i, block in enumerate((16, 32, 64)):
         for j, n in enumerate((1, 8, 13, 16)):
             form = columns_of_b[0 if (i + j) % 2 == 0 else 1 + j % 2]
+            kind = ("few_square_narrow", "few_square_wide")[j // 2]
             yield of_blocks(
-                "few_square", (block, block), (9, 37 + 13 * j), n, *form,
+                kind, (block, block), (9, 37 + 13 * j), n, *form,
                 dtype=(BF16, HALF)[(i + j) % 2], index_dtype=INDEX_DTYPES[j % 2],
                 pattern=_PATTERNS[j], density=(0.2, 0.6)[(i + j) % 2], bias=j % 3 == 1,
                 activation=(None, "gelu", "relu")[(i + j) % 3],
