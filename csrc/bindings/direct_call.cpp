@@ -64,17 +64,17 @@ constexpr Entry kEntries[] = {{"bsr_matmul", {3, 2, 2}, &Direct::matmul},
                               {"gradients", {3, 2, 2}, &Direct::gradients},
                               {"attention", {5, 2, 0}, &Direct::attention}};
 
-// A callable. With `dispatched`, torch's way into the dispatcher, it has the operator's parameters
-// and stands for it in compiled graphs, which call it from Python in every step: the dispatcher
-// takes as long for one call as the rest of it, as arguments become a boxed stack, and handles of
-// the stable ABI after that. Without, it takes tensors and a form, and returns None for what the
-// operator has to do.
+// A callable. With `names`, those of the operator's parameters, it is called as the operator is and
+// stands for it in compiled graphs, which call it from Python in every step: the dispatcher takes
+// as long for one call as the rest of it, as arguments become a boxed stack, and handles of the
+// stable ABI after that. Without, it takes tensors and a form. `otherwise`, torch's way into the
+// dispatcher for instance, is called for what the operator has to do; None: the result is None.
 struct DirectOperator {
   const Entry& entry;
   const Direct& direct;
   py::object kept;  // of which `direct` is part
-  py::object dispatched;
-  py::tuple names;  // of the operator's parameters
+  py::object otherwise;
+  py::tuple names;
 };
 
 // A plain C type: pybind11's own calls would take as long as what they call.
@@ -90,20 +90,20 @@ PyObject* call(PyObject* self, PyObject* const* arguments, size_t flags, PyObjec
   return returned([&] {
     Values values;
     py::object result;
-    const bool alone = op.dispatched.is_none();
     const Parameters& parameters = op.entry.parameters;
-    if (alone ? parameters.read(arguments, positional, &values)
-              : parameters.read(arguments, positional, names, op.names, &values)) {
+    if (op.names.empty() ? parameters.read(arguments, positional, &values)
+                         : parameters.read(arguments, positional, names, op.names, &values)) {
       result = (op.direct.*op.entry.attempt)(values);
     }
     if (result) return result;
-    return alone ? py::object(py::none())
-                 : checked(PyObject_Vectorcall(op.dispatched.ptr(), arguments, flags, names));
+    return op.otherwise.is_none()
+               ? py::object(py::none())
+               : checked(PyObject_Vectorcall(op.otherwise.ptr(), arguments, flags, names));
   });
 }
 
 // The operator's: torch's own object for it is kept in tables by this.
-Py_hash_t hash(PyObject* self) { return PyObject_Hash(operator_of(self).dispatched.ptr()); }
+Py_hash_t hash(PyObject* self) { return PyObject_Hash(operator_of(self).otherwise.ptr()); }
 
 void deallocate(PyObject* self) {
   PyTypeObject* const type = Py_TYPE(self);
@@ -114,8 +114,8 @@ void deallocate(PyObject* self) {
 
 PyObject* make(PyTypeObject* type, PyObject* arguments, PyObject*) {
   const char* name = nullptr;
-  PyObject *direct = nullptr, *dispatched = Py_None, *names = nullptr;
-  if (!PyArg_ParseTuple(arguments, "sO|OO!", &name, &direct, &dispatched, &PyTuple_Type, &names)) {
+  PyObject *direct = nullptr, *otherwise = Py_None, *names = nullptr;
+  if (!PyArg_ParseTuple(arguments, "sO|OO!", &name, &direct, &otherwise, &PyTuple_Type, &names)) {
     return nullptr;
   }
   const auto* const found = std::find_if(std::begin(kEntries), std::end(kEntries),
@@ -124,7 +124,7 @@ PyObject* make(PyTypeObject* type, PyObject* arguments, PyObject*) {
   return returned([&] {
     auto of = std::make_unique<DirectOperator>(DirectOperator{
         *found, py::cast<const Direct&>(py::handle(direct)),
-        py::reinterpret_borrow<py::object>(direct), py::reinterpret_borrow<py::object>(dispatched),
+        py::reinterpret_borrow<py::object>(direct), py::reinterpret_borrow<py::object>(otherwise),
         names == nullptr ? py::tuple() : py::reinterpret_borrow<py::tuple>(names)});
     py::object self = checked(type->tp_alloc(type, 0));
     reinterpret_cast<Callable*>(self.ptr())->vectorcall = &call;

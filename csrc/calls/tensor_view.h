@@ -19,6 +19,10 @@ enum class ElementType : uint8_t {
   kOther
 };
 
+constexpr ElementType element_type(DType type) { return static_cast<ElementType>(type); }
+constexpr ElementType element_type(IndexType type) {
+  return type == IndexType::kInt64 ? ElementType::kInt64 : ElementType::kInt32;
+}
 inline std::optional<DType> value_type(ElementType type) {
   if (type > ElementType::kFloat64) return std::nullopt;
   return static_cast<DType>(type);

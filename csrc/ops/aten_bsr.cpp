@@ -49,7 +49,7 @@ class AtenBsr final : public Variant {
 
  private:
   static Tensor sparse_tensor(const Problem& p, const Launch& l) {
-    const int32_t indices = torch_dtype(p.index_type), dtype = torch_dtype(p.dtype);
+    const ElementType indices = element_type(p.index_type), dtype = element_type(p.dtype);
     const Tensor crow = tensor_over(l.crow_indices, {block_rows(p) + 1}, {1}, indices, *l.device);
     const Tensor col = tensor_over(l.col_indices, {p.nnzb}, {1}, indices, *l.device);
     const Tensor values = tensor_over(l.values, {p.nnzb, p.block_m, p.block_k},

@@ -72,7 +72,7 @@ AttentionGradients gradients_of(const AttentionGradientArguments& g) {
 
 // Of the shape of the first `dims` dimensions.
 Tensor new_like(const Tensor& like, const TensorView& shape, int64_t dims, DType dtype) {
-  return new_contiguous(like, {shape.sizes, shape.sizes + dims}, static_cast<ElementType>(dtype));
+  return new_contiguous(like, {shape.sizes, shape.sizes + dims}, element_type(dtype));
 }
 
 void fill(const Tensor& t, double value) { torch::stable::fill_(t, value); }

@@ -24,11 +24,11 @@ struct Matrices {
 Tensor one_of(const Matrices& m, int64_t number, const Launch& l, int64_t first = 0) {
   const int64_t offset = (number * m.step + first * m.row_stride()) * size_of(m.dtype);
   return tensor_over(static_cast<const char*>(m.data) + offset, {m.rows, m.cols},
-                     {m.row_stride(), m.col_stride()}, torch_dtype(m.dtype), *l.device);
+                     {m.row_stride(), m.col_stride()}, element_type(m.dtype), *l.device);
 }
 Tensor all_of(const Matrices& m, const Problem& p, const Launch& l) {
   return tensor_over(m.data, {p.batch, m.rows, m.cols}, {m.step, m.row_stride(), m.col_stride()},
-                     torch_dtype(m.dtype), *l.device);
+                     element_type(m.dtype), *l.device);
 }
 
 Matrices b_of(const Problem& p, const Launch& l) {
@@ -85,8 +85,8 @@ Status round_values(const Problem& p, const Launch& l, const void* from) {
   return guarded([&] {
     const int64_t count = p.nnzb * p.block_m * p.block_k;
     call_torch<Tensor>(
-        "aten::copy_", "", tensor_over(l.sampled, {count}, {1}, torch_dtype(p.dtype), *l.device),
-        tensor_over(from, {count}, {1}, torch_dtype(DType::kFloat32), *l.device), false);
+        "aten::copy_", "", tensor_over(l.sampled, {count}, {1}, element_type(p.dtype), *l.device),
+        tensor_over(from, {count}, {1}, element_type(DType::kFloat32), *l.device), false);
   });
 }
 

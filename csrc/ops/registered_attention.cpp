@@ -31,13 +31,13 @@ class RegisteredAttention final
     if (!has_mask(p)) return std::nullopt;
     const int64_t heads = p.mask_head_stride > 0 ? p.heads : 1;
     return tensor_over(indices, {p.patterns / heads, heads, lines + 1},
-                       {heads * (lines + 1), lines + 1, 1}, torch_dtype(IndexType::kInt32),
+                       {heads * (lines + 1), lines + 1, 1}, element_type(IndexType::kInt32),
                        *l.device);
   }
   static std::optional<Tensor> blocks(const int32_t* indices, int64_t capacity, const Problem& p,
                                       const Launch& l) {
     if (!has_mask(p)) return std::nullopt;
-    return tensor_over(indices, {capacity}, {1}, torch_dtype(IndexType::kInt32), *l.device);
+    return tensor_over(indices, {capacity}, {1}, element_type(IndexType::kInt32), *l.device);
   }
 
   int64_t call(const char* name, const Problem& p, const Launch& l) const override {

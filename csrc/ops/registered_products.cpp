@@ -24,16 +24,16 @@ class RegisteredProduct final : public RegisteredAs<Variant, Op, Problem, Launch
 
  private:
   static Tensor crow_of(const Problem& p, const Launch& l) {
-    return tensor_over(l.crow_indices, {block_rows(p) + 1}, {1}, torch_dtype(p.index_type),
+    return tensor_over(l.crow_indices, {block_rows(p) + 1}, {1}, element_type(p.index_type),
                        *l.device);
   }
   static Tensor one_for_each_block(const void* indices, const Problem& p, const Launch& l) {
-    return tensor_over(indices, {p.nnzb}, {1}, torch_dtype(p.index_type), *l.device);
+    return tensor_over(indices, {p.nnzb}, {1}, element_type(p.index_type), *l.device);
   }
   static Tensor blocks_of(const void* values, const Problem& p, const Launch& l) {
     return tensor_over(values, {p.nnzb, p.block_m, p.block_k},
                        {p.block_m * p.block_k, row_stride_in_block(p), k_stride_in_block(p)},
-                       torch_dtype(p.dtype), *l.device);
+                       element_type(p.dtype), *l.device);
   }
 
   int64_t call(const char* name, const Problem& p, const Launch& l) const override {
@@ -46,7 +46,7 @@ class RegisteredProduct final : public RegisteredAs<Variant, Op, Problem, Launch
 
   static int64_t call_product(const char* name, const Problem& p, const Launch& l, int64_t batch) {
     std::optional<Tensor> bias, positions;
-    if (p.has_bias) bias = tensor_over(l.bias, {p.m}, {1}, torch_dtype(p.dtype), *l.device);
+    if (p.has_bias) bias = tensor_over(l.bias, {p.m}, {1}, element_type(p.dtype), *l.device);
     if (p.transpose) positions = one_for_each_block(l.positions, p, l);
     return call_torch<int64_t>(name, "", crow_of(p, l), one_for_each_block(l.col_indices, p, l),
                                blocks_of(l.values, p, l), view_of_b(p, l, batch),

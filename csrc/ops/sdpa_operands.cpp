@@ -11,7 +11,7 @@ namespace {
 Tensor strided(const void* data, const attention::TensorStrides& s, int64_t heads, int64_t rows,
                const attention::Problem& p, const attention::Launch& l) {
   return tensor_over(data, {p.batch, heads, rows, p.dim}, {s.batch, s.head, s.row, 1},
-                     torch_dtype(p.dtype), *l.device);
+                     element_type(p.dtype), *l.device);
 }
 
 Tensor contiguous(const void* data, int64_t heads, int64_t rows, const attention::Problem& p,
@@ -59,7 +59,7 @@ SdpaOperands::SdpaOperands(const attention::Problem& p, const attention::Launch&
   const int64_t one = p.rows * p.columns;
   mask = tensor_over(l.prepared, {p.batch, p.heads, p.rows, p.columns},
                      {p.mask_batch_stride * one, p.mask_head_stride * one, p.columns, 1},
-                     torch_dtype(p.dtype), *l.device);
+                     element_type(p.dtype), *l.device);
 }
 
 Tensor like_queries(const attention::Problem& p, const attention::Launch& l, const void* data) {
@@ -74,7 +74,7 @@ Tensor gradient_of_out(const attention::Problem& p, const attention::Launch& l) 
 
 Tensor row_values(const attention::Problem& p, const attention::Launch& l, const void* data) {
   return tensor_over(data, {p.batch, p.heads, p.rows}, {p.heads * p.rows, p.rows, 1},
-                     torch_dtype(attention::row_dtype(p)), *l.device);
+                     element_type(attention::row_dtype(p)), *l.device);
 }
 
 void give_gradients(const attention::Problem& p, const attention::Launch& l,

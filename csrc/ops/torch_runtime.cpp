@@ -13,27 +13,13 @@
 namespace sparse_autotune {
 namespace {
 
-// torch's numbers of element types, in the order of ours.
-const std::array<int32_t, 6> kDtypes = {aoti_torch_dtype_float16(), aoti_torch_dtype_bfloat16(),
-                                        aoti_torch_dtype_float32(), aoti_torch_dtype_float64(),
-                                        aoti_torch_dtype_int32(),   aoti_torch_dtype_int64()};
+using torch::headeronly::ScalarType;
 
-Tensor new_strided(const std::vector<int64_t>& sizes, const std::vector<int64_t>& strides,
-                   int32_t dtype, int32_t device_type, int32_t device_index) {
-  AtenTensorHandle made = nullptr;
-  TORCH_ERROR_CODE_CHECK(aoti_torch_empty_strided(static_cast<int64_t>(sizes.size()), sizes.data(),
-                                                  strides.data(), dtype, device_type, device_index,
-                                                  &made));
-  return Tensor(made);
-}
+// In the order of ElementType.
+constexpr std::array kScalarTypes = {ScalarType::Half,   ScalarType::BFloat16, ScalarType::Float,
+                                     ScalarType::Double, ScalarType::Int,      ScalarType::Long};
 
-Tensor new_beside(const Tensor& like, const std::vector<int64_t>& sizes,
-                  const std::vector<int64_t>& strides, int32_t dtype) {
-  int32_t device_type = 0, device_index = 0;
-  TORCH_ERROR_CODE_CHECK(aoti_torch_get_device_type(like.get(), &device_type));
-  TORCH_ERROR_CODE_CHECK(aoti_torch_get_device_index(like.get(), &device_index));
-  return new_strided(sizes, strides, dtype, device_type, device_index);
-}
+ScalarType scalar_type(ElementType type) { return kScalarTypes.at(static_cast<size_t>(type)); }
 
 }  // namespace
 
@@ -76,46 +62,31 @@ DeviceScope::DeviceScope(const Tensor& tensor) {
 }
 
 Tensor new_contiguous(const Tensor& like, const std::vector<int64_t>& sizes, ElementType type) {
-  std::vector<int64_t> strides(sizes.size());
-  int64_t stride = 1;
-  for (size_t d = sizes.size(); d-- > 0;) {
-    strides[d] = stride;
-    stride *= std::max<int64_t>(sizes[d], 1);
-  }
-  return new_beside(like, sizes, strides, torch_dtype(type));
+  return torch::stable::new_empty(like, sizes, scalar_type(type));
 }
 
 Tensor new_bytes(const Tensor& like, int64_t bytes) {
-  return new_beside(like, {bytes}, {1}, aoti_torch_dtype_uint8());
+  return torch::stable::new_empty(like, {bytes}, ScalarType::Byte);
 }
 
 Tensor tensor_over(const void* data, std::initializer_list<int64_t> sizes,
-                   std::initializer_list<int64_t> strides, int32_t dtype, const Device& device) {
-  const bool cpu = device.type == DeviceType::kCpu;
-  AtenTensorHandle made = nullptr;
-  TORCH_ERROR_CODE_CHECK(aoti_torch_create_tensor_from_blob(
-      const_cast<void*>(data), static_cast<int64_t>(sizes.size()), sizes.begin(), strides.begin(),
-      0, dtype, cpu ? aoti_torch_device_type_cpu() : aoti_torch_device_type_cuda(),
-      cpu ? 0 : device.ordinal, &made));
-  return Tensor(made);
-}
-
-int32_t torch_dtype(ElementType type) { return kDtypes.at(static_cast<size_t>(type)); }
-int32_t torch_dtype(DType dtype) { return torch_dtype(static_cast<ElementType>(dtype)); }
-int32_t torch_dtype(IndexType type) {
-  return torch_dtype(type == IndexType::kInt64 ? ElementType::kInt64 : ElementType::kInt32);
+                   std::initializer_list<int64_t> strides, ElementType type, const Device& device) {
+  using torch::headeronly::DeviceType;
+  const torch::stable::Device on = device.ordinal < 0
+                                       ? torch::stable::Device(DeviceType::CPU)
+                                       : torch::stable::Device(DeviceType::CUDA, device.ordinal);
+  return torch::stable::from_blob(const_cast<void*>(data), sizes, strides, on, scalar_type(type));
 }
 
 ElementType element_type(const Tensor& tensor) {
-  int32_t dtype = -1;
-  TORCH_ERROR_CODE_CHECK(aoti_torch_get_dtype(tensor.get(), &dtype));
-  return static_cast<ElementType>(std::find(kDtypes.begin(), kDtypes.end(), dtype) -
-                                  kDtypes.begin());
+  const auto* const found =
+      std::find(kScalarTypes.begin(), kScalarTypes.end(), tensor.scalar_type());
+  return static_cast<ElementType>(found - kScalarTypes.begin());
 }
 
 Tensor text_tensor(const std::string& text) {
-  Tensor tensor = new_strided({static_cast<int64_t>(text.size())}, {1}, aoti_torch_dtype_uint8(),
-                              aoti_torch_device_type_cpu(), 0);
+  Tensor tensor = torch::stable::empty({static_cast<int64_t>(text.size())}, ScalarType::Byte,
+                                       std::nullopt, torch::headeronly::DeviceType::CPU);
   std::memcpy(tensor.data_ptr(), text.data(), text.size());
   return tensor;
 }

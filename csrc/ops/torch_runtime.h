@@ -53,11 +53,8 @@ Tensor new_bytes(const Tensor& like, int64_t bytes);
 
 // A tensor over memory that somebody else owns.
 Tensor tensor_over(const void* data, std::initializer_list<int64_t> sizes,
-                   std::initializer_list<int64_t> strides, int32_t dtype, const Device& device);
+                   std::initializer_list<int64_t> strides, ElementType type, const Device& device);
 
-int32_t torch_dtype(ElementType type);
-int32_t torch_dtype(DType dtype);
-int32_t torch_dtype(IndexType type);
 ElementType element_type(const Tensor& tensor);
 
 // A uint8 tensor on the CPU that holds `text`: strings returned by operators leak in torch 2.11.

@@ -49,7 +49,7 @@ class Part {
     const int64_t second = group_ == 1 ? p_.heads : group_;
     const auto* const rows = static_cast<const float*>(l_.lse) + batch_ * p_.heads * p_.rows;
     return tensor_over(rows, {first, second, p_.rows}, {second * p_.rows, p_.rows, 1},
-                       torch_dtype(DType::kFloat32), *l_.device);
+                       element_type(DType::kFloat32), *l_.device);
   }
 
  private:
@@ -58,7 +58,7 @@ class Part {
   }
   Tensor tensor(const void* data, std::initializer_list<int64_t> sizes, int64_t first,
                 int64_t second, const attention::TensorStrides& s) const {
-    return tensor_over(data, sizes, {first, second, s.row, 1}, torch_dtype(p_.dtype), *l_.device);
+    return tensor_over(data, sizes, {first, second, s.row, 1}, element_type(p_.dtype), *l_.device);
   }
 
   const attention::Problem& p_;

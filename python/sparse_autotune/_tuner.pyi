@@ -47,7 +47,7 @@ class Direct:
 
 class DirectOperator:
     def __init__(
-        self, name: str, direct: Direct, dispatched: object = None, names: tuple[str, ...] = (), /
+        self, name: str, direct: Direct, otherwise: object = None, names: tuple[str, ...] = (), /
     ) -> None: ...
     def __call__(self, *arguments: Any, **keywords: Any) -> Any: ...
 

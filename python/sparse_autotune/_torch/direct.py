@@ -23,7 +23,7 @@ from torch._C._dynamo import guards
 from torch.autograd import forward_ad
 
 from .._tuner import Direct, DirectOperator
-from .transforms import transforms_active
+from .transforms import BelowAutograd, transforms_active
 
 # Transforms, tracers, profilers and modes must find the operator in the dispatcher.
 _LISTENERS: tuple[Callable[[], int], ...] = (
@@ -58,9 +58,18 @@ _plain = _direct(_LISTENERS)
 # gradient instead of a bias, and gives those of the dense operand and of the values. They return
 # None for what the operator has to do.
 matmul = DirectOperator("bsr_matmul", _plain)
-sampled_matmul = DirectOperator("bsr_sampled_matmul", _plain)
 gradients = DirectOperator("gradients", _plain)
 attention = DirectOperator("attention", _plain)
+
+
+def or_else(name: str, call: Callable[..., Any]) -> DirectOperator:
+    """The same for an operator whose part ``call`` does, below autograd, with these arguments."""
+
+    def below_autograd(*operands: Any) -> Any:
+        with BelowAutograd():
+            return call(*operands)
+
+    return DirectOperator(name, _plain, below_autograd)
 
 
 def install(*operators: Any) -> None:

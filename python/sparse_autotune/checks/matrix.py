@@ -217,27 +217,21 @@ def check_indices(parts: Components, name: str = "") -> None:
     first, last = int(crow[0]), int(crow[-1])
     if first != 0:
         raise ValueError(f"{prefix}crow_indices must start at 0, got {first}")
-    falls = (crow[1:] < crow[:-1]).nonzero()
-    if falls.numel():
-        i = int(falls[0])
+    if (i := _first(crow[1:] < crow[:-1])) is not None:
         raise ValueError(
             f"{prefix}crow_indices must not decrease, got {int(crow[i])} followed by "
             f"{int(crow[i + 1])} at position {i}"
         )
     if last != nnzb:
         raise ValueError(f"{prefix}crow_indices must end at nnzb = {nnzb}, got {last}")
-    outside = ((col < 0) | (col >= block_cols)).nonzero()
-    if outside.numel():
-        i = int(outside[0])
+    if (i := _first((col < 0) | (col >= block_cols))) is not None:
         raise ValueError(
             f"{prefix}col_indices must lie in [0, {block_cols}) (block columns), got "
             f"{int(col[i])} at position {i}"
         )
     starts = torch.zeros(nnzb + 1, dtype=torch.bool, device=col.device)
     starts[crow.long()] = True
-    bad = ((col[1:] <= col[:-1]) & ~starts[1:-1]).nonzero()
-    if bad.numel():
-        i = int(bad[0])
+    if (i := _first((col[1:] <= col[:-1]) & ~starts[1:-1])) is not None:
         row = int((crow <= i).sum()) - 1
         left, right = int(col[i]), int(col[i + 1])
         problem = f"{left} twice" if left == right else f"{left} before {right}"
@@ -245,6 +239,12 @@ def check_indices(parts: Components, name: str = "") -> None:
             f"{prefix}col_indices must ascend within each block row, without duplicates: block "
             f"row {row} has {problem} at position {i}"
         )
+
+
+def _first(marked: Tensor) -> int | None:
+    """The position of the first that is marked."""
+    found = marked.nonzero()
+    return int(found[0]) if found.numel() else None
 
 
 def is_dense(value: Any) -> bool:

@@ -11,17 +11,9 @@ from ..checks.matrix import kind
 from .selection import Criterion
 from .sparse_linear import SparseLinear
 
-# What others registered on a layer, to be called with its input, output or gradients.
-_HOOKS = (
-    "_forward_pre_hooks",
-    "_forward_pre_hooks_with_kwargs",
-    "_forward_hooks",
-    "_forward_hooks_with_kwargs",
-    "_forward_hooks_always_called",
-    "_backward_pre_hooks",
-    "_backward_hooks",
-    "_is_full_backward_hook",
-)
+# How the attributes begin that hold what others registered on a layer, to be called with its input,
+# output or gradients.
+_HOOKS = ("_forward_", "_backward_", "_is_full_backward_")
 
 
 def sparsify_(
@@ -94,8 +86,8 @@ def sparsify_(
                 )
             except (TypeError, ValueError) as error:
                 raise type(error)(f"{name}: {error}") from error
-            for hooks in _HOOKS:
-                setattr(replacements[id(module)], hooks, getattr(module, hooks))
+            hooks = {name: of for name, of in vars(module).items() if name.startswith(_HOOKS)}
+            vars(replacements[id(module)]).update(hooks)
     for name, module in chosen:
         parent, _, child = name.rpartition(".")
         setattr(model.get_submodule(parent), child, replacements[id(module)])

@@ -6,6 +6,7 @@ pass is ``out`` and lse, whoever computed them. It has no derivative.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
@@ -58,18 +59,17 @@ def call_attention(
             result: tuple[Tensor, Tensor] = _apply_attention(q, k, v, crow, col, form)
             return result
         return _attention_below_autograd(q, k, v, crow, col, form)
-    return attention_op(q, k, v, crow, col, *form[:2], **form.switches())
+    return _call(q, k, v, crow, col, form)
 
 
-def _attention_below_autograd(
-    q: Tensor, k: Tensor, v: Tensor, crow: Tensor | None, col: Tensor | None, form: AttentionForm
-) -> tuple[Tensor, Tensor]:
-    """By the direct way where there is one. What it gives has no derivative."""
-    result: tuple[Tensor, Tensor] | None = direct.attention(q, k, v, crow, col, form)
-    if result is not None:
-        return result
-    with BelowAutograd():
-        return attention_op(q, k, v, crow, col, *form[:2], **form.switches())
+def _call(*operands: Any) -> tuple[Tensor, Tensor]:
+    *tensors, form = operands
+    result: tuple[Tensor, Tensor] = attention_op(*tensors, *form[:2], **form.switches())
+    return result
+
+
+# By the direct way where there is one. What it gives has no derivative.
+_attention_below_autograd: Callable[..., tuple[Tensor, Tensor]] = direct.or_else("attention", _call)
 
 
 def row_dtype(dtype: torch.dtype) -> torch.dtype:

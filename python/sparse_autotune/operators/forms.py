@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from .._torch import direct
-from .._torch.transforms import BelowAutograd
 from .library import bsr_matmul, bsr_sampled_matmul
 
 _is_grad_enabled = torch.is_grad_enabled
@@ -77,22 +77,6 @@ def call_sampled(*operands: Any, operator: Any = None, **more: Any) -> Any:
     return operator(crow, col, *form[:4], x, y, **switches(form, 4), **more)
 
 
-# What follows has no derivative: that is the caller's affair.
-
-
-def matmul_below_autograd(*operands: Any) -> Tensor:
-    """The product, by the direct way where there is one."""
-    result: Tensor | None = direct.matmul(*operands)
-    if result is not None:
-        return result
-    with BelowAutograd():
-        return call_matmul(*operands)
-
-
-def sampled_below_autograd(*operands: Any) -> Tensor:
-    """The sampled product, likewise."""
-    result: Tensor | None = direct.sampled_matmul(*operands)
-    if result is not None:
-        return result
-    with BelowAutograd():
-        return call_sampled(*operands)
+# By the direct way where there is one, and without a derivative: that is the caller's affair.
+matmul_below_autograd: Callable[..., Tensor] = direct.or_else("bsr_matmul", call_matmul)
+sampled_below_autograd: Callable[..., Tensor] = direct.or_else("bsr_sampled_matmul", call_sampled)
