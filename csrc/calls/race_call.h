@@ -17,6 +17,7 @@ struct RaceOrder {
   double budget_s = 0;   // 0: the setting
   bool eliminate = true;
   bool save = true;
+  bool dry_run = false;  // launches nothing: an operator says who is legal
 };
 
 // Of any operator: those that `list` means, all that are legal where it is empty. Refuses who is

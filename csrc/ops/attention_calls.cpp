@@ -102,10 +102,10 @@ void serve_with_torch(AttentionBound& bound, const AttentionArguments& a) {
   serve(bound, a.variant, [&](int64_t bytes) { return scratch(bytes); });
 }
 
-std::string answer(AttentionBound bound, const RaceArguments& race) {
-  if (race.dry_run) return legality_of(bound.problem, *bound.device);
+std::string answer(AttentionBound bound, const RaceOrder& order) {
+  if (order.dry_run) return legality_of(bound.problem, *bound.device);
   if (bound.is_empty()) return "";
-  return race_attention(bound, race.order);
+  return race_attention(bound, order);
 }
 
 }  // namespace
@@ -153,23 +153,23 @@ std::tuple<Tensor, Tensor, Tensor> compute(const AttentionArguments& given,
   return {dq, dk, dv};
 }
 
-std::string race_text(const AttentionArguments& given, const RaceArguments& race) {
+std::string race_text(const AttentionArguments& given, const RaceOrder& order) {
   const AttentionArguments a = readable(given);
   const AttentionCall call = call_of(a);
   if (const char* rule = broken_rule(call)) refuse(rule);
   const DeviceScope scope(a.q);
-  return answer(bound_on(call, nullptr), race);
+  return answer(bound_on(call, nullptr), order);
 }
 
 std::string race_text(const AttentionArguments& given, const AttentionGradientArguments& gradients,
-                      const RaceArguments& race) {
+                      const RaceOrder& order) {
   const AttentionArguments a = readable(given);
   const AttentionGradientArguments g = readable(gradients);
   const AttentionCall call = call_of(a);
   const AttentionGradients views = gradients_of(g);
   if (const char* rule = broken_rule(call, views)) refuse(rule);
   const DeviceScope scope(a.q);
-  return answer(bound_on(call, &views), race);
+  return answer(bound_on(call, &views), order);
 }
 
 std::string race_text(const std::string& problem, const AttentionMaskArguments& mask,

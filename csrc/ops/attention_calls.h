@@ -5,7 +5,8 @@
 #include <string>
 #include <tuple>
 
-#include "ops/product_calls.h"
+#include "calls/race_call.h"
+#include "ops/arguments.h"
 
 namespace sparse_autotune {
 
@@ -32,10 +33,10 @@ std::tuple<Tensor, Tensor> compute(const AttentionArguments& arguments);
 // The gradients of q, k and v, likewise.
 std::tuple<Tensor, Tensor, Tensor> compute(const AttentionArguments& arguments,
                                            const AttentionGradientArguments& gradients);
-// As race_text() of products.
-std::string race_text(const AttentionArguments& arguments, const RaceArguments& race);
+// What the tuner answers that is asked through an operator, as of products (library.cpp).
+std::string race_text(const AttentionArguments& arguments, const RaceOrder& order);
 std::string race_text(const AttentionArguments& arguments,
-                      const AttentionGradientArguments& gradients, const RaceArguments& race);
+                      const AttentionGradientArguments& gradients, const RaceOrder& order);
 
 // A race of a problem that mode "record" wrote (see calls/attention_problem.h).
 struct AttentionMaskArguments {

@@ -38,11 +38,6 @@ std::tuple<Tensor, Tensor, Tensor> attention_backward(
                  {grad_out, grad_lse, out, lse, ccol, row});
 }
 
-RaceArguments race_arguments(const OptionalName& variants, int64_t rounds, double budget_s,
-                             bool eliminate, bool save, bool dry_run) {
-  return {{variants.value_or(""), rounds, budget_s, eliminate, save}, dry_run, std::nullopt};
-}
-
 Tensor attention_race(Tensor q, Tensor k, Tensor v, OptionalTensor crow, OptionalTensor col,
                       int64_t block_m, int64_t block_n, bool is_causal, std::optional<double> scale,
                       int64_t nnzb, bool allow_tf32, bool deterministic, OptionalName variant,
@@ -51,7 +46,7 @@ Tensor attention_race(Tensor q, Tensor k, Tensor v, OptionalTensor crow, Optiona
   return text_tensor(
       race_text(arguments(q, k, v, crow, col, block_m, block_n, is_causal, scale, nnzb, allow_tf32,
                           deterministic, variant),
-                race_arguments(variants, rounds, budget_s, eliminate, save, dry_run)));
+                {variants.value_or(""), rounds, budget_s, eliminate, save, dry_run}));
 }
 
 Tensor attention_backward_race(Tensor grad_out, OptionalTensor grad_lse, Tensor q, Tensor k,
@@ -66,7 +61,7 @@ Tensor attention_backward_race(Tensor grad_out, OptionalTensor grad_lse, Tensor 
       race_text(arguments(q, k, v, crow, col, block_m, block_n, is_causal, scale, nnzb, allow_tf32,
                           deterministic, variant),
                 {grad_out, grad_lse, out, lse, ccol, row},
-                race_arguments(variants, rounds, budget_s, eliminate, save, dry_run)));
+                {variants.value_or(""), rounds, budget_s, eliminate, save, dry_run}));
 }
 
 Tensor attention_problem_race(Tensor crow, Tensor col, OptionalTensor ccol, OptionalTensor row,

@@ -1,22 +1,115 @@
-// Every schema and every registration. Exported programs store these schemas: they are final.
+// The operators of products and sampled products: what they compute, what the tuner is asked
+// through them, every schema and every registration. Exported programs store these schemas: they
+// are final.
 #include <torch/csrc/stable/library.h>
+#include <torch/csrc/stable/ops.h>
 
-#include "ops/product_calls.h"
+#include <utility>
+
+#include "calls/race_call.h"
+#include "calls/serve.h"
+#include "ops/arguments.h"
+#include "ops/torch_caller.h"
 
 namespace sparse_autotune {
 namespace {
 
+template <typename Arguments, typename Call>
+Tensor new_result(const Arguments& a, const Call& call) {
+  return new_contiguous(a.operand(), call.result_sizes(), element_type(a.operand()));
+}
+
+// A call that kernels can serve: what none of them reads where it lies was made contiguous.
+template <typename Arguments>
+struct Served {
+  Arguments arguments;  // whose memory the call's is
+  NormalisedCall call;
+  TorchCaller caller;
+};
+
+template <typename Arguments, typename Call>
+Served<Arguments> served(Arguments a, const Call& call, const Tensor& result) {
+  const TensorView written = view_of(result);
+  NormalisedCall normal;
+  if (const Copies copies = normalise(call, written, &normal); copies.any()) {
+    // Neither rows nor columns contiguous: torch's own matmul copies such operands too.
+    a = contiguous(std::move(a), copies);
+    normal = {};
+    if (normalise(checked_call(a), written, &normal).any()) {
+      refuse("a result with neither contiguous rows nor contiguous columns");
+    }
+  }
+  TorchCaller caller(a.crow_indices, a.col_indices, a.operand());
+  return {std::move(a), std::move(normal), std::move(caller)};
+}
+
+template <typename Arguments, typename Call>
+void write(const Arguments& a, const Call& call, const Tensor& result) {
+  auto product = served(a, call, result);
+  std::optional<Bound> bound = bind_call(std::move(product.call), a.variant, product.caller);
+  if (bound) serve(*bound, a.variant);
+}
+
+// `out` where kernels can write there, otherwise a new contiguous tensor in its place.
+Tensor written_for(const Tensor& out, const MatmulArguments& a, const MatmulCall& call) {
+  const TensorView view = view_of(out);
+  if (const char* rule = broken_rule_of_result(call, view)) refuse(rule);
+  NormalisedCall unused;
+  return normalise(call, view, &unused).c ? new_result(a, call) : out;
+}
+
+Tensor result_of_race(const SampledArguments& a, const SampledCall& call) {
+  return new_result(a, call);
+}
+// `out` is not written: its layout is that of the result.
+Tensor result_of_race(const MatmulArguments& a, const MatmulCall& call,
+                      const std::optional<Tensor>& out) {
+  return out ? written_for(*out, a, call) : new_result(a, call);
+}
+
+// The text of the race's record, or "" when there is nothing to race (an empty product). Of a dry
+// run, a line per variant of the operation on the operands' device (see legality_of).
+template <typename Arguments, typename Call>
+std::string answer(const Arguments& a, const Call& call, const Tensor& result,
+                   const RaceOrder& order) {
+  auto product = served(a, call, result);
+  if (order.dry_run) {
+    const Bound bound = bind_for_questions(std::move(product.call), product.caller);
+    return legality_of(bound.call.problem, *bound.device);
+  }
+  if (a.col_indices.size(0) == 0) return "";  // bind_call() would write the result
+  std::optional<Bound> bound = bind_call(std::move(product.call), a.variant, product.caller);
+  return bound ? race_bound(*bound, order) : "";
+}
+
 // The operators of one kind of operation, whose parameters have these types, in the order of the
-// schema and of `Arguments`.
+// schema and of `Arguments`. Results are new and contiguous.
 template <typename Arguments, typename... Types>
 struct Operators {
-  static Tensor computed(Types... given) { return compute(Arguments{given...}); }
-  static void computed_into(Types... given, Tensor out) { matmul_out(Arguments{given...}, out); }
+  static Tensor computed(Types... given) {
+    const Arguments a{given...};
+    const auto call = checked_call(a);
+    const DeviceScope scope(a.operand());
+    Tensor result = new_result(a, call);
+    write(a, call, result);
+    return result;
+  }
+  static void computed_into(Types... given, Tensor out) {
+    const Arguments a{given...};
+    const auto call = checked_call(a);
+    const DeviceScope scope(a.operand());
+    const Tensor written = written_for(out, a, call);
+    write(a, call, written);
+    if (written.get() != out.get()) torch::stable::copy_(out, written);
+  }
   template <typename... Out>
   static Tensor raced(Types... given, std::optional<std::string> variants, int64_t rounds,
                       double budget_s, bool eliminate, bool save, bool dry_run, Out... out) {
-    const RaceOrder order{variants.value_or(""), rounds, budget_s, eliminate, save};
-    return text_tensor(race_text(Arguments{given...}, {order, dry_run, out...}));
+    const Arguments a{given...};
+    const auto call = checked_call(a);
+    const DeviceScope scope(a.operand());
+    const RaceOrder order{variants.value_or(""), rounds, budget_s, eliminate, save, dry_run};
+    return text_tensor(answer(a, call, result_of_race(a, call, out...), order));
   }
 };
 using Product = Operators<MatmulArguments, Tensor, Tensor, Tensor, int64_t, int64_t, Tensor,
@@ -25,9 +118,32 @@ using Product = Operators<MatmulArguments, Tensor, Tensor, Tensor, int64_t, int6
 using Sampled = Operators<SampledArguments, Tensor, Tensor, int64_t, int64_t, int64_t, int64_t,
                           Tensor, Tensor, bool, bool, std::optional<std::string>>;
 
-Tensor bsr_problem_race(Tensor crow_indices, Tensor col_indices, std::string problem,
-                        std::string selector) {
-  return text_tensor(race_text(problem, crow_indices, col_indices, selector));
+void check_contiguous(const Tensor& crow, const Tensor& col) {
+  if (!crow.is_contiguous() || !col.is_contiguous()) refuse("indices must be contiguous");
+}
+
+// A race of a problem that mode "record" wrote (see problem_text.h), on the pattern of A as stored,
+// among those that `selector` means, unless its winner is known: "" then.
+Tensor problem_raced(Tensor crow, Tensor col, std::string problem, std::string selector) {
+  const TensorView crow_view = view_of(crow), col_view = view_of(col);
+  check_contiguous(crow, col);
+  const DeviceScope scope(crow);
+  TorchCaller caller(crow, col, crow);
+  return text_tensor(race_problem(problem, crow_view, col_view, selector, caller));
+}
+
+// Builds the pattern's plan ahead of the first product; raises when the indices break a rule.
+void prepare(Tensor crow, Tensor col, int64_t rows, int64_t cols, int64_t block_m,
+             int64_t block_k) {
+  const PatternCall pattern{view_of(crow), view_of(col), rows, cols, block_m, block_k};
+  if (const char* rule = broken_rule(pattern)) refuse(rule);
+  check_contiguous(crow, col);
+  if (col.size(0) == 0) return;
+  const DeviceScope scope(crow);
+  TorchCaller caller(crow, col, crow);
+  if (find_plan(key_of(pattern), caller) == nullptr) {
+    refuse("a plan cannot be built while a CUDA graph is being captured");
+  }
 }
 
 #define SPARSE_AUTOTUNE_PRODUCT_SCHEMA                                                     \
@@ -68,8 +184,8 @@ void register_all(torch::stable::detail::StableLibrary& library) {
   library.impl("bsr_sampled_matmul", TORCH_BOX(&Sampled::computed));
   library.impl("bsr_matmul_race", TORCH_BOX(&Product::raced<std::optional<Tensor>>));
   library.impl("bsr_sampled_matmul_race", TORCH_BOX(&Sampled::raced<>));
-  library.impl("bsr_problem_race", TORCH_BOX(&bsr_problem_race));
-  library.impl("bsr_prepare", TORCH_BOX(&prepare_pattern));
+  library.impl("bsr_problem_race", TORCH_BOX(&problem_raced));
+  library.impl("bsr_prepare", TORCH_BOX(&prepare));
 }
 
 STABLE_TORCH_LIBRARY_IMPL(sparse_autotune, CPU, library) { register_all(library); }
