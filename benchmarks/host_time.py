@@ -21,8 +21,10 @@ from . import markdown, timing
 from .cell import Call
 from .training.host import step_of
 
-CALLS = 1000
-ROUNDS = 15
+# A host with other work is slow for a while and fast for a while. Medians of few samples, of 1000
+# calls each, were of either kind: the same call differed by a fifth between two rows.
+CALLS = 200
+ROUNDS = 75
 # Before the first sample: a pattern's first products may be found more slowly than later ones.
 _WARM_UP_CALLS = 3
 # On a GPU also so few at a time: their launches fit any queue. Who takes longer when there are
@@ -178,7 +180,7 @@ def _sampler(name: str, call: Call, calls: int, wait: Call) -> timing.Sampler:
 def measure(device: str, names: Collection[str] = tuple(LIMITS), rounds: int = ROUNDS) -> list[Row]:
     """The rows of these names, from interleaved rounds in which all of them take part.
 
-    A thousand calls are issued without waiting for any.
+    The calls of a sample are issued without waiting for any.
 
     Raises:
         RuntimeError: a race ran while time was taken.
