@@ -163,7 +163,7 @@ SPARSE_AUTOTUNE_TARGET void multiply_tile(const MultiplyTask& t) {
       for (int v = 0; v < kVectors; ++v) sum[r][v] = V::splat(static_cast<const Acc*>(t.bias)[r]);
     }
   }
-  const Indices columns{t.columns, t.wide_columns};
+  const Indices columns = t.columns, fetched_columns = t.fetch.columns;
   const int64_t row_stride = t.row_stride, b_row_stride = t.b_row_stride, depth = t.depth;
   const Element* first = static_cast<const Element*>(t.values);
   // Blocks ahead that values are fetched: memory is slower than the walk over a shallow block.
@@ -171,11 +171,10 @@ SPARSE_AUTOTUNE_TARGET void multiply_tile(const MultiplyTask& t) {
   Acc* out = static_cast<Acc*>(t.out);
   const Acc* unfetched = out;
   const Acc* const end = out + (t.output == Output::kResult ? kRows * t.out_stride : 0);
-  const Indices fetched_columns{t.fetch.columns, t.wide_columns};
   const Element* fetched = static_cast<const Element*>(t.fetch.b);
   int64_t fetches = t.fetch.rows;  // that are left
   for (int64_t block = 0; block < t.count; ++block, first += t.block_stride) {
-    const int64_t column = t.columns == nullptr ? block : columns[block];
+    const int64_t column = columns.data == nullptr ? block : columns[block];
     const Element* b = static_cast<const Element*>(t.b) + column * t.b_block_stride;
     // The tile's values in a later block: kRows x depth of them, without a gap.
     const Element* next_a = block + ahead < t.count

@@ -97,7 +97,7 @@ class Tiled final : public Variant {
   Status launch(const Problem& p, const Launch& l) const override {
     Launch blocks = l;
     if (p.transpose) blocks.values = l.prepared;
-    run_product(p, blocks, *level_.kernels(p.dtype), cut_);
+    Product(p, blocks, *level_.kernels(p.dtype), cut_).run();
     return Status::ok();
   }
 

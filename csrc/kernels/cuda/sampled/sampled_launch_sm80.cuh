@@ -10,8 +10,8 @@
 #include "kernels/cuda/device/epilogue.cuh"
 #include "kernels/cuda/device/fragments.cuh"
 #include "kernels/cuda/device/load_index.cuh"
-#include "kernels/cuda/host/kernel_code.h"
 #include "kernels/cuda/sampled/gathered_tile.cuh"
+#include "kernels/cuda/sampled/sampled_operands.h"
 #include "operators/product/product.h"
 
 namespace sparse_autotune {
@@ -192,26 +192,20 @@ template <typename T, typename Tile, bool kTermsC, bool kTermsB>
 constinit KernelCode<SampledArgumentsSm80> sampled_code_sm80{
     &sampled_sm80_kernel<T, Tile, kTermsC, kTermsB>};
 
-// A tile's kernels, by DType and the layouts of C and B.
-struct SampledCodesSm80 {
-  KernelCode<SampledArgumentsSm80>* of[3][2][2];
-};
-
 template <typename T, typename Tile>
-constexpr void add_sampled_codes(KernelCode<SampledArgumentsSm80>* (&of)[2][2]) {
-  of[0][0] = &sampled_code_sm80<T, Tile, true, true>;
-  of[0][1] = &sampled_code_sm80<T, Tile, true, false>;
-  of[1][0] = &sampled_code_sm80<T, Tile, false, true>;
-  of[1][1] = &sampled_code_sm80<T, Tile, false, false>;
-}
+constexpr SampledCodes<SampledArgumentsSm80> kSampledCodesSm80{
+    {{&sampled_code_sm80<T, Tile, true, true>, &sampled_code_sm80<T, Tile, true, false>},
+     {&sampled_code_sm80<T, Tile, false, true>, &sampled_code_sm80<T, Tile, false, false>}}};
+
+// A tile's kernels, by DType.
+struct SampledCodesSm80 {
+  SampledCodes<SampledArgumentsSm80> of[3];
+};
 
 template <typename Tile>
 constexpr SampledCodesSm80 make_sampled_codes_sm80() {
-  SampledCodesSm80 codes{};
-  add_sampled_codes<__half, Tile>(codes.of[0]);
-  add_sampled_codes<__nv_bfloat16, Tile>(codes.of[1]);
-  add_sampled_codes<float, Tile>(codes.of[2]);
-  return codes;
+  return {{kSampledCodesSm80<__half, Tile>, kSampledCodesSm80<__nv_bfloat16, Tile>,
+           kSampledCodesSm80<float, Tile>}};
 }
 
 // make_sampled_codes_sm80<Tile>(), which sampled_narrow_sm80.cu compiles.
