@@ -308,11 +308,7 @@ SPARSE_AUTOTUNE_TARGET void multiply_vectors_in(const RowsTask& t) {
 
 template <class L>
 SPARSE_AUTOTUNE_TARGET void multiply_vectors(const RowsTask& t) {
-  if (t.positions.data == nullptr) {
-    multiply_vectors_in<L, true>(t);
-  } else {
-    multiply_vectors_in<L, false>(t);
-  }
+  (t.positions.data == nullptr ? multiply_vectors_in<L, true> : multiply_vectors_in<L, false>)(t);
 }
 
 }  // namespace

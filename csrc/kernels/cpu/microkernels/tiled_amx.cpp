@@ -173,16 +173,9 @@ void multiply(const MultiplyTask& t) {
     if (v < t.vectors) multiply_pass<2, 1>(t, init, init_stride, v * kTileColumns, step);
     return;
   }
-  switch (t.vectors) {
-    case 1:
-      return multiply_pass<1, 1>(t, init, init_stride, 0, step);
-    case 2:
-      return multiply_pass<1, 2>(t, init, init_stride, 0, step);
-    case 3:
-      return multiply_pass<1, 3>(t, init, init_stride, 0, step);
-    default:
-      return multiply_pass<1, 4>(t, init, init_stride, 0, step);
-  }
+  unroll(Count<4>(), [&]<int i>() {
+    if (t.vectors == i + 1) multiply_pass<1, i + 1>(t, init, init_stride, 0, step);
+  });
 }
 
 }  // namespace

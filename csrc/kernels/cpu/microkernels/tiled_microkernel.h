@@ -294,11 +294,7 @@ SPARSE_AUTOTUNE_TARGET void pack_columns(const PackTask& t) {
 
 template <class V, class S>
 void pack(const PackTask& t) {
-  if (t.layout == Layout::kRowMajor) {
-    pack_rows<V, S>(t);
-  } else {
-    pack_columns<V, S>(t);
-  }
+  (t.layout == Layout::kRowMajor ? pack_rows<V, S> : pack_columns<V, S>)(t);
 }
 
 template <class V, class S>
@@ -359,11 +355,7 @@ SPARSE_AUTOTUNE_TARGET void store_columns(const StoreTask& t) {
 // The tile's rows must be readable up to the next multiple of kLanes columns.
 template <class V, class S>
 void store(const StoreTask& t) {
-  if (t.layout == Layout::kRowMajor) {
-    store_rows<V, S>(t);
-  } else {
-    store_columns<V, S>(t);
-  }
+  (t.layout == Layout::kRowMajor ? store_rows<V, S> : store_columns<V, S>)(t);
 }
 
 // Types stored as they are accumulated are multiplied in place; others are widened first.
@@ -390,21 +382,11 @@ constexpr Microkernels kernels_for() {
 // A level that has code for every dtype.
 template <class Floats, class Doubles, class Words>
 const Microkernels* kernels_of(DType dtype) {
-  static constexpr Microkernels kHalf = kernels_for<Floats, Half<DType::kFloat16, Words>>();
-  static constexpr Microkernels kBFloat16 = kernels_for<Floats, BFloat16<Words>>();
-  static constexpr Microkernels kFloat = kernels_for<Floats, Same<Floats>>();
-  static constexpr Microkernels kDouble = kernels_for<Doubles, Same<Doubles>>();
-  switch (dtype) {
-    case DType::kFloat16:
-      return &kHalf;
-    case DType::kBFloat16:
-      return &kBFloat16;
-    case DType::kFloat32:
-      return &kFloat;
-    case DType::kFloat64:
-      return &kDouble;
-  }
-  return nullptr;
+  static constexpr Microkernels kByDType[] = {
+      // in its order
+      kernels_for<Floats, Half<DType::kFloat16, Words>>(), kernels_for<Floats, BFloat16<Words>>(),
+      kernels_for<Floats, Same<Floats>>(), kernels_for<Doubles, Same<Doubles>>()};
+  return &kByDType[static_cast<int>(dtype)];
 }
 
 }  // namespace

@@ -70,7 +70,10 @@ __device__ __forceinline__ void list_lines(const SampledArgumentsSm80& args, int
 // contiguous (it is row-major); kTermsB: B's are.
 template <typename T, typename Tile, bool kTermsC, bool kTermsB>
 struct SampledCopies {
+  using TileC = GatheredTile<T, Tile, Tile::kM, kTermsC>;
+  using TileB = GatheredTile<T, Tile, Tile::kN, kTermsB>;
   static constexpr int kTerms = Tile::kStepBytes / sizeof(T);
+  static constexpr int kBytesC = Tile::kM * Tile::kStepBytes;
 
   const SampledArgumentsSm80& args;
   const int* const table;
@@ -87,36 +90,16 @@ struct SampledCopies {
     return step < steps && args.straight && (next + int64_t{1}) * kTerms <= args.n;
   }
   __device__ __forceinline__ void start_a(uint32_t stage, bool wanted) const {
-    const int64_t from = int64_t{next} * kTerms;
-    if constexpr (kTermsC) {
-      start_lines<T, Tile, Tile::kM>(stage, c.data, c_line, table, from, wanted);
-    } else {
-      start_terms<T, Tile, Tile::kM>(stage, c.data, c_line, table, from, wanted);
-    }
+    TileC::start(stage, c.data, c_line, table, int64_t{next} * kTerms, wanted);
   }
   __device__ __forceinline__ void start_b(uint32_t stage, bool wanted) const {
-    const int64_t from = int64_t{next} * kTerms;
-    const uint32_t to = stage + Tile::kM * Tile::kStepBytes;
-    if constexpr (kTermsB) {
-      start_lines<T, Tile, Tile::kN>(to, b.data, b_line, table + Tile::kM, from, wanted);
-    } else {
-      start_terms<T, Tile, Tile::kN>(to, b.data, b_line, table + Tile::kM, from, wanted);
-    }
+    TileB::start(stage + kBytesC, b.data, b_line, table + Tile::kM, int64_t{next} * kTerms, wanted);
   }
   // Any step, with what is missing as zeros.
   __device__ __forceinline__ void load(uint32_t stage) const {
     const int64_t from = int64_t{next} * kTerms;
-    if constexpr (kTermsC) {
-      load_lines<T, Tile, Tile::kM>(stage, c, table, from, args.n);
-    } else {
-      load_terms<T, Tile, Tile::kM>(stage, c, table, from, args.n);
-    }
-    const uint32_t to = stage + Tile::kM * Tile::kStepBytes;
-    if constexpr (kTermsB) {
-      load_lines<T, Tile, Tile::kN>(to, b, table + Tile::kM, from, args.n);
-    } else {
-      load_terms<T, Tile, Tile::kN>(to, b, table + Tile::kM, from, args.n);
-    }
+    TileC::load(stage, c, table, from, args.n);
+    TileB::load(stage + kBytesC, b, table + Tile::kM, from, args.n);
   }
   __device__ __forceinline__ void advance() {
     const bool wraps = ++next == steps_each;
