@@ -8,6 +8,14 @@
 
 namespace sparse_autotune {
 
+// Calls f with a null pointer to a word as wide as an element that is only moved.
+template <typename F>
+void with_word(int64_t bytes, F&& f) {
+  if (bytes == 2) return f(static_cast<uint16_t*>(nullptr));
+  if (bytes == 4) return f(static_cast<uint32_t*>(nullptr));
+  f(static_cast<uint64_t*>(nullptr));
+}
+
 // Of blocks along rows of a dense matrix: so many rows at a time, as those may lie a power of two
 // apart, and an L1 holds eight lines or twelve of them.
 inline constexpr int64_t kLinesTogether = 8;

@@ -6,13 +6,10 @@
 #include <cstddef>
 #include <cstring>
 
-#include "half.h"
 #include "kernels/cpu/convert/copy_lines.h"
 
 namespace sparse_autotune {
 namespace {
-
-using cpu_tiled::Indices;
 
 constexpr int64_t kGrainBytes = 64 << 10;  // less work than this is not worth another thread
 constexpr int64_t kBytesOfALine = 32;      // of cleared memory: as long as one more line takes
@@ -29,16 +26,15 @@ void turn_block(const char* from, int64_t rows, int64_t count, int64_t columns, 
   }
 }
 
+template <typename Index>
 class Densifying {
  public:
   Densifying(const Problem& p, const Launch& l, void* dst)
       : p_(p),
-        crow_{l.crow_indices, p.index_type == IndexType::kInt64},
-        blocks_{{l.col_indices, crow_.wide},
-                {l.positions, crow_.wide},
-                static_cast<const char*>(l.values),
-                p.block_m * p.block_k * size_of(p.dtype),
-                p.nnzb - 1},
+        crow_(static_cast<const Index*>(l.crow_indices)),
+        columns_(static_cast<const Index*>(l.col_indices)),
+        positions_(static_cast<const Index*>(l.positions)),
+        values_(static_cast<const char*>(l.values)),
         dst_(static_cast<char*>(dst)),
         element_(size_of(p.dtype)) {}
 
@@ -57,29 +53,34 @@ class Densifying {
     parallel_each(parallel, block_rows(p_), grain, [&](int64_t row) {
       if (as_stored) return copy_columns(row);
       std::memset(dst_ + row * row_bytes, 0, static_cast<size_t>(row_bytes));
-      with_type(p_.dtype, [&]<typename T>(T*) { copy_rows<T>(row); });
+      with_word(element_, [&]<typename T>(T*) { copy_rows<T>(row); });
     });
   }
 
  private:
+  // Copied before they are used: what is written here might be any member.
   struct Blocks {
-    Indices columns, positions;
+    const Index* columns;
+    const Index* positions;
     const char* values;
     int64_t bytes, last;
 
     const char* at(int64_t i) const {
-      return values + (positions.data == nullptr ? i : positions[i]) * bytes;
+      return values + (positions == nullptr ? i : static_cast<int64_t>(positions[i])) * bytes;
     }
-    void fetch(int64_t i) const { __builtin_prefetch(at(std::min(i, last))); }
+    void fetch(int64_t i) const { __builtin_prefetch(at(std::min<int64_t>(i, last))); }
   };
+  Blocks blocks() const {
+    return {columns_, positions_, values_, p_.block_m * p_.block_k * element_, p_.nnzb - 1};
+  }
 
   // Blocks of one element.
   template <typename T>
   void copy_elements(int64_t row) const {
-    const Blocks blocks = blocks_;
+    const Blocks blocks = this->blocks();
     T* const to = reinterpret_cast<T*>(dst_) + row * p_.k;
     const int64_t begin = crow_[row], end = crow_[row + 1];
-    if (blocks.positions.data == nullptr) {
+    if (blocks.positions == nullptr) {
       const T* const values = reinterpret_cast<const T*>(blocks.values);
       for (int64_t i = begin; i < end; ++i) to[blocks.columns[i]] = values[i];
       return;
@@ -93,21 +94,21 @@ class Densifying {
   // The rows from `first` on of the block row's, `count`. T has an element's size.
   template <typename T>
   void copy_rows(int64_t row, int64_t first, int64_t count) const {
-    const Blocks blocks = blocks_;
+    const Blocks blocks = this->blocks();
     const int64_t rows = p_.block_m, columns = p_.block_k, stride = p_.k * element_;
     const int64_t bytes = columns * element_, begin = crow_[row], end = crow_[row + 1];
     char* const to = dst_ + (row * rows + first) * stride;
     if (!p_.transpose) {
       for (int64_t i = begin; i < end; ++i) {
-        copy_lines(to + blocks.columns[i] * bytes, stride, blocks.at(i) + first * bytes, bytes,
-                   count, bytes);
+        copy_lines(to + static_cast<int64_t>(blocks.columns[i]) * bytes, stride,
+                   blocks.at(i) + first * bytes, bytes, count, bytes);
       }
       return;
     }
     for (int64_t i = begin; i < end; ++i) {
       blocks.fetch(i + kAhead);
       turn_block<T>(blocks.at(i) + first * element_, rows, count, columns,
-                    to + blocks.columns[i] * bytes, stride);
+                    to + static_cast<int64_t>(blocks.columns[i]) * bytes, stride);
     }
   }
   template <typename T>
@@ -121,17 +122,19 @@ class Densifying {
   void copy_columns(int64_t row) const {
     const int64_t bytes = p_.block_m * element_, stride = p_.m * element_;
     char* const to = dst_ + row * bytes;
-    const Blocks blocks = blocks_;
+    const Blocks blocks = this->blocks();
     const int64_t columns = p_.block_k, end = crow_[row + 1];
     for (int64_t i = crow_[row]; i < end; ++i) {
-      copy_lines(to + blocks.columns[i] * columns * stride, stride, blocks.at(i), bytes, columns,
-                 bytes);
+      copy_lines(to + static_cast<int64_t>(blocks.columns[i]) * columns * stride, stride,
+                 blocks.at(i), bytes, columns, bytes);
     }
   }
 
   const Problem& p_;
-  const Indices crow_;
-  const Blocks blocks_;  // copied before use: what is written might be any member
+  const Index* const crow_;
+  const Index* const columns_;
+  const Index* const positions_;
+  const char* const values_;
   char* const dst_;
   const int64_t element_;
 };
@@ -144,7 +147,11 @@ Layout densified_layout(const Problem& p) {
 }
 
 void densify_cpu(const Problem& p, const Launch& l, void* dst) {
-  Densifying(p, l, dst).run(l.parallel);
+  if (p.index_type == IndexType::kInt64) {
+    Densifying<int64_t>(p, l, dst).run(l.parallel);
+  } else {
+    Densifying<int32_t>(p, l, dst).run(l.parallel);
+  }
 }
 
 }  // namespace sparse_autotune

@@ -1,7 +1,6 @@
 // Dense to BSR values: a thread owns whole block rows and copies their blocks' rows.
 #include "kernels/cpu/convert/layouts_of_a.h"
 
-#include "half.h"
 #include "kernels/cpu/convert/copy_lines.h"
 
 namespace sparse_autotune {
@@ -40,7 +39,7 @@ void gather_blocks_cpu(const Problem& p, const Launch& l, const void* product, i
     const int64_t begin = crow[first + i], end = crow[first + i + 1];
     const char* block_row = static_cast<const char*>(product) + i * p.block_m * dense_row_bytes;
     if (!add && p.block_m * p.block_k == 1) {
-      return with_type(p.dtype, [&]<typename T>(T*) {
+      return with_word(size_of(p.dtype), [&]<typename T>(T*) {
         take_elements<T>(block_row, columns, begin, end, l.sampled);
       });
     }

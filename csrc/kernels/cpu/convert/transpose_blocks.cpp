@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "kernels/cpu/convert/copy_lines.h"
 #include "kernels/cpu/shared/elements.h"
 
 namespace sparse_autotune {
@@ -81,7 +82,7 @@ void transpose_blocks_cpu(const Problem& p, const Launch& l, const cpu_tiled::Mi
                     .strip = to});
     });
   }
-  with_type(p.dtype, [&]<typename T>(T*) {
+  with_word(size_of(p.dtype), [&]<typename T>(T*) {
     turn_all(p, l, dst, [&](const char* from, char* to) {
       turn(reinterpret_cast<const T*>(from), p.block_k, p.block_m, reinterpret_cast<T*>(to));
     });

@@ -1,18 +1,19 @@
 // The micro-kernels of cpu_rows: what each instruction-set level implements and rows.cpp calls.
 #pragma once
 
+#include "kernels/cpu/microkernels/tiled.h"
 #include "operators/product/product.h"
 
 namespace sparse_autotune::cpu_rows {
 
+using cpu_tiled::Indices;
+
 // Block rows `rows` of C = A * B, one after another. Strides are in elements.
 struct RowsTask {
-  const void* values;     // of all of A
-  const void* columns;    // block column of each of A's blocks
-  const void* positions;  // where each of A's blocks lies; null: in order
-  bool wide;              // columns and positions are int64
-  const void* crow;       // where each of the rows begins, and the last one ends
-  bool wide_crow;         // they are int64
+  const void* values;  // of all of A
+  Indices columns;     // block column of each of A's blocks
+  Indices positions;   // where each of A's blocks lies, as wide; null: in order
+  Indices crow;        // where each of the rows begins, and the last one ends
   int64_t rows;
   int64_t nnzb;  // of all of A
   int64_t block_m, block_k;
@@ -29,10 +30,8 @@ struct RowsTask {
 
 // Blocks `begin` to `end` of a sampled product, values = C * B^T. Strides are in elements.
 struct SampledTask {
-  const void* crow;  // of all of the pattern
-  const void* columns;
-  bool wide;    // both are int64
-  int64_t row;  // that the first block lies in
+  Indices crow, columns;  // of all of the pattern
+  int64_t row;            // that the first block lies in
   int64_t begin, end;
   int64_t block_m, block_k;
   const void* c;

@@ -22,14 +22,15 @@ struct Float8Lanes : RowLanes<Floats8> {
     return _mm_cvtss_f32(_mm_add_ss(half, _mm_shuffle_ps(half, half, 1)));
   }
   // Of `count` blocks from `first` on, for each lane that of its block.
-  static SPARSE_AUTOTUNE_INLINE Offsets load_columns(const void* columns, bool wide, int64_t first,
-                                                     int count, Offsets block, Mask lanes) {
-    if (wide) {
-      const auto* from = reinterpret_cast<const int*>(static_cast<const int64_t*>(columns) + first);
+  static SPARSE_AUTOTUNE_INLINE Offsets load_columns(Indices columns, int64_t first, int count,
+                                                     Offsets block, Mask lanes) {
+    if (columns.wide) {
+      const auto* from =
+          reinterpret_cast<const int*>(static_cast<const int64_t*>(columns.data) + first);
       return reinterpret_cast<Offsets>(_mm256_mask_i32gather_epi32(
           _mm256_setzero_si256(), from, reinterpret_cast<__m256i>(block), lanes, 8));
     }
-    const int* from = static_cast<const int32_t*>(columns) + first;
+    const int* from = static_cast<const int32_t*>(columns.data) + first;
     const __m256i some = _mm256_maskload_epi32(from, first_lanes(count));
     return __builtin_shuffle(reinterpret_cast<Offsets>(some), block);
   }
@@ -55,16 +56,17 @@ struct Double4Lanes : RowLanes<Doubles4> {
   static SPARSE_AUTOTUNE_INLINE Vec permute(Vec x, Index lanes) {
     return _mm256_castps_pd(_mm256_permutevar8x32_ps(_mm256_castpd_ps(x), lanes));
   }
-  static SPARSE_AUTOTUNE_INLINE Offsets load_columns(const void* columns, bool wide, int64_t first,
-                                                     int count, Offsets block, Mask lanes) {
-    if (wide) {
-      const auto* from = reinterpret_cast<const int*>(static_cast<const int64_t*>(columns) + first);
+  static SPARSE_AUTOTUNE_INLINE Offsets load_columns(Indices columns, int64_t first, int count,
+                                                     Offsets block, Mask lanes) {
+    if (columns.wide) {
+      const auto* from =
+          reinterpret_cast<const int*>(static_cast<const int64_t*>(columns.data) + first);
       const __m128i narrow = _mm256_castsi256_si128(
           _mm256_permutevar8x32_epi32(lanes, _mm256_setr_epi32(0, 2, 4, 6, 0, 2, 4, 6)));
       return reinterpret_cast<Offsets>(_mm_mask_i32gather_epi32(
           _mm_setzero_si128(), from, reinterpret_cast<__m128i>(block), narrow, 8));
     }
-    const int* from = static_cast<const int32_t*>(columns) + first;
+    const int* from = static_cast<const int32_t*>(columns.data) + first;
     const __m128i some = _mm_maskload_epi32(from, first_words(count));
     return __builtin_shuffle(reinterpret_cast<Offsets>(some), block);
   }

@@ -19,14 +19,14 @@ struct Float16Lanes : RowLanes<Floats16> {
   static constexpr int kVectors = 8, kTile = 24, kMost = 4;
   static SPARSE_AUTOTUNE_INLINE float sum(Vec x) { return _mm512_reduce_add_ps(x); }
   // Of `count` blocks from `first` on, for each lane that of its block.
-  static SPARSE_AUTOTUNE_INLINE Offsets load_columns(const void* columns, bool wide, int64_t first,
-                                                     int count, Offsets block, Mask lanes) {
-    if (wide) {
-      const int64_t* from = static_cast<const int64_t*>(columns) + first;
+  static SPARSE_AUTOTUNE_INLINE Offsets load_columns(Indices columns, int64_t first, int count,
+                                                     Offsets block, Mask lanes) {
+    if (columns.wide) {
+      const int64_t* from = static_cast<const int64_t*>(columns.data) + first;
       return reinterpret_cast<Offsets>(_mm512_mask_i32gather_epi32(
           _mm512_setzero_si512(), lanes, reinterpret_cast<__m512i>(block), from, 8));
     }
-    const int32_t* from = static_cast<const int32_t*>(columns) + first;
+    const int32_t* from = static_cast<const int32_t*>(columns.data) + first;
     const __m512i some = _mm512_maskz_loadu_epi32(first_lanes(count), from);
     return __builtin_shuffle(reinterpret_cast<Offsets>(some), block);
   }
@@ -40,14 +40,14 @@ struct Double8Lanes : RowLanes<Doubles8> {
   using Quarter = Narrow<Doubles2>;
   static constexpr int kVectors = 8, kTile = 24, kMost = 4;
   static SPARSE_AUTOTUNE_INLINE double sum(Vec x) { return _mm512_reduce_add_pd(x); }
-  static SPARSE_AUTOTUNE_INLINE Offsets load_columns(const void* columns, bool wide, int64_t first,
-                                                     int count, Offsets block, Mask lanes) {
-    if (wide) {
-      const int64_t* from = static_cast<const int64_t*>(columns) + first;
+  static SPARSE_AUTOTUNE_INLINE Offsets load_columns(Indices columns, int64_t first, int count,
+                                                     Offsets block, Mask lanes) {
+    if (columns.wide) {
+      const int64_t* from = static_cast<const int64_t*>(columns.data) + first;
       return reinterpret_cast<Offsets>(_mm256_mmask_i32gather_epi32(
           _mm256_setzero_si256(), lanes, reinterpret_cast<__m256i>(block), from, 8));
     }
-    const int32_t* from = static_cast<const int32_t*>(columns) + first;
+    const int32_t* from = static_cast<const int32_t*>(columns.data) + first;
     const __m256i some = _mm256_maskz_loadu_epi32(first_lanes(count), from);
     return __builtin_shuffle(reinterpret_cast<Offsets>(some), block);
   }

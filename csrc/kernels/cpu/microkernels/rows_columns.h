@@ -68,9 +68,9 @@ SPARSE_AUTOTUNE_TARGET void multiply_tile(const RowsTask& t, const RowsTile& til
       L::first_lanes(static_cast<int>(tile.width - (kVectors - 1) * L::kLanes));
   const int64_t fetched = kBlocks * kRows * bk * static_cast<int64_t>(sizeof(T));
   const T* const all_b = static_cast<const T*>(t.b) + tile.column;
-  int64_t begin = index_at(t.crow, t.wide_crow, tile.row);
+  int64_t begin = t.crow[tile.row];
   for (int64_t row = tile.row; row < tile.end_row; ++row) {
-    const int64_t end = index_at(t.crow, t.wide_crow, row + 1);
+    const int64_t end = t.crow[row + 1];
     Vec sums[kBlocks][kRows][kVectors];
 #pragma GCC unroll 16
     for (int i = 0; i < kBlocks; ++i) clear<L>(sums[i]);
@@ -153,7 +153,7 @@ TileFunction find_tile(const RowsTask& t, int64_t rows, int64_t vectors) {
   } else {
     if (vectors == 2) return tile_function<L, false, 2, 1, 2, 3, 4, 5, 6>(rows);
   }
-  if (t.positions != nullptr || t.k_stride != 1) {
+  if (t.positions.data != nullptr || t.k_stride != 1) {
     return tile_function<L, false, 1, 1, 2, 3, 4, 5, 6, 7, 8>(rows);
   }
   if (t.n <= L::Quarter::kLanes) return narrow_tile<typename L::Quarter>(rows, t.block_k);

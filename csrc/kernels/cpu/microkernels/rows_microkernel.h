@@ -71,7 +71,7 @@ SPARSE_AUTOTUNE_TARGET void sample_elements(const SampledTask& t) {
   T* const values = static_cast<T*>(t.values);
   int64_t block = t.begin;
   for (int64_t row = t.row; block < t.end; ++row) {
-    const int64_t row_end = index_at(t.crow, t.wide, row + 1);
+    const int64_t row_end = t.crow[row + 1];
     const int64_t end = row_end < t.end ? row_end : t.end;
     if (block < end) expand_row<T>(t, row, kVectors * L::kLanes);
     while (block < end) {
@@ -82,7 +82,7 @@ SPARSE_AUTOTUNE_TARGET void sample_elements(const SampledTask& t) {
       for (int i = 0; i < kBlocks; ++i) {
         // Of the last block again where there are no more.
         const int64_t at = block + (i < count ? i : count - 1);
-        x[i] = b + index_at(t.columns, t.wide, at) * terms * bk;
+        x[i] = b + t.columns[at] * terms * bk;
       }
       clear<L>(sum);
       const T* left = expanded;

@@ -72,9 +72,9 @@ SPARSE_AUTOTUNE_TARGET void multiply_elements(const RowsTask& t) {
   }
   const int64_t fetched = kBlocks * elements * static_cast<int64_t>(sizeof(T));
   const bool plain = is_plain(t);
-  int64_t begin = index_at(t.crow, t.wide_crow, 0);
+  int64_t begin = t.crow[0];
   for (int64_t row = 0; row < t.rows; ++row) {
-    const int64_t end = index_at(t.crow, t.wide_crow, row + 1);
+    const int64_t end = t.crow[row + 1];
     for (int64_t column = 0; column < t.n; ++column) {
       const T* const b = static_cast<const T*>(t.b) + column * t.ldb;
       Vec sum[kBlocks][kVectors];
@@ -144,9 +144,9 @@ SPARSE_AUTOTUNE_TARGET void multiply_gathered(const RowsTask& t) {
     folds[fold_count++] = L::index(from);
   }
   const bool plain = is_plain(t);
-  int64_t begin = index_at(t.crow, t.wide_crow, 0);
+  int64_t begin = t.crow[0];
   for (int64_t row = 0; row < t.rows; ++row) {
-    const int64_t end = index_at(t.crow, t.wide_crow, row + 1);
+    const int64_t end = t.crow[row + 1];
     for (int64_t column = 0; column < t.n; ++column) {
       const T* const b = static_cast<const T*>(t.b) + column * t.ldb;
       const T* a = static_cast<const T*>(t.values) + begin * elements;
@@ -155,7 +155,7 @@ SPARSE_AUTOTUNE_TARGET void multiply_gathered(const RowsTask& t) {
           SPARSE_AUTOTUNE_TARGET __attribute__((always_inline)) {
         __builtin_prefetch(reinterpret_cast<const char*>(a) + 1024);
         const typename L::Offsets columns =
-            L::load_columns(t.columns, t.wide, block, static_cast<int>(count), lane_block, lanes);
+            L::load_columns(t.columns, block, static_cast<int>(count), lane_block, lanes);
         const typename L::Offsets at = bk == 1 ? columns : columns + columns + lane_k;
         sum = L::multiply_add(sum, L::load_part(a, lanes), L::gather(b, at, lanes));
         a += L::kLanes;
@@ -190,9 +190,9 @@ SPARSE_AUTOTUNE_TARGET void multiply_deep_rows(const RowsTask& t, int64_t row, i
                                                int64_t column) {
   using T = typename L::T;
   using Vec = typename L::Vec;
-  const int64_t begin = index_at(t.crow, t.wide_crow, row);
+  const int64_t begin = t.crow[row];
   Walk<L, kInOrder> walk(t, begin, first, t.block_k);
-  const int64_t end = index_at(t.crow, t.wide_crow, row + 1);
+  const int64_t end = t.crow[row + 1];
   const T* const b = static_cast<const T*>(t.b) + column * t.ldb;
   const int64_t bk = t.block_k, whole = bk / L::kLanes * L::kLanes;
   const typename L::Mask rest = L::first_lanes(static_cast<int>(bk - whole));
@@ -231,9 +231,9 @@ SPARSE_AUTOTUNE_TARGET void multiply_deep_columns(const RowsTask& t, int64_t row
                                                   int64_t count, int64_t column) {
   using T = typename L::T;
   using Vec = typename L::Vec;
-  const int64_t begin = index_at(t.crow, t.wide_crow, row);
+  const int64_t begin = t.crow[row];
   Walk<L, false> walk(t, begin, first, t.block_k);
-  const int64_t end = index_at(t.crow, t.wide_crow, row + 1);
+  const int64_t end = t.crow[row + 1];
   const T* const b = static_cast<const T*>(t.b) + column * t.ldb;
   const typename L::Mask rest =
       L::first_lanes(static_cast<int>(count - (kVectors - 1) * L::kLanes));
@@ -308,11 +308,7 @@ SPARSE_AUTOTUNE_TARGET void multiply_vectors_in(const RowsTask& t) {
 
 template <class L>
 SPARSE_AUTOTUNE_TARGET void multiply_vectors(const RowsTask& t) {
-  if (t.positions == nullptr) {
-    multiply_vectors_in<L, true>(t);
-  } else {
-    multiply_vectors_in<L, false>(t);
-  }
+  (t.positions.data == nullptr ? multiply_vectors_in<L, true> : multiply_vectors_in<L, false>)(t);
 }
 
 }  // namespace

@@ -6,10 +6,6 @@
 namespace sparse_autotune::cpu_rows {
 namespace {
 
-SPARSE_AUTOTUNE_INLINE int64_t index_at(const void* data, bool wide, int64_t i) {
-  return wide ? static_cast<const int64_t*>(data)[i] : static_cast<const int32_t*>(data)[i];
-}
-
 // The walk over a row's blocks: where the values of each lie and which rows of B it meets.
 // kInOrder: in order, as the caller knows.
 template <class L, bool kInOrder>
@@ -26,12 +22,12 @@ struct Walk {
   // Of rows of blocks from `first` on.
   SPARSE_AUTOTUNE_INLINE Walk(const RowsTask& t, int64_t begin, int64_t first, int64_t stride_of_b)
       : values(static_cast<const T*>(t.values) + first * t.row_stride),
-        column(static_cast<const uint32_t*>(t.columns)),
-        position(static_cast<const char*>(t.positions)),
-        step(t.wide ? 2 : 1),
+        column(static_cast<const uint32_t*>(t.columns.data)),
+        position(static_cast<const char*>(t.positions.data)),
+        step(t.columns.wide ? 2 : 1),
         elements(t.block_m * t.block_k),
         b_stride(stride_of_b),
-        wide(t.wide),
+        wide(t.columns.wide),
         last_position(in_order() ? nullptr : position + (t.nnzb - 1) * step * 4) {
     column += begin * step;
     if (in_order()) {
@@ -52,7 +48,7 @@ struct Walk {
       values += elements;
       asm("" : "+r"(values));
     } else {
-      *a = values + index_at(position, wide, 0) * elements;
+      *a = values + Indices{position, wide}[0] * elements;
       position += step * 4;
     }
   }
@@ -63,8 +59,8 @@ struct Walk {
     const char* from = reinterpret_cast<const char*>(values) + kAheadBytes;
     if (!in_order()) {
       const char* const later = position + kBlocksAhead * step * 4;
-      from = reinterpret_cast<const char*>(
-          values + index_at(later < last_position ? later : last_position, wide, 0) * elements);
+      const Indices at{later < last_position ? later : last_position, wide};
+      from = reinterpret_cast<const char*>(values + at[0] * elements);
     }
     do {
       __builtin_prefetch(from);

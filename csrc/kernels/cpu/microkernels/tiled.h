@@ -12,6 +12,18 @@ namespace sparse_autotune::cpu_tiled {
 
 inline constexpr int64_t kLineBytes = 64;
 
+// Block-index arrays of either type.
+struct Indices {
+  const void* data;
+  bool wide;
+  int64_t operator[](int64_t i) const {
+    return wide ? static_cast<const int64_t*>(data)[i] : static_cast<const int32_t*>(data)[i];
+  }
+  Indices from(int64_t i) const {
+    return {static_cast<const char*>(data) + i * (wide ? 8 : 4), wide};
+  }
+};
+
 // Where multiply() writes: to scratch that is in L1, or to rows of C, which it fetches while it
 // multiplies, or writes past the caches (they are then aligned to a vector).
 enum class Output : uint8_t { kScratch, kResult, kStreamed };
@@ -23,8 +35,8 @@ struct Fetch {
   const void* b;  // first row; that of block column 0 with `count`
   int64_t row_stride;
   int64_t rows;
-  int64_t burst;        // rows every kStepsPerFetch steps along k
-  const void* columns;  // as wide as the task's
+  int64_t burst;  // rows every kStepsPerFetch steps along k
+  Indices columns;
   int64_t count;
   int64_t block_stride;
 };
@@ -35,11 +47,10 @@ struct MultiplyTask {
   const void* values;    // first block, first row of the tile
   int64_t block_stride;  // from one block to the next
   int64_t row_stride;
-  const void* columns;  // block column of each block; null: 0, 1, 2, ...
-  bool wide_columns;    // they are int64
-  int64_t count;        // blocks
-  int64_t depth;        // elements along k of each block
-  const void* b;        // block column 0, first column of the strip
+  Indices columns;  // block column of each block; null: 0, 1, 2, ...
+  int64_t count;    // blocks
+  int64_t depth;    // elements along k of each block
+  const void* b;    // block column 0, first column of the strip
   int64_t b_block_stride;
   int64_t b_row_stride;
   const void* init;  // accumulators to go on from, or null
@@ -60,9 +71,8 @@ inline constexpr int64_t kStateBytes = 64;
 // of B^T * A^T. Strides are in elements.
 struct TurnedTask {
   const void* values;       // the tile's strip of A^T's blocks: depth x vectors
-  const void* positions;    // where the row's blocks lie; null: in order, from `values` on
-  const void* columns;      // block column of each block; null: 0, 1, 2, ...
-  bool wide_indices;        // both are int64
+  Indices positions;        // where the row's blocks lie; null: in order, from `values` on
+  Indices columns;          // block column of each block
   int64_t count;            // blocks
   int64_t block_stride;     // from one position to the next
   int64_t depth;            // along k of each block
@@ -129,15 +139,5 @@ inline const Microkernels* avx512_kernels(DType) { return nullptr; }
 inline const Microkernels* avx512_bf16_kernels(DType) { return nullptr; }
 inline const Microkernels* amx_kernels(DType) { return nullptr; }
 #endif
-
-// Block-index arrays of either type.
-struct Indices {
-  const void* data;
-  bool wide;
-  int64_t operator[](int64_t i) const {
-    return wide ? static_cast<const int64_t*>(data)[i] : static_cast<const int32_t*>(data)[i];
-  }
-  const void* from(int64_t i) const { return static_cast<const char*>(data) + i * (wide ? 8 : 4); }
-};
 
 }  // namespace sparse_autotune::cpu_tiled

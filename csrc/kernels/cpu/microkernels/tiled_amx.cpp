@@ -109,13 +109,13 @@ void multiply_pass(const MultiplyTask& t, const void* init, int64_t init_stride,
         static_cast<const float*>(init) + i * lower * init_stride + c + j * kTileColumns,
         init_stride * kBytes);
   });
-  const Indices columns{t.columns, t.wide_columns};
+  const Indices columns = t.columns;
   const int64_t a_stride = t.row_stride * kBytes, b_stride = t.b_row_stride * kBytes;
   const int64_t a_block = t.block_stride * kBytes, b_block = t.b_block_stride * kBytes;
   const int64_t a_lower = lower * a_stride, depth = t.depth, count = t.count;
   const char* a = static_cast<const char*>(t.values);
   for (int64_t block = 0; block < count; ++block, a += a_block) {
-    const int64_t column = t.columns == nullptr ? block : columns[block];
+    const int64_t column = columns.data == nullptr ? block : columns[block];
     const char* b = static_cast<const char*>(t.b) + column * b_block + c * kBytes;
     for (int64_t kk = 0; kk < depth; kk += step, b += step * b_stride) {
       unroll(
@@ -173,16 +173,9 @@ void multiply(const MultiplyTask& t) {
     if (v < t.vectors) multiply_pass<2, 1>(t, init, init_stride, v * kTileColumns, step);
     return;
   }
-  switch (t.vectors) {
-    case 1:
-      return multiply_pass<1, 1>(t, init, init_stride, 0, step);
-    case 2:
-      return multiply_pass<1, 2>(t, init, init_stride, 0, step);
-    case 3:
-      return multiply_pass<1, 3>(t, init, init_stride, 0, step);
-    default:
-      return multiply_pass<1, 4>(t, init, init_stride, 0, step);
-  }
+  unroll(Count<4>(), [&]<int i>() {
+    if (t.vectors == i + 1) multiply_pass<1, i + 1>(t, init, init_stride, 0, step);
+  });
 }
 
 }  // namespace

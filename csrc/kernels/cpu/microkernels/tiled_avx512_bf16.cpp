@@ -36,9 +36,8 @@ SPARSE_AUTOTUNE_TARGET void pack_pairs_of_rows(const PackTask& t) {
     }
     for (int64_t c = 0; c < t.width; c += 16) {
       const int64_t left = t.columns - c;
-      const __mmask16 mask = left >= 16  ? static_cast<__mmask16>(0xffff)
-                             : left <= 0 ? static_cast<__mmask16>(0)
-                                         : static_cast<__mmask16>((1u << left) - 1);
+      const auto lanes = static_cast<int>(left >= 16 ? 16 : left <= 0 ? 0 : left);
+      const __mmask16 mask = Floats16::first_lanes(lanes);
       const __m512i low = _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(mask, from + c));
       const __m512i high = _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(mask, from + t.ldb + c));
       _mm512_storeu_si512(to + c, _mm512_or_si512(low, _mm512_slli_epi32(high, 16)));
@@ -68,11 +67,7 @@ SPARSE_AUTOTUNE_TARGET void pack_pairs_of_columns(const PackTask& t) {
 }
 
 void pack_pairs(const PackTask& t) {
-  if (t.layout == Layout::kRowMajor) {
-    pack_pairs_of_rows(t);
-  } else {
-    pack_pairs_of_columns(t);
-  }
+  (t.layout == Layout::kRowMajor ? pack_pairs_of_rows : pack_pairs_of_columns)(t);
 }
 
 constexpr Microkernels pair_kernels() {

@@ -163,7 +163,7 @@ SPARSE_AUTOTUNE_TARGET void multiply_tile(const MultiplyTask& t) {
       for (int v = 0; v < kVectors; ++v) sum[r][v] = V::splat(static_cast<const Acc*>(t.bias)[r]);
     }
   }
-  const Indices columns{t.columns, t.wide_columns};
+  const Indices columns = t.columns, fetched_columns = t.fetch.columns;
   const int64_t row_stride = t.row_stride, b_row_stride = t.b_row_stride, depth = t.depth;
   const Element* first = static_cast<const Element*>(t.values);
   // Blocks ahead that values are fetched: memory is slower than the walk over a shallow block.
@@ -171,11 +171,10 @@ SPARSE_AUTOTUNE_TARGET void multiply_tile(const MultiplyTask& t) {
   Acc* out = static_cast<Acc*>(t.out);
   const Acc* unfetched = out;
   const Acc* const end = out + (t.output == Output::kResult ? kRows * t.out_stride : 0);
-  const Indices fetched_columns{t.fetch.columns, t.wide_columns};
   const Element* fetched = static_cast<const Element*>(t.fetch.b);
   int64_t fetches = t.fetch.rows;  // that are left
   for (int64_t block = 0; block < t.count; ++block, first += t.block_stride) {
-    const int64_t column = t.columns == nullptr ? block : columns[block];
+    const int64_t column = columns.data == nullptr ? block : columns[block];
     const Element* b = static_cast<const Element*>(t.b) + column * t.b_block_stride;
     // The tile's values in a later block: kRows x depth of them, without a gap.
     const Element* next_a = block + ahead < t.count
@@ -295,11 +294,7 @@ SPARSE_AUTOTUNE_TARGET void pack_columns(const PackTask& t) {
 
 template <class V, class S>
 void pack(const PackTask& t) {
-  if (t.layout == Layout::kRowMajor) {
-    pack_rows<V, S>(t);
-  } else {
-    pack_columns<V, S>(t);
-  }
+  (t.layout == Layout::kRowMajor ? pack_rows<V, S> : pack_columns<V, S>)(t);
 }
 
 template <class V, class S>
@@ -360,11 +355,7 @@ SPARSE_AUTOTUNE_TARGET void store_columns(const StoreTask& t) {
 // The tile's rows must be readable up to the next multiple of kLanes columns.
 template <class V, class S>
 void store(const StoreTask& t) {
-  if (t.layout == Layout::kRowMajor) {
-    store_rows<V, S>(t);
-  } else {
-    store_columns<V, S>(t);
-  }
+  (t.layout == Layout::kRowMajor ? store_rows<V, S> : store_columns<V, S>)(t);
 }
 
 // Types stored as they are accumulated are multiplied in place; others are widened first.
@@ -391,21 +382,11 @@ constexpr Microkernels kernels_for() {
 // A level that has code for every dtype.
 template <class Floats, class Doubles, class Words>
 const Microkernels* kernels_of(DType dtype) {
-  static constexpr Microkernels kHalf = kernels_for<Floats, Half<DType::kFloat16, Words>>();
-  static constexpr Microkernels kBFloat16 = kernels_for<Floats, BFloat16<Words>>();
-  static constexpr Microkernels kFloat = kernels_for<Floats, Same<Floats>>();
-  static constexpr Microkernels kDouble = kernels_for<Doubles, Same<Doubles>>();
-  switch (dtype) {
-    case DType::kFloat16:
-      return &kHalf;
-    case DType::kBFloat16:
-      return &kBFloat16;
-    case DType::kFloat32:
-      return &kFloat;
-    case DType::kFloat64:
-      return &kDouble;
-  }
-  return nullptr;
+  static constexpr Microkernels kByDType[] = {
+      // in its order
+      kernels_for<Floats, Half<DType::kFloat16, Words>>(), kernels_for<Floats, BFloat16<Words>>(),
+      kernels_for<Floats, Same<Floats>>(), kernels_for<Doubles, Same<Doubles>>()};
+  return &kByDType[static_cast<int>(dtype)];
 }
 
 }  // namespace

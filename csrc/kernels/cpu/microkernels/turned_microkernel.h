@@ -21,11 +21,11 @@ SPARSE_AUTOTUNE_TARGET void turned_tile(const TurnedTask& t) {
 #pragma GCC unroll 16
     for (int r = 0; r < kRows; ++r) sum[r][v] = start;
   }
-  const Indices columns{t.columns, t.wide_indices}, positions{t.positions, t.wide_indices};
+  const Indices columns = t.columns, positions = t.positions;
   const Acc* const values = static_cast<const Acc*>(t.values);
   const int64_t depth = t.depth;
   const auto block_at = [&](int64_t block) {
-    return values + (t.positions == nullptr ? block : positions[block]) * t.block_stride;
+    return values + (positions.data == nullptr ? block : positions[block]) * t.block_stride;
   };
   Acc* const out = static_cast<Acc*>(t.out);
   const Acc* unfetched_out = out;
@@ -35,8 +35,7 @@ SPARSE_AUTOTUNE_TARGET void turned_tile(const TurnedTask& t) {
     const Acc* a = next;
     next = block + 1 < t.count ? block_at(block + 1) : static_cast<const Acc*>(t.next_values);
     const Acc* fetched = next;
-    const int64_t column = t.columns == nullptr ? block : columns[block];
-    const Acc* b = static_cast<const Acc*>(t.b) + column * depth * kWidth;
+    const Acc* b = static_cast<const Acc*>(t.b) + columns[block] * depth * kWidth;
     const auto multiply_step = [&](int step) SPARSE_AUTOTUNE_TARGET __attribute__((always_inline)) {
       typename V::Operand row[kVectors];
 #pragma GCC unroll 16

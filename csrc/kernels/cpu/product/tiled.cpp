@@ -30,19 +30,7 @@ namespace {
 
 // What its source of B leaves of a level's rate, roughly: of a large product a race has time for
 // the first few alone.
-constexpr double share_of(Source source) {
-  switch (source) {
-    case Source::kOwnPanel:
-      return 1;
-    case Source::kInPlace:
-      return 0.95;
-    case Source::kPanel:
-      return 0.9;
-    case Source::kBlock:
-      return 0.8;
-  }
-  return 0;
-}
+constexpr double kShareOf[] = {0.95, 0.8, 0.9, 1};  // in Source's order
 
 class Tiled final : public Variant {
  public:
@@ -75,7 +63,8 @@ class Tiled final : public Variant {
     const double full = lanes_used(p, level_.kernels(p.dtype)->lanes) *
                         static_cast<double>(std::min<int64_t>(p.block_m, 8)) / 8 *
                         static_cast<double>(p.block_k) / static_cast<double>(p.block_k + 1);
-    const double share = level_.share * level_.width(d) * share_of(cut_.source) * full;
+    const double share =
+        level_.share * level_.width(d) * kShareOf[static_cast<int>(cut_.source)] * full;
     return roofline_us(nnz_flops(p), fma_tflops(p, d) * share, compulsory_bytes(p) + turned,
                        d.memory_gbps, 5.0);
   }
@@ -97,7 +86,7 @@ class Tiled final : public Variant {
   Status launch(const Problem& p, const Launch& l) const override {
     Launch blocks = l;
     if (p.transpose) blocks.values = l.prepared;
-    run_product(p, blocks, *level_.kernels(p.dtype), cut_);
+    Product(p, blocks, *level_.kernels(p.dtype), cut_).run();
     return Status::ok();
   }
 

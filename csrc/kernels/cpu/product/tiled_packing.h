@@ -101,11 +101,10 @@ class Packing {
                       MultiplyTask& task) const {
     const bool same_blocks = strip < panel.strips;
     if (!same_blocks && task.depth < p_.block_k) return;
-    const Indices columns{task.columns, task.wide_columns};
     const int64_t first_column = s_.strip_at(panel, same_blocks ? strip : 0).first_column;
     task.fetch.b = b_at(panel, same_blocks ? k0 : 0, first_column);
     task.fetch.row_stride = p_.ldb;
-    task.fetch.columns = same_blocks ? task.columns : columns.from(task.count);
+    task.fetch.columns = same_blocks ? task.columns : task.columns.from(task.count);
     task.fetch.count = same_blocks ? task.count : std::min(task.count, following);
     task.fetch.block_stride = p_.block_k * p_.ldb;
   }

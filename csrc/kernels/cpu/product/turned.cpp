@@ -150,7 +150,6 @@ class Product {
     cpu_tiled::TurnedTask task{};
     task.columns = columns_.from(first);
     if (positions_.data != nullptr) task.positions = positions_.from(first);
-    task.wide_indices = columns_.wide;
     task.count = last - first;
     task.block_stride = p_.block_m * p_.block_k;
     task.depth = p_.block_k;
@@ -162,7 +161,7 @@ class Product {
       const int64_t columns = std::min(width, p_.block_m - r);
       task.vectors = static_cast<int>(columns / kernels_.lanes);
       const T* const strip = here + r * p_.block_k;
-      task.values = task.positions != nullptr ? values_ : strip;
+      task.values = positions_.data != nullptr ? values_ : strip;
       task.bias = p_.has_bias ? static_cast<const T*>(l_.bias) + row * p_.block_m + r : nullptr;
       T* const c = static_cast<T*>(l_.c) + panel.batch * p_.c_batch_stride + panel.first * p_.ldc +
                    row * p_.block_m + r;

@@ -141,25 +141,18 @@ SPARSE_AUTOTUNE_TARGET void multiply_elements(const DotsTask& t) {
   const T* const b = static_cast<const T*>(t.b);
   T* const sums = static_cast<T*>(t.sums);
   for (int64_t done = 0; done < t.count; done += kColumns) {
+    const int64_t left = t.count - done, count = left < kColumns ? left : kColumns;
     const T* columns[kColumns];
     T tile[2 * kColumns];
-    const int64_t left = t.count - done;
-    if (left >= kColumns) {
 #pragma GCC unroll 16
-      for (int j = 0; j < kColumns; ++j) columns[j] = b + t.columns[done + j] * t.depth;
-    } else {
-      for (int j = 0; j < kColumns; ++j) {
-        columns[j] = b + t.columns[done + (j < left ? j : 0)] * t.depth;
-      }
+    for (int j = 0; j < kColumns; ++j) {
+      columns[j] = b + t.columns[done + (j < count ? j : 0)] * t.depth;
     }
     multiply_tile<L, 1, kColumns>(t, 0, columns, tile);
-    const int64_t count = left < kColumns ? left : kColumns;
     for (int64_t j = 0; t.add && j < count; ++j) tile[j] += sums[done + j];
-    if (count == kColumns) {
 #pragma GCC unroll 16
-      for (int j = 0; j < kColumns; ++j) sums[done + j] = tile[j];
-    } else {
-      for (int64_t j = 0; j < count; ++j) sums[done + j] = tile[j];
+    for (int j = 0; j < kColumns; ++j) {
+      if (j < count) sums[done + j] = tile[j];
     }
   }
 }

@@ -168,7 +168,7 @@ class Sampling {
     const bool half = is_half(p_.dtype);
     const int64_t step = half ? std::max<int64_t>(kSums / elements_, 1) : end - begin;
     for (int64_t block = begin; block < end; block += step) {
-      task.columns = {columns_.from(block), columns_.wide};
+      task.columns = columns_.from(block);
       task.count = std::min(step, end - block);
       task.sums = !half           ? static_cast<char*>(l_.sampled) + sum_bytes(block)
                   : s_.passes > 1 ? sums_ + sum_bytes(block)

@@ -91,9 +91,8 @@ class SampledRows final : public Variant {
     }
     const Indices crow{l.crow_indices, p.index_type == IndexType::kInt64};
     SampledTask task{};
-    task.crow = l.crow_indices;
-    task.columns = l.col_indices;
-    task.wide = crow.wide;
+    task.crow = crow;
+    task.columns = {l.col_indices, crow.wide};
     task.block_m = p.block_m;
     task.block_k = p.block_k;
     task.c = l.c;

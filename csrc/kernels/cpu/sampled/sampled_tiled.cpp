@@ -45,7 +45,7 @@ class Sampling {
     for (int64_t first = 0; first < all; first += group) {
       const Columns columns{first, std::min(first + group, all)};
       if (panel_) pack_columns(columns);
-      run_blocks(columns, group == all);
+      run_blocks(columns);
     }
   }
 
@@ -91,11 +91,11 @@ class Sampling {
            chunk.index * s_.depth * s_.width * s_.acc_bytes;
   }
 
-  void run_blocks(const Columns& columns, bool all_columns) const {
+  void run_blocks(const Columns& columns) const {
     const int64_t units = p_.nnzb * s_.spans;
     const int64_t parts = std::min(std::max<int64_t>(units, 1), cpu_tiled::parts_of(s_.slots));
     cpu_tiled::for_each_part(l_.parallel, s_.slots, parts, [&](int64_t slot, int64_t part) {
-      run_units(slot_at(slot), columns, all_columns, cpu_tiled::part_begin(units, parts, part),
+      run_units(slot_at(slot), columns, cpu_tiled::part_begin(units, parts, part),
                 cpu_tiled::part_begin(units, parts, part + 1));
     });
   }
@@ -105,15 +105,14 @@ class Sampling {
   }
 
   // Units of a block row lie span by span, within a span block by block.
-  void run_units(const Slot& slot, const Columns& columns, bool all_columns, int64_t begin,
-                 int64_t end) const {
+  void run_units(const Slot& slot, const Columns& columns, int64_t begin, int64_t end) const {
     int64_t row = row_of(begin / s_.spans), packed_row = -1, packed_span = -1;
     for (int64_t unit = begin; unit < end; ++unit) {
       while (crow_[row + 1] * s_.spans <= unit) ++row;
       const int64_t count = crow_[row + 1] - crow_[row], within = unit - crow_[row] * s_.spans;
       const int64_t span = within / count, block = crow_[row] + within % count;
       const int64_t column = columns_[block];
-      if (!all_columns && (column < columns.begin || column >= columns.end)) continue;
+      if (column < columns.begin || column >= columns.end) continue;
       const int64_t r0 = span * s_.span_rows, rows = std::min(s_.span_rows, p_.block_m - r0);
       const int64_t first_row = row * p_.block_m + r0;
       if (s_.keeps_left && (row != packed_row || span != packed_span)) {

@@ -26,76 +26,71 @@ struct Gathered {
   }
 };
 
-// Terms contiguous in the matrix and in the tile: lines of Tile::kStepBytes.
-template <typename T, typename Tile, int kLines>
-__device__ __forceinline__ void load_lines(uint32_t tile, const Gathered<T>& matrix,
-                                           const int* table, int64_t first, int64_t terms) {
-  constexpr int kChunks = Tile::kStepBytes / kChunkBytes, kApart = Tile::kThreads / kChunks;
-  const int chunk = threadIdx.x % kChunks;
-  const int64_t term = first + chunk * kChunk<T>;
-  const auto some = static_cast<int>(min(terms - term, int64_t{kChunk<T>}));
-#pragma unroll 1
-  for (int i = 0; i < kLines; i += kApart) {
-    const int line = i + threadIdx.x / kChunks;
-    if (kLines % kApart != 0 && line >= kLines) break;
-    const int source = table[line];
-    matrix.copy(tile + chunk_offset<Tile::kStepBytes>(line, chunk), source * matrix.ld + term,
-                source < 0 ? 0 : some);
-  }
-}
-
-// Lines side by side in the matrix and in the tile: kLines wide, a row for each term. Lines that
-// share a chunk are neighbours in the matrix too.
-template <typename T, typename Tile, int kLines>
-__device__ __forceinline__ void load_terms(uint32_t tile, const Gathered<T>& matrix,
-                                           const int* table, int64_t first, int64_t terms) {
-  constexpr int kRowBytes = kLines * sizeof(T), kChunks = kRowBytes / kChunkBytes;
-  constexpr int kRows = Tile::kStepBytes / sizeof(T), kApart = Tile::kThreads / kChunks;
-  static_assert(Tile::kThreads % kChunks == 0 && kRows % kApart == 0,
+// kTerms: terms are contiguous in the matrix and in the tile, which has lines of Tile::kStepBytes.
+// Otherwise lines lie side by side in both: the tile has a row for each term, kLines wide, and
+// lines that share a chunk are neighbours in the matrix too.
+template <typename T, typename Tile, int kLines, bool kTerms>
+struct GatheredTile {
+  static constexpr int kRowBytes = kTerms ? Tile::kStepBytes : kLines * sizeof(T);
+  static constexpr int kRows = kTerms ? kLines : Tile::kStepBytes / sizeof(T);
+  static constexpr int kChunks = kRowBytes / kChunkBytes, kApart = Tile::kThreads / kChunks;
+  static_assert(kTerms || (Tile::kThreads % kChunks == 0 && kRows % kApart == 0),
                 "threads share out whole rows");
-  const int chunk = threadIdx.x % kChunks, source = table[chunk * kChunk<T>];
-#pragma unroll 1
-  for (int i = 0; i < kRows; i += kApart) {
-    const int row = i + threadIdx.x / kChunks;
-    const int64_t term = first + row;
-    matrix.copy(tile + chunk_offset<kRowBytes>(row, chunk), term * matrix.ld + source,
-                source < 0 || term >= terms ? 0 : kChunk<T>);
-  }
-}
+  static_assert(!kTerms || kApart % 8 == 0, "all of a thread's lines must have the same swizzle");
 
-// The two for steps whose terms all exist and are aligned to 16 bytes: straight code, if `wanted`,
-// for the compiler to mix with what the tensor cores do. `ld_bytes`: matrix.ld in bytes. Lines that
-// are none stay as they are.
-template <typename T, typename Tile, int kLines>
-__device__ __forceinline__ void start_lines(uint32_t tile, const T* data, uint32_t ld_bytes,
-                                            const int* table, int64_t first, bool wanted) {
-  constexpr int kChunks = Tile::kStepBytes / kChunkBytes, kApart = Tile::kThreads / kChunks;
-  static_assert(kApart % 8 == 0, "all of a thread's lines must have the same swizzle");
-  const int chunk = threadIdx.x % kChunks, own = threadIdx.x / kChunks;
-  const uint32_t to = tile + chunk_offset<Tile::kStepBytes>(own, chunk);
-  const T* from = data + first + chunk * kChunk<T>;
-#pragma unroll
-  for (int i = 0; i < kLines; i += kApart) {
-    const bool inside = kLines % kApart == 0 || i + own < kLines;
-    const int source = inside ? table[i + own] : -1;
-    cp_async_16_if(wanted && source >= 0, to + i * Tile::kStepBytes,
-                   ahead(from, ld_bytes, static_cast<uint32_t>(source)));
+  static __device__ __forceinline__ void load(uint32_t tile, const Gathered<T>& matrix,
+                                              const int* table, int64_t first, int64_t terms) {
+    const int chunk = threadIdx.x % kChunks;
+    if constexpr (kTerms) {
+      const int64_t term = first + chunk * kChunk<T>;
+      const auto some = static_cast<int>(min(terms - term, int64_t{kChunk<T>}));
+#pragma unroll 1
+      for (int i = 0; i < kRows; i += kApart) {
+        const int line = i + threadIdx.x / kChunks;
+        if (kRows % kApart != 0 && line >= kRows) break;
+        const int source = table[line];
+        matrix.copy(tile + chunk_offset<kRowBytes>(line, chunk), source * matrix.ld + term,
+                    source < 0 ? 0 : some);
+      }
+    } else {
+      const int source = table[chunk * kChunk<T>];
+#pragma unroll 1
+      for (int i = 0; i < kRows; i += kApart) {
+        const int row = i + threadIdx.x / kChunks;
+        const int64_t term = first + row;
+        matrix.copy(tile + chunk_offset<kRowBytes>(row, chunk), term * matrix.ld + source,
+                    source < 0 || term >= terms ? 0 : kChunk<T>);
+      }
+    }
   }
-}
-template <typename T, typename Tile, int kLines>
-__device__ __forceinline__ void start_terms(uint32_t tile, const T* data, uint32_t ld_bytes,
-                                            const int* table, int64_t first, bool wanted) {
-  constexpr int kRowBytes = kLines * sizeof(T), kChunks = kRowBytes / kChunkBytes;
-  constexpr int kRows = Tile::kStepBytes / sizeof(T), kApart = Tile::kThreads / kChunks;
-  const int chunk = threadIdx.x % kChunks, row = threadIdx.x / kChunks;
-  const int source = table[chunk * kChunk<T>];
-  const uint32_t to = tile + chunk_offset<kRowBytes>(row, chunk);
-  const T* from = ahead(data, ld_bytes, static_cast<uint32_t>(first) + row) + source;
+
+  // For steps whose terms all exist and are aligned to 16 bytes: straight code, if `wanted`, for
+  // the compiler to mix with what the tensor cores do. `ld_bytes`: matrix.ld in bytes. Lines that
+  // are none stay as they are.
+  static __device__ __forceinline__ void start(uint32_t tile, const T* data, uint32_t ld_bytes,
+                                               const int* table, int64_t first, bool wanted) {
+    const int chunk = threadIdx.x % kChunks, own = threadIdx.x / kChunks;
+    if constexpr (kTerms) {
+      const uint32_t to = tile + chunk_offset<kRowBytes>(own, chunk);
+      const T* from = data + first + chunk * kChunk<T>;
 #pragma unroll
-  for (int i = 0; i < kRows; i += kApart) {
-    cp_async_16_if(wanted && source >= 0, (to ^ swizzle<kRowBytes>(i) << 4) + i * kRowBytes,
-                   ahead(from, ld_bytes, i));
+      for (int i = 0; i < kRows; i += kApart) {
+        const bool inside = kRows % kApart == 0 || i + own < kRows;
+        const int source = inside ? table[i + own] : -1;
+        cp_async_16_if(wanted && source >= 0, to + i * kRowBytes,
+                       ahead(from, ld_bytes, static_cast<uint32_t>(source)));
+      }
+    } else {
+      const int source = table[chunk * kChunk<T>];
+      const uint32_t to = tile + chunk_offset<kRowBytes>(own, chunk);
+      const T* from = ahead(data, ld_bytes, static_cast<uint32_t>(first) + own) + source;
+#pragma unroll
+      for (int i = 0; i < kRows; i += kApart) {
+        cp_async_16_if(wanted && source >= 0, (to ^ swizzle<kRowBytes>(i) << 4) + i * kRowBytes,
+                       ahead(from, ld_bytes, i));
+      }
+    }
   }
-}
+};
 
 }  // namespace sparse_autotune

@@ -10,8 +10,8 @@
 #include "kernels/cuda/device/epilogue.cuh"
 #include "kernels/cuda/device/fragments.cuh"
 #include "kernels/cuda/device/load_index.cuh"
-#include "kernels/cuda/host/kernel_code.h"
 #include "kernels/cuda/sampled/gathered_tile.cuh"
+#include "kernels/cuda/sampled/sampled_operands.h"
 #include "operators/product/product.h"
 
 namespace sparse_autotune {
@@ -70,7 +70,10 @@ __device__ __forceinline__ void list_lines(const SampledArgumentsSm80& args, int
 // contiguous (it is row-major); kTermsB: B's are.
 template <typename T, typename Tile, bool kTermsC, bool kTermsB>
 struct SampledCopies {
+  using TileC = GatheredTile<T, Tile, Tile::kM, kTermsC>;
+  using TileB = GatheredTile<T, Tile, Tile::kN, kTermsB>;
   static constexpr int kTerms = Tile::kStepBytes / sizeof(T);
+  static constexpr int kBytesC = Tile::kM * Tile::kStepBytes;
 
   const SampledArgumentsSm80& args;
   const int* const table;
@@ -87,36 +90,16 @@ struct SampledCopies {
     return step < steps && args.straight && (next + int64_t{1}) * kTerms <= args.n;
   }
   __device__ __forceinline__ void start_a(uint32_t stage, bool wanted) const {
-    const int64_t from = int64_t{next} * kTerms;
-    if constexpr (kTermsC) {
-      start_lines<T, Tile, Tile::kM>(stage, c.data, c_line, table, from, wanted);
-    } else {
-      start_terms<T, Tile, Tile::kM>(stage, c.data, c_line, table, from, wanted);
-    }
+    TileC::start(stage, c.data, c_line, table, int64_t{next} * kTerms, wanted);
   }
   __device__ __forceinline__ void start_b(uint32_t stage, bool wanted) const {
-    const int64_t from = int64_t{next} * kTerms;
-    const uint32_t to = stage + Tile::kM * Tile::kStepBytes;
-    if constexpr (kTermsB) {
-      start_lines<T, Tile, Tile::kN>(to, b.data, b_line, table + Tile::kM, from, wanted);
-    } else {
-      start_terms<T, Tile, Tile::kN>(to, b.data, b_line, table + Tile::kM, from, wanted);
-    }
+    TileB::start(stage + kBytesC, b.data, b_line, table + Tile::kM, int64_t{next} * kTerms, wanted);
   }
   // Any step, with what is missing as zeros.
   __device__ __forceinline__ void load(uint32_t stage) const {
     const int64_t from = int64_t{next} * kTerms;
-    if constexpr (kTermsC) {
-      load_lines<T, Tile, Tile::kM>(stage, c, table, from, args.n);
-    } else {
-      load_terms<T, Tile, Tile::kM>(stage, c, table, from, args.n);
-    }
-    const uint32_t to = stage + Tile::kM * Tile::kStepBytes;
-    if constexpr (kTermsB) {
-      load_lines<T, Tile, Tile::kN>(to, b, table + Tile::kM, from, args.n);
-    } else {
-      load_terms<T, Tile, Tile::kN>(to, b, table + Tile::kM, from, args.n);
-    }
+    TileC::load(stage, c, table, from, args.n);
+    TileB::load(stage + kBytesC, b, table + Tile::kM, from, args.n);
   }
   __device__ __forceinline__ void advance() {
     const bool wraps = ++next == steps_each;
@@ -192,26 +175,20 @@ template <typename T, typename Tile, bool kTermsC, bool kTermsB>
 constinit KernelCode<SampledArgumentsSm80> sampled_code_sm80{
     &sampled_sm80_kernel<T, Tile, kTermsC, kTermsB>};
 
-// A tile's kernels, by DType and the layouts of C and B.
-struct SampledCodesSm80 {
-  KernelCode<SampledArgumentsSm80>* of[3][2][2];
-};
-
 template <typename T, typename Tile>
-constexpr void add_sampled_codes(KernelCode<SampledArgumentsSm80>* (&of)[2][2]) {
-  of[0][0] = &sampled_code_sm80<T, Tile, true, true>;
-  of[0][1] = &sampled_code_sm80<T, Tile, true, false>;
-  of[1][0] = &sampled_code_sm80<T, Tile, false, true>;
-  of[1][1] = &sampled_code_sm80<T, Tile, false, false>;
-}
+constexpr SampledCodes<SampledArgumentsSm80> kSampledCodesSm80{
+    {{&sampled_code_sm80<T, Tile, true, true>, &sampled_code_sm80<T, Tile, true, false>},
+     {&sampled_code_sm80<T, Tile, false, true>, &sampled_code_sm80<T, Tile, false, false>}}};
+
+// A tile's kernels, by DType.
+struct SampledCodesSm80 {
+  SampledCodes<SampledArgumentsSm80> of[3];
+};
 
 template <typename Tile>
 constexpr SampledCodesSm80 make_sampled_codes_sm80() {
-  SampledCodesSm80 codes{};
-  add_sampled_codes<__half, Tile>(codes.of[0]);
-  add_sampled_codes<__nv_bfloat16, Tile>(codes.of[1]);
-  add_sampled_codes<float, Tile>(codes.of[2]);
-  return codes;
+  return {{kSampledCodesSm80<__half, Tile>, kSampledCodesSm80<__nv_bfloat16, Tile>,
+           kSampledCodesSm80<float, Tile>}};
 }
 
 // make_sampled_codes_sm80<Tile>(), which sampled_narrow_sm80.cu compiles.

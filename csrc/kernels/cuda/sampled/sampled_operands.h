@@ -21,14 +21,6 @@ struct SampledCodes {
   }
 };
 
-// By DType too.
-template <typename Codes>
-struct SampledKernels {
-  Codes half, bfloat16;
-
-  auto& of(const Problem& p) const { return (p.dtype == DType::kFloat16 ? half : bfloat16).of(p); }
-};
-
 // `most`: the largest number that the kernel counts to.
 inline Support sampled_by_tma(const Problem& p, int64_t most) {
   if (p.nnzb == 0 || p.n == 0) return Support::no("there is nothing to sum up");

@@ -22,22 +22,11 @@
 namespace sparse_autotune {
 namespace {
 
-// A tile as the host sees it.
-struct Shape {
-  int m, n, step_bytes, stages, threads, resident;
-  SampledCodesSm80 codes;
-};
-
 template <typename Tile>
-Shape shape_of(const SampledCodesSm80& codes) {
-  return {Tile::kM,        Tile::kN, Tile::kStepBytes, Tile::kStages, Tile::kThreads,
-          Tile::kResident, codes};
-}
-
 class SampledSm80 final : public Variant {
  public:
-  SampledSm80(std::string_view name, const Shape& shape)
-      : Variant(DeviceType::kCuda, name, Op::kSampled), shape_(shape) {}
+  SampledSm80(std::string_view name, const SampledCodesSm80& codes)
+      : Variant(DeviceType::kCuda, name, Op::kSampled), codes_(codes) {}
 
   Support supports(const Problem& p, const Device& d) const override {
     if (p.dtype == DType::kFloat64) return Support::no("sampled_sm80 has no fp64");
@@ -46,7 +35,7 @@ class SampledSm80 final : public Variant {
     }
     if (Support s = from_ampere_on(d); !s) return s;
     if (Support s = sides_are_multiples_of(16, p); !s) return s;
-    if (Support s = blocks_fill_rows(p, shape_.m); !s) return s;
+    if (Support s = blocks_fill_rows(p, Tile::kM); !s) return s;
     if (std::max({p.m, p.k, p.block_m * p.block_k}) > INT32_MAX) {
       return Support::no("a block, m or k has more than 2^31 - 1 elements");
     }
@@ -56,7 +45,7 @@ class SampledSm80 final : public Variant {
     if (thread_blocks(p) > INT32_MAX) {
       return Support::no("more than 2^31 - 1 thread blocks in a grid");
     }
-    return code_of(p)->runs_on(d, shared_bytes());
+    return code_of(p).runs_on(d, shared_bytes());
   }
 
   double estimate_us(const Problem& p, const Device& d) const override {
@@ -66,8 +55,8 @@ class SampledSm80 final : public Variant {
     // What a row's last tile has is anything from one block to all that fit: half on average.
     const double tiles = static_cast<double>(block_rows(p)) *
                          (row_blocks / static_cast<double>(blocks(p)) + 0.5) * strips(p);
-    const double flops = 2.0 * shape_.m * shape_.n * terms;
-    const double bytes = (shape_.m + shape_.n) * terms * size;
+    const double flops = 2.0 * Tile::kM * Tile::kN * terms;
+    const double bytes = (Tile::kM + Tile::kN) * terms * size;
     const bool hopper = d.compute_capability >= 90;
     const int alignment = std::min(p.b_alignment, p.c_alignment);
     const double access = alignment >= 16 ? 1 : alignment >= 4 ? 0.4 : 0.15;
@@ -75,9 +64,9 @@ class SampledSm80 final : public Variant {
     const double gbps = (hopper ? 72.0 : 40.0) * access;
     const double work_us = std::max(flops / (tflops * 1e6), bytes / (gbps * 1e3));
     constexpr double kLatencyUs = 0.7, kRampUs = 1.2;
-    const double steps = terms * size / shape_.step_bytes;
-    const double latency_us = kRampUs + steps * kLatencyUs / (shape_.stages - 1);
-    const double waves = std::ceil(tiles / (shape_.resident * multiprocessors));
+    const double steps = terms * size / Tile::kStepBytes;
+    const double latency_us = kRampUs + steps * kLatencyUs / (Tile::kStages - 1);
+    const double waves = std::ceil(tiles / (Tile::kResident * multiprocessors));
     return roofline_us(0, 0, compulsory_bytes(p), d.memory_gbps * 0.85, 2.5) +
            std::max(std::max(1.0, tiles / multiprocessors + 0.5) * work_us, waves * latency_us);
   }
@@ -89,40 +78,39 @@ class SampledSm80 final : public Variant {
     a.strips_k = static_cast<int>(strips_k(p));
     a.straight = std::min(p.b_alignment, p.c_alignment) >= kChunkBytes && p.n <= INT32_MAX &&
                  std::max(p.ldb, p.ldc) * size_of(p.dtype) <= UINT32_MAX;
-    return code_of(p)->launch(a, static_cast<unsigned>(thread_blocks(p)), shape_.threads,
-                              shared_bytes(), l.stream, name());
+    return code_of(p).launch(a, static_cast<unsigned>(thread_blocks(p)), Tile::kThreads,
+                             shared_bytes(), l.stream, name());
   }
 
  private:
-  int64_t strips_m(const Problem& p) const { return ceil_div(p.block_m, shape_.m); }
-  int64_t strips_k(const Problem& p) const { return ceil_div(p.block_k, shape_.n); }
+  int64_t strips_m(const Problem& p) const { return ceil_div(p.block_m, Tile::kM); }
+  int64_t strips_k(const Problem& p) const { return ceil_div(p.block_k, Tile::kN); }
   int64_t strips(const Problem& p) const { return strips_m(p) * strips_k(p); }
   // Side by side in a tile.
-  int64_t blocks(const Problem& p) const { return std::max<int64_t>(shape_.n / p.block_k, 1); }
+  int64_t blocks(const Problem& p) const { return std::max<int64_t>(Tile::kN / p.block_k, 1); }
   int64_t thread_blocks(const Problem& p) const {
     return (p.nnzb / blocks(p) + block_rows(p)) * strips(p);
   }
   int64_t shared_bytes() const {
-    const int64_t lines = shape_.m + shape_.n, size = sizeof(int64_t);
-    return lines * (shape_.stages * shape_.step_bytes + static_cast<int64_t>(sizeof(int))) + size;
+    const int64_t lines = Tile::kM + Tile::kN, size = sizeof(int64_t);
+    return lines * (Tile::kStages * Tile::kStepBytes + static_cast<int64_t>(sizeof(int))) + size;
   }
-  KernelCode<SampledArgumentsSm80>* code_of(const Problem& p) const {
-    return shape_.codes
-        .of[static_cast<int>(p.dtype)][static_cast<int>(p.c_layout)][static_cast<int>(p.b_layout)];
+  KernelCode<SampledArgumentsSm80>& code_of(const Problem& p) const {
+    return codes_.of[static_cast<int>(p.dtype)].of(p);
   }
 
-  Shape shape_;
+  SampledCodesSm80 codes_;
   Registration registration_{*this};
 };
 
-const SampledSm80 kM128N128{"sampled_sm80/m128_n128",
-                            shape_of<SampledM128N128>(make_sampled_codes_sm80<SampledM128N128>())};
-const SampledSm80 kM64N128{"sampled_sm80/m64_n128",
-                           shape_of<SampledM64N128>(make_sampled_codes_sm80<SampledM64N128>())};
-const SampledSm80 kM32N128{"sampled_sm80/m32_n128",
-                           shape_of<SampledM32N128>(sampled_codes_sm80<SampledM32N128>())};
-const SampledSm80 kM16N128{"sampled_sm80/m16_n128",
-                           shape_of<SampledM16N128>(sampled_codes_sm80<SampledM16N128>())};
+const SampledSm80<SampledM128N128> kM128N128{"sampled_sm80/m128_n128",
+                                             make_sampled_codes_sm80<SampledM128N128>()};
+const SampledSm80<SampledM64N128> kM64N128{"sampled_sm80/m64_n128",
+                                           make_sampled_codes_sm80<SampledM64N128>()};
+const SampledSm80<SampledM32N128> kM32N128{"sampled_sm80/m32_n128",
+                                           sampled_codes_sm80<SampledM32N128>()};
+const SampledSm80<SampledM16N128> kM16N128{"sampled_sm80/m16_n128",
+                                           sampled_codes_sm80<SampledM16N128>()};
 
 }  // namespace
 }  // namespace sparse_autotune

@@ -143,32 +143,10 @@ template <typename T, typename Tile, bool kTermsC, bool kTermsB>
 constinit KernelCode<SampledUnionArguments> sampled_union_code{
     &sampled_union_kernel<T, Tile, kTermsC, kTermsB>, true};
 
-// A tile as the host sees it.
-struct Shape {
-  int unit_m, unit_k, units, threads, shared_bytes;
-  int64_t part_bytes;
-  double unit_us;  // of a step, fitted
-  SampledKernels<SampledCodes<SampledUnionArguments>> kernels;
-};
-
 template <typename T, typename Tile>
-constexpr SampledCodes<SampledUnionArguments> codes_of() {
-  return {
-      {{&sampled_union_code<T, Tile, true, true>, &sampled_union_code<T, Tile, true, false>},
-       {&sampled_union_code<T, Tile, false, true>, &sampled_union_code<T, Tile, false, false>}}};
-}
-
-template <typename Tile>
-constexpr Shape shape_of(double unit_us) {
-  return {Tile::kUnitM,
-          Tile::kUnitK,
-          Tile::kUnits,
-          Tile::kThreads,
-          SampledUnionShared<Tile>::kBytes,
-          Tile::kPartFloats * int64_t{4},
-          unit_us,
-          {codes_of<__half, Tile>(), codes_of<__nv_bfloat16, Tile>()}};
-}
+constexpr SampledCodes<SampledUnionArguments> kUnionCodes{
+    {{&sampled_union_code<T, Tile, true, true>, &sampled_union_code<T, Tile, true, false>},
+     {&sampled_union_code<T, Tile, false, true>, &sampled_union_code<T, Tile, false, false>}}};
 
 // How values are cut into regions: block rows of a group, regions of a group, parts of a sum.
 struct Share {
@@ -176,19 +154,21 @@ struct Share {
   double us;
 };
 
+template <typename Tile>
 class SampledUnionSm90 final : public Variant {
  public:
-  SampledUnionSm90(std::string_view name, const Shape& shape)
-      : Variant(DeviceType::kCuda, name, Op::kSampled), shape_(shape) {}
+  // `unit_us`: of a unit's step, fitted.
+  SampledUnionSm90(std::string_view name, double unit_us)
+      : Variant(DeviceType::kCuda, name, Op::kSampled), unit_us_(unit_us) {}
 
   Support supports(const Problem& p, const Device& d) const override {
     if (Support s = half_types_on_hopper(p, d); !s) return s;
     const auto divides = [](int64_t side, int64_t unit) {
       return side % unit == 0 && kPanelWidth % side == 0;
     };
-    if (!divides(p.block_m, shape_.unit_m) || !divides(p.block_k, shape_.unit_k)) {
-      return Support::no("needs block_m a multiple of " + std::to_string(shape_.unit_m) +
-                         ", block_k of " + std::to_string(shape_.unit_k) +
+    if (!divides(p.block_m, Tile::kUnitM) || !divides(p.block_k, Tile::kUnitK)) {
+      return Support::no("needs block_m a multiple of " + std::to_string(Tile::kUnitM) +
+                         ", block_k of " + std::to_string(Tile::kUnitK) +
                          ", and both to divide 64, got " + std::to_string(p.block_m) + "x" +
                          std::to_string(p.block_k));
     }
@@ -197,7 +177,7 @@ class SampledUnionSm90 final : public Variant {
       return Support::no("more than " + std::to_string(kRingBoxes * kBoxBytes / 16) +
                          " block columns, got " + std::to_string(block_cols(p)));
     }
-    return shape_.kernels.of(p).runs_on(d, shape_.shared_bytes);
+    return codes(p).runs_on(d, SampledUnionShared<Tile>::kBytes);
   }
 
   double estimate_us(const Problem& p, const Device& d) const override { return share(p, d).us; }
@@ -232,8 +212,8 @@ class SampledUnionSm90 final : public Variant {
     a.steps = static_cast<int>(steps(p));
     a.matrix_steps = static_cast<int>(ceil_div(p.n, kBoxTerms));
     const auto blocks = static_cast<unsigned>(tiles(p, found) * found.parts);
-    return shape_.kernels.of(p).launch(a, blocks, shape_.threads, shape_.shared_bytes, l.stream,
-                                       name());
+    return codes(p).launch(a, blocks, Tile::kThreads, SampledUnionShared<Tile>::kBytes, l.stream,
+                           name());
   }
 
  private:
@@ -245,12 +225,17 @@ class SampledUnionSm90 final : public Variant {
   // L2; a box on its way through shared memory.
   static constexpr double kStartUs = 3, kRegionUs = 7, kAddUs = 6, kFetchGbps = 75, kBoxUs = 0.018;
 
+  static KernelCode<SampledUnionArguments>& codes(const Problem& p) {
+    return (p.dtype == DType::kFloat16 ? kUnionCodes<__half, Tile>
+                                       : kUnionCodes<__nv_bfloat16, Tile>)
+        .of(p);
+  }
   static int64_t steps(const Problem& p) { return ceil_div(p.n, kBoxTerms) * p.batch; }
   static int64_t tiles(const Problem& p, const Share& s) {
     return ceil_div(block_rows(p), s.group_rows) * s.group_regions;
   }
   int64_t parts_bytes(const Problem& p, const Share& s) const {
-    return s.parts > 1 ? tiles(p, s) * s.parts * shape_.part_bytes : 0;
+    return s.parts > 1 ? tiles(p, s) * s.parts * int64_t{Tile::kPartFloats} * 4 : 0;
   }
 
   // The fastest by the cost model.
@@ -261,7 +246,7 @@ class SampledUnionSm90 final : public Variant {
       const int64_t groups = ceil_div(block_rows(p), high / p.block_m);
       const int64_t rows = ceil_div(block_rows(p), groups);
       // All blocks of a panel must fit.
-      if (rows * (p.block_m / shape_.unit_m) * (kPanelWidth / shape_.unit_k) > shape_.units) break;
+      if (rows * (p.block_m / Tile::kUnitM) * (kPanelWidth / Tile::kUnitK) > Tile::kUnits) break;
       consider(p, d, rows, &best);
       if (groups == 1) break;
     }
@@ -276,7 +261,7 @@ class SampledUnionSm90 final : public Variant {
     const double density =
         static_cast<double>(p.nnzb) / static_cast<double>(block_rows(p) * block_cols(p));
     const double blocks = density * static_cast<double>(rows * block_cols(p));  // of a group
-    const int64_t units_each = p.block_m / shape_.unit_m * (p.block_k / shape_.unit_k);
+    const int64_t units_each = p.block_m / Tile::kUnitM * (p.block_k / Tile::kUnitK);
     // Of blocks anywhere: how many panels have one; and how many more some groups have.
     const double used =
         static_cast<double>(panels) * (1 - std::exp(-blocks / static_cast<double>(panels)));
@@ -284,7 +269,7 @@ class SampledUnionSm90 final : public Variant {
       return mean + 2.5 * std::sqrt(mean * std::max(1 - mean / of, 0.0));
     };
     const double most = at_most(blocks, static_cast<double>(rows * block_cols(p)));
-    const double room = static_cast<double>(shape_.units / units_each) -
+    const double room = static_cast<double>(Tile::kUnits / units_each) -
                         1.25 * most / static_cast<double>(block_cols(p));
     const double room_panels = static_cast<double>(kMostBoxes - left - kSlack);
     const auto fewest = static_cast<int64_t>(
@@ -312,7 +297,7 @@ class SampledUnionSm90 final : public Variant {
                  double boxes) const {
     const bool short_lines = p.b_layout == Layout::kRowMajor || p.c_layout == Layout::kRowMajor;
     const double fetch_us = boxes * kBoxBytes / (kFetchGbps * 1e3) * (short_lines ? 1.15 : 1);
-    const double read_us = units * shape_.unit_us + boxes * kBoxUs;
+    const double read_us = units * unit_us_ + boxes * kBoxUs;
     const double rounds = std::ceil(static_cast<double>(tiles(p, s) * s.parts) /
                                     static_cast<double>(std::max(d.multiprocessors, 1)));
     const double length = std::ceil(static_cast<double>(steps(p)) / static_cast<double>(s.parts));
@@ -320,15 +305,13 @@ class SampledUnionSm90 final : public Variant {
            (s.parts > 1 ? kAddUs : 0);
   }
 
-  Shape shape_;
+  double unit_us_;
   Registration registration_{*this};
 };
 
 // Warps, units of a warp, a unit's sides in 16s.
-const SampledUnionSm90 kUnit16{"sampled_union_sm90/unit16",
-                               shape_of<SampledUnionTile<16, 9, 1, 1>>(0.0066)};
-const SampledUnionSm90 kUnit32{"sampled_union_sm90/unit32",
-                               shape_of<SampledUnionTile<8, 5, 2, 2>>(0.017)};
+const SampledUnionSm90<SampledUnionTile<16, 9, 1, 1>> kUnit16{"sampled_union_sm90/unit16", 0.0066};
+const SampledUnionSm90<SampledUnionTile<8, 5, 2, 2>> kUnit32{"sampled_union_sm90/unit32", 0.017};
 
 }  // namespace
 }  // namespace sparse_autotune
