@@ -7,8 +7,7 @@
 // its rows are no multiple of a line of 128 bytes, but without gaps, a tile is one run of memory.
 // Requires: fp16 or bf16; blocks of 16x16 or 32x32; values and B aligned to 16 bytes; more than 32
 // columns of a column-major B. Any C.
-// Wins: rows of similar length. Bound by the way from L2 into a multiprocessor; with few blocks by
-// the latencies of a row's place, its columns and their tiles.
+// Wins: rows of similar length. Bound by the way from L2 into a multiprocessor, or by latencies.
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 #include <cuda_runtime.h>
