@@ -7,8 +7,6 @@
 // few_columns.cuh has it -> fp32 sums, one for each warp, in shared memory -> added up in the
 // order of the warps -> C. Column indices and the next turn's values are on their way while a turn
 // is multiplied. Nothing is copied to shared memory: the few columns of B stay in L1 and L2.
-// More under way does not help: neither rings of values in registers, in shared memory (cp.async,
-// bulk copies) nor touching all values before the row's place is known was faster on an H200.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -20,6 +18,7 @@
 #include "kernels/cuda/device/load_index.cuh"
 #include "kernels/cuda/device/transpose_word.cuh"
 #include "kernels/cuda/product/few_columns/few_columns.cuh"
+#include "kernels/cuda/product/few_columns/group_sums.cuh"
 #include "operators/product/product.h"
 
 namespace sparse_autotune {
@@ -200,24 +199,6 @@ struct SmallNLoads {
       }
     }
   }
-
-  // A warp's sums to shared memory, column by column.
-  static __device__ __forceinline__ void leave_sums(
-      const float (&sum)[Tile::kRowTiles][kColumnTiles][4], float* sums, int warp_k, int warp_n,
-      int g, int t) {
-#pragma unroll
-    for (int i = 0; i < Tile::kRowTiles; ++i) {
-#pragma unroll
-      for (int j = 0; j < kColumnTiles; ++j) {
-#pragma unroll
-        for (int s = 0; s < 4; ++s) {
-          const int row = row_of(2 * i + s / 2, g);
-          const int column = warp_n + column_of(j, t * 2 + s % 2);
-          sums[(warp_k * Tile::kN + column) * Tile::kPitch + row] = sum[i][j][s];
-        }
-      }
-    }
-  }
 };
 
 // Adds up the warps' sums of a tile of C and stores it. m0: its first row within its block row.
@@ -340,7 +321,10 @@ __global__ void __launch_bounds__(Tile::kThreads, Tile::kResident)
     }
   }
 
-  Loads::leave_sums(sum, sums, warp_k, warp_n, g, t);
+  leave_sums<Tile::kPitch>(
+      sum, sums + warp_k * Tile::kN * Tile::kPitch,
+      [&](int i, int high) { return Loads::row_of(2 * i + high, g); },
+      [&](int j, int odd) { return warp_n + Loads::column_of(j, t * 2 + odd); });
   __syncthreads();
   finish_small_n<T, Tile>(args, sums, block_row, m0, n0, batch);
 }

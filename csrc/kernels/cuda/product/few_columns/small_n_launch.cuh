@@ -52,16 +52,11 @@ SmallNShape small_n_shape() {
       return small_n_codes<Tile, true, false>();
     }
   };
-  return {Tile::kM,
-          Tile::kN,
-          Tile::kWarpsK,
-          Tile::kUnroll,
-          Tile::kThreads,
-          Tile::kResident,
-          Tile::kSharedBytes,
-          2 * (Tile::kColumnTiles < 4 ? Tile::kColumnTiles : 4),
-          kOverlaps,
-          {small_n_codes<Tile, false, kOverlaps>(), transposed()}};
+  return {Tile::kM,           Tile::kN,
+          Tile::kWarpsK,      Tile::kUnroll,
+          Tile::kThreads,     Tile::kResident,
+          Tile::kSharedBytes, 2 * (Tile::kColumnTiles < 4 ? Tile::kColumnTiles : 4),
+          kOverlaps,          {small_n_codes<Tile, false, kOverlaps>(), transposed()}};
 }
 
 // What the families that take square blocks on Hopper alone multiply: small_n_units_sm90 and

@@ -4,9 +4,8 @@
 // block row's units in turn: 64 k, which is one block of 64, two of 32 or four of 16.
 // Data path: values and B straight from global memory to the registers of mma.sync -> fp32 sums,
 // one for each warp, in shared memory -> added up in the order of the warps -> C.
-// As many units of values are on their way as registers hold, their columns and B's vectors with
-// them. That a block's side is known to the compiler is what spares the instructions: all places in
-// a unit are constants.
+// As many units are on their way as registers hold. That a block's side is known to the compiler is
+// what spares the instructions: all places in a unit are constants.
 // A row of a block of 64 is a line of 128 bytes, of which a lane of mma.sync needs two vectors of
 // 16: loads take four whole lines (kLines), and lanes exchange what they hold for each other. In
 // halves of lines the same loads take twice as long to issue. The last to end are long rows. What
@@ -268,24 +267,6 @@ __device__ __forceinline__ void multiply_unit(
   }
 }
 
-// A warp's sums to shared memory, column by column.
-template <typename Tile>
-__device__ __forceinline__ void leave_sums(
-    const float (&sum)[Tile::kRowTiles][Tile::kColumnTiles][4], float* sums, int part, int g,
-    int t) {
-  const int row = Tile::kLines ? g % 2 * 4 + g / 2 : g;  // see share_lines
-#pragma unroll
-  for (int j = 0; j < Tile::kColumnTiles; ++j) {
-    // Of a row-major B lane t's load has columns 4t to 4t + 3, two for each tile.
-    const int column = Tile::kRowMajorB ? t * 4 + j * 2 : j * 8 + t * 2;
-#pragma unroll
-    for (int s = 0; s < 4 * Tile::kRowTiles; ++s) {
-      sums[part * (Tile::kSumBytes / 4) + (column + s % 2) * Tile::kPitch + row + s / 2 * 8] =
-          sum[s / 4][j][s % 4];
-    }
-  }
-}
-
 template <typename T, typename Tile>
 __global__ void __launch_bounds__(Tile::kThreads, Tile::kResident)
     small_n_units_kernel(const __grid_constant__ UnitArguments args) {
@@ -385,7 +366,12 @@ __global__ void __launch_bounds__(Tile::kThreads, Tile::kResident)
   }
 
   release(Release::kSummed);
-  leave_sums<Tile>(sum, sums, part, g, t);
+  const int row = kLines ? g % 2 * 4 + g / 2 : g;  // see share_lines
+  leave_sums<Tile::kPitch>(
+      sum, sums + part * (Tile::kSumBytes / 4),
+      [&](int i, int high) { return row + i * 16 + high * 8; },
+      // Of a row-major B lane t's load has columns 4t to 4t + 3, two for each tile.
+      [&](int j, int odd) { return (Tile::kRowMajorB ? t * 4 + j * 2 : j * 8 + t * 2) + odd; });
   // The warps that do not finish the tile need not wait.
   if (part >= Tile::kFinishers) {
     asm volatile("barrier.cta.arrive 1, %0;\n" ::"n"(Tile::kThreads) : "memory");

@@ -5,9 +5,8 @@
 // stood side by side, in slices of 32 bytes (16 halves, 8 floats): a step may span several blocks,
 // a block several steps.
 // Data path: cp.async keeps `stages` - 1 steps of A and B on their way to a ring in shared memory
-// -> ldmatrix -> mma.sync, fp32 accumulators -> shared memory -> C. Whole tiles of aligned operands
-// are copied by straight code, which the compiler spreads among the mma.
-// Longest rows first, in panels of columns that stay in L2.
+// -> ldmatrix -> mma.sync, fp32 accumulators -> shared memory -> C. Longest rows first, in panels
+// of columns that stay in L2.
 // A^T: tiles of A are copied with m contiguous, from where Launch::positions says, and transposed
 // on the way to registers: halves by ldmatrix, fp32 by loads of single words.
 // Requires: fp16, bf16, or fp32 with TF32 allowed; block sides that are multiples of 16. Any n, any

@@ -122,16 +122,9 @@ class SplitKSm90 final : public Variant {
 
   // The fastest by the cost model, of those that cut a row and whose sums fit.
   int row_order(const Problem& p, const Device& d) const override {
-    int best = kNoRowOrder;
-    double best_us = INFINITY;
-    for (int order = kShortestParts; order < kRowOrders; ++order) {
-      if (p.row_cuts.rows[order] == 0 || sums_bytes(p, order) > kMaxWorkspace) continue;
-      const double us = estimate_us(p, d, order);
-      if (us >= best_us) continue;
-      best = order;
-      best_us = us;
-    }
-    return best;
+    return cheapest_order(p, kNoRowOrder, INFINITY, kShortestParts, [&](int order) -> double {
+      return sums_bytes(p, order) > kMaxWorkspace ? INFINITY : estimate_us(p, d, order);
+    });
   }
 
   Status launch(const Problem& p, const Launch& l) const override {
@@ -151,7 +144,7 @@ class SplitKSm90 final : public Variant {
     if (!status) return status;
 
     auto s = arguments_of<SumArguments>(p, l);
-    s.c = a.c;
+    s.c = a.c_map;
     s.cut_rows = reinterpret_cast<const CutRow*>(order + entries);
     s.partials = a.partials;
     s.rows = static_cast<unsigned>(p.row_cuts.rows[number]);
@@ -172,10 +165,6 @@ class SplitKSm90 final : public Variant {
 
   static KernelCode<SumArguments>& sum_code(const Problem& p) {
     return p.dtype == DType::kFloat16 ? sum_half : sum_bfloat16;
-  }
-
-  static int64_t entries_of(const Problem& p, int order) {
-    return block_rows(p) - p.row_cuts.rows[order] + p.row_cuts.parts[order];
   }
 
   int64_t sums_bytes(const Problem& p, int order) const {

@@ -48,7 +48,7 @@ class WgmmaPairsSm90 final : public Variant {
     // A thread block of a cluster fetches half of the blocks.
     const double blocks = values_bytes(p) / static_cast<double>(pairs(p));
     work.fetched -= blocks * (1 - 1.0 / shape_.cluster);
-    return wgmma_us(shape_, p, d, pairs(p), work, shape_.cluster > 1 ? kClusterRates : kRates);
+    return wgmma_us(shape_, p, d, pairs(p), work);
   }
 
   int grouping(const Problem&, const Device&) const override { return kMatchedPairs; }
@@ -64,9 +64,6 @@ class WgmmaPairsSm90 final : public Variant {
   }
 
  private:
-  static constexpr TileRates kRates{.start_us = 3.2, .compute = 0.71, .l2 = 0.6, .alone = 0.86};
-  static constexpr TileRates kClusterRates{
-      .start_us = 4.2, .compute = 0.71, .l2 = 0.56, .alone = 0.86};
   static constexpr int kNeighbours = 0;         // the grouping of two
   static constexpr int64_t kMaxRows = 1 << 20;  // one thread block sorts the pairs
 

@@ -119,7 +119,7 @@ __device__ __forceinline__ void store_eights(float (&sum)[4][4][4], const Argume
 }
 
 template <typename T, typename Tile, typename Strips>
-__global__ void __launch_bounds__(Tile::kThreads, Tile::kResident)
+__global__ void __launch_bounds__(Tile::kThreads, 1)
     mma_eights_kernel(const __grid_constant__ EightsArguments args) {
   using Shared = EightsShared<Tile, Strips>;
   extern __shared__ __align__(128) char memory[];
@@ -128,8 +128,7 @@ __global__ void __launch_bounds__(Tile::kThreads, Tile::kResident)
   if (threadIdx.x == 0) shared.init_barriers();
   __syncthreads();
   CopiesOfStages<T, Tile, Shared> copies(args);
-#pragma unroll 1
-  for (int i = 0; i < Tile::kStagesAhead; ++i) copies.start(args, shared);
+  copies.start(args, shared);
 
   // This warp's first strip of a tile of those rows.
   const auto strip_of = [&](const TilePlace& place) {
@@ -166,22 +165,21 @@ constinit KernelCode<EightsArguments> eights_code{&mma_eights_kernel<T, Tile, St
 
 // A tile as the host sees it, and its kernels by A or A^T, DType and Layout of B.
 struct EightsShape {
-  int strips, stage_k, threads, resident;
+  int strips, stage_k, threads;
   int64_t shared_bytes;
   KernelCode<EightsArguments>* of[2][2][2];
 };
 
-template <int... kNumbers>
+template <int kStageRows, int kDepth>
 constexpr EightsShape eights_shape() {
-  using Rows = EightsTile<kNumbers..., true>;
-  using Columns = EightsTile<kNumbers..., false>;
+  using Rows = EightsTile<kStageRows, kDepth, true>;
+  using Columns = EightsTile<kStageRows, kDepth, false>;
   using A = Pieces<false>;
   using At = Pieces<true>;
   using Bf16 = __nv_bfloat16;
   return {Rows::kStrips,
           Rows::kStageK,
           Rows::kThreads,
-          Rows::kResident,
           sizeof(EightsLayout<Rows, A>),
           {{{&eights_code<__half, Rows, A>, &eights_code<__half, Columns, A>},
             {&eights_code<Bf16, Rows, A>, &eights_code<Bf16, Columns, A>}},
