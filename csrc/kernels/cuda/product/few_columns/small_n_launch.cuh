@@ -106,7 +106,6 @@ using SmallN32x8K8 = SmallNTile<2, 1, 1, 8, 2, 3, false>;
 using SmallN16x16K4 = SmallNTile<1, 2, 1, 4, 1, 7, true>;
 using SmallN16x16K8 = SmallNTile<1, 2, 1, 8, 2, 2, true>;
 using SmallN16x16K16 = SmallNTile<1, 2, 1, 16, 2, 1, false>;
-using SmallN32x16K4 = SmallNTile<2, 2, 1, 4, 2, 4, true>;
 using SmallN32x16K8 = SmallNTile<2, 2, 1, 8, 1, 2, true>;
 using SmallN16x32K8 = SmallNTile<1, 4, 1, 8, 1, 2, true>;
 using SmallN32x32K8 = SmallNTile<2, 4, 1, 8, 1, 2, true>;
