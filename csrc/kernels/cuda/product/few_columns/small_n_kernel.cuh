@@ -84,10 +84,10 @@ struct SmallNLoads {
   const SmallNArguments& args;
   const T* const values;
   const T* const b_matrix;
-  const int (&rows)[kRowWords];        // offsets within a block, or the rows of each load
-  const int (&columns)[kColumnTiles];  // offsets within b_matrix
-  const int begin, length, block_size, g;
-  int block, k_in_block;  // this lane's vector of the chunk to be looked up next
+  const int begin, length, block_size, g, t;
+  int block, k_in_block;      // this lane's vector of the chunk to be looked up next
+  int rows[kRowWords];        // offsets within a block, or the rows of each load
+  int columns[kColumnTiles];  // offsets within b_matrix
 
   // Where in the warp's tile lane position c has its row of A's word, or column of B's.
   static __device__ __forceinline__ int row_of(int word, int c) {
@@ -98,8 +98,7 @@ struct SmallNLoads {
   }
 
   // Rows and columns beyond the last are read as the last, and their sums dropped.
-  static __device__ __forceinline__ void find_rows(const SmallNArguments& args, int m0, int g,
-                                                   int t, int (&rows)[kRowWords]) {
+  __device__ __forceinline__ void find(int m0, int first_column) {
 #pragma unroll
     for (int i = 0; i < kRowWords; ++i) {
       if constexpr (kTransposedA) {
@@ -108,9 +107,6 @@ struct SmallNLoads {
         rows[i] = min(m0 + row_of(i, g), args.block_m - 1) * args.block_k;
       }
     }
-  }
-  static __device__ __forceinline__ void find_columns(const SmallNArguments& args, int first_column,
-                                                      int g, int t, int (&columns)[kColumnTiles]) {
 #pragma unroll
     for (int j = 0; j < kColumnTiles; ++j) {
       const int column = first_column + (kAccess == BAccess::kAlongColumns
@@ -257,18 +253,14 @@ __global__ void __launch_bounds__(Tile::kThreads, Tile::kResident)
   const int block_size = args.block_m * args.block_k;
   const T* values = static_cast<const T*>(args.values) +
                     (kTransposedA ? 0 : static_cast<int64_t>(begin) * block_size);
-  int rows[kRowWords];  // offsets within a block, or the rows of each load
-  Loads::find_rows(args, m0, g, t, rows);
   const T* b_matrix = static_cast<const T*>(args.b) + batch * args.b_batch_stride;
-  int columns[kColumnTiles];  // offsets within it
-  Loads::find_columns(args, n0 + warp_n, g, t, columns);
 
   // This lane's vector of the chunk to be looked up next.
   const unsigned first = warp_k * kChunkVectors + t;
   const int first_block = first * args.blocks_of_vectors >> 20;
   const int first_k = (first - first_block * args.vectors) * kVector;
-  Loads loads{args,   values,     b_matrix, rows,        columns, begin,
-              length, block_size, g,        first_block, first_k};
+  Loads loads{args, values, b_matrix, begin, length, block_size, g, t, first_block, first_k};
+  loads.find(m0, n0 + warp_n);
   float sum[kRowTiles][kColumnTiles][4] = {};
   const int chunks = (length * args.vectors + kChunkVectors - 1) / kChunkVectors;
   VectorPlace next[Tile::kUnroll];

@@ -1,8 +1,7 @@
 // fp64 on Hopper's tensor cores for few columns: the stored blocks are shared out evenly.
 //
-// Each thread block computes a run of as many stored blocks as the others, 32 or 64 columns wide,
-// and writes the rows of C that end in it; what borders cut leaves sums in the workspace. A
-// second kernel adds up the parts of each such row, in order.
+// Each thread block computes a run of as many stored blocks as the others, 32 or 64 columns wide; a
+// second kernel adds up the rows that borders cut, in order.
 // Data path: TMA -> 16 k a step in a ring of 4 to 8 steps in shared memory -> registers -> mma.sync
 // (16x8x16) -> C, or sums in L2.
 // Requires: fp64, block_m a multiple of 8, block_k of 16, values and B aligned to 16 bytes.

@@ -33,20 +33,11 @@ struct Shape {
   MmaCodes codes[2];  // for A and for A^T
 };
 
+// `codes`: for A.
 template <typename Tile>
 Shape shape_of(const MmaCodes& codes) {
   return {Tile::kM,      Tile::kN,       Tile::kStepBytes,
           Tile::kStages, Tile::kThreads, {codes, mma_codes_apart<Tile, true>()}};
-}
-
-template <typename Tile>
-Shape wide() {
-  return shape_of<Tile>(mma_codes<Tile, false>());
-}
-
-template <typename Tile>
-Shape narrow() {
-  return shape_of<Tile>(mma_codes_apart<Tile, false>());
 }
 
 class MmaSm80 final : public Variant {
@@ -123,11 +114,16 @@ class MmaSm80 final : public Variant {
   Registration registration_{*this};
 };
 
-const MmaSm80 kM128N128{"mma_sm80/m128_n128_s3", wide<MmaM128N128>()};
-const MmaSm80 kM64N256{"mma_sm80/m64_n256_s2", wide<MmaM64N256>()};
-const MmaSm80 kM64N128{"mma_sm80/m64_n128_s3", narrow<MmaM64N128>()};
-const MmaSm80 kM32N256{"mma_sm80/m32_n256_s3", narrow<MmaM32N256>()};
-const MmaSm80 kM16N128{"mma_sm80/m16_n128_s4", narrow<MmaM16N128>()};
+const MmaSm80 kM128N128{"mma_sm80/m128_n128_s3",
+                        shape_of<MmaM128N128>(mma_codes<MmaM128N128, false>())};
+const MmaSm80 kM64N256{"mma_sm80/m64_n256_s2",
+                       shape_of<MmaM64N256>(mma_codes<MmaM64N256, false>())};
+const MmaSm80 kM64N128{"mma_sm80/m64_n128_s3",
+                       shape_of<MmaM64N128>(mma_codes_apart<MmaM64N128, false>())};
+const MmaSm80 kM32N256{"mma_sm80/m32_n256_s3",
+                       shape_of<MmaM32N256>(mma_codes_apart<MmaM32N256, false>())};
+const MmaSm80 kM16N128{"mma_sm80/m16_n128_s4",
+                       shape_of<MmaM16N128>(mma_codes_apart<MmaM16N128, false>())};
 
 }  // namespace
 }  // namespace sparse_autotune

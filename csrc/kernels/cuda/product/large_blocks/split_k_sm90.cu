@@ -4,8 +4,7 @@
 // are whole go the way of wgmma_sm90; tiles of parts leave fp32 sums in the workspace. A second
 // kernel, ready to start when the first ends, adds up each row's parts in the order of their
 // columns, whoever computed them, and finishes the row: bias, activation, TMA store.
-// The longest part is at most `limit` blocks, a power of two that the cost model picks among those
-// whose sums fit; the lists depend on the pattern and the limit alone.
+// The cost model picks how long parts may be, among the plan's lists whose sums fit.
 // Data path of the sums: registers -> L2 -> registers, in the layout of wgmma's fragments.
 // Requires: what wgmma_sm90 does, and rows of known lengths that are worth cutting.
 // Wins: a few rows much longer than the others, or fewer tiles than multiprocessors. Bound as

@@ -7,9 +7,8 @@
 // In n256_x2 a cluster's two thread blocks take neighbouring tiles of one pair: each brings one
 // row's blocks of A to both.
 // Data path: as wgmma_sm90's; in clusters A by multicast.
-// Requires: half types, A and a row-major B, block_m 64 and otherwise what wgmma_sm90 does, and
-// rows that have been looked at. A^T and a column-major B need no more than their kernels: they
-// were not tried. Wins: blocks of 64 where rows share columns, as 128 rows of 64 block columns do
+// Requires: half types, A and a row-major B (others were not tried), block_m 64 and otherwise what
+// wgmma_sm90 does. Wins: blocks of 64 where rows share columns, as 128 rows of 64 block columns do
 // at random from 5% on. Bound by L2 -> shared memory traffic.
 #include <algorithm>
 

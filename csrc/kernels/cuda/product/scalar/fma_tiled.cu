@@ -5,8 +5,7 @@
 // stored blocks as if they stood side by side. A thread block is several groups: of neighbouring
 // block rows, or, where there are few tiles, of one tile, whose steps they share out and whose sums
 // they add up at the end in the groups' order.
-// A row that is much longer than others, or rows that are few, are cut into parts of the plan's
-// order, whose sums a second kernel adds up.
+// Long or few rows are cut into parts of the plan's order, whose sums a second kernel adds up.
 // Data path: cp.async keeps two steps of A and B on their way to a ring in shared memory, where
 // what has k contiguous arrives transposed -> registers -> C.
 // Requires: fp32; block sides that are multiples of 4. Any n, any layout; rows of 16-byte alignment
@@ -209,12 +208,12 @@ class FmaTiled final : public Variant {
 };
 
 // Numbers of FmaTile.
-const FmaTiled kM64N128{"fma_tiled/m64_n128", shape_of<64, 128, 8, 8, 4, 16, 3, 1, 3>(), 0.62};
-const FmaTiled kM32N128{"fma_tiled/m32_n128", shape_of<32, 128, 8, 8, 4, 16, 3, 1, 6>(), 0.57};
-const FmaTiled kM16N256{"fma_tiled/m16_n256", shape_of<16, 256, 8, 8, 2, 16, 2, 1, 6>(), 0.51};
-const FmaTiled kM16N128{"fma_tiled/m16_n128", shape_of<16, 128, 8, 8, 2, 16, 2, 4, 2>(), 0.46};
-const FmaTiled kM16N32{"fma_tiled/m16_n32", shape_of<16, 32, 4, 4, 4, 16, 2, 8, 2>(), 0.35};
-const FmaTiled kM8N64{"fma_tiled/m8_n64", shape_of<8, 64, 4, 4, 2, 16, 2, 4, 5>(), 0.32};
+const FmaTiled kM64N128{"fma_tiled/m64_n128", shape_of<64, 128, 8, 8, 4, 3, 1, 3>(), 0.62};
+const FmaTiled kM32N128{"fma_tiled/m32_n128", shape_of<32, 128, 8, 8, 4, 3, 1, 6>(), 0.57};
+const FmaTiled kM16N256{"fma_tiled/m16_n256", shape_of<16, 256, 8, 8, 2, 2, 1, 6>(), 0.51};
+const FmaTiled kM16N128{"fma_tiled/m16_n128", shape_of<16, 128, 8, 8, 2, 2, 4, 2>(), 0.46};
+const FmaTiled kM16N32{"fma_tiled/m16_n32", shape_of<16, 32, 4, 4, 4, 2, 8, 2>(), 0.35};
+const FmaTiled kM8N64{"fma_tiled/m8_n64", shape_of<8, 64, 4, 4, 2, 2, 4, 5>(), 0.32};
 
 }  // namespace
 }  // namespace sparse_autotune

@@ -16,12 +16,14 @@
 
 namespace sparse_autotune {
 
-// 16 warps, each of which multiplies 4 strips of 8 rows; rows of B in a stage, stages.
+constexpr int kEightsWarps = 16, kEightsOwn = 4, kEightsThreads = kEightsWarps * 32;
+constexpr int kEightsStrips = kEightsWarps * kEightsOwn;
+
+// Each warp multiplies 4 strips of 8 rows. Rows of B in a stage, stages.
 template <int kStageRows, int kDepth, bool kRowMajor>
 struct EightsTile {
   static constexpr bool kRowMajorB = kRowMajor;
-  static constexpr int kWarps = 16, kThreads = kWarps * 32;
-  static constexpr int kOwn = 4, kStrips = kWarps * kOwn, kN = 64;
+  static constexpr int kWarps = kEightsWarps, kThreads = kEightsThreads, kN = 64;
   static constexpr int kStageK = kStageRows, kStages = kDepth;
 
   // A row of B for each k, or a column of k for each n.

@@ -132,7 +132,7 @@ __global__ void __launch_bounds__(Tile::kThreads, 1)
 
   // This warp's first strip of a tile of those rows.
   const auto strip_of = [&](const TilePlace& place) {
-    return static_cast<int>(place.row) * Tile::kStrips + warp * Tile::kOwn;
+    return static_cast<int>(place.row) * kEightsStrips + warp * kEightsOwn;
   };
   TilePlace place = locate(args.panels, blockIdx.x);
   Strips strips(shared.place(warp), shared.landed(warp));
@@ -142,7 +142,7 @@ __global__ void __launch_bounds__(Tile::kThreads, 1)
   for (unsigned tile = blockIdx.x; tile < args.panels.tiles; tile += gridDim.x) {
     const TilePlace next = locate(args.panels, min(tile + gridDim.x, args.panels.tiles - 1));
     const auto ends = Strips::look(args, strip_of(next));
-    float sum[Tile::kOwn][4][4] = {};
+    float sum[kEightsOwn][4][4] = {};
 #pragma unroll 1
     for (int first = 0; first < args.k; first += Tile::kStageK) {
       copies.start(args, shared);
@@ -165,7 +165,7 @@ constinit KernelCode<EightsArguments> eights_code{&mma_eights_kernel<T, Tile, St
 
 // A tile as the host sees it, and its kernels by A or A^T, DType and Layout of B.
 struct EightsShape {
-  int strips, stage_k, threads;
+  int stage_k;
   int64_t shared_bytes;
   KernelCode<EightsArguments>* of[2][2][2];
 };
@@ -177,9 +177,7 @@ constexpr EightsShape eights_shape() {
   using A = Pieces<false>;
   using At = Pieces<true>;
   using Bf16 = __nv_bfloat16;
-  return {Rows::kStrips,
-          Rows::kStageK,
-          Rows::kThreads,
+  return {Rows::kStageK,
           sizeof(EightsLayout<Rows, A>),
           {{{&eights_code<__half, Rows, A>, &eights_code<__half, Columns, A>},
             {&eights_code<Bf16, Rows, A>, &eights_code<Bf16, Columns, A>}},

@@ -77,7 +77,7 @@ class MmaEights final : public Variant {
     a.last_piece = static_cast<int>(p.nnzb * wide(p) - 1);
     a.strip_bytes = static_cast<uint32_t>(16 * row_stride_in_block(p));
     const auto places = static_cast<unsigned>(l.device->multiprocessors);
-    return code_of(p)->launch(a, std::min(a.panels.tiles, places), shape_.threads,
+    return code_of(p)->launch(a, std::min(a.panels.tiles, places), kEightsThreads,
                               shape_.shared_bytes, l.stream, name());
   }
 
@@ -89,8 +89,8 @@ class MmaEights final : public Variant {
   }
 
   static int64_t columns(const Problem& p) { return ceil_div(p.n, kN); }
-  int64_t rows(const Problem& p) const { return ceil_div(p.m, int64_t{8} * shape_.strips); }
-  int64_t tiles(const Problem& p) const { return rows(p) * columns(p) * p.batch; }
+  static int64_t rows(const Problem& p) { return ceil_div(p.m, int64_t{8} * kEightsStrips); }
+  static int64_t tiles(const Problem& p) { return rows(p) * columns(p) * p.batch; }
   // Pieces of a block side by side.
   static int64_t wide(const Problem& p) { return p.block_k / 8; }
 
