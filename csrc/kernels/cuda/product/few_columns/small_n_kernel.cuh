@@ -77,7 +77,8 @@ __device__ __forceinline__ void ask_small_n_ahead(const SmallNArguments& args) {
 template <typename T, typename Tile, bool kTransposedA, BAccess kAccess>
 struct SmallNLoads {
   static constexpr int kColumnTiles = Tile::kColumnTiles, kRowWords = 2 * Tile::kRowTiles;
-  static constexpr bool kOnce = Tile::kWarpsN == 1;  // one warp reads a row of A
+  // Where one warp reads a row of A.
+  static constexpr LoadOf kValues = Tile::kWarpsN == 1 ? LoadOf::kHalfLines : LoadOf::kB;
   static constexpr int kRowLoad = kRowWords < 4 ? kRowWords : 4;
   static constexpr int kColumnLoad = kColumnTiles < 4 ? kColumnTiles : 4;
 
@@ -146,8 +147,8 @@ struct SmallNLoads {
 #pragma unroll
         for (int i = 0; i < kRowWords; i += kRowLoad) {
           uint32_t found[kRowLoad] = {};
-          load_words<kOnce, kRowLoad>(found, from + (k + lent_k(word)) * args.block_m + rows[i],
-                                      present);
+          load_if<false, kRowLoad == 4 ? kValues : LoadOf::kB, kRowLoad>(
+              present, found, from + (k + lent_k(word)) * args.block_m + rows[i]);
 #pragma unroll
           for (int w = 0; w < kRowLoad; ++w) a[i + w][word] = found[w];
         }
@@ -158,7 +159,7 @@ struct SmallNLoads {
       for (int i = 0; i < kRowWords; ++i) {
 #pragma unroll
         for (int word = 0; word < 4; ++word) a[i][word] = 0;
-        load_words<kOnce, 4>(a[i], values + (at + rows[i]), p.present);
+        load_if<false, kValues, 4>(p.present, a[i], values + (at + rows[i]));
       }
     }
   }
@@ -177,8 +178,8 @@ struct SmallNLoads {
 #pragma unroll
         for (int word = 0; word < 4; ++word) {
           uint32_t found[kColumnLoad] = {};
-          load_words<false, kColumnLoad>(
-              found, b_matrix + (columns[j] + (k + lent_k(word)) * args.b_k), present);
+          load_if<false, LoadOf::kB, kColumnLoad>(
+              present, found, b_matrix + (columns[j] + (k + lent_k(word)) * args.b_k));
 #pragma unroll
           for (int w = 0; w < kColumnLoad; ++w) b[j + w][word] = found[w];
         }
@@ -186,7 +187,7 @@ struct SmallNLoads {
 #pragma unroll
         for (int word = 0; word < 4; ++word) b[j][word] = 0;
         if constexpr (kAccess == BAccess::kAlongK) {
-          load_words<false, 4>(b[j], b_matrix + (columns[j] + k), present);
+          load_if<false, LoadOf::kB, 4>(present, b[j], b_matrix + (columns[j] + k));
         } else if (present) {
           load_elements(b[j],
                         reinterpret_cast<const uint16_t*>(b_matrix + (columns[j] + k * args.b_k)),

@@ -64,59 +64,6 @@ struct UnitArguments : SmallNArguments {
   int excess;  // of a warp's units those from here on are asked into L2 when the row is known
 };
 
-// How 16 bytes are loaded: B; values, which are read once and should not push B out of L1; values
-// in halves of lines, whose neighbours L2 should fetch as well. That costs where loads take whole
-// lines.
-enum class VectorOf { kB, kValues, kHalfLines };
-
-// 16 bytes, or zeros.
-template <bool kPlain, VectorOf kOf>
-__device__ __forceinline__ void load_vector_if(bool present, uint32_t (&to)[4], const char* from) {
-#pragma unroll
-  for (int word = 0; word < 4; ++word) to[word] = 0;
-#define LOAD(how)                                               \
-  asm volatile(                                                 \
-      "{\n.reg .pred p;\nsetp.ne.u32 p, %5, 0;\n"               \
-      "@p ld.global" how ".v4.u32 {%0, %1, %2, %3}, [%4];\n}\n" \
-      : "+r"(to[0]), "+r"(to[1]), "+r"(to[2]), "+r"(to[3])      \
-      : "l"(from), "r"(static_cast<int>(present)))
-  if constexpr (kOf == VectorOf::kB) {
-    if constexpr (kPlain)
-      LOAD("");
-    else
-      LOAD(".nc");
-  } else if constexpr (kOf == VectorOf::kValues) {
-    if constexpr (kPlain)
-      LOAD(".L1::no_allocate");
-    else
-      LOAD(".nc.L1::no_allocate");
-  } else {
-    if constexpr (kPlain)
-      LOAD(".L1::no_allocate.L2::256B");
-    else
-      LOAD(".nc.L1::no_allocate.L2::256B");
-  }
-#undef LOAD
-}
-
-// Four neighbours of a row of B, or zeros.
-template <bool kPlain>
-__device__ __forceinline__ void load_quad_if(bool present, uint32_t& low, uint32_t& high,
-                                             const char* from) {
-  low = high = 0;
-#define LOAD(how)                                       \
-  asm volatile(                                         \
-      "{\n.reg .pred p;\nsetp.ne.u32 p, %3, 0;\n"       \
-      "@p ld.global" how ".v2.u32 {%0, %1}, [%2];\n}\n" \
-      : "+r"(low), "+r"(high)                           \
-      : "l"(from), "r"(static_cast<int>(present)))
-  if constexpr (kPlain)
-    LOAD("");
-  else
-    LOAD(".nc");
-#undef LOAD
-}
-
 // Of two loads that took four lines each, so that lane 8r + p has vector p of the r-th, lanes of an
 // even g = lane / 4 get both halves of line g / 2 of the first load, those of an odd one of the
 // second: of each half of a line the vector lane % 4.
@@ -138,8 +85,8 @@ struct UnitLoads {
   static constexpr int kLookUps = Tile::kLookUps, kColumnTiles = Tile::kColumnTiles;
   static constexpr int kRowTiles = Tile::kRowTiles, kStep = Tile::kGroups;
   static constexpr bool kLines = Tile::kLines, kPlain = Tile::kRelease != Release::kAtOnce;
-  static constexpr VectorOf kValues =
-      kSide == 64 && !kLines ? VectorOf::kHalfLines : VectorOf::kValues;
+  // To fetch the neighbours of halves of lines costs where loads take whole ones.
+  static constexpr LoadOf kValues = kSide == 64 && !kLines ? LoadOf::kHalfLines : LoadOf::kValues;
 
   const UnitArguments& args;
   const char* const b_matrix;
@@ -153,9 +100,12 @@ struct UnitLoads {
   __device__ __forceinline__ bool has_block(int unit, int slice, int own) const {
     return unit * kBlocks + slice * (kBlocks / 2) + own < length;
   }
-  template <VectorOf kOf>
+  // 16 bytes, or zeros.
+  template <LoadOf kOf>
   __device__ __forceinline__ void load(uint32_t (&to)[4], const char* from, bool present) const {
-    load_vector_if<kPlain, kOf>(kSide == 64 || present, to, from);
+#pragma unroll
+    for (int word = 0; word < 4; ++word) to[word] = 0;
+    load_if<kPlain, kOf, 4>(kSide == 64 || present, to, from);
   }
   __device__ __forceinline__ void look_up(int unit, int (&to)[kLookUps]) const {
 #pragma unroll
@@ -191,13 +141,15 @@ struct UnitLoads {
 #pragma unroll
         for (int word = 0; word < 4; ++word) {
           const uint32_t k = (kSide == 64 ? slice * 32 : 0) + word * 2;
-          load_quad_if<kPlain>(kSide == 64 || present, to[slice][0][word], to[slice][1][word],
-                               from + k * row);
+          uint32_t quad[2] = {};  // four columns
+          load_if<kPlain, LoadOf::kB, 2>(kSide == 64 || present, quad, from + k * row);
+          to[slice][0][word] = quad[0];
+          to[slice][1][word] = quad[1];
         }
       } else {
 #pragma unroll
         for (int j = 0; j < kColumnTiles; ++j) {
-          load<VectorOf::kB>(
+          load<LoadOf::kB>(
               to[slice][j],
               b_matrix + (own_b[j] + block * Tile::kLine) + (kSide == 64 ? slice * 64 : 0),
               present);
