@@ -1,4 +1,5 @@
-// The expected time of a kernel whose thread blocks own tiles of C: a roofline of four numbers.
+// The expected time of a kernel whose thread blocks own tiles of C: a roofline of four numbers; and
+// which order of block rows is expected to end soonest.
 //
 // What a device can do comes from its driver (Device), not from measuring it: then processes and
 // ranks that choose without a race choose alike.
@@ -45,6 +46,24 @@ inline double tiled_us(const TileWork& work, const TileRates& rates, double tflo
   const double longest_us = work.longest * rates.alone * steps_us + store_us;
   return rates.start_us +
          std::max(even_us - last_us + std::max(last_us, longest_us), uncached_us(p, d));
+}
+
+// The order from `first` on whose us(order) is least, of those that cut a row; `best` if none takes
+// less than `best_us`.
+template <typename Us>
+int cheapest_order(const Problem& p, int best, double best_us, int first, const Us& us) {
+  for (int order = first; order < kRowOrders; ++order) {
+    if (p.row_cuts.rows[order] == 0) continue;
+    const double takes = us(order);
+    if (takes >= best_us) continue;
+    best = order;
+    best_us = takes;
+  }
+  return best;
+}
+// An order's entries: block rows, or parts of those that it cuts.
+inline int64_t entries_of(const Problem& p, int order) {
+  return block_rows(p) - p.row_cuts.rows[order] + p.row_cuts.parts[order];
 }
 
 // Tiles of m x n, each of one of `entries` block rows (or parts of them), of which the longest has

@@ -17,19 +17,7 @@ __device__ __forceinline__ uint64_t n_contiguous_panels(uint32_t address, uint64
 }
 
 // clang-format off
-#define SUMS_16(i)                                                                      \
-  "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3]), "+f"(d[i + 4]),           \
-  "+f"(d[i + 5]), "+f"(d[i + 6]), "+f"(d[i + 7]), "+f"(d[i + 8]), "+f"(d[i + 9]),       \
-  "+f"(d[i + 10]), "+f"(d[i + 11]), "+f"(d[i + 12]), "+f"(d[i + 13]), "+f"(d[i + 14]),  \
-  "+f"(d[i + 15])
-#define SUMS_32 SUMS_16(0), SUMS_16(16)
-#define SUMS_64 SUMS_32, SUMS_16(32), SUMS_16(48)
-#define NAMES_32 \
-  "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15" \
-  ", %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
-#define NAMES_64 NAMES_32 \
-  ", %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47" \
-  ", %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
+#include "kernels/cuda/device/wgmma_lists.h"
 #define WGMMA(n, type, names, a, b, ...)                                                \
   asm volatile(                                                                         \
       "wgmma.mma_async.sync.aligned.m64n" n "k16.f32." type "." type                    \
@@ -53,11 +41,7 @@ __device__ __forceinline__ void multiply_registers(float (&d)[kN / 2], uint32_t 
 }
 #undef WIDTH
 #undef WGMMA
-#undef NAMES_32
-#undef NAMES_64
-#undef SUMS_16
-#undef SUMS_32
-#undef SUMS_64
+#include "kernels/cuda/device/wgmma_lists.h"
 // clang-format on
 
 // Sums as words of two halves.

@@ -69,8 +69,7 @@ __device__ __forceinline__ TilePlace locate(const Panels& panels, unsigned tile)
 template <typename Arguments>
 __device__ __forceinline__ OrderedRow row_of_order(const Arguments& args, unsigned row) {
   if (args.panels.order != nullptr) return load_entry(args.panels.order, row);
-  return {static_cast<int32_t>(row),
-          load_narrow_index(args.crow_indices, row, args.wide_indices),
+  return {static_cast<int32_t>(row), load_narrow_index(args.crow_indices, row, args.wide_indices),
           load_narrow_index(args.crow_indices, row + 1, args.wide_indices), -1};
 }
 

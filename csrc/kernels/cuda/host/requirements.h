@@ -27,7 +27,8 @@ Support copied_by_16(const Problem& p);
 Support all_by_16(const Problem& p);
 // What TMA writes of a row-major C.
 Support c_comes_in_eights(const Problem& p);
-// TMA's limits for the problem's sizes and strides; `coordinate`: another that a kernel counts up to.
+// TMA's limits for the problem's sizes and strides; `coordinate`: another that a kernel counts up
+// to.
 Support tma_reaches(const Problem& p, int64_t coordinate);
 
 }  // namespace sparse_autotune

@@ -24,16 +24,8 @@ struct SampledCodes {
 // `most`: the largest number that the kernel counts to.
 inline Support sampled_by_tma(const Problem& p, int64_t most) {
   if (p.nnzb == 0 || p.n == 0) return Support::no("there is nothing to sum up");
-  if (Support s = aligned_to_16("values, B and C",
-                                std::min({p.values_alignment, p.b_alignment, p.c_alignment}));
-      !s)
-    return s;
-  const int64_t longest =
-      std::max({p.ldb, p.ldc, p.b_batch_stride, p.c_batch_stride}) * size_of(p.dtype);
-  if (std::max({p.m, p.n, p.k, p.batch, most}) > INT32_MAX || longest >= int64_t{1} << 40) {
-    return Support::no("a size is beyond TMA's 32-bit coordinates or 40-bit strides");
-  }
-  return Support::yes();
+  if (Support s = all_by_16(p); !s) return s;
+  return tma_reaches(p, std::max(p.batch, most));
 }
 
 // C's rows or B's columns, as boxes of `box` lines, a multiple of 64, by 64 terms.

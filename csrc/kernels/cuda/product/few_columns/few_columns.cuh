@@ -100,33 +100,44 @@ __device__ __forceinline__ constexpr int spread(int word, int c) {
 // In place of the vector's word `slice` * 2 + `half`, what this lane loads for others: its k.
 __device__ __forceinline__ int lent_k(int word) { return word * 2 + threadIdx.x / 4 % 2; }
 
-// Loads words if `present`, else leaves them. Values are read once (kOnce): they should not push B
-// out of L1.
-template <bool kOnce, int kWords>
-__device__ __forceinline__ void load_words(uint32_t* to, const void* from, bool present) {
-  if constexpr (kWords == 4 && kOnce) {
-    asm volatile(
-        "{\n.reg .pred p;\nsetp.ne.u32 p, %5, 0;\n"
-        "@p ld.global.nc.L1::no_allocate.L2::256B.v4.u32 {%0, %1, %2, %3}, [%4];\n}\n"
-        : "+r"(to[0]), "+r"(to[1]), "+r"(to[2]), "+r"(to[3])
-        : "l"(from), "r"(static_cast<int>(present)));
-  } else if constexpr (kWords == 4) {
-    asm volatile(
-        "{\n.reg .pred p;\nsetp.ne.u32 p, %5, 0;\n"
-        "@p ld.global.nc.v4.u32 {%0, %1, %2, %3}, [%4];\n}\n"
-        : "+r"(to[0]), "+r"(to[1]), "+r"(to[2]), "+r"(to[3])
-        : "l"(from), "r"(static_cast<int>(present)));
-  } else if constexpr (kWords == 2) {
-    asm volatile(
-        "{\n.reg .pred p;\nsetp.ne.u32 p, %3, 0;\n"
-        "@p ld.global.nc.v2.u32 {%0, %1}, [%2];\n}\n"
-        : "+r"(to[0]), "+r"(to[1])
-        : "l"(from), "r"(static_cast<int>(present)));
-  } else {
-    asm volatile("{\n.reg .pred p;\nsetp.ne.u32 p, %2, 0;\n@p ld.global.nc.u32 %0, [%1];\n}\n"
-                 : "+r"(to[0])
-                 : "l"(from), "r"(static_cast<int>(present)));
+// How words are loaded: of B; of values, which are read once and should not push B out of L1; of
+// values in halves of lines, whose neighbours L2 should fetch as well.
+enum class LoadOf { kB, kValues, kHalfLines };
+
+// Loads words if `present`, else leaves them. kPlain: see load_index_word().
+template <bool kPlain, LoadOf kOf, int kWords>
+__device__ __forceinline__ void load_if(bool present, uint32_t* to, const void* from) {
+  static_assert(kWords == 1 || kWords == 2 || kWords == 4, "there is code for these");
+#define LOAD(how)                                                                                  \
+  if constexpr (kWords == 4) {                                                                     \
+    asm volatile("{\n.reg .pred p;\nsetp.ne.u32 p, %5, 0;\n@p ld.global" how                       \
+                 ".v4.u32 {%0, %1, %2, %3}, [%4];\n}\n"                                            \
+                 : "+r"(to[0]), "+r"(to[1]), "+r"(to[2]), "+r"(to[3])                              \
+                 : "l"(from), "r"(static_cast<int>(present)));                                     \
+  } else if constexpr (kWords == 2) {                                                              \
+    asm volatile("{\n.reg .pred p;\nsetp.ne.u32 p, %3, 0;\n@p ld.global" how                       \
+                 ".v2.u32 {%0, %1}, [%2];\n}\n"                                                    \
+                 : "+r"(to[0]), "+r"(to[1])                                                        \
+                 : "l"(from), "r"(static_cast<int>(present)));                                     \
+  } else {                                                                                         \
+    asm volatile("{\n.reg .pred p;\nsetp.ne.u32 p, %2, 0;\n@p ld.global" how ".u32 %0, [%1];\n}\n" \
+                 : "+r"(to[0])                                                                     \
+                 : "l"(from), "r"(static_cast<int>(present)));                                     \
   }
+  if constexpr (kOf == LoadOf::kB && kPlain) {
+    LOAD("")
+  } else if constexpr (kOf == LoadOf::kB) {
+    LOAD(".nc")
+  } else if constexpr (kOf == LoadOf::kValues && kPlain) {
+    LOAD(".L1::no_allocate")
+  } else if constexpr (kOf == LoadOf::kValues) {
+    LOAD(".nc.L1::no_allocate")
+  } else if constexpr (kPlain) {
+    LOAD(".L1::no_allocate.L2::256B")
+  } else {
+    LOAD(".nc.L1::no_allocate.L2::256B")
+  }
+#undef LOAD
 }
 
 // A vector whose elements lie `stride` apart.

@@ -12,6 +12,21 @@
 
 namespace sparse_autotune {
 
+// A warp's fragments of sums to shared memory, column by column, kPitch floats apart: row(i, high)
+// of a fragment's two rows, column(j, odd) of its two columns.
+template <int kPitch, int kRowTiles, int kColumnTiles, typename Row, typename Column>
+__device__ __forceinline__ void leave_sums(const float (&sum)[kRowTiles][kColumnTiles][4],
+                                           float* sums, const Row& row, const Column& column) {
+#pragma unroll
+  for (int i = 0; i < kRowTiles; ++i) {
+#pragma unroll
+    for (int j = 0; j < kColumnTiles; ++j) {
+#pragma unroll
+      for (int s = 0; s < 4; ++s) sums[column(j, s % 2) * kPitch + row(i, s / 2)] = sum[i][j][s];
+    }
+  }
+}
+
 // Adds up the groups' sums in their order and finishes them: bias, activation, C. The tile is
 // Tile::kRows x Tile::kWidth; a group's sums stand column by column, Tile::kPitch floats apart, and
 // Tile::kSumBytes behind those of the group before. A thread takes four rows of a column at a time.

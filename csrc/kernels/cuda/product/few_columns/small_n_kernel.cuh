@@ -7,8 +7,6 @@
 // few_columns.cuh has it -> fp32 sums, one for each warp, in shared memory -> added up in the
 // order of the warps -> C. Column indices and the next turn's values are on their way while a turn
 // is multiplied. Nothing is copied to shared memory: the few columns of B stay in L1 and L2.
-// More under way does not help: neither rings of values in registers, in shared memory (cp.async,
-// bulk copies) nor touching all values before the row's place is known was faster on an H200.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -20,6 +18,7 @@
 #include "kernels/cuda/device/load_index.cuh"
 #include "kernels/cuda/device/transpose_word.cuh"
 #include "kernels/cuda/product/few_columns/few_columns.cuh"
+#include "kernels/cuda/product/few_columns/group_sums.cuh"
 #include "operators/product/product.h"
 
 namespace sparse_autotune {
@@ -78,17 +77,18 @@ __device__ __forceinline__ void ask_small_n_ahead(const SmallNArguments& args) {
 template <typename T, typename Tile, bool kTransposedA, BAccess kAccess>
 struct SmallNLoads {
   static constexpr int kColumnTiles = Tile::kColumnTiles, kRowWords = 2 * Tile::kRowTiles;
-  static constexpr bool kOnce = Tile::kWarpsN == 1;  // one warp reads a row of A
+  // Where one warp reads a row of A.
+  static constexpr LoadOf kValues = Tile::kWarpsN == 1 ? LoadOf::kHalfLines : LoadOf::kB;
   static constexpr int kRowLoad = kRowWords < 4 ? kRowWords : 4;
   static constexpr int kColumnLoad = kColumnTiles < 4 ? kColumnTiles : 4;
 
   const SmallNArguments& args;
   const T* const values;
   const T* const b_matrix;
-  const int (&rows)[kRowWords];        // offsets within a block, or the rows of each load
-  const int (&columns)[kColumnTiles];  // offsets within b_matrix
-  const int begin, length, block_size, g;
-  int block, k_in_block;  // this lane's vector of the chunk to be looked up next
+  const int begin, length, block_size, g, t;
+  int block, k_in_block;      // this lane's vector of the chunk to be looked up next
+  int rows[kRowWords];        // offsets within a block, or the rows of each load
+  int columns[kColumnTiles];  // offsets within b_matrix
 
   // Where in the warp's tile lane position c has its row of A's word, or column of B's.
   static __device__ __forceinline__ int row_of(int word, int c) {
@@ -99,8 +99,7 @@ struct SmallNLoads {
   }
 
   // Rows and columns beyond the last are read as the last, and their sums dropped.
-  static __device__ __forceinline__ void find_rows(const SmallNArguments& args, int m0, int g,
-                                                   int t, int (&rows)[kRowWords]) {
+  __device__ __forceinline__ void find(int m0, int first_column) {
 #pragma unroll
     for (int i = 0; i < kRowWords; ++i) {
       if constexpr (kTransposedA) {
@@ -109,9 +108,6 @@ struct SmallNLoads {
         rows[i] = min(m0 + row_of(i, g), args.block_m - 1) * args.block_k;
       }
     }
-  }
-  static __device__ __forceinline__ void find_columns(const SmallNArguments& args, int first_column,
-                                                      int g, int t, int (&columns)[kColumnTiles]) {
 #pragma unroll
     for (int j = 0; j < kColumnTiles; ++j) {
       const int column = first_column + (kAccess == BAccess::kAlongColumns
@@ -151,8 +147,8 @@ struct SmallNLoads {
 #pragma unroll
         for (int i = 0; i < kRowWords; i += kRowLoad) {
           uint32_t found[kRowLoad] = {};
-          load_words<kOnce, kRowLoad>(found, from + (k + lent_k(word)) * args.block_m + rows[i],
-                                      present);
+          load_if<false, kRowLoad == 4 ? kValues : LoadOf::kB, kRowLoad>(
+              present, found, from + (k + lent_k(word)) * args.block_m + rows[i]);
 #pragma unroll
           for (int w = 0; w < kRowLoad; ++w) a[i + w][word] = found[w];
         }
@@ -163,7 +159,7 @@ struct SmallNLoads {
       for (int i = 0; i < kRowWords; ++i) {
 #pragma unroll
         for (int word = 0; word < 4; ++word) a[i][word] = 0;
-        load_words<kOnce, 4>(a[i], values + (at + rows[i]), p.present);
+        load_if<false, kValues, 4>(p.present, a[i], values + (at + rows[i]));
       }
     }
   }
@@ -182,8 +178,8 @@ struct SmallNLoads {
 #pragma unroll
         for (int word = 0; word < 4; ++word) {
           uint32_t found[kColumnLoad] = {};
-          load_words<false, kColumnLoad>(
-              found, b_matrix + (columns[j] + (k + lent_k(word)) * args.b_k), present);
+          load_if<false, LoadOf::kB, kColumnLoad>(
+              present, found, b_matrix + (columns[j] + (k + lent_k(word)) * args.b_k));
 #pragma unroll
           for (int w = 0; w < kColumnLoad; ++w) b[j + w][word] = found[w];
         }
@@ -191,29 +187,11 @@ struct SmallNLoads {
 #pragma unroll
         for (int word = 0; word < 4; ++word) b[j][word] = 0;
         if constexpr (kAccess == BAccess::kAlongK) {
-          load_words<false, 4>(b[j], b_matrix + (columns[j] + k), present);
+          load_if<false, LoadOf::kB, 4>(present, b[j], b_matrix + (columns[j] + k));
         } else if (present) {
           load_elements(b[j],
                         reinterpret_cast<const uint16_t*>(b_matrix + (columns[j] + k * args.b_k)),
                         args.b_k);
-        }
-      }
-    }
-  }
-
-  // A warp's sums to shared memory, column by column.
-  static __device__ __forceinline__ void leave_sums(
-      const float (&sum)[Tile::kRowTiles][kColumnTiles][4], float* sums, int warp_k, int warp_n,
-      int g, int t) {
-#pragma unroll
-    for (int i = 0; i < Tile::kRowTiles; ++i) {
-#pragma unroll
-      for (int j = 0; j < kColumnTiles; ++j) {
-#pragma unroll
-        for (int s = 0; s < 4; ++s) {
-          const int row = row_of(2 * i + s / 2, g);
-          const int column = warp_n + column_of(j, t * 2 + s % 2);
-          sums[(warp_k * Tile::kN + column) * Tile::kPitch + row] = sum[i][j][s];
         }
       }
     }
@@ -276,18 +254,14 @@ __global__ void __launch_bounds__(Tile::kThreads, Tile::kResident)
   const int block_size = args.block_m * args.block_k;
   const T* values = static_cast<const T*>(args.values) +
                     (kTransposedA ? 0 : static_cast<int64_t>(begin) * block_size);
-  int rows[kRowWords];  // offsets within a block, or the rows of each load
-  Loads::find_rows(args, m0, g, t, rows);
   const T* b_matrix = static_cast<const T*>(args.b) + batch * args.b_batch_stride;
-  int columns[kColumnTiles];  // offsets within it
-  Loads::find_columns(args, n0 + warp_n, g, t, columns);
 
   // This lane's vector of the chunk to be looked up next.
   const unsigned first = warp_k * kChunkVectors + t;
   const int first_block = first * args.blocks_of_vectors >> 20;
   const int first_k = (first - first_block * args.vectors) * kVector;
-  Loads loads{args,   values,     b_matrix, rows,        columns, begin,
-              length, block_size, g,        first_block, first_k};
+  Loads loads{args, values, b_matrix, begin, length, block_size, g, t, first_block, first_k};
+  loads.find(m0, n0 + warp_n);
   float sum[kRowTiles][kColumnTiles][4] = {};
   const int chunks = (length * args.vectors + kChunkVectors - 1) / kChunkVectors;
   VectorPlace next[Tile::kUnroll];
@@ -340,7 +314,10 @@ __global__ void __launch_bounds__(Tile::kThreads, Tile::kResident)
     }
   }
 
-  Loads::leave_sums(sum, sums, warp_k, warp_n, g, t);
+  leave_sums<Tile::kPitch>(
+      sum, sums + warp_k * Tile::kN * Tile::kPitch,
+      [&](int i, int high) { return Loads::row_of(2 * i + high, g); },
+      [&](int j, int odd) { return warp_n + Loads::column_of(j, t * 2 + odd); });
   __syncthreads();
   finish_small_n<T, Tile>(args, sums, block_row, m0, n0, batch);
 }

@@ -55,10 +55,7 @@ Support small_n_square_supports(const SmallNSquares& squares, const Problem& p, 
 
 Support SmallN::supports(const Problem& p, const Device& d) const {
   if (!is_half(p.dtype)) return Support::no("multiplies fp16 and bf16 only");
-  if (shape_.overlaps ? d.compute_capability != 90 : d.compute_capability < 80) {
-    return Support::no(shape_.overlaps ? "needs compute capability 9.0"
-                                       : "needs compute capability 8.0 or newer");
-  }
+  if (Support s = shape_.overlaps ? half_types_on_hopper(p, d) : from_ampere_on(d); !s) return s;
   if (Support s = columns_are_within(p, 1, kMaxColumns); !s) return s;
   if (p.block_k % kVector != 0 || (p.transpose && p.block_m % kVector != 0)) {
     return Support::no("needs block_k (of A^T, block_m too) to be a multiple of 8, got " +

@@ -52,16 +52,11 @@ SmallNShape small_n_shape() {
       return small_n_codes<Tile, true, false>();
     }
   };
-  return {Tile::kM,
-          Tile::kN,
-          Tile::kWarpsK,
-          Tile::kUnroll,
-          Tile::kThreads,
-          Tile::kResident,
-          Tile::kSharedBytes,
-          2 * (Tile::kColumnTiles < 4 ? Tile::kColumnTiles : 4),
-          kOverlaps,
-          {small_n_codes<Tile, false, kOverlaps>(), transposed()}};
+  return {Tile::kM,           Tile::kN,
+          Tile::kWarpsK,      Tile::kUnroll,
+          Tile::kThreads,     Tile::kResident,
+          Tile::kSharedBytes, 2 * (Tile::kColumnTiles < 4 ? Tile::kColumnTiles : 4),
+          kOverlaps,          {small_n_codes<Tile, false, kOverlaps>(), transposed()}};
 }
 
 // What the families that take square blocks on Hopper alone multiply: small_n_units_sm90 and
@@ -111,7 +106,6 @@ using SmallN32x8K8 = SmallNTile<2, 1, 1, 8, 2, 3, false>;
 using SmallN16x16K4 = SmallNTile<1, 2, 1, 4, 1, 7, true>;
 using SmallN16x16K8 = SmallNTile<1, 2, 1, 8, 2, 2, true>;
 using SmallN16x16K16 = SmallNTile<1, 2, 1, 16, 2, 1, false>;
-using SmallN32x16K4 = SmallNTile<2, 2, 1, 4, 2, 4, true>;
 using SmallN32x16K8 = SmallNTile<2, 2, 1, 8, 1, 2, true>;
 using SmallN16x32K8 = SmallNTile<1, 4, 1, 8, 1, 2, true>;
 using SmallN32x32K8 = SmallNTile<2, 4, 1, 8, 1, 2, true>;

@@ -269,25 +269,6 @@ struct RingProducer {
   }
 };
 
-// The sums of one warp to the place of its group's, column by column.
-template <typename Tile>
-__device__ __forceinline__ void gather_sums(
-    const float (&sum)[Tile::kRowTiles][Tile::kColumnTiles][4], float* sums, int group, int part,
-    int lane) {
-  float* const own = sums + group * (Tile::kSumBytes / 4) +
-                     (part * Tile::kColumnTiles * 8 + lane % 4 * 2) * Tile::kPitch + lane / 4;
-#pragma unroll
-  for (int i = 0; i < Tile::kRowTiles; ++i) {
-#pragma unroll
-    for (int j = 0; j < Tile::kColumnTiles; ++j) {
-#pragma unroll
-      for (int s = 0; s < 4; ++s) {
-        own[(j * 8 + s % 2) * Tile::kPitch + i * 16 + s / 2 * 8] = sum[i][j][s];
-      }
-    }
-  }
-}
-
 template <typename T, typename Tile>
 __global__ void __launch_bounds__(Tile::kThreads, Tile::kResident)
     small_n_rings_kernel(const __grid_constant__ RingArguments args) {
@@ -378,7 +359,10 @@ __global__ void __launch_bounds__(Tile::kThreads, Tile::kResident)
   if (turns < most_turns && most_turns > Tile::kStages) group_sync();
   group_sync();  // all are done with the ring
   float* const sums = reinterpret_cast<float*>(memory + (shared - unaligned));
-  gather_sums<Tile>(sum, sums, group, part, lane);
+  leave_sums<Tile::kPitch>(
+      sum, sums + group * (Tile::kSumBytes / 4),
+      [&](int i, int high) { return i * 16 + high * 8 + lane / 4; },
+      [&](int j, int odd) { return (part * Tile::kColumnTiles + j) * 8 + lane % 4 * 2 + odd; });
   __syncthreads();
   finish_gathered<T, Tile>(args, sums, static_cast<int64_t>(blockIdx.x) * Tile::kRows, n0, batch);
 }

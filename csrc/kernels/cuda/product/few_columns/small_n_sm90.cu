@@ -15,7 +15,6 @@ const SmallN kM32N8K8{"small_n_sm90/m32_n8_k8", small_n_shape<SmallN32x8K8, true
 const SmallN kM16N16K4{"small_n_sm90/m16_n16_k4", small_n_shape<SmallN16x16K4, true>()};
 const SmallN kM16N16K8{"small_n_sm90/m16_n16_k8", small_n_shape<SmallN16x16K8, true>()};
 const SmallN kM16N16K16{"small_n_sm90/m16_n16_k16", small_n_shape<SmallN16x16K16, true>()};
-const SmallN kM32N16K4{"small_n_sm90/m32_n16_k4", small_n_shape<SmallN32x16K4, true>()};
 const SmallN kM32N16K8{"small_n_sm90/m32_n16_k8", small_n_shape<SmallN32x16K8, true>()};
 const SmallN kM16N32K8{"small_n_sm90/m16_n32_k8", small_n_shape<SmallN16x32K8, true>()};
 const SmallN kM32N32K8{"small_n_sm90/m32_n32_k8", small_n_shape<SmallN32x32K8, true>()};

@@ -16,7 +16,6 @@ template SmallNCodes transposed_small_n_sm90_codes<SmallN32x8K8>();
 template SmallNCodes transposed_small_n_sm90_codes<SmallN16x16K4>();
 template SmallNCodes transposed_small_n_sm90_codes<SmallN16x16K8>();
 template SmallNCodes transposed_small_n_sm90_codes<SmallN16x16K16>();
-template SmallNCodes transposed_small_n_sm90_codes<SmallN32x16K4>();
 template SmallNCodes transposed_small_n_sm90_codes<SmallN32x16K8>();
 template SmallNCodes transposed_small_n_sm90_codes<SmallN16x32K8>();
 template SmallNCodes transposed_small_n_sm90_codes<SmallN32x32K8>();

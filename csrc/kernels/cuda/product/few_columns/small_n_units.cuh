@@ -4,9 +4,8 @@
 // block row's units in turn: 64 k, which is one block of 64, two of 32 or four of 16.
 // Data path: values and B straight from global memory to the registers of mma.sync -> fp32 sums,
 // one for each warp, in shared memory -> added up in the order of the warps -> C.
-// As many units of values are on their way as registers hold, their columns and B's vectors with
-// them. That a block's side is known to the compiler is what spares the instructions: all places in
-// a unit are constants.
+// As many units are on their way as registers hold. That a block's side is known to the compiler is
+// what spares the instructions: all places in a unit are constants.
 // A row of a block of 64 is a line of 128 bytes, of which a lane of mma.sync needs two vectors of
 // 16: loads take four whole lines (kLines), and lanes exchange what they hold for each other. In
 // halves of lines the same loads take twice as long to issue. The last to end are long rows. What
@@ -65,59 +64,6 @@ struct UnitArguments : SmallNArguments {
   int excess;  // of a warp's units those from here on are asked into L2 when the row is known
 };
 
-// How 16 bytes are loaded: B; values, which are read once and should not push B out of L1; values
-// in halves of lines, whose neighbours L2 should fetch as well. That costs where loads take whole
-// lines.
-enum class VectorOf { kB, kValues, kHalfLines };
-
-// 16 bytes, or zeros.
-template <bool kPlain, VectorOf kOf>
-__device__ __forceinline__ void load_vector_if(bool present, uint32_t (&to)[4], const char* from) {
-#pragma unroll
-  for (int word = 0; word < 4; ++word) to[word] = 0;
-#define LOAD(how)                                               \
-  asm volatile(                                                 \
-      "{\n.reg .pred p;\nsetp.ne.u32 p, %5, 0;\n"               \
-      "@p ld.global" how ".v4.u32 {%0, %1, %2, %3}, [%4];\n}\n" \
-      : "+r"(to[0]), "+r"(to[1]), "+r"(to[2]), "+r"(to[3])      \
-      : "l"(from), "r"(static_cast<int>(present)))
-  if constexpr (kOf == VectorOf::kB) {
-    if constexpr (kPlain)
-      LOAD("");
-    else
-      LOAD(".nc");
-  } else if constexpr (kOf == VectorOf::kValues) {
-    if constexpr (kPlain)
-      LOAD(".L1::no_allocate");
-    else
-      LOAD(".nc.L1::no_allocate");
-  } else {
-    if constexpr (kPlain)
-      LOAD(".L1::no_allocate.L2::256B");
-    else
-      LOAD(".nc.L1::no_allocate.L2::256B");
-  }
-#undef LOAD
-}
-
-// Four neighbours of a row of B, or zeros.
-template <bool kPlain>
-__device__ __forceinline__ void load_quad_if(bool present, uint32_t& low, uint32_t& high,
-                                             const char* from) {
-  low = high = 0;
-#define LOAD(how)                                       \
-  asm volatile(                                         \
-      "{\n.reg .pred p;\nsetp.ne.u32 p, %3, 0;\n"       \
-      "@p ld.global" how ".v2.u32 {%0, %1}, [%2];\n}\n" \
-      : "+r"(low), "+r"(high)                           \
-      : "l"(from), "r"(static_cast<int>(present)))
-  if constexpr (kPlain)
-    LOAD("");
-  else
-    LOAD(".nc");
-#undef LOAD
-}
-
 // Of two loads that took four lines each, so that lane 8r + p has vector p of the r-th, lanes of an
 // even g = lane / 4 get both halves of line g / 2 of the first load, those of an odd one of the
 // second: of each half of a line the vector lane % 4.
@@ -139,8 +85,8 @@ struct UnitLoads {
   static constexpr int kLookUps = Tile::kLookUps, kColumnTiles = Tile::kColumnTiles;
   static constexpr int kRowTiles = Tile::kRowTiles, kStep = Tile::kGroups;
   static constexpr bool kLines = Tile::kLines, kPlain = Tile::kRelease != Release::kAtOnce;
-  static constexpr VectorOf kValues =
-      kSide == 64 && !kLines ? VectorOf::kHalfLines : VectorOf::kValues;
+  // To fetch the neighbours of halves of lines costs where loads take whole ones.
+  static constexpr LoadOf kValues = kSide == 64 && !kLines ? LoadOf::kHalfLines : LoadOf::kValues;
 
   const UnitArguments& args;
   const char* const b_matrix;
@@ -154,9 +100,12 @@ struct UnitLoads {
   __device__ __forceinline__ bool has_block(int unit, int slice, int own) const {
     return unit * kBlocks + slice * (kBlocks / 2) + own < length;
   }
-  template <VectorOf kOf>
+  // 16 bytes, or zeros.
+  template <LoadOf kOf>
   __device__ __forceinline__ void load(uint32_t (&to)[4], const char* from, bool present) const {
-    load_vector_if<kPlain, kOf>(kSide == 64 || present, to, from);
+#pragma unroll
+    for (int word = 0; word < 4; ++word) to[word] = 0;
+    load_if<kPlain, kOf, 4>(kSide == 64 || present, to, from);
   }
   __device__ __forceinline__ void look_up(int unit, int (&to)[kLookUps]) const {
 #pragma unroll
@@ -192,13 +141,15 @@ struct UnitLoads {
 #pragma unroll
         for (int word = 0; word < 4; ++word) {
           const uint32_t k = (kSide == 64 ? slice * 32 : 0) + word * 2;
-          load_quad_if<kPlain>(kSide == 64 || present, to[slice][0][word], to[slice][1][word],
-                               from + k * row);
+          uint32_t quad[2] = {};  // four columns
+          load_if<kPlain, LoadOf::kB, 2>(kSide == 64 || present, quad, from + k * row);
+          to[slice][0][word] = quad[0];
+          to[slice][1][word] = quad[1];
         }
       } else {
 #pragma unroll
         for (int j = 0; j < kColumnTiles; ++j) {
-          load<VectorOf::kB>(
+          load<LoadOf::kB>(
               to[slice][j],
               b_matrix + (own_b[j] + block * Tile::kLine) + (kSide == 64 ? slice * 64 : 0),
               present);
@@ -264,24 +215,6 @@ __device__ __forceinline__ void multiply_unit(
           mma<T>(sum[r][j], rows, b[slice][j] + word);
         }
       }
-    }
-  }
-}
-
-// A warp's sums to shared memory, column by column.
-template <typename Tile>
-__device__ __forceinline__ void leave_sums(
-    const float (&sum)[Tile::kRowTiles][Tile::kColumnTiles][4], float* sums, int part, int g,
-    int t) {
-  const int row = Tile::kLines ? g % 2 * 4 + g / 2 : g;  // see share_lines
-#pragma unroll
-  for (int j = 0; j < Tile::kColumnTiles; ++j) {
-    // Of a row-major B lane t's load has columns 4t to 4t + 3, two for each tile.
-    const int column = Tile::kRowMajorB ? t * 4 + j * 2 : j * 8 + t * 2;
-#pragma unroll
-    for (int s = 0; s < 4 * Tile::kRowTiles; ++s) {
-      sums[part * (Tile::kSumBytes / 4) + (column + s % 2) * Tile::kPitch + row + s / 2 * 8] =
-          sum[s / 4][j][s % 4];
     }
   }
 }
@@ -385,7 +318,12 @@ __global__ void __launch_bounds__(Tile::kThreads, Tile::kResident)
   }
 
   release(Release::kSummed);
-  leave_sums<Tile>(sum, sums, part, g, t);
+  const int row = kLines ? g % 2 * 4 + g / 2 : g;  // see share_lines
+  leave_sums<Tile::kPitch>(
+      sum, sums + part * (Tile::kSumBytes / 4),
+      [&](int i, int high) { return row + i * 16 + high * 8; },
+      // Of a row-major B lane t's load has columns 4t to 4t + 3, two for each tile.
+      [&](int j, int odd) { return (Tile::kRowMajorB ? t * 4 + j * 2 : j * 8 + t * 2) + odd; });
   // The warps that do not finish the tile need not wait.
   if (part >= Tile::kFinishers) {
     asm volatile("barrier.cta.arrive 1, %0;\n" ::"n"(Tile::kThreads) : "memory");

@@ -51,12 +51,13 @@ struct CutTile {
     const int row = args.c_rows ? across(pair) : along(pair);
     const int column = args.c_rows ? along(pair) : across(pair);
     if (args.bias != nullptr) {
-      sum.x += args.bias[row0 + row];
-      sum.y += args.bias[row0 + row + (args.c_rows ? 0 : 1)];
+      const double* const bias = static_cast<const double*>(args.bias) + row0 + row;
+      sum.x += bias[0];
+      sum.y += bias[args.c_rows ? 0 : 1];
     }
     sum.x = activate(sum.x, args.activation);
     sum.y = activate(sum.y, args.activation);
-    double* const c = args.c + tile.batch * args.c_batch_stride +
+    double* const c = static_cast<double*>(args.c) + tile.batch * args.c_batch_stride +
                       (args.c_rows ? (row0 + row) * args.ldc + n0 + column
                                    : row0 + row + (n0 + column) * args.ldc);
     const bool both = along(pair) + 1 < limit;
@@ -132,7 +133,8 @@ static __global__ void __launch_bounds__(kAddThreads)
   const bool is_there = cut_tile.is_there(pair);
   double2 sum = make_double2(0, 0);
 #pragma unroll 4
-  for (int i = lane; is_there && i <= borders; i += lanes) CutTile::add(sum, cut_tile.load(i, pair));
+  for (int i = lane; is_there && i <= borders; i += lanes)
+    CutTile::add(sum, cut_tile.load(i, pair));
   shares[threadIdx.x] = sum;
   __syncthreads();
   if (lane != 0 || !is_there) return;

@@ -34,12 +34,6 @@ struct DmmaTile {
                 "activations go through the ring");
 };
 
-// The first `bytes` of 16, from where only 8 are aligned.
-__device__ __forceinline__ void copy_halves(uint32_t to, const char* from, int bytes) {
-  cp_async_narrow<8>(to, from, min(bytes, 8));
-  cp_async_narrow<8>(to + 8, bytes > 8 ? from + 8 : from, max(bytes - 8, 0));
-}
-
 // This thread's share of the copies, a slice at a time: of every slice the same chunks of B, and
 // the same chunks of some granules of A.
 template <typename Tile>
@@ -160,7 +154,7 @@ class DmmaCopies {
       const uint32_t at = to + i * kApart * kPitch;
       const int bytes = Tile::kRowMajorB ? b_left_ : i * kApart < b_left_ ? 16 : 0;
       if constexpr (!kWhole) {
-        if (bytes > 0) copy_halves(at, line, bytes);
+        if (bytes > 0) copy_chunk_narrow(at, reinterpret_cast<const double*>(line), bytes, 8);
       } else if constexpr (Tile::kRowMajorB) {
         cp_async_16(at, line, bytes);
       } else {
@@ -184,7 +178,7 @@ class DmmaCopies {
       if constexpr (kWhole) {
         cp_async_16(to + j * kRows * kPitch, line);
       } else {
-        copy_halves(to + j * kRows * kPitch, line, 16);
+        copy_chunk_narrow(to + j * kRows * kPitch, reinterpret_cast<const double*>(line), 16, 8);
       }
     }
   }

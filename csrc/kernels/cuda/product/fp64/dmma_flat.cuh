@@ -12,6 +12,7 @@
 #include "kernels/cuda/device/dmma_ring.cuh"
 #include "kernels/cuda/device/load_index.cuh"
 #include "kernels/cuda/device/mbarrier.cuh"
+#include "kernels/cuda/device/product_arguments.cuh"
 #include "kernels/cuda/device/tma.cuh"
 #include "operators/product/product.h"
 
@@ -22,13 +23,8 @@ struct alignas(16) FlatCut {
   int row, first, last, unused;
 };
 
-struct DmmaFlatArguments {
-  CUtensorMap values, b;
-  const void* crow_indices;
-  const void* col_indices;
-  const void* positions;  // Launch::positions
-  const double* bias;
-  double* c;
+struct DmmaFlatArguments : ProductArguments {
+  CUtensorMap values_map, b_map;
   double* sums;   // of pieces: two for each share
   FlatCut* cuts;  // by the border before a share
   int64_t ldc, c_batch_stride;
@@ -37,8 +33,7 @@ struct DmmaFlatArguments {
   int rows, columns, strips;  // block rows; tiles from left to right of C; of a block row
   int block_m, block_k, strip_rows;
   int slices;  // units of a block
-  Activation activation;
-  bool wide_indices, c_rows, pairs, batched;
+  bool c_rows, pairs, b_batched;
 };
 
 // A place among the units of all rows.
@@ -176,7 +171,7 @@ __device__ __forceinline__ void produce_share(const DmmaFlatArguments& args,
   };
   BlockWindow<Tile::kTransposedA> window{args, last_block, from.begin + from.unit / args.slices};
   int row_ends = fetch_ends(rows_from), following_ends = fetch_ends(rows_from + 32);
-  const int batch = args.batched ? tile.batch : 0;
+  const int batch = args.b_batched ? tile.batch : 0;
   const int boxes_a = Tile::kTransposedA ? (args.strip_rows + 15) / 16 : 1;
   constexpr int kBoxesB = Tile::kRowMajorB ? Tile::kN / 16 : 1;
   const int box_b = lane - 8;
@@ -216,10 +211,10 @@ __device__ __forceinline__ void produce_share(const DmmaFlatArguments& args,
       if (!any) break;
       if (copies_a) {
         if constexpr (Tile::kTransposedA) {
-          tma_load(stage + lane * (16 * Tile::kUnitLine), args.values, barrier,
+          tma_load(stage + lane * (16 * Tile::kUnitLine), args.values_map, barrier,
                    row_in_block + lane * 16, stored * args.block_k + slice * Tile::kUnitK);
         } else {
-          tma_load(stage, args.values, barrier, slice * Tile::kUnitK,
+          tma_load(stage, args.values_map, barrier, slice * Tile::kUnitK,
                    stored * args.block_m + row_in_block);
         }
       }
@@ -228,9 +223,9 @@ __device__ __forceinline__ void produce_share(const DmmaFlatArguments& args,
         const int k = column * args.block_k + slice * Tile::kUnitK;
         const uint32_t at = stage + Tile::kBytesA + box_b * (16 * Tile::kUnitLine);
         if constexpr (Tile::kRowMajorB) {
-          tma_load(at, args.b, barrier, n0 + box_b * 16, k, batch);
+          tma_load(at, args.b_map, barrier, n0 + box_b * 16, k, batch);
         } else {
-          tma_load(at, args.b, barrier, k, n0, batch);
+          tma_load(at, args.b_map, barrier, k, n0, batch);
         }
       }
       if (++slice == args.slices) {

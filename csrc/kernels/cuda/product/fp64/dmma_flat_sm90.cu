@@ -1,8 +1,7 @@
 // fp64 on Hopper's tensor cores for few columns: the stored blocks are shared out evenly.
 //
-// Each thread block computes a run of as many stored blocks as the others, 32 or 64 columns wide,
-// and writes the rows of C that end in it; what borders cut leaves sums in the workspace. A
-// second kernel adds up the parts of each such row, in order.
+// Each thread block computes a run of as many stored blocks as the others, 32 or 64 columns wide; a
+// second kernel adds up the rows that borders cut, in order.
 // Data path: TMA -> 16 k a step in a ring of 4 to 8 steps in shared memory -> registers -> mma.sync
 // (16x8x16) -> C, or sums in L2.
 // Requires: fp64, block_m a multiple of 8, block_k of 16, values and B aligned to 16 bytes.
@@ -63,9 +62,9 @@ __device__ __forceinline__ void consume_share(const DmmaFlatArguments& args,
       } else {
         const int row0 = note.row * args.block_m + tile.strip * args.strip_rows;
         const int64_t n0 = int64_t{tile.column} * Tile::kN;
-        to.c = args.c + tile.batch * args.c_batch_stride +
+        to.c = static_cast<double*>(args.c) + tile.batch * args.c_batch_stride +
                (args.c_rows ? row0 * args.ldc + n0 : row0 + n0 * args.ldc);
-        to.bias = args.bias == nullptr ? nullptr : args.bias + row0;
+        to.bias = args.bias == nullptr ? nullptr : static_cast<const double*>(args.bias) + row0;
         to.ldc = args.ldc;
         to.columns = static_cast<int>(min(args.n - n0, int64_t{Tile::kN}));
         to.activation = args.activation;
@@ -84,8 +83,8 @@ __global__ void __launch_bounds__(Tile::kLaunched, Tile::kResident)
   extern __shared__ char memory[];
   const DmmaRing<Tile> ring(memory);
   if (threadIdx.x == 0) {
-    tma_prefetch_map(args.values);
-    tma_prefetch_map(args.b);
+    tma_prefetch_map(args.values_map);
+    tma_prefetch_map(args.b_map);
     ring.init_barriers();
   }
   wait_for_launch_before();
@@ -111,10 +110,12 @@ struct Code {
 
 template <int kRows, int kColumns>
 Code flat_code_of(const Problem& p) {
-  return with_forms(p, []<bool... kForms>() {
-    using Tile = DmmaStepTile<kRows, kColumns, kForms...>;
-    return Code{&flat_code<Tile>, Tile::kM, Tile::kLaunched, Tile::kSharedBytes, Tile::kResident};
-  });
+  return with_forms(
+      p, []<bool... kForms>() {
+        using Tile = DmmaStepTile<kRows, kColumns, kForms...>;
+        return Code{&flat_code<Tile>, Tile::kM, Tile::kLaunched, Tile::kSharedBytes,
+                    Tile::kResident};
+      });
 }
 
 class DmmaFlatSm90 final : public Variant {
@@ -166,8 +167,6 @@ class DmmaFlatSm90 final : public Variant {
     const Code code = code_of(p);
     AddPartsArguments all{arguments_of<DmmaFlatArguments>(p, l), code.rows, columns_};
     DmmaFlatArguments& a = all.rest;
-    a.bias = static_cast<const double*>(l.bias);
-    a.c = static_cast<double*>(l.c);
     const int64_t parts = shares(p, *l.device);
     a.cuts = static_cast<FlatCut*>(l.workspace);
     a.sums = reinterpret_cast<double*>(static_cast<char*>(l.workspace) + cut_bytes(parts));
@@ -179,17 +178,16 @@ class DmmaFlatSm90 final : public Variant {
     a.strip_rows = static_cast<int>(strip_rows(p));
     a.slices = static_cast<int>(p.block_k / 16);
     a.pairs = p.c_alignment >= 16;
-    a.batched = p.b_batch_stride != 0;
     // Stored blocks are lines of a matrix.
     const int64_t line = p.transpose ? p.block_m : p.block_k;
     const int64_t lines = p.nnzb * (p.transpose ? p.block_k : p.block_m);
     const uint32_t across = p.transpose ? 16 : static_cast<uint32_t>(a.strip_rows);
     Status status =
-        make_tensor_map({l.values, p.dtype, 2, {line, lines}, {line}, {16, across}}, &a.values);
+        make_tensor_map({l.values, p.dtype, 2, {line, lines}, {line}, {16, across}}, &a.values_map);
     if (!status) return status;
     const bool row_major = p.b_layout == Layout::kRowMajor;
     status = make_tensor_map(
-        tensor_of_b(p, l.b, 16, row_major ? 16 : static_cast<uint32_t>(columns_)), &a.b);
+        tensor_of_b(p, l.b, 16, row_major ? 16 : static_cast<uint32_t>(columns_)), &a.b_map);
     if (!status) return status;
     const auto blocks = static_cast<unsigned>(parts * tiles(p));
     status = code.code->launch(a, blocks, code.threads, code.shared_bytes, l.stream, name());

@@ -99,11 +99,18 @@ __device__ __forceinline__ void multiply_granules(
 #pragma unroll 1
     for (; mask != 0; mask &= mask - 1) {
       switch (__ffs(static_cast<int>(mask))) {
-#define GRANULE(i)                        \
-  case i + 1:                             \
-    multiply.template operator()<i>();    \
-    break;
-        GRANULE(0) GRANULE(1) GRANULE(2) GRANULE(3) GRANULE(4) GRANULE(5) GRANULE(6) GRANULE(7)
+#define GRANULE(i)                     \
+  case (i) + 1:                        \
+    multiply.template operator()<i>(); \
+    break
+        GRANULE(0);
+        GRANULE(1);
+        GRANULE(2);
+        GRANULE(3);
+        GRANULE(4);
+        GRANULE(5);
+        GRANULE(6);
+        GRANULE(7);
 #undef GRANULE
         default:
           __builtin_unreachable();

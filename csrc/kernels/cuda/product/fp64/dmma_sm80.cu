@@ -96,10 +96,11 @@ struct Code {
 
 template <int kSide>
 Code dmma_code_of(const Problem& p) {
-  return with_forms(p, []<bool... kForms>() {
-    using Tile = DmmaTile<kSide, kForms...>;
-    return Code{&dmma_code<Tile>, Tile::kSharedBytes};
-  });
+  return with_forms(
+      p, []<bool... kForms>() {
+        using Tile = DmmaTile<kSide, kForms...>;
+        return Code{&dmma_code<Tile>, Tile::kSharedBytes};
+      });
 }
 
 class DmmaSm80 final : public DmmaProduct {

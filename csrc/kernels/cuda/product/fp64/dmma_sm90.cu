@@ -114,10 +114,11 @@ struct Code {
 
 template <int kSide, int kSlices>
 Code tma_code_of(const Problem& p) {
-  return with_forms(p, []<bool... kForms>() {
-    using Tile = DmmaTmaTile<kSide, kSlices, kForms...>;
-    return Code{&tma_code<Tile>, Tile::kSharedBytes, kSlices};
-  });
+  return with_forms(
+      p, []<bool... kForms>() {
+        using Tile = DmmaTmaTile<kSide, kSlices, kForms...>;
+        return Code{&tma_code<Tile>, Tile::kSharedBytes, kSlices};
+      });
 }
 
 class DmmaSm90 final : public DmmaProduct {

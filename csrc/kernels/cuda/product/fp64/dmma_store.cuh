@@ -148,8 +148,13 @@ __device__ __forceinline__ Fp64Place place_of(const DmmaArguments& args, const D
       args.c_rows ? part.row0 * args.ldc + part.n0 : part.row0 + part.n0 * args.ldc;
   const double* bias = static_cast<const double*>(args.bias);
   return {static_cast<double*>(args.c) + part.batch * args.c_batch_stride + first,
-          bias == nullptr ? nullptr : bias + part.row0, args.ldc, part.rows,
-          part.columns, args.activation, args.c_rows, args.pairs};
+          bias == nullptr ? nullptr : bias + part.row0,
+          args.ldc,
+          part.rows,
+          part.columns,
+          args.activation,
+          args.c_rows,
+          args.pairs};
 }
 
 }  // namespace sparse_autotune

@@ -5,9 +5,8 @@
 // stood side by side, in slices of 32 bytes (16 halves, 8 floats): a step may span several blocks,
 // a block several steps.
 // Data path: cp.async keeps `stages` - 1 steps of A and B on their way to a ring in shared memory
-// -> ldmatrix -> mma.sync, fp32 accumulators -> shared memory -> C. Whole tiles of aligned operands
-// are copied by straight code, which the compiler spreads among the mma.
-// Longest rows first, in panels of columns that stay in L2.
+// -> ldmatrix -> mma.sync, fp32 accumulators -> shared memory -> C. Longest rows first, in panels
+// of columns that stay in L2.
 // A^T: tiles of A are copied with m contiguous, from where Launch::positions says, and transposed
 // on the way to registers: halves by ldmatrix, fp32 by loads of single words.
 // Requires: fp16, bf16, or fp32 with TF32 allowed; block sides that are multiples of 16. Any n, any
@@ -34,20 +33,11 @@ struct Shape {
   MmaCodes codes[2];  // for A and for A^T
 };
 
+// `codes`: for A.
 template <typename Tile>
 Shape shape_of(const MmaCodes& codes) {
   return {Tile::kM,      Tile::kN,       Tile::kStepBytes,
           Tile::kStages, Tile::kThreads, {codes, mma_codes_apart<Tile, true>()}};
-}
-
-template <typename Tile>
-Shape wide() {
-  return shape_of<Tile>(mma_codes<Tile, false>());
-}
-
-template <typename Tile>
-Shape narrow() {
-  return shape_of<Tile>(mma_codes_apart<Tile, false>());
 }
 
 class MmaSm80 final : public Variant {
@@ -124,11 +114,16 @@ class MmaSm80 final : public Variant {
   Registration registration_{*this};
 };
 
-const MmaSm80 kM128N128{"mma_sm80/m128_n128_s3", wide<MmaM128N128>()};
-const MmaSm80 kM64N256{"mma_sm80/m64_n256_s2", wide<MmaM64N256>()};
-const MmaSm80 kM64N128{"mma_sm80/m64_n128_s3", narrow<MmaM64N128>()};
-const MmaSm80 kM32N256{"mma_sm80/m32_n256_s3", narrow<MmaM32N256>()};
-const MmaSm80 kM16N128{"mma_sm80/m16_n128_s4", narrow<MmaM16N128>()};
+const MmaSm80 kM128N128{"mma_sm80/m128_n128_s3",
+                        shape_of<MmaM128N128>(mma_codes<MmaM128N128, false>())};
+const MmaSm80 kM64N256{"mma_sm80/m64_n256_s2",
+                       shape_of<MmaM64N256>(mma_codes<MmaM64N256, false>())};
+const MmaSm80 kM64N128{"mma_sm80/m64_n128_s3",
+                       shape_of<MmaM64N128>(mma_codes_apart<MmaM64N128, false>())};
+const MmaSm80 kM32N256{"mma_sm80/m32_n256_s3",
+                       shape_of<MmaM32N256>(mma_codes_apart<MmaM32N256, false>())};
+const MmaSm80 kM16N128{"mma_sm80/m16_n128_s4",
+                       shape_of<MmaM16N128>(mma_codes_apart<MmaM16N128, false>())};
 
 }  // namespace
 }  // namespace sparse_autotune

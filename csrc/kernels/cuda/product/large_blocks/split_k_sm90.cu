@@ -4,8 +4,7 @@
 // are whole go the way of wgmma_sm90; tiles of parts leave fp32 sums in the workspace. A second
 // kernel, ready to start when the first ends, adds up each row's parts in the order of their
 // columns, whoever computed them, and finishes the row: bias, activation, TMA store.
-// The longest part is at most `limit` blocks, a power of two that the cost model picks among those
-// whose sums fit; the lists depend on the pattern and the limit alone.
+// The cost model picks how long parts may be, among the plan's lists whose sums fit.
 // Data path of the sums: registers -> L2 -> registers, in the layout of wgmma's fragments.
 // Requires: what wgmma_sm90 does, and rows of known lengths that are worth cutting.
 // Wins: a few rows much longer than the others, or fewer tiles than multiprocessors. Bound as
@@ -122,16 +121,9 @@ class SplitKSm90 final : public Variant {
 
   // The fastest by the cost model, of those that cut a row and whose sums fit.
   int row_order(const Problem& p, const Device& d) const override {
-    int best = kNoRowOrder;
-    double best_us = INFINITY;
-    for (int order = kShortestParts; order < kRowOrders; ++order) {
-      if (p.row_cuts.rows[order] == 0 || sums_bytes(p, order) > kMaxWorkspace) continue;
-      const double us = estimate_us(p, d, order);
-      if (us >= best_us) continue;
-      best = order;
-      best_us = us;
-    }
-    return best;
+    return cheapest_order(p, kNoRowOrder, INFINITY, kShortestParts, [&](int order) -> double {
+      return sums_bytes(p, order) > kMaxWorkspace ? INFINITY : estimate_us(p, d, order);
+    });
   }
 
   Status launch(const Problem& p, const Launch& l) const override {
@@ -151,7 +143,7 @@ class SplitKSm90 final : public Variant {
     if (!status) return status;
 
     auto s = arguments_of<SumArguments>(p, l);
-    s.c = a.c;
+    s.c = a.c_map;
     s.cut_rows = reinterpret_cast<const CutRow*>(order + entries);
     s.partials = a.partials;
     s.rows = static_cast<unsigned>(p.row_cuts.rows[number]);
@@ -172,10 +164,6 @@ class SplitKSm90 final : public Variant {
 
   static KernelCode<SumArguments>& sum_code(const Problem& p) {
     return p.dtype == DType::kFloat16 ? sum_half : sum_bfloat16;
-  }
-
-  static int64_t entries_of(const Problem& p, int order) {
-    return block_rows(p) - p.row_cuts.rows[order] + p.row_cuts.parts[order];
   }
 
   int64_t sums_bytes(const Problem& p, int order) const {

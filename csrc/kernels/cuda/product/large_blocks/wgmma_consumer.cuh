@@ -48,7 +48,7 @@ __device__ __forceinline__ void consume_wgmma(const WgmmaArguments& args,
       return DeferredStore<T, kWidth, DirectSink>(DirectSink(args.direct), buffers, 1 + consumer,
                                                   args.n, args.c_rows);
     } else {
-      return DeferredStore<T, kWidth, TmaSink>(TmaSink(args.c), buffers, 1 + consumer, args.n,
+      return DeferredStore<T, kWidth, TmaSink>(TmaSink(args.c_map), buffers, 1 + consumer, args.n,
                                                args.c_rows);
     }
   }();

@@ -25,9 +25,9 @@ __global__ void __launch_bounds__(kThreads, 1)
   const Shared<Tile> shared(static_cast<uint32_t>(__cvta_generic_to_shared(memory)));
   const int warp = __shfl_sync(~0u, static_cast<int>(threadIdx.x) / 32, 0);
   if (threadIdx.x == 0) {
-    tma_prefetch_map(args.a);
-    tma_prefetch_map(args.b);
-    if constexpr (!Tile::kDirect && sizeof(T) == 2) tma_prefetch_map(args.c);
+    tma_prefetch_map(args.a_map);
+    tma_prefetch_map(args.b_map);
+    if constexpr (!Tile::kDirect && sizeof(T) == 2) tma_prefetch_map(args.c_map);
     shared.init_barriers();
   }
   follow_launch_before();
@@ -151,7 +151,7 @@ double wgmma_us(const WgmmaShape& shape, const Problem& problem, const Device& d
                 int64_t entries, int64_t longest);
 // The same of tiles that are other work; its panels are counted here.
 double wgmma_us(const WgmmaShape& shape, const Problem& problem, const Device& device,
-                int64_t entries, TileWork work, const TileRates& rates);
+                int64_t entries, TileWork work);
 
 // Everything but what concerns parts of rows. `order`: of so many entries; null: rows as they come.
 Status wgmma_arguments(const WgmmaShape& shape, const Problem& problem, const Launch& launch,

@@ -30,6 +30,7 @@ constexpr double kPairedShare = 1.25;
 // Of a B that L2 does not hold, how often its tiles may be fetched if it is not divided.
 constexpr double kAboutOnce = 1.5;
 constexpr TileRates kRates{.start_us = 3.2, .compute = 0.71, .l2 = 0.6, .alone = 0.86};
+constexpr TileRates kClusterRates{.start_us = 4.2, .compute = 0.71, .l2 = 0.56, .alone = 0.86};
 
 int64_t step_k(const Problem& p) { return kLine / size_of(p.dtype); }
 
@@ -115,15 +116,14 @@ Support wgmma_supports(const WgmmaShape& shape, const Problem& p, const Device& 
 
 double wgmma_us(const WgmmaShape& shape, const Problem& p, const Device& d, int64_t entries,
                 int64_t longest) {
-  return wgmma_us(shape, p, d, entries, tiles_of_rows(p, shape.m, shape.n, entries, longest),
-                  kRates);
+  return wgmma_us(shape, p, d, entries, tiles_of_rows(p, shape.m, shape.n, entries, longest));
 }
 
 double wgmma_us(const WgmmaShape& shape, const Problem& p, const Device& d, int64_t entries,
-                TileWork work, const TileRates& rates) {
+                TileWork work) {
   const int64_t width = panel_width(shape, p, d, entries);
   work.panels = static_cast<double>(ceil_div(shape.columns(p), width) * p.batch);
-  return tiled_us(work, rates, peak_tflops(p, d), p, d);
+  return tiled_us(work, shape.cluster > 1 ? kClusterRates : kRates, peak_tflops(p, d), p, d);
 }
 
 Status wgmma_arguments(const WgmmaShape& shape, const Problem& p, const Launch& l,
@@ -132,10 +132,10 @@ Status wgmma_arguments(const WgmmaShape& shape, const Problem& p, const Launch& 
   const auto m = static_cast<uint32_t>(shape.pairs ? shape.m / 2 : shape.m);
   const auto width = static_cast<uint32_t>(shape.width), line = static_cast<uint32_t>(step_k(p));
   const uint32_t b_lines = p.b_layout == Layout::kRowMajor ? kStepK : width;
-  Status status = make_tensor_map(tensor_of_values(p, l.values, m), &a->a);
-  if (status) status = make_tensor_map(tensor_of_b(p, l.b, line, b_lines), &a->b);
+  Status status = make_tensor_map(tensor_of_values(p, l.values, m), &a->a_map);
+  if (status) status = make_tensor_map(tensor_of_b(p, l.b, line, b_lines), &a->b_map);
   if (status && !shape.stores_directly(p))
-    status = make_tensor_map(tensor_of_c(p, l.c, 64, 64), &a->c);
+    status = make_tensor_map(tensor_of_c(p, l.c, 64, 64), &a->c_map);
   if (!status) return status;
 
   a->panels = panels_of(entries * shape.strips(p), shape.columns(p), p.batch,

@@ -7,9 +7,8 @@
 // In n256_x2 a cluster's two thread blocks take neighbouring tiles of one pair: each brings one
 // row's blocks of A to both.
 // Data path: as wgmma_sm90's; in clusters A by multicast.
-// Requires: half types, A and a row-major B, block_m 64 and otherwise what wgmma_sm90 does, and
-// rows that have been looked at. A^T and a column-major B need no more than their kernels: they
-// were not tried. Wins: blocks of 64 where rows share columns, as 128 rows of 64 block columns do
+// Requires: half types, A and a row-major B (others were not tried), block_m 64 and otherwise what
+// wgmma_sm90 does. Wins: blocks of 64 where rows share columns, as 128 rows of 64 block columns do
 // at random from 5% on. Bound by L2 -> shared memory traffic.
 #include <algorithm>
 
@@ -48,7 +47,7 @@ class WgmmaPairsSm90 final : public Variant {
     // A thread block of a cluster fetches half of the blocks.
     const double blocks = values_bytes(p) / static_cast<double>(pairs(p));
     work.fetched -= blocks * (1 - 1.0 / shape_.cluster);
-    return wgmma_us(shape_, p, d, pairs(p), work, shape_.cluster > 1 ? kClusterRates : kRates);
+    return wgmma_us(shape_, p, d, pairs(p), work);
   }
 
   int grouping(const Problem&, const Device&) const override { return kMatchedPairs; }
@@ -64,9 +63,6 @@ class WgmmaPairsSm90 final : public Variant {
   }
 
  private:
-  static constexpr TileRates kRates{.start_us = 3.2, .compute = 0.71, .l2 = 0.6, .alone = 0.86};
-  static constexpr TileRates kClusterRates{
-      .start_us = 4.2, .compute = 0.71, .l2 = 0.56, .alone = 0.86};
   static constexpr int kNeighbours = 0;         // the grouping of two
   static constexpr int64_t kMaxRows = 1 << 20;  // one thread block sorts the pairs
 

@@ -187,9 +187,9 @@ struct WgmmaProducer {
       } else {
         mbarrier_arrive_expect(full, Tile::kBytesA);
         if constexpr (kTransposedA) {
-          tma_load(to, args.a, full, 0, rows.first + k, task.strip / kLineHalves);
+          tma_load(to, args.a_map, full, 0, rows.first + k, task.strip / kLineHalves);
         } else {
-          tma_load(to, args.a, full, k, rows.first);
+          tma_load(to, args.a_map, full, k, rows.first);
         }
       }
     }
@@ -201,9 +201,9 @@ struct WgmmaProducer {
                                            int k) {
     constexpr uint16_t kAll = (1 << Tile::kCluster) - 1;
     if constexpr (Tile::kCluster > 1) {
-      if (cluster_rank() == which) tma_load_to(kAll, to, args.a, full, k, row);
+      if (cluster_rank() == which) tma_load_to(kAll, to, args.a_map, full, k, row);
     } else {
-      tma_load(to, args.a, full, k, row);
+      tma_load(to, args.a_map, full, k, row);
     }
   }
 
@@ -217,7 +217,7 @@ struct WgmmaProducer {
         load_boxes(to, full, n, k, batch);
       } else {
         mbarrier_arrive_expect(full, Tile::kBytesB);
-        tma_load(to, args.b, full, k, n, batch);
+        tma_load(to, args.b_map, full, k, n, batch);
       }
     }
     at_b.advance();
@@ -230,7 +230,7 @@ struct WgmmaProducer {
 #pragma unroll
     for (int box = 0; box < Tile::kWidth / 64; ++box) {
       if (box < boxes) {
-        tma_load(to + box * kStepK * kLineBytes, args.b, full, n + box * 64, k, batch);
+        tma_load(to + box * kStepK * kLineBytes, args.b_map, full, n + box * 64, k, batch);
       }
     }
   }

@@ -7,8 +7,7 @@
 // longest rows first; two consumer warpgroups multiply.
 // Tall tiles (kM = 128): each consumer has 64 rows and all columns, so they share B.
 // Flat tiles (kM = 64): each consumer has half of the columns, so they share A.
-// A^T: a block lies in values as block_k lines of block_m, at its Launch::positions. Copies of 64
-// of its columns make tiles with m contiguous, which wgmma takes as it does k contiguous.
+// A^T: copies of 64 columns of a stored block make tiles with m contiguous, which wgmma takes too.
 // Data path: TMA -> shared memory -> wgmma, fp32 sums in registers -> packed in registers
 // -> stmatrix, while the next tile is multiplied -> TMA. In TF32 registers -> C.
 // Requires: fp16 or bf16, block_m a multiple of kM and block_k of 64; or fp32 with TF32 allowed and

@@ -13,6 +13,7 @@
 #include "kernels/cuda/device/mbarrier.cuh"
 #include "kernels/cuda/device/panel_walk.cuh"
 #include "kernels/cuda/device/partial_sums.cuh"
+#include "kernels/cuda/device/product_arguments.cuh"
 #include "kernels/cuda/device/tile_queue.cuh"
 #include "kernels/cuda/device/tma.cuh"
 #include "kernels/cuda/device/warpgroup_roles.cuh"
@@ -99,22 +100,17 @@ struct MatchedPairs : WgmmaTile<128, 256, 4, 4> {
   static_assert(kCluster == 1 || kCluster == 2, "a thread block brings one row of the two");
 };
 
-struct WgmmaArguments {
+struct WgmmaArguments : ProductArguments {
   // Values as nnzb * block_m rows or, transposed, as nnzb * block_k rows with each 64 columns of a
   // block as third dimension; B and C with the batch as third dimension.
-  CUtensorMap a, b, c;
-  const void* crow_indices;
-  const void* col_indices;
-  const void* positions;  // Launch::positions
-  const void* bias;
+  CUtensorMap a_map, b_map, c_map;
   const GroupColumn* columns;  // of MatchedPairs
   const int32_t* pairs;        // RowGroups::rows
   Panels panels;
   PartialSums partials;
-  DirectOutput direct;              // instead of c, for tiles that are stored directly
+  DirectOutput direct;              // instead of c_map, for tiles that are stored directly
   int n, block_m, block_k, strips;  // strips: of one block row
-  Activation activation;
-  bool wide_indices, c_rows, b_batched;
+  bool c_rows, b_batched;
 };
 
 // What a thread block keeps in shared memory, from a multiple of kSwizzleAlignment on.

@@ -1,20 +1,21 @@
 // Block sides that tensor cores do not take, in every dtype, by strips of columns.
 //
-// A warp owns up to 8 rows of one block row and a strip of columns of C: a lane holds a chunk of
-// the strip, or two, in all of these rows. The warps of a thread block work on neighbouring block
-// rows, so that lines of B that these share come from L1. Data path of A: global -> registers, a
-// round of up to 32 steps ahead -> shared -> registers, one element for all lanes; of B: global
-// (L2, L1) -> registers, several lines on their way. Accumulates in fp32 (fp64 for fp64). A B or C
-// that is column-major, or whose rows are not whole chunks of 16 bytes (8 of half types), stands
-// row by row in the workspace; long rows are cut, and a second kernel adds up their parts.
-// Requires: fewer than 2^31 stored blocks and rows of B. Wins: odd block sides from 16 columns up.
-// Bound by the lines of B that L1 has not, from L2, or by the load units.
+// A warp owns up to 8 rows of one block row and a strip of columns of C (column_strips.cuh): a lane
+// holds a chunk of the strip, or two, in all of these rows. The warps of a thread block work on
+// neighbouring block rows, which share lines of B in L1. Data path of A: global -> registers ->
+// shared -> registers; of B: global (L2, L1) -> registers, several lines on their way. Accumulates
+// in fp32 (fp64 for fp64). A B or C that is column-major, or whose rows are not whole chunks of 16
+// bytes (8 of half types), stands row by row in the workspace; long rows are cut, and a second
+// kernel adds up their parts. Requires: fewer than 2^31 stored blocks and rows of B. Wins: odd
+// block sides from 16 columns up. Bound by the lines of B that L1 has not, from L2, or by the load
+// units.
 #include "kernels/cuda/product/scalar/column_strips.cuh"
 
 #include <cuda_runtime.h>
 
 #include <algorithm>
 #include <bit>
+#include <cmath>
 #include <string>
 #include <utility>
 
@@ -24,6 +25,7 @@
 #include "kernels/cuda/host/element_types.h"
 #include "kernels/cuda/product/scalar/cut_rows.cuh"
 #include "operators/product/product.h"
+#include "tile_roofline.h"
 
 namespace sparse_autotune {
 namespace {
@@ -230,24 +232,17 @@ class ColumnStrips final : public Variant {
 
   // The order that ends soonest; none where the longest row ends in time as it is.
   static int part_order(const Problem& p, const Device& d) {
-    int best = kNoRowOrder;
-    if (p.longest_row < 0) return best;
-    double best_us = ending_us(p, d, best);
-    for (int order = 1; order < kRowOrders; ++order) {
+    if (p.longest_row < 0) return kNoRowOrder;
+    const double whole_us = ending_us(p, d, kNoRowOrder);
+    return cheapest_order(p, kNoRowOrder, whole_us, 1, [&](int order) -> double {
       // An average row is cut where there are too few to keep multiprocessors busy, and where that
       // gains more than what this leaves out: parts of all rows to be listed and added up.
       constexpr double kAverageUs = 20;
       const bool average = part_limit(order) * block_rows(p) * 2 < p.nnzb * 3;
-      if (p.row_cuts.rows[order] == 0 || (average && !are_few(p, d)) ||
-          partial_bytes(p, order) > kMaxWorkspace / 8) {
-        continue;
-      }
-      const double us = ending_us(p, d, order) + (average ? kAverageUs : 0);
-      if (us >= best_us) continue;
-      best = order;
-      best_us = us;
-    }
-    return best;
+      const bool fits = partial_bytes(p, order) <= kMaxWorkspace / 8;
+      if (!fits || (average && !are_few(p, d))) return INFINITY;
+      return ending_us(p, d, order) + (average ? kAverageUs : 0);
+    });
   }
 
   // All but what is in the workspace, the panels and what depends on the kernel.

@@ -49,7 +49,7 @@ struct CutRowSums {
   const void* partials;
   const void* bias;
   void* c;
-  int64_t ldc, c_batch_stride, batch;  // matrices
+  int64_t ldc, c_batch_stride, batch;      // matrices
   int slots, lines, pitch, line_elements;  // slots: parts of all rows
   int block_m;
   Activation activation;

@@ -1,9 +1,7 @@
 // Products of small blocks with a vector in fp32 and fp64, whatever the lengths of rows.
 //
-// A thread block owns neighbouring block rows and deals their stored blocks out to its threads, one
-// row of a block at a time, wherever block rows end (flat_rows.cuh): registers take values
-// and B, shared memory what is to be added up. Rows beyond a limit are shared out among thread
-// blocks, of which the last adds up their sums: one launch, and nothing is planned.
+// flat_rows.cuh has the kernel. Values and B go to registers, what is to be added up to shared
+// memory; one launch, and nothing is planned.
 // Requires: one column, block_k up to 8, block_m up to 32. Wins: nearly everywhere there.
 #include "kernels/cuda/product/scalar/flat_rows.cuh"
 

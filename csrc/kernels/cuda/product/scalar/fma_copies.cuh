@@ -1,14 +1,86 @@
-// Copies of a step's operands to shared memory, shared out among a group of warps: of B in chunks
-// of four elements, as they lie in global memory, of A element by element, to be turned on the way.
-// Elements behind the tile's end stay as they are: no sum that is kept depends on them.
+// Where the operands of a block row's products lie, its stored blocks side by side, in units of
+// four lines of k, which never straddle two blocks; and copies of a step's operands to shared
+// memory, shared out among a group of warps: of B in chunks of four elements, as they lie in global
+// memory, of A element by element, to be turned on the way. Elements behind the tile's end stay as
+// they are: no sum that is kept depends on them.
 #pragma once
 
 #include <cstdint>
 
 #include "kernels/cuda/device/cp_async.cuh"
+#include "kernels/cuda/device/load_index.cuh"
+#include "kernels/cuda/device/panel_walk.cuh"
+#include "kernels/cuda/device/product_arguments.cuh"
 #include "kernels/cuda/product/scalar/fma_tile.cuh"
 
 namespace sparse_autotune {
+
+struct FmaArguments : ProductArguments {
+  float* partials;  // sums of parts of rows: by slot, as a block row of C lies; the batch outside
+  Panels panels;    // of thread blocks
+  int64_t n, ldb, ldc, b_batch_stride, c_batch_stride;
+  uint32_t a_row, a_col;    // bytes from one row to the next and from one k, within a block
+  uint32_t b_line;          // and from one row of B to the next, or one column
+  unsigned tile_rows;       // strips of all block rows
+  unsigned strips, shares;  // shares: groups that have one tile, a divisor of all
+  // Of a block: its units of k, its elements in quads; of a unit: quads from one to the next.
+  unsigned block_units, block_quads, unit_quads;
+  int block_m;
+  int slots;           // parts of all rows
+  int64_t part_pitch;  // words from one row of C to the next in these, or from one column
+  int64_t part_words;
+  bool c_rows;
+  bool b_aligned, c_aligned;  // to 16 bytes
+};
+
+// The units that a group of warps multiplies, 32 at a time: one in each lane, those behind on their
+// way. Of `shares` groups with the same blocks each takes every shares-th step.
+class FmaUnits {
+ public:
+  __device__ __forceinline__ FmaUnits(const FmaArguments& args, int begin, int length, int share)
+      : begin_(begin), length_(length) {
+    const int lane = threadIdx.x % 32;
+    const int step = lane / kStepUnits * static_cast<int>(args.shares) + share;
+    next_ = step * kStepUnits + lane % kStepUnits;
+    fetch(args);
+  }
+
+  // To be called before each 32nd unit.
+  __device__ __forceinline__ void turn(const FmaArguments& args) {
+    const int units = static_cast<int>(args.block_units);
+    const bool inside = next_within_ >= 0;
+    const int within = inside ? next_within_ * kUnitLines : 0;
+    line_ = inside ? next_column_ * (units * kUnitLines) + within : -1;
+    quad_ = inside ? static_cast<uint32_t>(next_position_) * args.block_quads +
+                         next_within_ * args.unit_quads
+                   : 0;
+    next_ += 32 * static_cast<int>(args.shares);
+    fetch(args);
+  }
+
+  // Of unit i of the 32: B's first line, -1 behind the row's end, and where A's elements begin, in
+  // quads of elements. All lanes must ask.
+  __device__ __forceinline__ int line(int i) const { return __shfl_sync(~0u, line_, i); }
+  __device__ __forceinline__ uint32_t quad(int i) const { return __shfl_sync(~0u, quad_, i); }
+
+ private:
+  __device__ __forceinline__ void fetch(const FmaArguments& args) {
+    const auto block = static_cast<int>(static_cast<unsigned>(next_) / args.block_units);
+    next_within_ = -1;
+    if (block < length_) {
+      next_within_ = next_ - block * static_cast<int>(args.block_units);
+      const int i = begin_ + block;
+      next_column_ = load_narrow_index(args.col_indices, i, args.wide_indices);
+      next_position_ =
+          args.positions == nullptr ? i : load_narrow_index(args.positions, i, args.wide_indices);
+    }
+  }
+
+  int begin_, length_;
+  int line_ = -1;
+  uint32_t quad_ = 0;
+  int next_, next_within_, next_column_ = 0, next_position_ = 0;
+};
 
 // One multiplication, where a 64-bit stride would take several.
 __device__ __forceinline__ const char* bytes_ahead(const char* from, uint32_t stride,

@@ -5,32 +5,11 @@
 #include <type_traits>
 #include <utility>
 
-#include "kernels/cuda/device/load_index.cuh"
-#include "kernels/cuda/device/panel_walk.cuh"
-#include "kernels/cuda/device/product_arguments.cuh"
 #include "kernels/cuda/product/scalar/fma_copies.cuh"
 #include "kernels/cuda/product/scalar/fma_tile.cuh"
 #include "variant.h"
 
 namespace sparse_autotune {
-
-struct FmaArguments : ProductArguments {
-  float* partials;  // sums of parts of rows: by slot, as a block row of C lies; the batch outside
-  Panels panels;    // of thread blocks
-  int64_t n, ldb, ldc, b_batch_stride, c_batch_stride;
-  uint32_t a_row, a_col;    // bytes from one row to the next and from one k, within a block
-  uint32_t b_line;          // and from one row of B to the next, or one column
-  unsigned tile_rows;       // strips of all block rows
-  unsigned strips, shares;  // shares: groups that have one tile, a divisor of all
-  // Of a block: its units of k, its elements in quads; of a unit: quads from one to the next.
-  unsigned block_units, block_quads, unit_quads;
-  int block_m;
-  int slots;           // parts of all rows
-  int64_t part_pitch;  // words from one row of C to the next in these, or from one column
-  int64_t part_words;
-  bool c_rows;
-  bool b_aligned, c_aligned;  // to 16 bytes
-};
 
 template <typename Tile>
 __device__ __forceinline__ void wait_for_group(int group) {
@@ -91,7 +70,7 @@ __global__ void __launch_bounds__(Tile::kThreads* Tile::kGroups, Tile::kResident
   extern __shared__ __align__(16) float shared[];
   using CopiesOfA = TurnedCopies<Tile::kM, Tile::kPitchA, Tile::kStep, Tile::kThreads>;
   using CopiesOfB = CopiesOfDense<Tile>;
-  constexpr int kStepUnits = Tile::kStep / kUnitLines, kStepsOfTurn = 32 / kStepUnits;
+  constexpr int kStepsOfTurn = 32 / kStepUnits;
   const int group = Tile::kGroups == 1 ? 0 : static_cast<int>(threadIdx.x) / Tile::kThreads;
   const int thread = static_cast<int>(threadIdx.x) - group * Tile::kThreads;
   float* const ring = shared + group * Tile::kGroupWords;
@@ -115,7 +94,7 @@ __global__ void __launch_bounds__(Tile::kThreads* Tile::kGroups, Tile::kResident
   const int row_steps = static_cast<int>(
       (static_cast<unsigned>(task.length) * args.block_units + kStepUnits - 1) / kStepUnits);
   const int steps = (row_steps - share + shares - 1) / shares;
-  FmaUnits<kStepUnits, FmaArguments> units(args, task.begin, task.length, share);
+  FmaUnits units(args, task.begin, task.length, share);
 
   // This thread's first elements, and where they go.
   const char* a = static_cast<const char*>(args.values) +

@@ -5,8 +5,7 @@
 // stored blocks as if they stood side by side. A thread block is several groups: of neighbouring
 // block rows, or, where there are few tiles, of one tile, whose steps they share out and whose sums
 // they add up at the end in the groups' order.
-// A row that is much longer than others, or rows that are few, are cut into parts of the plan's
-// order, whose sums a second kernel adds up.
+// Long or few rows are cut into parts of the plan's order, whose sums a second kernel adds up.
 // Data path: cp.async keeps two steps of A and B on their way to a ring in shared memory, where
 // what has k contiguous arrives transposed -> registers -> C.
 // Requires: fp32; block sides that are multiples of 4. Any n, any layout; rows of 16-byte alignment
@@ -15,6 +14,7 @@
 #include <cuda_runtime.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "kernels/cuda/host/arguments_of.h"
 #include "kernels/cuda/host/cuda_status.h"
@@ -23,6 +23,7 @@
 #include "kernels/cuda/product/scalar/cut_rows.cuh"
 #include "kernels/cuda/product/scalar/fma_kernel.cuh"
 #include "operators/product/product.h"
+#include "tile_roofline.h"
 
 namespace sparse_autotune {
 namespace {
@@ -87,17 +88,11 @@ class FmaTiled final : public Variant {
   // Parts where the longest row, or few rows, would keep few multiprocessors busy for long.
   int row_order(const Problem& p, const Device& d) const override {
     constexpr double kWorth = 0.9;
-    int best = kWholeRows;
-    if (p.longest_row < 0 || p.batch > kMaxGrid) return best;
-    double best_us = kWorth * estimate_us(p, d, best);
-    for (int order = kWholeRows + 1; order < kRowOrders; ++order) {
-      if (p.row_cuts.rows[order] == 0 || sums_bytes(p, order) > kMaxWorkspace) continue;
-      const double us = estimate_us(p, d, order);
-      if (us >= best_us) continue;
-      best = order;
-      best_us = us;
-    }
-    return best;
+    if (p.longest_row < 0 || p.batch > kMaxGrid) return kWholeRows;
+    const double whole_us = kWorth * estimate_us(p, d, kWholeRows);
+    return cheapest_order(p, kWholeRows, whole_us, kWholeRows + 1, [&](int order) -> double {
+      return sums_bytes(p, order) > kMaxWorkspace ? INFINITY : estimate_us(p, d, order);
+    });
   }
 
   Status launch(const Problem& p, const Launch& l) const override {
@@ -137,7 +132,7 @@ class FmaTiled final : public Variant {
   double estimate_us(const Problem& p, const Device& d, int order) const {
     const double multiprocessors = std::max(d.multiprocessors, 1);
     const double row_k = static_cast<double>(p.nnzb) * p.block_k /
-                         static_cast<double>(std::max<int64_t>(entries(p, order), 1));
+                         static_cast<double>(std::max<int64_t>(entries_of(p, order), 1));
     const double shares = static_cast<double>(shares_of(p, d, order));
     // Of one thread block: idle rows and columns are multiplied, too. A column-major B comes in
     // shorter lines; rows that are not aligned, in single elements.
@@ -164,12 +159,8 @@ class FmaTiled final : public Variant {
            2 * static_cast<double>(sums_bytes(p, order)) / (kL2Gbps * 1e3);
   }
 
-  static int64_t entries(const Problem& p, int order) {
-    return order == kWholeRows ? block_rows(p)
-                               : block_rows(p) - p.row_cuts.rows[order] + p.row_cuts.parts[order];
-  }
   int64_t strips(const Problem& p) const { return ceil_div(p.block_m, shape_.m); }
-  int64_t tile_rows(const Problem& p, int order) const { return entries(p, order) * strips(p); }
+  int64_t tile_rows(const Problem& p, int order) const { return entries_of(p, order) * strips(p); }
   int64_t thread_blocks(const Problem& p, int order, int64_t shares) const {
     return ceil_div(tile_rows(p, order), shape_.groups / shares) * ceil_div(p.n, shape_.n) *
            p.batch;
@@ -198,7 +189,7 @@ class FmaTiled final : public Variant {
 
   Status add_parts(const Problem& p, int order, const FmaArguments& a, const Launch& l) const {
     auto s = arguments_of<CutRowSums>(p, l);
-    s.rows = reinterpret_cast<const CutRow*>(l.row_orders[order] + entries(p, order));
+    s.rows = reinterpret_cast<const CutRow*>(l.row_orders[order] + entries_of(p, order));
     s.partials = a.partials;
     s.slots = a.slots;
     s.lines = static_cast<int>(part_lines(p));
@@ -217,12 +208,12 @@ class FmaTiled final : public Variant {
 };
 
 // Numbers of FmaTile.
-const FmaTiled kM64N128{"fma_tiled/m64_n128", shape_of<64, 128, 8, 8, 4, 16, 3, 1, 3>(), 0.62};
-const FmaTiled kM32N128{"fma_tiled/m32_n128", shape_of<32, 128, 8, 8, 4, 16, 3, 1, 6>(), 0.57};
-const FmaTiled kM16N256{"fma_tiled/m16_n256", shape_of<16, 256, 8, 8, 2, 16, 2, 1, 6>(), 0.51};
-const FmaTiled kM16N128{"fma_tiled/m16_n128", shape_of<16, 128, 8, 8, 2, 16, 2, 4, 2>(), 0.46};
-const FmaTiled kM16N32{"fma_tiled/m16_n32", shape_of<16, 32, 4, 4, 4, 16, 2, 8, 2>(), 0.35};
-const FmaTiled kM8N64{"fma_tiled/m8_n64", shape_of<8, 64, 4, 4, 2, 16, 2, 4, 5>(), 0.32};
+const FmaTiled kM64N128{"fma_tiled/m64_n128", shape_of<64, 128, 8, 8, 4, 3, 1, 3>(), 0.62};
+const FmaTiled kM32N128{"fma_tiled/m32_n128", shape_of<32, 128, 8, 8, 4, 3, 1, 6>(), 0.57};
+const FmaTiled kM16N256{"fma_tiled/m16_n256", shape_of<16, 256, 8, 8, 2, 2, 1, 6>(), 0.51};
+const FmaTiled kM16N128{"fma_tiled/m16_n128", shape_of<16, 128, 8, 8, 2, 2, 4, 2>(), 0.46};
+const FmaTiled kM16N32{"fma_tiled/m16_n32", shape_of<16, 32, 4, 4, 4, 2, 8, 2>(), 0.35};
+const FmaTiled kM8N64{"fma_tiled/m8_n64", shape_of<8, 64, 4, 4, 2, 2, 4, 5>(), 0.32};
 
 }  // namespace
 }  // namespace sparse_autotune

@@ -1,10 +1,9 @@
 // Products of small square blocks with few columns in fp32 and fp64 where rows differ much.
 //
-// Thread blocks own shares of one length of the path of all stored blocks and row ends, and groups
-// of lanes runs of one length of a share (merge_rows.cuh). Data path of A: global -> shared,
-// a chunk ahead -> registers; of B: through L1, 16 bytes a lane. Rows that borders cut are added up
-// by the last of their shares to end: one launch, and nothing is planned. A B that is not whole
-// rows of 16 bytes is turned or copied first, and stands row by row in the workspace.
+// merge_rows.cuh has the kernel. Data path of A: global -> shared, a chunk ahead -> registers; of
+// B: through L1, 16 bytes a lane. Rows that borders cut are added up by the last of their shares to
+// end: one launch, and nothing is planned. A B that is not whole rows of 16 bytes is laid anew
+// first, in the workspace.
 // Requires: blocks of 1 to 4, 2 to 256 columns, a longest row of several times the mean.
 // Wins: nearly everywhere there.
 #include "kernels/cuda/product/scalar/merge_rows.cuh"
@@ -144,8 +143,9 @@ class MergeRows final : public Variant {
     const dim3 blocks(static_cast<unsigned>(plan.shares), static_cast<unsigned>(plan.strips),
                       static_cast<unsigned>(p.batch));
     with_block_side<kMaxBlock>(p.dtype, p.block_m, [&]<typename T, int kBlock>() {
-      merge_rows_kernel<T, kBlock>
-          <<<blocks, kMergeThreads, static_cast<size_t>(shared), stream>>>(a);
+      const auto kernel =
+          p.transpose ? &merge_rows_kernel<T, kBlock, true> : &merge_rows_kernel<T, kBlock, false>;
+      kernel<<<blocks, kMergeThreads, static_cast<size_t>(shared), stream>>>(a);
     });
     return to_status(cudaGetLastError(), name());
   }

@@ -31,7 +31,8 @@ constexpr int kMergeAtOnce = kBlock == 1   ? 4
 constexpr int merge_resident(int block) { return block == 1 ? 4 : block < 4 ? 3 : 2; }
 
 // What one thread of a thread block does with its share.
-template <typename T, int kBlock>
+// kTransposed: blocks are A's, which lie where `positions` says.
+template <typename T, int kBlock, bool kTransposed>
 struct MergeShare {
   static constexpr int kItem = static_cast<int>(sizeof(T)), kBytes = kBlock * kBlock * kItem;
   static constexpr int kColumns = 16 / kItem, kAtOnce = kMergeAtOnce<kBlock>;
@@ -147,10 +148,10 @@ struct MergeShare {
     const int blocks = min(a.chunk, last_block - first);
     char* const to = memory + buffer;
     stage_bytes(to + a.columns_at, at_step(a.col_indices, first, bytes), blocks * bytes);
-    if (a.positions == nullptr) {
-      stage_bytes(to, at_step(a.values, first, kBytes), blocks * kBytes);
+    if constexpr (kTransposed) {
+      stage_blocks<kBytes>(to, a.values, a.positions, bytes, first, blocks);
     } else {
-      stage_turned_blocks<T, kBlock>(to, a.values, a.positions, bytes, first, blocks);
+      stage_bytes(to, at_step(a.values, first, kBytes), blocks * kBytes);
     }
     cp_async_commit();
   }
@@ -209,8 +210,7 @@ struct MergeShare {
   __device__ __forceinline__ void multiply_run(const Chunk& chunk, const Run& run) const {
     const int first = chunk.first, count = chunk.count;
     // The chunk's first block and its column, as stage_bytes() laid them.
-    const int values_at =
-        chunk.memory + (a.positions == nullptr ? staged_behind(a.values, first, kBytes) : 0);
+    const int values_at = chunk.memory + (kTransposed ? 0 : staged_behind(a.values, first, kBytes));
     const int columns_at = chunk.memory + a.columns_at + staged_behind(a.col_indices, first, bytes);
     Sums sum{};
     if (group == 0) sum = *sums_of(a.groups);
@@ -236,7 +236,8 @@ struct MergeShare {
 #pragma unroll
       for (int u = 0; u < kAtOnce; ++u) {
         if (u > 0 && p + u >= run.stop) break;
-        multiply_small_block<false>(memory + values_at + (p + u - first) * kBytes, x[u], sum.of);
+        multiply_small_block<kTransposed>(memory + values_at + (p + u - first) * kBytes, x[u],
+                                          sum.of);
         flush(p + u + 1);
       }
     }
@@ -333,7 +334,7 @@ struct MergeShare {
   }
 };
 
-template <typename T, int kBlock>
+template <typename T, int kBlock, bool kTransposed>
 __global__ void __launch_bounds__(kMergeThreads, merge_resident(kBlock))
     merge_rows_kernel(const __grid_constant__ MergeRowsArguments a) {
   extern __shared__ __align__(16) char memory[];
@@ -344,7 +345,7 @@ __global__ void __launch_bounds__(kMergeThreads, merge_resident(kBlock))
     if (threadIdx.x % 32 == 0) borders[border] = found;
   }
   __syncthreads();
-  MergeShare<T, kBlock> share(a, memory, borders[0], borders[1]);
+  MergeShare<T, kBlock, kTransposed> share(a, memory, borders[0], borders[1]);
   share.multiply(borders[0].block);
   share.finish_cut_rows();
 }

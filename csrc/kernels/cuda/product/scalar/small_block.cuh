@@ -3,6 +3,7 @@
 // memory times a lane's columns of B.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 
 #include "kernels/cuda/device/cp_async.cuh"
@@ -36,20 +37,22 @@ __device__ __forceinline__ int stage_bytes(char* to, const char* from, int bytes
   return shift;
 }
 
-// Copies square blocks that lie where `positions` says, one behind the other and each turned.
-template <typename T, int kBlock>
-__device__ __forceinline__ void stage_turned_blocks(char* to, const void* values,
-                                                    const void* positions, int index_bytes,
-                                                    int first, int blocks) {
-  constexpr int kItem = static_cast<int>(sizeof(T)), kElements = kBlock * kBlock;
+// Copies blocks that lie where `positions` says, one behind the other.
+template <int kBytes>
+__device__ __forceinline__ void stage_blocks(char* to, const void* values, const void* positions,
+                                             int index_bytes, int first, int blocks) {
+  constexpr int kVector = std::min(kBytes & -kBytes, 16), kVectors = kBytes / kVector;
   const auto shared = static_cast<uint32_t>(__cvta_generic_to_shared(to));
-  for (int i = static_cast<int>(threadIdx.x); i < blocks * kElements;
+  for (int i = static_cast<int>(threadIdx.x); i < blocks * kVectors;
        i += static_cast<int>(blockDim.x)) {
-    const int block = i / kElements, element = i - block * kElements;
-    const int k = element / kBlock, m = element - k * kBlock;
-    const int position = index_at(positions, first + block, index_bytes);
-    const char* const from = at_step(values, position, kElements * kItem) + element * kItem;
-    cp_async_narrow<kItem>(shared + (block * kElements + m * kBlock + k) * kItem, from, kItem);
+    const int block = i / kVectors, vector = (i - block * kVectors) * kVector;
+    const char* from =
+        at_step(values, index_at(positions, first + block, index_bytes), kBytes) + vector;
+    if constexpr (kVector == 16) {
+      cp_async_16(shared + i * kVector, from);
+    } else {
+      cp_async_narrow<kVector>(shared + i * kVector, from, kVector);
+    }
   }
 }
 

@@ -1,9 +1,7 @@
 // Products of small square blocks with few columns in fp32 and fp64, by way of shared memory.
 //
-// A thread block owns neighbouring block rows, whose values and column indices it copies to shared
-// memory as they lie (staged_rows.cuh); groups of lanes walk the block rows there, and B
-// comes through L1, 16 bytes a lane. Data path of A: global -> shared -> registers. A B that is not
-// whole rows of 16 bytes is turned or copied first, and stands row by row in the workspace.
+// staged_rows.cuh has the kernel. Data path of A: global -> shared -> registers; of B: through L1,
+// 16 bytes a lane. A B that is not whole rows of 16 bytes is laid anew first, in the workspace.
 // Requires: blocks of 1 to 6, 2 to 64 columns. Wins: there, where no row is much longer than
 // others.
 #include "kernels/cuda/product/scalar/staged_rows.cuh"

@@ -9,7 +9,6 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <cstring>
 #include <type_traits>
 
 #include "kernels/cuda/device/activate_sums.cuh"
@@ -35,26 +34,6 @@ struct StagedRowsArguments : ProductArguments {
   unsigned by_column_lanes, by_block_lanes;
   bool stores_words;  // of 16 bytes
 };
-
-// Copies blocks that do not lie in order, one behind the other.
-template <int kBytes>
-__device__ __forceinline__ void stage_blocks(char* to, const StagedRowsArguments& a, int first,
-                                             int blocks) {
-  constexpr int kVector = std::min(kBytes & -kBytes, 16), kVectors = kBytes / kVector;
-  const auto shared = static_cast<uint32_t>(__cvta_generic_to_shared(to));
-  const int bytes = a.wide_indices ? 8 : 4;
-  for (int i = static_cast<int>(threadIdx.x); i < blocks * kVectors;
-       i += static_cast<int>(blockDim.x)) {
-    const int block = i / kVectors, vector = (i - block * kVectors) * kVector;
-    const char* from =
-        at_step(a.values, index_at(a.positions, first + block, bytes), kBytes) + vector;
-    if constexpr (kVector == 16) {
-      cp_async_16(shared + i * kVector, from);
-    } else {
-      cp_async_narrow<kVector>(shared + i * kVector, from, kVector);
-    }
-  }
-}
 
 // Stored blocks of which a lane has its part of B on its way.
 template <int kBlock>
@@ -129,7 +108,7 @@ __global__ void __launch_bounds__(kStagedThreads, 8)
     const char* const columns = at_step(a.col_indices, first, bytes);
     columns_at = a.columns_at + stage_bytes(memory + a.columns_at, columns, blocks * bytes);
     if constexpr (kTransposed) {
-      stage_blocks<kBytes>(memory, a, first, blocks);
+      stage_blocks<kBytes>(memory, a.values, a.positions, bytes, first, blocks);
     } else {
       values_at = stage_bytes(memory, at_step(a.values, first, kBytes), blocks * kBytes);
     }

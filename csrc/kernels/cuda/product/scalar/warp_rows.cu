@@ -1,8 +1,7 @@
 // Products with at most 16 columns in fp32 and fp64, blocks of any shape: what bounds them is A.
 //
-// warp_rows.cuh has the kernels. A group of lanes of a warp owns a strip of a block row;
-// values stream through it in whole lines, B comes through L1. How lanes lie over blocks, rows,
-// k and columns is worked out for each launch from the block's shape, n and the blocks per row.
+// warp_rows.cuh has the kernels. Values stream through lanes in whole lines, B comes through L1.
+// How lanes lie is worked out for each launch from the block's shape, n and the blocks per row.
 // Rows that would keep a group busy longer than the card as a whole are multiplied in segments of
 // the stream of stored blocks, whose sums a second kernel adds up in order: nothing is planned.
 // Half types too where their tensor-core families take no such block. Requires: nothing but n.

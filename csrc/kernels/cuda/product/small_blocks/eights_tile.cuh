@@ -16,19 +16,19 @@
 
 namespace sparse_autotune {
 
-// Warps, each of which multiplies 4 strips of 8 rows; rows of B in a stage, stages, of which so
-// many are being filled; thread blocks that a multiprocessor should hold.
-template <int kMultipliers, int kStageRows, int kDepth, int kComing, int kBlocks, bool kRowMajor>
+constexpr int kEightsWarps = 16, kEightsOwn = 4, kEightsThreads = kEightsWarps * 32;
+constexpr int kEightsStrips = kEightsWarps * kEightsOwn;
+
+// Each warp multiplies 4 strips of 8 rows. Rows of B in a stage, stages.
+template <int kStageRows, int kDepth, bool kRowMajor>
 struct EightsTile {
   static constexpr bool kRowMajorB = kRowMajor;
-  static constexpr int kWarps = kMultipliers, kThreads = kWarps * 32, kResident = kBlocks;
-  static constexpr int kOwn = 4, kStrips = kWarps * kOwn, kN = 64;
-  static constexpr int kStageK = kStageRows, kStages = kDepth, kStagesAhead = kComing;
+  static constexpr int kWarps = kEightsWarps, kThreads = kEightsThreads, kN = 64;
+  static constexpr int kStageK = kStageRows, kStages = kDepth;
 
   // A row of B for each k, or a column of k for each n.
   static constexpr int kLineBytes = (kRowMajorB ? kN : kStageK) * 2;
   static constexpr int kStageBytes = kStageK * kN * 2;
-  static_assert(kStagesAhead < kStages, "what is copied ahead must fit the ring");
 };
 
 struct EightsArguments : ProductArguments {

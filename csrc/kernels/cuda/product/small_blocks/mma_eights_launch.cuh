@@ -119,7 +119,7 @@ __device__ __forceinline__ void store_eights(float (&sum)[4][4][4], const Argume
 }
 
 template <typename T, typename Tile, typename Strips>
-__global__ void __launch_bounds__(Tile::kThreads, Tile::kResident)
+__global__ void __launch_bounds__(Tile::kThreads, 1)
     mma_eights_kernel(const __grid_constant__ EightsArguments args) {
   using Shared = EightsShared<Tile, Strips>;
   extern __shared__ __align__(128) char memory[];
@@ -128,12 +128,11 @@ __global__ void __launch_bounds__(Tile::kThreads, Tile::kResident)
   if (threadIdx.x == 0) shared.init_barriers();
   __syncthreads();
   CopiesOfStages<T, Tile, Shared> copies(args);
-#pragma unroll 1
-  for (int i = 0; i < Tile::kStagesAhead; ++i) copies.start(args, shared);
+  copies.start(args, shared);
 
   // This warp's first strip of a tile of those rows.
   const auto strip_of = [&](const TilePlace& place) {
-    return static_cast<int>(place.row) * Tile::kStrips + warp * Tile::kOwn;
+    return static_cast<int>(place.row) * kEightsStrips + warp * kEightsOwn;
   };
   TilePlace place = locate(args.panels, blockIdx.x);
   Strips strips(shared.place(warp), shared.landed(warp));
@@ -143,7 +142,7 @@ __global__ void __launch_bounds__(Tile::kThreads, Tile::kResident)
   for (unsigned tile = blockIdx.x; tile < args.panels.tiles; tile += gridDim.x) {
     const TilePlace next = locate(args.panels, min(tile + gridDim.x, args.panels.tiles - 1));
     const auto ends = Strips::look(args, strip_of(next));
-    float sum[Tile::kOwn][4][4] = {};
+    float sum[kEightsOwn][4][4] = {};
 #pragma unroll 1
     for (int first = 0; first < args.k; first += Tile::kStageK) {
       copies.start(args, shared);
@@ -166,22 +165,19 @@ constinit KernelCode<EightsArguments> eights_code{&mma_eights_kernel<T, Tile, St
 
 // A tile as the host sees it, and its kernels by A or A^T, DType and Layout of B.
 struct EightsShape {
-  int strips, stage_k, threads, resident;
+  int stage_k;
   int64_t shared_bytes;
   KernelCode<EightsArguments>* of[2][2][2];
 };
 
-template <int... kNumbers>
+template <int kStageRows, int kDepth>
 constexpr EightsShape eights_shape() {
-  using Rows = EightsTile<kNumbers..., true>;
-  using Columns = EightsTile<kNumbers..., false>;
+  using Rows = EightsTile<kStageRows, kDepth, true>;
+  using Columns = EightsTile<kStageRows, kDepth, false>;
   using A = Pieces<false>;
   using At = Pieces<true>;
   using Bf16 = __nv_bfloat16;
-  return {Rows::kStrips,
-          Rows::kStageK,
-          Rows::kThreads,
-          Rows::kResident,
+  return {Rows::kStageK,
           sizeof(EightsLayout<Rows, A>),
           {{{&eights_code<__half, Rows, A>, &eights_code<__half, Columns, A>},
             {&eights_code<Bf16, Rows, A>, &eights_code<Bf16, Columns, A>}},

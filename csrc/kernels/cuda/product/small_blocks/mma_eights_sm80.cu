@@ -52,8 +52,7 @@ class MmaEights final : public Variant {
 
   double estimate_us(const Problem& p, const Device& d) const override {
     constexpr double kStartUs = 4;
-    const double rounds =
-        static_cast<double>(tiles(p)) / std::max(d.multiprocessors * shape_.resident, 1);
+    const double rounds = static_cast<double>(tiles(p)) / std::max(d.multiprocessors, 1);
     const auto stages = static_cast<double>(ceil_div(p.k, shape_.stage_k));
     const double pieces =
         static_cast<double>(p.nnzb * wide(p) * p.block_m / 8) / static_cast<double>(rows(p));
@@ -77,8 +76,8 @@ class MmaEights final : public Variant {
     a.wide_log = std::countr_zero(static_cast<uint64_t>(wide(p)));
     a.last_piece = static_cast<int>(p.nnzb * wide(p) - 1);
     a.strip_bytes = static_cast<uint32_t>(16 * row_stride_in_block(p));
-    const auto places = static_cast<unsigned>(l.device->multiprocessors * shape_.resident);
-    return code_of(p)->launch(a, std::min(a.panels.tiles, places), shape_.threads,
+    const auto places = static_cast<unsigned>(l.device->multiprocessors);
+    return code_of(p)->launch(a, std::min(a.panels.tiles, places), kEightsThreads,
                               shape_.shared_bytes, l.stream, name());
   }
 
@@ -90,8 +89,8 @@ class MmaEights final : public Variant {
   }
 
   static int64_t columns(const Problem& p) { return ceil_div(p.n, kN); }
-  int64_t rows(const Problem& p) const { return ceil_div(p.m, int64_t{8} * shape_.strips); }
-  int64_t tiles(const Problem& p) const { return rows(p) * columns(p) * p.batch; }
+  static int64_t rows(const Problem& p) { return ceil_div(p.m, int64_t{8} * kEightsStrips); }
+  static int64_t tiles(const Problem& p) { return rows(p) * columns(p) * p.batch; }
   // Pieces of a block side by side.
   static int64_t wide(const Problem& p) { return p.block_k / 8; }
 
@@ -104,8 +103,7 @@ class MmaEights final : public Variant {
   Registration registration_{*this};
 };
 
-const MmaEights kM512{
-    "mma_eights_sm80/m512", eights_shape<16, 256, 3, 1, 1>(), {0.95, 0.0075, 0.06}};
+const MmaEights kM512{"mma_eights_sm80/m512", eights_shape<256, 3>(), {0.95, 0.0075, 0.06}};
 const MmaEights kM512K512{"mma_eights_sm80/m512_k512", kEightsDeep, {1.5, 0.0095, 0.06}};
 const MmaEights kM512K128{"mma_eights_sm80/m512_k128", kEightsSmall, {0.9, 0.0098, 0.06}};
 

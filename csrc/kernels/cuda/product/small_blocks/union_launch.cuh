@@ -21,8 +21,8 @@ __global__ void __launch_bounds__(Tile::kThreads, 1)
   const UnionShared<Tile> shared(static_cast<uint32_t>(__cvta_generic_to_shared(memory)));
   const int warp = __shfl_sync(~0u, static_cast<int>(threadIdx.x) / 32, 0);
   if (threadIdx.x == 0) {
-    tma_prefetch_map(args.b);
-    tma_prefetch_map(args.c);
+    tma_prefetch_map(args.b_map);
+    tma_prefetch_map(args.c_map);
     shared.init_barriers();
   }
   follow_launch_before();

@@ -102,16 +102,16 @@ class TileCopies {
 
   __device__ __forceinline__ void load(uint32_t to, uint32_t full, int k) const {
     if constexpr (!Tile::kRowMajorB) {
-      tma_load(to, args_.b, full, k, column_, batch_);
+      tma_load(to, args_.b_map, full, k, column_, batch_);
       return;
     }
     if (args_.b_whole) {
-      tma_load(to, args_.b, full, 0, k, column_ / kLineHalves, batch_);
+      tma_load(to, args_.b_map, full, 0, k, column_ / kLineHalves, batch_);
       return;
     }
 #pragma unroll
     for (int n = 0; n < Tile::kN; n += kLineHalves) {
-      tma_load(to + n * Tile::kBlockK * 2, args_.b, full, column_ + n, k, batch_);
+      tma_load(to + n * Tile::kBlockK * 2, args_.b_map, full, column_ + n, k, batch_);
     }
   }
 
@@ -153,8 +153,8 @@ class SpanCopies {
       __syncwarp();
       if (elect_one()) {
         mbarrier_expect(full, Tile::kSpanBytes);
-        tma_load(shared_.stage(at_.stage) + filled_ * Tile::kSpanBytes, args_.b, full, k, column_,
-                 batch_);
+        tma_load(shared_.stage(at_.stage) + filled_ * Tile::kSpanBytes, args_.b_map, full, k,
+                 column_, batch_);
       }
       if (++filled_ == Tile::kSpans) end();
     }
@@ -195,7 +195,7 @@ class ChunkCopies {
     const int line = task.column + first_line_;
     const int64_t at = (args_.b_batched ? task.batch : 0) * args_.b_batch_stride +
                        line * args_.ldb + threadIdx.x % kChunksOfLine * 8;
-    from_ = static_cast<const char*>(args_.b_data) + at * 2;
+    from_ = static_cast<const char*>(args_.b) + at * 2;
     lines_ = args_.n - line;
   }
 

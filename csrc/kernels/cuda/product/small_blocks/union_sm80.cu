@@ -2,16 +2,13 @@
 // L2. The portable form of union_sm90.
 //
 // A thread block owns a tile of C: a group of 4 to 16 neighbouring block rows by 64 or 128 columns.
-// It walks the block columns in which any row of the group has a block: warps of their own bring
-// each of B's tiles to a ring in shared memory once for all rows. Each of the other warps owns one
-// block row, picks its own blocks' tiles from the ring by a ballot over the columns' rows, and gets
-// the blocks themselves from values through a ring of its own.
-// Data path: cp.async (B and A) -> shared memory -> ldmatrix -> mma.sync, fp32 sums in registers ->
-// shared memory -> C.
-// Requires: fp16 or bf16, block_m and block_k of 16 or 32, values and B aligned to 16 bytes; any n.
-// Wins: blocks of 16 and 32 where several rows of a group have blocks in the same columns, and
-// union_sm90 does not run. Bound by L2 -> shared memory traffic where blocks are few, by shared
-// memory's own traffic (B's tile is read for each block) where they are many.
+// Warps of their own bring B's tiles to a ring in shared memory, as in union_sm90; each of the
+// other warps owns one block row. Data path: cp.async (B and A) -> shared memory -> ldmatrix ->
+// mma.sync, fp32 sums in registers -> shared memory -> C. Requires: fp16 or bf16, block_m and
+// block_k of 16 or 32, values and B aligned to 16 bytes; any n. Wins: blocks of 16 and 32 where
+// several rows of a group have blocks in the same columns, and union_sm90 does not run. Bound by L2
+// -> shared memory traffic where blocks are few, by shared memory's own traffic (B's tile is read
+// for each block) where they are many.
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 #include <cuda_runtime.h>

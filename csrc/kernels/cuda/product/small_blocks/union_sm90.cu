@@ -7,8 +7,8 @@
 // (csrc/row_groups.h): then fewer tiles of B are brought, and C must be row-major.
 // Each warp owns one or two block rows: a ballot over the columns' rows tells which of the ring's
 // tiles it needs, and its blocks come from values in place, through a small ring of the row's own.
-// Column-major B: a copy's time depends on its lines more than on their length (union_producers).
-// Some configurations are for it alone: other copies, or tiles twice as high and half as wide.
+// Some configurations are for a column-major B alone, whose copies take their time by the line
+// (union_producers.cuh).
 // Data path: TMA (B), cp.async (A) -> shared memory -> ldmatrix -> mma.sync, fp32 sums in registers
 // -> stmatrix -> TMA, while the next tile's first blocks are on their way.
 // Requires: fp16 or bf16, block_m and block_k of 16 or 32, 16-byte alignment everywhere.
@@ -115,11 +115,10 @@ class UnionSm90 final : public Variant {
     BoxedTensor b = tensor_of_b(p, l.b, b_rows ? 64 : line_k, b_rows ? block_k : n);
     if (b_rows && a.b_whole) b = in_columns_of_64(b, n);
     const uint32_t c_lines = c_rows ? static_cast<uint32_t>(shape_.strip) : 64;
-    Status status = make_tensor_map(b, &a.b);
-    if (status) status = make_tensor_map(tensor_of_c(p, l.c, 64, c_lines), &a.c);
+    Status status = make_tensor_map(b, &a.b_map);
+    if (status) status = make_tensor_map(tensor_of_c(p, l.c, 64, c_lines), &a.c_map);
     if (!status) return status;
 
-    a.b_data = l.b;
     a.columns = groups.columns;
     a.rows = groups.rows;
     a.panels = panels_of(shape_.groups(p), shape_.columns(p), p.batch,

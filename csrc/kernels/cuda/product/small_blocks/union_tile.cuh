@@ -9,6 +9,7 @@
 #include "kernels/cuda/device/mbarrier.cuh"
 #include "kernels/cuda/device/pack.cuh"
 #include "kernels/cuda/device/panel_walk.cuh"
+#include "kernels/cuda/device/product_arguments.cuh"
 #include "kernels/cuda/device/tile_queue.cuh"
 #include "kernels/cuda/device/tma.cuh"
 #include "operators/product/product.h"
@@ -90,7 +91,7 @@ class StripStore {
       if (own_row < 0) continue;
       // C is the first to give way in L2, which leaves more to B.
       const int inner = args.c_rows ? at : own_row, outer = args.c_rows ? own_row : at;
-      tma_store_hinted(args.c, box + strip_ * kStripBytes, evict_first(), inner, outer, batch);
+      tma_store_hinted(args.c_map, box + strip_ * kStripBytes, evict_first(), inner, outer, batch);
     }
   }
 
@@ -207,22 +208,16 @@ struct UnionTile : Config {
                 "producers share out whole spans");
 };
 
-struct UnionArguments {
+struct UnionArguments : ProductArguments {
   // B row-major as 64 columns, k, n / 64 and batch if n is a multiple of 64; otherwise B and C with
   // the batch as third dimension.
-  CUtensorMap b, c;
-  const void* b_data;  // with strides in elements, for kChunks
+  CUtensorMap b_map, c_map;
   int64_t ldb, b_batch_stride;
-  const void* values;
-  const void* crow_indices;
-  const void* positions;  // Launch::positions
-  const void* bias;
   const GroupColumn* columns;
   const int32_t* rows;  // RowGroups::rows; null: of neighbours
   Panels panels;
   int m, n, block_rows;
-  Activation activation;
-  bool wide_indices, c_rows, b_batched, b_whole;  // b_whole: n is a multiple of 64
+  bool c_rows, b_batched, b_whole;  // b_whole: n is a multiple of 64
 };
 
 // What a thread block keeps in shared memory, from a multiple of kSwizzleAlignment on.
