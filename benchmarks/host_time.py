@@ -8,7 +8,7 @@ part of every figure.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -38,6 +38,9 @@ _SHAPES = {"cuda": (1, 2, 128, 64), "cpu": (1, 2, 32, 16)}
 _MATMUL, _MM = "sa.matmul(a, b)", "torch.mm(dense, b)"
 _OVERRIDDEN = "native @ b, override_torch"
 _SDPA, _MASKED_SDPA = "F.scaled_dot_product_attention(q, k, v)", "the same, attn_mask=dense"
+_BACKWARD, _SDPA_BACKWARD = "gradients of sa.attention(q, k, v)", "gradients of torch's"
+_MASKED_BACKWARD = "gradients of sa.attention(q, k, v, mask)"
+_MASKED_SDPA_BACKWARD = "gradients of torch's, attn_mask=dense"
 _STEP, _DENSE_STEP = (f"{layer}: forward, backward" for layer in ("SparseLinear", "nn.Linear"))
 # What each call is held against, and how many times as long it may take; None: no limit is set.
 LIMITS: dict[str, tuple[str, float | None]] = {
@@ -54,11 +57,14 @@ LIMITS: dict[str, tuple[str, float | None]] = {
     "sa.linear(x, a)": ("F.linear(x, dense)", None),
     "sa.attention(q, k, v)": (_SDPA, 1.5),
     "sa.attention(q, k, v, mask)": (_MASKED_SDPA, 1.5),
+    _BACKWARD: (_SDPA_BACKWARD, 1.5),
+    _MASKED_BACKWARD: (_MASKED_SDPA_BACKWARD, 1.5),
     "SparseLinear: forward": ("nn.Linear: forward", None),
     _STEP: (_DENSE_STEP, 1.0),
 }
 # Each behind its reference.
-ATTENTION = (_SDPA, "sa.attention(q, k, v)", _MASKED_SDPA, "sa.attention(q, k, v, mask)")
+ATTENTION = (_SDPA, "sa.attention(q, k, v)", _MASKED_SDPA, "sa.attention(q, k, v, mask)",
+             _SDPA_BACKWARD, _BACKWARD, _MASKED_SDPA_BACKWARD, _MASKED_BACKWARD)  # fmt: skip
 # A CPU may take so much longer than that: it computes the product in the same time.
 CPU_EXTRA_US = 4.0
 
@@ -112,11 +118,22 @@ def _attention_calls(device: str) -> dict[str, Call]:
     mask = sa.BlockMask.causal(length, block_size=dim, device=device)
     dense = mask.to_dense()
     sdpa = torch.nn.functional.scaled_dot_product_attention
+    leaves = [x.clone().requires_grad_() for x in (q, k, v)]
+
+    @torch.enable_grad()
+    def gradients(attend: Callable[..., torch.Tensor], *mask: Any) -> Call:
+        out = attend(*leaves, *mask)
+        return lambda: torch.autograd.grad(out, leaves, q, retain_graph=True)
+
     return {
         _SDPA: lambda: sdpa(q, k, v),
         "sa.attention(q, k, v)": lambda: sa.attention(q, k, v),
         _MASKED_SDPA: lambda: sdpa(q, k, v, attn_mask=dense),
         "sa.attention(q, k, v, mask)": lambda: sa.attention(q, k, v, mask),
+        _SDPA_BACKWARD: gradients(sdpa),
+        _BACKWARD: gradients(sa.attention),
+        _MASKED_SDPA_BACKWARD: gradients(sdpa, dense),
+        _MASKED_BACKWARD: gradients(sa.attention, mask),
     }
 
 

@@ -5,7 +5,12 @@ import torch
 from torch.nn.attention import flex_attention as flex
 
 from sparse_autotune import BlockMask, random_bsr
-from sparse_autotune.operators.mask_lists import mask_columns, mask_rows
+from sparse_autotune.operators.mask_lists import (
+    mask_columns,
+    mask_of_lists,
+    mask_of_rule,
+    mask_rows,
+)
 
 BLOCKS = [(4, 4), (3, 5), (8, 2)]
 LENGTHS = [(16, 16), (17, 23), (5, 40), (31, 7)]
@@ -402,6 +407,11 @@ def test_opcheck(device):
     torch.library.opcheck(mask_rows, (blocks,))
     lists = mask_rows(blocks)
     torch.library.opcheck(mask_columns, (*lists, 9))
+    for counts in (None, torch.ones(2, 5, dtype=torch.int64, device=device)):
+        torch.library.opcheck(mask_of_lists, (blocks.long(), counts, 9))
+    for ends in (None, torch.tensor([[8, 16, 40]]), torch.tensor([[8, 16, 40]], device=device)):
+        rule = (40, 48, 8, 16, 20, 0, 0, 0, True)
+        torch.library.opcheck(mask_of_rule, (torch.empty(0, device=device), ends, *rule))
     mapped = torch.vmap(mask_rows)(torch.stack([blocks, ~blocks]))
     for i, own in enumerate((blocks, ~blocks)):
         assert torch.equal(mapped[0][i], mask_rows(own)[0])
@@ -440,6 +450,49 @@ def test_what_the_host_knows_of_masks_elsewhere(kind):
     there, here = GENERATED[kind]("meta"), GENERATED[kind]("cpu")
     assert there._counted == there.nnzb == here.nnzb
     assert there.to("meta")._counted == here.nnzb
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("kind", GENERATED)
+def test_the_same_on_a_gpu(kind):
+    there, here = GENERATED[kind]("cuda"), GENERATED[kind]("cpu")
+    assert there._counted == here.nnzb
+    assert torch.equal(there.crow_indices.cpu(), here.crow_indices)
+    assert torch.equal(there.col_indices.cpu(), here.col_indices)  # and zeros behind them
+
+
+@pytest.mark.gpu
+def test_many_documents_on_a_gpu():
+    """Lengths of the host, more than a kernel's parameters hold, and those of a GPU."""
+    lengths = [8, 0, 24] * 400
+    here = BlockMask.documents(lengths, block_size=8)
+    on_gpu = torch.tensor(lengths).cuda()
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        made = [BlockMask.documents(lengths, block_size=8, device="cuda"),
+                BlockMask.documents(on_gpu, here.lengths[0], 8)]  # fmt: skip
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+    for there in made:
+        assert torch.equal(there.crow_indices.cpu(), here.crow_indices)
+        assert torch.equal(there.col_indices.cpu(), here.col_indices)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("index", [torch.int32, torch.int64])
+@pytest.mark.parametrize("counted", [True, False])
+def test_index_lists_on_a_gpu(index, counted):
+    draw = torch.Generator().manual_seed(0)
+    lists = torch.randint(0, 70, (2, 33, 50), generator=draw).to(index)
+    counts = torch.randint(0, 60, (2, 33), generator=draw).to(index) if counted else None
+    made = [
+        BlockMask.from_index_lists(
+            lists.to(device), None if counts is None else counts.to(device), 4, (132, 280)
+        )
+        for device in ("cpu", "cuda")
+    ]
+    assert torch.equal(made[0].crow_indices, made[1].crow_indices.cpu())
+    assert torch.equal(made[0].col_indices, made[1].col_indices.cpu())
 
 
 def test_long_masks_are_counted_by_some_of_their_rows():

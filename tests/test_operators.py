@@ -275,7 +275,7 @@ def test_opcheck_covers_every_operator():
         "attention", "attention_backward", "attention_race", "attention_backward_race",
         "attention_problem_race",
         # tests/test_block_mask.py has them.
-        "mask_rows", "mask_columns",
+        "mask_rows", "mask_columns", "mask_of_lists", "mask_of_rule",
         # Of CUDA tensors alone, called by C++ below autograd.
         "sdpa_flash", "sdpa_cudnn",
         "sdpa_flash_backward", "sdpa_efficient_backward",

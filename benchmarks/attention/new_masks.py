@@ -1,10 +1,10 @@
 """What a new mask costs: `python -m benchmarks.attention.new_masks`, on a GPU or a CPU.
 
-A mask that changes in every call is made of a bool tensor of blocks on the device, and its first
-attention meets a signature that was raced before. For each shape: the host's time and the device's
-of making one, of its form by columns, which a backward pass reads, and of an attention with a new
-mask beside one whose mask stays. The host's times are of calls issued without waiting; a call that
-waits for the GPU is an error here.
+A mask that changes in every call is made of a bool tensor of blocks on the device, or by another
+constructor, and its first attention meets a signature that was raced before. For each shape: the
+host's time and the device's of making one, of its form by columns, which a backward pass reads, and
+of an attention with a new mask beside one whose mask stays. The host's times are of calls issued
+without waiting; a call that waits for the GPU is an error here.
 """
 
 from __future__ import annotations
@@ -53,12 +53,29 @@ def _ways(cell: AttentionCell, device: str) -> dict[str, Call]:
     of_one_head = blocks[0]
     kept = sa.BlockMask.from_blocks(blocks, cell.block)  # nobody has counted its blocks, either
 
+    length, block = cell.length, cell.block
+    lists, counts = kept.index_lists()
+    document = max(length // 8 // block, 1) * block
+    documents = [document] * (length // document)
+
     def attend(make: Callable[[], sa.BlockMask]) -> Call:
         return lambda: sa.attention(q, k, v, make())
 
     return {
         "make a mask": lambda: sa.BlockMask.from_blocks(blocks, cell.block),
         "one pattern for all heads": lambda: sa.BlockMask.from_blocks(of_one_head, cell.block),
+        "sliding window": lambda: sa.BlockMask.sliding_window(
+            length, block_size=block, window=length // 8, sinks=block, device=device
+        ),
+        "strided": lambda: sa.BlockMask.strided(
+            length, block_size=block, stride=8, local=2, device=device
+        ),
+        "documents": lambda: sa.BlockMask.documents(
+            documents, length, block_size=block, device=device
+        ),
+        "index lists": lambda: sa.BlockMask.from_index_lists(
+            lists, counts, block, (length, length)
+        ),
         "its form by columns": kept.by_column,
         "attention, the mask stays": attend(lambda: kept),
         "attention, a new mask": attend(lambda: sa.BlockMask.from_blocks(blocks, cell.block)),

@@ -18,6 +18,7 @@
 #include "bindings/direct.h"
 #include "operators/product/product_estimates.h"
 #include "ops/registered.h"
+#include "plan/mask_lists.h"
 
 namespace py = pybind11;
 
@@ -284,6 +285,16 @@ py::dict estimates(const std::string& problem, const py::dict& facts, const py::
 
 const void* pointer(uintptr_t address) { return reinterpret_cast<const void*>(address); }
 
+// A rule as the operator mask_of_rule takes it, and how many documents end where `ends` is.
+std::pair<int64_t, bool> count_mask(const std::array<int64_t, 10>& r, int64_t patterns,
+                                    uintptr_t ends) {
+  const auto rule = sound({r[0], r[1], r[2], r[3], r[4], r[5], r[6], r[7], r[8] != 0, r[9],
+                           static_cast<const int64_t*>(pointer(ends))});
+  if (!rule) throw py::value_error("not a rule of a mask");
+  const BlockCount found = count_blocks(*rule, patterns);
+  return {found.blocks, found.is_exact};
+}
+
 }  // namespace
 
 PYBIND11_MODULE(_tuner, m) {
@@ -296,6 +307,7 @@ PYBIND11_MODULE(_tuner, m) {
   m.def("tuning_count", &api::tuning_count, WithoutGil());
   m.def("parse_record", &record_of, "text"_a);
   m.def("check_problem", &check_problem, "text"_a);
+  m.def("count_mask", &count_mask);
   m.def("estimates", &estimates, "problem"_a, "facts"_a, "gpu"_a, "variants"_a);
   m.def("known", &api::known_records, WithoutGil());
   m.def("missed", &api::missed_signatures, WithoutGil());

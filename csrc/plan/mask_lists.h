@@ -1,11 +1,14 @@
-// The blocks of attention masks, listed by row: from a grid of bools, and from lists of the other
-// direction. Nothing here waits for a device, and CUDA graphs may hold all of it.
+// The blocks of attention masks, listed by row: from a grid of bools, from a rule, from lists in
+// any order, and from those of the other direction. Nothing here waits for a device, and CUDA
+// graphs may hold all of it.
 #pragma once
 
 #include <cstdint>
+#include <optional>
 
 #include "exported.h"
 #include "host_device.h"
+#include "plan/mask_rule.h"
 #include "variant.h"
 
 namespace sparse_autotune {
@@ -27,24 +30,66 @@ struct MaskLists {
   int32_t* entries;  // grid.blocks()
 };
 
-// What kernels work in, on the device.
-struct MaskScratch {
-  int32_t* counts;  // grid.lines()
-  uint8_t* grid;    // grid.blocks(); of turned lists alone
+// Memory that the two functions of CUDA take whose rows have to be marked first.
+inline int64_t marked_bytes(const MaskGrid& shape) { return shape.lines() * 4 + shape.blocks(); }
+
+// The columns of each row, in any order and perhaps twice: `most` places a row, of which the first
+// so many count, or all where `counts` is null. Both of int64 or of int32.
+struct RowLists {
+  const void *columns, *counts;
+  int64_t most;
+  bool is_wide;
+
+  SPARSE_AUTOTUNE_HOST_DEVICE int64_t count(int64_t line) const {
+    return counts == nullptr ? most : std::min(number(counts, line), most);
+  }
+  SPARSE_AUTOTUNE_HOST_DEVICE int64_t column(int64_t line, int64_t i) const {
+    return number(columns, line * most + i);
+  }
+
+ private:
+  SPARSE_AUTOTUNE_HOST_DEVICE int64_t number(const void* numbers, int64_t i) const {
+    if (is_wide) return static_cast<const int64_t*>(numbers)[i];
+    return static_cast<const int32_t*>(numbers)[i];
+  }
 };
 
 SPARSE_AUTOTUNE_API void list_blocks(const MaskGrid& shape, const uint8_t* grid,
                                      const MaskLists& out);
 SPARSE_AUTOTUNE_API Status list_blocks_cuda(const MaskGrid& shape, const uint8_t* grid,
-                                            const MaskLists& out, const MaskScratch& scratch,
-                                            void* stream);
+                                            const MaskLists& out, void* scratch, void* stream);
+
+// The rule with no number larger than what makes a difference; none where one is too small.
+SPARSE_AUTOTUNE_API std::optional<MaskRule> sound(MaskRule rule);
+
+// Of the rule's rows and columns.
+SPARSE_AUTOTUNE_API void list_rule(const MaskGrid& shape, const MaskRule& rule,
+                                   const MaskLists& out);
+// Of the documents' ends so many are on the host: they go to `room` by parameters of kernels, as a
+// copy may wait.
+SPARSE_AUTOTUNE_API Status list_rule_cuda(const MaskGrid& shape, MaskRule rule, int64_t from_host,
+                                          int64_t* room, const MaskLists& out, void* stream);
+
+// How many blocks a rule stores: of many rows some stand for all, and then it is not exact.
+struct BlockCount {
+  int64_t blocks;
+  bool is_exact;
+};
+SPARSE_AUTOTUNE_API BlockCount count_blocks(const MaskRule& rule, int64_t patterns);
+
+// A column that is out of range ends the kernel, and all work of its context, as torch's own
+// kernels do. False for one on the host, with `out` unfinished.
+SPARSE_AUTOTUNE_API bool list_rows(const MaskGrid& shape, const RowLists& rows,
+                                   const MaskLists& out);
+SPARSE_AUTOTUNE_API Status list_rows_cuda(const MaskGrid& shape, const RowLists& rows,
+                                          const MaskLists& out, void* scratch, void* stream);
 
 // The columns of `shape` become rows. `lists` hold at most `capacity` entries; those that are out
 // of range are left out on a device. False for them on the host, with `out` unfinished.
 SPARSE_AUTOTUNE_API bool turn_lists(const MaskGrid& shape, const MaskLists& lists, int64_t capacity,
                                     const MaskLists& out);
 SPARSE_AUTOTUNE_API Status turn_lists_cuda(const MaskGrid& shape, const MaskLists& lists,
-                                           int64_t capacity, const MaskLists& out,
-                                           const MaskScratch& scratch, void* stream);
+                                           int64_t capacity, const MaskLists& out, void* scratch,
+                                           void* stream);
 
 }  // namespace sparse_autotune

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import weakref
 from collections.abc import Callable
 from typing import Any
@@ -10,13 +11,24 @@ import torch
 from torch import Tensor
 
 from . import _tuner
-from ._torch.transforms import is_functorch_wrapped_tensor
+from ._torch.transforms import is_functorch_wrapped_tensor, is_plainly_eager
 
 
 class PlanOwner:
-    """Lives as long as any matrix that shares one pair of index tensors; then its plan goes."""
+    """Lives as long as any matrix that shares one pair of index tensors; then its plan goes.
 
-    __slots__ = ("__weakref__",)
+    A method, as ``weakref.finalize`` takes 5 us of each new pattern.
+    """
+
+    __slots__ = ("__weakref__", "_pointers")
+
+    def __init__(self, *pointers: int) -> None:
+        self._pointers = pointers
+        _tuner.own_indices(*pointers)
+
+    def __del__(self, is_ending: Callable[[], bool] = sys.is_finalizing) -> None:
+        if not is_ending():  # a process that ends needs no cleaning
+            _tuner.disown_indices(*self._pointers)
 
 
 def own_plan(crow_indices: Tensor, col_indices: Tensor) -> PlanOwner | None:
@@ -25,13 +37,11 @@ def own_plan(crow_indices: Tensor, col_indices: Tensor) -> PlanOwner | None:
     Compiled code makes none: its matrices are gone when it is, and Dynamo cannot guard what a
     finalizer holds on to. Their plans go when the cache wants room, as those of native tensors.
     """
-    if torch.compiler.is_compiling() or not (_has_plan(crow_indices) and _has_plan(col_indices)):
+    if not is_plainly_eager() and torch.compiler.is_compiling():
         return None
-    owner = PlanOwner()
-    pointers = crow_indices.data_ptr(), col_indices.data_ptr()
-    _tuner.own_indices(*pointers)
-    at_end_of(owner, _tuner.disown_indices, *pointers)
-    return owner
+    if not (_has_plan(crow_indices) and _has_plan(col_indices)):
+        return None
+    return PlanOwner(crow_indices.data_ptr(), col_indices.data_ptr())
 
 
 def _has_plan(indices: Any) -> bool:

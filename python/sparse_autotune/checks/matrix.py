@@ -155,7 +155,8 @@ def check_components(parts: Components, name: str = "", *, batch: bool = False) 
             f"got shapes {tuple(crow.shape)} and {tuple(col.shape)}"
         )
     nnzb, block_m, block_k = values.shape[-3:]
-    block_shape((block_m, block_k), f"the block size of {prefix}values")
+    if block_m < 1 or block_k < 1:
+        block_shape((block_m, block_k), f"the block size of {prefix}values")
     if rows < 0 or cols < 0:
         raise ValueError(f"{prefix}shape must not be negative, got {(rows, cols)}")
     check_divides((rows, cols), (block_m, block_k), name or "the matrix")

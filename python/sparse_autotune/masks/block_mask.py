@@ -14,7 +14,7 @@ from .._torch.transforms import is_plainly_eager
 from ..bsr_tensor import BsrTensor
 from ..checks.matrix import block_shape, kind
 from ..operands import bsr_components, is_sparse_operand
-from ..operators.mask_lists import mask_columns, mask_rows
+from ..operators.mask_lists import mask_columns, mask_of_lists, mask_rows
 from . import exchange
 from .checks import (
     check_bool_blocks,
@@ -243,8 +243,8 @@ class BlockMask(CommonPatterns):
     ) -> BlockMask:
         """The block columns that are listed for each block row.
 
-        Columns may be in any order and twice in a list. One out of range raises torch's own error,
-        on a GPU from a kernel.
+        Columns may be in any order and twice in a list. One out of range is an error, on a GPU of
+        a kernel, which ends all work there.
 
         Args:
             q2k_block_index: (..., block rows, most), int32 or int64.
@@ -263,8 +263,8 @@ class BlockMask(CommonPatterns):
         rows, cols = grid_shape(block, lengths)
         in_each_row = q2k_block_index.shape[-1] if counts is None else None
         counts = check_counts(q2k_block_index, counts, rows)
-        grid = forms.grid_of_lists(counts, q2k_block_index, cols)
-        made = cls._of_grid(grid, block, lengths, flag(is_causal, "is_causal"))
+        lists = mask_of_lists(q2k_block_index, counts, cols)
+        made = cls._made_of(*lists, block, lengths, flag(is_causal, "is_causal"))
         return made._expect(density, in_each_row)
 
     @classmethod

@@ -6,6 +6,7 @@ may be on a GPU.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from numbers import Real
 from typing import Any
@@ -55,41 +56,44 @@ def positive(value: Any, name: str) -> int:
 
 def ends_of(lengths: Any, total: int | None, block: int) -> tuple[Tensor, int]:
     """Where each document ends, (..., documents) int64, and how many tokens there are."""
-    if not isinstance(lengths, Tensor):
-        try:
-            lengths = torch.tensor(lengths, dtype=None, device="cpu")
-        except (TypeError, ValueError):
-            raise TypeError(f"lengths must be ints, got {lengths!r}") from None
-        if lengths.numel() == 0:
-            lengths = lengths.long()
-    check_dense(lengths, "lengths")
-    if lengths.dtype not in (torch.int32, torch.int64):
-        raise TypeError(f"lengths must be int32 or int64, got {lengths.dtype}")
-    if lengths.dim() not in (1, 2):
-        raise ValueError(
-            "lengths must have shape (documents,) or (batch, documents), got "
-            f"{tuple(lengths.shape)}"
-        )
-    ends = lengths.long().cumsum(-1)
-    if lengths.device.type != "cpu":
-        if total is None:
+    if isinstance(lengths, (list, tuple)) and all(type(n) is int for n in lengths):
+        shape, entries = (len(lengths),), [lengths]  # made in every call: no tensor of them
+    else:
+        if not isinstance(lengths, Tensor):
+            try:
+                lengths = torch.tensor(lengths, device="cpu")
+            except (TypeError, ValueError):
+                raise TypeError(f"lengths must be ints, got {lengths!r}") from None
+        check_dense(lengths, "lengths")
+        if lengths.dtype not in (torch.int32, torch.int64):
+            raise TypeError(f"lengths must be int32 or int64, got {lengths.dtype}")
+        if lengths.dim() not in (1, 2):
             raise ValueError(
-                f"S must be given for lengths on {lengths.device}: their sum is not waited for"
+                "lengths must have shape (documents,) or (batch, documents), got "
+                f"{tuple(lengths.shape)}"
             )
-        return ends, size(total, "S")
-    if lengths.numel() and int(lengths.min()) < 0:
-        raise ValueError(f"lengths must not be negative, got {int(lengths.min())}")
-    longest = int(ends[..., -1].max()) if ends.numel() else 0
+        if lengths.device.type != "cpu":
+            if total is None:
+                raise ValueError(
+                    f"S must be given for lengths on {lengths.device}: their sum is not waited for"
+                )
+            return lengths.cumsum(-1, dtype=torch.int64), size(total, "S")
+        shape, entries = lengths.shape, lengths.view(-1, lengths.shape[-1]).tolist()
+    ends = [list(itertools.accumulate(entry)) for entry in entries]
+    if (least := min(map(min, filter(None, entries)), default=0)) < 0:
+        raise ValueError(f"lengths must not be negative, got {least}")
+    longest = max((of_entry[-1] for of_entry in ends if of_entry), default=0)
     total = longest if total is None else size(total, "S")
     if longest > total:
         raise ValueError(f"lengths must not sum up to more than S = {total}, got {longest}")
-    apart = ends[..., :-1] % block
-    if apart.any():
-        raise ValueError(
-            f"each document must begin at a block, a multiple of {block} tokens, but one begins at "
-            f"{int(ends[..., :-1][apart != 0][0])}: pad the documents"
-        )
-    return ends, total
+    for of_entry in ends:
+        for end in of_entry[:-1]:
+            if end % block:
+                raise ValueError(
+                    f"each document must begin at a block, a multiple of {block} tokens, but one "
+                    f"begins at {end}: pad the documents"
+                )
+    return torch.tensor(ends, dtype=torch.int64, device="cpu").view(shape), total
 
 
 def check_mask(crow: Any, col: Any, block: tuple[int, int], lengths: tuple[int, int]) -> None:
@@ -160,8 +164,8 @@ def check_bool_blocks(blocks: Any, grid: tuple[int, int] | None = None) -> None:
         )
 
 
-def check_counts(lists: Any, counts: Any, rows: int) -> Tensor:
-    """The counts of index lists, made of their length where they are None."""
+def check_counts(lists: Any, counts: Any, rows: int) -> Tensor | None:
+    """The counts of index lists, in the dtype of these, or None."""
     check_dense(lists, "q2k_block_index")
     check_local(lists, "q2k_block_index")
     if lists.dtype not in INDEX_DTYPES:
@@ -173,7 +177,7 @@ def check_counts(lists: Any, counts: Any, rows: int) -> Tensor:
             f"{tuple(lists.shape)}"
         )
     if counts is None:
-        return lists.new_full(lists.shape[:-1], lists.shape[-1])
+        return None
     check_dense(counts, "counts")
     if counts.dtype not in INDEX_DTYPES:
         raise TypeError(f"counts must be int32 or int64, got {counts.dtype}")
@@ -186,7 +190,7 @@ def check_counts(lists: Any, counts: Any, rows: int) -> Tensor:
         raise RuntimeError(
             f"counts must be on the device of q2k_block_index, {lists.device}; got {counts.device}"
         )
-    return counts
+    return counts.to(lists.dtype)
 
 
 def _check_lead(tensor: Tensor, own: int, name: str, what: str) -> None:

@@ -11,7 +11,6 @@ from .. import mask_forms as forms
 from ..checks.matrix import kind
 from ..operators.mask_lists import mask_rows
 from .checks import grid_shape
-from .generators import Blocks
 
 if TYPE_CHECKING:
     from torch.nn.attention.flex_attention import BlockMask as FlexBlockMask
@@ -96,12 +95,19 @@ def _elements(
     return asked.view(inside.shape), query >= key, inside
 
 
+def _sides(length: int, side: int, device: torch.device) -> tuple[Tensor, Tensor]:
+    """First and last token of each block."""
+    first = torch.arange(0, length, side, device=device)
+    return first, (first + side).clamp(max=length) - 1
+
+
 def _below_diagonal(
     block: tuple[int, int], lengths: tuple[int, int], device: torch.device
 ) -> Tensor:
     """The grid of blocks whose elements the causal rule shows all."""
-    blocks = Blocks(lengths, block, device)
-    return blocks.last_key <= blocks.first_query
+    first_query, _ = _sides(lengths[0], block[0], device)
+    _, last_key = _sides(lengths[1], block[1], device)
+    return last_key <= first_query[:, None]
 
 
 def _split(
@@ -111,9 +117,11 @@ def _split(
     grid = blocks.view(*[1] * (4 - blocks.dim()), *blocks.shape)
     cut = torch.zeros_like(grid)
     if is_causal:
-        sides = Blocks(lengths, block, grid.device)
-        cut = grid & (sides.last_key > sides.first_query) & (sides.first_key <= sides.last_query)
-        grid = grid & (sides.last_key <= sides.first_query)
+        whole = _below_diagonal(block, lengths, grid.device)
+        _, last_query = _sides(lengths[0], block[0], grid.device)
+        first_key, _ = _sides(lengths[1], block[1], grid.device)
+        cut = grid & ~whole & (first_key <= last_query[:, None])
+        grid = grid & whole
     most = grid.shape[-1]
     return tuple(forms.lists_of_rows(*mask_rows(part), most) for part in (cut, grid))  # type: ignore[return-value]
 
@@ -186,11 +194,8 @@ def to_flashinfer(
         )
     grid = forms.grid_of_rows(crow, col, grid_shape(block, lengths)[1])
     grid = grid.view(-1, *grid.shape[-2:])
-    blocks = Blocks(lengths, block, crow.device)
-    rows = (blocks.last_query - blocks.first_query + 1).flatten().int()
-    cols = (blocks.last_key - blocks.first_key + 1).flatten().int()
-    return {
-        "block_mask_map": grid,
-        "block_row_sz": rows.expand(grid.shape[0], -1).contiguous(),
-        "block_col_sz": cols.expand(grid.shape[0], -1).contiguous(),
-    }
+    sizes = []
+    for length, side in zip(lengths, block, strict=True):
+        first, last = _sides(length, side, crow.device)
+        sizes.append((last - first + 1).int().expand(grid.shape[0], -1).contiguous())
+    return {"block_mask_map": grid, "block_row_sz": sizes[0], "block_col_sz": sizes[1]}

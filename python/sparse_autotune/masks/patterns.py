@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
+from .. import _tuner
 from .._torch.transforms import is_plainly_eager
 from ..checks.matrix import block_shape, size
-from . import generators
+from ..mask_forms import lead_count
+from ..operators.mask_lists import mask_of_rule
 from .checks import ends_of, flag, positive
 
 if TYPE_CHECKING:
@@ -24,8 +26,12 @@ class CommonPatterns:
     __slots__ = ()
 
     @staticmethod
-    def _of_grid(
-        grid: Tensor, block: tuple[int, int], lengths: tuple[int, int], is_causal: bool
+    def _made_of(
+        crow: Tensor,
+        col: Tensor,
+        block: tuple[int, int],
+        lengths: tuple[int, int],
+        is_causal: bool,
     ) -> Any:
         raise NotImplementedError
 
@@ -54,7 +60,7 @@ class CommonPatterns:
         Raises:
             TypeError, ValueError: a length or the block size is no number or out of range.
         """
-        made: Any = cls._generated(S, T, block_size, device, generators.causal, is_causal=True)
+        made: Any = cls._generated(S, T, block_size, device, True)
         made._hides_only_later = True
         return made
 
@@ -88,8 +94,7 @@ class CommonPatterns:
             TypeError, ValueError: a number is none or out of range.
         """
         window, sinks = positive(window, "window"), size(sinks, "sinks")
-        rule = generators.sliding_window
-        return cls._generated(S, T, block_size, device, rule, is_causal, (window, sinks))
+        return cls._generated(S, T, block_size, device, is_causal, (window, sinks, 0, 0))
 
     @classmethod
     def strided(
@@ -122,8 +127,7 @@ class CommonPatterns:
             TypeError, ValueError: a number is none or out of range.
         """
         stride, local = positive(stride, "stride"), positive(local, "local")
-        rule = generators.strided
-        return cls._generated(S, T, block_size, device, rule, is_causal, (stride, local))
+        return cls._generated(S, T, block_size, device, is_causal, (0, 0, stride, local))
 
     @classmethod
     def documents(
@@ -156,16 +160,11 @@ class CommonPatterns:
         """
         block = block_shape(block_size)
         ends, total = ends_of(lengths, S, math.lcm(*block))
-        if device is None:
-            device = ends.device if isinstance(lengths, Tensor) else torch.get_default_device()
+        if device is None and isinstance(lengths, Tensor):
+            device = lengths.device
         if ends.dim() == 2:
             ends = ends[:, None]  # for all heads
-        made = cls._generated(
-            total, None, block, device, generators.documents, is_causal, (ends.to(device),)
-        )
-        if ends.device.type == "cpu" and is_plainly_eager():
-            made._count(generators.count_documents(ends, block, is_causal))
-        return made
+        return cls._generated(total, None, block, device, is_causal, ends=ends)
 
     @classmethod
     def _generated(
@@ -174,22 +173,25 @@ class CommonPatterns:
         keys: Any,
         block_size: Any,
         device: Any,
-        rule: Callable[..., Tensor],
         is_causal: Any,
-        arguments: tuple[Any, ...] = (),
+        rule: tuple[int, int, int, int] | None = None,  # window, sinks, stride, local
+        ends: Tensor | None = None,
     ) -> Self:
         queries = size(queries, "S")
         lengths = (queries, queries if keys is None else size(keys, "T"))
         block, is_causal = block_shape(block_size), flag(is_causal, "is_causal")
-        device = torch.get_default_device() if device is None else torch.device(device)
-        blocks = generators.Blocks(lengths, block, device)
-        grid = rule(blocks, *arguments)
-        if is_causal:
-            grid = grid & generators.causal(blocks)
-        made = cls._of_grid(grid, block, lengths, is_causal)
+        like = torch.empty(0, dtype=torch.int32, device=device)
+        is_known = ends is None or ends.device.type == "cpu"
+        if ends is not None and not is_known:
+            ends = ends.to(like.device)
+        whole = (*lengths, *block, *(rule or (sum(lengths), 0, 0, 0)), is_causal)
+        made = cls._made_of(*mask_of_rule(like, ends, *whole), block, lengths, is_causal)
         # So that races of this density serve the mask: what the host was told it can count.
-        told = all(isinstance(a, int) for a in arguments)
-        if told and device.type != "cpu" and is_plainly_eager():
-            nnzb, exact = generators.count(rule, arguments, lengths, block, is_causal)
+        if is_known and like.device.type != "cpu" and is_plainly_eager():
+            patterns, documents, at = 1, -1, 0
+            if ends is not None:
+                patterns, documents = lead_count(ends.shape[:-1]), ends.shape[-1]
+                at = ends.data_ptr()
+            nnzb, exact = _tuner.count_mask((*whole, documents), patterns, at)
             made._count(nnzb, about=not exact)
         return made

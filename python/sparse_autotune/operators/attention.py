@@ -7,6 +7,7 @@ pass is ``out`` and lse, whoever computed them. It has no derivative.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any, NamedTuple
 
 import torch
@@ -145,7 +146,11 @@ class Attention(torch.autograd.Function):
         if crow is not None:
             ccol, row = mask_columns(crow, col, -(-k.shape[2] // block[1]))
         saved = (q, k, v, out, lse, crow, col, ccol, row)
-        gradients = attention_backward_op(grad_out, grad_lse, *saved, *block, **ctx.form.switches())
+        arguments = (grad_out, grad_lse, *saved, *block)
+        # Where no derivative of these can be asked for nobody looks for it, 30 us of Python.
+        is_last = not torch.is_grad_enabled() and is_plainly_eager()
+        with BelowAutograd() if is_last else nullcontext():
+            gradients = attention_backward_op(*arguments, **ctx.form.switches())
         return (*gradients, *nothing)
 
     @staticmethod

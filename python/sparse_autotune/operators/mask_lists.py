@@ -1,12 +1,13 @@
 """The operators that list the blocks of a mask, and what compilers know of them.
 
-They enqueue two or three kernels on a GPU and wait for nothing; the shapes of their results do not
+They enqueue one to three kernels on a GPU and wait for nothing; the shapes of their results do not
 depend on data. They have no derivative: masks are no numbers.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -19,6 +20,10 @@ _Lists = Callable[..., tuple[Tensor, Tensor]]
 mask_rows: _Lists = torch.ops.sparse_autotune.mask_rows.default
 # Compressed rows and the number of columns to compressed columns: the same of the transpose.
 mask_columns: _Lists = torch.ops.sparse_autotune.mask_columns.default
+# Lists of columns in any order, counts or None, and the number of columns to compressed rows.
+mask_of_lists: _Lists = torch.ops.sparse_autotune.mask_of_lists.default
+# A tensor where the mask shall be, ends of documents or None, and a rule to compressed rows.
+mask_of_rule: _Lists = torch.ops.sparse_autotune.mask_of_rule.default
 
 
 def _lists(like: Tensor, lead: torch.Size, rows: int, columns: int) -> tuple[Tensor, Tensor]:
@@ -38,5 +43,22 @@ def _fake_columns(crow: Tensor, _: Tensor, columns: int) -> tuple[Tensor, Tensor
     return _lists(crow, crow.shape[:-1], columns, crow.shape[-1] - 1)
 
 
-torch.library.register_vmap("sparse_autotune::mask_rows", one_by_one(mask_rows))
-torch.library.register_vmap("sparse_autotune::mask_columns", one_by_one(mask_columns))
+@torch.library.register_fake("sparse_autotune::mask_of_lists")
+def _fake_of_lists(lists: Tensor, _: Tensor | None, columns: int) -> tuple[Tensor, Tensor]:
+    return _lists(lists, lists.shape[:-2], lists.shape[-2], columns)
+
+
+@torch.library.register_fake("sparse_autotune::mask_of_rule")
+def _fake_of_rule(like: Tensor, ends: Tensor | None, *rule: Any) -> tuple[Tensor, Tensor]:
+    queries, keys, block_m, block_n = rule[:4]
+    lead = torch.Size() if ends is None else ends.shape[:-1]
+    return _lists(like, lead, -(-queries // block_m), -(-keys // block_n))
+
+
+for _name, _operator in (
+    ("mask_rows", mask_rows),
+    ("mask_columns", mask_columns),
+    ("mask_of_lists", mask_of_lists),
+    ("mask_of_rule", mask_of_rule),
+):
+    torch.library.register_vmap(f"sparse_autotune::{_name}", one_by_one(_operator))
