@@ -45,10 +45,21 @@ def _output(*command: str) -> str | None:
 
 
 def _cpu_name() -> str:
+    """A virtual machine's "AMD EPYC" may be any: where it can be told, with the generation."""
+    told: dict[str, str] = {}
     for line in Path("/proc/cpuinfo").read_text().splitlines():
-        if line.startswith("model name"):
-            return line.partition(":")[2].strip()
-    return platform.processor()
+        key, _, value = line.partition(":")
+        told.setdefault(key.strip(), value.strip())
+    name = told.get("model name", platform.processor())
+    zen = zen_generation(int(told.get("cpu family", 0)), int(told.get("model", 0)))
+    return f"{name} (Zen {zen})" if zen and told.get("vendor_id") == "AuthenticAMD" else name
+
+
+def zen_generation(family: int, model: int) -> int | None:
+    """AMD's generation, from what CPUID says; None of those that are not known here."""
+    if family == 25:  # Zen 3 and 4 share it
+        return 4 if 0x10 <= model < 0x20 or model >= 0x60 else 3
+    return {26: 5}.get(family)
 
 
 def _version(package: str) -> str | None:

@@ -25,11 +25,14 @@ _LISTS = ("cells", "layers", "mlps", "steps", "host_times", "history")
 
 
 def device_of(environment: dict) -> str:
-    """The folder of a device's results: "h200", or "epyc-2" for two cores of an EPYC."""
+    """The folder of a device's results: "h200", or "epyc-zen4-2" for two cores of an EPYC."""
     if "gpu" in environment:
         return environment["gpu"]["name"].replace("NVIDIA ", "").split()[0].lower()
-    found = re.search(r"xeon|epyc|ryzen|core", environment["cpu"].lower())
-    return f"{found.group() if found else 'cpu'}-{environment['threads']}"
+    cpu = environment["cpu"].lower()
+    kind = re.search(r"xeon|epyc|ryzen|core", cpu)
+    zen = re.search(r"\(zen (\d)\)", cpu)
+    parts = [kind.group() if kind else "cpu", f"zen{zen[1]}" if zen else ""]
+    return "-".join(filter(None, [*parts, str(environment["threads"])]))
 
 
 def _rounded(value: Any) -> Any:

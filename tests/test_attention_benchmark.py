@@ -148,7 +148,7 @@ def test_the_transformer_block(monkeypatch, tmp_path):
     environment = {"revision": "abc", "cpu": "EPYC", "threads": 2, "torch": "2.11.0"}
     kept = {"suite": "attention_block", "command": "x", "complete": True, "started": "2026-11-28",
             "seconds": 1.0, "environment": environment, **copy.deepcopy(measured)}  # fmt: skip
-    found = results.Run("epyc-2", keep.reduced(kept))
+    found = results.Run("epyc-zen5-2", keep.reduced(kept))
     text = attention.block([found])
     assert "sparse_autotune, ms" in text and "torch SDPA, ms" in text
     assert "64 tokens, 32 features, 4 heads (2 of k and v), fp32" in text

@@ -89,6 +89,16 @@ def test_results_are_whole():
             assert times and all(0 < us < math.inf for us in times)
 
 
+def test_two_cpus_of_one_name_have_folders_of_their_own():
+    """A virtual machine says "AMD EPYC" of either."""
+    assert [environment.zen_generation(*cpu) for cpu in ((25, 1), (25, 17), (26, 2), (6, 85))] == [
+        3, 4, 5, None]  # fmt: skip
+    names = {"AMD EPYC (Zen 4)": "epyc-zen4-2", "AMD EPYC 7763 64-Core Processor": "epyc-2",
+             "Intel(R) Xeon(R) CPU @ 2.20GHz": "xeon-2", "Neoverse-V2": "cpu-2"}  # fmt: skip
+    for cpu, folder in names.items():
+        assert keep.device_of({"cpu": cpu, "threads": 2}) == folder
+
+
 PICTURES = pages.pictures(KEPT)
 
 
