@@ -48,9 +48,9 @@ class Direct {
   // autograd would meet the operator in the dispatcher. Those that are not given are not looked at.
   bool is_for_us(std::initializer_list<PyObject*> indices,
                  std::initializer_list<PyObject*> operands) const;
-  // All of a product but the bias.
+  // All of a product but its second dense operand; false for what is not for us.
   bool read_product(const Values& v, MatmulCall* call, direct::Circumstances* here) const;
-  bool read_versions(const Values& v, direct::Circumstances* here) const;
+  bool read_versions(PyObject* crow, PyObject* col, direct::Circumstances* here) const;
   static bool read_variant(PyObject* variant, direct::Circumstances* here);
   // Null where it has no memory.
   pybind11::object new_result(const MatmulCall& call, TensorView* written) const;

@@ -7,44 +7,30 @@ namespace py = pybind11;
 namespace sparse_autotune {
 namespace {
 
-// What the operators of products begin with; sampled ones with the first two.
-enum {
-  kCrow,
-  kCol,
-  kValues,
-  kRows,
-  kCols,
-  kDense,
-  kSecondDense,
-  kSparseRight,
-  kTranspose,
-  kActivation,
-  kFrozen,
-  kAllowTf32,
-  kDeterministic,
-  kVariant,
-  kOut
-};
+// Of a product's parameters: the bias, or the result's gradient; and the last one.
+constexpr size_t kSecond = 6, kOut = 14;
 
 }  // namespace
 
-bool Direct::read_versions(const Values& v, direct::Circumstances* here) const {
-  return tensors_.read_version(v[kCrow], &here->versions[0]) &&
-         tensors_.read_version(v[kCol], &here->versions[1]);
+bool Direct::read_versions(PyObject* crow, PyObject* col, direct::Circumstances* here) const {
+  return tensors_.read_version(crow, &here->versions[0]) &&
+         tensors_.read_version(col, &here->versions[1]);
 }
 
 bool Direct::read_product(const Values& v, MatmulCall* call, direct::Circumstances* here) const {
-  if (v[kActivation] != nullptr && !read(v[kActivation], &call->activation)) return false;
-  call->sparse_right = v[kSparseRight] == Py_True;
-  call->transpose = v[kTranspose] == Py_True;
-  call->frozen = v[kFrozen] == Py_True;
-  call->allow_tf32 = v[kAllowTf32] == Py_True;
-  call->deterministic = v[kDeterministic] == Py_True;
-  return is_given(v[kValues]) && is_given(v[kDense]) &&
-         tensors_.view(v[kCrow], &call->crow_indices) &&
-         tensors_.view(v[kCol], &call->col_indices) && tensors_.view(v[kValues], &call->values) &&
-         read(v[kRows], &call->rows) && read(v[kCols], &call->cols) &&
-         tensors_.view(v[kDense], &call->dense) && read_versions(v, here);
+  const auto& [crow, col, values, rows, cols, dense, second, sparse_right, transpose, activation,
+               frozen, allow_tf32, deterministic, variant, out, unused] = v;
+  if (!is_for_us({crow, col}, {values, dense, second, out})) return false;
+  if (activation != nullptr && !read(activation, &call->activation)) return false;
+  call->sparse_right = sparse_right == Py_True;
+  call->transpose = transpose == Py_True;
+  call->frozen = frozen == Py_True;
+  call->allow_tf32 = allow_tf32 == Py_True;
+  call->deterministic = deterministic == Py_True;
+  return tensors_.view(crow, &call->crow_indices) && tensors_.view(col, &call->col_indices) &&
+         tensors_.view(values, &call->values) && read(rows, &call->rows) &&
+         read(cols, &call->cols) && tensors_.view(dense, &call->dense) &&
+         read_versions(crow, col, here) && read_variant(variant, here);
 }
 
 py::object Direct::new_result(const MatmulCall& call, TensorView* written) const {
@@ -53,18 +39,12 @@ py::object Direct::new_result(const MatmulCall& call, TensorView* written) const
 }
 
 py::object Direct::matmul(const Values& v) const {
-  PyObject *const bias = v[kSecondDense], *const out = v[kOut];
-  if (!is_for_us({v[kCrow], v[kCol]}, {v[kValues], v[kDense], bias, out})) return {};
+  PyObject *const bias = v[kSecond], *const out = v[kOut];
   MatmulCall call{};
   direct::Circumstances here;
-  if (is_given(bias)) {
-    call.bias.emplace();
-    if (!tensors_.view(bias, &*call.bias)) return {};
-  }
-  if (!read_product(v, &call, &here) || !read_variant(v[kVariant], &here) ||
-      broken_rule(call) != nullptr) {
-    return {};
-  }
+  if (!read_product(v, &call, &here)) return {};
+  if (is_given(bias) && !tensors_.view(bias, &call.bias.emplace())) return {};
+  if (broken_rule(call) != nullptr) return {};
   py::object result;
   TensorView written;
   if (is_given(out)) {
@@ -82,16 +62,16 @@ py::object Direct::matmul(const Values& v) const {
 }
 
 py::object Direct::sampled_matmul(const Values& v) const {
-  enum { kSampledRows = 2, kSampledCols, kBlockM, kBlockK, kX, kY, kTf32, kRepeatable, kName };
+  enum { kCrow, kCol, kRows, kCols, kBlockM, kBlockK, kX, kY, kTf32, kRepeatable, kName };
   if (!is_for_us({v[kCrow], v[kCol]}, {v[kX], v[kY]})) return {};
   SampledCall call{};
   PatternCall& p = call.pattern;
   direct::Circumstances here;
   if (!tensors_.view(v[kCrow], &p.crow_indices) || !tensors_.view(v[kCol], &p.col_indices) ||
-      !read(v[kSampledRows], &p.rows) || !read(v[kSampledCols], &p.cols) ||
-      !read(v[kBlockM], &p.block_m) || !read(v[kBlockK], &p.block_k) ||
-      !tensors_.view(v[kX], &call.x) || !tensors_.view(v[kY], &call.y) ||
-      !read_versions(v, &here) || !read_variant(v[kName], &here)) {
+      !read(v[kRows], &p.rows) || !read(v[kCols], &p.cols) || !read(v[kBlockM], &p.block_m) ||
+      !read(v[kBlockK], &p.block_k) || !tensors_.view(v[kX], &call.x) ||
+      !tensors_.view(v[kY], &call.y) || !read_versions(v[kCrow], v[kCol], &here) ||
+      !read_variant(v[kName], &here)) {
     return {};
   }
   call.allow_tf32 = v[kTf32] == Py_True;
@@ -105,13 +85,11 @@ py::object Direct::sampled_matmul(const Values& v) const {
 }
 
 py::object Direct::gradients(const Values& v) const {
-  enum { kGrad = kSecondDense };
-  if (!is_for_us({v[kCrow], v[kCol]}, {v[kValues], v[kDense], v[kGrad]})) return {};
   MatmulCall forward{};
   TensorView grad, written, blocks;
   direct::Circumstances here;
   if (!read_product(v, &forward, &here) || broken_rule(forward) != nullptr ||
-      !tensors_.view(v[kGrad], &grad) || grad.dims != forward.dense.dims) {
+      !tensors_.view(v[kSecond], &grad) || grad.dims != forward.dense.dims) {
     return {};
   }
   const GradientCalls calls(forward, grad);
