@@ -1,7 +1,7 @@
 // Products with at most 128 columns on Hopper, blocks of 64 and more: for what is too many columns
 // for small_n_sm90 and too few tiles for wgmma_sm90.
 //
-// A thread block owns 64 rows of one block row by 64 columns of C. Steps of 64 k walk the block
+// A thread block owns 64 rows of one block row by kWidth columns of C. Steps of 64 k walk the block
 // row's stored blocks; its warpgroups take turns at them, each with a ring of tiles of its own,
 // which its first warp fills, so that as much of a row is under way as shared memory holds.
 // Data path: TMA -> rings in shared memory -> wgmma -> fp32 sums, one for each warpgroup, which
@@ -31,12 +31,12 @@
 namespace sparse_autotune {
 namespace {
 
-constexpr int kStepK = kLineHalves, kTileRows = 64, kTileColumns = 64, kGroupThreads = 128;
+constexpr int kStepK = kLineHalves, kTileRows = 64, kGroupThreads = 128;
 
-// Of a thread block the warpgroups, of each the stages; thread blocks a multiprocessor.
-template <int kWarpgroups, int kDepth, int kBlocks>
+// Columns; of a thread block the warpgroups, of each the stages; thread blocks a multiprocessor.
+template <int kColumns, int kWarpgroups, int kDepth, int kBlocks>
 struct Tile {
-  static constexpr int kWidth = kTileColumns, kGroups = kWarpgroups, kStages = kDepth;
+  static constexpr int kWidth = kColumns, kGroups = kWarpgroups, kStages = kDepth;
   static constexpr int kResident = kBlocks, kThreads = kGroups * kGroupThreads;
   static constexpr int kRows = kTileRows, kBytesA = kRows * kLineBytes,
                        kBytesB = kWidth * kLineBytes;
@@ -93,14 +93,19 @@ struct GroupRing {
     if (elect_one()) {
       const uint32_t full = barrier(turn), a = stage(turn), b = a + Tile::kBytesA;
       const int b_batch = args.b_batched ? batch : 0;
-      mbarrier_arrive_expect(full, Tile::kBytesA + Tile::kBytesB);
+      // Boxes beyond the last column stay away: what they leave is never stored.
+      const int boxes = min((args.n - n0 + 63) / 64, Tile::kWidth / 64);
+      mbarrier_arrive_expect(
+          full, Tile::kBytesA + (kRowMajorB ? boxes * kStepK * kLineBytes : Tile::kBytesB));
       if constexpr (kTransposedA) {
         tma_load(a, args.a_map, full, 0, at * args.block_k + k_a, m0 / kLineHalves);
       } else {
         tma_load(a, args.a_map, full, k_a, at * args.block_m + m0);
       }
       if constexpr (kRowMajorB) {
-        tma_load(b, args.b_map, full, n0, k_b, b_batch);
+        for (int box = 0; box < boxes; ++box) {
+          tma_load(b + box * kStepK * kLineBytes, args.b_map, full, n0 + box * 64, k_b, b_batch);
+        }
       } else {
         tma_load(b, args.b_map, full, k_b, n0, b_batch);
       }
@@ -183,13 +188,14 @@ constinit KernelCode<Arguments> code{&small_n_wgmma_kernel<T, Tile, kTransposedA
 
 // A tile as the host sees it.
 struct Shape {
-  int groups, threads, resident, shared_bytes;
+  int width, groups, threads, resident, shared_bytes;
   KernelCode<Arguments>* codes[2][2][2];  // by DType, transposition and Layout of B
 };
 
 template <typename Tile>
 constexpr Shape shape_of() {
-  return {Tile::kGroups,
+  return {Tile::kWidth,
+          Tile::kGroups,
           Tile::kThreads,
           Tile::kResident,
           Tile::kSharedBytes,
@@ -207,6 +213,7 @@ class SmallNWgmmaSm90 final : public Variant {
   Support supports(const Problem& p, const Device& d) const override {
     if (Support s = half_types_on_hopper(p, d); !s) return s;
     if (Support s = columns_are_within(p, 1, kMaxColumns); !s) return s;
+    if (Support s = n_fills_columns(p, shape_.width); shape_.width > 64 && !s) return s;
     if (Support s = sides_are_multiples_of(64, p); !s) return s;
     if (Support s = copied_by_16(p); !s) return s;
     if (Support s = tma_reaches(p, p.nnzb * std::max(p.block_m, p.block_k)); !s) return s;
@@ -219,21 +226,24 @@ class SmallNWgmmaSm90 final : public Variant {
   double estimate_us(const Problem& p, const Device& d) const override {
     // Fitted to times on an H200: setting up and the first latencies; a tile besides its steps; a
     // step where all multiprocessors are at work, and of the longest row alone.
-    constexpr double kStartUs = 2.6, kTileUs = 1.2, kBusyUs = 0.22;
-    const double alone_us = 0.12 * (shape_.groups == 1 ? 1.4 : 1);
+    constexpr double kStartUs = 2.6, kTileUs = 1.2;
+    const bool wide = shape_.width > 64;
+    const double busy_us = wide ? 0.45 : 0.22;
+    const double alone_us = (wide ? 0.2 : 0.12) * (shape_.groups == 1 ? 1.4 : 1);
     const double rows = static_cast<double>(std::max<int64_t>(block_rows(p), 1));
     const double tiles = static_cast<double>(p.m / kTileRows * columns(p) * p.batch);
     const double steps = static_cast<double>(p.nnzb) * p.block_k / (kStepK * rows);
     const double longest = static_cast<double>(p.longest_row) * p.block_k / kStepK;
     const double even_us =
-        tiles / std::max(d.multiprocessors, 1) * (steps * kBusyUs + kTileUs / shape_.resident);
+        tiles / std::max(d.multiprocessors, 1) * (steps * busy_us + kTileUs / shape_.resident);
     return kStartUs + std::max({even_us, std::max(longest, steps) * alone_us, uncached_us(p, d)});
   }
 
   Status launch(const Problem& p, const Launch& l) const override {
+    const uint32_t b_lines = p.b_layout == Layout::kRowMajor ? kStepK : shape_.width;
     auto a = arguments_of<Arguments>(p, l);
     Status status = make_tensor_map(tensor_of_values(p, l.values, kTileRows), &a.a_map);
-    if (status) status = make_tensor_map(tensor_of_b(p, l.b, 64, 64), &a.b_map);
+    if (status) status = make_tensor_map(tensor_of_b(p, l.b, 64, b_lines), &a.b_map);
     if (!status) return status;
     a.ahead = lines_ahead(p, l);
     a.columns = static_cast<int>(columns(p));
@@ -249,7 +259,7 @@ class SmallNWgmmaSm90 final : public Variant {
  private:
   static constexpr int64_t kMaxColumns = 128, kMaxGrid = 65535;
 
-  static int64_t columns(const Problem& p) { return ceil_div(p.n, kTileColumns); }
+  int64_t columns(const Problem& p) const { return ceil_div(p.n, shape_.width); }
   KernelCode<Arguments>& code_of(const Problem& p) const {
     return *shape_.codes[p.dtype == DType::kFloat16 ? 0 : 1][p.transpose ? 1 : 0]
                         [static_cast<int>(p.b_layout)];
@@ -259,9 +269,11 @@ class SmallNWgmmaSm90 final : public Variant {
   Registration registration_{*this};
 };
 
-const SmallNWgmmaSm90 kN64G1{"small_n_wgmma_sm90/n64_g1", shape_of<Tile<1, 6, 2>>()};
-const SmallNWgmmaSm90 kN64G2{"small_n_wgmma_sm90/n64_g2", shape_of<Tile<2, 6, 1>>()};
-const SmallNWgmmaSm90 kN64G4{"small_n_wgmma_sm90/n64_g4", shape_of<Tile<4, 3, 1>>()};
+const SmallNWgmmaSm90 kN64G1{"small_n_wgmma_sm90/n64_g1", shape_of<Tile<64, 1, 6, 2>>()};
+const SmallNWgmmaSm90 kN64G2{"small_n_wgmma_sm90/n64_g2", shape_of<Tile<64, 2, 6, 1>>()};
+const SmallNWgmmaSm90 kN64G4{"small_n_wgmma_sm90/n64_g4", shape_of<Tile<64, 4, 3, 1>>()};
+const SmallNWgmmaSm90 kN128G1{"small_n_wgmma_sm90/n128_g1", shape_of<Tile<128, 1, 4, 2>>()};
+const SmallNWgmmaSm90 kN128G2{"small_n_wgmma_sm90/n128_g2", shape_of<Tile<128, 2, 4, 1>>()};
 
 }  // namespace
 }  // namespace sparse_autotune
