@@ -82,6 +82,7 @@ class Densifying {
     const int64_t begin = crow_[row], end = crow_[row + 1];
     if (blocks.positions == nullptr) {
       const T* const values = reinterpret_cast<const T*>(blocks.values);
+#pragma GCC unroll 4
       for (int64_t i = begin; i < end; ++i) to[blocks.columns[i]] = values[i];
       return;
     }

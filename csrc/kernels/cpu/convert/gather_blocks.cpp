@@ -21,6 +21,7 @@ void add_row(const char* from, char* to, int64_t count) {
 // Blocks of one element.
 template <typename T>
 void take_elements(const char* from, Indices columns, int64_t begin, int64_t end, void* to) {
+#pragma GCC unroll 4
   for (int64_t i = begin; i < end; ++i) {
     static_cast<T*>(to)[i] = reinterpret_cast<const T*>(from)[columns[i]];
   }

@@ -31,8 +31,8 @@ struct Shape {
   int64_t b_bytes;     // of B's copy; 0: it is read in place
   int64_t segment;     // blocks; 0: no row is cut
   int64_t sums_bytes;  // of the segments
-  // Of half types: a widened bias; blocks that are widened, and block rows that are multiplied, at
-  // a time; a slot's values, sums and all.
+  // Of half types: bytes of the widened bias; blocks that are widened, and block rows that are
+  // multiplied, at a time; bytes of a slot's values, of its sums, of all that it has.
   int64_t bias_bytes, blocks, rows, values_bytes, part_bytes, slot_bytes;
 };
 
@@ -190,8 +190,9 @@ class Product {
     const int64_t begin = cpu_tiled::part_begin(line, parts, part);
     const int64_t end = cpu_tiled::part_begin(line, parts, part + 1);
     int64_t row = first_row(begin);
-    if (s_.segment == 0)
+    if (s_.segment == 0) {
       return multiply(slot, batch, row, part + 1 == parts ? rows_ : first_row(end));
+    }
     if (row > 0 && is_cut(row - 1)) multiply_segments(batch, row - 1, begin, end);
     for (int64_t first = row; row < rows_ && start(row) < end; first = row) {
       while (row < rows_ && start(row) < end && !is_cut(row)) ++row;
@@ -318,7 +319,7 @@ class Product {
     }
   }
 
-  // A row of which a part is widened at a time.
+  // A row of so many blocks that a part of it is widened at a time.
   void multiply_long(const Slot& slot, int64_t batch, int64_t row) const {
     const int64_t first = crow_[row], last = crow_[row + 1], count = p_.block_m * p_.n;
     for (int64_t begin = first; begin < last; begin += s_.blocks) {

@@ -93,16 +93,11 @@ Status launch(int64_t lines, int64_t length, int64_t padded, int64_t batch, int6
 
 }  // namespace
 
-Status turn_dense_cuda(int64_t lines, int64_t length, int64_t padded, int64_t batch,
-                       int64_t element_bytes, const DenseLines& from, const DenseLines& to,
-                       void* stream) {
-  return launch<true>(lines, length, padded, batch, element_bytes, from, to, stream);
-}
-
-Status copy_dense_cuda(int64_t lines, int64_t length, int64_t padded, int64_t batch,
-                       int64_t element_bytes, const DenseLines& from, const DenseLines& to,
-                       void* stream) {
-  return launch<false>(lines, length, padded, batch, element_bytes, from, to, stream);
+Status lay_dense_cuda(bool turned, int64_t lines, int64_t length, int64_t padded, int64_t batch,
+                      int64_t element_bytes, const DenseLines& from, const DenseLines& to,
+                      void* stream) {
+  return (turned ? launch<true> : launch<false>)(lines, length, padded, batch, element_bytes, from,
+                                                 to, stream);
 }
 
 }  // namespace sparse_autotune

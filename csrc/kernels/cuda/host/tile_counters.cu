@@ -36,10 +36,7 @@ class Counters {
     if (cudaStreamGetId(stream, &id) != cudaSuccess) return nullptr;
     const std::lock_guard<std::mutex> lock(mutex_);
     const auto next = static_cast<unsigned>(of_stream_.size());
-    if (next == supply.streams) {
-      const auto it = of_stream_.find(id);
-      return it == of_stream_.end() ? nullptr : memory + it->second * supply.set;
-    }
+    if (next == supply.streams && !of_stream_.contains(id)) return nullptr;
     return memory + of_stream_.try_emplace(id, next).first->second * supply.set;
   }
 

@@ -275,11 +275,9 @@ class ColumnStrips final : public Variant {
 
   static Status move_c(const Problem& p, const Launch& l, const DenseLines& from) {
     const DenseLines to{l.c, p.ldc, p.c_batch_stride};
-    const int64_t item = size_of(p.dtype);
-    if (p.c_layout == Layout::kRowMajor) {
-      return copy_dense_cuda(p.m, p.n, p.n, p.batch, item, from, to, l.stream);
-    }
-    return turn_dense_cuda(p.m, p.n, p.m, p.batch, item, from, to, l.stream);
+    const bool turned = p.c_layout != Layout::kRowMajor;
+    return lay_dense_cuda(turned, p.m, p.n, turned ? p.m : p.n, p.batch, size_of(p.dtype), from, to,
+                          l.stream);
   }
 
   // Lists the long rows and their parts behind the memory for their sums.
