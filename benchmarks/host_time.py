@@ -115,7 +115,8 @@ def _attention_calls(device: str) -> dict[str, Call]:
     dtype = torch.bfloat16 if device == "cuda" else torch.float32
     *_, length, dim = shape = _SHAPES[device]
     q, k, v = (torch.randn(shape, device=device, dtype=dtype) for _ in range(3))
-    mask = sa.BlockMask.causal(length, block_size=dim, device=device)
+    blocks = sa.BlockMask.causal(length, block_size=dim, device=device).blocks()
+    mask = sa.BlockMask.from_blocks(blocks, dim, is_causal=True)  # of which nobody knows the rule
     dense = mask.to_dense()
     sdpa = torch.nn.functional.scaled_dot_product_attention
     leaves = [x.clone().requires_grad_() for x in (q, k, v)]

@@ -6,7 +6,7 @@ import torch
 from attention_reference import expected_attention, expected_gradients
 from test_attention import check
 
-from sparse_autotune import BlockMask, attention
+from sparse_autotune import BlockMask, attention, errors
 from sparse_autotune.tuning.questions import about_attention
 
 _BF16, _FP16, _FP32, _FP64 = torch.bfloat16, torch.float16, torch.float32, torch.float64
@@ -106,8 +106,13 @@ class AttentionOnGpu:
     def legality(self):
         """Why a variant is not legal; None where it is."""
         case = self.case
-        operands = (self.q, self.k, self.v, self.device_mask, case.is_causal, case.backward)
-        return about_attention(*operands).legality()
+        if not case.backward:
+            operands = (self.q, self.k, self.v, self.device_mask, case.is_causal, False)
+            return about_attention(*operands).legality()
+        answer = torch.ops.sparse_autotune.attention_backward_race(
+            *self._backward_arguments(), is_causal=case.is_causal, dry_run=True
+        )
+        return errors.reasons_of(bytes(answer.tolist()).decode())
 
     def check(self, name):
         """Runs a variant; its results have to be right."""
@@ -121,16 +126,19 @@ class AttentionOnGpu:
         for what, got, right in zip(("out", "lse"), found, expected, strict=True):
             check(got.cpu(), right, what)
 
-    def _check_gradients(self, name):
+    def _backward_arguments(self):
         lists, block = (None,) * 4, (0, 0)
         if (mask := self.device_mask) is not None:
             lists = (mask.crow_indices, mask.col_indices, *mask.by_column())
             block = mask.block_size
         grad_lse = None if self.grad_lse is None else self.grad_lse.cuda()
+        left = (x.cuda() for x in self.left)
+        return self.grad.cuda(), grad_lse, self.q, self.k, self.v, *left, *lists, *block
+
+    def _check_gradients(self, name):
         found = torch.ops.sparse_autotune.attention_backward(
-            self.grad.cuda(), grad_lse, self.q, self.k, self.v, *(x.cuda() for x in self.left),
-            *lists, *block, is_causal=self.case.is_causal, variant=name,
-        )  # fmt: skip
+            *self._backward_arguments(), is_causal=self.case.is_causal, variant=name
+        )
         expected = expected_gradients(
             *self.host, *self.left, self.grad, self.grad_lse, self.mask, self.case.is_causal
         )

@@ -181,9 +181,9 @@ def _few_columns():
                       (block, block), BF16, density=0.9, bias=True)  # fmt: skip
         yield Problem(f"few-batch-{block}-row_major", block * 4, block * 40, 96, (block, block),
                       BF16, batch=(3,), bias=True)  # fmt: skip
-    # Two alone of their kind, which every variant runs: few take so few columns without gaps.
-    for block in (16, 32):
-        yield Problem(f"few_gapless-{block}", block * 7, block * 30, 24, (block, block), HALF,
+    # Alone of their kind, which every variant runs: few take so few columns without gaps.
+    for block, n in ((16, 24), (32, 24), (64, 16)):
+        yield Problem(f"few_gapless-{block}", block * 7, block * 30, n, (block, block), HALF,
                       pattern="skewed", bias=True)  # fmt: skip
     # Square blocks and a column-major b of at most 16 columns: rows of more than warps fetch at one
     # time, and of any number of blocks behind the last whole 64 k. Two of a kind, which every

@@ -11,6 +11,7 @@ import functools
 import itertools
 import os
 import time
+import warnings
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -196,6 +197,8 @@ def launch_these(launches):
 def launched(launches):
     """Forces variants on problems; names of our kernels that ran, and what was wrong."""
     faults = []
+    # It says at every start that it forgets earlier cycles: there is one.
+    warnings.filterwarnings("ignore", message="Warning: Profiler clears events")
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profile:
         for launch, case, operands in _with_operands(launches):
             try:

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <limits>
 #include <optional>
+#include <string>
 #include <tuple>
 #include <utility>
 #include <vector>
@@ -145,12 +146,15 @@ Lists mask_of_rule(Tensor like, std::optional<Tensor> ends, int64_t queries, int
   }
   const int64_t own = ends.has_value() ? 1 : 0;
   const MaskGrid shape{patterns_of(view, own), rule->rows(), rule->columns()};
-  const int64_t from_host = view.device == kCpuDevice ? elements_of(view) : 0;
+  const int64_t known = view.device == kCpuDevice ? elements_of(view) : 0;
+  if (known > kMostKnownEnds && !like.is_cpu()) {
+    refuse("more than " + std::to_string(kMostKnownEnds) + " ends must be on the mask's device");
+  }
   return listed(
-      like, view, own, shape, from_host * 8,
+      like, view, own, shape, 0,
       [&](const MaskLists& out) { return list_rule(shape, *rule, out), true; },
-      [&](const MaskLists& out, void* room, void* stream) {
-        return list_rule_cuda(shape, *rule, from_host, static_cast<int64_t*>(room), out, stream);
+      [&](const MaskLists& out, void*, void* stream) {
+        return list_rule_cuda(shape, *rule, known, out, stream);
       });
 }
 

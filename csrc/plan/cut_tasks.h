@@ -72,6 +72,7 @@ SPARSE_AUTOTUNE_HOST_DEVICE constexpr int32_t place_of(const TaskShape& s, const
 template <typename PieceAt>
 SPARSE_AUTOTUNE_HOST_DEVICE void describe_task(const TaskShape& s, int32_t count,
                                                PieceAt&& piece_at, SampledTask* task) {
+  *task = {};  // kernels read whole words
   // Strips of 128 rows are shared out by rows, lower ones by pieces.
   const bool by_rows = s.row_units == 2;
   const int32_t half = by_rows ? count : (count + 1) / 2;

@@ -108,7 +108,7 @@ Status no_cuda() { return Status::failed(StatusCode::kLaunchFailed, "this build 
 Status list_blocks_cuda(const MaskGrid&, const uint8_t*, const MaskLists&, void*, void*) {
   return no_cuda();
 }
-Status list_rule_cuda(const MaskGrid&, MaskRule, int64_t, int64_t*, const MaskLists&, void*) {
+Status list_rule_cuda(const MaskGrid&, const MaskRule&, int64_t, const MaskLists&, void*) {
   return no_cuda();
 }
 Status list_rows_cuda(const MaskGrid&, const RowLists&, const MaskLists&, void*, void*) {

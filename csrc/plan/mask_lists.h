@@ -65,10 +65,11 @@ SPARSE_AUTOTUNE_API std::optional<MaskRule> sound(MaskRule rule);
 // Of the rule's rows and columns.
 SPARSE_AUTOTUNE_API void list_rule(const MaskGrid& shape, const MaskRule& rule,
                                    const MaskLists& out);
-// Of the documents' ends so many are on the host: they go to `room` by parameters of kernels, as a
-// copy may wait.
-SPARSE_AUTOTUNE_API Status list_rule_cuda(const MaskGrid& shape, MaskRule rule, int64_t from_host,
-                                          int64_t* room, const MaskLists& out, void* stream);
+// So many of the documents' ends, not 0, are on the host: they go as parameters of the kernel,
+// which are 4 KB with every driver. A copy may wait, and a CUDA graph could not hold it.
+constexpr int64_t kMostKnownEnds = 448;
+SPARSE_AUTOTUNE_API Status list_rule_cuda(const MaskGrid& shape, const MaskRule& rule,
+                                          int64_t known_ends, const MaskLists& out, void* stream);
 
 // How many blocks a rule stores: of many rows some stand for all, and then it is not exact.
 struct BlockCount {

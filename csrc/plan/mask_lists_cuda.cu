@@ -48,9 +48,20 @@ struct GridRows {
     return {grid + (pattern * shape.rows + r) * shape.columns};
   }
 };
+// Of documents whose ends are parameters of the kernel, as they are on the host.
+struct KnownRuleRows {
+  MaskRule rule;
+  int64_t ends[kMostKnownEnds];
+
+  __device__ RuleRow row(int64_t pattern, int64_t r) const {
+    MaskRule here = rule;
+    here.ends = ends;
+    return here.row(pattern, r);
+  }
+  __device__ int count(int64_t pattern, int64_t r) const { return row(pattern, r).count(); }
+};
 struct RuleRows {
   MaskRule rule;
-
   __device__ int count(int64_t pattern, int64_t r) const { return rule.row(pattern, r).count(); }
   __device__ RuleRow row(int64_t pattern, int64_t r) const { return rule.row(pattern, r); }
 };
@@ -95,7 +106,8 @@ __device__ Sums sums_of(const Rows& rows, int64_t pattern, int64_t some, int64_t
 
 // blockIdx.x counts groups of kWarps rows of the pattern blockIdx.y.
 template <typename Rows>
-__global__ void __launch_bounds__(kThreads) list_kernel(MaskGrid shape, Rows rows, MaskLists out) {
+__global__ void __launch_bounds__(kThreads)
+    list_kernel(MaskGrid shape, const __grid_constant__ Rows rows, MaskLists out) {
   const int64_t pattern = blockIdx.y;
   const int64_t first_row = int64_t{blockIdx.x} * kWarps, r = first_row + warp_of_block();
   const Sums sums = sums_of(rows, pattern, first_row, shape.rows);
@@ -153,14 +165,6 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-constexpr int64_t kEnds = 448;  // kernels of every driver take 4 KB of parameters
-struct Ends {
-  int64_t values[kEnds];
-};
-__global__ void put_ends_kernel(const __grid_constant__ Ends ends, int count, int64_t* to) {
-  for (int i = static_cast<int>(threadIdx.x); i < count; i += kThreads) to[i] = ends.values[i];
-}
-
 unsigned groups(int64_t lines) { return static_cast<unsigned>(ceil_div(lines, kWarps)); }
 
 // No pattern has rows where there are no lines, but each has a begin.
@@ -211,17 +215,14 @@ Status list_blocks_cuda(const MaskGrid& shape, const uint8_t* grid, const MaskLi
                    "listing the blocks of a mask");
 }
 
-Status list_rule_cuda(const MaskGrid& shape, MaskRule rule, int64_t from_host, int64_t* room,
+Status list_rule_cuda(const MaskGrid& shape, const MaskRule& rule, int64_t known_ends,
                       const MaskLists& out, void* handle) {
   const auto stream = static_cast<cudaStream_t>(handle);
-  for (int64_t first = 0; first < from_host; first += kEnds) {
-    Ends some;
-    const auto own = static_cast<int>(std::min(kEnds, from_host - first));
-    std::copy_n(rule.ends + first, own, some.values);
-    put_ends_kernel<<<1, kThreads, 0, stream>>>(some, own, room + first);
-  }
-  if (from_host > 0) rule.ends = room;
-  return to_status(list(shape, RuleRows{rule}, out, stream), "listing the blocks of a rule");
+  KnownRuleRows rows{rule, {}};
+  std::copy_n(rule.ends, known_ends, rows.ends);
+  return to_status(
+      known_ends > 0 ? list(shape, rows, out, stream) : list(shape, RuleRows{rule}, out, stream),
+      "listing the blocks of a rule");
 }
 
 Status list_rows_cuda(const MaskGrid& shape, const RowLists& rows, const MaskLists& out,

@@ -87,68 +87,105 @@ __global__ void fill_kernel(const PatternArrays<Index> p, int rows, const int32_
   }
 }
 
+// Columns of a row or of a group as bits; of wider matrices several columns share one. Of 32 times
+// `words` columns no more than these are looked at.
+constexpr int kMatchWords = 32, kWordsAtOnce = 4;
+struct ColumnBits {
+  uint32_t word[kMatchWords];
+
+  template <typename With>
+  __device__ void each(int words, const With& with) {
+#pragma unroll
+    for (int w = 0; w < kMatchWords; ++w) {
+      if (w % kWordsAtOnce == 0 && w >= words) break;
+      with(word[w], w);
+    }
+  }
+};
+
 // Puts the rows of a window into groups of `rows`: the longest that is left, then again and again
 // the one that shares most of its columns, and most columns, with those before. A thread block owns
-// a window, a thread a row.
+// a window. Once its rows are sorted a thread has the row of its rank, and everybody knows who is
+// free: a step needs one barrier.
 template <typename Index>
 __global__ void __launch_bounds__(kMatchWindow)
     match_kernel(const PatternArrays<Index> p, int rows, int32_t* matched) {
-  // The columns of each row as bits, and those of the group; of wider matrices several columns
-  // share one.
-  constexpr int kWords = 32, kWarps = kMatchWindow / 32, kScale = 512;
-  __shared__ uint32_t bits[kMatchWindow][kWords + 1], group[kWords];
-  __shared__ int lengths[kMatchWindow], by_length[kMatchWindow], best[kWarps];
-  __shared__ bool taken[kMatchWindow];
+  constexpr int kWarps = kMatchWindow / 32, kScale = 512;
+  __shared__ alignas(16) uint32_t bits[kMatchWindow][kMatchWords];
+  __shared__ int begins[kMatchWindow + 1], by_length[kMatchWindow], best[2][kWarps];
   const int me = static_cast<int>(threadIdx.x), lane = me % 32, warp = me / 32;
   const int64_t first = int64_t{blockIdx.x} * kMatchWindow;
   const auto count = static_cast<int>(min(int64_t{kMatchWindow}, p.block_rows - first));
-  const int words = static_cast<int>(min((p.block_cols + 31) / 32, int64_t{kWords}));
-  for (int i = me; i < kMatchWindow * kWords; i += kMatchWindow) bits[i / kWords][i % kWords] = 0;
-  taken[me] = me >= count;
-  __syncthreads();
-  for (int row = warp; row < count; row += kWarps) {
-    const int64_t begin = max(static_cast<int64_t>(p.crow[first + row]), int64_t{0});
-    const int64_t end = min(static_cast<int64_t>(p.crow[first + row + 1]), p.nnzb);
-    for (int64_t at = begin + lane; at < end; at += 32) {
-      const auto column = static_cast<uint32_t>(p.col[at]);
-      atomicOr(&bits[row][column / 32 % kWords], 1u << (column % 32));
-    }
-    if (lane == 0) lengths[row] = static_cast<int>(end - begin);
+  const int words = static_cast<int>(min((p.block_cols + 31) / 32, int64_t{kMatchWords}));
+  const auto begin_of = [&](int64_t row) {
+    return min(max(static_cast<int64_t>(p.crow[row]), int64_t{0}), p.nnzb);
+  };
+  const int64_t base = begin_of(first);
+  for (int i = me; i <= count; i += kMatchWindow) {
+    begins[i] = static_cast<int>(begin_of(first + i) - base);
+  }
+  for (int i = me; i < kMatchWindow * kMatchWords; i += kMatchWindow) {
+    bits[i / kMatchWords][i % kMatchWords] = 0;
   }
   __syncthreads();
+#pragma unroll 4
+  for (int at = me; at < begins[count]; at += kMatchWindow) {
+    const auto column = static_cast<uint32_t>(p.col[base + at]);
+    int row = 0;  // the last that does not begin behind the block
+    for (int step = kMatchWindow / 2; step > 0; step /= 2) {
+      if (row + step < count && begins[row + step] <= at) row += step;
+    }
+    atomicOr(&bits[row][column / 32 % kMatchWords], 1u << (column % 32));
+  }
+  const auto length_of = [&](int row) { return begins[row + 1] - begins[row]; };
   int rank = 0;
   for (int i = 0; me < count && i < count; ++i) {
-    rank += lengths[i] > lengths[me] || (lengths[i] == lengths[me] && i < me) ? 1 : 0;
+    const int length = length_of(i), own = length_of(me);
+    rank += length > own || (length == own && i < me) ? 1 : 0;
   }
   if (me < count) by_length[rank] = me;
   __syncthreads();
 
-  const int length = me < count ? max(lengths[me], 1) : 1,
-            places = (count + rows - 1) / rows * rows;
-  for (int i = 0, at = 0; i < places; ++i) {
+  const int own_row = me < count ? by_length[me] : 0, length = max(length_of(own_row), 1);
+  ColumnBits own, group;
+  own.each(words, [&](uint32_t& word, int w) { word = bits[own_row][w]; });
+  uint32_t unmatched[kWarps];  // a bit for each rank
+#pragma unroll
+  for (int w = 0; w < kWarps; ++w) unmatched[w] = __ballot_sync(~0u, 32 * w + lane < count);
+  bool is_free = me < count;
+  for (int i = 0, in_group = 0, turn = 0; i < (count + rows - 1) / rows * rows; ++i) {
     int next = -1;
-    if (i % rows == 0) {
-      while (taken[by_length[at]]) ++at;
-      next = by_length[at];
+    if (in_group == 0) {
+#pragma unroll
+      for (int w = kWarps - 1; w >= 0; --w) {
+        if (unmatched[w] != 0) next = 32 * w + __ffs(static_cast<int>(unmatched[w])) - 1;
+      }
     } else {
       int key = 0;  // what is shared, then the place by length
-      if (!taken[me]) {
+      if (is_free) {
         int shared = 0;
-        for (int w = 0; w < words; ++w) shared += __popc(bits[me][w] & group[w]);
-        key = (shared * shared * kScale / length + 1) * kMatchWindow - rank;
+        own.each(words, [&](uint32_t word, int w) { shared += __popc(word & group.word[w]); });
+        key = (shared * shared * kScale / length + 1) * kMatchWindow - me;
       }
       key = __reduce_max_sync(~0u, key);
-      if (lane == 0) best[warp] = key;
+      if (lane == 0) best[turn][warp] = key;
       __syncthreads();
-      for (int w = 0; w < kWarps; ++w) key = max(key, best[w]);
-      if (key > 0) next = by_length[(kMatchWindow - key % kMatchWindow) % kMatchWindow];
+      for (int w = 0; w < kWarps; ++w) key = max(key, best[turn][w]);
+      if (key > 0) next = (kMatchWindow - key % kMatchWindow) % kMatchWindow;
+      turn ^= 1;
     }
-    if (me == 0) {
-      matched[first + i] = next < 0 ? -1 : static_cast<int32_t>(first + next);
-      if (next >= 0) taken[next] = true;
+    const int row = next < 0 ? -1 : by_length[next];
+    if (me == 0) matched[first + i] = row < 0 ? -1 : static_cast<int32_t>(first + row);
+    if (next >= 0) {
+      is_free = is_free && me != next;
+#pragma unroll
+      for (int w = 0; w < kWarps; ++w) {
+        if (w == next / 32) unmatched[w] &= ~(1u << (next % 32));
+      }
+      group.each(words,
+                 [&](uint32_t& word, int w) { word = bits[row][w] | (in_group == 0 ? 0 : word); });
     }
-    if (me < words && next >= 0) group[me] = bits[next][me] | (i % rows == 0 ? 0 : group[me]);
-    __syncthreads();
+    in_group = in_group + 1 == rows ? 0 : in_group + 1;
   }
 }
 

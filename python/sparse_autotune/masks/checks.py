@@ -57,7 +57,7 @@ def positive(value: Any, name: str) -> int:
 def ends_of(lengths: Any, total: int | None, block: int) -> tuple[Tensor, int]:
     """Where each document ends, (..., documents) int64, and how many tokens there are."""
     if isinstance(lengths, (list, tuple)) and all(type(n) is int for n in lengths):
-        shape, entries = (len(lengths),), [lengths]  # made in every call: no tensor of them
+        entries, is_batch = [lengths], False  # made in every call: no tensor of them
     else:
         if not isinstance(lengths, Tensor):
             try:
@@ -78,7 +78,8 @@ def ends_of(lengths: Any, total: int | None, block: int) -> tuple[Tensor, int]:
                     f"S must be given for lengths on {lengths.device}: their sum is not waited for"
                 )
             return lengths.cumsum(-1, dtype=torch.int64), size(total, "S")
-        shape, entries = lengths.shape, lengths.view(-1, lengths.shape[-1]).tolist()
+        is_batch = lengths.dim() == 2
+        entries = lengths.tolist() if is_batch else [lengths.tolist()]
     ends = [list(itertools.accumulate(entry)) for entry in entries]
     if (least := min(map(min, filter(None, entries)), default=0)) < 0:
         raise ValueError(f"lengths must not be negative, got {least}")
@@ -93,7 +94,8 @@ def ends_of(lengths: Any, total: int | None, block: int) -> tuple[Tensor, int]:
                     f"each document must begin at a block, a multiple of {block} tokens, but one "
                     f"begins at {end}: pad the documents"
                 )
-    return torch.tensor(ends, dtype=torch.int64, device="cpu").view(shape), total
+    known = torch.tensor(ends if is_batch else ends[0], dtype=torch.int64, device="cpu")
+    return known.view(lengths.shape) if is_batch else known, total
 
 
 def check_mask(crow: Any, col: Any, block: tuple[int, int], lengths: tuple[int, int]) -> None:

@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 
+_MOST_KNOWN_ENDS = 448  # as plan/mask_lists.h has it
+
+
 class CommonPatterns:
     """Class methods of `BlockMask`."""
 
@@ -182,10 +185,11 @@ class CommonPatterns:
         block, is_causal = block_shape(block_size), flag(is_causal, "is_causal")
         like = torch.empty(0, dtype=torch.int32, device=device)
         is_known = ends is None or ends.device.type == "cpu"
-        if ends is not None and not is_known:
-            ends = ends.to(like.device)
+        there = ends  # few go as parameters of a kernel, which a CUDA graph can hold
+        if ends is not None and not (is_known and ends.numel() <= _MOST_KNOWN_ENDS):
+            there = ends.to(like.device, non_blocking=True)
         whole = (*lengths, *block, *(rule or (sum(lengths), 0, 0, 0)), is_causal)
-        made = cls._made_of(*mask_of_rule(like, ends, *whole), block, lengths, is_causal)
+        made = cls._made_of(*mask_of_rule(like, there, *whole), block, lengths, is_causal)
         # So that races of this density serve the mask: what the host was told it can count.
         if is_known and like.device.type != "cpu" and is_plainly_eager():
             patterns, documents, at = 1, -1, 0
