@@ -5,7 +5,8 @@
 //   dq[m, :] = ds^T k
 // p and ds stay in registers as operands of dv and dk; dq needs ds with the rows along m, and,
 // where two consumers share an item, that of both, so it goes through shared memory. A step's dk is
-// multiplied last and is left to the next step, whose scores follow it without a pause.
+// multiplied last; where registers suffice it is left to the next step, whose scores follow it
+// without a pause.
 #pragma once
 
 #include "kernels/cuda/attention/attention_backward_products_sm90.cuh"
@@ -34,7 +35,7 @@ class AttentionBackwardConsumer : AttentionBackwardProducts<T, Tile> {
 
  private:
   using Products = AttentionBackwardProducts<T, Tile>;
-  using Products::args_, Products::shared_, Products::user_, Products::kDqParts;
+  using Products::args_, Products::shared_, Products::user_;
   using typename Products::Dq;
   using typename Products::Scores;
   using typename Products::Sums;
@@ -68,7 +69,7 @@ class AttentionBackwardConsumer : AttentionBackwardProducts<T, Tile> {
       wgmma::wait<0>();
       wgmma::pin(dk);
       wgmma::pin(dv);
-      arrive(shared_.q_empty(stage_before()));
+      if (Tile::kLeavesDk) arrive(shared_.q_empty(stage_before()));
       arrive(shared_.kv_empty(kv_at_.stage));
       kv_at_.advance();
     }
@@ -91,7 +92,7 @@ class AttentionBackwardConsumer : AttentionBackwardProducts<T, Tile> {
     wgmma::commit();
     wgmma::wait<1>();
     wgmma::pin(score);
-    if (has_before) arrive(shared_.q_empty(stage_before()));
+    if (Tile::kLeavesDk && has_before) arrive(shared_.q_empty(stage_before()));
     this->exponentials(score, at_.stage);
     this->hide(score, at_.stage, column, own_column);
     Words word;
@@ -101,7 +102,7 @@ class AttentionBackwardConsumer : AttentionBackwardProducts<T, Tile> {
     wgmma::commit();
     wgmma::wait<1>();
     wgmma::pin(dp);
-    this->differences(dp, score, dout_at_.stage);
+    this->differences(dp, word, dout_at_.stage);
     Words ds;
     wgmma::round_sums<T>(ds, dp);
     if constexpr (Tile::kDsBuffers == 1) meet();  // the step before has been read by all warps
@@ -114,7 +115,7 @@ class AttentionBackwardConsumer : AttentionBackwardProducts<T, Tile> {
     this->multiply_dq(dq, ds_tile, kv_at_.stage, 0);
     wgmma::commit();
     const Step step = step_at(at_.stage);
-    if constexpr (kDqParts == 2) {
+    if constexpr (Tile::kDqParts == 2) {
       wgmma::wait<0>();
       wgmma::pin(dq);
       add_dq(dq, step, 0, item.batch);
@@ -124,12 +125,17 @@ class AttentionBackwardConsumer : AttentionBackwardProducts<T, Tile> {
     }
     this->multiply_rows(dk, ds, shared_.q(at_.stage));
     wgmma::commit();
-    wgmma::wait<1>();
+    wgmma::wait<Tile::kLeavesDk>();
     wgmma::pin(dq);
+    if constexpr (!Tile::kLeavesDk) {
+      wgmma::pin(dk);
+      wgmma::pin(dv);
+      arrive(shared_.q_empty(at_.stage));
+    }
     arrive(shared_.dout_empty(dout_at_.stage));
     dout_at_.advance();
     at_.advance();
-    add_dq(dq, step, kDqParts - 1, item.batch);
+    add_dq(dq, step, Tile::kDqParts - 1, item.batch);
   }
 
   __device__ __forceinline__ uint32_t stage_before() const {
@@ -137,7 +143,7 @@ class AttentionBackwardConsumer : AttentionBackwardProducts<T, Tile> {
   }
 
   __device__ __forceinline__ Step step_at(uint32_t stage) const {
-    const int row = threadIdx.x / 32 % 4 * 16;
+    const int row = this->dq_rows(0) * kDqRows + threadIdx.x / 32 % 4 * 16;
     const ColumnPiece piece = this->piece_at(stage, row / Tile::kPiece);
     int head;
     asm volatile("ld.shared.s32 %0, [%1];\n" : "=r"(head) : "r"(shared_.head(stage)) : "memory");
@@ -162,10 +168,10 @@ class AttentionBackwardConsumer : AttentionBackwardProducts<T, Tile> {
     }
     tma_store_fence();
     __syncwarp();
-    const int64_t tile = (static_cast<int64_t>(batch) * args_.heads + step.head) * args_.row_tiles *
-                             (kStepRows / 16) +
-                         step.row / 16;
-    const int64_t panel = tile * Tile::kPanels + user_ * kDqParts + part;
+    const int64_t tile =
+        (static_cast<int64_t>(batch) * args_.heads + step.head) * args_.row_tiles * (kDqRows / 16) +
+        step.row / 16;
+    const int64_t panel = tile * Tile::kPanels + this->dq_panel(part);
     if (lane == 0) tma_add(args_.dq + panel * (kBytes / 4), from, kBytes);
   }
 

@@ -4,30 +4,42 @@
 #include <algorithm>
 #include <cmath>
 
-#include "kernels/cuda/attention/attention_backward_kernel_sm90.cuh"
+#include "kernels/cuda/attention/attention_backward_consumer_sm90.cuh"
+#include "kernels/cuda/attention/attention_backward_producer_sm90.cuh"
 #include "kernels/cuda/attention/attention_backward_rows.cuh"
+#include "kernels/cuda/attention/attention_kernel_sm90.cuh"
 #include "kernels/cuda/attention/attention_maps_sm90.h"
 #include "kernels/cuda/host/cuda_status.h"
 #include "kernels/cuda/host/kernel_code.h"
 
 namespace sparse_autotune {
 
+template <typename T, typename TileShape>
+struct AttentionBackwardPassSm90 {
+  using Tile = TileShape;
+  using Arguments = AttentionBackwardArgumentsSm90;
+  using Shared = AttentionBackwardShared<Tile>;
+  using Producer = AttentionBackwardProducer<Tile>;
+  using Consumer = AttentionBackwardConsumer<T, Tile>;
+  static constexpr int kProducerRegisters = 24, kConsumerRegisters = 240;
+};
+
 template <typename T, typename Tile>
 constinit KernelCode<AttentionBackwardArgumentsSm90> attention_backward_code_sm90{
-    &attention_backward_kernel_sm90<T, Tile>, true};
+    &attention_kernel_sm90<AttentionBackwardPassSm90<T, Tile>>, true};
 
-// Tiles of 64 rows of q, those of a ragged last block row included: its rows past the end have
-// exponentials of zero.
+// Tiles of 64 rows of q, those of a ragged last step or block row included: its rows past the end
+// have exponentials of zero.
 inline int64_t row_tiles_of(const AttentionShape& s, const AttentionMask& m) {
-  if (m.block_m == 0) return ceil_div(s.rows, kStepRows);
-  return ceil_div(ceil_div(s.rows, m.block_m) * m.block_m, kStepRows);
+  const int64_t block = std::max<int64_t>(m.block_m, 1);
+  return ceil_div(ceil_div(s.rows, block) * block, kMostStepRows) * (kMostStepRows / kDqRows);
 }
 
 // Parts of the workspace, bytes, in front of lists of merged columns.
 struct BackwardWorkspace {
   int64_t row_values, dq;
   BackwardWorkspace(const AttentionShape& s, const AttentionMask& m) {
-    const int64_t rows = s.batch * s.heads * row_tiles_of(s, m) * kStepRows;
+    const int64_t rows = s.batch * s.heads * row_tiles_of(s, m) * kDqRows;
     row_values = rows * 4;
     dq = rows * s.dim * 4;
   }

@@ -11,10 +11,10 @@ namespace {
 
 template <int kDim>
 using Pieces16 =
-    AttentionBackwardTile<kDim, 2, 2, kDim == 128 ? 1 : 2, kDim == 128 ? 1 : 2, 16, true>;
+    AttentionBackwardTile<kDim, 2, 2, kDim == 128 ? 1 : 2, kDim == 128 ? 1 : 2, 64, 16, true>;
 template <int kDim>
 using Pieces32 =
-    AttentionBackwardTile<kDim, 2, 2, kDim == 128 ? 1 : 2, kDim == 128 ? 1 : 2, 32, true>;
+    AttentionBackwardTile<kDim, 2, 2, kDim == 128 ? 1 : 2, kDim == 128 ? 1 : 2, 64, 32, true>;
 
 const AttentionBackwardSm90<Pieces16> kPieces16{"attention_backward_merged_sm90/p16", 0.34};
 const AttentionBackwardSm90<Pieces32> kPieces32{"attention_backward_merged_sm90/p32", 0.4};

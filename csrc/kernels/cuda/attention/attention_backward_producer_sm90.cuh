@@ -17,17 +17,12 @@ class AttentionBackwardProducer {
 
   // By a whole warp.
   __device__ __forceinline__ void run(int pipeline) {
-    const int takers = gridDim.x * Tile::kPipelines;
-    const ItemCounter counter(args_.counter, args_.items, takers);
-    int i = blockIdx.x * Tile::kPipelines + pipeline;
-    while (i < args_.items) {
-      int next = 0;
-      if (threadIdx.x % 32 == 0) next = counter.next(i);
+    const ItemCounter counter(args_.counter, args_.items, gridDim.x * Tile::kPipelines);
+    counter.for_each(blockIdx.x * Tile::kPipelines + pipeline, [&](int i) {
       const AttentionItem item = item_at(i);
       queue_.push(item);
       if (item.tiles > 0) copy_item(item);
-      i = __shfl_sync(~0u, next, 0);
-    }
+    });
     queue_.push({0, 0, 0, -1});
   }
 
@@ -48,13 +43,10 @@ class AttentionBackwardProducer {
             dense && args_.is_causal ? column / Tile::kPiece : 0};
   }
 
-  // Heads that L2 holds are taken together; under a causal rule the first columns are seen by the
-  // most rows.
+  // From the first columns on: under a causal rule these are seen by the most rows.
   __device__ __forceinline__ AttentionItem item_at(int i) const {
-    const int share = args_.heads_at_once * args_.column_tiles;
-    const int first = i / share * args_.heads_at_once;
-    const int heads = min(args_.heads_at_once, args_.kv_batch_heads - first);
-    const int rest = i % share, tile = rest / heads, head = first + rest - tile * heads;
+    const auto [tile, head] =
+        place_of_item(i, args_.column_tiles, args_.kv_batch_heads, args_.heads_at_once);
     const int kv_heads = args_.heads / args_.group;
     AttentionItem item{tile * Tile::kColumns, head % kv_heads, head / kv_heads, 0};
     for (int j = 0; j < args_.group; ++j) {
@@ -94,7 +86,7 @@ class AttentionBackwardProducer {
   __device__ __forceinline__ void copy_step(const ColumnPiece& piece, int head, int batch) {
     const int lane = threadIdx.x % 32;
     const int64_t values =
-        (static_cast<int64_t>(batch) * args_.heads + head) * args_.row_tiles * kStepRows;
+        (static_cast<int64_t>(batch) * args_.heads + head) * args_.row_tiles * kDqRows;
     mbarrier_wait(shared_.q_empty(at_.stage), at_.parity ^ 1);
     if (lane < Tile::kPieces) {
       asm volatile("st.shared.v2.s32 [%0], {%1, %2};\n" ::"r"(shared_.pieces(at_.stage) + lane * 8),
@@ -125,7 +117,7 @@ class AttentionBackwardProducer {
     if (lane < Tile::kPieces) {
 #pragma unroll
       for (int panel = 0; panel < Tile::kPanels; ++panel) {
-        tma_load(to + (panel * kStepRows + lane * Tile::kPiece) * kLineBytes, map, full,
+        tma_load(to + (panel * Tile::kStepRows + lane * Tile::kPiece) * kLineBytes, map, full,
                  panel * kLineHalves, row, head, batch);
       }
       bulk_load(values_to + lane * Tile::kPiece * 4, values + row, Tile::kPiece * 4, full);

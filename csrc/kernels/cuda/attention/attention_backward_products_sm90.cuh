@@ -12,12 +12,12 @@ namespace sparse_autotune {
 template <typename T, typename Tile>
 class AttentionBackwardProducts {
  protected:
+  static constexpr int kStepRows = Tile::kStepRows;
   static constexpr int kScores = kStepRows / 2;  // of a thread
-  static constexpr int kDqParts = Tile::kDqColumns / kLineHalves;
   using Scores = float[kScores];
   using Sums = float[Tile::kDim / 2];
   using Words = uint32_t[kScores / 2];
-  using Dq = float[kStepRows * kLineHalves / kWarpgroup];  // 64 columns of it
+  using Dq = float[kDqRows * kLineHalves / kWarpgroup];  // of a part
 
   // `user` is the consumer's number in its pipeline.
   __device__ __forceinline__ AttentionBackwardProducts(const AttentionBackwardArgumentsSm90& args,
@@ -25,7 +25,7 @@ class AttentionBackwardProducts {
                                                        int user)
       : args_(args), shared_(shared), user_(user) {}
 
-  // 64 rows of the consumer's k or v times 64 of q or dout.
+  // 64 rows of the consumer's k or v times a step's of q or dout.
   __device__ __forceinline__ void multiply_scores(Scores& score, uint32_t kv_tile,
                                                   uint32_t step_tile) const {
     const uint64_t a = wgmma::k_contiguous(kv_tile + user_ * kUserColumns * kLineBytes);
@@ -39,7 +39,7 @@ class AttentionBackwardProducts {
     }
   }
 
-  // What the consumer has of p or ds times 64 rows of dout or q.
+  // What the consumer has of p or ds times a step's rows of dout or q.
   __device__ __forceinline__ void multiply_rows(Sums& sum, const Words& word,
                                                 uint32_t step_tile) const {
     const uint64_t b = wgmma::n_contiguous_panels(step_tile, kStepRows);
@@ -50,12 +50,19 @@ class AttentionBackwardProducts {
     }
   }
 
+  // Part i of the consumer's: which rows of the step, in units of kDqRows, and which panel of k.
+  __device__ __forceinline__ int dq_rows(int i) const {
+    return (user_ * Tile::kDqParts + i) / Tile::kPanels;
+  }
+  __device__ __forceinline__ int dq_panel(int i) const {
+    return (user_ * Tile::kDqParts + i) % Tile::kPanels;
+  }
+
   __device__ __forceinline__ void multiply_dq(Dq& dq, uint32_t ds_tile, uint32_t kv_stage,
                                               int part) const {
-    const int panel = user_ * kDqParts + part;
-    const uint64_t a = wgmma::m_contiguous(ds_tile);
-    const uint64_t b =
-        wgmma::m_contiguous(shared_.k(kv_stage) + panel * Tile::kColumns * kLineBytes);
+    constexpr int kPanelBytes = Tile::kColumns * kLineBytes;
+    const uint64_t a = wgmma::m_contiguous(ds_tile + dq_rows(part) * kPanelBytes);
+    const uint64_t b = wgmma::m_contiguous(shared_.k(kv_stage) + dq_panel(part) * kPanelBytes);
 #pragma unroll
     for (int i = 0; i < Tile::kColumns / 16; ++i) {
       wgmma::multiply<T, kLineHalves, true, true>(dq, a + i * wgmma::kLineStep,
@@ -84,8 +91,8 @@ class AttentionBackwardProducts {
     }
   }
 
-  // dp becomes ds.
-  __device__ __forceinline__ void differences(Scores& dp, const Scores& p, uint32_t stage) const {
+  // dp becomes ds. p comes as it was rounded for dv, which takes half as many registers.
+  __device__ __forceinline__ void differences(Scores& dp, const Words& p, uint32_t stage) const {
 #pragma unroll
     for (int i = 0; i < kStepRows / 16; ++i) {
       float delta[4];
@@ -93,7 +100,7 @@ class AttentionBackwardProducts {
 #pragma unroll
       for (int j = 0; j < 8; ++j) {
         float& one = dp[8 * i + j];
-        one = p[8 * i + j] * (one - delta[j / 4 * 2 + j % 2]);
+        one = unpack<T>(p[4 * i + j / 2], j % 2 != 0) * (one - delta[j / 4 * 2 + j % 2]);
       }
     }
   }
@@ -143,8 +150,9 @@ class AttentionBackwardProducts {
     const uint32_t to = tile + line * kLineBytes;
 #pragma unroll
     for (int i = 0; i < kStepRows / 16; ++i) {
-      const int chunk = 2 * i + lane / 16;
-      stmatrix(to + ((chunk ^ line % 8) << 4), ds + 4 * i, false);
+      const int panel = i / 4, chunk = i % 4 * 2 + lane / 16;
+      stmatrix(to + panel * Tile::kColumns * kLineBytes + ((chunk ^ line % 8) << 4), ds + 4 * i,
+               false);
     }
     tma_store_fence();
   }

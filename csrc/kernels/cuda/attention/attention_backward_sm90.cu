@@ -14,7 +14,7 @@ namespace {
 
 template <int kDim>
 using Columns128 = std::conditional_t<kDim == 128, AttentionBackwardTile<128, 1, 3, 2, 1>,
-                                      AttentionBackwardTile<64, 2, 3, 2, 2>>;
+                                      AttentionBackwardTile<64, 1, 2, 2, 1, 128>>;
 template <int kDim>
 using Columns64 = AttentionBackwardTile<kDim, 2, 2, kDim == 128 ? 1 : 2, kDim == 128 ? 1 : 2>;
 

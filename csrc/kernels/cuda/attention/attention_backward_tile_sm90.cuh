@@ -1,9 +1,9 @@
 // The sizes of attention_backward_sm90's tiles, its arguments, and its shared memory.
 //
 // An item of work is a tile of k and v: the kernel adds up its rows of dk and dv while it walks
-// along the rows of q that see it, 64 at a time, and adds each step's part of dq to sums in global
-// memory. As in the forward pass a pipeline serves both consumers, which have 64 rows of k and v
-// each and the same list, or each consumer has its own.
+// along the rows of q that see it, 64 or 128 at a time, and adds each step's part of dq to sums in
+// global memory. As in the forward pass a pipeline serves both consumers, which have 64 rows of k
+// and v each and the same list, or each consumer has its own.
 #pragma once
 
 #include <cuda.h>
@@ -19,31 +19,36 @@
 
 namespace sparse_autotune {
 
-constexpr int kStepRows = 64;     // of q, of a step
 constexpr int kUserColumns = 64;  // rows of k and v of a consumer
+constexpr int kDqRows = 64;       // of a part of dq, which has 64 columns
+constexpr int kMostStepRows = 128;
 
-// kPieceRows: rows of q or dout that one copy moves. kMerged: a tile of k is higher than a block.
+// kRowsOfStep: of q. kPieceRows: rows of q or dout that one copy moves. kMerged: a tile of k is
+// higher than a block.
 template <int kHeadDim, int kPipelineCount, int kDepth, int kDepthOfDout, int kDepthOfKv,
-          int kPieceRows = kStepRows, bool kMerged = false>
+          int kRowsOfStep = 64, int kPieceRows = kRowsOfStep, bool kMerged = false>
 struct AttentionBackwardTile {
+  static constexpr int kStepRows = kRowsOfStep;
   static constexpr int kDim = kHeadDim, kPanels = kDim / kLineHalves;
   static constexpr int kPipelines = kPipelineCount;
   static constexpr int kUsers = kConsumers / kPipelines;  // warpgroups of a pipeline
   static constexpr int kColumns = kUserColumns * kUsers;  // of an item
   static constexpr int kPiece = kPieceRows, kPieces = kStepRows / kPiece;  // of a step
   static constexpr bool kMerges = kMerged;
+  // Whether a step's dk may still be multiplied in the next step, which takes registers.
+  static constexpr bool kLeavesDk = kStepRows == kDqRows;
   static constexpr int kStages = kDepth;  // of q
   static constexpr int kStagesDout = kDepthOfDout;
-  static constexpr int kStagesKv = kDepthOfKv;             // of k and v
-  static constexpr int kDqColumns = kDim / kUsers;         // of a step's dq, of a consumer
-  static constexpr int kTileBytes = kColumns * kDim * 2;   // k or v
-  static constexpr int kStepBytes = kStepRows * kDim * 2;  // q or dout
+  static constexpr int kStagesKv = kDepthOfKv;                             // of k and v
+  static constexpr int kDqParts = kStepRows / kDqRows * kPanels / kUsers;  // of a consumer
+  static constexpr int kTileBytes = kColumns * kDim * 2;                   // k or v
+  static constexpr int kStepBytes = kStepRows * kDim * 2;                  // q or dout
   static constexpr int kDsBytes = kColumns * kStepRows * 2;
   // Consumers that meet at a barrier in each step need no other one if they write ds in turns.
   static constexpr int kDsBuffers = kUsers;
   static constexpr int kRowBytes = kStepRows * 4;  // lse or delta
   static constexpr int kStepListBytes = (kPieces * 8 + 4 + 15) / 16 * 16;
-  static constexpr int kDqBytes = kStepRows * kLineHalves * 4;  // of a consumer, 64 columns of it
+  static constexpr int kDqBytes = kDqRows * kLineHalves * 4;  // of a part
   static constexpr int kTiles = 2 * kStagesKv * kTileBytes + (kStages + kStagesDout) * kStepBytes +
                                 kDsBuffers * kDsBytes + kUsers * kDqBytes;
   static constexpr int kBarriers = 2 * (kStages + kStagesDout + kStagesKv);
@@ -51,7 +56,7 @@ struct AttentionBackwardTile {
   static constexpr int kPipelineBytes = kStages * (kRowBytes + kStepListBytes) +
                                         kStagesDout * kRowBytes + Queue::kBytes + kBarriers * 8;
   static constexpr int kSharedBytes = kSwizzleAlignment + kPipelines * (kTiles + kPipelineBytes);
-  static_assert(kDim == 128 || (kDim == 64 && kUsers == 1), "dq in widths that wgmma code has");
+  static_assert(kDqParts == 1 || (kDqParts == 2 && kStepRows == kDqRows), "see dq_rows()");
   static_assert(kSharedBytes <= 227 * 1024, "what a thread block of Hopper may have");
 };
 
@@ -67,6 +72,13 @@ struct AttentionBackwardArgumentsSm90 {
   int rows, columns, heads, group, kv_batch_heads, row_tiles, column_tiles, items, heads_at_once;
   float scale_log2, scale;
   bool is_causal;
+
+  __device__ __forceinline__ void prefetch_maps() const {
+    tma_prefetch_map(q);
+    tma_prefetch_map(k);
+    tma_prefetch_map(v);
+    tma_prefetch_map(dout);
+  }
 };
 
 // A pipeline's part of shared memory.
@@ -86,7 +98,7 @@ struct AttentionBackwardShared {
     return k(2 * Tile::kStagesKv) + i * Tile::kStepBytes;
   }
   __device__ __forceinline__ uint32_t dout(uint32_t i) const { return q(Tile::kStages + i); }
-  // Lines of 64 rows of q, a line a column.
+  // Lines of 64 rows of q, a line a column; in panels of all columns.
   __device__ __forceinline__ uint32_t ds(uint32_t i) const {
     return dout(Tile::kStagesDout) + i * Tile::kDsBytes;
   }

@@ -1,4 +1,4 @@
-// A variant whose kernel is attention_backward_kernel_sm90, with one shape of tile.
+// A variant of attention_backward_sm90 with one shape of tile.
 #pragma once
 
 #include "kernels/cuda/attention/attention_backward_launch_sm90.cuh"
@@ -19,19 +19,20 @@ class AttentionBackwardSm90 final : public attention::Variant {
     if (auto s = on_hopper(d); !s) return s;
     if (auto s = halves_by_16_bytes(p); !s) return s;
     if (auto s = copied_by_tma(p); !s) return s;
-    if (auto s = sides_fit(p); !s) return s;
     if (TileOf<64>::kColumns != TileOf<128>::kColumns && p.dim == 64) {
       return Support::no("has no tile of its own for heads of 64");
     }
     return with_half_and_dim(p, [&]<typename T, int kDim>(T*, std::integral_constant<int, kDim>) {
+      if (auto s = sides_fit<TileOf<kDim>>(p); !s) return s;
       return attention_backward_code_sm90<T, TileOf<kDim>>.runs_on(d, TileOf<kDim>::kSharedBytes);
     });
   }
 
   double estimate_us(const attention::Problem& p, const Device& d) const override {
+    using Tile = TileOf<128>;
     // Sums of dq are cleared, and read once more.
     const double passes = all_pairs(p) / static_cast<double>(p.columns) * p.dim * 16;  // bytes
-    return attention_us(p, kStepRows, share_ * d.tensor_tflops, 15) +
+    return attention_us(p, Tile::kStepRows, share_ * d.tensor_tflops, 15) +
            passes / (d.memory_gbps * 850);
   }
 
@@ -58,8 +59,8 @@ class AttentionBackwardSm90 final : public attention::Variant {
   bool multiplies_padding() const override { return TileOf<128>::kMerges; }
 
  private:
+  template <typename Tile>
   static Support sides_fit(const attention::Problem& p) {
-    using Tile = TileOf<128>;
     if constexpr (Tile::kMerges) {
       if (!has_mask(p) || p.block_n < 16 || p.block_n >= Tile::kColumns ||
           Tile::kColumns % p.block_n != 0) {

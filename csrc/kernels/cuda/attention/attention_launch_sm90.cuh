@@ -3,15 +3,27 @@
 
 #include <algorithm>
 
+#include "kernels/cuda/attention/attention_consumer_sm90.cuh"
 #include "kernels/cuda/attention/attention_kernel_sm90.cuh"
 #include "kernels/cuda/attention/attention_maps_sm90.h"
+#include "kernels/cuda/attention/attention_producer_sm90.cuh"
 #include "kernels/cuda/host/kernel_code.h"
 
 namespace sparse_autotune {
 
+template <typename T, typename TileShape>
+struct AttentionPassSm90 {
+  using Tile = TileShape;
+  using Arguments = AttentionArgumentsSm90;
+  using Shared = AttentionShared<Tile>;
+  using Producer = AttentionProducer<Tile>;
+  using Consumer = AttentionConsumer<T, Tile>;
+  static constexpr int kProducerRegisters = 40, kConsumerRegisters = 232;
+};
+
 template <typename T, typename Tile>
-constinit KernelCode<AttentionArgumentsSm90> attention_code_sm90{&attention_kernel_sm90<T, Tile>,
-                                                                 true};
+constinit KernelCode<AttentionArgumentsSm90> attention_code_sm90{
+    &attention_kernel_sm90<AttentionPassSm90<T, Tile>>, true};
 
 template <typename T, typename Tile>
 Status launch_attention_sm90(const AttentionForward& a, DType dtype, const Device& device,

@@ -17,20 +17,15 @@ class AttentionProducer {
 
   // By a whole warp.
   __device__ __forceinline__ void run(int pipeline) {
-    const int takers = gridDim.x * Tile::kPipelines;
-    const ItemCounter counter(args_.counter, args_.items, takers);
-    int i = blockIdx.x * Tile::kPipelines + pipeline;
-    while (i < args_.items) {
-      int next = 0;
-      if (threadIdx.x % 32 == 0) next = counter.next(i);
+    const ItemCounter counter(args_.counter, args_.items, gridDim.x * Tile::kPipelines);
+    counter.for_each(blockIdx.x * Tile::kPipelines + pipeline, [&](int i) {
       AttentionItem item = item_at(args_, i, Tile::kRows);
       const Columns columns(args_.mask, args_.lists, item.batch, item.head, args_.rows,
                             args_.columns, args_.is_causal, item.row, Tile::kRows);
       item.tiles = (columns.pieces + Tile::kPieces - 1) / Tile::kPieces;
       queue_.push(item);
       if (item.tiles > 0) copy_item(item, columns);
-      i = __shfl_sync(~0u, next, 0);
-    }
+    });
     queue_.push({0, 0, 0, -1});
   }
 

@@ -61,6 +61,12 @@ struct AttentionArgumentsSm90 {
   float scale_log2;  // greater than 0
   bool is_negative;  // the caller's scale
   bool is_causal;
+
+  __device__ __forceinline__ void prefetch_maps() const {
+    tma_prefetch_map(q);
+    tma_prefetch_map(k);
+    tma_prefetch_map(v);
+  }
 };
 
 // A pipeline's part of shared memory.

@@ -1,4 +1,4 @@
-// The variant of a family whose kernel is attention_kernel_sm90, with one shape of tile.
+// A variant of attention_sm90 with one shape of tile.
 #pragma once
 
 #include "kernels/cuda/attention/attention_launch_sm90.cuh"

@@ -14,27 +14,47 @@ struct AttentionItem {
   int tiles;  // to walk along: 0 where there is nothing to add up, -1: there is no further item
 };
 
-// Item i, of `rows` rows. Heads are taken a few at a time, as many as have k and v that L2 holds;
-// among these, rows from the last: under a causal mask they see the most, and what is short is left
-// for the end.
+// Which tile of which head item i is. So many heads are taken `at_once`, as L2 holds their
+// operands; the tiles of these take turns. What is short should be the last tiles, for the end.
+struct ItemPlace {
+  int tile, head;
+};
+__device__ __forceinline__ ItemPlace place_of_item(int i, int tiles, int heads, int at_once) {
+  const int share = at_once * tiles, first = i / share * at_once;
+  const int together = min(at_once, heads - first);
+  const int rest = i % share, tile = rest / together;
+  return {tile, first + rest - tile * together};
+}
+
+// Item i of a forward pass, of `rows` rows: from the last rows on, which under a causal mask see
+// the most.
 template <typename Arguments>
 __device__ __forceinline__ AttentionItem item_at(const Arguments& args, int i, int rows) {
-  const int share = args.heads_at_once * args.row_tiles, first = i / share * args.heads_at_once;
-  const int heads = min(args.heads_at_once, args.batch_heads - first);
-  const int rest = i % share, tile = rest / heads, head = first + rest - tile * heads;
+  const auto [tile, head] = place_of_item(i, args.row_tiles, args.batch_heads, args.heads_at_once);
   return {(args.row_tiles - 1 - tile) * rows, head % args.heads, head / args.heads, 0};
 }
 
 // Takes items 0, 1, 2, ... in turn: the first of each taker is given, the others go to whoever is
-// free, or are dealt out in turn where there is no counter. By one thread.
+// free, or are dealt out in turn where there is no counter.
 class ItemCounter {
  public:
   // `counter` is 0 when the kernel starts and when it ends; or null.
   __device__ __forceinline__ ItemCounter(unsigned* counter, int items, int takers)
       : counter_(counter), items_(items), takers_(takers) {}
 
-  // The one after item i. Each taker with an item is refused once, so this is called as often as
-  // there are items, and the last call leaves 0.
+  // Calls f of each item that a taker gets, of which i is the first. By a whole warp.
+  template <typename F>
+  __device__ __forceinline__ void for_each(int i, F&& f) const {
+    while (i < items_) {
+      int following = 0;
+      if (threadIdx.x % 32 == 0) following = next(i);
+      f(i);
+      i = __shfl_sync(~0u, following, 0);
+    }
+  }
+
+  // The one after item i, for one thread. Each taker with an item is refused once, so this is
+  // called as often as there are items, and the last call leaves 0.
   __device__ __forceinline__ int next(int i) const {
     if (counter_ == nullptr) return i + takers_;
     return takers_ + static_cast<int>(atomicInc(counter_, static_cast<unsigned>(items_ - 1)));

@@ -1,4 +1,4 @@
-// Sums rounded to halves: two as one word, and 8x8 matrices of them to shared memory.
+// Sums rounded to halves: two as one word and back, and 8x8 matrices of them to shared memory.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -18,6 +18,16 @@ __device__ __forceinline__ uint32_t pack(float low, float high) {
     asm("cvt.rn.bf16x2.f32 %0, %1, %2;\n" : "=r"(word) : "f"(high), "f"(low));
   }
   return word;
+}
+
+template <typename T>
+__device__ __forceinline__ float unpack(uint32_t word, bool high) {
+  if constexpr (std::is_same_v<T, __half>) {
+    const auto bits = static_cast<uint16_t>(high ? word >> 16 : word);
+    return __half2float(__ushort_as_half(bits));
+  } else {
+    return __uint_as_float(high ? word & 0xffff0000u : word << 16);
+  }
 }
 
 // Four 8x8 matrices from fragments like ldmatrix's; lanes 8 i to 8 i + 7 give the addresses of
