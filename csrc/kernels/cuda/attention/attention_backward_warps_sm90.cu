@@ -9,11 +9,14 @@
 #include <algorithm>
 #include <cmath>
 
-#include "kernels/cuda/attention/attention_backward_launch_sm90.cuh"
+#include "kernels/cuda/attention/attention_backward_rows.cuh"
 #include "kernels/cuda/attention/attention_backward_warps_consumer_sm90.cuh"
+#include "kernels/cuda/attention/attention_maps_sm90.h"
 #include "kernels/cuda/attention/attention_requirements.h"
 #include "kernels/cuda/attention/attention_warps_kernel_sm90.cuh"
 #include "kernels/cuda/attention/balanced_lists.h"
+#include "kernels/cuda/host/cuda_status.h"
+#include "kernels/cuda/host/kernel_code.h"
 #include "kernels/cuda/host/tile_counters.h"
 
 namespace sparse_autotune {
@@ -34,8 +37,10 @@ int64_t lists_bytes(const AttentionBackward& a, int64_t capacity, int64_t row_ca
   return std::max(tile_lists_bytes(a.mask, a.shape, kRows, capacity),
                   tile_lists_bytes(by_column(a), by_column(a.shape), kRows, row_capacity));
 }
+// Rows of q with lse and delta: whole tiles of 64, and so whole blocks.
+int64_t padded_rows(const AttentionBackward& a) { return ceil_div(a.shape.rows, 64) * 64; }
 int64_t values_of(const AttentionBackward& a) {
-  return a.shape.batch * a.shape.heads * row_tiles_of(a.shape, a.mask) * kStepRows;
+  return a.shape.batch * a.shape.heads * padded_rows(a);
 }
 
 // `args` has x, the sums, the mask and the number of x's heads.
@@ -66,7 +71,7 @@ Status launch_pass(const AttentionBackward& a, const AttentionTensor& y1, const 
   }
   args.lse = lse;
   args.delta = lse + values;
-  args.padded_rows = row_tiles_of(a.shape, a.mask) * kStepRows;
+  args.padded_rows = padded_rows(a);
   args.counter = counter;
   args.rows = static_cast<int>(s.rows);
   args.columns = static_cast<int>(s.columns);
@@ -90,7 +95,6 @@ template <typename T, int kDim>
 Status launch_both(const AttentionBackward& a, DType dtype, const Device& device, unsigned* counter,
                    std::string_view name) {
   const AttentionShape& s = a.shape;
-  const auto tiles = static_cast<int>(row_tiles_of(s, a.mask));
   auto* lse = static_cast<float*>(a.workspace);
   const BackwardRows rows{a.out,
                           a.dout,
@@ -101,9 +105,9 @@ Status launch_both(const AttentionBackward& a, DType dtype, const Device& device
                           lse + values_of(a),
                           nullptr,
                           static_cast<int>(s.rows),
-                          tiles,
+                          static_cast<int>(padded_rows(a) / 64),
                           static_cast<int>(s.heads)};
-  const dim3 grid(static_cast<unsigned>(tiles * kStepRows / kRowsOfBlock),
+  const dim3 grid(static_cast<unsigned>(padded_rows(a) / kRowsOfBlock),
                   static_cast<unsigned>(s.heads), static_cast<unsigned>(s.batch));
   attention_backward_before<T, kDim, false>
       <<<grid, kRowsThreads, 0, static_cast<cudaStream_t>(a.stream)>>>(rows);

@@ -1,10 +1,10 @@
 // attention_warps_sm90: Hopper's attention on masks of small blocks, without products of blocks
 // that the mask does not store.
 //
-// A thread block owns 192 rows of q. Producer warps copy what any of them sees of k and v; each of
-// twelve consumer warps owns 16 rows and multiplies what its own block row stores. Data path: TMA
-// -> swizzled shared memory -> ldmatrix -> mma.sync. Requires: compute capability 9.0, half types,
-// heads of 64 or 128. Wins: blocks of 16 and 32 that lie scattered.
+// A thread block owns 192 rows of q, or 256. Producer warps copy what any of them sees of k and v;
+// each of twelve consumer warps owns 16 rows, or of eight 32, and multiplies what its own block row
+// stores. Data path: TMA -> swizzled shared memory -> ldmatrix -> mma.sync. Requires: compute
+// capability 9.0, half types, heads of 64 or 128. Wins: blocks of 16 and 32 that lie scattered.
 #include <algorithm>
 #include <type_traits>
 
@@ -45,8 +45,9 @@ Status launch_warps(const AttentionForward& a, DType dtype, const Device& device
       !made) {
     return made;
   }
-  if (auto balanced = balance_lists(a.mask, s, Tile::kRows, args.lists, a.stream); !balanced) {
-    return balanced;
+  if (Tile::kBalances) {
+    auto balanced = balance_lists(a.mask, s, Tile::kRows, args.lists, a.stream);
+    if (!balanced) return balanced;
   }
   args.q = a.q;
   describe_work(a, Tile::kRows, device, counter, &args);
@@ -80,7 +81,7 @@ class AttentionWarpsSm90 final : public attention::Variant {
 
   // Products, or copies of what a thread block's rows see, at what L2 can hand out.
   double estimate_us(const attention::Problem& p, const Device& d) const override {
-    const double products = attention_us(p, 16, 0.28 * d.tensor_tflops, 6);
+    const double products = attention_us(p, 16, kShare * d.tensor_tflops, 6);
     const double tiles = all_pairs(p) / kRows * merged_density(p, kRows);
     const double copied = tiles * static_cast<double>(p.dim) * 4;
     return std::max(products, 6 + copied / (0.7 * d.l2_gbps * 1e3));
@@ -101,6 +102,8 @@ class AttentionWarpsSm90 final : public attention::Variant {
 
  private:
   static constexpr int kRows = Tile<128>::kRows, kLeast = Tile<128>::kWarpRows;
+  // Of the device's tensor-core rate, that long rows reach.
+  static constexpr double kShare = kLeast == 16 ? 0.28 : 0.33;
   static_assert(kRows <= kLeast * kBalancedBlockRows, "a tile of the smallest blocks");
 };
 

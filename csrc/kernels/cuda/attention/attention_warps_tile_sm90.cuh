@@ -37,6 +37,9 @@ struct WarpRowsTile {
   static constexpr int kPieceBytes = kPanels * kPiece * kLineBytes;
   static constexpr int kStageBytes = 2 * kTileBytes;
   static constexpr bool kSharesQ = kWarpRows > 16;  // whether q is in shared memory
+  // Whether lists of columns are put in another order. With 16 rows of q the products gain as much
+  // time as the new order takes.
+  static constexpr bool kBalances = kWarpRows > 16 || kPass != WarpRowsPass::kForward;
   static constexpr int kWarpQBytes = kSharesQ ? kWarpRows * kDim * 2 : 0;
   // lse and delta of a piece's rows, where these are rows of q.
   static constexpr int kValueBytes = kPass == WarpRowsPass::kOfColumns ? 2 * kPiece * 4 : 0;
@@ -52,10 +55,10 @@ struct WarpRowsTile {
   static_assert(kSharedBytes <= 227 * 1024, "what a thread block of Hopper may have");
 };
 
-// Registers: 56 + 3 * 152 for a thread of each warpgroup, the 4 * 128 that were launched.
+// Registers: 32 + 3 * 160 for a thread of each warpgroup, the 4 * 128 that were launched.
 template <int kDim>
 using WarpRows16 =
-    WarpRowsTile<kDim, 16, 12, 16, 4, kDim == 64 ? 9 : 6, 56, 152, WarpRowsPass::kForward>;
+    WarpRowsTile<kDim, 16, 12, 16, 4, kDim == 64 ? 9 : 6, 32, 160, WarpRowsPass::kForward>;
 // 40 + 2 * 232, the 3 * 168 that were launched.
 template <int kDim>
 using WarpRows32 =
