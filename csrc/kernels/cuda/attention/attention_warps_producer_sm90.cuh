@@ -4,15 +4,16 @@
 
 #include "kernels/cuda/attention/attention_warps_steps_sm90.cuh"
 #include "kernels/cuda/attention/tile_columns.cuh"
+#include "kernels/cuda/device/bulk_load.cuh"
 
 namespace sparse_autotune {
 
-template <typename Tile>
+template <typename Arguments, typename Tile>
 class WarpRowsProducer {
  public:
   enum Role { kCopiesK, kCopiesV, kLists };
 
-  __device__ __forceinline__ WarpRowsProducer(const WarpRowsArguments& args,
+  __device__ __forceinline__ WarpRowsProducer(const Arguments& args,
                                               const WarpRowsShared<Tile>& shared)
       : args_(args),
         shared_(shared),
@@ -31,14 +32,24 @@ class WarpRowsProducer {
         if (i < args_.items) {
           if (threadIdx.x % 32 == 0) next = counter.next(i);
           item = item_at(args_, i, Tile::kRows);
-          item.tiles = (columns_of(item).pieces + Tile::kPieces - 1) / Tile::kPieces;
         }
         queue_.push(item);
       } else {
         item = queue_.pop();
       }
       if (item.tiles < 0) break;
-      fill_stages<kRole>(item);
+      // Rows of k have rows of q of several heads.
+      constexpr bool kOfColumns = Tile::kPass == WarpRowsPass::kOfColumns;
+      const int each = kOfColumns ? args_.group : 1;
+#pragma unroll 1
+      for (int j = 0; j < each; ++j) {
+        const int head = item.head * each + j;
+        fill_stages<kRole>(item, head, kOfColumns ? head : head / args_.group);
+      }
+      if constexpr (kRole == kLists) {
+        if (threadIdx.x % 32 < Tile::kWarps) steps_.end_item();
+        __syncwarp();
+      }
       if constexpr (kRole == kCopiesK) i = __shfl_sync(~0u, next, 0);
     }
   }
@@ -46,20 +57,18 @@ class WarpRowsProducer {
  private:
   using Columns = TileColumns<Tile::kPiece, kWideEntryBits>;
 
-  __device__ __forceinline__ Columns columns_of(const AttentionItem& item) const {
-    return Columns(args_.mask, args_.lists, item.batch, item.head, args_.rows, args_.columns,
-                   args_.is_causal, item.row, Tile::kRows);
-  }
-
-  // Each lane has one of 32 pieces, and reads its next entry that many ahead.
+  // What the rows see in a head of q; the pieces are of head `step_head`. Each lane has one of 32
+  // pieces, and reads its next entry that many ahead.
   template <Role kRole>
-  __device__ __forceinline__ void fill_stages(const AttentionItem& item) {
-    const Columns columns = columns_of(item);
-    const int kv_head = item.head / args_.group, lane = threadIdx.x % 32;
+  __device__ __forceinline__ void fill_stages(const AttentionItem& item, int head, int step_head) {
+    const Columns columns(args_.mask, args_.lists, item.batch, head, args_.rows, args_.columns,
+                          args_.is_causal, item.row, Tile::kRows);
+    const int stages = (columns.pieces + Tile::kPieces - 1) / Tile::kPieces;
+    const int lane = threadIdx.x % 32;
     constexpr int kAtOnce = 32 / Tile::kPieces;  // stages
     int entry = columns.entry(lane);
     ColumnPiece own = {0, 0};
-    for (int stage = 0; stage < item.tiles; ++stage) {
+    for (int stage = 0; stage < stages; ++stage) {
       if (stage % kAtOnce == 0) {
         const int i = stage * Tile::kPieces + lane;
         own = columns.piece(i, entry, args_.columns);
@@ -71,12 +80,10 @@ class WarpRowsProducer {
         list_pieces(own, first);
       } else {
         const int count = min(Tile::kPieces, columns.pieces - stage * Tile::kPieces);
-        copy_pieces<kRole>(own.column, first, count, kv_head, item.batch);
+        copy_pieces<kRole>(own.column, first, count, step_head, item.batch);
       }
       at_.advance();
     }
-    if (kRole == kLists && lane < Tile::kWarps) steps_.end_item();
-    __syncwarp();
   }
 
   template <Role kRole>
@@ -92,7 +99,20 @@ class WarpRowsProducer {
     if (elect_one()) {
       const uint32_t full = shared_.full(at_.stage);
       const uint32_t to = kRole == kCopiesK ? shared_.k(at_.stage) : shared_.v(at_.stage);
-      mbarrier_arrive_expect(full, count * Tile::kPieceBytes);
+      constexpr int kValueBytes = kRole == kCopiesK ? Tile::kValueBytes : 0;
+      mbarrier_arrive_expect(full, count * (Tile::kPieceBytes + kValueBytes));
+      if constexpr (kValueBytes > 0) {
+        const int64_t begin =
+            (int64_t{batch} * args_.heads * args_.group + head) * args_.padded_rows;
+#pragma unroll
+        for (int i = 0; i < Tile::kPieces; ++i) {
+          if (i >= count) break;
+          const uint32_t values = shared_.values(to + i * Tile::kPieceLineBytes);
+          bulk_load(values, args_.lse + begin + column[i], kValueBytes / 2, full);
+          bulk_load(values + kValueBytes / 2, args_.delta + begin + column[i], kValueBytes / 2,
+                    full);
+        }
+      }
       if (neighbours) {
         const CUtensorMap& map = kRole == kCopiesK ? args_.k_stages : args_.v_stages;
 #pragma unroll
@@ -116,7 +136,8 @@ class WarpRowsProducer {
     __syncwarp();
   }
 
-  // Lane i keeps the list of consumer i.
+  // Lane i keeps the list of consumer i. It gives the stage back in the name of those that see
+  // nothing in it.
   __device__ __forceinline__ void list_pieces(ColumnPiece own, int first) {
     const int lane = threadIdx.x % 32, block_row = lane * Tile::kWarpRows / args_.mask.block_m;
     int column[Tile::kPieces];
@@ -127,10 +148,12 @@ class WarpRowsProducer {
       seen |= (__shfl_sync(~0u, own.block_rows, first + i) >> block_row & 1) << i;
     }
     if (lane < Tile::kWarps) steps_.add(at_, seen, column);
+    const int others = __popc(__ballot_sync(~0u, lane < Tile::kWarps && seen == 0));
+    if (others > 0 && elect_one()) mbarrier_arrive(shared_.empty(at_.stage), others);
     __syncwarp();
   }
 
-  const WarpRowsArguments& args_;
+  const Arguments& args_;
   const WarpRowsShared<Tile> shared_;
   typename Tile::Queue queue_;
   RingPlace<Tile::kStages> at_;

@@ -1,74 +1,87 @@
-// Steps of a consumer warp of attention_warps_sm90: which pieces it multiplies next, and which
-// stages it gives back then. The lister makes them, a list for each consumer, ahead of the copies.
+// Steps of a consumer warp of attention_warps_sm90: which piece it multiplies next. The lister
+// makes them, a list for each consumer, ahead of the copies.
 #pragma once
 
 #include "kernels/cuda/attention/attention_warps_tile_sm90.cuh"
 
 namespace sparse_autotune {
 
-// One or two pieces, or none: then stages are given back only. In shared memory low bits, which are
-// 0 in addresses and columns of pieces, hold the rest.
+// A piece, or an item's end. In shared memory, where it is one word of 64 bits, low bits that are 0
+// in addresses and columns of pieces hold the rest.
 struct WarpStep {
-  uint32_t k[2];       // addresses
-  uint32_t column[2];  // first columns; a single piece is there twice
-  int pieces, stages;  // stages to give back
-  bool is_last;        // of the item
+  uint32_t k;      // address
+  uint32_t place;  // its stage, above that the parity of its copies, and kGivesBack
+  int column;      // the first
+  bool is_listed;  // else nothing of it is known yet
+  bool is_last;    // the item's end
 };
 
-// Of a consumer.
+constexpr uint32_t kPlaceBits = 7, kStageBits = 5;       // of an address; of these
+constexpr uint32_t kGivesBack = 1u << (kPlaceBits - 1);  // the stage has no further piece for it
+constexpr uint32_t kStepIsLast = 1, kStepRound = 2;      // bits of a column
+
+// Of a consumer. The list is a ring; a bit of each step says in which round it was written, so that
+// a step is there as soon as its word is.
 template <typename Tile>
 class StepReader {
  public:
   __device__ __forceinline__ StepReader(const WarpRowsShared<Tile>& shared, int warp)
-      : shared_(shared), warp_(warp) {}
+      : shared_(shared), list_(shared.step(warp, 0)) {}
 
-  // Waits until its pieces are there.
-  __device__ __forceinline__ WarpStep next() {
-    while (listed_ == taken_) {
-      asm volatile("ld.acquire.cta.shared::cta.u32 %0, [%1];\n"
-                   : "=r"(listed_)
-                   : "r"(shared_.step_count(warp_))
-                   : "memory");
-    }
-    uint32_t word[4];
-    asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];\n"
-                 : "=r"(word[0]), "=r"(word[1]), "=r"(word[2]), "=r"(word[3])
-                 : "r"(shared_.step(warp_, taken_))
+  // The next one. Its piece may not be there yet.
+  __device__ __forceinline__ WarpStep peek() const {
+    uint64_t word;
+    asm volatile("ld.relaxed.cta.shared::cta.u64 %0, [%1];\n"
+                 : "=l"(word)
+                 : "r"(list_ + taken_ % Tile::kSteps * Tile::kStepBytes)
                  : "memory");
-    ++taken_;
+    const auto low = static_cast<uint32_t>(word), high = static_cast<uint32_t>(word >> 32);
     WarpStep step;
-    step.pieces = word[2] & 3;
-    step.is_last = word[2] >> 2 & 1;
-    step.stages = word[3] & 15;
-#pragma unroll
-    for (int i = 0; i < 2; ++i) {
-      if (step.pieces > 0) mbarrier_wait(shared_.full(word[i] & 31), word[i] >> 5 & 1);
-      step.k[i] = word[i] & ~63u;
-      step.column[i] = word[2 + i] & ~15u;
-    }
+    step.k = low >> kPlaceBits << kPlaceBits;
+    step.place = low & ((1u << kPlaceBits) - 1);
+    step.column = static_cast<int>(high & ~15u);
+    step.is_last = (high & kStepIsLast) != 0;
+    step.is_listed = ((high & kStepRound) != 0) == (taken_ / Tile::kSteps % 2 == 0);
+    return step;
+  }
+  __device__ __forceinline__ void take() { ++taken_; }
+
+  // Waits for it.
+  __device__ __forceinline__ WarpStep next() {
+    WarpStep step;
+    do step = peek();
+    while (!step.is_listed);
+    take();
     return step;
   }
 
-  __device__ __forceinline__ void give_back(const WarpStep& step) {
+  __device__ __forceinline__ bool is_there(const WarpStep& step) const {
+    return mbarrier_is_over(shared_.full(stage_of(step.place)), step.place >> kStageBits & 1);
+  }
+  __device__ __forceinline__ void wait(const WarpStep& step) const {
+    mbarrier_wait(shared_.full(stage_of(step.place)), step.place >> kStageBits & 1);
+  }
+
+  // By the whole warp, of a step that it has finished.
+  __device__ __forceinline__ void give_back(uint32_t place) const {
     __syncwarp();
-    const uint32_t lane = threadIdx.x % 32;
-    uint32_t stage = first_ + lane;
-    if (stage >= Tile::kStages) stage -= Tile::kStages;
-    if (lane < step.stages) mbarrier_arrive(shared_.empty(stage));
-    first_ += step.stages;
-    if (first_ >= Tile::kStages) first_ -= Tile::kStages;
+    if (threadIdx.x % 32 == 0 && (place & kGivesBack) != 0) {
+      mbarrier_arrive(shared_.empty(stage_of(place)));
+    }
   }
 
  private:
+  static __device__ __forceinline__ uint32_t stage_of(uint32_t place) {
+    return place & ((1u << kStageBits) - 1);
+  }
+
   const WarpRowsShared<Tile> shared_;
-  const int warp_;
-  uint32_t listed_ = 0, taken_ = 0;  // steps
-  uint32_t first_ = 0;               // the oldest stage that was not given back
+  const uint32_t list_;
+  uint32_t taken_ = 0;  // steps
 };
 
-// Of the lister's lane for a consumer. A step's second piece may come in a later stage than its
-// first, but no consumer holds more than kHeld stages. Lanes differ in what they see, so there are
-// selections here in place of branches: the lister must be faster than all consumers.
+// Of the lister's lane for a consumer. Lanes differ in what they see, so there are predicated
+// stores here in place of branches: the lister must be faster than all consumers.
 template <typename Tile>
 class StepWriter {
  public:
@@ -78,77 +91,29 @@ class StepWriter {
   // A stage of which the consumer sees piece i where bit i of `seen` is set.
   __device__ __forceinline__ void add(const RingPlace<Tile::kStages>& at, unsigned seen,
                                       const int (&column)[Tile::kPieces]) {
-    static_assert(Tile::kPieces == 4, "at most two steps, and a piece that waits");
-    // Pieces in their order, four bits each; kWaiting is that of an earlier stage.
-    unsigned order = waits_ ? kWaiting : 0;
-    int count = waits_;
+    static_assert(Tile::kStages <= 1 << kStageBits, "they stand in the low bits of an address");
+    const uint32_t k = shared_.k(at.stage) | at.stage | at.parity << kStageBits;
 #pragma unroll
     for (int i = 0; i < Tile::kPieces; ++i) {
-      const bool sees = seen >> i & 1;
-      order |= sees ? i << 4 * count : 0;
-      count += sees;
+      const uint32_t gives_back = seen >> i == 1 ? kGivesBack : 0;
+      if (seen >> i & 1) write(k + i * Tile::kPieceLineBytes + gives_back, column[i]);
     }
-    const uint32_t k = shared_.k(at.stage) | at.stage | at.parity << 5;
-    const auto piece = [&](int i) {
-      const unsigned which = order >> 4 * i & 15;
-      const int low = which & 1 ? column[1] : column[0], high = which & 1 ? column[3] : column[2];
-      Piece p = {k + which * (Tile::kPiece * kLineBytes), which & 2 ? high : low};
-      if (which == kWaiting) p = waiting_;
-      return p;
-    };
-    ++held_;
-    const int odd = count & 1;  // the last piece waits, and its stage is held
-    if (count >= 2) {
-      write(piece(0), piece(1), 2, count == 2 ? held_ : held_ - 1, false);
-      held_ = 1;
-    }
-    if (count >= 4) write(piece(2), piece(3), 2, 1 - odd, false);
-    if (count >= 2) held_ = odd;
-    if (odd != 0) waiting_ = piece(count - 1);
-    waits_ = odd != 0;
-    if (held_ == Tile::kHeld) flush(false);
-    publish();
   }
 
-  __device__ __forceinline__ void end_item() {
-    flush(true);
-    publish();
-  }
+  __device__ __forceinline__ void end_item() { write(0, kStepIsLast); }
 
  private:
-  static constexpr unsigned kWaiting = 8;
-  struct Piece {
-    uint32_t k;
-    int column;
-  };
-
-  __device__ __forceinline__ void flush(bool is_last) {
-    write(waiting_, waiting_, waits_, held_, is_last);
-    held_ = 0;
-    waits_ = false;
-  }
-
-  __device__ __forceinline__ void write(Piece first, Piece second, int pieces, int stages,
-                                        bool is_last) {
-    asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};\n" ::"r"(shared_.step(warp_, listed_)),
-                 "r"(first.k), "r"(second.k), "r"(first.column | pieces | is_last << 2),
-                 "r"(second.column | stages)
+  __device__ __forceinline__ void write(uint32_t low, uint32_t column) {
+    const uint32_t high = column | (listed_ / Tile::kSteps % 2 == 0 ? kStepRound : 0);
+    asm volatile("st.relaxed.cta.shared::cta.u64 [%0], %1;\n" ::"r"(shared_.step(warp_, listed_)),
+                 "l"(static_cast<uint64_t>(high) << 32 | low)
                  : "memory");
     ++listed_;
-  }
-
-  __device__ __forceinline__ void publish() const {
-    asm volatile("st.release.cta.shared::cta.u32 [%0], %1;\n" ::"r"(shared_.step_count(warp_)),
-                 "r"(listed_)
-                 : "memory");
   }
 
   const WarpRowsShared<Tile> shared_;
   const int warp_;
   uint32_t listed_ = 0;  // steps
-  int held_ = 0;         // stages that the next step may give back
-  bool waits_ = false;   // whether a piece waits for a second one
-  Piece waiting_ = {0, 0};
 };
 
 }  // namespace sparse_autotune

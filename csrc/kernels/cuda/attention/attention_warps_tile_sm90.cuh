@@ -17,29 +17,66 @@
 
 namespace sparse_autotune {
 
-template <int kHeadDim, int kDepth, int kMostHeld>
+// What a thread block owns rows of: q; q, for dq; k and v, for their gradients.
+enum class WarpRowsPass { kForward, kOfRows, kOfColumns };
+
+// `kWarpRowCount` rows of q to a consumer warp; pieces of `kPieceRows` of k, `kPieceCount` a stage.
+// With 32 rows a warp has no registers for q, which is in shared memory then.
+template <int kHeadDim, int kWarpRowCount, int kWarpCount, int kPieceRows, int kPieceCount,
+          int kDepth, int kOfProducer, int kOfConsumer, WarpRowsPass kOfPass>
 struct WarpRowsTile {
+  static constexpr WarpRowsPass kPass = kOfPass;
   static constexpr int kDim = kHeadDim, kPanels = kDim / kLineHalves;
-  static constexpr int kWarps = 12, kWarpRows = 16, kRows = kWarpRows * kWarps;
+  static constexpr int kWarps = kWarpCount, kWarpRows = kWarpRowCount, kRows = kWarpRows * kWarps;
   static constexpr int kThreads = kWarpgroup + 32 * kWarps;
-  // 56 + 3 * 152 registers for a thread of each warpgroup: the 4 * 128 that were launched.
-  static constexpr int kProducerRegisters = 56, kConsumerRegisters = 152;
-  static constexpr int kPiece = 16, kPieces = 4;  // rows of k and v; of a stage
+  static constexpr int kProducerRegisters = kOfProducer, kConsumerRegisters = kOfConsumer;
+  static constexpr int kPiece = kPieceRows, kPieces = kPieceCount;  // rows of k and v; of a stage
   static constexpr int kStages = kDepth;
-  static constexpr int kHeld = kMostHeld;  // stages, by a consumer
   static constexpr int kLines = kPieces * kPiece;
   static constexpr int kPanelBytes = kLines * kLineBytes, kTileBytes = kPanels * kPanelBytes;
   static constexpr int kPieceBytes = kPanels * kPiece * kLineBytes;
   static constexpr int kStageBytes = 2 * kTileBytes;
+  static constexpr bool kSharesQ = kWarpRows > 16;  // whether q is in shared memory
+  // Whether lists of columns are put in another order. With 16 rows of q the products gain as much
+  // time as the new order takes.
+  static constexpr bool kBalances = kWarpRows > 16 || kPass != WarpRowsPass::kForward;
+  static constexpr int kWarpQBytes = kSharesQ ? kWarpRows * kDim * 2 : 0;
+  // lse and delta of a piece's rows, where these are rows of q.
+  static constexpr int kValueBytes = kPass == WarpRowsPass::kOfColumns ? 2 * kPiece * 4 : 0;
+  static constexpr int kPieceLineBytes = kPiece * kLineBytes;
+  static constexpr int kStageValueBytes = kStageBytes / kPieceLineBytes * kValueBytes;
   using Queue = ItemQueue<kWarps + 2>;  // the copier of v and the lister read it, too
-  // Of a consumer's list: two for each stage, one that gives stages back, and ends of items.
-  static constexpr int kSteps = 32, kStepBytes = 16;
-  static constexpr int kSharedBytes = kSwizzleAlignment + kStages * kStageBytes +
-                                      kWarps * kSteps * kStepBytes + Queue::kBytes +
-                                      2 * kStages * 8 + kWarps * 4;
-  static_assert(3 * kStages + 4 <= kSteps, "a step is kept until it is read");
-  static_assert(kHeld < kStages, "a consumer waits for a stage while it holds others");
+  // Of a consumer's list: for each stage as many as it has pieces, and ends of items.
+  static constexpr int kSteps = kPieces == 1 ? 16 : 64, kStepBytes = 8;
+  static constexpr int kSharedBytes =
+      kSwizzleAlignment + kStages * (kStageBytes + kStageValueBytes) +
+      kWarps * (kWarpQBytes + kSteps * kStepBytes) + Queue::kBytes + 2 * kStages * 8 + kWarps * 4;
+  static_assert(kPieces * kStages + 4 <= kSteps, "a step is kept until it is read");
   static_assert(kSharedBytes <= 227 * 1024, "what a thread block of Hopper may have");
+};
+
+// Registers: 32 + 3 * 160 for a thread of each warpgroup, the 4 * 128 that were launched.
+template <int kDim>
+using WarpRows16 =
+    WarpRowsTile<kDim, 16, 12, 16, 4, kDim == 64 ? 9 : 6, 32, 160, WarpRowsPass::kForward>;
+// 40 + 2 * 232, the 3 * 168 that were launched.
+template <int kDim>
+using WarpRows32 =
+    WarpRowsTile<kDim, 32, 8, 32, 1, kDim == 64 ? 12 : 10, 40, 232, WarpRowsPass::kForward>;
+
+// A gradient's rows of k and v are those of x1 and x2, and of q and dout, depending on the pass.
+struct WarpRowsBackwardArguments {
+  CUtensorMap k, v, k_stages, v_stages;  // of y1 and y2, as below
+  AttentionTensor x1, x2, sum1, sum2;    // sum2 in one pass alone
+  AttentionMask mask;                    // its rows are x's
+  TileLists lists;
+  const float *lse, *delta;  // of rows of q: see attention_backward_rows.cuh
+  int64_t padded_rows;       // of these, in one head
+  unsigned* counter;
+  int rows, columns, heads, group, batch_heads;  // of x, of y, of x, q's for one of k, of x
+  int row_tiles, items, heads_at_once;
+  float scale_log2, scale;
+  bool is_causal;
 };
 
 struct WarpRowsArguments {
@@ -66,9 +103,17 @@ struct WarpRowsShared {
 
   __device__ __forceinline__ uint32_t k(uint32_t i) const { return ring + i * Tile::kStageBytes; }
   __device__ __forceinline__ uint32_t v(uint32_t i) const { return k(i) + Tile::kTileBytes; }
+  __device__ __forceinline__ uint32_t q(int warp) const {
+    return k(Tile::kStages) + warp * Tile::kWarpQBytes;
+  }
+  // Of the piece whose first rows begin there: its rows' lse, then their delta.
+  __device__ __forceinline__ uint32_t values(uint32_t k) const {
+    return q(Tile::kWarps) + (k - ring) / Tile::kPieceLineBytes * Tile::kValueBytes;
+  }
   // Step i of a consumer's list.
   __device__ __forceinline__ uint32_t step(int warp, uint32_t i) const {
-    return k(Tile::kStages) + (warp * Tile::kSteps + i % Tile::kSteps) * Tile::kStepBytes;
+    return q(Tile::kWarps) + Tile::kStages * Tile::kStageValueBytes +
+           (warp * Tile::kSteps + i % Tile::kSteps) * Tile::kStepBytes;
   }
   __device__ __forceinline__ typename Tile::Queue queue() const {
     return typename Tile::Queue(step(Tile::kWarps, 0));
@@ -77,19 +122,14 @@ struct WarpRowsShared {
     return step(Tile::kWarps, 0) + Tile::Queue::kBytes + i * 8;
   }
   __device__ __forceinline__ uint32_t empty(uint32_t i) const { return full(Tile::kStages + i); }
-  // How many steps a consumer's list has had.
-  __device__ __forceinline__ uint32_t step_count(int warp) const {
-    return full(2 * Tile::kStages) + warp * 4;
-  }
-
   // By one thread.
   __device__ __forceinline__ void init() const {
     for (int i = 0; i < Tile::kStages; ++i) {
       mbarrier_init(full(i), 2);
       mbarrier_init(empty(i), Tile::kWarps);
     }
-    for (int i = 0; i < Tile::kWarps; ++i) {
-      asm volatile("st.shared.u32 [%0], 0;\n" ::"r"(step_count(i)) : "memory");
+    for (int i = 0; i < Tile::kWarps * Tile::kSteps; ++i) {  // of no round
+      asm volatile("st.shared.u64 [%0], 0;\n" ::"r"(step(0, 0) + i * Tile::kStepBytes) : "memory");
     }
     queue().init_barriers();
     mbarrier_init_fence();
