@@ -417,7 +417,7 @@ class BsrTensor:
         return cls(*parts[:3], parts[3:5])
 
     @classmethod
-    def from_torch(cls, a: Tensor) -> BsrTensor:
+    def from_torch(cls, a: Tensor | BsrTensor) -> BsrTensor:
         """The matrix of a ``torch.sparse_bsr`` tensor, sharing its memory.
 
         The transpose of one, of layout ``torch.sparse_bsc``, becomes a transposed view.
