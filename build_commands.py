@@ -67,7 +67,7 @@ class Commands:
             sys.exit(f"MAX_JOBS must be a whole number, 1 or more; got {jobs!r}")
         write(file, text)
         command += ["-f", str(file), "-j", jobs]
-        # Without the flags and the level of a make that may have called this: its jobs are not ours.
+        # Without flags and level of a make that may have called this: its jobs are not ours.
         mine = ("MAKEFLAGS", "MFLAGS", "MAKELEVEL")
         environment = {k: v for k, v in os.environ.items() if k not in mine}
         environment["NINJA_STATUS"] = "[%f/%t] "

@@ -117,7 +117,7 @@ def test_right_while_another_stream_is_busy(variant):
     """All the time, with products of its own: the same bits as alone, where that is promised."""
     operands = uneven(variant)
     promised = DETERMINISTIC.get(variant, True)
-    # Large enough that a launch keeps the GPU busy for longer than a loaded host needs for the next.
+    # So large that a launch keeps the GPU busy for longer than a loaded host needs for the next.
     busy, other = torch.randn(8192, 8192, device="cuda", dtype=BF16), torch.cuda.Stream()
     spoils = [torch.empty_like(busy) for _ in range(2)]
 
