@@ -163,7 +163,12 @@ def _reports(text):
     kinds = collections.Counter(re.sub(r"\(\d+,\d+,\d+\)|0x[0-9a-f]+", "*", line) for line in told)
     counted = [f"{n:7} x {kind}" for kind, n in kinds.most_common() if "Host Frame" not in kind]
     launches = [f"{n:7} lines in {launch}" for launch, n in of_launch.most_common()]
-    return [*launches[:25], "...", *told[:25], "...", *counted[:25], "...", text[-1500:]]
+    # Of an exception that ended the process a long list of frames follows what it says.
+    thrown = re.findall(r"what\(\): .*|\w+Error: .*", text)
+    return [
+        *(*launches[:25], "...", *told[:25], "...", *counted[:25], "...", *thrown[:5], "..."),
+        text[-1500:],
+    ]
 
 
 def _under(tool, launches, seconds, folder):
