@@ -307,7 +307,7 @@ PYBIND11_MODULE(_tuner, m) {
   m.def("tuning_count", &api::tuning_count, WithoutGil());
   m.def("parse_record", &record_of, "text"_a);
   m.def("check_problem", &check_problem, "text"_a);
-  m.def("count_mask", &count_mask);
+  m.def("count_mask", &count_mask, "rule"_a, "patterns"_a, "ends"_a);
   m.def("estimates", &estimates, "problem"_a, "facts"_a, "gpu"_a, "variants"_a);
   m.def("known", &api::known_records, WithoutGil());
   m.def("missed", &api::missed_signatures, WithoutGil());
