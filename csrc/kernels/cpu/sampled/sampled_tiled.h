@@ -11,7 +11,6 @@ namespace sparse_autotune::cpu_sampled {
 using cpu_tiled::Microkernels;
 using cpu_tiled::round_up;
 
-inline constexpr int64_t kSpanRows = 64;
 inline constexpr int64_t kLeftBytes = 512 << 10;  // half of an L2 of 1 MB
 // Below glibc's largest mmap threshold (32 MB): mapped once, not page by page in every launch.
 inline constexpr int64_t kRightBytes = 24 << 20;
@@ -55,7 +54,7 @@ inline Blocking make_blocking(const Problem& p, const Device& d, const Microkern
   s.chunks = ceil_div(n, s.depth);
   s.padded_depth = p.batch * s.chunks * s.depth;
   const int64_t row_bytes = s.padded_depth * s.acc_bytes;
-  const int64_t rows = std::min(p.block_m, kSpanRows);
+  const int64_t rows = std::min(p.block_m, cpu_tiled::kSpanRows);
   // Fewer rows a span rather than packing C anew for each block, down to one full tile.
   const int64_t fitting = std::min(rows, kLeftBytes / row_bytes / kernels.rows * kernels.rows);
   s.keeps_left = kLeftBytes / row_bytes >= std::min(rows, kernels.rows);

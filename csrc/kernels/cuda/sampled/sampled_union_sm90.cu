@@ -169,8 +169,7 @@ class SampledUnionSm90 final : public Variant {
     if (!divides(p.block_m, Tile::kUnitM) || !divides(p.block_k, Tile::kUnitK)) {
       return Support::no("needs block_m a multiple of " + std::to_string(Tile::kUnitM) +
                          ", block_k of " + std::to_string(Tile::kUnitK) +
-                         ", and both to divide 64, got " + std::to_string(p.block_m) + "x" +
-                         std::to_string(p.block_k));
+                         ", and both to divide 64, got " + block_text(p.block_m, p.block_k));
     }
     if (Support s = sampled_by_tma(p, std::max(p.nnzb, steps(p))); !s) return s;
     if (block_cols(p) * 16 > kRingBoxes * kBoxBytes) {
