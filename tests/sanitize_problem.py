@@ -44,7 +44,7 @@ VENDOR_FAMILIES = {
     *("sampled_cublas_dense", "sampled_cusparse"),
     *("torch_sdpa", "torch_sdpa_masked", "torch_sdpa_backward"),
 }
-# A consumer reads a word of its list, atomically, until it is there: racecheck knows barriers alone.
+# A consumer reads a word of its list, atomically, until it is there: racecheck knows only barriers.
 POLLING_FAMILIES = {"attention_warps_sm90", "attention_backward_warps_sm90"}
 
 
