@@ -325,7 +325,7 @@ __global__ void __launch_bounds__(kWriters, 4)
     return rows.block(number + (missing >= 0 && number >= missing ? 1 : 0));
   };
   const int parts = cut.longer + cut.others;
-  const int2 place = notes.place[row];
+  const int2& place = notes.place[row];  // of a row without longer tasks x is not written
   for (int part = lane(); part < parts; part += 32) {
     const int first = part_begin(pieces, parts, part), end = part_begin(pieces, parts, part + 1);
     const int number = part < cut.longer ? place.x + strip * cut.longer + part
