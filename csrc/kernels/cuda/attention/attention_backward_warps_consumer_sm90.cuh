@@ -33,7 +33,7 @@ class BackwardWarpConsumer {
       for (float& x : sum1_) x = 0;
 #pragma unroll
       for (float& x : sum2_) x = 0;
-      attend();
+      steps_.for_each([&](const WarpStep& step) { multiply(step); });
       const float scale[2] = {args_.scale, args_.scale}, one[2] = {1, 1};
       store(args_.sum1, sum1_, scale);
       if constexpr (kOfColumns) store(args_.sum2, sum2_, one);
@@ -78,22 +78,6 @@ class BackwardWarpConsumer {
       const bool there = row < args_.padded_rows;
       lse_[half] = there ? args_.lse[at + row] : INFINITY;
       delta_[half] = there ? args_.delta[at + row] : 0;
-    }
-  }
-
-  __device__ __forceinline__ void attend() {
-    WarpStep step = steps_.next();
-    while (!step.is_last) {
-      const WarpStep after = steps_.peek();
-      steps_.wait(step);
-      multiply(step);
-      steps_.give_back(step.place);
-      if (after.is_listed) {
-        step = after;
-        steps_.take();
-      } else {
-        step = steps_.next();
-      }
     }
   }
 

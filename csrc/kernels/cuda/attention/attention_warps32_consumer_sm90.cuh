@@ -33,7 +33,7 @@ class Warp32RowsConsumer {
         for (float& x : sum_[set]) x = 0;
         softmax_[set].begin();
       }
-      attend();
+      steps_.for_each([&](const WarpStep& step) { multiply(step); });
       store();
     }
   }
@@ -73,22 +73,6 @@ class Warp32RowsConsumer {
                    : "memory");
     }
     __syncwarp();
-  }
-
-  __device__ __forceinline__ void attend() {
-    WarpStep step = steps_.next();
-    while (!step.is_last) {
-      const WarpStep after = steps_.peek();
-      steps_.wait(step);
-      multiply(step);
-      steps_.give_back(step.place);
-      if (after.is_listed) {
-        step = after;
-        steps_.take();
-      } else {
-        step = steps_.next();
-      }
-    }
   }
 
   __device__ __forceinline__ void multiply(const WarpStep& step) {

@@ -55,6 +55,25 @@ class StepReader {
     return step;
   }
 
+  // Calls `multiply` with each step of an item. The next step is read before: it is often listed
+  // by the time that it is wanted.
+  template <typename Multiply>
+  __device__ __forceinline__ void for_each(Multiply&& multiply) {
+    WarpStep step = next();
+    while (!step.is_last) {
+      const WarpStep after = peek();
+      wait(step);
+      multiply(step);
+      give_back(step.place);
+      if (after.is_listed) {
+        step = after;
+        take();
+      } else {
+        step = next();
+      }
+    }
+  }
+
   __device__ __forceinline__ bool is_there(const WarpStep& step) const {
     return mbarrier_is_over(shared_.full(stage_of(step.place)), step.place >> kStageBits & 1);
   }
