@@ -183,7 +183,7 @@ def _few_columns():
                       BF16, batch=(3,), bias=True)  # fmt: skip
     # Alone of their kind, which every variant runs: few take so few columns without gaps.
     for block, n in ((16, 24), (32, 24), (64, 16)):
-        yield Problem(f"few_gapless-{block}", block * 7, block * 30, n, (block, block), HALF,
+        yield Problem(f"few_gapless_{block}-{n}", block * 7, block * 30, n, (block, block), HALF,
                       pattern="skewed", bias=True)  # fmt: skip
     # Square blocks and a column-major b of at most 16 columns: rows of more than warps fetch at one
     # time, and of any number of blocks behind the last whole 64 k. Two of a kind, which every
