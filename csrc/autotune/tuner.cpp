@@ -341,7 +341,6 @@ void settle(const Key& key, const std::string& kind, uint64_t generation, const 
   state().known[key.joined()].settled[kind] = {generation, choice};
 }
 
-// No variant where nothing is settled.
 Choice settled_choice(AnyProblem problem, const Device& device, std::string_view family) {
   const Settings current = settings();
   if (current.mode == Mode::kOff) return {};
@@ -447,14 +446,19 @@ Record without(Record record, std::string_view name, const Status& status) {
 
 }  // namespace
 
+Choice settled(AnyProblem problem, const Device& device, std::string_view selector) {
+  const bool is_one = !selector.empty() && find_variant(selector) != nullptr;
+  return is_one ? Choice{} : settled_choice(problem, device, selector);
+}
+
 Choice choose(AnyProblem problem, const Device& device, const AnyLaunch& data,
               std::string_view selector, bool capturing, const BeforeRace& before_race) {
   try {
-    const AnyVariant* const exact = selector.empty() ? nullptr : find_variant(selector);
-    if (!capturing && exact == nullptr) {
-      const Choice choice = settled_choice(problem, device, selector);
+    if (!capturing) {
+      const Choice choice = settled(problem, device, selector);
       if (choice.variant != nullptr) return choice;
     }
+    const AnyVariant* const exact = selector.empty() ? nullptr : find_variant(selector);
     if (selector.empty()) {
       const auto entrants = legal_variants(problem, device);
       if (!entrants.empty()) {

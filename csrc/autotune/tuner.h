@@ -32,6 +32,10 @@ using BeforeRace = std::function<void(const std::vector<const AnyVariant*>& entr
 Choice choose(AnyProblem problem, const Device& device, const AnyLaunch& data,
               std::string_view selector, bool capturing, const BeforeRace& before_race);
 
+// The same where other patterns of the same kind have settled it before: no variant where they have
+// not, or where it is not legal here. Nothing is measured, and the host is not asked.
+Choice settled(AnyProblem problem, const Device& device, std::string_view selector);
+
 // `variant`, which choose() gave for `problem` and that selector, failed to launch, and what it ran
 // on still works. Problems of the signature are not given to it again in this process, the
 // remembered race says so from now on (on the host's disk too, unless the mode forbids to write),

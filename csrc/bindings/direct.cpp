@@ -14,6 +14,7 @@ bool read(PyObject* object, int64_t* number) {
 
 Direct::Direct(const py::kwargs& of_torch)
     : tensors_(of_torch),
+      new_handles_(of_torch["new_handles"]),
       is_grad_enabled_(of_torch["is_grad_enabled"]),
       listeners_(of_torch["listeners"]),
       forward_ad_(of_torch["forward_ad"]) {}
@@ -28,6 +29,26 @@ void* Direct::allocate(const TensorView& like, int64_t bytes, std::vector<py::ob
   } catch (py::error_already_set&) {
     return nullptr;  // no memory: the operator says so
   }
+}
+
+std::array<void*, 3> Direct::new_handles(PyObject* crow, PyObject* col, PyObject* operand) const {
+  const Gil gil;
+  std::array<void*, 3> handles{};
+  try {
+    const py::object tensors = checked(PyList_New(3));
+    Py_ssize_t i = 0;
+    for (PyObject* tensor : {crow, col, operand}) {
+      PyList_SET_ITEM(tensors.ptr(), i++, Py_NewRef(tensor));
+    }
+    const py::object made = checked(PyObject_CallOneArg(new_handles_.ptr(), tensors.ptr()));
+    for (size_t k = 0; k < handles.size(); ++k) {
+      handles[k] =
+          PyCapsule_GetPointer(PyList_GET_ITEM(made.ptr(), static_cast<Py_ssize_t>(k)), nullptr);
+    }
+  } catch (py::error_already_set&) {
+    return {};
+  }
+  return handles;
 }
 
 bool Direct::is_for_us(std::initializer_list<PyObject*> indices,

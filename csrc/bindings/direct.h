@@ -29,9 +29,10 @@ bool read(PyObject* object, int64_t* number);
 // has to do it: for whatever is wrong, out of the ordinary, or not decided yet.
 class Direct {
  public:
-  // What PythonTensors takes; is_grad_enabled; `listeners`, which take no argument and return
-  // something true while someone listens to operators; and `forward_ad`, torch.autograd.forward_ad,
-  // whose level says so by not being negative.
+  // What PythonTensors takes; `new_handles`, which gives capsules of AtenTensorHandles for a list
+  // of tensors; is_grad_enabled; `listeners`, which take no argument and return something true
+  // while someone listens to operators; and `forward_ad`, torch.autograd.forward_ad, whose level
+  // says so by not being negative.
   explicit Direct(const pybind11::kwargs& of_torch);
 
   // bsr_matmul's, and `out`.
@@ -59,6 +60,9 @@ class Direct {
   // kind of `like`; null where there is none. Called without the GIL.
   void* allocate(const TensorView& like, int64_t bytes, std::vector<pybind11::object>* kept) const;
 
+  // See Circumstances::handles. Called without the GIL.
+  std::array<void*, 3> new_handles(PyObject* crow, PyObject* col, PyObject* operand) const;
+
   // What `launch` returns, called without the GIL with scratch of the kind of `view`.
   template <typename Launch>
   bool launched(const TensorView& view, direct::Circumstances* here, Launch&& launch) const {
@@ -70,7 +74,7 @@ class Direct {
   }
 
   const PythonTensors tensors_;
-  const pybind11::function is_grad_enabled_;
+  const pybind11::function new_handles_, is_grad_enabled_;
   const pybind11::tuple listeners_;
   const pybind11::module_ forward_ad_;
   const pybind11::str level_ = interned("_current_level");

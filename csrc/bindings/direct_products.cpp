@@ -7,8 +7,8 @@ namespace py = pybind11;
 namespace sparse_autotune {
 namespace {
 
-// Of a product's parameters: the bias, or the result's gradient; and the last one.
-constexpr size_t kSecond = 6, kOut = 14;
+// Of a product's parameters: the components; the bias, or the result's gradient; the last one.
+constexpr size_t kCrow = 0, kCol = 1, kValues = 2, kSecond = 6, kOut = 14;
 
 }  // namespace
 
@@ -57,12 +57,14 @@ py::object Direct::matmul(const Values& v) const {
     result = new_result(call, &written);
   }
   if (!result) return {};
+  const auto handles = [&] { return new_handles(v[kCrow], v[kCol], v[kValues]); };
+  here.handles = std::cref(handles);
   const auto launch = [&] { return direct::matmul(call, written, here); };
   return launched(call.values, &here, launch) ? result : py::object();
 }
 
 py::object Direct::sampled_matmul(const Values& v) const {
-  enum { kCrow, kCol, kRows, kCols, kBlockM, kBlockK, kX, kY, kTf32, kRepeatable, kName };
+  enum { kRows = 2, kCols, kBlockM, kBlockK, kX, kY, kTf32, kRepeatable, kName };
   if (!is_for_us({v[kCrow], v[kCol]}, {v[kX], v[kY]})) return {};
   SampledCall call{};
   PatternCall& p = call.pattern;
@@ -80,6 +82,8 @@ py::object Direct::sampled_matmul(const Values& v) const {
   TensorView blocks;
   py::object result = tensors_.new_empty(call.x, call.result_sizes());
   if (!tensors_.view(result, &blocks)) return {};
+  const auto handles = [&] { return new_handles(v[kCrow], v[kCol], v[kX]); };
+  here.handles = std::cref(handles);
   const auto launch = [&] { return direct::sampled_matmul(call, blocks, here); };
   return launched(call.x, &here, launch) ? result : py::object();
 }

@@ -41,12 +41,8 @@ std::shared_ptr<KeptMemory> frozen_copy(const Bound& bound, const Decision& d) {
   return copy;
 }
 
-// By the tuner; an empty `selector` leaves it the choice.
-Decision decide(Bound& bound, const std::string& selector) {
-  const Choice choice =
-      choose(bound.call.problem, *bound.device, bound.call.launch, selector, bound.is_capturing,
-             [&](const std::vector<const AnyVariant*>& entrants) { add_pieces(bound, entrants); });
-  if (choice.variant == nullptr) refuse(choice.error, Fault::kVariant);
+// What follows from the tuner's choice: what it needs is made, and the plan remembers it.
+Decision decision_by(const Choice& choice, Bound& bound, const std::string& selector) {
   add_pieces(bound, {choice.variant});
   Decision decision = decision_for(bound, product(*choice.variant));
   decision.validity = choice.validity;
@@ -63,6 +59,15 @@ Decision decide(Bound& bound, const std::string& selector) {
     bound.plan->remember(bound.call.problem, bound.generation, selector, decision);
   }
   return decision;
+}
+
+// By the tuner; an empty `selector` leaves it the choice.
+Decision decide(Bound& bound, const std::string& selector) {
+  const Choice choice =
+      choose(bound.call.problem, *bound.device, bound.call.launch, selector, bound.is_capturing,
+             [&](const std::vector<const AnyVariant*>& entrants) { add_pieces(bound, entrants); });
+  if (choice.variant == nullptr) refuse(choice.error, Fault::kVariant);
+  return decision_by(choice, bound, selector);
 }
 
 std::string selector_for(const Bound& bound, const std::optional<std::string>& variant) {
@@ -95,6 +100,15 @@ Status launch(const Bound& bound, const Decision& decision, const FindScratch& f
   return ready.run();
 }
 
+FindScratch scratch_of_caller(const Bound& bound) {
+  return [&](const ScratchLayout& layout, const Variant&) {
+    const bool on_cpu = bound.call.problem.device == DeviceType::kCpu;
+    void* const kept = on_cpu ? cpu_scratch(layout.bytes()) : nullptr;
+    if (kept != nullptr) return kept;
+    return ScratchLayout::aligned(bound.caller->allocate(layout.bytes_anywhere()));
+  };
+}
+
 }  // namespace
 
 void demote_or_refuse(AnyProblem problem, const AnyLaunch& launch, std::string_view selector,
@@ -110,12 +124,15 @@ int64_t scratch_bytes(Bound& bound, const std::optional<std::string>& variant) {
 }
 
 void serve(Bound& bound, const std::optional<std::string>& variant) {
-  serve(bound, variant, [&](const ScratchLayout& layout, const Variant&) {
-    const bool on_cpu = bound.call.problem.device == DeviceType::kCpu;
-    void* const kept = on_cpu ? cpu_scratch(layout.bytes()) : nullptr;
-    if (kept != nullptr) return kept;
-    return ScratchLayout::aligned(bound.caller->allocate(layout.bytes_anywhere()));
-  });
+  serve(bound, variant, scratch_of_caller(bound));
+}
+
+bool serve_settled(Bound& bound, const std::optional<std::string>& variant) {
+  const std::string selector = selector_for(bound, variant);
+  const Choice choice = settled(bound.call.problem, *bound.device, selector);
+  if (choice.variant == nullptr) return false;
+  const Decision decision = decision_by(choice, bound, selector);
+  return static_cast<bool>(launch(bound, decision, scratch_of_caller(bound)));
 }
 
 void serve(Bound& bound, const std::optional<std::string>& variant,

@@ -22,6 +22,10 @@ using FindScratch = std::function<void*(const ScratchLayout& layout, const Varia
 void serve(Bound& bound, const std::optional<std::string>& variant,
            const FindScratch& find_scratch);
 
+// The same where the tuner has settled the choice for patterns of this kind before. False where it
+// has not, and where the launch fails: all of it is to be done by serve() then.
+SPARSE_AUTOTUNE_API bool serve_settled(Bound& bound, const std::optional<std::string>& variant);
+
 // Of any operator: after `failed` did not launch, another is to be chosen, unless nothing can run
 // on that stream any more, a graph captures it, or `selector` names the variant: then this throws.
 void demote_or_refuse(AnyProblem problem, const AnyLaunch& launch, std::string_view selector,

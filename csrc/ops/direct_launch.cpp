@@ -8,6 +8,8 @@
 #include "autotune/device.h"
 #include "autotune/settings.h"
 #include "calls/ready_launch.h"
+#include "calls/serve.h"
+#include "ops/torch_caller.h"
 #include "ops/torch_runtime.h"
 #include "plan/current_device.h"
 #include "plan/plan_cache.h"
@@ -80,12 +82,52 @@ bool run(ReadyLaunch& ready, const Circumstances& here) {
   return has_scratch(ready, here) && static_cast<bool>(ready.run());
 }
 
+// Python has looked at the versions.
+class DirectCaller final : public TorchCaller {
+ public:
+  DirectCaller(const std::array<void*, 3>& handles, const std::array<int64_t, 2>& versions)
+      : TorchCaller(tensor_of(handles[0]), tensor_of(handles[1]), tensor_of(handles[2])),
+        versions_(versions) {}
+  std::array<int64_t, 2> versions(const std::array<int64_t, 2>&) override { return versions_; }
+
+ private:
+  static Tensor tensor_of(void* handle) { return Tensor(static_cast<AtenTensorHandle>(handle)); }
+
+  const std::array<int64_t, 2> versions_;
+};
+
+// What the plan does not remember, or has none yet, of a kind that is settled.
+bool launch_settled(NormalisedCall call, const Circumstances& here) {
+  const PatternKey& pattern = call.pattern;
+  if (!here.handles || call.is_empty() || pattern.nnzb == 0) return false;
+  if (pattern.ordinal != kCpuDevice &&
+      (!is_current_device(pattern.ordinal) || capturing(current_stream(pattern.ordinal)))) {
+    return false;
+  }
+  const std::array<void*, 3> handles = here.handles();
+  if (handles[0] == nullptr) return false;
+  DirectCaller caller(handles, here.versions);
+  const auto variant =
+      here.variant.empty() ? std::nullopt : std::optional<std::string>(here.variant);
+  try {
+    std::optional<Bound> bound = bind_call(std::move(call), variant, caller);
+    return bound && serve_settled(*bound, variant);
+  } catch (const Refusal&) {
+    return false;  // the operator says why
+  }
+}
+
 template <typename Call>
 bool launch(const Call& call, const TensorView& result, const Circumstances& here) {
   ReadyLaunch ready;
+  if (normalise(call, result, &ready.call).any()) return false;
   Surroundings around;
-  return !normalise(call, result, &ready.call).any() && look(ready.call.pattern, here, &around) &&
-         make_ready(ready, around, here) && run(ready, here);
+  if (look(ready.call.pattern, here, &around)) {
+    NormalisedCall as_given = ready.call;
+    if (make_ready(ready, around, here)) return run(ready, here);
+    return launch_settled(std::move(as_given), here);
+  }
+  return launch_settled(std::move(ready.call), here);
 }
 
 }  // namespace

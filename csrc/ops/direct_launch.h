@@ -1,8 +1,9 @@
 // Products and attention that were decided before, past the dispatcher and without tensor objects.
 //
 // Python comes here where the dispatcher would add nothing but its time: in plain eager calls, and
-// in compiled graphs (bindings/direct_call.cpp). Only what the plan remembers for exactly this call
-// is launched; everything else is left to the operator.
+// in compiled graphs (bindings/direct_call.cpp). What is launched is what the plan remembers for
+// exactly this call or, of a product, what the tuner has settled for patterns of this kind: a new
+// pattern gets its plan here. Nothing is raced; everything else is left to the operator.
 #pragma once
 
 #include <array>
@@ -22,6 +23,9 @@ struct Circumstances {
   // Where a GPU's workspace comes from, in stream order, for the time of the call; null where there
   // is none. On a CPU there is enough.
   std::function<void*(int64_t bytes)> scratch;
+  // New handles (AtenTensorHandle), the receiver's, of crow_indices, col_indices and the operand
+  // that a Caller lies beside; nulls where there are none to be had. Empty: no plan is made here.
+  std::function<std::array<void*, 3>()> handles;
 };
 
 // The calls keep their rules (call.h), and the results are of the right shape and memory of the

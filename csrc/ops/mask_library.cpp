@@ -74,7 +74,7 @@ Lists mask_rows(Tensor given) {
   const MaskGrid shape{patterns_of(view, 2), view.sizes[view.dims - 2], view.sizes[view.dims - 1]};
   const auto* const stored = static_cast<const uint8_t*>(view.data);
   return listed(
-      grid, view, 2, shape, shape.lines() * 4,
+      grid, view, 2, shape, counted_bytes(shape),
       [&](const MaskLists& out) { return list_blocks(shape, stored, out), true; },
       [&](const MaskLists& out, void* scratch, void* stream) {
         return list_blocks_cuda(shape, stored, out, scratch, stream);
@@ -84,19 +84,19 @@ Lists mask_rows(Tensor given) {
 Lists mask_columns(Tensor given_begins, Tensor given_entries, int64_t columns) {
   const Tensor begins = contiguous_of(given_begins), entries = contiguous_of(given_entries);
   const TensorView from = view_of(begins), blocks = view_of(entries);
-  if (from.dims < 1 || blocks.dims != 1 || from.type != ElementType::kInt32 ||
-      blocks.type != ElementType::kInt32 || from.device != blocks.device) {
-    refuse("a mask must have int32 begins and a vector of int32 blocks, on one device");
+  if (from.dims < 1 || blocks.dims != 1 || !index_type(from.type) || blocks.type != from.type ||
+      blocks.device != from.device) {
+    refuse("a mask must have begins and a vector of blocks, both int32 or int64, on one device");
   }
   if (from.sizes[from.dims - 1] < 1 || columns < 0) refuse("a mask must have a begin");
   const MaskGrid shape{patterns_of(from, 1), from.sizes[from.dims - 1] - 1, columns};
   const MaskGrid turned{shape.patterns, columns, shape.rows};
-  const MaskLists lists = lists_at(begins, entries);
+  const GivenLists lists{from.data, blocks.data, blocks.sizes[0], from.type == ElementType::kInt64};
   return listed(
       begins, from, 1, turned, marked_bytes(turned),
-      [&](const MaskLists& out) { return turn_lists(shape, lists, blocks.sizes[0], out); },
+      [&](const MaskLists& out) { return turn_lists(shape, lists, out); },
       [&](const MaskLists& out, void* scratch, void* stream) {
-        return turn_lists_cuda(shape, lists, blocks.sizes[0], out, scratch, stream);
+        return turn_lists_cuda(shape, lists, out, scratch, stream);
       });
 }
 

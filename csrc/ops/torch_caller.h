@@ -9,7 +9,7 @@
 
 namespace sparse_autotune {
 
-class TorchCaller final : public Caller {
+class TorchCaller : public Caller {
  public:
   // Scratch lies beside `operand`: the values, or x of a sampled product.
   TorchCaller(Tensor crow_indices, Tensor col_indices, Tensor operand)

@@ -21,7 +21,7 @@ class SPARSE_AUTOTUNE_API CurrentDevice {
 };
 
 // Whether work on that cudaStream_t is being captured into a CUDA graph.
-bool capturing(void* stream);
+SPARSE_AUTOTUNE_API bool capturing(void* stream);
 
 // Whether `stream`, which is not being captured, can still run work: an error of a kernel may have
 // broken it for good. True of a CPU's, which is null.

@@ -82,16 +82,16 @@ bool list_rows(const MaskGrid& shape, const RowLists& rows, const MaskLists& out
   return true;
 }
 
-bool turn_lists(const MaskGrid& shape, const MaskLists& lists, int64_t capacity,
-                const MaskLists& out) {
+bool turn_lists(const MaskGrid& shape, const GivenLists& lists, const MaskLists& out) {
   std::vector<uint8_t> grid(static_cast<size_t>(shape.blocks()));
   for (int64_t p = 0; p < shape.patterns; ++p) {
-    const int32_t* const begins = lists.begins + p * (shape.rows + 1);
     uint8_t* const turned = grid.data() + p * shape.room();
     for (int64_t r = 0; r < shape.rows; ++r) {
-      if (begins[r] < 0 || begins[r + 1] > capacity) return false;
-      for (int64_t i = begins[r]; i < begins[r + 1]; ++i) {
-        const int64_t c = lists.entries[i];
+      const int64_t line = p * (shape.rows + 1) + r;
+      const int64_t begin = lists.begin(line), end = lists.begin(line + 1);
+      if (begin < 0 || end > lists.capacity) return false;
+      for (int64_t i = begin; i < end; ++i) {
+        const int64_t c = lists.entry(i);
         if (c < 0 || c >= shape.columns) return false;
         turned[c * shape.rows + r] = 1;
       }
@@ -114,7 +114,7 @@ Status list_rule_cuda(const MaskGrid&, const MaskRule&, int64_t, const MaskLists
 Status list_rows_cuda(const MaskGrid&, const RowLists&, const MaskLists&, void*, void*) {
   return no_cuda();
 }
-Status turn_lists_cuda(const MaskGrid&, const MaskLists&, int64_t, const MaskLists&, void*, void*) {
+Status turn_lists_cuda(const MaskGrid&, const GivenLists&, const MaskLists&, void*, void*) {
   return no_cuda();
 }
 #endif

@@ -30,8 +30,30 @@ struct MaskLists {
   int32_t* entries;  // grid.blocks()
 };
 
-// Memory that the two functions of CUDA take whose rows have to be marked first.
-inline int64_t marked_bytes(const MaskGrid& shape) { return shape.lines() * 4 + shape.blocks(); }
+// A bit for each block of a pattern; and whether they fit into a thread block's shared memory, so
+// that one kernel can list them, without scratch. A row has an odd number of words, so that threads
+// which read a row each meet in no bank.
+SPARSE_AUTOTUNE_HOST_DEVICE constexpr int64_t bit_words_of_row(const MaskGrid& shape) {
+  return ceil_div(shape.columns, 32) | 1;
+}
+inline int64_t bit_words(const MaskGrid& shape) { return shape.rows * bit_words_of_row(shape); }
+constexpr int64_t kMostBitWords = 11264;
+inline bool lists_in_one(const MaskGrid& shape) { return bit_words(shape) <= kMostBitWords; }
+
+// Scratch that the functions of CUDA take: for counts of rows, and for marks where they make them.
+inline int64_t counted_bytes(const MaskGrid& shape) {
+  return lists_in_one(shape) ? 0 : shape.lines() * 4;
+}
+inline int64_t marked_bytes(const MaskGrid& shape) {
+  return lists_in_one(shape) ? 0 : shape.lines() * 4 + shape.blocks();
+}
+
+namespace detail {
+SPARSE_AUTOTUNE_HOST_DEVICE inline int64_t number(const void* numbers, int64_t i, bool is_wide) {
+  return is_wide ? static_cast<const int64_t*>(numbers)[i]
+                 : static_cast<const int32_t*>(numbers)[i];
+}
+}  // namespace detail
 
 // The columns of each row, in any order and perhaps twice: `most` places a row, of which the first
 // so many count, or all where `counts` is null. Both of int64 or of int32.
@@ -41,16 +63,24 @@ struct RowLists {
   bool is_wide;
 
   SPARSE_AUTOTUNE_HOST_DEVICE int64_t count(int64_t line) const {
-    return counts == nullptr ? most : std::min(number(counts, line), most);
+    return counts == nullptr ? most : std::min(detail::number(counts, line, is_wide), most);
   }
   SPARSE_AUTOTUNE_HOST_DEVICE int64_t column(int64_t line, int64_t i) const {
-    return number(columns, line * most + i);
+    return detail::number(columns, line * most + i, is_wide);
   }
+};
 
- private:
-  SPARSE_AUTOTUNE_HOST_DEVICE int64_t number(const void* numbers, int64_t i) const {
-    if (is_wide) return static_cast<const int64_t*>(numbers)[i];
-    return static_cast<const int32_t*>(numbers)[i];
+// Lists as MaskLists, of int64 or of int32, and the number of entries.
+struct GivenLists {
+  const void *begins, *entries;
+  int64_t capacity;
+  bool is_wide;
+
+  SPARSE_AUTOTUNE_HOST_DEVICE int64_t begin(int64_t i) const {
+    return detail::number(begins, i, is_wide);
+  }
+  SPARSE_AUTOTUNE_HOST_DEVICE int64_t entry(int64_t i) const {
+    return detail::number(entries, i, is_wide);
   }
 };
 
@@ -85,12 +115,11 @@ SPARSE_AUTOTUNE_API bool list_rows(const MaskGrid& shape, const RowLists& rows,
 SPARSE_AUTOTUNE_API Status list_rows_cuda(const MaskGrid& shape, const RowLists& rows,
                                           const MaskLists& out, void* scratch, void* stream);
 
-// The columns of `shape` become rows. `lists` hold at most `capacity` entries; those that are out
-// of range are left out on a device. False for them on the host, with `out` unfinished.
-SPARSE_AUTOTUNE_API bool turn_lists(const MaskGrid& shape, const MaskLists& lists, int64_t capacity,
+// The columns of `shape` become rows. Entries that are out of range are left out on a device. False
+// for them on the host, with `out` unfinished.
+SPARSE_AUTOTUNE_API bool turn_lists(const MaskGrid& shape, const GivenLists& lists,
                                     const MaskLists& out);
-SPARSE_AUTOTUNE_API Status turn_lists_cuda(const MaskGrid& shape, const MaskLists& lists,
-                                           int64_t capacity, const MaskLists& out, void* scratch,
-                                           void* stream);
+SPARSE_AUTOTUNE_API Status turn_lists_cuda(const MaskGrid& shape, const GivenLists& lists,
+                                           const MaskLists& out, void* scratch, void* stream);
 
 }  // namespace sparse_autotune

@@ -7,8 +7,8 @@ exchange for one of their own. `install` exchanges it for one that computes prod
 decided before, of plain tensors, and passes all others on. Graphs that are stored on disk profit
 as well.
 
-Both take only what was decided before, of plain tensors while nobody listens
-(csrc/bindings/direct.h); all else is for the operators.
+Both take only what was decided before, for the same pattern or for others of its kind, of plain
+tensors while nobody listens (csrc/bindings/direct.h); all else is for the operators.
 """
 
 from __future__ import annotations
@@ -46,6 +46,7 @@ def _direct(listeners: tuple[Callable[[], int], ...]) -> Direct:
         tensor=Tensor,
         parameter=torch.nn.Parameter,
         dtypes=_DTYPES,
+        new_handles=torch._C._aoti.unsafe_alloc_void_ptrs_from_tensors,
         is_grad_enabled=torch.is_grad_enabled,
         listeners=listeners,
         forward_ad=forward_ad,

@@ -220,9 +220,9 @@ class BlockMask(CommonPatterns):
         if values.dim() != 3:
             raise ValueError(f"pattern must be one matrix, got a batch of {values.shape[0]}")
         block, lengths = (values.shape[-2], values.shape[-1]), (rows, cols)
-        crow, col = (indices.to(torch.int32).contiguous() for indices in (crow, col))
         is_causal = flag(is_causal, "is_causal")
         if not transposed:
+            crow, col = (indices.to(torch.int32).contiguous() for indices in (crow, col))
             made = cls._made_of(crow, col, block, lengths, is_causal)
         else:
             lists = mask_columns(crow, col, grid_shape(block, lengths)[1])
