@@ -35,6 +35,11 @@ class Direct {
   // says so by not being negative.
   explicit Direct(const pybind11::kwargs& of_torch);
 
+  // Whether these are plain contiguous tensors that keep the rules of one BSR matrix in elements,
+  // its indices' contents aside. False also for what has no memory here.
+  bool is_matrix(pybind11::handle crow, pybind11::handle col, pybind11::handle values,
+                 pybind11::handle rows, pybind11::handle cols) const;
+
   // bsr_matmul's, and `out`.
   pybind11::object matmul(const Values& v) const;
   // bsr_sampled_matmul's.

@@ -136,7 +136,9 @@ PyObject* make(PyTypeObject* type, PyObject* arguments, PyObject*) {
 }  // namespace
 
 void bind_direct_calls(py::module_& m) {
-  py::class_<Direct>(m, "Direct").def(py::init<const py::kwargs&>());
+  py::class_<Direct>(m, "Direct")
+      .def(py::init<const py::kwargs&>())
+      .def("is_matrix", &Direct::is_matrix);
   static PyMemberDef members[] = {
       {"__vectorcalloffset__", T_PYSSIZET, offsetof(Callable, vectorcall), READONLY, nullptr},
       {nullptr, 0, 0, 0, nullptr}};

@@ -33,6 +33,26 @@ bool Direct::read_product(const Values& v, MatmulCall* call, direct::Circumstanc
          read_versions(crow, col, here) && read_variant(variant, here);
 }
 
+bool Direct::is_matrix(py::handle crow, py::handle col, py::handle values, py::handle rows,
+                       py::handle cols) const {
+  PatternCall pattern{};
+  TensorView blocks;
+  for (const py::handle tensor : {crow, col, values}) {
+    if (!tensors_.is_plain(tensor)) return false;
+  }
+  if (!tensors_.view(crow, &pattern.crow_indices) || !tensors_.view(col, &pattern.col_indices) ||
+      !tensors_.view(values, &blocks) || !read(rows.ptr(), &pattern.rows) ||
+      !read(cols.ptr(), &pattern.cols) || blocks.dims != 3) {
+    return false;
+  }
+  const TensorView &begins = pattern.crow_indices, &columns = pattern.col_indices;
+  pattern.block_m = blocks.sizes[1];
+  pattern.block_k = blocks.sizes[2];
+  return broken_rule(pattern) == nullptr && value_type(blocks.type) &&
+         blocks.device == begins.device && blocks.sizes[0] == columns.sizes[0] &&
+         is_contiguous(begins) && is_contiguous(columns) && is_contiguous(blocks);
+}
+
 py::object Direct::new_result(const MatmulCall& call, TensorView* written) const {
   py::object result = tensors_.new_empty(call.dense, call.result_sizes());
   return tensors_.view(result, written) ? result : py::object();

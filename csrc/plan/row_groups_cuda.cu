@@ -106,13 +106,14 @@ struct ColumnBits {
 // Puts the rows of a window into groups of `rows`: the longest that is left, then again and again
 // the one that shares most of its columns, and most columns, with those before. A thread block owns
 // a window. Once its rows are sorted a thread has the row of its rank, and everybody knows who is
-// free: a step needs one barrier.
+// free: a step needs one barrier, and next to no other waiting, as there are as many steps as rows.
 template <typename Index>
 __global__ void __launch_bounds__(kMatchWindow)
     match_kernel(const PatternArrays<Index> p, int rows, int32_t* matched) {
   constexpr int kWarps = kMatchWindow / 32, kScale = 512;
   __shared__ alignas(16) uint32_t bits[kMatchWindow][kMatchWords];
-  __shared__ int begins[kMatchWindow + 1], by_length[kMatchWindow], best[2][kWarps];
+  __shared__ int begins[kMatchWindow + 1], by_length[kMatchWindow];
+  __shared__ alignas(16) int best[2][kWarps];
   const int me = static_cast<int>(threadIdx.x), lane = me % 32, warp = me / 32;
   const int64_t first = int64_t{blockIdx.x} * kMatchWindow;
   const auto count = static_cast<int>(min(int64_t{kMatchWindow}, p.block_rows - first));
@@ -146,46 +147,63 @@ __global__ void __launch_bounds__(kMatchWindow)
   if (me < count) by_length[rank] = me;
   __syncthreads();
 
-  const int own_row = me < count ? by_length[me] : 0, length = max(length_of(own_row), 1);
+  const int own_row = me < count ? by_length[me] : 0;
+  const float scale = static_cast<float>(kScale) / static_cast<float>(max(length_of(own_row), 1));
   ColumnBits own, group;
   own.each(words, [&](uint32_t& word, int w) { word = bits[own_row][w]; });
+  __syncthreads();
+  own.each(words, [&](uint32_t& word, int w) { bits[me][w] = word; });  // by rank from here on
+  __syncthreads();
+  bool is_free = me < count;
   uint32_t unmatched[kWarps];  // a bit for each rank
 #pragma unroll
-  for (int w = 0; w < kWarps; ++w) unmatched[w] = __ballot_sync(~0u, 32 * w + lane < count);
-  bool is_free = me < count;
-  for (int i = 0, in_group = 0, turn = 0; i < (count + rows - 1) / rows * rows; ++i) {
-    int next = -1;
-    if (in_group == 0) {
+  for (int w = 0; w < kWarps; ++w) {
+    const int left = count - 32 * w;
+    unmatched[w] = left >= 32 ? ~0u : (left > 0 ? (1u << left) - 1 : 0);
+  }
+  // The row of that rank, -1: none, becomes the one at a place among the matched.
+  const auto take = [&](int rank, int place) {
+    if (me == max(rank, 0)) {
+      matched[first + place] = rank < 0 ? -1 : static_cast<int32_t>(first + own_row);
+    }
+    is_free = is_free && me != rank;
+    const uint32_t bit = rank < 0 ? 0 : 1u << rank % 32;
 #pragma unroll
-      for (int w = kWarps - 1; w >= 0; --w) {
-        if (unmatched[w] != 0) next = 32 * w + __ffs(static_cast<int>(unmatched[w])) - 1;
-      }
-    } else {
+    for (int w = 0; w < kWarps; ++w) unmatched[w] &= ~(w == rank / 32 ? bit : 0u);
+  };
+  int turn = 0;
+  const int groups = (count + rows - 1) / rows;
+  for (int place = 0; place < groups * rows; ++place) {
+    int word = 0;
+    uint32_t free_ranks = unmatched[0];
+#pragma unroll
+    for (int w = 1; w < kWarps; ++w) {
+      if (free_ranks == 0) word = w, free_ranks = unmatched[w];
+    }
+    int rank = 32 * word + __ffs(static_cast<int>(free_ranks)) - 1;
+    take(rank, place);
+    group.each(words, [&](uint32_t& word_of_group, int w) { word_of_group = bits[rank][w]; });
+    for (int next_to = place + rows - 1; place < next_to;) {
       int key = 0;  // what is shared, then the place by length
       if (is_free) {
         int shared = 0;
-        own.each(words, [&](uint32_t word, int w) { shared += __popc(word & group.word[w]); });
-        key = (shared * shared * kScale / length + 1) * kMatchWindow - me;
+        own.each(words,
+                 [&](uint32_t own_word, int w) { shared += __popc(own_word & group.word[w]); });
+        const auto weight = static_cast<int>(static_cast<float>(shared * shared) * scale);
+        key = (weight + 1) * kMatchWindow - me;
       }
       key = __reduce_max_sync(~0u, key);
       if (lane == 0) best[turn][warp] = key;
       __syncthreads();
-      for (int w = 0; w < kWarps; ++w) key = max(key, best[turn][w]);
-      if (key > 0) next = (kMatchWindow - key % kMatchWindow) % kMatchWindow;
-      turn ^= 1;
-    }
-    const int row = next < 0 ? -1 : by_length[next];
-    if (me == 0) matched[first + i] = row < 0 ? -1 : static_cast<int32_t>(first + row);
-    if (next >= 0) {
-      is_free = is_free && me != next;
 #pragma unroll
-      for (int w = 0; w < kWarps; ++w) {
-        if (w == next / 32) unmatched[w] &= ~(1u << (next % 32));
+      for (int w = 0; w < kWarps; ++w) key = max(key, best[turn][w]);
+      turn ^= 1;
+      rank = key == 0 ? -1 : (kMatchWindow - key % kMatchWindow) % kMatchWindow;
+      take(rank, ++place);
+      if (place < next_to && rank >= 0) {
+        group.each(words, [&](uint32_t& word_of_group, int w) { word_of_group |= bits[rank][w]; });
       }
-      group.each(words,
-                 [&](uint32_t& word, int w) { word = bits[row][w] | (in_group == 0 ? 0 : word); });
     }
-    in_group = in_group + 1 == rows ? 0 : in_group + 1;
   }
 }
 

@@ -45,6 +45,9 @@ def libraries() -> list[dict[str, Any]]: ...
 
 class Direct:
     def __init__(self, **of_torch: object) -> None: ...
+    def is_matrix(
+        self, crow: object, col: object, values: object, rows: object, cols: object, /
+    ) -> bool: ...
 
 class DirectOperator:
     def __init__(

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from . import _tuner, conversions, picture, reblocking
 from ._torch.compiling import distinguish_products
+from ._torch.direct import is_matrix
 from .checks.matrix import (
     Components,
     block_shape,
@@ -138,12 +139,13 @@ class BsrTensor:
             rows, cols = (operator.index(size) for size in shape)
         except (TypeError, ValueError):
             raise TypeError(f"shape must be two ints, got {shape!r}") from None
-        check_components(Components(crow_indices, col_indices, values, rows, cols), batch=True)
-        crow, col, blocks = (
-            tensor if tensor.is_contiguous() else tensor.contiguous()
-            for tensor in (crow_indices, col_indices, values)
-        )
-        parts = Components(crow, col, blocks, rows, cols)
+        parts = Components(crow_indices, col_indices, values, rows, cols)
+        # New patterns are made in every call of some models: those in order pay for one question.
+        if _is_dynamo_compiling() or not is_matrix(*parts[:5]):
+            check_components(parts, batch=True)
+            components = (t if t.is_contiguous() else t.contiguous() for t in parts[:3])
+            parts = Components(*components, rows, cols)
+        crow, col, blocks = parts[:3]
         if check:
             check_indices(parts)
         self._fill(parts, (blocks.shape[-2], blocks.shape[-1]), own_plan(crow, col))
