@@ -379,9 +379,32 @@ def test_lists_are_those_of_the_blocks(device):
                     stored = col[begins[0] : begins[-1]].long()
                     assert torch.equal(stored, own.nonzero()[:, 1])
                     assert not col[begins[-1] : (i + 1) * room].any()
-            turned = mask_columns(crow, col, columns)
-            for one, other in zip(turned, mask_rows(blocks.mT), strict=True):
-                assert torch.equal(one, other)
+            for given in ((crow, col), (crow.long(), col.long())):
+                turned = mask_columns(*given, columns)
+                for one, other in zip(turned, mask_rows(blocks.mT), strict=True):
+                    assert torch.equal(one, other)
+
+
+@pytest.mark.parametrize("shape", [(64, 64), (600, 37), (31, 608), (700, 530), (4, 90, 96)])
+@pytest.mark.parametrize("index", [torch.int32, torch.int64])
+def test_lists_of_all_sizes_are_alike_in_both_directions(device, shape, index):
+    """Also of more blocks than a thread block has bits for, which takes more kernels."""
+    draw = torch.Generator().manual_seed(1)
+    blocks = (torch.rand(shape, generator=draw) < 0.2).to(device)
+    listed = blocks.nonzero()[:, -1]
+    counts = blocks.sum(-1)
+    lists = torch.zeros(shape, dtype=torch.int64, device=device)
+    lists[torch.arange(shape[-1], device=device) < counts[..., None]] = listed
+    crow, col = mask_rows(blocks)
+    assert torch.equal(crow.diff().long(), counts)
+    places = torch.arange(col.numel(), device=device).view(crow[..., 0].numel(), -1)
+    stored = places < crow.view(-1, crow.shape[-1])[:, -1:]
+    assert torch.equal(col[stored.flatten()].long(), listed) and not col[~stored.flatten()].any()
+    of_lists = mask_of_lists(lists.to(index), counts.to(index), shape[-1])
+    turned = mask_columns(crow.to(index), col.to(index), shape[-1])
+    back = mask_columns(*turned, shape[-2])
+    for made in (of_lists, back):
+        assert torch.equal(made[0], crow) and torch.equal(made[1], col)
 
 
 def test_wrong_lists_are_refused_and_read_no_memory(device):
@@ -396,7 +419,7 @@ def test_wrong_lists_are_refused_and_read_no_memory(device):
         for begins in (crow, crow - 1, crow + 1):
             with pytest.raises(RuntimeError, match="a mask's block is out of range"):
                 mask_columns(begins, col, 3)
-    with pytest.raises(RuntimeError, match="must have begins .* both int32 or int64"):
+    with pytest.raises(RuntimeError, match=r"both int32 or int64"):
         mask_columns(crow.long(), col, 3)
     with pytest.raises(RuntimeError, match="a grid must be bools"):
         mask_rows(crow)

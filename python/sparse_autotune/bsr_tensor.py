@@ -143,8 +143,8 @@ class BsrTensor:
         # New patterns are made in every call of some models: those in order pay for one question.
         if _is_dynamo_compiling() or not is_matrix(*parts[:5]):
             check_components(parts, batch=True)
-            components = (t if t.is_contiguous() else t.contiguous() for t in parts[:3])
-            parts = Components(*components, rows, cols)
+            tensors = [t if t.is_contiguous() else t.contiguous() for t in parts[:3]]
+            parts = Components(tensors[0], tensors[1], tensors[2], rows, cols)
         crow, col, blocks = parts[:3]
         if check:
             check_indices(parts)

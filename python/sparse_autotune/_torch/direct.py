@@ -63,8 +63,8 @@ gradients = DirectOperator("gradients", _plain)
 attention = DirectOperator("attention", _plain)
 
 
-# Whether crow_indices, col_indices and values are plain contiguous tensors that make up one matrix of
-# so many rows and columns; False where somebody has to look closer.
+# Whether crow_indices, col_indices and values are plain contiguous tensors that make up one matrix
+# of so many rows and columns; False where somebody has to look closer.
 is_matrix = _plain.is_matrix
 
 

@@ -175,6 +175,18 @@ def check_bool_blocks(blocks: Any, grid: tuple[int, int] | None = None) -> None:
 
 def check_counts(lists: Any, counts: Any, rows: int) -> Tensor | None:
     """The counts of index lists, in the dtype of these, or None."""
+    # A mask may be made in every call: what is nearly always so is asked first.
+    if (
+        type(lists) is Tensor
+        and (counts is None or type(counts) is Tensor)
+        and lists.layout is torch.strided
+        and 2 <= lists.dim() <= 4
+        and not lists.is_nested
+        and lists.shape[-2] == rows
+        and lists.dtype in INDEX_DTYPES
+        and (counts is None or _counts_fit(lists, counts))
+    ):
+        return counts
     check_dense(lists, "q2k_block_index")
     check_local(lists, "q2k_block_index")
     if lists.dtype not in INDEX_DTYPES:
@@ -200,6 +212,15 @@ def check_counts(lists: Any, counts: Any, rows: int) -> Tensor | None:
             f"counts must be on the device of q2k_block_index, {lists.device}; got {counts.device}"
         )
     return counts.to(lists.dtype)
+
+
+def _counts_fit(lists: Tensor, counts: Tensor) -> bool:
+    return (
+        counts.dtype is lists.dtype
+        and counts.layout is torch.strided
+        and counts.shape == lists.shape[:-1]
+        and counts.device == lists.device
+    )
 
 
 def _check_lead(tensor: Tensor, own: int, name: str, what: str) -> None:
