@@ -42,7 +42,7 @@ class Part {
                   s.head, s);
   }
   Tensor out() const {
-    return of_queries(l_.out, {p_.heads * p_.rows * p_.dim, p_.rows * p_.dim, p_.dim});
+    return of_queries(l_.out, attention::strides_of_out(p_));
   }
   Tensor lse() const {
     const int64_t first = group_ == 1 ? p_.batch : p_.kv_heads;
@@ -119,7 +119,6 @@ class TorchSdpaMasked final : public attention::Variant {
     return computed ? clear_unseeing_rows(p, l) : computed;
   }
 
-  bool captures() const override { return false; }  // torch's allocator serves it
   bool multiplies_padding() const override { return true; }
 };
 
