@@ -131,9 +131,7 @@ def test_graphs_hold_torchs_kernels(variant, case):
 
     def call():
         if not backward:
-            return attention(
-                q, k, v, mask, is_causal=is_causal, return_lse=True, variant=variant
-            )
+            return attention(q, k, v, mask, is_causal=is_causal, return_lse=True, variant=variant)
         return torch.ops.sparse_autotune.attention_backward(
             grad, None, q, k, v, *saved, is_causal=is_causal, variant=variant
         )

@@ -50,11 +50,9 @@ bool fits(PyObject* lengths, const AttentionCall& call) {
 
 py::object Direct::new_result_of(const TensorView& operand) const {
   const int64_t* const sizes = operand.sizes;
-  const attention::TensorStrides s =
-      attention::dense_like({operand.strides[0], operand.strides[1], operand.strides[2]}, sizes[1],
-                            sizes[2], sizes[3]);
-  return tensors_.new_empty(operand, {sizes, sizes + 4}, {s.batch, s.head, s.row, 1},
-                            operand.type);
+  const attention::TensorStrides s = attention::dense_like(
+      {operand.strides[0], operand.strides[1], operand.strides[2]}, sizes[1], sizes[2], sizes[3]);
+  return tensors_.new_empty(operand, {sizes, sizes + 4}, {s.batch, s.head, s.row, 1}, operand.type);
 }
 
 bool Direct::read_attention(const Values& v, AttentionCall* call,
@@ -85,8 +83,7 @@ py::object Direct::attention(const Values& v) const {
   direct::Circumstances here;
   if (!read_attention(v, &call, &here) || !fits(v[kLengths], call)) return {};
   py::object out = new_result_of(call.q);
-  py::object lse =
-      tensors_.new_empty(call.q, {call.q.sizes, call.q.sizes + 3}, type_of_lse(call));
+  py::object lse = tensors_.new_empty(call.q, {call.q.sizes, call.q.sizes + 3}, type_of_lse(call));
   TensorView written, rows;
   if (!tensors_.view(out, &written) || !tensors_.view(lse, &rows)) return {};
   const auto launch = [&] { return direct::attention(call, written, rows, here); };

@@ -37,10 +37,10 @@ SPARSE_AUTOTUNE_API bool lies_as_result_of(const TensorView& operand, const Tens
 
 // What a backward pass has besides.
 struct AttentionGradients {
-  TensorView dout;                 // as q
-  TensorView out;                  // lies as a result of q
-  TensorView lse;                  // contiguous, (batch, heads, rows)
-  std::optional<TensorView> dlse;  // likewise
+  TensorView dout;                                      // as q
+  TensorView out;                                       // lies as a result of q
+  TensorView lse;                                       // contiguous, (batch, heads, rows)
+  std::optional<TensorView> dlse;                       // likewise
   std::optional<TensorView> ccol_indices, row_indices;  // the mask by columns
 };
 

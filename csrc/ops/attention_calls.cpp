@@ -132,8 +132,7 @@ std::tuple<Tensor, Tensor> compute(const AttentionArguments& given) {
   const DeviceScope scope(a.q);
   AttentionBound bound = bound_on(call, nullptr);
   const Tensor out = new_like(a.q);
-  const Tensor lse =
-      new_contiguous(a.q, {call.q.sizes, call.q.sizes + 3}, type_of_lse(call));
+  const Tensor lse = new_contiguous(a.q, {call.q.sizes, call.q.sizes + 3}, type_of_lse(call));
   if (bound.is_empty()) {
     fill(out, 0);
     fill(lse, -std::numeric_limits<double>::infinity());

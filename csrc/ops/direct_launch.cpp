@@ -123,8 +123,8 @@ class ColumnLists {
     }
     const auto aligned = [](int64_t bytes) { return ceil_div(bytes, 256) * 256; };
     const int64_t first = aligned(turned.patterns * lines * 4), second = aligned(blocks_ * 4);
-    auto* const memory =
-        static_cast<char*>(here.scratch(first + second + std::max<int64_t>(marked_bytes(turned), 1)));
+    auto* const memory = static_cast<char*>(
+        here.scratch(first + second + std::max<int64_t>(marked_bytes(turned), 1)));
     if (memory == nullptr) return false;
     out_ = {reinterpret_cast<int32_t*>(memory), reinterpret_cast<int32_t*>(memory + first)};
     const MaskLists from{static_cast<int32_t*>(crow.writable()),

@@ -41,9 +41,7 @@ class Part {
     return tensor(at(l_.prepared, s), {p_.kv_heads, group_, p_.rows, p_.columns}, group_ * s.head,
                   s.head, s);
   }
-  Tensor out() const {
-    return of_queries(l_.out, attention::strides_of_out(p_));
-  }
+  Tensor out() const { return of_queries(l_.out, attention::strides_of_out(p_)); }
   Tensor lse() const {
     const int64_t first = group_ == 1 ? p_.batch : p_.kv_heads;
     const int64_t second = group_ == 1 ? p_.heads : group_;

@@ -54,8 +54,8 @@ struct Output {
     return {.output = number,
             .rows = static_cast<int16_t>(std::min<int64_t>(kTileRows, rows - row)),
             .cols = static_cast<int16_t>(std::min<int64_t>(kTileCols, dim - col)),
-            .offset = head / each * strides.batch + head % each * strides.head +
-                      row * strides.row + col,
+            .offset =
+                head / each * strides.batch + head % each * strides.head + row * strides.row + col,
             .row_stride = strides.row,
             .col_stride = 1,
             .origin = {head, row, col, 0}};
