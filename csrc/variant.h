@@ -218,6 +218,9 @@ struct AnyLaunch {
   void* stream = nullptr;
   const Device* device = nullptr;
   Parallel parallel;
+  // A race's clock: nobody reads the results. What a call would take over from a variant that has
+  // its results in memory of its own need not be copied.
+  bool only_timed = false;
 };
 
 // One way to compute an operator's problems: one algorithm in one configuration.

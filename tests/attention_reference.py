@@ -102,3 +102,9 @@ def expected_gradients(q, k, v, out, lse, grad, grad_lse, mask, is_causal, scale
         weighted(ds.mT, ds_error.mT, d.q, d.scale, group_rows, d.for_kv),
         weighted(p.mT, p_error.mT, grad, 1.0, group_rows, d.for_kv),
     )
+
+
+def lies_as_result_of(operand, result):
+    """Dense, with heads and rows in the operand's order."""
+    rows_first = operand.stride(1) < operand.stride(2) and operand.stride(3) == 1
+    return (result.transpose(1, 2) if rows_first else result).is_contiguous()

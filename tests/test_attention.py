@@ -4,11 +4,12 @@ import math
 
 import pytest
 import torch
-from attention_reference import expected_attention, expected_gradients
+from attention_reference import expected_attention, expected_gradients, lies_as_result_of
 
 import sparse_autotune
 from sparse_autotune import BlockMask, _tuner, attention
 from sparse_autotune.block_attention import attention_legality
+from sparse_autotune.tuning.questions import about_attention
 
 FORWARD = [v["name"] for v in _tuner.variants() if v["op"] == "attention" and v["device"] == "cpu"]
 BACKWARD = [
@@ -27,6 +28,7 @@ CASES = {
     "no mask, causal": ((47, 33), 2, 2, 24, None, (), True),
     "large blocks": ((200, 260), 1, 1, 64, (128, 128), (), True),
 }
+HEADS_FIRST = ("ragged", "no mask")
 
 
 def make(case, dtype, seed=0, batch=2):
@@ -38,6 +40,9 @@ def make(case, dtype, seed=0, batch=2):
         return x.to(dtype).transpose(1, 2)
 
     q, k, v = randn(lengths[0], heads), randn(lengths[1], kv_heads), randn(lengths[1], kv_heads)
+    v = v.contiguous()  # each result lies as its own operand does
+    if case in HEADS_FIRST:
+        q = q.contiguous()
     mask = None
     if block is not None:
         grid = tuple(-(-n // side) for n, side in zip(lengths, block, strict=True))
@@ -71,7 +76,7 @@ def test_every_variant(variant, case, dtype):
             attention(q, k, v, mask, is_causal=is_causal, variant=variant)
         pytest.skip(why)
     out, lse = attention(q, k, v, mask, is_causal=is_causal, return_lse=True, variant=variant)
-    assert out.is_contiguous() and out.dtype == dtype
+    assert lies_as_result_of(q, out) and out.dtype == dtype
     assert lse.dtype == (torch.float64 if dtype == torch.float64 else torch.float32)
     expected = expected_attention(q, k, v, mask, is_causal)
     check(out, expected[0], "out")
@@ -100,9 +105,9 @@ def test_every_backward_variant(variant, case, with_lse, dtype):
         pytest.skip(why[0])
     found = operators.attention_backward(*arguments, is_causal=is_causal, variant=variant)
     expected = expected_gradients(q, k, v, out, lse, grad, grad_lse, mask, is_causal)
-    for name, got, right in zip("qkv", found, expected, strict=True):
+    for name, operand, got, right in zip("qkv", (q, k, v), found, expected, strict=True):
         check(got, right, f"d{name}")
-        assert got.is_contiguous()
+        assert lies_as_result_of(operand, got)
 
 
 def test_every_operator_has_variants():
@@ -189,6 +194,86 @@ def test_any_strides_and_offsets():
     check(attention(q, k, v), expected[0], "out")
     turned = q.transpose(2, 3).contiguous().transpose(2, 3)  # its last dimension is strided
     check(attention(turned, k, v), expected[0], "out")
+
+
+LAYOUTS = {
+    "rows first": lambda b, h, s, d: torch.randn(b, s, h, d).transpose(1, 2),
+    "heads first": torch.randn,
+    "packed": lambda b, h, s, d: torch.randn(b, s, 3, h, d)[:, :, 1].transpose(1, 2),
+    "one for all heads": lambda b, h, s, d: torch.randn(b, 1, s, d).expand(b, h, s, d),
+    "numbers apart": lambda b, h, s, d: torch.randn(b, s, d, h).permute(0, 3, 1, 2),
+}
+
+
+@pytest.mark.parametrize("heads", [1, 2])
+@pytest.mark.parametrize("of_v", LAYOUTS)
+@pytest.mark.parametrize("of_q", LAYOUTS)
+def test_compilers_know_how_results_lie(of_q, of_v, heads, device):
+    """As their operands do; whoever computed them, with or without the dispatcher."""
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    q, v = (LAYOUTS[kind](2, heads, 24, 16).to(device) for kind in (of_q, of_v))
+    on = about_attention(q, v, v, None, False, False), about_attention(q, v, v, None, False, True)
+    names, backward = (
+        [None, *(name for name, why in about.legality().items() if why is None)] for about in on
+    )
+    operators = torch.ops.sparse_autotune
+    with FakeTensorMode() as mode:
+        fakes = [mode.from_tensor(x) for x in (q, v, v)]
+        fake = operators.attention(*fakes)
+        saved = (torch.empty_like(fake[0]), None, *fakes, *fake)
+        fake_gradients = operators.attention_backward(*saved)
+    grad = torch.randn(q.shape).to(device)
+    leaves = [x.detach().requires_grad_() for x in (q, v, v)]
+    for name in names:
+        for _ in range(2):  # the second past the dispatcher
+            found = attention(q, v, v, return_lse=True, variant=name or "auto")
+            assert [x.stride() for x in found] == [x.stride() for x in fake], name
+            assert lies_as_result_of(q, found[0])
+    for name in backward:
+        gradients = operators.attention_backward(grad, None, q, v, v, *found, variant=name)
+        assert [x.stride() for x in gradients] == [x.stride() for x in fake_gradients], name
+    for _ in range(2):
+        gradients = torch.autograd.grad(attention(*leaves), leaves, grad)
+        assert [x.stride() for x in gradients] == [x.stride() for x in fake_gradients]
+
+
+@pytest.mark.parametrize("layout", ["rows first", "heads first"])
+def test_results_of_torchs_kernels_are_handed_over(layout):
+    """Not copied where they lie as ours do; that of lse does not."""
+    q, k, v = (LAYOUTS[layout](2, 3, 40, 16) for _ in range(3))
+    backward = torch.ops.sparse_autotune.attention_backward
+
+    def copies(call):
+        call()
+        with torch.autograd.profiler.profile() as profile:
+            found = call()
+        return [e.name for e in profile.function_events].count("aten::copy_"), found
+
+    count, (out, lse) = copies(lambda: attention(q, k, v, return_lse=True, variant="sdpa"))
+    assert count == 1
+    expected = expected_attention(q, k, v, None, False)
+    check(out, expected[0], "out")
+    check(lse, expected[1], "lse")
+    grad = torch.randn(out.shape).transpose(1, 2).contiguous().transpose(1, 2)
+    count, found = copies(lambda: backward(grad, None, q, k, v, out, lse, variant="sdpa_backward"))
+    assert (count == 0) == (layout == "rows first")
+    expected = expected_gradients(q, k, v, out, lse, grad, None, None, False)
+    for got, right in zip(found, expected, strict=True):
+        check(got, right, "a gradient")
+
+
+def test_out_of_any_strides_has_gradients():
+    """The backward operator takes what somebody made of `out`."""
+    q, k, v, mask, is_causal = make("causal", torch.float32)
+    out, lse = attention(q, k, v, mask, is_causal=is_causal, return_lse=True)
+    tensors = (mask.crow_indices, mask.col_indices, *mask.by_column(), *mask.block_size)
+    backward = torch.ops.sparse_autotune.attention_backward
+    expected = backward(q, None, q, k, v, out, lse, *tensors, is_causal=is_causal)
+    for other in (out.contiguous(), torch.cat([out, out], -1)[..., : out.shape[-1]]):
+        assert other.stride() != out.stride()
+        found = backward(q, None, q, k, v, other, lse, *tensors, is_causal=is_causal)
+        assert all(map(torch.equal, found, expected))
 
 
 @pytest.mark.parametrize("dynamic", [False, True])

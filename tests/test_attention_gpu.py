@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from attention_reference import expected_attention, expected_gradients
+from attention_reference import expected_attention, expected_gradients, lies_as_result_of
 from test_attention import CASES, check, make
 
 import sparse_autotune
@@ -56,6 +56,7 @@ def test_every_variant(variant, case, dtype):
     if why is not None:
         pytest.skip(why)
     out, lse = attention(*operands, is_causal=is_causal, return_lse=True, variant=variant)
+    assert lies_as_result_of(operands[0], out) and lse.is_contiguous()
     expected = expected_attention(*host, is_causal)
     check(out.cpu(), expected[0], "out")
     check(lse.cpu(), expected[1], "lse")
@@ -107,8 +108,48 @@ def test_every_backward_variant(variant, case, with_lse, dtype):
         pytest.skip(why[0])
     found = operators.attention_backward(*arguments, is_causal=is_causal, variant=variant)
     expected = expected_gradients(q, k, v, *left, grad, grad_lse, mask, is_causal)
-    for name, got, right in zip("qkv", found, expected, strict=True):
+    for name, like, got, right in zip("qkv", operands[:3], found, expected, strict=True):
         check(got.cpu(), right, f"d{name}")
+        assert lies_as_result_of(like, got)
+
+
+TORCHS = [v for v in FORWARD + BACKWARD if v.startswith("torch_sdpa")]
+
+
+@pytest.mark.parametrize("case", ["dense, causal", "64"])
+@pytest.mark.parametrize("variant", TORCHS)
+def test_graphs_hold_torchs_kernels(variant, case):
+    """And their results, where they hand them over, which later work must not overwrite."""
+    host, (q, k, v, mask), is_causal = on_gpu(case, torch.bfloat16)
+    backward = variant in BACKWARD
+    legality = about_attention(q, k, v, mask, is_causal, backward).legality()
+    if legality[variant] is not None:
+        pytest.skip(legality[variant])
+    saved = attention(q, k, v, mask, is_causal=is_causal, return_lse=True)
+    draw = torch.Generator("cuda").manual_seed(0)
+    grad = torch.randn(q.shape, generator=draw, device="cuda").to(q.dtype)
+
+    def call():
+        if not backward:
+            return attention(q, k, v, mask, is_causal=is_causal, return_lse=True, variant=variant)
+        return torch.ops.sparse_autotune.attention_backward(
+            grad, None, q, k, v, *saved, is_causal=is_causal, variant=variant
+        )
+
+    call()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        found = call()
+        after = [torch.full_like(x, float("nan")) for x in found]
+    for seed in range(2):
+        q.copy_(torch.randn(q.shape, generator=torch.Generator().manual_seed(seed)))
+        for x in saved if backward else ():
+            x.fill_(0.5)
+        graph.replay()
+        expected = call()
+        for got, right in zip(found, expected, strict=True):
+            torch.testing.assert_close(got, right, atol=1e-2, rtol=1e-2)
+    del host, after
 
 
 def test_cudnn_does_the_same_for_torch_after_us():

@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from attention_reference import expected_attention
+from attention_reference import expected_attention, lies_as_result_of
 from test_attention import CASES, DTYPES, check, make
 from test_dispatch import Listener
 
@@ -13,6 +13,11 @@ from sparse_autotune._torch.direct import install
 from sparse_autotune.operators import attention as operators
 
 DISPATCHED = torch._C._get_operation_overload("sparse_autotune::attention", "")[0]
+
+READABLE = {
+    "cpu": ("cpu_attention_naive", "cpu_attention_naive_backward"),
+    "cuda": ("attention_naive", "attention_backward_naive"),
+}
 
 
 @pytest.fixture
@@ -37,7 +42,8 @@ def asked(no_races, monkeypatch):
 
 def on(device, case, dtype=torch.float32):
     q, k, v, mask, is_causal = make(case, dtype)
-    moved = [x.transpose(1, 2).to(device).transpose(1, 2) for x in (q, k, v)]
+    moved = [x.to(device) for x in (q, k, v)]
+    assert [x.stride() for x in moved] == [x.stride() for x in (q, k, v)]
     return (*moved, None if mask is None else mask.to(device)), is_causal
 
 
@@ -45,9 +51,13 @@ def on(device, case, dtype=torch.float32):
 @pytest.mark.parametrize("case", CASES)
 def test_direct_from_the_second_on(asked, device, case, dtype):
     operands, is_causal = on(device, case, dtype)
+    # On a CPU torch's kernel would be chosen, which hands its results over to the operator.
+    variant = READABLE[device][0] if dtype == torch.float64 else "auto"
 
     def call():
-        return attention(*operands, is_causal=is_causal, scale=0.3, return_lse=True)
+        return attention(
+            *operands, is_causal=is_causal, scale=0.3, return_lse=True, variant=variant
+        )
 
     count, first = asked(call)
     assert count == 1
@@ -56,11 +66,13 @@ def test_direct_from_the_second_on(asked, device, case, dtype):
     with Listener() as listener:
         heard = call()
     assert "sparse_autotune.attention.default" in listener.heard
+    assert lies_as_result_of(operands[0], first[0]) and first[1].is_contiguous()
     for one, *others in zip(first, second, heard, strict=True):
-        assert one.is_contiguous()
         for other in others:
             assert torch.equal(one, other) and one.dtype == other.dtype
-    assert torch.equal(attention(*operands, is_causal=is_causal, scale=0.3), first[0])
+            assert one.stride() == other.stride()
+    out = attention(*operands, is_causal=is_causal, scale=0.3, variant=variant)
+    assert torch.equal(out, first[0])
 
 
 def test_a_counted_mask_and_a_variant_are_decided_once_each(asked, device):
@@ -83,6 +95,103 @@ def test_below_autograd_it_is_direct_too(asked, device):
     assert count == 0 and trained.requires_grad and torch.equal(trained, out)
     trained.sum().backward()
     assert leaf.grad is not None
+
+
+@pytest.fixture
+def gradients_asked(monkeypatch):
+    """How often gradients ask the operator."""
+    count = [0]
+    real = operators.attention_backward_op
+
+    def counting(*arguments, **keywords):
+        count[0] += 1
+        return real(*arguments, **keywords)
+
+    monkeypatch.setattr(operators, "attention_backward_op", counting)
+    return count
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("with_lse", [False, True], ids=["", "lse"])
+@pytest.mark.parametrize("case", CASES)
+def test_gradients_are_direct_from_the_second_on(
+    no_races, gradients_asked, device, case, with_lse, dtype
+):
+    """And the operator's bits."""
+    (q, k, v, mask), is_causal = on(device, case, dtype)
+    leaves = [x.clone().requires_grad_() for x in (q, k, v)]
+    draw = torch.Generator().manual_seed(5)
+    forward, backward = READABLE[device]
+    with settings.override(variant=backward):
+        results = attention(*leaves, mask, is_causal=is_causal, return_lse=True, variant=forward)
+        results = results[: 1 + with_lse]
+        grads = [torch.randn(x.shape, generator=draw).to(x.dtype).to(device) for x in results]
+
+        def gradients():
+            before = gradients_asked[0]
+            found = torch.autograd.grad(results, leaves, grads, retain_graph=True)
+            return gradients_asked[0] - before, found
+
+        count, first = gradients()
+        assert count == 1
+        count, second = gradients()
+        assert count == 0
+    for one, other, like in zip(first, second, leaves, strict=True):
+        assert torch.equal(one, other) and one.stride() == other.stride()
+        assert lies_as_result_of(like, one)
+
+
+def test_gradients_list_a_mask_anew(no_races, gradients_asked, device):
+    """Whose blocks, by column too, somebody wrote in place."""
+    (q, k, v, _), _ = on(device, "square")
+    blocks = torch.eye(4, device=device) > 0  # and others, as many
+    mask, other = (BlockMask.from_blocks(each, 16) for each in (blocks, blocks.flip(0)))
+    leaves = [x.clone().requires_grad_() for x in (q, k, v)]
+    forward, backward = READABLE[device]
+
+    def gradients(mask):
+        before = gradients_asked[0]
+        out = attention(*leaves, mask, variant=forward)
+        found = torch.autograd.grad(out, leaves, torch.ones_like(out))
+        return gradients_asked[0] - before, found
+
+    with settings.override(variant=backward):
+        for _ in range(2):
+            gradients(mask)
+        expected = gradients(other)[1]
+        mask.crow_indices.copy_(other.crow_indices)
+        mask.col_indices.copy_(other.col_indices)
+        count, found = gradients(mask)
+    assert count == 0
+    assert all(map(torch.equal, found, expected))
+
+
+def test_gradients_that_are_left_to_the_operator(no_races, gradients_asked, device):
+    """Of a gradient without strides, and those that are to be differentiated, which raise."""
+    (q, k, v, mask), _ = on(device, "square")
+    leaves = [x.clone().requires_grad_() for x in (q, k, v)]
+    forward, backward = READABLE[device]
+    with settings.override(variant=backward):
+        out = attention(*leaves, mask, variant=forward)
+        for _ in range(2):
+            expected = torch.autograd.grad(out, leaves, torch.ones_like(q), retain_graph=True)
+        assert gradients_asked[0] == 1
+        found = torch.autograd.grad(out.sum(), leaves, retain_graph=True)
+        assert gradients_asked[0] == 2
+        assert all(map(torch.equal, found, expected))
+        with torch.autograd.profiler.profile():
+            torch.autograd.grad(out, leaves, torch.ones_like(q), retain_graph=True)
+        assert gradients_asked[0] == 3
+        (first, *_) = torch.autograd.grad(out, leaves, torch.ones_like(q), create_graph=True)
+        assert gradients_asked[0] > 3
+        with pytest.raises(RuntimeError, match="no second derivative"):
+            torch.autograd.grad(first.sum(), leaves[0])
+
+
+def test_what_hands_its_results_over_is_the_operators(asked):
+    (q, k, v, mask), _ = on("cpu", "square")
+    for _ in range(3):
+        assert asked(lambda: attention(q, k, v, mask, variant="sdpa"))[0] == 1
 
 
 def test_what_is_left_to_the_operator(asked, device):

@@ -18,7 +18,7 @@
 namespace sparse_autotune {
 
 // An operator's arguments in the order of its schema; null: not given.
-constexpr size_t kMaxParameters = 16;
+constexpr size_t kMaxParameters = 17;
 using Values = std::array<PyObject*, kMaxParameters>;
 
 inline bool is_given(PyObject* object) { return object != nullptr && object != Py_None; }
@@ -48,6 +48,9 @@ class Direct {
   pybind11::object gradients(const Values& v) const;
   // attention's, and (S, T), the lengths that its mask is of.
   pybind11::object attention(const Values& v) const;
+  // Those of q, k and v, of attention's parameters, and the gradients of `out` and lse, `out` and
+  // lse.
+  pybind11::object attention_gradients(const Values& v) const;
 
  private:
   // Whether these are no more than their memory, no gradient may be asked for, and nobody but
@@ -56,8 +59,12 @@ class Direct {
                  std::initializer_list<PyObject*> operands) const;
   // All of a product but its second dense operand; false for what is not for us.
   bool read_product(const Values& v, MatmulCall* call, direct::Circumstances* here) const;
+  // All of attention but what is behind its variant.
+  bool read_attention(const Values& v, AttentionCall* call, direct::Circumstances* here) const;
   bool read_versions(PyObject* crow, PyObject* col, direct::Circumstances* here) const;
   static bool read_variant(PyObject* variant, direct::Circumstances* here);
+  // Of attention, as attention::dense_like says.
+  pybind11::object new_result_of(const TensorView& operand) const;
   // Null where it has no memory.
   pybind11::object new_result(const MatmulCall& call, TensorView* written) const;
 

@@ -6,6 +6,29 @@ namespace py = pybind11;
 namespace sparse_autotune {
 namespace {
 
+// In the order of attention's schema, and what follows: of a result (S, T), the lengths that its
+// mask is of, and of gradients four tensors.
+enum : size_t {
+  kQ,
+  kK,
+  kV,
+  kMaskRows,
+  kMaskCols,
+  kBlockRows,
+  kBlockCols,
+  kCausal,
+  kScale,
+  kNnzb,
+  kTf32,
+  kRepeatable,
+  kName,
+  kLengths,
+  kGradOut = kLengths,
+  kGradLse,
+  kGivenOut,
+  kGivenLse
+};
+
 bool read_scale(PyObject* scale, std::optional<double>* number) {
   if (!is_given(scale)) return true;
   if (!PyFloat_CheckExact(scale)) return false;
@@ -25,54 +48,70 @@ bool fits(PyObject* lengths, const AttentionCall& call) {
 
 }  // namespace
 
-py::object Direct::attention(const Values& v) const {
-  enum {
-    kQ,
-    kK,
-    kV,
-    kMaskRows,
-    kMaskCols,
-    kBlockRows,
-    kBlockCols,
-    kCausal,
-    kScale,
-    kNnzb,
-    kTf32,
-    kRepeatable,
-    kName,
-    kLengths
-  };
-  if (!is_for_us({v[kMaskRows], v[kMaskCols]}, {v[kQ], v[kK], v[kV]})) return {};
-  if (v[kCausal] != nullptr && !PyBool_Check(v[kCausal])) return {};
-  AttentionCall call{};
-  direct::Circumstances here;
+py::object Direct::new_result_of(const TensorView& operand) const {
+  const int64_t* const sizes = operand.sizes;
+  const attention::TensorStrides s = attention::dense_like(
+      {operand.strides[0], operand.strides[1], operand.strides[2]}, sizes[1], sizes[2], sizes[3]);
+  return tensors_.new_empty(operand, {sizes, sizes + 4}, {s.batch, s.head, s.row, 1}, operand.type);
+}
+
+bool Direct::read_attention(const Values& v, AttentionCall* call,
+                            direct::Circumstances* here) const {
+  if (!is_for_us({v[kMaskRows], v[kMaskCols]}, {v[kQ], v[kK], v[kV]})) return false;
+  if (v[kCausal] != nullptr && !PyBool_Check(v[kCausal])) return false;
   if (is_given(v[kMaskRows])) {
-    call.crow_indices.emplace();
-    call.col_indices.emplace();
-    if (!tensors_.view(v[kMaskRows], &*call.crow_indices) ||
-        !tensors_.view(v[kMaskCols], &*call.col_indices) || !read(v[kBlockRows], &call.block_m) ||
-        !read(v[kBlockCols], &call.block_n)) {
-      return {};
+    call->crow_indices.emplace();
+    call->col_indices.emplace();
+    if (!tensors_.view(v[kMaskRows], &*call->crow_indices) ||
+        !tensors_.view(v[kMaskCols], &*call->col_indices) || !read(v[kBlockRows], &call->block_m) ||
+        !read(v[kBlockCols], &call->block_n)) {
+      return false;
     }
   }
-  call.nnzb = -1;
-  call.is_causal = v[kCausal] == Py_True;
-  call.allow_tf32 = v[kTf32] == Py_True;
-  call.deterministic = v[kRepeatable] == Py_True;
-  if (!tensors_.view(v[kQ], &call.q) || !tensors_.view(v[kK], &call.k) ||
-      !tensors_.view(v[kV], &call.v) || !read_scale(v[kScale], &call.scale) ||
-      (v[kNnzb] != nullptr && !read(v[kNnzb], &call.nnzb)) || !read_variant(v[kName], &here) ||
-      broken_rule(call) != nullptr || !fits(v[kLengths], call)) {
-    return {};
-  }
-  const int64_t* const sizes = call.q.sizes;
-  py::object out = tensors_.new_empty(call.q, {sizes, sizes + 4});
-  py::object lse = tensors_.new_empty(call.q, {sizes, sizes + 3}, type_of_lse(call));
+  call->nnzb = -1;
+  call->is_causal = v[kCausal] == Py_True;
+  call->allow_tf32 = v[kTf32] == Py_True;
+  call->deterministic = v[kRepeatable] == Py_True;
+  return tensors_.view(v[kQ], &call->q) && tensors_.view(v[kK], &call->k) &&
+         tensors_.view(v[kV], &call->v) && read_scale(v[kScale], &call->scale) &&
+         (v[kNnzb] == nullptr || read(v[kNnzb], &call->nnzb)) && read_variant(v[kName], here) &&
+         broken_rule(*call) == nullptr;
+}
+
+py::object Direct::attention(const Values& v) const {
+  AttentionCall call{};
+  direct::Circumstances here;
+  if (!read_attention(v, &call, &here) || !fits(v[kLengths], call)) return {};
+  py::object out = new_result_of(call.q);
+  py::object lse = tensors_.new_empty(call.q, {call.q.sizes, call.q.sizes + 3}, type_of_lse(call));
   TensorView written, rows;
   if (!tensors_.view(out, &written) || !tensors_.view(lse, &rows)) return {};
   const auto launch = [&] { return direct::attention(call, written, rows, here); };
   if (!launched(call.q, &here, launch)) return {};
   return py::reinterpret_steal<py::object>(PyTuple_Pack(2, out.ptr(), lse.ptr()));
+}
+
+py::object Direct::attention_gradients(const Values& v) const {
+  AttentionCall call{};
+  AttentionGradients given{};
+  direct::Circumstances here;
+  if (!read_attention(v, &call, &here) ||
+      !is_for_us({}, {v[kGradOut], v[kGradLse], v[kGivenOut], v[kGivenLse]}) ||
+      !tensors_.view(v[kGradOut], &given.dout) || !tensors_.view(v[kGivenOut], &given.out) ||
+      !tensors_.view(v[kGivenLse], &given.lse) ||
+      (is_given(v[kGradLse]) && !tensors_.view(v[kGradLse], &given.dlse.emplace()))) {
+    return {};
+  }
+  py::object of_q = new_result_of(call.q), of_k = new_result_of(call.k),
+             of_v = new_result_of(call.v);
+  direct::AttentionResults written;
+  if (!tensors_.view(of_q, &written.dq) || !tensors_.view(of_k, &written.dk) ||
+      !tensors_.view(of_v, &written.dv)) {
+    return {};
+  }
+  const auto launch = [&] { return direct::attention_gradients(call, given, written, here); };
+  if (!launched(call.q, &here, launch)) return {};
+  return py::reinterpret_steal<py::object>(PyTuple_Pack(3, of_q.ptr(), of_k.ptr(), of_v.ptr()));
 }
 
 }  // namespace sparse_autotune

@@ -36,8 +36,7 @@ struct Parameters {
     return true;
   }
 
-  // From the tensors, the form, a tuple of all else in the order of the schema, and perhaps one
-  // argument more.
+  // From the tensors, the form, a tuple of all else in the order of the schema, and perhaps more.
   bool read(PyObject* const* arguments, size_t count, Values* values) const {
     const size_t tensors = first + operands;
     if (count <= tensors || !PyTuple_Check(arguments[tensors])) return false;
@@ -62,7 +61,8 @@ struct Entry {
 constexpr Entry kEntries[] = {{"bsr_matmul", {3, 2, 2}, &Direct::matmul},
                               {"bsr_sampled_matmul", {2, 4, 2}, &Direct::sampled_matmul},
                               {"gradients", {3, 2, 2}, &Direct::gradients},
-                              {"attention", {5, 2, 0}, &Direct::attention}};
+                              {"attention", {5, 2, 0}, &Direct::attention},
+                              {"attention_gradients", {5, 2, 0}, &Direct::attention_gradients}};
 
 // A callable. With `names`, those of the operator's parameters, it is called as the operator is and
 // stands for it in compiled graphs, which call it from Python in every step: the dispatcher takes

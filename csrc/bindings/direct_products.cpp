@@ -19,7 +19,7 @@ bool Direct::read_versions(PyObject* crow, PyObject* col, direct::Circumstances*
 
 bool Direct::read_product(const Values& v, MatmulCall* call, direct::Circumstances* here) const {
   const auto& [crow, col, values, rows, cols, dense, second, sparse_right, transpose, activation,
-               frozen, allow_tf32, deterministic, variant, out, unused] = v;
+               frozen, allow_tf32, deterministic, variant, out, unused, unused_too] = v;
   if (!is_for_us({crow, col}, {values, dense, second, out})) return false;
   if (activation != nullptr && !read(activation, &call->activation)) return false;
   call->sparse_right = sparse_right == Py_True;

@@ -17,6 +17,12 @@ ElementType element_type(const exchange::ElementCode& code) {
                                   std::begin(kInOurOrder));
 }
 
+py::tuple to_tuple(const std::vector<int64_t>& numbers) {
+  py::tuple tuple(numbers.size());
+  for (size_t i = 0; i < numbers.size(); ++i) tuple[i] = py::int_(numbers[i]);
+  return tuple;
+}
+
 }  // namespace
 
 PythonTensors::PythonTensors(const py::dict& of_torch)
@@ -81,21 +87,25 @@ py::object PythonTensors::new_empty(const TensorView& like,
 
 py::object PythonTensors::new_empty(const TensorView& like, const std::vector<int64_t>& sizes,
                                     ElementType type) const {
+  std::vector<int64_t> strides(sizes.size());
+  int64_t stride = 1;
+  for (size_t d = sizes.size(); d-- > 0;) {
+    strides[d] = stride;
+    stride *= std::max<int64_t>(sizes[d], 1);
+  }
+  return new_empty(like, sizes, strides, type);
+}
+
+py::object PythonTensors::new_empty(const TensorView& like, const std::vector<int64_t>& sizes,
+                                    const std::vector<int64_t>& strides, ElementType type) const {
   Like& last = last_[std::min(sizes.size(), last_.size() - 1)];
-  if (!last.shape || last.sizes != sizes) {
-    py::tuple shape(sizes.size()), strides(sizes.size());
-    int64_t stride = 1;
-    for (size_t d = sizes.size(); d-- > 0;) {
-      shape[d] = py::int_(sizes[d]);
-      strides[d] = py::int_(stride);
-      stride *= std::max<int64_t>(sizes[d], 1);
-    }
-    last = {sizes, std::move(shape), std::move(strides)};
+  if (!last.shape || last.sizes != sizes || last.strides != strides) {
+    last = {sizes, strides, to_tuple(sizes), to_tuple(strides)};
   }
   // Held here: an allocation may run other Python code, which makes other tensors.
-  const py::object shape = last.shape, strides = last.strides;
+  const py::object shape = last.shape, steps = last.steps;
   const py::object& empty = like.device == kCpuDevice ? empty_on_cpu_ : empty_on_gpu_;
-  PyObject* arguments[] = {shape.ptr(), strides.ptr(),
+  PyObject* arguments[] = {shape.ptr(), steps.ptr(),
                            PyTuple_GET_ITEM(dtypes_.ptr(), static_cast<Py_ssize_t>(type))};
   return checked(PyObject_Vectorcall(empty.ptr(), arguments, 3, nullptr));
 }

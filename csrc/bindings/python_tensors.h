@@ -36,11 +36,13 @@ class PythonTensors {
   // False, and no exception, for what is not there and what has no memory to look at: a sparse
   // tensor, for instance.
   bool view(pybind11::handle tensor, TensorView* out) const;
-  // A new contiguous tensor of the dtype of `like` and on its kind of device, whichever is current;
-  // throws where there is no memory.
+  // A new tensor, contiguous unless strides are given, of the dtype of `like` and on its kind of
+  // device, whichever is current; throws where there is no memory.
   pybind11::object new_empty(const TensorView& like, const std::vector<int64_t>& sizes) const;
   pybind11::object new_empty(const TensorView& like, const std::vector<int64_t>& sizes,
                              ElementType type) const;
+  pybind11::object new_empty(const TensorView& like, const std::vector<int64_t>& sizes,
+                             const std::vector<int64_t>& strides, ElementType type) const;
 
  private:
   bool has_memory(pybind11::handle tensor, const exchange::ForeignTensor& v) const;
@@ -50,8 +52,8 @@ class PythonTensors {
   const pybind11::object empty_on_cpu_, empty_on_gpu_;
   // Of the last new tensor of so many dimensions, as the next one is often like it.
   struct Like {
-    std::vector<int64_t> sizes;
-    pybind11::object shape, strides;
+    std::vector<int64_t> sizes, strides;
+    pybind11::object shape, steps;
   };
   mutable std::array<Like, 8> last_;
   const pybind11::tuple dtypes_;

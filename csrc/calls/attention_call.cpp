@@ -170,6 +170,21 @@ Status launch(const AttentionBound& b, const AttentionDecision& d, const Allocat
 
 }  // namespace
 
+bool same_shape(const TensorView& a, const TensorView& b) {
+  return a.dims == 4 && b.dims == 4 && same_sizes(a, b, 4);
+}
+
+bool lies_as_result_of(const TensorView& operand, const TensorView& result) {
+  const int64_t* const sizes = operand.sizes;
+  const auto wanted = attention::dense_like(strides_of(operand), sizes[1], sizes[2], sizes[3]);
+  const int64_t strides[] = {wanted.batch, wanted.head, wanted.row, 1};
+  for (int64_t d = 0; d < 4; ++d) {
+    if (sizes[d] == 0) return true;
+    if (sizes[d] > 1 && result.strides[d] != strides[d]) return false;
+  }
+  return true;
+}
+
 const char* broken_rule(const AttentionCall& a) {
   const TensorView &q = a.q, &k = a.k, &v = a.v;
   for (const TensorView* t : {&q, &k, &v}) {
@@ -197,9 +212,9 @@ const char* broken_rule(const AttentionCall& a, const AttentionGradients& g) {
   if (const char* rule = broken_rule(a)) return rule;
   for (const TensorView* t : {&g.dout, &g.out}) {
     if (const char* rule = rule_of_tensor(*t, a.q)) return rule;
-    SPARSE_AUTOTUNE_RULE(same_sizes(*t, a.q, 4), "out and its gradient must have the shape of q");
+    SPARSE_AUTOTUNE_RULE(same_shape(*t, a.q), "out and its gradient must have the shape of q");
   }
-  SPARSE_AUTOTUNE_RULE(is_contiguous(g.out), "out must be contiguous");
+  SPARSE_AUTOTUNE_RULE(lies_as_result_of(a.q, g.out), "out must lie as attention returns it");
   for (const TensorView* t : {&g.lse, g.dlse ? &*g.dlse : &g.lse}) {
     SPARSE_AUTOTUNE_RULE(t->dims == 3 && same_sizes(*t, a.q, 3) && is_contiguous(*t),
                          "lse and its gradient must be contiguous, (batch, heads, rows)");
@@ -275,7 +290,7 @@ void serve(AttentionBound& b, const std::optional<std::string>& variant, const A
 
 bool serve_remembered(const AttentionBound& b, std::string_view variant, const Allocate& allocate) {
   const auto found = remembered(b, selector_of(variant, operator_of(b.problem)));
-  return found && static_cast<bool>(launch(b, *found, allocate));
+  return found && !found->variant->hands_over() && static_cast<bool>(launch(b, *found, allocate));
 }
 
 std::string race_attention(AttentionBound& b, const RaceOrder& order) {

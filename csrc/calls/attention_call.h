@@ -30,12 +30,17 @@ inline ElementType type_of_lse(const AttentionCall& call) {
   return call.q.type == ElementType::kFloat64 ? ElementType::kFloat64 : ElementType::kFloat32;
 }
 
+// Whether both are of four dimensions, and of the same sizes.
+SPARSE_AUTOTUNE_API bool same_shape(const TensorView& a, const TensorView& b);
+// Where that holds: whether `result` lies as results of such an operand do (attention::dense_like).
+SPARSE_AUTOTUNE_API bool lies_as_result_of(const TensorView& operand, const TensorView& result);
+
 // What a backward pass has besides.
 struct AttentionGradients {
-  TensorView dout;                 // as q
-  TensorView out;                  // contiguous, as the forward pass wrote it, and so
-  TensorView lse;                  // (batch, heads, rows)
-  std::optional<TensorView> dlse;  // likewise
+  TensorView dout;                                      // as q
+  TensorView out;                                       // lies as a result of q
+  TensorView lse;                                       // contiguous, (batch, heads, rows)
+  std::optional<TensorView> dlse;                       // likewise
   std::optional<TensorView> ccol_indices, row_indices;  // the mask by columns
 };
 
@@ -70,7 +75,8 @@ SPARSE_AUTOTUNE_API void serve(AttentionBound& bound, const std::optional<std::s
                                const Allocate& allocate);
 
 // Launches what was decided for exactly this call before. False, and all is still to be done, where
-// nothing was, where `allocate` gives null, and where the launch fails.
+// nothing was, where that would hand results over, where `allocate` gives null, and where the
+// launch fails.
 SPARSE_AUTOTUNE_API bool serve_remembered(const AttentionBound& bound, std::string_view variant,
                                           const Allocate& allocate);
 

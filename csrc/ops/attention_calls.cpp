@@ -9,6 +9,7 @@
 
 #include "calls/attention_call.h"
 #include "calls/attention_problem.h"
+#include "ops/handed_over.h"
 #include "ops/torch_runtime.h"
 
 namespace sparse_autotune {
@@ -25,6 +26,16 @@ void make_contiguous(std::optional<Tensor>& t) {
   if (t.has_value()) make_contiguous(*t);
 }
 
+// As results are of an operand that lies so (attention::dense_like).
+Tensor new_like(const Tensor& operand) {
+  const TensorView v = view_of(operand);
+  const bool rows_first = v.strides[1] < v.strides[2];
+  std::vector<int64_t> sizes(v.sizes, v.sizes + 4);
+  if (rows_first) std::swap(sizes[1], sizes[2]);
+  const Tensor made = new_contiguous(operand, sizes, v.type);
+  return rows_first ? torch::stable::transpose(made, 1, 2) : made;
+}
+
 // What kernels read where it lies.
 AttentionArguments readable(AttentionArguments a) {
   for (Tensor* t : {&a.q, &a.k, &a.v}) make_rows_contiguous(*t);
@@ -32,9 +43,14 @@ AttentionArguments readable(AttentionArguments a) {
   make_contiguous(a.col_indices);
   return a;
 }
-AttentionGradientArguments readable(AttentionGradientArguments g) {
+AttentionGradientArguments readable(AttentionGradientArguments g, const AttentionArguments& a) {
   make_rows_contiguous(g.grad_out);
-  make_contiguous(g.out);
+  const TensorView out = view_of(g.out), q = view_of(a.q);
+  if (same_shape(out, q) && !lies_as_result_of(q, out)) {
+    const Tensor moved = new_like(a.q);
+    call_torch<Tensor>("aten::copy_", "", moved, g.out, false);
+    g.out = moved;
+  }
   make_contiguous(g.lse);
   make_contiguous(g.grad_lse);
   make_contiguous(g.ccol_indices);
@@ -70,11 +86,6 @@ AttentionGradients gradients_of(const AttentionGradientArguments& g) {
           .row_indices = optional_view_of(g.row_indices)};
 }
 
-// Of the shape of the first `dims` dimensions.
-Tensor new_like(const Tensor& like, const TensorView& shape, int64_t dims, DType dtype) {
-  return new_contiguous(like, {shape.sizes, shape.sizes + dims}, element_type(dtype));
-}
-
 void fill(const Tensor& t, double value) { torch::stable::fill_(t, value); }
 
 AttentionBound bound_on(const AttentionCall& call, const AttentionGradients* gradients) {
@@ -97,9 +108,13 @@ class Scratch {
   std::vector<Tensor> allocated_;
 };
 
-void serve_with_torch(AttentionBound& bound, const AttentionArguments& a) {
+// What the variant hands over takes the place of the launch's own results.
+attention::HandedOver serve_with_torch(AttentionBound& bound, const AttentionArguments& a) {
   Scratch scratch(a.q);
+  attention::HandedOver own;
+  bound.launch.handed_over = &own;
   serve(bound, a.variant, [&](int64_t bytes) { return scratch(bytes); });
+  return own;
 }
 
 std::string answer(AttentionBound bound, const RaceOrder& order) {
@@ -116,8 +131,8 @@ std::tuple<Tensor, Tensor> compute(const AttentionArguments& given) {
   if (const char* rule = broken_rule(call)) refuse(rule);
   const DeviceScope scope(a.q);
   AttentionBound bound = bound_on(call, nullptr);
-  const Tensor out = new_like(a.q, call.q, 4, bound.problem.dtype);
-  const Tensor lse = new_like(a.q, call.q, 3, attention::row_dtype(bound.problem));
+  const Tensor out = new_like(a.q);
+  const Tensor lse = new_contiguous(a.q, {call.q.sizes, call.q.sizes + 3}, type_of_lse(call));
   if (bound.is_empty()) {
     fill(out, 0);
     fill(lse, -std::numeric_limits<double>::infinity());
@@ -125,23 +140,20 @@ std::tuple<Tensor, Tensor> compute(const AttentionArguments& given) {
   }
   bound.launch.out = view_of(out).writable();
   bound.launch.lse = view_of(lse).writable();
-  serve_with_torch(bound, a);
-  return {out, lse};
+  const attention::HandedOver own = serve_with_torch(bound, a);
+  return {own.results[0].value_or(out), own.results[1].value_or(lse)};
 }
 
 std::tuple<Tensor, Tensor, Tensor> compute(const AttentionArguments& given,
                                            const AttentionGradientArguments& gradients) {
   const AttentionArguments a = readable(given);
-  const AttentionGradientArguments g = readable(gradients);
+  const AttentionGradientArguments g = readable(gradients, a);
   const AttentionCall call = call_of(a);
   const AttentionGradients views = gradients_of(g);
   if (const char* rule = broken_rule(call, views)) refuse(rule);
   const DeviceScope scope(a.q);
   AttentionBound bound = bound_on(call, &views);
-  const DType dtype = bound.problem.dtype;
-  const Tensor dq = new_like(a.q, call.q, 4, dtype);
-  const Tensor dk = new_like(a.q, call.k, 4, dtype);
-  const Tensor dv = new_like(a.q, call.v, 4, dtype);
+  const Tensor dq = new_like(a.q), dk = new_like(a.k), dv = new_like(a.v);
   if (bound.is_empty()) {
     for (const Tensor* t : {&dq, &dk, &dv}) fill(*t, 0);
     return {dq, dk, dv};
@@ -149,8 +161,8 @@ std::tuple<Tensor, Tensor, Tensor> compute(const AttentionArguments& given,
   bound.launch.dq = view_of(dq).writable();
   bound.launch.dk = view_of(dk).writable();
   bound.launch.dv = view_of(dv).writable();
-  serve_with_torch(bound, a);
-  return {dq, dk, dv};
+  const attention::HandedOver own = serve_with_torch(bound, a);
+  return {own.results[0].value_or(dq), own.results[1].value_or(dk), own.results[2].value_or(dv)};
 }
 
 std::string race_text(const AttentionArguments& given, const RaceOrder& order) {
@@ -164,7 +176,7 @@ std::string race_text(const AttentionArguments& given, const RaceOrder& order) {
 std::string race_text(const AttentionArguments& given, const AttentionGradientArguments& gradients,
                       const RaceOrder& order) {
   const AttentionArguments a = readable(given);
-  const AttentionGradientArguments g = readable(gradients);
+  const AttentionGradientArguments g = readable(gradients, a);
   const AttentionCall call = call_of(a);
   const AttentionGradients views = gradients_of(g);
   if (const char* rule = broken_rule(call, views)) refuse(rule);

@@ -28,7 +28,7 @@ struct AttentionGradientArguments {
   std::optional<Tensor> ccol_indices, row_indices;
 };
 
-// out and lse, new and contiguous.
+// out and lse, new; see attention::dense_like.
 std::tuple<Tensor, Tensor> compute(const AttentionArguments& arguments);
 // The gradients of q, k and v, likewise.
 std::tuple<Tensor, Tensor, Tensor> compute(const AttentionArguments& arguments,

@@ -41,5 +41,14 @@ SPARSE_AUTOTUNE_API bool gradients(const GradientCalls& calls, const TensorView&
 // Versions of its mask do not matter: nothing is kept that was made of one.
 SPARSE_AUTOTUNE_API bool attention(const AttentionCall& call, const TensorView& out,
                                    const TensorView& lse, const Circumstances& here);
+// Its gradients, which list the blocks of a mask by column themselves: `gradients` has none such.
+// Whether those keep their rules is looked at here.
+struct AttentionResults {
+  TensorView dq, dk, dv;
+};
+SPARSE_AUTOTUNE_API bool attention_gradients(const AttentionCall& call,
+                                             AttentionGradients gradients,
+                                             const AttentionResults& results,
+                                             const Circumstances& here);
 
 }  // namespace sparse_autotune::direct

@@ -52,10 +52,10 @@ class RegisteredAttention final
     const auto row = blocks(l.row_indices, p.row_capacity, p, l);
     std::optional<Tensor> of_lse;
     if (p.has_dlse) of_lse = row_values(p, l, l.dlse);
+    const auto [dq, dk, dv] = gradients_of(p, l);
     return call_torch<int64_t>(name, "", gradient_of_out(p, l), of_lse, t.q, t.k, t.v, t.out, t.lse,
-                               crow, col, ccol, row, p.block_m, p.block_n, p.is_causal, l.scale,
-                               like_queries(p, l, l.dq), like_keys(p, l, l.dk),
-                               like_keys(p, l, l.dv));
+                               crow, col, ccol, row, p.block_m, p.block_n, p.is_causal, l.scale, dq,
+                               dk, dv);
   }
 };
 

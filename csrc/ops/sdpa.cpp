@@ -19,25 +19,27 @@ class Sdpa final : public DenseMaskSdpa {
     return guarded([&] {
       const SdpaOperands o(p, l);
       const bool causal = p.is_causal && !o.mask.has_value();
-      const auto [out, lse] =
+      const auto found =
           call_torch_for<2>("aten::_scaled_dot_product_flash_attention_for_cpu", {}, o.q, o.k, o.v,
                             0.0, causal, o.mask, std::optional<double>(l.scale));
-      call_torch<Tensor>("aten::copy_", "", o.out, out, false);
-      call_torch<Tensor>("aten::copy_", "", o.lse, lse, false);
-      clear_unseeing_rows(p, l);
+      clear_unseeing_rows(p, l, view_of(found[0]), view_of(found[1]));
+      give_results(l, std::array{o.out, o.lse}, found);
     });
   }
 
  private:
-  static void clear_unseeing_rows(const attention::Problem& p, const attention::Launch& l) {
-    const int64_t bytes = p.dim * size_of(p.dtype);
+  static void clear_unseeing_rows(const attention::Problem& p, const attention::Launch& l,
+                                  const TensorView& out, const TensorView& lse) {
     for_each_unseeing_row(p, l, [&](int64_t batch, int64_t head, int64_t row) {
-      const int64_t number = (batch * p.heads + head) * p.rows + row;
-      std::memset(static_cast<char*>(l.out) + number * bytes, 0, static_cast<size_t>(bytes));
+      const auto place = [&](const TensorView& t) {
+        const int64_t element = batch * t.strides[0] + head * t.strides[1] + row * t.strides[2];
+        return static_cast<char*>(t.writable()) + element * size_of(t.type);
+      };
+      std::memset(place(out), 0, static_cast<size_t>(p.dim * size_of(p.dtype)));
       if (p.dtype == DType::kFloat64) {
-        static_cast<double*>(l.lse)[number] = -std::numeric_limits<double>::infinity();
+        *reinterpret_cast<double*>(place(lse)) = -std::numeric_limits<double>::infinity();
       } else {
-        static_cast<float*>(l.lse)[number] = -std::numeric_limits<float>::infinity();
+        *reinterpret_cast<float*>(place(lse)) = -std::numeric_limits<float>::infinity();
       }
     });
   }

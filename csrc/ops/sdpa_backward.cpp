@@ -36,7 +36,7 @@ class SdpaBackward final : public DenseMaskSdpa {
       const auto gradients = call_torch_for<3>(
           "aten::_scaled_dot_product_flash_attention_for_cpu_backward", {}, gradient_of_out(p, l),
           o.q, o.k, o.v, o.out, o.lse, 0.0, causal, o.mask, std::optional<double>(l.scale));
-      give_gradients(p, l, gradients);
+      give_results(l, gradients_of(p, l), gradients);
     });
   }
 };

@@ -14,11 +14,6 @@ Tensor strided(const void* data, const attention::TensorStrides& s, int64_t head
                      element_type(p.dtype), *l.device);
 }
 
-Tensor contiguous(const void* data, int64_t heads, int64_t rows, const attention::Problem& p,
-                  const attention::Launch& l) {
-  return strided(data, {heads * rows * p.dim, rows * p.dim, p.dim}, heads, rows, p, l);
-}
-
 // The mask as a number for each pair: its bytes, and the call that writes it where `prepared` is.
 int64_t dense_mask_bytes(const attention::Problem& p) {
   return attention::has_mask(p) ? p.patterns * p.rows * p.columns * size_of(p.dtype) : 0;
@@ -50,7 +45,7 @@ AttentionViews::AttentionViews(const attention::Problem& p, const attention::Lau
     : q(strided(l.q, p.q, p.heads, p.rows, p, l)),
       k(strided(l.k, p.k, p.kv_heads, p.columns, p, l)),
       v(strided(l.v, p.v, p.kv_heads, p.columns, p, l)),
-      out(like_queries(p, l, l.out)),
+      out(strided(l.out, attention::strides_of_out(p), p.heads, p.rows, p, l)),
       lse(row_values(p, l, l.lse)) {}
 
 SdpaOperands::SdpaOperands(const attention::Problem& p, const attention::Launch& l)
@@ -62,11 +57,10 @@ SdpaOperands::SdpaOperands(const attention::Problem& p, const attention::Launch&
                      element_type(p.dtype), *l.device);
 }
 
-Tensor like_queries(const attention::Problem& p, const attention::Launch& l, const void* data) {
-  return contiguous(data, p.heads, p.rows, p, l);
-}
-Tensor like_keys(const attention::Problem& p, const attention::Launch& l, const void* data) {
-  return contiguous(data, p.kv_heads, p.columns, p, l);
+std::array<Tensor, 3> gradients_of(const attention::Problem& p, const attention::Launch& l) {
+  return {strided(l.dq, attention::strides_of_out(p), p.heads, p.rows, p, l),
+          strided(l.dk, attention::strides_of_dk(p), p.kv_heads, p.columns, p, l),
+          strided(l.dv, attention::strides_of_dv(p), p.kv_heads, p.columns, p, l)};
 }
 Tensor gradient_of_out(const attention::Problem& p, const attention::Launch& l) {
   return strided(l.dout, p.dout, p.heads, p.rows, p, l);
@@ -75,12 +69,6 @@ Tensor gradient_of_out(const attention::Problem& p, const attention::Launch& l) 
 Tensor row_values(const attention::Problem& p, const attention::Launch& l, const void* data) {
   return tensor_over(data, {p.batch, p.heads, p.rows}, {p.heads * p.rows, p.rows, 1},
                      element_type(attention::row_dtype(p)), *l.device);
-}
-
-void give_gradients(const attention::Problem& p, const attention::Launch& l,
-                    const std::array<Tensor, 3>& of_q_k_v) {
-  const Tensor to[] = {like_queries(p, l, l.dq), like_keys(p, l, l.dk), like_keys(p, l, l.dv)};
-  for (size_t i = 0; i < 3; ++i) call_torch<Tensor>("aten::copy_", "", to[i], of_q_k_v[i], false);
 }
 
 double DenseMaskSdpa::estimate_us(const attention::Problem& p, const Device& d) const {

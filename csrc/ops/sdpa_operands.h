@@ -8,6 +8,7 @@
 
 #include "operators/attention/attention.h"
 #include "ops/dispatched.h"
+#include "ops/handed_over.h"
 #include "ops/torch_runtime.h"
 
 namespace sparse_autotune {
@@ -36,19 +37,13 @@ struct SdpaOperands : AttentionViews {
 
   SdpaOperands(const attention::Problem& problem, const attention::Launch& launch);
 };
-// A tensor of the shape of q and of `out`, contiguous; or of k and v.
-Tensor like_queries(const attention::Problem& problem, const attention::Launch& launch,
-                    const void* data);
-Tensor like_keys(const attention::Problem& problem, const attention::Launch& launch,
-                 const void* data);
+// Those of q, k and v.
+std::array<Tensor, 3> gradients_of(const attention::Problem& problem,
+                                   const attention::Launch& launch);
 Tensor gradient_of_out(const attention::Problem& problem, const attention::Launch& launch);
 // Of the shape of lse.
 Tensor row_values(const attention::Problem& problem, const attention::Launch& launch,
                   const void* data);
-
-// What a backward pass returned, to where the launch wants it.
-void give_gradients(const attention::Problem& problem, const attention::Launch& launch,
-                    const std::array<Tensor, 3>& of_q_k_v);
 
 // torch's kernels on the CPU, of either pass: they take the mask as a dense one.
 class DenseMaskSdpa : public attention::Variant {
@@ -59,6 +54,7 @@ class DenseMaskSdpa : public attention::Variant {
   int64_t prepared_bytes(const attention::Problem& p, const Device& d) const override;
   Status prepare(const attention::Problem& p, const attention::Launch& l) const override;
   bool multiplies_padding() const override { return true; }
+  bool hands_over() const override { return true; }
 };
 
 // Calls visit(batch, head, row) for rows that see no column. torch does not say what becomes of

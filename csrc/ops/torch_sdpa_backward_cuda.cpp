@@ -20,7 +20,7 @@ class TorchSdpaBackward final : public TorchSdpa {
       const auto gradients =
           call_torch_for<3>(name, {}, gradient_of_out(p, l), o.q, o.k, o.v, o.out, o.lse,
                             p.is_causal, static_cast<double>(l.scale));
-      give_gradients(p, l, gradients);
+      give_results(l, gradients_of(p, l), gradients);
     });
   }
 

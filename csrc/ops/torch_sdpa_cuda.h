@@ -20,7 +20,7 @@ class TorchSdpa : public attention::Variant {
 
   Support supports(const attention::Problem& p, const Device& d) const override;
   double estimate_us(const attention::Problem& p, const Device& d) const override;
-  bool captures() const override { return false; }  // torch's allocator serves it
+  bool hands_over() const override { return true; }
   bool multiplies_padding() const override { return true; }
 
  protected:

@@ -41,9 +41,7 @@ class Part {
     return tensor(at(l_.prepared, s), {p_.kv_heads, group_, p_.rows, p_.columns}, group_ * s.head,
                   s.head, s);
   }
-  Tensor out() const {
-    return of_queries(l_.out, {p_.heads * p_.rows * p_.dim, p_.rows * p_.dim, p_.dim});
-  }
+  Tensor out() const { return of_queries(l_.out, attention::strides_of_out(p_)); }
   Tensor lse() const {
     const int64_t first = group_ == 1 ? p_.batch : p_.kv_heads;
     const int64_t second = group_ == 1 ? p_.heads : group_;
@@ -119,7 +117,6 @@ class TorchSdpaMasked final : public attention::Variant {
     return computed ? clear_unseeing_rows(p, l) : computed;
   }
 
-  bool captures() const override { return false; }  // torch's allocator serves it
   bool multiplies_padding() const override { return true; }
 };
 

@@ -87,10 +87,11 @@ def attention(
             own.
 
     Returns:
-        (batch, heads, S, D), the dtype of ``q``, contiguous. With ``return_lse`` also lse, (batch,
-        heads, S), the natural logarithm of the sum of ``exp(scale * q . k)`` over the keys that a
-        query sees, minus infinity where it sees none; float32, of float64 operands float64; it is
-        differentiable, too.
+        (batch, heads, S, D), the dtype of ``q``, dense, with heads and S in the order that ``q``
+        has in memory: contiguous, or contiguous after ``transpose(1, 2)``; so are gradients, each
+        like its operand. With ``return_lse`` also lse, (batch, heads, S), the natural logarithm of
+        the sum of ``exp(scale * q . k)`` over the keys that a query sees, minus infinity where it
+        sees none; float32, of float64 operands float64; it is differentiable, too.
 
     Raises:
         TypeError: an argument has a wrong type or dtype.

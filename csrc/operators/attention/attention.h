@@ -10,6 +10,7 @@
 #include <string_view>
 
 #include "exported.h"
+#include "host_device.h"
 #include "kernels/attention_arguments.h"
 #include "variant.h"
 
@@ -25,9 +26,17 @@ SPARSE_AUTOTUNE_API const Operator& operator_of(Pass pass);
 struct TensorStrides {
   int64_t batch, head, row;
 };
+// How a result lies: dense, heads and rows in the order in which its operand has them in memory. So
+// do the results of torch's scaled_dot_product_attention.
+SPARSE_AUTOTUNE_HOST_DEVICE inline TensorStrides dense_like(const TensorStrides& operand,
+                                                            int64_t heads, int64_t rows,
+                                                            int64_t dim) {
+  if (operand.head < operand.row) return {heads * rows * dim, dim, heads * dim};
+  return {heads * rows * dim, rows * dim, dim};
+}
 
-// Everything about an attention but its data and its scale. It has no padding. `out`, dq, dk, dv
-// and the values of rows are contiguous.
+// Everything about an attention but its data and its scale. It has no padding. `out` and dq are
+// dense_like q, dk is like k and dv like v; the values of rows are contiguous.
 struct Problem {
   int64_t batch, heads, kv_heads;  // heads is a multiple of kv_heads
   int64_t rows, columns;           // S of q, T of k and v
@@ -96,6 +105,21 @@ inline double fma_tflops(const Problem& p, const Device& d) {
   return p.dtype == DType::kFloat64 ? d.fp64_tflops : d.fp32_tflops;
 }
 
+// How `out` and dq lie, dk, and dv.
+SPARSE_AUTOTUNE_HOST_DEVICE inline TensorStrides strides_of_out(const Problem& p) {
+  return dense_like(p.q, p.heads, p.rows, p.dim);
+}
+SPARSE_AUTOTUNE_HOST_DEVICE inline TensorStrides strides_of_dk(const Problem& p) {
+  return dense_like(p.k, p.kv_heads, p.columns, p.dim);
+}
+SPARSE_AUTOTUNE_HOST_DEVICE inline TensorStrides strides_of_dv(const Problem& p) {
+  return dense_like(p.v, p.kv_heads, p.columns, p.dim);
+}
+
+// Results that a variant has in memory of its own, given to the caller instead of written where the
+// launch says. Defined where such variants are (csrc/ops).
+struct HandedOver;
+
 // The data of one attention.
 struct Launch : AnyLaunch {
   const void* q = nullptr;
@@ -112,6 +136,7 @@ struct Launch : AnyLaunch {
   void* dq = nullptr;
   void* dk = nullptr;
   void* dv = nullptr;
+  HandedOver* handed_over = nullptr;  // null: all results are to be written
   double scale = 1;
 };
 
@@ -119,6 +144,9 @@ class Variant : public VariantOf<Problem, Launch> {
  public:
   Variant(DeviceType device, std::string_view name, Pass pass = Pass::kForward)
       : VariantOf(operator_of(pass), device, name) {}
+
+  // Whether it may hand results over.
+  virtual bool hands_over() const { return false; }
 };
 
 // What kernels take.

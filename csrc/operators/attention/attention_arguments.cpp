@@ -7,10 +7,6 @@ AttentionTensor strided(const void* data, const TensorStrides& s) {
   return {const_cast<void*>(data), s.batch, s.head, s.row};
 }
 
-AttentionTensor contiguous(void* data, int64_t heads, int64_t rows, int64_t dim) {
-  return {data, heads * rows * dim, rows * dim, dim};
-}
-
 AttentionRowValues values(const void* data, const Problem& p) {
   return {static_cast<float*>(const_cast<void*>(data)), p.heads * p.rows, p.rows, 1};
 }
@@ -38,7 +34,7 @@ AttentionForward forward_arguments(const Problem& p, const Launch& l) {
   a.q = strided(l.q, p.q);
   a.k = strided(l.k, p.k);
   a.v = strided(l.v, p.v);
-  a.out = contiguous(l.out, p.heads, p.rows, p.dim);
+  a.out = strided(l.out, strides_of_out(p));
   a.lse = values(l.lse, p);
   a.mask = mask_of(p, l);
   a.scale = l.scale;
@@ -54,13 +50,13 @@ AttentionBackward backward_arguments(const Problem& p, const Launch& l) {
   a.q = strided(l.q, p.q);
   a.k = strided(l.k, p.k);
   a.v = strided(l.v, p.v);
-  a.out = contiguous(l.out, p.heads, p.rows, p.dim);
+  a.out = strided(l.out, strides_of_out(p));
   a.dout = strided(l.dout, p.dout);
   a.lse = values(l.lse, p);
   a.dlse = values(l.dlse, p);
-  a.dq = contiguous(l.dq, p.heads, p.rows, p.dim);
-  a.dk = contiguous(l.dk, p.kv_heads, p.columns, p.dim);
-  a.dv = contiguous(l.dv, p.kv_heads, p.columns, p.dim);
+  a.dq = strided(l.dq, strides_of_out(p));
+  a.dk = strided(l.dk, strides_of_dk(p));
+  a.dv = strided(l.dv, strides_of_dv(p));
   a.mask = mask_of(p, l);
   if (has_mask(p)) a.by_column = {l.ccol_indices, l.row_indices};
   a.scale = l.scale;

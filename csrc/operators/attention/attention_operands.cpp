@@ -39,10 +39,11 @@ void with_reference(const Problem& p, const Launch& l, F&& f) {
             [&]<typename T>(T*) { f(Reference<typename HostElement::template Of<T>>(p, l)); });
 }
 
-// One output: heads x rows x dim.
+// One output: heads x rows x dim, `each` of the heads in a batch entry.
 struct Output {
   int32_t number;
-  int64_t heads, rows, dim;
+  TensorStrides strides;
+  int64_t heads, each, rows, dim;
   double row_flops;  // of its reference, for one strip of a row
 
   int64_t row_tiles() const { return ceil_div(rows, kTileRows); }
@@ -53,8 +54,9 @@ struct Output {
     return {.output = number,
             .rows = static_cast<int16_t>(std::min<int64_t>(kTileRows, rows - row)),
             .cols = static_cast<int16_t>(std::min<int64_t>(kTileCols, dim - col)),
-            .offset = (head * rows + row) * dim + col,
-            .row_stride = dim,
+            .offset =
+                head / each * strides.batch + head % each * strides.head + row * strides.row + col,
+            .row_stride = strides.row,
             .col_stride = 1,
             .origin = {head, row, col, 0}};
   }
@@ -67,11 +69,13 @@ std::vector<Output> outputs_of(const Problem& p) {
                         static_cast<double>(p.heads / p.kv_heads);
   const int64_t heads = p.batch * p.heads, kv_heads = p.batch * p.kv_heads;
   if (p.pass == Pass::kForward) {
-    return {{0, heads, p.rows, p.dim, along}, {1, heads, p.rows, 1, along}};
+    const TensorStrides of_lse{p.heads * p.rows, p.rows, 1};
+    return {{0, strides_of_out(p), heads, p.heads, p.rows, p.dim, along},
+            {1, of_lse, heads, p.heads, p.rows, 1, along}};
   }
-  return {{0, heads, p.rows, p.dim, 2 * along},
-          {1, kv_heads, p.columns, p.dim, 3 * across},
-          {2, kv_heads, p.columns, p.dim, 3 * across}};
+  return {{0, strides_of_out(p), heads, p.heads, p.rows, p.dim, 2 * along},
+          {1, strides_of_dk(p), kv_heads, p.kv_heads, p.columns, p.dim, 3 * across},
+          {2, strides_of_dv(p), kv_heads, p.kv_heads, p.columns, p.dim, 3 * across}};
 }
 
 }  // namespace
@@ -118,6 +122,7 @@ void AttentionOperator::bind(const Problem& p, char* const* at, Launch* l) const
   l->v = at[kV];
   l->out = at[kOut];
   l->lse = at[kLse];
+  l->handed_over = nullptr;  // what is not written cannot be checked
   if (p.pass == Pass::kForward) return;
   l->ccol_indices = indices(kCcol);
   l->row_indices = indices(kRow);
@@ -142,7 +147,8 @@ Status AttentionOperator::derive(const Problem& p, const Launch& l) const {
           const int count = static_cast<int>(std::min<int64_t>(kTileCols, p.dim - first));
           reference.forward(head / p.heads, head % p.heads, row % p.rows, first, count, found,
                             &lse);
-          T* const out = static_cast<T*>(l.out) + row * p.dim + first;
+          T* const out =
+              const_cast<T*>(reference.out(head / p.heads, head % p.heads, row % p.rows)) + first;
           for (int c = 0; c < count; ++c) out[c] = narrowed<T>(found[c].value);
         }
         if (p.dtype == DType::kFloat64) {

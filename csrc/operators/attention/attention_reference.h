@@ -40,7 +40,7 @@ struct Reference {
     return (batch * p.heads + head) * p.rows + i;
   }
   SPARSE_AUTOTUNE_HOST_DEVICE const T* out(int64_t batch, int64_t head, int64_t i) const {
-    return static_cast<const T*>(l.out) + row_number(batch, head, i) * p.dim;
+    return row_of(l.out, strides_of_out(p), batch, head, i);
   }
   SPARSE_AUTOTUNE_HOST_DEVICE double value_of_row(const void* values, int64_t number) const {
     return p.dtype == DType::kFloat64 ? static_cast<const double*>(values)[number]

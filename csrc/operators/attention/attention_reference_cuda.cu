@@ -67,7 +67,7 @@ __global__ void __launch_bounds__(kWarp* kWarps)
       if (d < p.dim) sums[e] = sums[e] * factor + probability * static_cast<Sum>(v[d]);
     }
   });
-  T* const out = static_cast<T*>(reference.l.out) + number * p.dim;
+  T* const out = const_cast<T*>(reference.out(batch, head, i));
   for (int e = 0; e < kEach; ++e) {
     const int64_t d = e * kWarp + lane;
     if (d < p.dim) out[d] = static_cast<T>(total > 0 ? sums[e] / total : Sum(0));

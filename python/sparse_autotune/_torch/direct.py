@@ -56,11 +56,13 @@ def _direct(listeners: tuple[Callable[[], int], ...]) -> Direct:
 _plain = _direct(_LISTENERS)
 # Each takes the tensors of the operator and a form, which `operators.forms` has. `matmul` takes
 # `out`, too, and `attention` the lengths that its mask is of; `gradients` takes the result's
-# gradient instead of a bias, and gives those of the dense operand and of the values. They return
-# None for what the operator has to do.
+# gradient instead of a bias, and gives those of the dense operand and of the values;
+# `attention_gradients` takes those of both results behind the form, and both results, and gives
+# those of q, k and v. They return None for what the operator has to do.
 matmul = DirectOperator("bsr_matmul", _plain)
 gradients = DirectOperator("gradients", _plain)
 attention = DirectOperator("attention", _plain)
+attention_gradients = DirectOperator("attention_gradients", _plain)
 
 
 # Whether crow_indices, col_indices and values are plain contiguous tensors that make up one matrix

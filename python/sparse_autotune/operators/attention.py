@@ -90,10 +90,21 @@ def _check_alike(q: Tensor, k: Tensor, v: Tensor) -> None:
     )
 
 
+def _dense_like(operand: Tensor) -> Tensor:
+    """As results of it lie (csrc/operators/attention/attention.h)."""
+    from torch.fx.experimental.symbolic_shapes import guard_or_false  # 1.5 s of sympy
+
+    _, heads, rows, numbers = operand.stride()
+    in_rows = guard_or_false(operand.shape[3] <= 1) or guard_or_false(numbers == 1)
+    if in_rows and guard_or_false(heads < rows):
+        return operand.new_empty(operand.transpose(1, 2).shape).transpose(1, 2)
+    return operand.new_empty(operand.shape)
+
+
 @torch.library.register_fake("sparse_autotune::attention")
 def _fake_attention(q: Tensor, k: Tensor, v: Tensor, *_: Any, **__: Any) -> tuple[Tensor, Tensor]:
     _check_alike(q, k, v)
-    return q.new_empty(q.shape), q.new_empty(q.shape[:3], dtype=row_dtype(q.dtype))
+    return _dense_like(q), q.new_empty(q.shape[:3], dtype=row_dtype(q.dtype))
 
 
 @torch.library.register_fake("sparse_autotune::attention_backward")
@@ -101,7 +112,7 @@ def _fake_attention_backward(
     grad_out: Tensor, grad_lse: Tensor | None, q: Tensor, k: Tensor, v: Tensor, *_: Any, **__: Any
 ) -> tuple[Tensor, Tensor, Tensor]:
     _check_alike(q, k, v)
-    return q.new_empty(q.shape), k.new_empty(k.shape), v.new_empty(v.shape)
+    return _dense_like(q), _dense_like(k), _dense_like(v)
 
 
 @torch.library.register_fake("sparse_autotune::attention_race")
@@ -142,6 +153,11 @@ class Attention(torch.autograd.Function):
             return (None, None, None, *nothing)
         if grad_out is None:
             grad_out = torch.zeros_like(out)
+        gradients = direct.attention_gradients(
+            q, k, v, crow, col, ctx.form, grad_out, grad_lse, out, lse
+        )
+        if gradients is not None:
+            return (*gradients, *nothing)
         ccol = row = None
         if crow is not None:
             ccol, row = mask_columns(crow, col, -(-k.shape[2] // block[1]))

@@ -158,14 +158,14 @@ def register_variant(
     block_k).
 
     For "attention" it is called as ``fn(q, k, v, mask, *, out, lse, is_causal, scale)`` and writes
-    all of ``out`` and ``lse``, which are contiguous and as `attention` returns them, zeros and
+    all of ``out``, which lies in memory as `attention` returns it, and ``lse``, zeros and
     minus infinity where a query sees no key. ``mask`` is a `BlockMask` with leading dimensions
     (batch or 1, heads or 1) and ``mask.is_causal == is_causal``, or None. If a kernel needs another
     form, such as ``mask.to_flex_attention()``, the callable makes it, and is timed with it.
 
     For "attention_backward" it is called as ``fn(grad_out, q, k, v, out, lse, mask, *, grad_q,
     grad_k, grad_v, grad_lse, by_column, is_causal, scale)`` and writes the three gradients, which
-    are contiguous; ``grad_lse`` may be None, ``out`` and ``lse`` are of whoever computed them, and
+    lie likewise; ``grad_lse`` may be None, ``out`` and ``lse`` are of whoever computed them, and
     ``by_column`` is what ``mask.by_column()`` gives, or None.
 
     Args:

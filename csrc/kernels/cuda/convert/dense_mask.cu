@@ -66,7 +66,8 @@ __global__ void __launch_bounds__(kThreads)
         (!a.is_causal || static_cast<int64_t>(a.mask.col_indices[i]) * a.mask.block_n <= row);
     if (__any_sync(~0u, sees)) return;
   }
-  T* const out = static_cast<T*>(a.out.data) + number * a.shape.dim;
+  T* const out = static_cast<T*>(a.out.data) + batch * a.out.batch_stride +
+                 head * a.out.head_stride + row * a.out.row_stride;
   for (int64_t d = lane; d < a.shape.dim; d += 32) out[d] = T(0);
   if (lane == 0) reinterpret_cast<Acc*>(a.lse.data)[number] = -INFINITY;
 }
