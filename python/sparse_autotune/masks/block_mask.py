@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, final
 
@@ -67,26 +66,7 @@ class BlockMask(CommonPatterns):
         RuntimeError: the tensors are on different devices.
     """
 
-    __slots__ = (
-        "__weakref__",
-        "_block_size",
-        "_col_indices",
-        "_counted",
-        "_crow_indices",
-        "_hides_only_later",
-        "_is_causal",
-        "_lengths",
-        "_nnzb",
-    )
-
-    _crow_indices: Tensor
-    _col_indices: Tensor
-    _block_size: tuple[int, int]
-    _lengths: tuple[int, int]
-    _is_causal: bool
-    _hides_only_later: bool  # known to be the causal rule and no more
-    _nnzb: int | None
-    _counted: int  # for races: _nnzb, or about as many; -1: nobody knows
+    __slots__ = ()
 
     def __init__(
         self,
@@ -106,41 +86,6 @@ class BlockMask(CommonPatterns):
         self._fill(crow, col, block, lengths, flag(is_causal, "is_causal"))
         if check:
             self._count()  # which waits no longer than the look at the contents did
-
-    def _fill(
-        self,
-        crow: Tensor,
-        col: Tensor,
-        block: tuple[int, int],
-        lengths: tuple[int, int],
-        is_causal: bool,
-    ) -> None:
-        self._crow_indices, self._col_indices = crow, col
-        self._block_size, self._lengths, self._is_causal = block, lengths, is_causal
-        self._nnzb, self._counted = None, -1
-        self._hides_only_later = False
-
-    @staticmethod
-    def _made_of(
-        crow: Tensor,
-        col: Tensor,
-        block: tuple[int, int],
-        lengths: tuple[int, int],
-        is_causal: bool,
-    ) -> BlockMask:
-        """Of parts that are known to fit."""
-        made = object.__new__(BlockMask)
-        made._fill(crow, col, block, lengths, is_causal)
-        return made
-
-    def _count(self, nnzb: int | None = None, *, about: bool = False) -> None:
-        """Keeps the number of stored blocks; None: looks, which waits for a GPU."""
-        if nnzb is None:
-            crow = self._crow_indices
-            nnzb = int((crow[..., -1] - crow[..., 0]).sum())
-        self._counted = nnzb
-        if not about:
-            self._nnzb = nnzb
 
     def _expect(self, density: float | None, in_each_row: int | None = None) -> BlockMask:
         """This mask, of which somebody said how much of it, or of each row, is stored."""
@@ -364,64 +309,6 @@ class BlockMask(CommonPatterns):
         made._nnzb, made._counted = self._nnzb, self._counted
         made._hides_only_later = self._hides_only_later
         return made
-
-    # What it tells of itself
-
-    @property
-    def crow_indices(self) -> Tensor:
-        """Where the blocks of each block row begin, (..., block rows + 1), int32."""
-        return self._crow_indices
-
-    @property
-    def col_indices(self) -> Tensor:
-        """The block column of each stored block of all patterns, (capacity,), int32."""
-        return self._col_indices
-
-    @property
-    def block_size(self) -> tuple[int, int]:
-        """Queries and keys of a block, ``(block_m, block_n)``."""
-        return self._block_size
-
-    @property
-    def lengths(self) -> tuple[int, int]:
-        """``(S, T)``: numbers of queries and of keys."""
-        return self._lengths
-
-    @property
-    def is_causal(self) -> bool:
-        """Whether key ``j`` is seen by query ``i`` only where ``j <= i``."""
-        return self._is_causal
-
-    @property
-    def device(self) -> torch.device:
-        """The device of the indices."""
-        return self._crow_indices.device
-
-    @property
-    def shape(self) -> torch.Size:
-        """``(..., S, T)``; the leading dimensions are those of the patterns."""
-        return torch.Size((*self._crow_indices.shape[:-1], *self._lengths))
-
-    @property
-    def nnzb(self) -> int:
-        """The number of stored blocks of all patterns. It waits for a GPU at the first time."""
-        if self._nnzb is None:
-            # Races go on by what they went by: asking is no reason for another one.
-            raced = self._counted
-            self._count()
-            self._counted = self._counted if raced < 0 else raced
-        assert self._nnzb is not None
-        return self._nnzb
-
-    @property
-    def density(self) -> float:
-        """The fraction of blocks that are stored, 0 to 1; waits as `nnzb` does."""
-        patterns = forms.lead_count(self._crow_indices.shape[:-1])
-        blocks = patterns * math.prod(self._grid())
-        return self.nnzb / blocks if blocks else 0.0
-
-    def _grid(self) -> tuple[int, int]:
-        return grid_shape(self._block_size, self._lengths)
 
     def __repr__(self) -> str:
         block_m, block_n = self._block_size

@@ -15,6 +15,7 @@ from ..checks.matrix import block_shape, size
 from ..mask_forms import lead_count
 from ..operators.mask_lists import mask_of_rule
 from .checks import ends_of, flag, positive
+from .stored_blocks import StoredBlocks
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -23,23 +24,10 @@ if TYPE_CHECKING:
 _MOST_KNOWN_ENDS = 448  # as plan/mask_lists.h has it
 
 
-class CommonPatterns:
+class CommonPatterns(StoredBlocks):
     """Class methods of `BlockMask`."""
 
     __slots__ = ()
-
-    @staticmethod
-    def _made_of(
-        crow: Tensor,
-        col: Tensor,
-        block: tuple[int, int],
-        lengths: tuple[int, int],
-        is_causal: bool,
-    ) -> Any:
-        raise NotImplementedError
-
-    def _count(self, nnzb: int | None = None, *, about: bool = False) -> None:
-        raise NotImplementedError
 
     @classmethod
     def causal(
@@ -63,7 +51,7 @@ class CommonPatterns:
         Raises:
             TypeError, ValueError: a length or the block size is no number or out of range.
         """
-        made: Any = cls._generated(S, T, block_size, device, True)
+        made = cls._generated(S, T, block_size, device, True)
         made._hides_only_later = True
         return made
 

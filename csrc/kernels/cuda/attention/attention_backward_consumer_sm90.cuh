@@ -74,8 +74,8 @@ class AttentionBackwardConsumer : AttentionBackwardProducts<T, Tile> {
       kv_at_.advance();
     }
     const float one[2] = {1, 1}, scale[2] = {args_.scale, args_.scale};
-    store(args_.dk, item, own_column, dk, scale);
-    store(args_.dv, item, own_column, dv, one);
+    store_rows<T>(args_.dk, item.batch, item.head, own_column, args_.columns, dk, scale);
+    store_rows<T>(args_.dv, item.batch, item.head, own_column, args_.columns, dv, one);
   }
 
   // `has_before`: dk of the step before is still being multiplied.
@@ -173,14 +173,6 @@ class AttentionBackwardConsumer : AttentionBackwardProducts<T, Tile> {
         step.row / 16;
     const int64_t panel = tile * Tile::kPanels + this->dq_panel(part);
     if (lane == 0) tma_add(args_.dq + panel * (kBytes / 4), from, kBytes);
-  }
-
-  __device__ __forceinline__ void store(const AttentionTensor& to, const AttentionItem& item,
-                                        int own_column, const Sums& sum,
-                                        const float (&factor)[2]) const {
-    T* row = static_cast<T*>(to.data) + item.batch * to.batch_stride + item.head * to.head_stride +
-             own_column * to.row_stride;
-    store_rows<T>(row, to.row_stride, args_.columns - own_column, sum, factor);
   }
 
   const int consumer_;

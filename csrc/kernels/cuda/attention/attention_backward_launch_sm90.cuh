@@ -9,7 +9,6 @@
 #include "kernels/cuda/attention/attention_backward_rows.cuh"
 #include "kernels/cuda/attention/attention_kernel_sm90.cuh"
 #include "kernels/cuda/attention/attention_maps_sm90.h"
-#include "kernels/cuda/host/cuda_status.h"
 #include "kernels/cuda/host/kernel_code.h"
 
 namespace sparse_autotune {
@@ -35,16 +34,11 @@ inline int64_t row_tiles_of(const AttentionShape& s, const AttentionMask& m) {
   return ceil_div(ceil_div(s.rows, block) * block, kMostStepRows) * (kMostStepRows / kDqRows);
 }
 
-// Parts of the workspace, bytes, in front of lists of merged columns.
-struct BackwardWorkspace {
-  int64_t row_values, dq;
-  BackwardWorkspace(const AttentionShape& s, const AttentionMask& m) {
-    const int64_t rows = s.batch * s.heads * row_tiles_of(s, m) * kDqRows;
-    row_values = rows * 4;
-    dq = rows * s.dim * 4;
-  }
-  int64_t lists() const { return 2 * row_values + dq; }
-};
+// Bytes of values and of sums of dq; lists of merged columns are behind them.
+inline int64_t row_sums_bytes(const AttentionShape& s, const AttentionMask& m) {
+  const int64_t tiles = row_tiles_of(s, m);
+  return row_values_bytes(s, tiles) + s.batch * s.heads * tiles * kDqRows * s.dim * 4;
+}
 
 template <typename T, typename Tile>
 Status launch_attention_backward_sm90(const AttentionBackward& a, DType dtype, const Device& device,
@@ -52,39 +46,34 @@ Status launch_attention_backward_sm90(const AttentionBackward& a, DType dtype, c
   const AttentionShape& s = a.shape;
   AttentionBackwardArgumentsSm90 args;
   const auto map = [&](const AttentionTensor& t, int64_t rows, int64_t heads, uint32_t box,
-                       CUtensorMap* to) {
-    return make_tensor_map(boxes_of(t, dtype, rows, heads, s, box), to);
-  };
+                       CUtensorMap* to) { return map_boxes(t, dtype, rows, heads, s, box, to); };
   if (auto made = map(a.q, s.rows, s.heads, Tile::kPiece, &args.q); !made) return made;
   if (auto made = map(a.k, s.columns, s.kv_heads, kUserColumns, &args.k); !made) return made;
   if (auto made = map(a.v, s.columns, s.kv_heads, kUserColumns, &args.v); !made) return made;
   if (auto made = map(a.dout, s.rows, s.heads, Tile::kPiece, &args.dout); !made) return made;
-  const BackwardWorkspace parts(s, a.mask);
-  auto* lse = static_cast<float*>(a.workspace);
-  auto* delta = lse + parts.row_values / 4;
-  auto* dq = delta + parts.row_values / 4;
+  const BackwardRows rows = backward_rows(a, row_tiles_of(s, a.mask));
   args.dk = a.dk;
   args.dv = a.dv;
   args.mask = by_column(a);
   args.lists = {};
   if constexpr (Tile::kMerges) {
-    auto* lists = static_cast<char*>(a.workspace) + parts.lists();
+    auto* lists = static_cast<char*>(a.workspace) + row_sums_bytes(s, a.mask);
     if (auto made =
             make_tile_lists(args.mask, by_column(s), Tile::kColumns, lists, a.stream, &args.lists);
         !made) {
       return made;
     }
   }
-  args.lse = lse;
-  args.delta = delta;
-  args.dq = dq;
+  args.lse = rows.scaled_lse;
+  args.delta = rows.delta;
+  args.dq = rows.sums;
   args.counter = counter;
   args.rows = static_cast<int>(s.rows);
   args.columns = static_cast<int>(s.columns);
   args.heads = static_cast<int>(s.heads);
   args.group = static_cast<int>(s.heads / s.kv_heads);
   args.kv_batch_heads = static_cast<int>(s.batch * s.kv_heads);
-  args.row_tiles = static_cast<int>(row_tiles_of(s, a.mask));
+  args.row_tiles = rows.row_tiles;
   args.column_tiles = static_cast<int>(ceil_div(s.columns, Tile::kColumns));
   args.items = args.column_tiles * args.kv_batch_heads;
   // q and dout in halves, dq in floats. Items of causal attention differ in length: of twice as
@@ -96,19 +85,10 @@ Status launch_attention_backward_sm90(const AttentionBackward& a, DType dtype, c
   args.heads_at_once =
       static_cast<int>(std::min<int64_t>(std::max(heads, for_balance), args.kv_batch_heads));
   args.scale_log2 = static_cast<float>(a.scale * M_LOG2E);
-  args.scale = static_cast<float>(a.scale);
+  args.scale = rows.scale;
   args.is_causal = a.is_causal;
 
-  const auto stream = static_cast<cudaStream_t>(a.stream);
-  const BackwardRows rows{a.out, a.dout, a.dq,      a.lse,          a.dlse,     lse,
-                          delta, dq,     args.rows, args.row_tiles, args.heads, args.scale};
-  const auto grid = [&](int rows_each) {
-    return dim3(static_cast<unsigned>(args.row_tiles * 64 / rows_each),
-                static_cast<unsigned>(s.heads), static_cast<unsigned>(s.batch));
-  };
-  attention_backward_before<T, Tile::kDim, true>
-      <<<grid(kRowsOfBlock), kRowsThreads, 0, stream>>>(rows);
-  if (auto launched = to_status(cudaGetLastError(), name); !launched) return launched;
+  if (auto launched = launch_before<T, Tile::kDim, true>(rows, a, name); !launched) return launched;
   const auto blocks = static_cast<unsigned>(
       std::min<int64_t>(ceil_div(args.items, Tile::kPipelines), device.multiprocessors));
   if (auto launched = attention_backward_code_sm90<T, Tile>.launch(
@@ -116,8 +96,7 @@ Status launch_attention_backward_sm90(const AttentionBackward& a, DType dtype, c
       !launched) {
     return launched;
   }
-  attention_backward_after<T, Tile::kDim><<<grid(64), kRowsThreads, 0, stream>>>(rows);
-  return to_status(cudaGetLastError(), name);
+  return launch_after<T, Tile::kDim>(rows, a, name);
 }
 
 }  // namespace sparse_autotune

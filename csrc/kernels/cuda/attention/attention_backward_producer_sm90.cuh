@@ -89,9 +89,7 @@ class AttentionBackwardProducer {
         (static_cast<int64_t>(batch) * args_.heads + head) * args_.row_tiles * kDqRows;
     mbarrier_wait(shared_.q_empty(at_.stage), at_.parity ^ 1);
     if (lane < Tile::kPieces) {
-      asm volatile("st.shared.v2.s32 [%0], {%1, %2};\n" ::"r"(shared_.pieces(at_.stage) + lane * 8),
-                   "r"(piece.column), "r"(piece.block_rows)
-                   : "memory");
+      store_piece(shared_.pieces(at_.stage) + lane * 8, piece);
     }
     if (lane == 0) {
       asm volatile("st.shared.s32 [%0], %1;\n" ::"r"(shared_.head(at_.stage)), "r"(head)

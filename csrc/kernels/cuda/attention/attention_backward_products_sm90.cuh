@@ -5,7 +5,7 @@
 #include "kernels/cuda/attention/attention_backward_tile_sm90.cuh"
 #include "kernels/cuda/attention/online_softmax.cuh"
 #include "kernels/cuda/attention/tile_columns.cuh"
-#include "kernels/cuda/attention/wgmma_registers.cuh"
+#include "kernels/cuda/device/wgmma.cuh"
 
 namespace sparse_autotune {
 
@@ -42,7 +42,7 @@ class AttentionBackwardProducts {
   // What the consumer has of p or ds times a step's rows of dout or q.
   __device__ __forceinline__ void multiply_rows(Sums& sum, const Words& word,
                                                 uint32_t step_tile) const {
-    const uint64_t b = wgmma::n_contiguous_panels(step_tile, kStepRows);
+    const uint64_t b = wgmma::n_contiguous(step_tile, kStepRows);
 #pragma unroll
     for (int i = 0; i < kStepRows / 16; ++i) {
       wgmma::multiply_registers<T, Tile::kDim>(sum, word[4 * i], word[4 * i + 1], word[4 * i + 2],
@@ -135,12 +135,7 @@ class AttentionBackwardProducts {
     }
   }
   __device__ __forceinline__ ColumnPiece piece_at(uint32_t stage, int i) const {
-    ColumnPiece piece;
-    asm volatile("ld.shared.v2.s32 {%0, %1}, [%2];\n"
-                 : "=r"(piece.column), "=r"(piece.block_rows)
-                 : "r"(shared_.pieces(stage) + i * 8)
-                 : "memory");
-    return piece;
+    return load_piece(shared_.pieces(stage) + i * 8);
   }
 
   // The consumer's lines of ds, swizzled as TMA would leave them.

@@ -7,6 +7,7 @@
 
 #include "kernels/attention_arguments.h"
 #include "kernels/cuda/attention/store_rows.cuh"
+#include "kernels/cuda/host/cuda_status.h"
 
 namespace sparse_autotune {
 
@@ -29,7 +30,7 @@ struct BackwardRows {
   AttentionTensor out, dout, dq;
   AttentionRowValues lse, dlse;
   float *scaled_lse, *delta;  // (batch, heads, row tiles * 64)
-  float* sums;                // of dq, of tiles of 16 rows: see add_dq()
+  float* sums;                // what follows them; of dq, of tiles of 16 rows: see add_dq()
   int rows, row_tiles, heads;
   float scale;  // of dq
 };
@@ -110,6 +111,40 @@ __global__ void __launch_bounds__(kRowsThreads)
   }
 }
 
+// Bytes of lse and delta of so many tiles of 64 rows of each head, with which workspaces begin.
+inline int64_t row_values_bytes(const AttentionShape& s, int64_t row_tiles) {
+  return 2 * 4 * s.batch * s.heads * row_tiles * 64;
+}
+inline BackwardRows backward_rows(const AttentionBackward& a, int64_t row_tiles) {
+  const AttentionShape& s = a.shape;
+  const int64_t values = s.batch * s.heads * row_tiles * 64;
+  auto* lse = static_cast<float*>(a.workspace);
+  return {a.out,
+          a.dout,
+          a.dq,
+          a.lse,
+          a.dlse,
+          lse,
+          lse + values,
+          lse + 2 * values,
+          static_cast<int>(s.rows),
+          static_cast<int>(row_tiles),
+          static_cast<int>(s.heads),
+          static_cast<float>(a.scale)};
+}
+
+inline dim3 rows_grid(const AttentionShape& s, const BackwardRows& rows, int rows_each) {
+  return {static_cast<unsigned>(rows.row_tiles * 64 / rows_each), static_cast<unsigned>(s.heads),
+          static_cast<unsigned>(s.batch)};
+}
+
+template <typename T, int kDim, bool kSums>
+Status launch_before(const BackwardRows& rows, const AttentionBackward& a, std::string_view name) {
+  attention_backward_before<T, kDim, kSums><<<rows_grid(a.shape, rows, kRowsOfBlock), kRowsThreads,
+                                              0, static_cast<cudaStream_t>(a.stream)>>>(rows);
+  return to_status(cudaGetLastError(), name);
+}
+
 // A thread block a tile of 64 rows: its sums to halves.
 template <typename T, int kDim>
 __global__ void __launch_bounds__(kRowsThreads)
@@ -117,8 +152,6 @@ __global__ void __launch_bounds__(kRowsThreads)
   const int64_t head = blockIdx.y, batch = blockIdx.z;
   const int row = blockIdx.x * 64 + threadIdx.x / 32 * 16 + threadIdx.x % 32 / 4;
   const int64_t tile = ((batch * a.heads + head) * a.row_tiles + blockIdx.x) * 4 + threadIdx.x / 32;
-  T* to = static_cast<T*>(a.dq.data) + batch * a.dq.batch_stride + head * a.dq.head_stride +
-          row * a.dq.row_stride;
   const float scale[2] = {a.scale, a.scale};
 #pragma unroll
   for (int panel = 0; panel < kDim / 64; ++panel) {
@@ -134,8 +167,16 @@ __global__ void __launch_bounds__(kRowsThreads)
       sum[4 * i + 2] = four.z;
       sum[4 * i + 3] = four.w;
     }
-    store_rows<T>(to + panel * 64, a.dq.row_stride, a.rows - row, sum, scale);
+    store_rows<T>(a.dq, batch, head, row, a.rows, sum, scale, panel * 64);
   }
+}
+
+template <typename T, int kDim>
+Status launch_after(const BackwardRows& rows, const AttentionBackward& a, std::string_view name) {
+  attention_backward_after<T, kDim>
+      <<<rows_grid(a.shape, rows, 64), kRowsThreads, 0, static_cast<cudaStream_t>(a.stream)>>>(
+          rows);
+  return to_status(cudaGetLastError(), name);
 }
 
 }  // namespace sparse_autotune

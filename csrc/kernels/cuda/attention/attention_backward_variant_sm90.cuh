@@ -16,9 +16,7 @@ class AttentionBackwardSm90 final : public attention::Variant {
       : Variant(DeviceType::kCuda, name, attention::Pass::kBackward), share_(share) {}
 
   Support supports(const attention::Problem& p, const Device& d) const override {
-    if (auto s = on_hopper(d); !s) return s;
-    if (auto s = halves_by_16_bytes(p); !s) return s;
-    if (auto s = copied_by_tma(p); !s) return s;
+    if (auto s = halves_on_hopper(p, d); !s) return s;
     if (TileOf<64>::kColumns != TileOf<128>::kColumns && p.dim == 64) {
       return Support::no("has no tile of its own for heads of 64");
     }
@@ -39,9 +37,9 @@ class AttentionBackwardSm90 final : public attention::Variant {
   int64_t workspace_bytes(const attention::Problem& p, const Device&) const override {
     using Tile = TileOf<128>;
     const AttentionBackward a = attention::backward_arguments(p, {});
-    const int64_t lists = BackwardWorkspace(a.shape, a.mask).lists();
-    if constexpr (!Tile::kMerges) return lists;
-    return lists +
+    const int64_t sums = row_sums_bytes(a.shape, a.mask);
+    if constexpr (!Tile::kMerges) return sums;
+    return sums +
            tile_lists_bytes(by_column(a), by_column(a.shape), Tile::kColumns, p.row_capacity);
   }
 
@@ -66,7 +64,7 @@ class AttentionBackwardSm90 final : public attention::Variant {
           Tile::kColumns % p.block_n != 0) {
         return Support::no("merges block columns of 16 or 32 columns");
       }
-      if (p.patterns > 65535) return Support::no("has more patterns than a grid's side");
+      if (auto s = has_tile_lists(p); !s) return s;
     }
     return block_sides_are_multiples_of(p, Tile::kPiece, Tile::kMerges ? 16 : Tile::kColumns);
   }

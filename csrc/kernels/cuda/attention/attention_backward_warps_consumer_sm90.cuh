@@ -50,12 +50,10 @@ class BackwardWarpConsumer {
   __device__ __forceinline__ int own_row() const {
     return first_row() + static_cast<int>(threadIdx.x) % 32 / 4;
   }
-  __device__ __forceinline__ T* rows_of(const AttentionTensor& t) const {
-    return static_cast<T*>(t.data) + item_.batch * t.batch_stride + item_.head * t.head_stride;
-  }
 
   __device__ __forceinline__ void load_rows(const AttentionTensor& t, Fragments& word) const {
-    const T* from = rows_of(t) + threadIdx.x % 4 * 2;
+    const T* from = static_cast<const T*>(t.data) + item_.batch * t.batch_stride +
+                    item_.head * t.head_stride + threadIdx.x % 4 * 2;
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       const int row = own_row() + 8 * half;
@@ -167,8 +165,7 @@ class BackwardWarpConsumer {
   __device__ __forceinline__ void store(const AttentionTensor& to,
                                         const float (&sum)[Tile::kDim / 2],
                                         const float (&factor)[2]) const {
-    store_rows<T>(rows_of(to) + own_row() * to.row_stride, to.row_stride, args_.rows - own_row(),
-                  sum, factor);
+    store_rows<T>(to, item_.batch, item_.head, own_row(), args_.rows, sum, factor);
   }
 
   const WarpRowsBackwardArguments& args_;

@@ -11,11 +11,9 @@
 
 #include "kernels/cuda/attention/attention_backward_rows.cuh"
 #include "kernels/cuda/attention/attention_backward_warps_consumer_sm90.cuh"
-#include "kernels/cuda/attention/attention_maps_sm90.h"
 #include "kernels/cuda/attention/attention_requirements.h"
 #include "kernels/cuda/attention/attention_warps_kernel_sm90.cuh"
-#include "kernels/cuda/attention/balanced_lists.h"
-#include "kernels/cuda/host/cuda_status.h"
+#include "kernels/cuda/attention/attention_warps_launch_sm90.h"
 #include "kernels/cuda/host/kernel_code.h"
 #include "kernels/cuda/host/tile_counters.h"
 
@@ -38,54 +36,21 @@ int64_t lists_bytes(const AttentionBackward& a, int64_t capacity, int64_t row_ca
                   tile_lists_bytes(by_column(a), by_column(a.shape), kRows, row_capacity));
 }
 // Rows of q with lse and delta: whole tiles of 64, and so whole blocks.
-int64_t padded_rows(const AttentionBackward& a) { return ceil_div(a.shape.rows, 64) * 64; }
-int64_t values_of(const AttentionBackward& a) {
-  return a.shape.batch * a.shape.heads * padded_rows(a);
-}
+int64_t row_tiles_of(const AttentionShape& s) { return ceil_div(s.rows, 64); }
 
-// `args` has x, the sums, the mask and the number of x's heads.
+// `args` has x, the sums, the mask and what both passes have alike.
 template <typename T, int kDim, WarpRowsPass kPass>
 Status launch_pass(const AttentionBackward& a, const AttentionTensor& y1, const AttentionTensor& y2,
-                   DType dtype, const Device& device, unsigned* counter, std::string_view name,
+                   DType dtype, const Device& device, void* lists, std::string_view name,
                    WarpRowsBackwardArguments args) {
   using Own = Tile<kDim, kPass>;
   constexpr bool kOfColumns = kPass == WarpRowsPass::kOfColumns;
   const AttentionShape s = kOfColumns ? by_column(a.shape) : a.shape;
+  const int64_t x_heads = kOfColumns ? s.kv_heads : s.heads;
   const int64_t y_heads = kOfColumns ? s.heads : s.kv_heads;
-  const auto map = [&](const AttentionTensor& t, uint32_t box, CUtensorMap* to) {
-    return make_tensor_map(boxes_of(t, dtype, s.columns, y_heads, s, box), to);
-  };
-  if (auto made = map(y1, Own::kPiece, &args.k); !made) return made;
-  if (auto made = map(y2, Own::kPiece, &args.v); !made) return made;
-  if (auto made = map(y1, Own::kLines, &args.k_stages); !made) return made;
-  if (auto made = map(y2, Own::kLines, &args.v_stages); !made) return made;
-  const int64_t values = values_of(a);
-  auto* lse = static_cast<float*>(a.workspace);
-  if (auto made = make_tile_lists(args.mask, s, kRows, lse + 2 * values, a.stream, &args.lists,
-                                  kWideEntryBits);
-      !made) {
-    return made;
-  }
-  if (auto balanced = balance_lists(args.mask, s, kRows, args.lists, a.stream); !balanced) {
-    return balanced;
-  }
-  args.lse = lse;
-  args.delta = lse + values;
-  args.padded_rows = padded_rows(a);
-  args.counter = counter;
-  args.rows = static_cast<int>(s.rows);
-  args.columns = static_cast<int>(s.columns);
-  args.group = static_cast<int>(s.heads / s.kv_heads);
-  args.heads = static_cast<int>(kOfColumns ? s.kv_heads : s.heads);
-  args.batch_heads = static_cast<int>(s.batch) * args.heads;
-  args.row_tiles = static_cast<int>(ceil_div(s.rows, kRows));
-  args.items = args.row_tiles * args.batch_heads;
-  const double y_bytes =
-      4.0 * static_cast<double>(s.columns * s.dim) * (kOfColumns ? args.group : 1. / args.group);
-  args.heads_at_once = static_cast<int>(heads_that_fit(y_bytes, args.batch_heads, device.l2_bytes));
-  args.scale_log2 = static_cast<float>(a.scale * M_LOG2E);
-  args.scale = static_cast<float>(a.scale);
-  args.is_causal = a.is_causal;
+  count_work(s, x_heads, y_heads, Own::kRows, device, &args);
+  if (auto made = map_pieces<Own>(y1, y2, dtype, s, y_heads, &args); !made) return made;
+  if (auto made = list_pieces<Own>(s, lists, a.stream, &args); !made) return made;
   const auto blocks = static_cast<unsigned>(std::min(args.items, device.multiprocessors));
   return code<T, kDim, kPass>.launch(args, blocks, Own::kThreads, Own::kSharedBytes, a.stream,
                                      name);
@@ -94,32 +59,23 @@ Status launch_pass(const AttentionBackward& a, const AttentionTensor& y1, const 
 template <typename T, int kDim>
 Status launch_both(const AttentionBackward& a, DType dtype, const Device& device, unsigned* counter,
                    std::string_view name) {
-  const AttentionShape& s = a.shape;
-  auto* lse = static_cast<float*>(a.workspace);
-  const BackwardRows rows{a.out,
-                          a.dout,
-                          {},
-                          a.lse,
-                          a.dlse,
-                          lse,
-                          lse + values_of(a),
-                          nullptr,
-                          static_cast<int>(s.rows),
-                          static_cast<int>(padded_rows(a) / 64),
-                          static_cast<int>(s.heads)};
-  const dim3 grid(static_cast<unsigned>(padded_rows(a) / kRowsOfBlock),
-                  static_cast<unsigned>(s.heads), static_cast<unsigned>(s.batch));
-  attention_backward_before<T, kDim, false>
-      <<<grid, kRowsThreads, 0, static_cast<cudaStream_t>(a.stream)>>>(rows);
-  if (auto launched = to_status(cudaGetLastError(), name); !launched) return launched;
+  const BackwardRows rows = backward_rows(a, row_tiles_of(a.shape));
+  if (auto launched = launch_before<T, kDim, false>(rows, a, name); !launched) return launched;
   WarpRowsBackwardArguments args;
+  args.counter = counter;
+  args.lse = rows.scaled_lse;
+  args.delta = rows.delta;
+  args.padded_rows = rows.row_tiles * 64;
+  args.scale_log2 = static_cast<float>(a.scale * M_LOG2E);
+  args.scale = rows.scale;
+  args.is_causal = a.is_causal;
   args.x1 = a.q;
   args.x2 = a.dout;
   args.sum1 = a.dq;
   args.sum2 = {};
   args.mask = a.mask;
   if (auto launched = launch_pass<T, kDim, WarpRowsPass::kOfRows>(a, a.k, a.v, dtype, device,
-                                                                  counter, name, args);
+                                                                  rows.sums, name, args);
       !launched) {
     return launched;
   }
@@ -128,7 +84,7 @@ Status launch_both(const AttentionBackward& a, DType dtype, const Device& device
   args.sum1 = a.dk;
   args.sum2 = a.dv;
   args.mask = by_column(a);
-  return launch_pass<T, kDim, WarpRowsPass::kOfColumns>(a, a.q, a.dout, dtype, device, counter,
+  return launch_pass<T, kDim, WarpRowsPass::kOfColumns>(a, a.q, a.dout, dtype, device, rows.sums,
                                                         name, args);
 }
 
@@ -137,14 +93,12 @@ class AttentionBackwardWarpsSm90 final : public attention::Variant {
   using Variant::Variant;
 
   Support supports(const attention::Problem& p, const Device& d) const override {
-    if (auto s = on_hopper(d); !s) return s;
-    if (auto s = halves_by_16_bytes(p); !s) return s;
-    if (auto s = copied_by_tma(p); !s) return s;
+    if (auto s = halves_on_hopper(p, d); !s) return s;
     const auto small = [](int64_t side) { return side == 16 || side == 32; };
     if (!has_mask(p) || !small(p.block_m) || !small(p.block_n)) {
       return Support::no("needs a mask of blocks with sides of 16 or 32");
     }
-    if (p.patterns > 65535) return Support::no("has more patterns than a grid's side");
+    if (auto s = has_tile_lists(p); !s) return s;
     if (std::max(p.columns / p.block_n, p.rows / p.block_m) >= kMaxWideEntryColumns) {
       return Support::no("has more than 65536 block rows or columns");
     }
@@ -162,7 +116,8 @@ class AttentionBackwardWarpsSm90 final : public attention::Variant {
 
   int64_t workspace_bytes(const attention::Problem& p, const Device&) const override {
     const AttentionBackward a = attention::backward_arguments(p, {});
-    return 2 * 4 * values_of(a) + lists_bytes(a, p.capacity, p.row_capacity);
+    return row_values_bytes(a.shape, row_tiles_of(a.shape)) +
+           lists_bytes(a, p.capacity, p.row_capacity);
   }
 
   Status launch(const attention::Problem& p, const attention::Launch& l) const override {

@@ -31,9 +31,7 @@ Status launch_attention_sm90(const AttentionForward& a, DType dtype, const Devic
   const AttentionShape& s = a.shape;
   AttentionArgumentsSm90 args;
   const auto map = [&](const AttentionTensor& t, int64_t rows, int64_t heads, uint32_t box,
-                       CUtensorMap* to) {
-    return make_tensor_map(boxes_of(t, dtype, rows, heads, s, box), to);
-  };
+                       CUtensorMap* to) { return map_boxes(t, dtype, rows, heads, s, box, to); };
   if (auto made = map(a.q, s.rows, s.heads, kUserRows, &args.q); !made) return made;
   if (auto made = map(a.k, s.columns, s.kv_heads, Tile::kPiece, &args.k); !made) return made;
   if (auto made = map(a.v, s.columns, s.kv_heads, Tile::kPiece, &args.v); !made) return made;

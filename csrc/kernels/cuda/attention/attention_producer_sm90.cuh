@@ -69,9 +69,7 @@ class AttentionProducer {
     mbarrier_wait(shared_.empty(at_.stage), at_.parity ^ 1);
     const uint32_t full = shared_.full(at_.stage);
     if (kTells && lane < Tile::kPieces) {
-      asm volatile("st.shared.v2.s32 [%0], {%1, %2};\n" ::"r"(shared_.pieces(at_.stage) + lane * 8),
-                   "r"(piece.column), "r"(piece.block_rows)
-                   : "memory");
+      store_piece(shared_.pieces(at_.stage) + lane * 8, piece);
     }
     __syncwarp();
     if (elect_one()) mbarrier_arrive_expect(full, Tile::kTileBytes);

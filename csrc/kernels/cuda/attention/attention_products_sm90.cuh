@@ -5,9 +5,9 @@
 #include "kernels/cuda/attention/hide_columns.cuh"
 #include "kernels/cuda/attention/online_softmax.cuh"
 #include "kernels/cuda/attention/tile_columns.cuh"
-#include "kernels/cuda/attention/wgmma_registers.cuh"
 #include "kernels/cuda/device/cp_async.cuh"
 #include "kernels/cuda/device/warpgroup.cuh"
+#include "kernels/cuda/device/wgmma.cuh"
 
 namespace sparse_autotune {
 
@@ -43,7 +43,7 @@ class AttentionProducts {
 
   __device__ __forceinline__ void multiply_values(Sums& sum, const Words& word,
                                                   uint32_t stage) const {
-    const uint64_t v = wgmma::n_contiguous_panels(shared_.tile(stage), Tile::kN);
+    const uint64_t v = wgmma::n_contiguous(shared_.tile(stage), Tile::kN);
 #pragma unroll
     for (int i = 0; i < Tile::kN / 16; ++i) {
       wgmma::multiply_registers<T, Tile::kDim>(sum, word[4 * i], word[4 * i + 1], word[4 * i + 2],
@@ -74,10 +74,7 @@ class AttentionProducts {
     Pieces pieces;
 #pragma unroll
     for (int i = 0; i < Tile::kPieces; ++i) {
-      asm volatile("ld.shared.v2.s32 {%0, %1}, [%2];\n"
-                   : "=r"(pieces.piece[i].column), "=r"(pieces.piece[i].block_rows)
-                   : "r"(shared_.pieces(stage) + i * 8)
-                   : "memory");
+      pieces.piece[i] = load_piece(shared_.pieces(stage) + i * 8);
     }
     return pieces;
   }

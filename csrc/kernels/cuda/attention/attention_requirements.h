@@ -53,20 +53,10 @@ inline Support block_sides_are_multiples_of(const attention::Problem& p, int64_t
                      std::to_string(p.block_n));
 }
 
-// Strides that TMA takes.
-inline Support copied_by_tma(const attention::Problem& p) {
-  const auto takes = [&](const attention::TensorStrides& s, int64_t heads, int64_t rows) {
-    const auto one = [](int64_t stride, int64_t size) {
-      return size == 1 || (stride > 0 && stride < int64_t{1} << 38);
-    };
-    return one(s.batch, p.batch) && one(s.head, heads) && one(s.row, rows) && s.row > 0;
-  };
-  const bool backward = p.pass == attention::Pass::kBackward;
-  if (takes(p.q, p.heads, p.rows) && takes(p.k, p.kv_heads, p.columns) &&
-      takes(p.v, p.kv_heads, p.columns) && (!backward || takes(p.dout, p.heads, p.rows))) {
-    return Support::yes();
-  }
-  return Support::no("needs strides greater than 0 and below 2^38 elements");
+// What make_tile_lists() asks.
+inline Support has_tile_lists(const attention::Problem& p) {
+  if (p.patterns <= 65535) return Support::yes();
+  return Support::no("has more patterns than a grid's side");
 }
 
 // What kernels of mma.sync ask that merge block rows into tiles of `tile_rows`.
@@ -80,12 +70,25 @@ inline Support tiled_by_mma(const attention::Problem& p, const Device& d, int ti
     return Support::no("needs blocks that divide " + std::to_string(tile_rows) +
                        " rows, or multiples of it");
   }
-  if (p.patterns > 65535) return Support::no("has more patterns than a grid's side");
-  return Support::yes();
+  return has_tile_lists(p);
 }
 
-inline Support on_hopper(const Device& d) {
-  return d.compute_capability == 90 ? Support::yes() : Support::no("needs compute capability 9.0");
+// What Hopper's kernels ask: halves_by_16_bytes(), in strides that TMA takes.
+inline Support halves_on_hopper(const attention::Problem& p, const Device& d) {
+  if (d.compute_capability != 90) return Support::no("needs compute capability 9.0");
+  if (auto s = halves_by_16_bytes(p); !s) return s;
+  const auto takes = [&](const attention::TensorStrides& s, int64_t heads, int64_t rows) {
+    const auto one = [](int64_t stride, int64_t size) {
+      return size == 1 || (stride > 0 && stride < int64_t{1} << 38);
+    };
+    return one(s.batch, p.batch) && one(s.head, heads) && one(s.row, rows) && s.row > 0;
+  };
+  const bool backward = p.pass == attention::Pass::kBackward;
+  if (takes(p.q, p.heads, p.rows) && takes(p.k, p.kv_heads, p.columns) &&
+      takes(p.v, p.kv_heads, p.columns) && (!backward || takes(p.dout, p.heads, p.rows))) {
+    return Support::yes();
+  }
+  return Support::no("needs strides greater than 0 and below 2^38 elements");
 }
 
 // The part of all blocks that tiles of `tile_rows` compute, given what the mask stores, if blocks

@@ -9,8 +9,6 @@
 
 #include <cstdint>
 
-#include "kernels/attention_arguments.h"
-#include "kernels/cuda/attention/tile_lists.h"
 #include "kernels/cuda/attention/work_items.cuh"
 #include "kernels/cuda/device/mbarrier.cuh"
 #include "kernels/cuda/device/tma.cuh"
@@ -49,18 +47,8 @@ struct AttentionTile {
   static_assert(kSharedBytes <= 227 * 1024, "what a thread block of Hopper may have");
 };
 
-struct AttentionArgumentsSm90 {
+struct AttentionArgumentsSm90 : ForwardWork {
   CUtensorMap q, k, v;
-  AttentionTensor out;
-  AttentionRowValues lse;
-  AttentionMask mask;
-  TileLists lists;
-  unsigned* counter;  // see ItemCounter
-  int rows, columns, heads, group, batch_heads;
-  int row_tiles, items, heads_at_once;
-  float scale_log2;  // greater than 0
-  bool is_negative;  // the caller's scale
-  bool is_causal;
 
   __device__ __forceinline__ void prefetch_maps() const {
     tma_prefetch_map(q);

@@ -17,15 +17,13 @@ class AttentionSm90 final : public attention::Variant {
 
   Support supports(const attention::Problem& p, const Device& d) const override {
     using Tile = TileOf<128>;
-    if (auto s = on_hopper(d); !s) return s;
-    if (auto s = halves_by_16_bytes(p); !s) return s;
-    if (auto s = copied_by_tma(p); !s) return s;
+    if (auto s = halves_on_hopper(p, d); !s) return s;
     if constexpr (Tile::kMerges) {
       if (!has_mask(p) || p.block_m < 16 || p.block_m >= Tile::kRows ||
           Tile::kRows % p.block_m != 0) {
         return Support::no("merges block rows of 16 or 32 rows");
       }
-      if (p.patterns > 65535) return Support::no("has more patterns than a grid's side");
+      if (auto s = has_tile_lists(p); !s) return s;
     }
     if (auto s = block_sides_are_multiples_of(p, Tile::kMerges ? 16 : Tile::kRows, Tile::kPiece);
         !s) {

@@ -8,12 +8,11 @@
 #include <algorithm>
 #include <type_traits>
 
-#include "kernels/cuda/attention/attention_maps_sm90.h"
 #include "kernels/cuda/attention/attention_requirements.h"
 #include "kernels/cuda/attention/attention_warps32_consumer_sm90.cuh"
 #include "kernels/cuda/attention/attention_warps_consumer_sm90.cuh"
 #include "kernels/cuda/attention/attention_warps_kernel_sm90.cuh"
-#include "kernels/cuda/attention/balanced_lists.h"
+#include "kernels/cuda/attention/attention_warps_launch_sm90.h"
 #include "kernels/cuda/host/kernel_code.h"
 #include "kernels/cuda/host/tile_counters.h"
 
@@ -33,24 +32,10 @@ Status launch_warps(const AttentionForward& a, DType dtype, const Device& device
                     std::string_view name) {
   const AttentionShape& s = a.shape;
   WarpRowsArguments args;
-  const auto map = [&](const AttentionTensor& t, uint32_t box, CUtensorMap* to) {
-    return make_tensor_map(boxes_of(t, dtype, s.columns, s.kv_heads, s, box), to);
-  };
-  if (auto made = map(a.k, Tile::kPiece, &args.k); !made) return made;
-  if (auto made = map(a.v, Tile::kPiece, &args.v); !made) return made;
-  if (auto made = map(a.k, Tile::kLines, &args.k_stages); !made) return made;
-  if (auto made = map(a.v, Tile::kLines, &args.v_stages); !made) return made;
-  if (auto made = make_tile_lists(a.mask, s, Tile::kRows, a.workspace, a.stream, &args.lists,
-                                  kWideEntryBits);
-      !made) {
-    return made;
-  }
-  if (Tile::kBalances) {
-    auto balanced = balance_lists(a.mask, s, Tile::kRows, args.lists, a.stream);
-    if (!balanced) return balanced;
-  }
   args.q = a.q;
   describe_work(a, Tile::kRows, device, counter, &args);
+  if (auto made = map_pieces<Tile>(a.k, a.v, dtype, s, s.kv_heads, &args); !made) return made;
+  if (auto made = list_pieces<Tile>(s, a.workspace, a.stream, &args); !made) return made;
   const auto blocks = static_cast<unsigned>(std::min(args.items, device.multiprocessors));
   return code<T, Tile>.launch(args, blocks, Tile::kThreads, Tile::kSharedBytes, a.stream, name);
 }
@@ -62,15 +47,13 @@ class AttentionWarpsSm90 final : public attention::Variant {
   using Variant::Variant;
 
   Support supports(const attention::Problem& p, const Device& d) const override {
-    if (auto s = on_hopper(d); !s) return s;
-    if (auto s = halves_by_16_bytes(p); !s) return s;
-    if (auto s = copied_by_tma(p); !s) return s;
+    if (auto s = halves_on_hopper(p, d); !s) return s;
     if (!has_mask(p) || p.block_m % kLeast != 0 || (p.block_m != 16 && p.block_m != 32)) {
       return Support::no(kLeast == 16 ? "needs a mask whose block rows have 16 or 32 rows"
                                       : "needs a mask whose block rows have 32 rows");
     }
     if (auto s = block_sides_are_multiples_of(p, kLeast, kLeast); !s) return s;
-    if (p.patterns > 65535) return Support::no("has more patterns than a grid's side");
+    if (auto s = has_tile_lists(p); !s) return s;
     if (p.columns > kMaxWideEntryColumns * p.block_n) {
       return Support::no("has more than 65536 block columns");
     }

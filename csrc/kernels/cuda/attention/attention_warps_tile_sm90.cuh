@@ -8,8 +8,6 @@
 
 #include <cstdint>
 
-#include "kernels/attention_arguments.h"
-#include "kernels/cuda/attention/tile_lists.h"
 #include "kernels/cuda/attention/work_items.cuh"
 #include "kernels/cuda/device/mbarrier.cuh"
 #include "kernels/cuda/device/tma.cuh"
@@ -64,34 +62,22 @@ template <int kDim>
 using WarpRows32 =
     WarpRowsTile<kDim, 32, 8, 32, 1, kDim == 64 ? 12 : 10, 40, 232, WarpRowsPass::kForward>;
 
-// A gradient's rows of k and v are those of x1 and x2, and of q and dout, depending on the pass.
-struct WarpRowsBackwardArguments {
-  CUtensorMap k, v, k_stages, v_stages;  // of y1 and y2, as below
-  AttentionTensor x1, x2, sum1, sum2;    // sum2 in one pass alone
-  AttentionMask mask;                    // its rows are x's
-  TileLists lists;
-  const float *lse, *delta;  // of rows of q: see attention_backward_rows.cuh
-  int64_t padded_rows;       // of these, in one head
-  unsigned* counter;
-  int rows, columns, heads, group, batch_heads;  // of x, of y, of x, q's for one of k, of x
-  int row_tiles, items, heads_at_once;
-  float scale_log2, scale;
-  bool is_causal;
-};
-
-struct WarpRowsArguments {
+struct WarpRowsMaps {
   CUtensorMap k, v;                // boxes of a piece
   CUtensorMap k_stages, v_stages;  // of as many rows as a stage has
-  AttentionTensor q, out;
-  AttentionRowValues lse;
-  AttentionMask mask;
-  TileLists lists;
-  unsigned* counter;  // see ItemCounter
-  int rows, columns, heads, group, batch_heads;
-  int row_tiles, items, heads_at_once;
-  float scale_log2;  // greater than 0
-  bool is_negative;  // the caller's scale
-  bool is_causal;
+};
+
+struct WarpRowsArguments : WarpRowsMaps, ForwardWork {
+  AttentionTensor q;
+};
+
+// Of a gradient: rows x1 and x2 are those of q and dout or of k and v, depending on the pass, y1
+// and y2 the others. Maps of k and v are of y1 and y2; the mask's rows and the work's are x's.
+struct WarpRowsBackwardArguments : WarpRowsMaps, AttentionWork {
+  AttentionTensor x1, x2, sum1, sum2;  // sum2 in one pass alone
+  const float *lse, *delta;            // of rows of q: see attention_backward_rows.cuh
+  int64_t padded_rows;                 // of these, in one head
+  float scale;
 };
 
 template <typename Tile>

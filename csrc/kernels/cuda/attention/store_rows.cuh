@@ -26,25 +26,29 @@ __device__ __forceinline__ void transpose_quad(uint32_t (&word)[4]) {
   }
 }
 
-// Row 0 is the thread's first, row 1 lies 8 further down; `factor` is each one's. `to` is where the
-// first begins, aligned to 16 bytes like the rows.
+// The thread's rows `row` and `row` + 8 of `rows`, from `column` on; `factor` is each one's.
 template <typename T, int kCount>
-__device__ __forceinline__ void store_rows(T* to, int64_t row_stride, int rows_left,
-                                           const float (&sum)[kCount], const float (&factor)[2]) {
-  const int t = threadIdx.x % 4;
+__device__ __forceinline__ void store_rows(const AttentionTensor& tensor, int64_t batch,
+                                           int64_t head, int row, int rows,
+                                           const float (&sum)[kCount], const float (&factor)[2],
+                                           int column = 0) {
+  const int64_t row_stride = tensor.row_stride;
+  T* to = static_cast<T*>(tensor.data) + batch * tensor.batch_stride + head * tensor.head_stride +
+          row * row_stride + column;
+  const int t = threadIdx.x % 4, rows_left = rows - row;
 #pragma unroll
-  for (int row = 0; row < 2; ++row) {
+  for (int half = 0; half < 2; ++half) {
 #pragma unroll
     for (int i = 0; i < kCount / 16; ++i) {
       uint32_t word[4];
 #pragma unroll
       for (int j = 0; j < 4; ++j) {
-        const float* two = sum + 16 * i + 4 * j + 2 * row;
-        word[j] = pack<T>(two[0] * factor[row], two[1] * factor[row]);
+        const float* two = sum + 16 * i + 4 * j + 2 * half;
+        word[j] = pack<T>(two[0] * factor[half], two[1] * factor[half]);
       }
       transpose_quad(word);
-      if (8 * row < rows_left) {
-        auto* place = reinterpret_cast<uint4*>(to + 8 * row * row_stride + 32 * i + 8 * t);
+      if (8 * half < rows_left) {
+        auto* place = reinterpret_cast<uint4*>(to + 8 * half * row_stride + 32 * i + 8 * t);
         *place = make_uint4(word[0], word[1], word[2], word[3]);
       }
     }
@@ -56,9 +60,7 @@ template <typename T, int kCount>
 __device__ __forceinline__ void store_attention(
     const AttentionTensor& out, const AttentionRowValues& lse, int64_t batch, int64_t head, int row,
     int rows, const float (&sum)[kCount], const float (&factor)[2], const float (&own_lse)[2]) {
-  T* to = static_cast<T*>(out.data) + batch * out.batch_stride + head * out.head_stride +
-          row * out.row_stride;
-  store_rows<T>(to, out.row_stride, rows - row, sum, factor);
+  store_rows<T>(out, batch, head, row, rows, sum, factor);
   if (lse.data == nullptr || threadIdx.x % 4 != 0) return;
   float* lse_to =
       lse.data + batch * lse.batch_stride + head * lse.head_stride + row * lse.row_stride;

@@ -6,7 +6,6 @@
 
 #include "kernels/cuda/attention/attention_backward_rows.cuh"
 #include "kernels/cuda/attention/tiled_backward_sm80.cuh"
-#include "kernels/cuda/host/cuda_status.h"
 #include "kernels/cuda/host/kernel_code.h"
 
 namespace sparse_autotune {
@@ -22,7 +21,7 @@ inline int64_t tiled_backward_workspace_bytes(const AttentionBackward& a, int64_
                                               int64_t row_capacity) {
   constexpr int kRows = kTiledBackwardRows;
   const AttentionShape& s = a.shape;
-  return 2 * 4 * s.batch * s.heads * ceil_div(s.rows, kRows) * kRows +
+  return row_values_bytes(s, ceil_div(s.rows, kRows)) +
          std::max(tile_lists_bytes(a.mask, s, kRows, capacity),
                   tile_lists_bytes(by_column(a), by_column(s), kRows, row_capacity));
 }
@@ -31,44 +30,25 @@ template <typename T, int kDim>
 Status launch_tiled_backward_sm80(const AttentionBackward& a, std::string_view name) {
   const AttentionShape& s = a.shape;
   constexpr int kTileRows = kTiledBackwardRows;
-  const auto row_tiles = static_cast<int>(ceil_div(s.rows, kTileRows));
-  const int64_t values = s.batch * s.heads * row_tiles * kTileRows;
-  auto* lse = static_cast<float*>(a.workspace);
-  auto* delta = lse + values;
-  auto* lists = reinterpret_cast<char*>(delta + values);
-  const auto stream = static_cast<cudaStream_t>(a.stream);
-  const BackwardRows rows{a.out,
-                          a.dout,
-                          {},
-                          a.lse,
-                          a.dlse,
-                          lse,
-                          delta,
-                          nullptr,
-                          static_cast<int>(s.rows),
-                          row_tiles,
-                          static_cast<int>(s.heads)};
-  const dim3 grid(static_cast<unsigned>(row_tiles * kTileRows / kRowsOfBlock),
-                  static_cast<unsigned>(s.heads), static_cast<unsigned>(s.batch));
-  attention_backward_before<T, kDim, false><<<grid, kRowsThreads, 0, stream>>>(rows);
-  if (auto launched = to_status(cudaGetLastError(), name); !launched) return launched;
+  const BackwardRows rows = backward_rows(a, ceil_div(s.rows, kTileRows));
+  if (auto launched = launch_before<T, kDim, false>(rows, a, name); !launched) return launched;
 
   const auto run = [&](auto of_columns, BackwardArgumentsSm80 args, int64_t heads) {
     constexpr bool kOfColumns = decltype(of_columns)::value;
     const AttentionShape shape = kOfColumns ? by_column(s) : s;
-    if (auto made = make_tile_lists(args.mask, shape, kTileRows, lists, a.stream, &args.lists);
+    if (auto made = make_tile_lists(args.mask, shape, kTileRows, rows.sums, a.stream, &args.lists);
         !made) {
       return made;
     }
-    args.lse = lse;
-    args.delta = delta;
-    args.padded_rows = static_cast<int64_t>(row_tiles) * kTileRows;
+    args.lse = rows.scaled_lse;
+    args.delta = rows.delta;
+    args.padded_rows = rows.row_tiles * kTileRows;
     args.own_rows = static_cast<int>(shape.rows);
     args.step_rows = static_cast<int>(shape.columns);
     args.heads = static_cast<int>(s.heads);
     args.group = static_cast<int>(s.heads / s.kv_heads);
     args.scale_log2 = static_cast<float>(a.scale * M_LOG2E);
-    args.scale = static_cast<float>(a.scale);
+    args.scale = rows.scale;
     args.is_causal = a.is_causal;
     using Kernel = TiledBackward<T, kDim, kOfColumns>;
     const dim3 blocks(static_cast<unsigned>(ceil_div(shape.rows, kTileRows)),

@@ -64,8 +64,10 @@ class TiledBackward {
     }
     cp_async_wait<0>();  // of x, where there was no step
     const float scale[2] = {args_.scale, args_.scale}, one[2] = {1, 1};
-    store(args_.sum1, sum1, scale);
-    if constexpr (kOfColumns) store(args_.sum2, sum2, one);
+    store_rows<T>(args_.sum1, batch_, head_, own_row_, args_.own_rows, sum1, scale);
+    if constexpr (kOfColumns) {
+      store_rows<T>(args_.sum2, batch_, head_, own_row_, args_.own_rows, sum2, one);
+    }
   }
 
  private:
@@ -166,12 +168,6 @@ class TiledBackward {
         ds[at] = seen ? p[at] * (ds[at] - delta) : 0;
       }
     }
-  }
-
-  __device__ __forceinline__ void store(const AttentionTensor& to, const float (&sum)[kDim / 2],
-                                        const float (&factor)[2]) const {
-    T* row = const_cast<T*>(rows_of(to, head_)) + own_row_ * to.row_stride;
-    store_rows<T>(row, to.row_stride, args_.own_rows - own_row_, sum, factor);
   }
 
   const BackwardArgumentsSm80& args_;

@@ -1,12 +1,33 @@
-// Items of work on their way from the producer warp that takes them to the consumers that do them.
+// Items of work: what they are, and their way from the producer warp that takes them to the
+// consumers that do them.
 #pragma once
 
 #include <cstdint>
 
+#include "kernels/attention_arguments.h"
+#include "kernels/cuda/attention/tile_lists.h"
 #include "kernels/cuda/device/mbarrier.cuh"
 #include "kernels/cuda/device/tma.cuh"
 
 namespace sparse_autotune {
+
+// What kernels are told whose items are tiles of rows, which walk along the columns they see.
+struct AttentionWork {
+  AttentionMask mask;
+  TileLists lists;
+  unsigned* counter;                             // see ItemCounter
+  int rows, columns, heads, group, batch_heads;  // group: of q's heads for one of k
+  int row_tiles, items, heads_at_once;
+  float scale_log2;
+  bool is_causal;
+};
+
+// Of a forward pass: scale_log2 is greater than 0.
+struct ForwardWork : AttentionWork {
+  AttentionTensor out;
+  AttentionRowValues lse;
+  bool is_negative;  // the caller's scale
+};
 
 // The rows of a tile, in one head.
 struct AttentionItem {
@@ -26,12 +47,11 @@ __device__ __forceinline__ ItemPlace place_of_item(int i, int tiles, int heads, 
   return {tile, first + rest - tile * together};
 }
 
-// Item i of a forward pass, of `rows` rows: from the last rows on, which under a causal mask see
-// the most.
-template <typename Arguments>
-__device__ __forceinline__ AttentionItem item_at(const Arguments& args, int i, int rows) {
-  const auto [tile, head] = place_of_item(i, args.row_tiles, args.batch_heads, args.heads_at_once);
-  return {(args.row_tiles - 1 - tile) * rows, head % args.heads, head / args.heads, 0};
+// Item i, of `rows` rows: from the last rows on, which in a forward pass see the most under a
+// causal mask.
+__device__ __forceinline__ AttentionItem item_at(const AttentionWork& work, int i, int rows) {
+  const auto [tile, head] = place_of_item(i, work.row_tiles, work.batch_heads, work.heads_at_once);
+  return {(work.row_tiles - 1 - tile) * rows, head % work.heads, head / work.heads, 0};
 }
 
 // Takes items 0, 1, 2, ... in turn: the first of each taker is given, the others go to whoever is
