@@ -169,11 +169,9 @@ class ColumnLists {
         here.scratch(first + second + std::max<int64_t>(marked_bytes(turned), 1)));
     if (memory == nullptr) return false;
     out_ = {reinterpret_cast<int32_t*>(memory), reinterpret_cast<int32_t*>(memory + first)};
-    const MaskLists from{static_cast<int32_t*>(crow.writable()),
-                         static_cast<int32_t*>(col.writable())};
-    if (crow.device == kCpuDevice) return turn_lists(shape, from, col.sizes[0], out_);
-    return static_cast<bool>(
-        turn_lists_cuda(shape, from, col.sizes[0], out_, memory + first + second, stream));
+    const GivenLists from{crow.data, col.data, col.sizes[0], crow.type == ElementType::kInt64};
+    if (crow.device == kCpuDevice) return turn_lists(shape, from, out_);
+    return static_cast<bool>(turn_lists_cuda(shape, from, out_, memory + first + second, stream));
   }
 
   TensorView begins() const {
