@@ -79,6 +79,7 @@ struct OfRowLists {
     clear_bits(bits, shape.rows * words);
     for (int64_t r = warp_of_block(); r < shape.rows; r += kWarps) {
       const int64_t line = pattern * shape.rows + r, count = rows.count(line);
+#pragma unroll 1  // four at a time take more registers than a thread has
       for (int64_t i = lane(); i < count; i += kWarp) {
         const int64_t c = rows.column(line, i);
         if (c < 0 || c >= shape.columns) __trap();
