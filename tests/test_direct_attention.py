@@ -51,13 +51,9 @@ def on(device, case, dtype=torch.float32):
 @pytest.mark.parametrize("case", CASES)
 def test_direct_from_the_second_on(asked, device, case, dtype):
     operands, is_causal = on(device, case, dtype)
-    # On a CPU torch's kernel would be chosen, which hands its results over to the operator.
-    variant = READABLE[device][0] if dtype == torch.float64 else "auto"
 
     def call():
-        return attention(
-            *operands, is_causal=is_causal, scale=0.3, return_lse=True, variant=variant
-        )
+        return attention(*operands, is_causal=is_causal, scale=0.3, return_lse=True)
 
     count, first = asked(call)
     assert count == 1
@@ -71,8 +67,7 @@ def test_direct_from_the_second_on(asked, device, case, dtype):
         for other in others:
             assert torch.equal(one, other) and one.dtype == other.dtype
             assert one.stride() == other.stride()
-    out = attention(*operands, is_causal=is_causal, scale=0.3, variant=variant)
-    assert torch.equal(out, first[0])
+    assert torch.equal(attention(*operands, is_causal=is_causal, scale=0.3), first[0])
 
 
 def test_a_counted_mask_and_a_variant_are_decided_once_each(asked, device):
@@ -188,10 +183,40 @@ def test_gradients_that_are_left_to_the_operator(no_races, gradients_asked, devi
             torch.autograd.grad(first.sum(), leaves[0])
 
 
-def test_what_hands_its_results_over_is_the_operators(asked):
-    (q, k, v, mask), _ = on("cpu", "square")
-    for _ in range(3):
-        assert asked(lambda: attention(q, k, v, mask, variant="sdpa"))[0] == 1
+@pytest.mark.parametrize("trains", [False, True])
+def test_torchs_kernels_hand_their_results_over(asked, gradients_asked, device, trains):
+    """Past the dispatcher too: tensors like any others, which live as long as somebody has them."""
+    forward, backward = {
+        "cpu": ("sdpa", "sdpa_backward"),
+        "cuda": ("torch_sdpa/efficient", "torch_sdpa_backward/efficient"),
+    }[device]
+    q, k, v = (
+        torch.randn(2, 70, 2, 16, device=device).transpose(1, 2).requires_grad_(trains)
+        for _ in range(3)
+    )
+    found, gradients = [], []
+    with settings.override(variant=backward):
+        for most in (1, 0, 0):
+            before = gradients_asked[0]
+            count, (out, lse) = asked(lambda: attention(q, k, v, return_lse=True, variant=forward))
+            assert count <= most
+            found.append((out.detach().clone(), lse.detach().clone()))
+            if trains:
+                grad = torch.ones_like(out)
+                gradients.append(torch.autograd.grad(out, (q, k, v), grad, retain_graph=True))
+                assert gradients_asked[0] - before <= most
+                out.sum().backward()
+            else:
+                out.add_(1)
+                lse.add_(1)
+                del out, lse
+    expected = expected_attention(*(x.detach().cpu() for x in (q, k, v)), None, False)
+    for out, lse in found:
+        check(out.cpu(), expected[0], "out")
+        check(lse.cpu(), expected[1], "lse")
+    for ours in gradients:
+        for one, other in zip(ours, gradients[0], strict=True):
+            torch.testing.assert_close(one, other)
 
 
 def test_what_is_left_to_the_operator(asked, device):

@@ -15,6 +15,7 @@ bool read(PyObject* object, int64_t* number) {
 Direct::Direct(const py::kwargs& of_torch)
     : tensors_(of_torch),
       new_handles_(of_torch["new_handles"]),
+      adopt_(of_torch["adopt"]),
       is_grad_enabled_(of_torch["is_grad_enabled"]),
       listeners_(of_torch["listeners"]),
       forward_ad_(of_torch["forward_ad"]) {}

@@ -30,9 +30,9 @@ bool read(PyObject* object, int64_t* number);
 class Direct {
  public:
   // What PythonTensors takes; `new_handles`, which gives capsules of AtenTensorHandles for a list
-  // of tensors; is_grad_enabled; `listeners`, which take no argument and return something true
-  // while someone listens to operators; and `forward_ad`, torch.autograd.forward_ad, whose level
-  // says so by not being negative.
+  // of tensors; `adopt`, which makes a tensor of such a capsule; is_grad_enabled; `listeners`,
+  // which take no argument and return something true while someone listens to operators; and
+  // `forward_ad`, torch.autograd.forward_ad, whose level says so by not being negative.
   explicit Direct(const pybind11::kwargs& of_torch);
 
   // Whether these are plain contiguous tensors that keep the rules of one BSR matrix in elements,
@@ -65,6 +65,11 @@ class Direct {
   static bool read_variant(PyObject* variant, direct::Circumstances* here);
   // Of attention, as attention::dense_like says.
   pybind11::object new_result_of(const TensorView& operand) const;
+  // The tensors that `launch` gives, a tuple: those of `results`, unless it hands over its own.
+  template <size_t kCount, typename Launch>
+  pybind11::object attended(const AttentionCall& call,
+                            std::array<pybind11::object, kCount>& results,
+                            direct::Circumstances* here, Launch&& launch) const;
   // Null where it has no memory.
   pybind11::object new_result(const MatmulCall& call, TensorView* written) const;
 
@@ -86,7 +91,7 @@ class Direct {
   }
 
   const PythonTensors tensors_;
-  const pybind11::function new_handles_, is_grad_enabled_;
+  const pybind11::function new_handles_, adopt_, is_grad_enabled_;
   const pybind11::tuple listeners_;
   const pybind11::module_ forward_ad_;
   const pybind11::str level_ = interned("_current_level");

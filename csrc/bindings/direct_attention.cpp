@@ -55,6 +55,26 @@ py::object Direct::new_result_of(const TensorView& operand) const {
   return tensors_.new_empty(operand, {sizes, sizes + 4}, {s.batch, s.head, s.row, 1}, operand.type);
 }
 
+template <size_t kCount, typename Launch>
+py::object Direct::attended(const AttentionCall& call, std::array<py::object, kCount>& results,
+                            direct::Circumstances* here, Launch&& launch) const {
+  direct::AttentionResults written;
+  for (size_t i = 0; i < kCount; ++i) {
+    if (!tensors_.view(results[i], &written.places[i])) return {};
+  }
+  if (!launched(call.q, here, [&] { return launch(&written); })) return {};
+  py::tuple given(kCount);
+  for (size_t i = 0; i < kCount; ++i) {
+    if (written.own[i] == nullptr) {
+      given[i] = std::move(results[i]);
+    } else {
+      const auto handle = checked(PyCapsule_New(written.own[i], nullptr, nullptr));
+      given[i] = checked(PyObject_CallOneArg(adopt_.ptr(), handle.ptr()));
+    }
+  }
+  return given;
+}
+
 bool Direct::read_attention(const Values& v, AttentionCall* call,
                             direct::Circumstances* here) const {
   if (!is_for_us({v[kMaskRows], v[kMaskCols]}, {v[kQ], v[kK], v[kV]})) return false;
@@ -82,13 +102,12 @@ py::object Direct::attention(const Values& v) const {
   AttentionCall call{};
   direct::Circumstances here;
   if (!read_attention(v, &call, &here) || !fits(v[kLengths], call)) return {};
-  py::object out = new_result_of(call.q);
-  py::object lse = tensors_.new_empty(call.q, {call.q.sizes, call.q.sizes + 3}, type_of_lse(call));
-  TensorView written, rows;
-  if (!tensors_.view(out, &written) || !tensors_.view(lse, &rows)) return {};
-  const auto launch = [&] { return direct::attention(call, written, rows, here); };
-  if (!launched(call.q, &here, launch)) return {};
-  return py::reinterpret_steal<py::object>(PyTuple_Pack(2, out.ptr(), lse.ptr()));
+  std::array results{
+      new_result_of(call.q),
+      tensors_.new_empty(call.q, {call.q.sizes, call.q.sizes + 3}, type_of_lse(call))};
+  return attended(call, results, &here, [&](direct::AttentionResults* written) {
+    return direct::attention(call, written, here);
+  });
 }
 
 py::object Direct::attention_gradients(const Values& v) const {
@@ -102,16 +121,10 @@ py::object Direct::attention_gradients(const Values& v) const {
       (is_given(v[kGradLse]) && !tensors_.view(v[kGradLse], &given.dlse.emplace()))) {
     return {};
   }
-  py::object of_q = new_result_of(call.q), of_k = new_result_of(call.k),
-             of_v = new_result_of(call.v);
-  direct::AttentionResults written;
-  if (!tensors_.view(of_q, &written.dq) || !tensors_.view(of_k, &written.dk) ||
-      !tensors_.view(of_v, &written.dv)) {
-    return {};
-  }
-  const auto launch = [&] { return direct::attention_gradients(call, given, written, here); };
-  if (!launched(call.q, &here, launch)) return {};
-  return py::reinterpret_steal<py::object>(PyTuple_Pack(3, of_q.ptr(), of_k.ptr(), of_v.ptr()));
+  std::array results{new_result_of(call.q), new_result_of(call.k), new_result_of(call.v)};
+  return attended(call, results, &here, [&](direct::AttentionResults* written) {
+    return direct::attention_gradients(call, given, written, here);
+  });
 }
 
 }  // namespace sparse_autotune

@@ -290,7 +290,7 @@ void serve(AttentionBound& b, const std::optional<std::string>& variant, const A
 
 bool serve_remembered(const AttentionBound& b, std::string_view variant, const Allocate& allocate) {
   const auto found = remembered(b, selector_of(variant, operator_of(b.problem)));
-  return found && !found->variant->hands_over() && static_cast<bool>(launch(b, *found, allocate));
+  return found && static_cast<bool>(launch(b, *found, allocate));
 }
 
 std::string race_attention(AttentionBound& b, const RaceOrder& order) {

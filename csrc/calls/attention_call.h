@@ -75,8 +75,7 @@ SPARSE_AUTOTUNE_API void serve(AttentionBound& bound, const std::optional<std::s
                                const Allocate& allocate);
 
 // Launches what was decided for exactly this call before. False, and all is still to be done, where
-// nothing was, where that would hand results over, where `allocate` gives null, and where the
-// launch fails.
+// nothing was, where `allocate` gives null, and where the launch fails.
 SPARSE_AUTOTUNE_API bool serve_remembered(const AttentionBound& bound, std::string_view variant,
                                           const Allocate& allocate);
 

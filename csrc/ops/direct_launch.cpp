@@ -1,6 +1,5 @@
 #include "ops/direct_launch.h"
 
-#include <algorithm>
 #include <array>
 #include <memory>
 #include <optional>
@@ -14,7 +13,6 @@
 #include "ops/torch_caller.h"
 #include "ops/torch_runtime.h"
 #include "plan/current_device.h"
-#include "plan/mask_lists.h"
 #include "plan/plan_cache.h"
 #include "plan/transpose.h"
 
@@ -133,66 +131,6 @@ bool launch(const Call& call, const TensorView& result, const Circumstances& her
   return launch_settled(std::move(ready.call), here);
 }
 
-// Where attention runs; none where that is not the current device.
-struct Place {
-  void* stream = nullptr;
-  Parallel parallel;
-};
-std::optional<Place> place_of(const AttentionCall& call) {
-  if (call.q.device == kCpuDevice) return Place{nullptr, torch_parallel()};
-  if (!is_current_device(call.q.device)) return std::nullopt;
-  return Place{current_stream(call.q.device), {}};
-}
-
-// The blocks of a mask by column, as the operator mask_columns lists them.
-class ColumnLists {
- public:
-  // `call` keeps its rules, and has a mask. False where there is no memory.
-  bool list(const AttentionCall& call, void* stream, const Circumstances& here) {
-    const TensorView &crow = *call.crow_indices, &col = *call.col_indices;
-    like_ = crow;
-    std::copy(crow.sizes, crow.sizes + crow.dims, sizes_.begin());
-    int64_t& lines = sizes_[static_cast<size_t>(crow.dims) - 1];
-    const MaskGrid shape{elements_of(crow) / lines, lines - 1,
-                         ceil_div(call.k.sizes[2], call.block_n)};
-    const MaskGrid turned{shape.patterns, shape.columns, shape.rows};
-    lines = shape.columns + 1;
-    blocks_ = turned.blocks();
-    if (blocks_ > INT32_MAX) return false;
-    int64_t stride = 1;
-    for (auto d = static_cast<size_t>(crow.dims); d-- > 0; stride *= sizes_[d]) {
-      strides_[d] = stride;
-    }
-    const auto aligned = [](int64_t bytes) { return ceil_div(bytes, 256) * 256; };
-    const int64_t first = aligned(turned.patterns * lines * 4), second = aligned(blocks_ * 4);
-    auto* const memory = static_cast<char*>(
-        here.scratch(first + second + std::max<int64_t>(marked_bytes(turned), 1)));
-    if (memory == nullptr) return false;
-    out_ = {reinterpret_cast<int32_t*>(memory), reinterpret_cast<int32_t*>(memory + first)};
-    const GivenLists from{crow.data, col.data, col.sizes[0], crow.type == ElementType::kInt64};
-    if (crow.device == kCpuDevice) return turn_lists(shape, from, out_);
-    return static_cast<bool>(turn_lists_cuda(shape, from, out_, memory + first + second, stream));
-  }
-
-  TensorView begins() const {
-    TensorView view = like_;
-    view.data = out_.begins;
-    view.sizes = sizes_.data();
-    view.strides = strides_.data();
-    return view;
-  }
-  TensorView entries() const {
-    return {out_.entries, &blocks_, &kOne, 1, like_.type, like_.device};
-  }
-
- private:
-  static constexpr int64_t kOne = 1;
-  TensorView like_;
-  MaskLists out_{};
-  std::array<int64_t, 3> sizes_{}, strides_{};
-  int64_t blocks_ = 0;
-};
-
 }  // namespace
 
 bool matmul(const MatmulCall& call, const TensorView& result, const Circumstances& here) {
@@ -211,36 +149,6 @@ bool gradients(const GradientCalls& calls, const TensorView& grad_dense,
          !normalise(calls.of_values, grad_values, &blocks.call).any() &&
          look(product.call.pattern, here, &around) && make_ready(product, around, here) &&
          make_ready(blocks, around, here) && run(product, here) && run(blocks, here);
-}
-
-bool attention(const AttentionCall& call, const TensorView& out, const TensorView& lse,
-               const Circumstances& here) {
-  const auto place = place_of(call);
-  if (!place) return false;
-  AttentionBound bound = bind_attention(call, nullptr, place->stream, place->parallel);
-  if (bound.is_empty()) return false;
-  bound.launch.out = out.writable();
-  bound.launch.lse = lse.writable();
-  return serve_remembered(bound, here.variant, here.scratch);
-}
-
-bool attention_gradients(const AttentionCall& call, AttentionGradients gradients,
-                         const AttentionResults& results, const Circumstances& here) {
-  const auto place = place_of(call);
-  if (!place) return false;
-  ColumnLists columns;
-  if (call.crow_indices) {
-    if (!columns.list(call, place->stream, here)) return false;
-    gradients.ccol_indices = columns.begins();
-    gradients.row_indices = columns.entries();
-  }
-  if (broken_rule(call, gradients) != nullptr) return false;
-  AttentionBound bound = bind_attention(call, &gradients, place->stream, place->parallel);
-  if (bound.is_empty()) return false;
-  bound.launch.dq = results.dq.writable();
-  bound.launch.dk = results.dk.writable();
-  bound.launch.dv = results.dv.writable();
-  return serve_remembered(bound, here.variant, here.scratch);
 }
 
 }  // namespace sparse_autotune::direct

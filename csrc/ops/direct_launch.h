@@ -38,17 +38,19 @@ SPARSE_AUTOTUNE_API bool sampled_matmul(const SampledCall& call, const TensorVie
 // Both gradients of a product.
 SPARSE_AUTOTUNE_API bool gradients(const GradientCalls& calls, const TensorView& grad_dense,
                                    const TensorView& grad_values, const Circumstances& here);
+// Places for attention's results; and new handles (AtenTensorHandle), the receiver's, of those that
+// a variant handed over, whose places nobody wrote.
+struct AttentionResults {
+  std::array<TensorView, 3> places;
+  std::array<void*, 3> own{};
+};
 // Versions of its mask do not matter: nothing is kept that was made of one.
-SPARSE_AUTOTUNE_API bool attention(const AttentionCall& call, const TensorView& out,
-                                   const TensorView& lse, const Circumstances& here);
+SPARSE_AUTOTUNE_API bool attention(const AttentionCall& call, AttentionResults* results,
+                                   const Circumstances& here);
 // Its gradients, which list the blocks of a mask by column themselves: `gradients` has none such.
 // Whether those keep their rules is looked at here.
-struct AttentionResults {
-  TensorView dq, dk, dv;
-};
 SPARSE_AUTOTUNE_API bool attention_gradients(const AttentionCall& call,
                                              AttentionGradients gradients,
-                                             const AttentionResults& results,
-                                             const Circumstances& here);
+                                             AttentionResults* results, const Circumstances& here);
 
 }  // namespace sparse_autotune::direct

@@ -54,7 +54,6 @@ class DenseMaskSdpa : public attention::Variant {
   int64_t prepared_bytes(const attention::Problem& p, const Device& d) const override;
   Status prepare(const attention::Problem& p, const attention::Launch& l) const override;
   bool multiplies_padding() const override { return true; }
-  bool hands_over() const override { return true; }
 };
 
 // Calls visit(batch, head, row) for rows that see no column. torch does not say what becomes of

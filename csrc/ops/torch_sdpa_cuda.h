@@ -20,7 +20,6 @@ class TorchSdpa : public attention::Variant {
 
   Support supports(const attention::Problem& p, const Device& d) const override;
   double estimate_us(const attention::Problem& p, const Device& d) const override;
-  bool hands_over() const override { return true; }
   bool multiplies_padding() const override { return true; }
 
  protected:

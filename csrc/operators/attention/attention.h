@@ -144,9 +144,6 @@ class Variant : public VariantOf<Problem, Launch> {
  public:
   Variant(DeviceType device, std::string_view name, Pass pass = Pass::kForward)
       : VariantOf(operator_of(pass), device, name) {}
-
-  // Whether it may hand results over.
-  virtual bool hands_over() const { return false; }
 };
 
 // What kernels take.

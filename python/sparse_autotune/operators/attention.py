@@ -137,7 +137,9 @@ class Attention(torch.autograd.Function):
         form: AttentionForm,
     ) -> tuple[Tensor, Tensor]:
         """The operator, and what the gradients will need."""
-        out, lse = _attention_below_autograd(q, k, v, crow, col, form)
+        # What torch's kernels hand over is no view to autograd.
+        with BelowAutograd():
+            out, lse = _attention_below_autograd(q, k, v, crow, col, form)
         ctx.form = form._replace(variant=None)  # gradients choose their own
         ctx.save_for_backward(q, k, v, out, lse, crow, col)
         ctx.set_materialize_grads(False)
