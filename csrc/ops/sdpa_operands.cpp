@@ -14,6 +14,16 @@ Tensor strided(const void* data, const attention::TensorStrides& s, int64_t head
                      element_type(p.dtype), *l.device);
 }
 
+// An operand. Along a dimension of one nobody walks, but torch's kernels want its stride aligned.
+Tensor given(const void* data, const attention::TensorStrides& s, int64_t heads, int64_t rows,
+             const attention::Problem& p, const attention::Launch& l) {
+  const attention::TensorStrides dense = attention::dense_like(s, heads, rows, p.dim);
+  return strided(data,
+                 {p.batch > 1 ? s.batch : dense.batch, heads > 1 ? s.head : dense.head,
+                  rows > 1 ? s.row : dense.row},
+                 heads, rows, p, l);
+}
+
 // The mask as a number for each pair: its bytes, and the call that writes it where `prepared` is.
 int64_t dense_mask_bytes(const attention::Problem& p) {
   return attention::has_mask(p) ? p.patterns * p.rows * p.columns * size_of(p.dtype) : 0;
@@ -42,9 +52,9 @@ void write_dense_mask(const attention::Problem& p, const attention::Launch& l) {
 }  // namespace
 
 AttentionViews::AttentionViews(const attention::Problem& p, const attention::Launch& l)
-    : q(strided(l.q, p.q, p.heads, p.rows, p, l)),
-      k(strided(l.k, p.k, p.kv_heads, p.columns, p, l)),
-      v(strided(l.v, p.v, p.kv_heads, p.columns, p, l)),
+    : q(given(l.q, p.q, p.heads, p.rows, p, l)),
+      k(given(l.k, p.k, p.kv_heads, p.columns, p, l)),
+      v(given(l.v, p.v, p.kv_heads, p.columns, p, l)),
       out(strided(l.out, attention::strides_of_out(p), p.heads, p.rows, p, l)),
       lse(row_values(p, l, l.lse)) {}
 
@@ -63,7 +73,7 @@ std::array<Tensor, 3> gradients_of(const attention::Problem& p, const attention:
           strided(l.dv, attention::strides_of_dv(p), p.kv_heads, p.columns, p, l)};
 }
 Tensor gradient_of_out(const attention::Problem& p, const attention::Launch& l) {
-  return strided(l.dout, p.dout, p.heads, p.rows, p, l);
+  return given(l.dout, p.dout, p.heads, p.rows, p, l);
 }
 
 Tensor row_values(const attention::Problem& p, const attention::Launch& l, const void* data) {

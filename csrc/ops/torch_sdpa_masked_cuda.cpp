@@ -56,7 +56,11 @@ class Part {
   }
   Tensor tensor(const void* data, std::initializer_list<int64_t> sizes, int64_t first,
                 int64_t second, const attention::TensorStrides& s) const {
-    return tensor_over(data, sizes, {first, second, s.row, 1}, element_type(p_.dtype), *l_.device);
+    // Along a dimension of one nobody walks, but torch's kernel wants its stride aligned.
+    const int64_t* const size = sizes.begin();
+    const auto along = [&](int i, int64_t stride) { return size[i] > 1 ? stride : p_.dim; };
+    return tensor_over(data, sizes, {along(0, first), along(1, second), along(2, s.row), 1},
+                       element_type(p_.dtype), *l_.device);
   }
 
   const attention::Problem& p_;
