@@ -274,6 +274,8 @@ def test_out_of_any_strides_has_gradients():
         assert other.stride() != out.stride()
         found = backward(q, None, q, k, v, other, lse, *tensors, is_causal=is_causal)
         assert all(map(torch.equal, found, expected))
+    with pytest.raises(RuntimeError, match="share one dtype and device"):
+        backward(q, None, q, k, v, out.contiguous().double(), lse, *tensors, is_causal=is_causal)
 
 
 @pytest.mark.parametrize("dynamic", [False, True])

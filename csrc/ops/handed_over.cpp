@@ -1,6 +1,7 @@
 #include "ops/handed_over.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace sparse_autotune {
 namespace {
@@ -15,14 +16,15 @@ bool lie_alike(const Tensor& a, const Tensor& b) {
 
 void give_results(const attention::Launch& l, std::span<const Tensor> places,
                   std::span<const Tensor> found) {
+  attention::HandedOver own;
   for (size_t i = 0; i < found.size(); ++i) {
-    const bool as_it_is =
-        (l.only_timed || l.handed_over != nullptr) && lie_alike(places[i], found[i]);
-    if (!as_it_is) call_torch<Tensor>("aten::copy_", "", places[i], found[i], false);
-    if (l.handed_over == nullptr) continue;
-    auto& result = l.handed_over->results[i];
-    result = as_it_is ? std::optional<Tensor>(found[i]) : std::nullopt;
+    if ((l.only_timed || l.handed_over != nullptr) && lie_alike(places[i], found[i])) {
+      own.results[i] = found[i];
+    } else {
+      call_torch<Tensor>("aten::copy_", "", places[i], found[i], false);
+    }
   }
+  if (l.handed_over != nullptr) *l.handed_over = std::move(own);
 }
 
 }  // namespace sparse_autotune
