@@ -5,6 +5,7 @@ import torch
 from torch.nn.attention import flex_attention as flex
 
 from sparse_autotune import BlockMask, random_bsr
+from sparse_autotune.masks import patterns
 from sparse_autotune.operators.mask_lists import (
     mask_columns,
     mask_of_lists,
@@ -562,3 +563,34 @@ def test_what_is_known_of_matrices_and_checked_masks():
     assert checked._counted == a.nnzb
     trusted = BlockMask(mask.crow_indices, mask.col_indices, (16, 8), (64, 48), check=False)
     assert trusted._counted == -1
+
+
+@pytest.mark.gpu
+def test_rules_on_a_gpu_pass_the_dispatcher_by(monkeypatch):
+    """With the lists and the number of blocks that the host makes."""
+    documents = [16] * 3 + [48, 32, 0, 20]
+
+    def made(device):
+        return [
+            BlockMask.causal(150, 130, (16, 8), device=device),
+            BlockMask.sliding_window(2000, block_size=16, window=70, sinks=9, device=device),
+            BlockMask.strided(300, block_size=16, stride=3, local=2, device=device),
+            BlockMask.documents(documents, block_size=16, device=device),
+            BlockMask.documents(documents, 400, 16, is_causal=False, device=device),
+            BlockMask.documents(torch.tensor(documents), block_size=16, device=device),
+            BlockMask.documents([16] * 448, block_size=16, device=device),
+            BlockMask.documents([], 40, 16, device=device),
+        ]
+
+    torch.cuda.init()
+    monkeypatch.setattr(patterns, "mask_of_rule", None)
+    direct = [made(device) for device in ("cuda", "cuda:0", torch.device("cuda"))]
+    monkeypatch.undo()
+    for expected, *others in zip(made("cpu"), *direct, strict=True):
+        for mask in others:
+            assert mask.crow_indices.is_cuda
+            for name in ("crow_indices", "col_indices"):
+                assert torch.equal(getattr(mask, name).cpu(), getattr(expected, name))
+            stored = len(expected.blocks().nonzero())
+            assert abs(mask._counted - stored) <= 0.05 * stored
+            assert mask._nnzb in (None, stored)

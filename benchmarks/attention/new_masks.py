@@ -49,7 +49,7 @@ def _ways(cell: AttentionCell, device: str) -> dict[str, Call]:
     operands = AttentionOperands(cell, device)
     q, k, v, mask = operands.q, operands.k, operands.v, operands.mask
     assert mask is not None
-    blocks = mask.blocks()
+    blocks = mask.blocks().contiguous()  # as whoever chooses blocks has them
     of_one_head = blocks[0]
     kept = sa.BlockMask.from_blocks(blocks, cell.block)  # nobody has counted its blocks, either
 

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <functional>
 #include <initializer_list>
+#include <optional>
 #include <vector>
 
 #include "bindings/python_calls.h"
@@ -39,6 +40,12 @@ class Direct {
   // its indices' contents aside. False also for what has no memory here.
   bool is_matrix(pybind11::handle crow, pybind11::handle col, pybind11::handle values,
                  pybind11::handle rows, pybind11::handle cols) const;
+
+  // The lists of one pattern on that GPU, -1: the current one, of documents' ends where they are
+  // given, and how many blocks it has: (crow_indices, col_indices, blocks, is_exact). None: not
+  // here.
+  pybind11::object mask_of_rule(int32_t ordinal, const std::array<int64_t, 9>& rule,
+                                const std::optional<std::vector<int64_t>>& ends) const;
 
   // bsr_matmul's, and `out`.
   pybind11::object matmul(const Values& v) const;

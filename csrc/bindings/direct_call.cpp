@@ -1,3 +1,4 @@
+#include <pybind11/stl.h>
 #include <structmember.h>
 
 #include <algorithm>
@@ -138,7 +139,8 @@ PyObject* make(PyTypeObject* type, PyObject* arguments, PyObject*) {
 void bind_direct_calls(py::module_& m) {
   py::class_<Direct>(m, "Direct")
       .def(py::init<const py::kwargs&>())
-      .def("is_matrix", &Direct::is_matrix);
+      .def("is_matrix", &Direct::is_matrix)
+      .def("mask_of_rule", &Direct::mask_of_rule);
   static PyMemberDef members[] = {
       {"__vectorcalloffset__", T_PYSSIZET, offsetof(Callable, vectorcall), READONLY, nullptr},
       {nullptr, 0, 0, 0, nullptr}};

@@ -117,4 +117,10 @@ bool attention_gradients(const AttentionCall& call, AttentionGradients gradients
   return serve(bound, results, here);
 }
 
+bool mask_of_rule(const MaskGrid& shape, const MaskRule& rule, int64_t known_ends,
+                  const MaskLists& out, int32_t ordinal) {
+  return is_current_device(ordinal) &&
+         static_cast<bool>(list_rule_cuda(shape, rule, known_ends, out, current_stream(ordinal)));
+}
+
 }  // namespace sparse_autotune::direct

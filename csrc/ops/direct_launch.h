@@ -13,6 +13,7 @@
 
 #include "calls/attention_call.h"
 #include "calls/call.h"
+#include "plan/mask_lists.h"
 
 namespace sparse_autotune::direct {
 
@@ -52,5 +53,9 @@ SPARSE_AUTOTUNE_API bool attention(const AttentionCall& call, AttentionResults* 
 SPARSE_AUTOTUNE_API bool attention_gradients(const AttentionCall& call,
                                              AttentionGradients gradients,
                                              AttentionResults* results, const Circumstances& here);
+
+// The lists of a mask on a GPU, the current one, of a rule whose ends are on the host.
+SPARSE_AUTOTUNE_API bool mask_of_rule(const MaskGrid& shape, const MaskRule& rule,
+                                      int64_t known_ends, const MaskLists& out, int32_t ordinal);
 
 }  // namespace sparse_autotune::direct

@@ -48,6 +48,9 @@ class Direct:
     def is_matrix(
         self, crow: object, col: object, values: object, rows: object, cols: object, /
     ) -> bool: ...
+    def mask_of_rule(
+        self, ordinal: int, rule: tuple[int, ...], ends: list[int] | None, /
+    ) -> tuple[Any, Any, int, bool] | None: ...
 
 class DirectOperator:
     def __init__(

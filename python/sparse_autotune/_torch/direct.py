@@ -69,6 +69,9 @@ attention_gradients = DirectOperator("attention_gradients", _plain)
 # Whether crow_indices, col_indices and values are plain contiguous tensors that make up one matrix
 # of so many rows and columns; False where somebody has to look closer.
 is_matrix = _plain.is_matrix
+# The operator of that name on a GPU, by its ordinal or -1, the current one: of one pattern, a rule
+# of nine numbers and ends of documents on the host. It counts the blocks, too.
+mask_of_rule = _plain.mask_of_rule
 
 
 def or_else(name: str, call: Callable[..., Any]) -> DirectOperator:

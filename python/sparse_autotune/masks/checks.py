@@ -6,7 +6,6 @@ may be on a GPU.
 
 from __future__ import annotations
 
-import array
 import itertools
 from collections.abc import Sequence
 from numbers import Real
@@ -15,7 +14,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .._torch.transforms import is_plainly_eager
 from ..checks.matrix import INDEX_DTYPES, check_dense, check_local, size
 
 
@@ -56,8 +54,11 @@ def positive(value: Any, name: str) -> int:
     return number
 
 
-def ends_of(lengths: Any, total: int | None, block: int) -> tuple[Tensor, int]:
-    """Where each document ends, (..., documents) int64, and how many tokens there are."""
+def ends_of(lengths: Any, total: int | None, block: int) -> tuple[Tensor | list[int], int]:
+    """Where each document ends, (..., documents), and how many tokens there are.
+
+    A list of one pattern's ends where the host knows them, otherwise an int64 tensor.
+    """
     if isinstance(lengths, (list, tuple)) and {int}.issuperset(map(type, lengths)):
         entries, shape = [lengths], (len(lengths),)  # made in every call: no tensor of them
     else:
@@ -99,10 +100,9 @@ def ends_of(lengths: Any, total: int | None, block: int) -> tuple[Tensor, int]:
                     f"each document must begin at a block, a multiple of {block} tokens, but one "
                     f"begins at {end}: pad the documents"
                 )
-    if len(shape) == 1 and ends[0] and is_plainly_eager():  # in a fifth of torch.tensor's time
-        return torch.frombuffer(array.array("q", ends[0]), dtype=torch.int64), total
-    known = torch.tensor(ends, dtype=torch.int64, device="cpu")
-    return known.view(shape), total
+    if len(shape) == 1:
+        return ends[0], total
+    return torch.tensor(ends, dtype=torch.int64, device="cpu").view(shape), total
 
 
 def check_mask(crow: Any, col: Any, block: tuple[int, int], lengths: tuple[int, int]) -> None:

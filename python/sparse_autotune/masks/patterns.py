@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from .. import _tuner
+from .._torch import direct
 from .._torch.transforms import is_plainly_eager
 from ..checks.matrix import block_shape, size
 from ..mask_forms import lead_count
@@ -22,6 +23,16 @@ if TYPE_CHECKING:
 
 
 _MOST_KNOWN_ENDS = 448  # as plan/mask_lists.h has it
+
+
+def _gpu_of(device: Any) -> int | None:
+    """The ordinal of a GPU in use, -1: the current one; None: none, or torch's default device."""
+    if device is None or not torch.cuda.is_initialized():
+        return None
+    named = torch.device(device)
+    if named.type != "cuda":
+        return None
+    return -1 if named.index is None else int(named.index)
 
 
 class CommonPatterns(StoredBlocks):
@@ -153,7 +164,7 @@ class CommonPatterns(StoredBlocks):
         ends, total = ends_of(lengths, S, math.lcm(*block))
         if device is None and isinstance(lengths, Tensor):
             device = lengths.device
-        if ends.dim() == 2:
+        if isinstance(ends, Tensor) and ends.dim() == 2:
             ends = ends[:, None]  # for all heads
         return cls._generated(total, None, block, device, is_causal, ends=ends)
 
@@ -166,17 +177,27 @@ class CommonPatterns(StoredBlocks):
         device: Any,
         is_causal: Any,
         rule: tuple[int, int, int, int] | None = None,  # window, sinks, stride, local
-        ends: Tensor | None = None,
+        ends: Tensor | list[int] | None = None,
     ) -> Self:
         queries = size(queries, "S")
         lengths = (queries, queries if keys is None else size(keys, "T"))
         block, is_causal = block_shape(block_size), flag(is_causal, "is_causal")
+        whole = (*lengths, *block, *(rule or (sum(lengths), 0, 0, 0)), is_causal)
+        if not isinstance(ends, Tensor):
+            ordinal = _gpu_of(device)
+            if ordinal is not None and is_plainly_eager():
+                found = direct.mask_of_rule(ordinal, whole, ends)
+                if found is not None:
+                    made = cls._made_of(found[0], found[1], block, lengths, is_causal)
+                    made._count(found[2], about=not found[3])
+                    return made
+            if ends is not None:
+                ends = torch.tensor(ends, dtype=torch.int64, device="cpu")
         like = torch.empty(0, dtype=torch.int32, device=device)
         is_known = ends is None or ends.device.type == "cpu"
         there = ends  # few go as parameters of a kernel, which a CUDA graph can hold
         if ends is not None and not (is_known and ends.numel() <= _MOST_KNOWN_ENDS):
             there = ends.to(like.device, non_blocking=True)
-        whole = (*lengths, *block, *(rule or (sum(lengths), 0, 0, 0)), is_causal)
         made = cls._made_of(*mask_of_rule(like, there, *whole), block, lengths, is_causal)
         # So that races of this density serve the mask: what the host was told it can count.
         if is_known and like.device.type != "cpu" and is_plainly_eager():
