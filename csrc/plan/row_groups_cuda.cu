@@ -105,8 +105,9 @@ struct ColumnBits {
 
 // Puts the rows of a window into groups of `rows`: the longest that is left, then again and again
 // the one that shares most of its columns, and most columns, with those before. A thread block owns
-// a window. Once its rows are sorted a thread has the row of its rank, and everybody knows who is
-// free: a step needs one barrier, and next to no other waiting, as there are as many steps as rows.
+// a window, of as many warps as its rows fill. Once they are sorted a thread has the row of its
+// rank, and each warp knows who is free: a step needs one barrier, and few instructions, as there
+// are as many steps as rows.
 template <typename Index>
 __global__ void __launch_bounds__(kMatchWindow)
     match_kernel(const PatternArrays<Index> p, int rows, int32_t* matched) {
@@ -115,6 +116,7 @@ __global__ void __launch_bounds__(kMatchWindow)
   __shared__ int begins[kMatchWindow + 1], by_length[kMatchWindow];
   __shared__ alignas(16) int best[2][kWarps];
   const int me = static_cast<int>(threadIdx.x), lane = me % 32, warp = me / 32;
+  const auto threads = static_cast<int>(blockDim.x);
   const int64_t first = int64_t{blockIdx.x} * kMatchWindow;
   const auto count = static_cast<int>(min(int64_t{kMatchWindow}, p.block_rows - first));
   const int words = static_cast<int>(min((p.block_cols + 31) / 32, int64_t{kMatchWords}));
@@ -122,15 +124,16 @@ __global__ void __launch_bounds__(kMatchWindow)
     return min(max(static_cast<int64_t>(p.crow[row]), int64_t{0}), p.nnzb);
   };
   const int64_t base = begin_of(first);
-  for (int i = me; i <= count; i += kMatchWindow) {
+  for (int i = me; i <= count; i += threads) {
     begins[i] = static_cast<int>(begin_of(first + i) - base);
   }
-  for (int i = me; i < kMatchWindow * kMatchWords; i += kMatchWindow) {
+  for (int i = me; i < threads * kMatchWords; i += threads) {
     bits[i / kMatchWords][i % kMatchWords] = 0;
   }
+  if (me < 2 * kWarps) best[me / kWarps][me % kWarps] = 0;
   __syncthreads();
 #pragma unroll 4
-  for (int at = me; at < begins[count]; at += kMatchWindow) {
+  for (int at = me; at < begins[count]; at += threads) {
     const auto column = static_cast<uint32_t>(p.col[base + at]);
     int row = 0;  // the last that does not begin behind the block
     for (int step = kMatchWindow / 2; step > 0; step /= 2) {
@@ -155,32 +158,22 @@ __global__ void __launch_bounds__(kMatchWindow)
   own.each(words, [&](uint32_t& word, int w) { bits[me][w] = word; });  // by rank from here on
   __syncthreads();
   bool is_free = me < count;
-  uint32_t unmatched[kWarps];  // a bit for each rank
-#pragma unroll
-  for (int w = 0; w < kWarps; ++w) {
-    const int left = count - 32 * w;
-    unmatched[w] = left >= 32 ? ~0u : (left > 0 ? (1u << left) - 1 : 0);
-  }
+  // A bit for each rank, those from 32 * l on in lane l.
+  const int left = count - 32 * lane;
+  uint32_t unmatched = left >= 32 ? ~0u : (left > 0 ? (1u << left) - 1 : 0);
   // The row of that rank, -1: none, becomes the one at a place among the matched.
   const auto take = [&](int rank, int place) {
     if (me == max(rank, 0)) {
       matched[first + place] = rank < 0 ? -1 : static_cast<int32_t>(first + own_row);
     }
     is_free = is_free && me != rank;
-    const uint32_t bit = rank < 0 ? 0 : 1u << rank % 32;
-#pragma unroll
-    for (int w = 0; w < kWarps; ++w) unmatched[w] &= ~(w == rank / 32 ? bit : 0u);
+    if (rank >= 0 && lane == rank / 32) unmatched &= ~(1u << rank % 32);
   };
   int turn = 0;
   const int groups = (count + rows - 1) / rows;
   for (int place = 0; place < groups * rows; ++place) {
-    int word = 0;
-    uint32_t free_ranks = unmatched[0];
-#pragma unroll
-    for (int w = 1; w < kWarps; ++w) {
-      if (free_ranks == 0) word = w, free_ranks = unmatched[w];
-    }
-    int rank = 32 * word + __ffs(static_cast<int>(free_ranks)) - 1;
+    const int at = __ffs(static_cast<int>(__ballot_sync(~0u, unmatched != 0))) - 1;
+    int rank = 32 * at + __ffs(static_cast<int>(__shfl_sync(~0u, unmatched, at))) - 1;
     take(rank, place);
     group.each(words, [&](uint32_t& word_of_group, int w) { word_of_group = bits[rank][w]; });
     for (int next_to = place + rows - 1; place < next_to;) {
@@ -215,7 +208,9 @@ void build(const PatternKey& key, int grouping, cudaStream_t stream, const RowGr
   const PatternArrays<Index> p = arrays_of<Index>(key);
   if (is_matched(grouping)) {
     const auto windows = static_cast<unsigned>(ceil_div(key.block_rows, kMatchWindow));
-    match_kernel<<<windows, kMatchWindow, 0, stream>>>(p, rows, const_cast<int32_t*>(groups.rows));
+    const int64_t filled = 32 * ceil_div(std::min<int64_t>(key.block_rows, kMatchWindow), 32);
+    match_kernel<<<windows, static_cast<unsigned>(filled), 0, stream>>>(
+        p, rows, const_cast<int32_t*>(groups.rows));
   }
   count_one_kernel<<<count, threads, 0, stream>>>(p, rows, groups.rows, ends);
   sum_kernel<<<1, 32, 0, stream>>>(ends, count);
