@@ -72,20 +72,56 @@ __device__ inline void clear_bits(uint32_t* bits, int64_t count) {
   for (int64_t i = threadIdx.x; i < count; i += kThreads) bits[i] = 0;
   __syncthreads();
 }
+// By a whole thread block: mark(r, entry) for each entry of each row r. `range(r, &begin, &end)`
+// says which are the row's, and `entry(at)` what it is. A warp has as many rows at once as lanes,
+// and loads from several of them before it marks: otherwise it would wait for memory twice a row.
+template <typename Range, typename Entry, typename Mark>
+__device__ void each_entry(int64_t rows, const Range& range, const Entry& entry, const Mark& mark) {
+  constexpr int kAtOnce = 4;
+  for (int64_t first = warp_of_block(); first < rows; first += int64_t{kWarps} * kWarp) {
+    const int64_t own = first + int64_t{kWarps} * lane();
+    int64_t begin = 0, end = 0;
+    if (own < rows) range(own, &begin, &end);
+    const auto length = static_cast<int>(end - begin);
+    const int longest = __reduce_max_sync(kAll, length);
+    const auto some = static_cast<int>(min(ceil_div(rows - first, kWarps), int64_t{kWarp}));
+#pragma unroll 1
+    for (int i = 0; i < longest; i += kWarp) {
+#pragma unroll 1
+      for (int l = 0; l < some; l += kAtOnce) {
+        int64_t found[kAtOnce];
+        bool is_there[kAtOnce];
+#pragma unroll
+        for (int k = 0; k < kAtOnce; ++k) {
+          const int64_t at = __shfl_sync(kAll, begin, l + k) + i + lane();
+          is_there[k] = i + lane() < __shfl_sync(kAll, length, l + k);
+          found[k] = is_there[k] ? entry(at) : 0;
+        }
+#pragma unroll
+        for (int k = 0; k < kAtOnce; ++k) {
+          if (is_there[k]) mark(first + int64_t{kWarps} * (l + k), found[k]);
+        }
+      }
+    }
+  }
+}
 struct OfRowLists {
   RowLists rows;
 
   __device__ void mark(const MaskGrid& shape, int64_t pattern, uint32_t* bits, int words) const {
     clear_bits(bits, shape.rows * words);
-    for (int64_t r = warp_of_block(); r < shape.rows; r += kWarps) {
-      const int64_t line = pattern * shape.rows + r, count = rows.count(line);
-#pragma unroll 1  // four at a time take more registers than a thread has
-      for (int64_t i = lane(); i < count; i += kWarp) {
-        const int64_t c = rows.column(line, i);
-        if (c < 0 || c >= shape.columns) __trap();
-        set_bit(bits, words, r, c);
-      }
-    }
+    each_entry(
+        shape.rows,
+        [&](int64_t r, int64_t* begin, int64_t* end) {
+          const int64_t line = pattern * shape.rows + r;
+          *begin = line * rows.most;
+          *end = *begin + rows.count(line);
+        },
+        [&](int64_t at) { return detail::number(rows.columns, at, rows.is_wide); },
+        [&](int64_t r, int64_t c) {
+          if (c < 0 || c >= shape.columns) __trap();
+          set_bit(bits, words, r, c);
+        });
   }
 };
 // The lists of the other direction, whose columns are rows here.
@@ -94,20 +130,22 @@ struct OfOtherLists {
 
   __device__ void mark(const MaskGrid& shape, int64_t pattern, uint32_t* bits, int words) const {
     clear_bits(bits, shape.rows * words);
-    for (int64_t r = warp_of_block(); r < shape.columns; r += kWarps) {
-      const int64_t line = pattern * (shape.columns + 1) + r;
-      const int64_t begin = max(lists.begin(line), int64_t{0});
-      const int64_t end = min(lists.begin(line + 1), lists.capacity);
-      for (int64_t i = begin + lane(); i < end; i += kWarp) {
-        const int64_t c = lists.entry(i);
-        if (c >= 0 && c < shape.rows) set_bit(bits, words, c, r);
-      }
-    }
+    each_entry(
+        shape.columns,
+        [&](int64_t r, int64_t* begin, int64_t* end) {
+          const int64_t line = pattern * (shape.columns + 1) + r;
+          *begin = max(lists.begin(line), int64_t{0});
+          *end = min(lists.begin(line + 1), lists.capacity);
+        },
+        [&](int64_t at) { return lists.entry(at); },
+        [&](int64_t r, int64_t c) {
+          if (c >= 0 && c < shape.rows) set_bit(bits, words, c, r);
+        });
   }
 };
 
 // Each thread block reads the whole pattern blockIdx.y, and lists this many of its rows.
-constexpr int kRowsOfBlock = 4 * kWarps;
+constexpr int kRowsOfBlock = 2 * kWarps;
 template <typename Source>
 __global__ void __launch_bounds__(kThreads)
     list_bits_kernel(MaskGrid shape, const Source source, MaskLists out) {
