@@ -279,7 +279,8 @@ MmaCodes mma_codes_apart();
 using MmaM128N128 = MmaTile<128, 128, 128, 3, 2, 2, 2>;
 using MmaM64N256 = MmaTile<64, 256, 128, 2, 1, 4, 2>;
 using MmaM64N128 = MmaTile<64, 128, 128, 3, 2, 2, 3>;
-using MmaM32N256 = MmaTile<32, 256, 128, 3, 1, 4, 2>;
+using MmaM32N256 = MmaTile<32, 256, 64, 4, 1, 4, 2>;
+using MmaM32N128 = MmaTile<32, 128, 128, 3, 1, 4, 3>;
 using MmaM16N128 = MmaTile<16, 128, 128, 4, 1, 4, 3>;
 
 }  // namespace sparse_autotune

@@ -12,6 +12,8 @@ template MmaCodes mma_codes_apart<MmaM64N128, false>();
 template MmaCodes mma_codes_apart<MmaM64N128, true>();
 template MmaCodes mma_codes_apart<MmaM32N256, false>();
 template MmaCodes mma_codes_apart<MmaM32N256, true>();
+template MmaCodes mma_codes_apart<MmaM32N128, false>();
+template MmaCodes mma_codes_apart<MmaM32N128, true>();
 template MmaCodes mma_codes_apart<MmaM16N128, false>();
 template MmaCodes mma_codes_apart<MmaM16N128, true>();
 

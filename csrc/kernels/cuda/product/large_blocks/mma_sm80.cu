@@ -120,8 +120,10 @@ const MmaSm80 kM64N256{"mma_sm80/m64_n256_s2",
                        shape_of<MmaM64N256>(mma_codes<MmaM64N256, false>())};
 const MmaSm80 kM64N128{"mma_sm80/m64_n128_s3",
                        shape_of<MmaM64N128>(mma_codes_apart<MmaM64N128, false>())};
-const MmaSm80 kM32N256{"mma_sm80/m32_n256_s3",
+const MmaSm80 kM32N256{"mma_sm80/m32_n256_s4",
                        shape_of<MmaM32N256>(mma_codes_apart<MmaM32N256, false>())};
+const MmaSm80 kM32N128{"mma_sm80/m32_n128_s3",
+                       shape_of<MmaM32N128>(mma_codes_apart<MmaM32N128, false>())};
 const MmaSm80 kM16N128{"mma_sm80/m16_n128_s4",
                        shape_of<MmaM16N128>(mma_codes_apart<MmaM16N128, false>())};
 
