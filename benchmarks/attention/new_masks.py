@@ -31,8 +31,6 @@ ON_A_CPU = (AttentionCell(8, 1024, 64, 64, "random", 0.13, "float32"),)
 # Issued one after the other, and few enough for a queue of launches.
 _CALLS = 20
 _ROUNDS = 15
-# What making a mask on a GPU may cost.
-LIMIT_US = 50.0
 
 
 @dataclass(frozen=True)

@@ -55,7 +55,6 @@ Status launch_attention_backward_sm90(const AttentionBackward& a, DType dtype, c
   args.dk = a.dk;
   args.dv = a.dv;
   args.mask = by_column(a);
-  args.lists = {};
   if constexpr (Tile::kMerges) {
     auto* lists = static_cast<char*>(a.workspace) + row_sums_bytes(s, a.mask);
     if (auto made =

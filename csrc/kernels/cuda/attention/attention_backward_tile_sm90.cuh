@@ -67,7 +67,7 @@ struct AttentionBackwardArgumentsSm90 {
   TileLists lists;
   // (batch, heads, row tiles * 64): lse as a power of two, inf where there is nothing; delta.
   const float *lse, *delta;
-  float* dq;  // sums in the order of fragments: see attention_backward_rows.cu
+  float* dq;  // sums in the order of fragments: see attention_backward_rows.cuh
   unsigned* counter;
   int rows, columns, heads, group, kv_batch_heads, row_tiles, column_tiles, items, heads_at_once;
   float scale_log2, scale;

@@ -40,8 +40,6 @@ Status launch_attention_sm90(const AttentionForward& a, DType dtype, const Devic
         !made) {
       return made;
     }
-  } else {
-    args.lists = {};
   }
   describe_work(a, Tile::kRows, device, counter, &args);
   const auto blocks = static_cast<unsigned>(

@@ -75,15 +75,6 @@ __device__ __forceinline__ void tma_store_fence() {
   asm volatile("fence.proxy.async.shared::cta;\n" ::: "memory");
 }
 
-__device__ __forceinline__ void tma_store(const CUtensorMap& map, uint32_t from, int x, int y,
-                                          int z) {
-  asm volatile(
-      "cp.async.bulk.tensor.3d.global.shared::cta.tile.bulk_group [%0, {%2, %3, %4}], [%1];\n"
-      "cp.async.bulk.commit_group;\n" ::"l"(&map),
-      "r"(from), "r"(x), "r"(y), "r"(z)
-      : "memory");
-}
-
 __device__ __forceinline__ void tma_store_hinted(const CUtensorMap& map, uint32_t from,
                                                  uint64_t policy, int x, int y, int z) {
   asm volatile(
