@@ -120,7 +120,7 @@ def test_every_operator_has_variants():
 def test_gradcheck(case):
     """Through the readable variants, lse included."""
     q, k, v, mask, is_causal = make(case, torch.float64, batch=2)
-    q, k, v = (x[..., :11, :5].clone().requires_grad_() for x in (q, k, v))
+    q, k, v = (x[..., :11, :3].clone().requires_grad_() for x in (q, k, v))
     if mask is not None:
         lengths = (q.shape[2], k.shape[2])
         block = (5, 4)

@@ -87,7 +87,8 @@ def test_gradients(form, device):
             return product(BsrTensor(a.crow_indices, a.col_indices, values, a.shape[1:]), x)
 
         assert torch.autograd.gradcheck(of_values, (values, x))
-        assert torch.autograd.gradgradcheck(of_values, (values, x))
+        # Along random directions, as each pair of elements takes ten times as long.
+        assert torch.autograd.gradgradcheck(of_values, (values, x), fast_mode=True)
         upstream = torch.randn_like(of_values(values, x))
         ours = torch.autograd.grad(of_values(values, x), x, upstream)
         theirs = torch.autograd.grad(of_dense(dense, x), x, upstream)

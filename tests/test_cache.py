@@ -156,7 +156,7 @@ def test_a_write_that_fails_leaves_the_entry_as_it_was(monkeypatch):
 
 
 def test_kill_in_the_middle_of_a_write():
-    """kill -9, 200 times, at whatever instant: the entry is one of the two texts, complete."""
+    """kill -9, 100 times, at whatever instant: the entry is one of the two texts, complete."""
     tune(*problem())
     file = entry_file()
     short = file.read_text()
@@ -170,7 +170,7 @@ def test_kill_in_the_middle_of_a_write():
     _tuner.parse_record(long)
     place = (file.parent.name.rpartition("-")[0], file.stem)
     assert cache.file_of(*place) == file
-    for i in range(200):
+    for i in range(100):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", DeprecationWarning)  # the child uses no thread
             child = os.fork()
@@ -178,7 +178,7 @@ def test_kill_in_the_middle_of_a_write():
             while True:
                 cache.write(*place, long)
                 cache.write(*place, short)
-        time.sleep(0.005 + 0.0001 * i)
+        time.sleep(0.005 + 0.0002 * i)
         os.kill(child, signal.SIGKILL)
         os.waitpid(child, 0)
         assert file.read_text() in (short, long)

@@ -109,7 +109,7 @@ def test_settings_and_caches_change_while_others_multiply(fresh_cache):
 
     def change():
         try:
-            for i in range(30):
+            for i in range(18):
                 with sparse_autotune.settings.override(
                     mode=("off", "on", "readonly")[i % 3], exact_nonfinite=bool(i % 2)
                 ):
@@ -180,7 +180,7 @@ def test_fork_while_other_threads_multiply():
 
     def fork():
         try:
-            for _ in range(60):
+            for _ in range(30):
                 in_fork(lambda: assert_close(operands.call(), operands))
         finally:
             stop.set()

@@ -82,7 +82,8 @@ def test_gradients(name, pattern, transposed):
             torch.autograd.grad(expected, (values, factor), upstream),
         )
         if name not in ONCE and pattern == "empty rows":
-            assert gradgradcheck(function, (values, factor))
+            # Along random directions, as each pair of elements takes ten times as long.
+            assert gradgradcheck(function, (values, factor), fast_mode=True)
 
 
 @pytest.mark.parametrize("name", [name for name in DIFFERENTIABLE if name != "norm"])
