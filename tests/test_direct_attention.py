@@ -205,8 +205,10 @@ def test_torchs_kernels_hand_their_results_over(asked, gradients_asked, device, 
                 grad = torch.ones_like(out)
                 gradients.append(torch.autograd.grad(out, (q, k, v), grad, retain_graph=True))
                 assert gradients_asked[0] - before <= most
+                assert all(each._use_count() == 1 for each in gradients[-1])
                 out.sum().backward()
             else:
+                assert out._use_count() == lse._use_count() == 1
                 out.add_(1)
                 lse.add_(1)
                 del out, lse

@@ -31,9 +31,10 @@ bool read(PyObject* object, int64_t* number);
 class Direct {
  public:
   // What PythonTensors takes; `new_handles`, which gives capsules of AtenTensorHandles for a list
-  // of tensors; `adopt`, which makes a tensor of such a capsule; is_grad_enabled; `listeners`,
-  // which take no argument and return something true while someone listens to operators; and
-  // `forward_ad`, torch.autograd.forward_ad, whose level says so by not being negative.
+  // of tensors; `adopt`, which makes tensors of a list of such capsules; is_grad_enabled;
+  // `listeners`, which take no argument and return something true while someone listens to
+  // operators; and `forward_ad`, torch.autograd.forward_ad, whose level says so by not being
+  // negative.
   explicit Direct(const pybind11::kwargs& of_torch);
 
   // Whether these are plain contiguous tensors that keep the rules of one BSR matrix in elements,

@@ -68,8 +68,11 @@ py::object Direct::attended(const AttentionCall& call, std::array<py::object, kC
     if (written.own[i] == nullptr) {
       given[i] = std::move(results[i]);
     } else {
-      const auto handle = checked(PyCapsule_New(written.own[i], nullptr, nullptr));
-      given[i] = checked(PyObject_CallOneArg(adopt_.ptr(), handle.ptr()));
+      const auto handles = checked(PyList_New(1));
+      PyList_SET_ITEM(handles.ptr(), 0,
+                      checked(PyCapsule_New(written.own[i], nullptr, nullptr)).release().ptr());
+      const py::object adopted = checked(PyObject_CallOneArg(adopt_.ptr(), handles.ptr()));
+      given[i] = py::reinterpret_borrow<py::object>(PyList_GET_ITEM(adopted.ptr(), 0));
     }
   }
   return given;

@@ -47,7 +47,8 @@ def _direct(listeners: tuple[Callable[[], int], ...]) -> Direct:
         parameter=torch.nn.Parameter,
         dtypes=_DTYPES,
         new_handles=torch._C._aoti.unsafe_alloc_void_ptrs_from_tensors,
-        adopt=torch._C._aoti.alloc_tensor_by_stealing_from_void_ptr,
+        # Its like for one capsule keeps the handle, and with it the tensor's memory, for ever.
+        adopt=torch._C._aoti.alloc_tensors_by_stealing_from_void_ptrs,
         is_grad_enabled=torch.is_grad_enabled,
         listeners=listeners,
         forward_ad=forward_ad,
