@@ -15,11 +15,11 @@ namespace sparse_autotune {
 // Rows that are present or absent together, which divide block_m; forms of A and B.
 template <int kSide, bool kTransposed, bool kRowMajor>
 struct DmmaTile {
-  static constexpr int kM = 64, kWarpN = 32, kWarps = 4, kGranule = kSide;
-  static constexpr int kStages = 3, kResident = 2;
+  static constexpr int kM = 32, kWarpN = 32, kWarps = 4, kGranule = kSide;
+  static constexpr int kStages = 3, kResident = 3;
   static constexpr bool kTransposedA = kTransposed, kRowMajorB = kRowMajor;
   static constexpr int kN = kWarpN * kWarps, kThreads = kWarps * 32, kGranules = kM / kGranule;
-  static constexpr int kUnits = 2;   // slices of a step
+  static constexpr int kUnits = 1;   // slices of a step
   static constexpr int kSlices = 1;  // of those that are multiplied together
   // An operand's slice has a line of 8 k for each row of A or column of B; or, of a transposed A
   // and a row-major B, 8 rows with 16 bytes between them. Neither has bank conflicts.

@@ -25,11 +25,11 @@ auto with_forms(const Problem& p, const F& f) {
   return rows ? f.template operator()<false, true>() : f.template operator()<false, false>();
 }
 
-// Tiles of 64 rows, of one block row or of a group of 2 to 8.
+// Tiles of `tile_m` rows, 32 or 64, of one block row or of a group of 2 to 8.
 class DmmaProduct : public Variant {
  public:
-  DmmaProduct(std::string_view name, bool grouped)
-      : Variant(DeviceType::kCuda, name), grouped_(grouped) {}
+  DmmaProduct(std::string_view name, int tile_m, bool grouped)
+      : Variant(DeviceType::kCuda, name), tile_m_(tile_m), grouped_(grouped) {}
 
   int row_order(const Problem&, const Device&) const override {
     return grouped_ ? kNoRowOrder : kWholeRows;
@@ -37,11 +37,11 @@ class DmmaProduct : public Variant {
   int grouping(const Problem& p, const Device&) const override { return grouping_of_rows(p); }
 
  protected:
-  static constexpr int kM = 64, kN = 128;
+  static constexpr int kN = 128;
 
   // The largest granule that divides the block's rows.
-  static int side(const Problem& p) {
-    int side = kM;
+  int side(const Problem& p) const {
+    int side = tile_m_;
     while (p.block_m % side != 0) side /= 2;
     return side;
   }
@@ -50,8 +50,9 @@ class DmmaProduct : public Variant {
     if (p.dtype != DType::kFloat64) return Support::no("multiplies fp64 only");
     if (Support s = sides_are_multiples_of(8, p); !s) return s;
     if (grouped_) {
-      if (p.block_m != side(p) || p.block_m == kM) {
-        return Support::no("needs blocks of 8, 16 or 32 rows, got " + std::to_string(p.block_m));
+      if (p.block_m != side(p) || p.block_m == tile_m_) {
+        return Support::no("needs blocks of 8 to " + std::to_string(tile_m_ / 2) + " rows, got " +
+                           std::to_string(p.block_m));
       }
       if (Support s = groups_are_known(p, grouping_of_rows(p)); !s) return s;
     }
@@ -86,8 +87,8 @@ class DmmaProduct : public Variant {
   }
 
   double product_us(const Problem& p, const Device& d, const TileRates& rates) const {
-    const TileWork work = grouped_ ? tiles_of_groups(p, kM, kN, grouping_of_rows(p))
-                                   : tiles_of_rows(p, std::min<int64_t>(p.block_m, kM), kN,
+    const TileWork work = grouped_ ? tiles_of_groups(p, tile_m_, kN, grouping_of_rows(p))
+                                   : tiles_of_rows(p, std::min<int64_t>(p.block_m, tile_m_), kN,
                                                    block_rows(p), p.longest_row);
     return tiled_us(work, rates, d.fp64_tensor_tflops, p, d);
   }
@@ -96,13 +97,14 @@ class DmmaProduct : public Variant {
   int64_t tiles(const Problem& p) const { return rows(p) * ceil_div(p.n, kN) * p.batch; }
 
  private:
-  int64_t group(const Problem& p) const { return grouped_ ? kM / p.block_m : 1; }
+  int64_t group(const Problem& p) const { return grouped_ ? tile_m_ / p.block_m : 1; }
   int grouping_of_rows(const Problem& p) const {
     return grouped_ ? sparse_autotune::grouping_of(static_cast<int>(group(p))) : kNoGrouping;
   }
-  int64_t strips(const Problem& p) const { return grouped_ ? 1 : ceil_div(p.block_m, kM); }
+  int64_t strips(const Problem& p) const { return grouped_ ? 1 : ceil_div(p.block_m, tile_m_); }
   int64_t rows(const Problem& p) const { return ceil_div(block_rows(p), group(p)) * strips(p); }
 
+  int tile_m_;
   bool grouped_;
 };
 

@@ -1,10 +1,10 @@
 // fp64 on tensor cores, from Ampere on.
 //
-// A thread block owns a tile of C: 64 rows by 128 columns, of one block row or of a group of 4 or 8
+// A thread block owns a tile of C: 32 rows by 128 columns, of one block row or of a group of 2 or 4
 // (blocks of 16, 8), which share what is fetched of B. Each of its 4 warps computes all rows of 32
-// columns.
-// Data path: cp.async -> two slices of k a step in a ring of 3 steps in shared memory -> registers
-// -> mma.sync (16x8x8 on Hopper, 8x8x4 before) -> C.
+// columns. Three or four thread blocks on a multiprocessor work while one waits.
+// Data path: cp.async -> a slice of k a step in a ring of 3 steps in shared memory -> registers ->
+// mma.sync (8x8x4) -> C.
 // A^T: slices of A are copied with m contiguous, from where Launch::positions says.
 // Requires: fp64, block sides that are multiples of 8. Any n, any alignment (16 bytes is fastest).
 // Wins: fp64 on A100, and on Hopper what TMA does not take. Bound by instructions of the
@@ -110,7 +110,6 @@ class DmmaSm80 final : public DmmaProduct {
   Support supports(const Problem& p, const Device& d) const override {
     if (Support s = from_ampere_on(d); !s) return s;
     if (Support s = takes_product(p); !s) return s;
-    if (grouped() && p.block_m == 32) return Support::no("groups blocks of 8 and 16 rows only");
     return code_of(p).code->runs_on(d, code_of(p).shared_bytes);
   }
 
@@ -128,15 +127,15 @@ class DmmaSm80 final : public DmmaProduct {
   static constexpr int kThreads = 128;
 
   static Code code_of(const Problem& p) {
-    if (p.block_m % 64 == 0) return dmma_code_of<64>(p);
+    if (p.block_m % 32 == 0) return dmma_code_of<32>(p);
     return p.block_m % 16 == 0 ? dmma_code_of<16>(p) : dmma_code_of<8>(p);
   }
 
   Registration registration_{*this};
 };
 
-const DmmaSm80 kRows{"dmma_sm80/m64_n128", false};
-const DmmaSm80 kGroups{"dmma_sm80/m64_n128_groups", true};
+const DmmaSm80 kRows{"dmma_sm80/m32_n128", 32, false};
+const DmmaSm80 kGroups{"dmma_sm80/m32_n128_groups", 32, true};
 
 }  // namespace
 }  // namespace sparse_autotune

@@ -188,8 +188,8 @@ class DmmaSm90 final : public DmmaProduct {
 
   // Two slices are multiplied together where block_k has pairs of them; those that are not are of
   // granules of 8 rows.
-  static int side_of(const Problem& p) { return p.block_k % 16 == 0 ? side(p) : 8; }
-  static Code code_of(const Problem& p) {
+  int side_of(const Problem& p) const { return p.block_k % 16 == 0 ? side(p) : 8; }
+  Code code_of(const Problem& p) const {
     const int side = side_of(p);
     if (side == 64) return tma_code_of<64, 2>(p);
     if (side == 32) return tma_code_of<32, 2>(p);
@@ -199,8 +199,8 @@ class DmmaSm90 final : public DmmaProduct {
   Registration registration_{*this};
 };
 
-const DmmaSm90 kRows{"dmma_sm90/m64_n128", false};
-const DmmaSm90 kGroups{"dmma_sm90/m64_n128_groups", true};
+const DmmaSm90 kRows{"dmma_sm90/m64_n128", 64, false};
+const DmmaSm90 kGroups{"dmma_sm90/m64_n128_groups", 64, true};
 
 }  // namespace
 }  // namespace sparse_autotune
