@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any
 
 import torch
@@ -113,6 +113,7 @@ def in_tolerances(
     return float(torch.nan_to_num(excess, nan=torch.inf).max()) if c.numel() else 0.0
 
 
+@lru_cache(maxsize=1)
 def drawn_pattern(cell: Cell) -> sparse_autotune.BsrTensor:
     """A cell's pattern, on the CPU: the same each time, in blocks of a single element."""
     # Of values, which are not used, there are few.
@@ -142,8 +143,8 @@ class Operands:
             return torch.randn(shape, generator=data, device=device, dtype=dtype)
 
         self.a = sparse_autotune.BsrTensor(
-            pattern.crow_indices.to(device),
-            pattern.col_indices.to(device),
+            pattern.crow_indices.to(device, copy=True),
+            pattern.col_indices.to(device, copy=True),
             draw(pattern.nnzb, cell.block, cell.block),
             (cell.m, cell.k),
         )

@@ -27,7 +27,7 @@ pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("fresh_cache")]
 
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch):
-    monkeypatch.setattr(settings, "budget_s", 0.2)
+    monkeypatch.setattr(settings, "budget_s", 1.0)
 
 
 def problem():
