@@ -8,7 +8,7 @@ DEVICES = ("cpu", "cuda")
 
 
 def prepare(operands: Operands) -> Call:
-    """Refuses what torch refuses, with torch's words."""
+    """Refuses what torch refuses, with torch's words where it says them soon."""
     a, b = operands.torch_bsr, operands.b
 
     if a.is_cuda and a.values().size(-1) == 1:

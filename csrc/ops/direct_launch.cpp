@@ -123,12 +123,11 @@ bool launch(const Call& call, const TensorView& result, const Circumstances& her
   ReadyLaunch ready;
   if (normalise(call, result, &ready.call).any()) return false;
   Surroundings around;
-  if (look(ready.call.pattern, here, &around)) {
-    NormalisedCall as_given = ready.call;
-    if (make_ready(ready, around, here)) return run(ready, here);
-    return launch_settled(std::move(as_given), here);
+  if (look(ready.call.pattern, here, &around) && make_ready(ready, around, here)) {
+    return run(ready, here);
   }
-  return launch_settled(std::move(ready.call), here);
+  NormalisedCall as_given;  // once more: make_ready() may have changed the other
+  return !normalise(call, result, &as_given).any() && launch_settled(std::move(as_given), here);
 }
 
 }  // namespace

@@ -195,12 +195,13 @@ class CommonPatterns(StoredBlocks):
                 ends = torch.tensor(ends, dtype=torch.int64, device="cpu")
         is_known = ends is None or ends.device.type == "cpu"
         there = ends  # few go as parameters of a kernel, which a CUDA graph can hold
-        if ends is not None and ends.device == device:
-            like = ends
-        else:
-            like = torch.empty(0, dtype=torch.int32, device=device)
-            if ends is not None and not (is_known and ends.numel() <= _MOST_KNOWN_ENDS):
-                there = ends.to(like.device, non_blocking=True)
+        like = (
+            torch.empty(0, dtype=torch.int32, device=device)
+            if ends is None or ends.device != device
+            else ends
+        )
+        if ends is not None and not (is_known and ends.numel() <= _MOST_KNOWN_ENDS):
+            there = ends.to(like.device, non_blocking=True)
         made = cls._made_of(*mask_of_rule(like, there, *whole), block, lengths, is_causal)
         # So that races of this density serve the mask: what the host was told it can count.
         if is_known and like.device.type != "cpu" and is_plainly_eager():

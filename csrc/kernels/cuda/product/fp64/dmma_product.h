@@ -51,7 +51,8 @@ class DmmaProduct : public Variant {
     if (Support s = sides_are_multiples_of(8, p); !s) return s;
     if (grouped_) {
       if (p.block_m != side(p) || p.block_m == tile_m_) {
-        return Support::no("needs blocks of 8 to " + std::to_string(tile_m_ / 2) + " rows, got " +
+        return Support::no(std::string("needs blocks of ") +
+                           (tile_m_ == 64 ? "8, 16 or 32" : "8 or 16") + " rows, got " +
                            std::to_string(p.block_m));
       }
       if (Support s = groups_are_known(p, grouping_of_rows(p)); !s) return s;
