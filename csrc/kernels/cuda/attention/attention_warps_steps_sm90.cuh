@@ -124,9 +124,11 @@ class StepWriter {
  private:
   __device__ __forceinline__ void write(uint32_t low, uint32_t column) {
     const uint32_t high = column | (listed_ / Tile::kSteps % 2 == 0 ? kStepRound : 0);
-    asm volatile("st.relaxed.cta.shared::cta.u64 [%0], %1;\n" ::"r"(shared_.step(warp_, listed_)),
-                 "l"(static_cast<uint64_t>(high) << 32 | low)
-                 : "memory");
+    // A relaxed store would do, and takes as long, but racecheck reports the reads that poll it.
+    asm volatile(
+        "atom.relaxed.cta.shared::cta.exch.b64 _, [%0], %1;\n" ::"r"(shared_.step(warp_, listed_)),
+        "l"(static_cast<uint64_t>(high) << 32 | low)
+        : "memory");
     ++listed_;
   }
 
