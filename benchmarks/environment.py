@@ -92,6 +92,8 @@ def describe(device: str) -> dict:
         "numpy": _version("numpy"),
         "scipy": _version("scipy"),
         "triton": _version("triton"),
+        "flash-attn-4": _version("flash-attn-4"),
+        "nvidia-cudnn-frontend": _version("nvidia-cudnn-frontend"),
         "cpu": _cpu_name(),
         "cpu_capability": torch.backends.cpu.get_cpu_capability(),
         "cores": len(os.sched_getaffinity(0)),

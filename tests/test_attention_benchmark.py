@@ -11,7 +11,7 @@ import torch
 sys.path.append(str(pathlib.Path(__file__).parent.parent))
 
 from benchmarks import keep, run
-from benchmarks.attention import comparison, contestants, new_masks
+from benchmarks.attention import comparison, contestants, libraries, new_masks
 from benchmarks.attention.block import BlockSize
 from benchmarks.attention.cells import AttentionCell, AttentionOperands, both_passes
 from benchmarks.attention.comparison import measure
@@ -123,6 +123,36 @@ def test_a_peer_that_fails_is_told(monkeypatch):
     row = found.row("torch_attention")
     assert (row.status, row.reason) == ("failed", "RuntimeError: no such kernel")
     assert found.row("choice").timings
+
+
+@pytest.mark.parametrize(
+    ("block", "mask", "backward", "names"),
+    [
+        (128, "random", True, ["flash_attention_4", "cudnn_bsa"]),
+        (128, "causal", True, ["flash_attention_4"]),
+        (64, "window", False, ["flash_attention_4", "cudnn_bsa"]),
+        (64, "window", True, ["cudnn_bsa"]),
+        (32, "random", False, []),
+        (0, "is_causal", True, ["flash_attention_4"]),
+    ],
+)
+def test_which_cells_installed_peers_take(block, mask, backward, names, monkeypatch):
+    cell = AttentionCell(2, 512, 128, block, mask, 0.5, backward=backward)
+    monkeypatch.setattr(libraries, "find_spec", lambda name: name)
+    assert list(libraries.installed(cell)) == names
+    monkeypatch.setattr(libraries, "find_spec", lambda name: None if "." in name else name)
+    assert not libraries.installed(cell)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("backward", [False, True], ids=["forward", "backward"])
+def test_installed_peers_agree_with_us(backward):
+    cell = AttentionCell(2, 512, 128, 128, "random", 0.5, backward=backward)
+    names = libraries.installed(cell)
+    if not names:
+        pytest.skip("none is installed")
+    found = measure(cell, Suite("cuda", [cell], 2, budget_s=0.02, measure=measure))
+    assert {name: found.row(name).status for name in names} == dict.fromkeys(names, "ok")
 
 
 @pytest.mark.parametrize("mask", ["random", "window", "causal", "none", "is_causal"])

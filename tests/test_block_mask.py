@@ -253,6 +253,10 @@ def test_to_fa4():
     assert given["mask_block_idx"][0, 0, :, 0].tolist() == [0, 1, 2, 3]
     assert given["full_block_cnt"].tolist() == [[[0, 1, 2, 3]]]
     assert given["full_block_idx"][0, 0, 3, :3].tolist() == [0, 1, 2]
+    given = mask.to_fa4(gradients=True)
+    assert given["full_block_cnt"].tolist() == [[[3, 2, 1, 0]]]
+    assert given["full_block_idx"][0, 0, 1, :2].tolist() == [2, 3]
+    assert given["mask_block_cnt"].tolist() == [[[1, 1, 1, 1]]]
     plain = BlockMask.from_blocks(torch.eye(4, dtype=torch.bool), 16).to_fa4()
     assert plain["mask_block_cnt"].sum() == 0 and plain["full_block_cnt"].sum() == 4
 

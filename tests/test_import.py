@@ -32,6 +32,8 @@ PUBLIC = {
         "AttentionProblem",
         "BlockSizeAdvice",
         "advise",
+        "register_cudnn_bsa",
+        "register_flash_attention_4",
         "register_flex_attention",
         "register_variant",
         "set_process_group",

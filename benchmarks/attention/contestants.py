@@ -16,6 +16,7 @@ from benchmarks.cell import Call
 from benchmarks.result import CHOICE, COVER_ATTENTION, DENSE_ATTENTION, Row
 
 from .cells import FLEX_BLOCK, AttentionOperands
+from .libraries import installed
 
 if TYPE_CHECKING:
     from torch.nn.attention.flex_attention import BlockMask as FlexBlockMask
@@ -134,6 +135,8 @@ def contestants(
         if small:
             ways.append((Row(COVER_ATTENTION, "rate"), _cover))
         ways.append((Row(DENSE_ATTENTION, "rate"), _dense))
+    if operands.q.is_cuda:
+        ways += [(Row(name, "peer"), way) for name, way in installed(cell).items()]
     make = _backward if cell.backward else _forward
     return [(row, partial(_call_of, make, operands, way)) for row, way in ways]
 

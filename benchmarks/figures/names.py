@@ -21,6 +21,8 @@ PEERS = {
     "torch_flash": "torch SDPA, flash",
     "torch_efficient": "torch SDPA, efficient",
     "flex_attention": "FlexAttention",
+    "flash_attention_4": "FlashAttention 4",
+    "cudnn_bsa": "cuDNN BSA",
 }
 OTHERS = {
     CHOICE: "sparse_autotune",

@@ -1,4 +1,4 @@
-"""Attention with masks of blocks of 64, 32 and 16, which no peer takes as they are."""
+"""Attention with masks of blocks of 64, 32 and 16; the last two no peer takes as they are."""
 
 from __future__ import annotations
 

@@ -29,6 +29,8 @@ from .settings import settings
 from .torch_functions import comparable as _comparable
 from .tuning.advice import Advice, BlockSizeAdvice, advise
 from .tuning.announcements import install as _install_announcements
+from .tuning.cudnn_bsa import register_cudnn_bsa
+from .tuning.flash_attention_4 import register_flash_attention_4
 from .tuning.flex_attention import register_flex_attention
 from .tuning.grid import GridReport, benchmark_grid
 from .tuning.offline import TuneFileReport, tune_file
@@ -71,6 +73,8 @@ __all__ = [
     "prune_",
     "prune_and_regrow_",
     "random_bsr",
+    "register_cudnn_bsa",
+    "register_flash_attention_4",
     "register_flex_attention",
     "register_variant",
     "regrow_",

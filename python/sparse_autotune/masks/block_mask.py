@@ -270,13 +270,18 @@ class BlockMask(CommonPatterns):
         form = self._block_size, self._lengths, self._is_causal
         return exchange.to_flex(self.blocks(), *form, flag(gradients, "gradients"))
 
-    def to_fa4(self) -> dict[str, Any]:
+    def to_fa4(self, *, gradients: bool = False) -> dict[str, Any]:
         """The arguments of ``flash_attn.cute.block_sparsity.BlockSparseTensorsTorch``.
 
         With ``is_causal`` blocks on the diagonal are partial ones, ``mask_block_…``: they want the
         causal ``mask_mod`` in the call.
+
+        Args:
+            gradients: the lists of a backward pass, of each block column, which ``flash_attn_func``
+                takes as ``block_sparse_tensors_bwd``.
         """
-        return exchange.to_fa4(self.blocks(), self._block_size, self._lengths, self._is_causal)
+        form = self._block_size, self._lengths, self._is_causal
+        return exchange.to_fa4(self.blocks(), *form, flag(gradients, "gradients"))
 
     def to_flashinfer(self) -> dict[str, Any]:
         """The arguments of FlashInfer's wrappers of block-sparse attention.

@@ -111,7 +111,11 @@ def _below_diagonal(
 
 
 def _split(
-    blocks: Tensor, block: tuple[int, int], lengths: tuple[int, int], is_causal: bool
+    blocks: Tensor,
+    block: tuple[int, int],
+    lengths: tuple[int, int],
+    is_causal: bool,
+    by_column: bool = False,
 ) -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]:
     """Lists of the blocks that the causal rule cuts, and of those seen whole; (batch, heads, …)."""
     grid = blocks.view(*[1] * (4 - blocks.dim()), *blocks.shape)
@@ -122,8 +126,8 @@ def _split(
         first_key, _ = _sides(lengths[1], block[1], grid.device)
         cut = grid & ~whole & (first_key <= last_query[:, None])
         grid = grid & whole
-    most = grid.shape[-1]
-    return tuple(forms.lists_of_rows(*mask_rows(part), most) for part in (cut, grid))  # type: ignore[return-value]
+    parts = (part.mT.contiguous() if by_column else part for part in (cut, grid))
+    return tuple(forms.lists_of_rows(*mask_rows(part), part.shape[-1]) for part in parts)  # type: ignore[return-value]
 
 
 def to_flex(
@@ -157,10 +161,15 @@ def to_flex(
 
 
 def to_fa4(
-    blocks: Tensor, block: tuple[int, int], lengths: tuple[int, int], is_causal: bool
+    blocks: Tensor,
+    block: tuple[int, int],
+    lengths: tuple[int, int],
+    is_causal: bool,
+    gradients: bool,
 ) -> dict[str, Any]:
     """The fields of FlashAttention 4's ``BlockSparseTensorsTorch``."""
-    (cut_counts, cut), (full_counts, full) = _split(blocks, block, lengths, is_causal)
+    split = _split(blocks, block, lengths, is_causal, by_column=gradients)
+    (cut_counts, cut), (full_counts, full) = split
     return {
         "mask_block_cnt": cut_counts,
         "mask_block_idx": cut,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import itertools
-import re
 import zlib
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
@@ -13,6 +12,7 @@ import torch
 from torch import Tensor
 
 from ..masks.block_mask import BlockMask
+from .installed_kernels import in_letters
 from .registration import RegisteredVariant, register_variant
 from .variant_problems import AttentionProblem
 
@@ -50,7 +50,7 @@ def register_flex_attention(
     """
     options = dict(kernel_options or {})
     if version is None:
-        version = "torch" + re.sub(r"[^a-z0-9]", "_", torch.__version__.split("+")[0].lower())
+        version = "torch" + in_letters(torch.__version__)
         if options:
             text = repr(sorted((name, repr(value)) for name, value in options.items()))
             version += f"_{zlib.crc32(text.encode()):08x}"
