@@ -7,14 +7,16 @@ import math
 import numpy as np
 import pytest
 import torch
+from problem import Problem
 from reference import assert_close, make
+from sampled_problems import make_sampled
 
-from sparse_autotune import BsrTensor, _tuner, matmul
+from sparse_autotune import BsrTensor, _tuner
 
 
 def fresh_operands(variant, problem):
-    """A problem's tensors, with indices that no other test's plan knows."""
-    operands = make(problem, "cuda")
+    """The tensors of a product or sampled product, with indices that no other test's plan knows."""
+    operands = (make if type(problem) is Problem else make_sampled)(problem, "cuda")
     why = operands.legality()[variant]
     if why is not None:
         pytest.skip(f"{variant} is not legal: {why}")
@@ -61,19 +63,38 @@ def check_the_same_bits(call, times, beside=lambda: None):
     return first
 
 
-def reversed_rows(operands):
-    """The same blocks with the first block row last, and what their product must be."""
-    a, p = operands.a, operands.problem
+def reversed_rows(a):
+    """Indices of the same blocks with the first block row last, and where those blocks are now."""
     lengths = a.crow_indices.diff()
     crow = torch.zeros_like(a.crow_indices)
     crow[1:] = lengths.flip(0).cumsum(0)
     where = torch.arange(len(a.col_indices), device=a.device).split(lengths.tolist())
     where = torch.cat(where[::-1])
-    flipped = [
+    return crow, a.col_indices[where], where
+
+
+def with_reversed_rows(operands):
+    """Edits the matrix in place; the operands with what their product must be now."""
+    a, p = operands.a, operands.problem
+    crow, col, where = reversed_rows(a)
+    a.crow_indices.copy_(crow), a.col_indices.copy_(col), a.values.copy_(a.values[where])
+    reference, tolerance = (
         np.ascontiguousarray(x.reshape(-1, p.block[0], p.n)[::-1]).reshape(p.m, p.n)
         for x in (operands.reference, operands.tolerance)
-    ]
-    return crow, a.col_indices[where], a.values[where], flipped
+    )
+    return dataclasses.replace(operands, reference=reference, tolerance=tolerance)
+
+
+def check_a_capture_that_keeps_nothing(operands, variant):
+    """A graph in which nothing of the plan's could be made is right; returns its last result."""
+    before = plan_bytes()
+    graph, result = captured(lambda: operands.call(variant))
+    assert plan_bytes() == before
+    for _ in range(2):
+        result.fill_(math.nan)
+        graph.replay()
+        assert_close(result, operands)
+    return result
 
 
 def check_that_a_race_gives_its_memory_back(tune):
@@ -93,17 +114,17 @@ def check_that_a_race_gives_its_memory_back(tune):
 def check_that_a_graph_keeps_what_it_reads(variant, problem):
     """The matrix and its plan are gone; what others' plans hold wants the memory."""
     operands = fresh_operands(variant, problem)
-    crow, col, values, _ = reversed_rows(operands)
-    kept = operands.a.crow_indices, operands.a.col_indices, operands.a.values
-    shape, b = operands.a.shape, operands.b
+    a = operands.a
+    crow, col, _ = reversed_rows(a)
+    kept, shape = (a.crow_indices, a.col_indices, a.values), a.shape
     operands.call(variant)
     graph, result = captured(lambda: operands.call(variant))
     expected, before = dataclasses.replace(operands, a=None), plan_bytes()
-    operands = None
+    operands = a = None
     assert plan_bytes() < before
-    others = [BsrTensor(crow.clone(), col, values, shape) for _ in range(4)]
+    others = [BsrTensor(crow.clone(), col, kept[-1], shape) for _ in range(4)]
     for other in others:
-        matmul(other, b, variant=variant)
+        dataclasses.replace(expected, a=other).call(variant)
     result.fill_(math.nan)
     graph.replay()
     torch.cuda.synchronize()

@@ -30,6 +30,7 @@ from reference import (
 )
 
 import sparse_autotune
+from sparse_autotune.errors import legality
 
 _PLAIN_LAYOUTS = [(x, y) for x in ("row", "column") for y in ("row", "column")]
 
@@ -64,12 +65,17 @@ class SampledOperands:
     problem: SampledProblem
     x: torch.Tensor
     b: torch.Tensor  # y
-    pattern: object
+    a: object  # the pattern
     reference: np.ndarray  # fp64, (nnzb, block_m, block_k)
     tolerance: np.ndarray  # fp64, absolute, for each element
 
     def call(self, variant="auto"):
-        return sparse_autotune.sampled_matmul(self.x, self.b, self.pattern, variant=variant)
+        """The values of the result."""
+        return sparse_autotune.sampled_matmul(self.x, self.b, self.a, variant=variant).values
+
+    def legality(self):
+        """Why each variant may not compute it (None: it may)."""
+        return legality(self.x, self.b, pattern=self.a)
 
 
 def _blocks():

@@ -28,7 +28,6 @@ from sampled_problems import SAMPLED_CASES, SAMPLED_TF32_CASES, make_sampled
 
 import sparse_autotune
 from sparse_autotune import _tuner
-from sparse_autotune.errors import legality
 
 ON_GPU = [v for v in _tuner.variants() if v["device"] == "cuda"]
 # All our kernels live in the namespace sparse_autotune, which their mangled names hold.
@@ -74,33 +73,20 @@ def _sampled_cases():
 
 def _sampled_on_gpu(case):
     operands = make_sampled(case)
-    x, y, pattern = (t.to("cuda") for t in (operands.x, operands.b, operands.pattern))
-    return dataclasses.replace(operands, x=x, b=y, pattern=pattern)
+    x, y, pattern = (t.to("cuda") for t in (operands.x, operands.b, operands.a))
+    return dataclasses.replace(operands, x=x, b=y, a=pattern)
 
 
 class _Products:
     """A product's operands, or a sampled one's."""
 
-    def __init__(self, operands, legality):
-        self.operands, self.legality = operands, legality
+    def __init__(self, on_gpu, case):
+        torch.backends.cuda.matmul.allow_tf32 = case.tf32
+        self.operands = on_gpu(case)
+        self.legality = self.operands.legality
 
     def check(self, name):
-        result = self.operands.call(name)
-        sampled = isinstance(result, sparse_autotune.BsrTensor)
-        assert_close(result.values if sampled else result, self.operands)
-
-
-def _product(case):
-    torch.backends.cuda.matmul.allow_tf32 = case.tf32
-    operands = _on_gpu(case)
-    return _Products(operands, operands.legality)
-
-
-def _sampled(case):
-    torch.backends.cuda.matmul.allow_tf32 = case.tf32
-    operands = _sampled_on_gpu(case)
-    asked = functools.partial(legality, operands.x, operands.b, pattern=operands.pattern)
-    return _Products(operands, asked)
+        assert_close(self.operands.call(name), self.operands)
 
 
 class Kind(NamedTuple):
@@ -118,13 +104,13 @@ KINDS = {
     "product": Kind(
         frozenset({"matmul"}),
         functools.cache(_cases),
-        _product,
+        functools.partial(_Products, _on_gpu),
         lambda c: (c.dtype, c.op, c.b_layout, bool(c.bias or c.activation), c.tf32),
     ),
     "sampled": Kind(
         frozenset({"sampled_matmul"}),
         functools.cache(_sampled_cases),
-        _sampled,
+        functools.partial(_Products, _sampled_on_gpu),
         lambda c: (c.dtype, c.x_layout, c.y_layout, bool(c.batch), c.tf32),
     ),
     "attention": Kind(

@@ -1,6 +1,5 @@
 """Groups of block rows, neighbours or matched pairs, and the columns they share."""
 
-import dataclasses
 import math
 import re
 
@@ -9,12 +8,13 @@ import torch
 from machine import built
 from plans import (
     captured,
+    check_a_capture_that_keeps_nothing,
     check_that_a_graph_keeps_what_it_reads,
     check_that_others_wait_for_it,
     fresh_operands,
     index_bytes,
     plan_bytes,
-    reversed_rows,
+    with_reversed_rows,
 )
 from problem import BF16, HALF, Problem
 from reference import assert_close
@@ -81,12 +81,7 @@ def test_a_capture_that_meets_the_plan_first_builds_its_own(variant, dtype):
     operands = fresh_operands(variant, case(variant, dtype=dtype, bias=True, activation="relu"))
     operands.a.prepare()
     before = plan_bytes()
-    graph, in_graph = captured(lambda: operands.call(variant))
-    assert plan_bytes() == before
-    for _ in range(2):
-        in_graph.fill_(math.nan)
-        graph.replay()
-        assert_close(in_graph, operands)
+    in_graph = check_a_capture_that_keeps_nothing(operands, variant)
     assert torch.equal(operands.call(variant), in_graph)
     assert plan_bytes() == before + group_bytes(operands.a, variant)
 
@@ -105,9 +100,7 @@ def test_indices_edited_in_place(variant):
     operands = fresh_operands(variant, case(variant))
     a, before = operands.a, plan_bytes()
     assert_close(operands.call(variant), operands)
-    crow, col, values, (reference, tolerance) = reversed_rows(operands)
-    a.crow_indices.copy_(crow), a.col_indices.copy_(col), a.values.copy_(values)
-    edited = dataclasses.replace(operands, reference=reference, tolerance=tolerance)
+    edited = with_reversed_rows(operands)
     for _ in range(2):
         assert_close(operands.call(variant), edited)
     assert plan_bytes() == before + index_bytes(a) + group_bytes(a, variant)

@@ -1,7 +1,6 @@
 """Block rows longest first: how kernels for large blocks take them; plans keep that order."""
 
 import dataclasses
-import math
 import re
 
 import pytest
@@ -9,14 +8,14 @@ import torch
 from machine import built
 from parallel import run_threads
 from plans import (
-    captured,
+    check_a_capture_that_keeps_nothing,
     check_that_a_graph_keeps_what_it_reads,
     check_that_others_wait_for_it,
     check_the_same_bits,
     fresh_operands,
     index_bytes,
     plan_bytes,
-    reversed_rows,
+    with_reversed_rows,
 )
 from problem import BF16, FP32, FP64, HALF, Problem
 from reference import assert_close, make
@@ -148,11 +147,7 @@ def test_same_bits_with_and_without(variant, dtype):
     operands = fresh_operands(variant, case(dtype, bias=True, activation="relu"))
     operands.a.prepare()
     before = plan_bytes()
-    graph, without = captured(lambda: operands.call(variant))
-    assert plan_bytes() == before
-    without.fill_(math.nan)
-    graph.replay()
-    assert_close(without, operands)
+    without = check_a_capture_that_keeps_nothing(operands, variant)
     ordered = operands.call(variant)
     assert plan_bytes() == before + order_bytes(operands.a)
     assert torch.equal(ordered, without)
@@ -164,12 +159,10 @@ def test_indices_edited_in_place(variant):
     """The version counters tell: the old order would send rows to each other's places."""
     dtype = BF16 if variant == "auto" else ORDERED[variant][0]
     operands = fresh_operands(ANY if variant == "auto" else variant, case(dtype))
-    a, before = operands.a, plan_bytes()
+    before = plan_bytes()
     assert_close(operands.call(variant), operands)
     grown = plan_bytes()
-    crow, col, values, (reference, tolerance) = reversed_rows(operands)
-    a.crow_indices.copy_(crow), a.col_indices.copy_(col), a.values.copy_(values)
-    edited = dataclasses.replace(operands, reference=reference, tolerance=tolerance)
+    edited = with_reversed_rows(operands)
     for _ in range(2):
         assert_close(operands.call(variant), edited)
     assert plan_bytes() == grown > before

@@ -18,25 +18,19 @@ from sampled_problems import (
     make_sampled,
 )
 
-from sparse_autotune import BsrTensor
-from sparse_autotune.errors import legality
+from sparse_autotune import BsrTensor, sampled_matmul
 
 pytestmark = pytest.mark.usefixtures("as_the_tolerance_assumes")
-
-
-def why_not(operands):
-    """Why each variant may not compute the case (None: it may)."""
-    return legality(operands.x, operands.b, pattern=operands.pattern)
 
 
 def check(operands, variant):
     # The next allocation of this size is likely to get this memory.
     poisoned(*operands.reference.shape, dtype=operands.problem.dtype, device=operands.b.device)
-    result = operands.call(variant)
+    pattern = operands.a
+    result = sampled_matmul(operands.x, operands.b, pattern, variant=variant)
     assert type(result) is BsrTensor
     assert_close(result.values, operands)
     assert result.values.is_contiguous()
-    pattern = operands.pattern
     if type(pattern) is BsrTensor:
         assert result.crow_indices is pattern.crow_indices
         assert result.col_indices is pattern.col_indices
@@ -52,7 +46,7 @@ COMBINATIONS = each_covered(SAMPLED_CASES, each_built("sampled_matmul"), AS_LARG
 @pytest.mark.parametrize(("case", "device", "names"), by_family(COMBINATIONS))
 def test_case(case, device, names):
     operands = make_sampled(case, device)
-    reasons = {"auto": None, **why_not(operands)}
+    reasons = {"auto": None, **operands.legality()}
 
     def check_or_refusal(variant):
         if (reason := reasons[variant]) is None:
@@ -72,14 +66,14 @@ def test_case(case, device, names):
 @pytest.mark.parametrize("case", SAMPLED_TF32_CASES, ids=str)
 def test_tf32_case(case, variant):
     operands = make_sampled(case, "cuda")
-    if why_not(operands)[variant] is None:
+    if operands.legality()[variant] is None:
         check(operands, variant)
 
 
 def test_every_variant_is_legal_for_some_case(device):
     """Together with `test_case`: no variant goes untested, but for what the machine lacks."""
     run = [combination.values for combination in COMBINATIONS]
-    reasons = reasons_until_settled(run, device, lambda case: why_not(make_sampled(case, device)))
+    reasons = reasons_until_settled(run, device, lambda case: make_sampled(case, device).legality())
     assert set(reasons) == set(built(device, "sampled_matmul"))
     assert_legal_somewhere(reasons)
 
@@ -88,7 +82,7 @@ def test_every_variant_is_legal_for_some_case(device):
 def test_the_judge_refuses_mistakes(dtype):
     """It accepts a right result, but neither one wrong element nor one missing term."""
     operands = make_sampled(SampledProblem(f"judged-{dtype}", 64, 96, 33, dtype=dtype))
-    x, y, pattern = operands.x, operands.b, operands.pattern
+    x, y, pattern = operands.x, operands.b, operands.a
     ones = torch.ones_like(pattern.values)
     marked = BsrTensor(pattern.crow_indices, pattern.col_indices, ones, pattern.shape).to_dense()
     mask = marked[::16, ::16].bool().numpy()
