@@ -1,10 +1,12 @@
-"""Threads that begin together, and forked processes; both fail instead of hanging."""
+"""Threads that begin together, process groups, and forked processes that fail, never hang."""
 
 import os
+import socket
 import threading
 import traceback
 
 import torch
+import torch.distributed as dist
 
 TIMEOUT_S = 120.0
 
@@ -28,6 +30,28 @@ def run_threads(*functions):
     if errors:
         raise errors[0]
     assert not any(thread.is_alive() for thread in threads), "a thread hangs"
+
+
+def group_processes(run, count, *arguments):
+    """Started processes, `run(rank, port, results, *arguments)` in each, and that queue."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    context = torch.multiprocessing.get_context("spawn")
+    results = context.Queue()
+    processes = [
+        context.Process(target=run, args=(rank, port, results, *arguments), daemon=True)
+        for rank in range(count)
+    ]
+    for process in processes:
+        process.start()
+    return processes, results
+
+
+def join_group(backend, rank, count, port):
+    """The process group of `group_processes`."""
+    store = dist.TCPStore("127.0.0.1", port, count, rank == 0)
+    dist.init_process_group(backend, store=store, rank=rank, world_size=count)
 
 
 def in_fork(function):

@@ -1,10 +1,9 @@
 """DistributedDataParallel and FSDP2: two processes train as one does on the whole batch."""
 
-import socket
-
 import pytest
 import torch
 import torch.distributed as dist
+from parallel import group_processes, join_group
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor, Replicate, distribute_tensor
 
@@ -123,8 +122,7 @@ def assert_sharded_tensors_are_refused(sharded, mesh):
 def run(rank, port, results):
     torch.set_num_threads(1)
     sparse_autotune.settings.mode = "off"
-    store = dist.TCPStore("127.0.0.1", port, 2, rank == 0)
-    dist.init_process_group("gloo", store=store, rank=rank, world_size=2)
+    join_group("gloo", rank, 2, port)
     try:
         for function in (with_ddp, with_fsdp2):
             function(rank)
@@ -137,14 +135,7 @@ def run(rank, port, results):
 
 
 def test_two_processes():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    context = torch.multiprocessing.get_context("spawn")
-    results = context.Queue()
-    processes = [context.Process(target=run, args=(rank, port, results)) for rank in range(2)]
-    for process in processes:
-        process.start()
+    processes, results = group_processes(run, 2)
     outcomes = dict(results.get(timeout=240) for _ in processes)
     for process in processes:
         process.join(timeout=60)

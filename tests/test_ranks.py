@@ -3,7 +3,6 @@
 import os
 import pathlib
 import re
-import socket
 import time
 import traceback
 import warnings
@@ -11,6 +10,8 @@ import warnings
 import pytest
 import torch
 import torch.distributed as dist
+from parallel import group_processes, join_group
+from records import make_winner
 
 import sparse_autotune
 from sparse_autotune import (
@@ -56,15 +57,6 @@ def winner(n):
     return name
 
 
-def elect(name, n):
-    """Makes a variant the winner of this rank's entry on disk."""
-    (entry,) = [entry for entry in cache.entries() if f"_n{n}_" in entry.signature]
-    text = re.sub(r"^winner .*$", f"winner {name}", entry.path.read_text(), flags=re.MULTILINE)
-    text = re.sub(rf"^(entrant {name}\t)\w+(\t\S+\t)\S+", r"\1ok\g<2>5", text, flags=re.MULTILINE)
-    entry.path.write_text(text)
-    _tuner.forget()
-
-
 def all_cold(rank):
     """One rank races for all."""
     assert sum(gathered(races(8))) == 1
@@ -79,7 +71,7 @@ def warm_and_cold(rank):
     set_process_group(None)
     if rank == 2:
         races(8)
-        elect("reference/fp64", 8)
+        make_winner("reference/fp64", of="_n8_")
     set_process_group(dist.group.WORLD)
     if rank == 2:
         assert races(8) == 0
@@ -93,7 +85,7 @@ def warm_with_different_winners(rank):
     set_process_group(None)
     races(8)
     own = ["reference/fp64", "dense/mm"][rank % 2]
-    elect(own, 8)
+    make_winner(own, of="_n8_")
     assert races(8) == 0 and winner(8) == own
     dist.barrier()
     set_process_group(dist.group.WORLD)
@@ -130,7 +122,7 @@ def readonly_and_cold_first(rank):
     set_process_group(None)
     if rank == 0:
         races(8)
-        elect("reference/fp64", 8)
+        make_winner("reference/fp64", of="_n8_")
     with settings.override(mode="readonly"):
         set_process_group(dist.group.WORLD)
         if rank != 0:
@@ -149,7 +141,7 @@ def tune_changes_entries_only(rank):
     agreed = winner(8)
     a, b = problem(8)
     if rank == 0:
-        elect("reference/fp64", 8)
+        make_winner("reference/fp64", of="_n8_")
         tune(a, b)
     assert races(8) == 0
     assert winner(8) == agreed and cache.digest() == before
@@ -205,11 +197,10 @@ EVERY = [all_cold, warm_and_cold, warm_with_different_winners, uneven_calls, in_
          leaving]  # fmt: skip
 
 
-def run(rank, names, port, directory, results):
+def run(rank, port, results, names, directory):
     torch.set_num_threads(1)
     settings.verbosity, settings.budget_s = 0, 0.02
-    store = dist.TCPStore("127.0.0.1", port, RANKS, rank == 0)
-    dist.init_process_group("gloo", store=store, rank=rank, world_size=RANKS)
+    join_group("gloo", rank, RANKS, port)
     for name in names:
         settings.cache_dir = f"{directory}/{name}/{rank}"
         settings.mode = "on"
@@ -228,26 +219,11 @@ def run(rank, names, port, directory, results):
     time.sleep(1)  # rank 0 has the store
 
 
-def in_four_processes(functions, directory):
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    context = torch.multiprocessing.get_context("spawn")
-    results = context.Queue()
-    names = [function.__name__ for function in functions]
-    processes = [
-        context.Process(target=run, args=(rank, names, port, str(directory), results), daemon=True)
-        for rank in range(RANKS)
-    ]
-    for process in processes:
-        process.start()
-    return processes, results
-
-
 def test_four_ranks(tmp_path, monkeypatch):
     """One of which dies in the end."""
     monkeypatch.setenv("RANKS_MARK", str(tmp_path / "mark"))
-    processes, results = in_four_processes([*EVERY, a_rank_dies], tmp_path)
+    names = [function.__name__ for function in (*EVERY, a_rank_dies)]
+    processes, results = group_processes(run, RANKS, names, str(tmp_path))
     done = []
     for _ in range(RANKS * len(EVERY) + RANKS - 1):
         rank, name, error = results.get(timeout=200)
@@ -302,7 +278,7 @@ def test_digest(fresh_cache):
     empty = cache.digest()
     assert races(8) == 1
     one = cache.digest()
-    elect("reference/fp64", 8)
+    make_winner("reference/fp64", of="_n8_")
     assert cache.digest() == empty
     races(8)
     assert len({empty, one, cache.digest()}) >= 2 and cache.digest() != empty

@@ -1,12 +1,13 @@
 """`set_process_group` with NCCL: two processes, each with a GPU of its own, choose alike."""
 
-import re
-import socket
 import traceback
 
 import pytest
 import torch
 import torch.distributed as dist
+from parallel import group_processes, join_group
+from records import make_winner
+from test_ranks import gathered
 
 from sparse_autotune import (
     SparseLinear,
@@ -38,12 +39,6 @@ def races(*ns):
     return tuning_count() - before
 
 
-def gathered(value):
-    values = [None] * RANKS
-    dist.all_gather_object(values, value)
-    return values
-
-
 def winners():
     """Of the records in memory, for both ways to launch."""
     found = [_tuner.parse_record(text) for _, text in _tuner.known()]
@@ -65,13 +60,8 @@ def warm_and_cold(rank):
     if rank == 1:
         races(40)
         (entry,) = cache.entries()
-        text = re.sub(r"^captured_winner .*\n", "", entry.path.read_text(), flags=re.MULTILINE)
-        timed = [e for e in _tuner.parse_record(text)["entrants"] if e["median_us"]]
-        slow = timed[-1]["name"]
-        text = re.sub(r"^winner .*$", f"winner {slow}", text, flags=re.MULTILINE)
-        text = re.sub(rf"^(entrant {slow}\t)\w+", r"\1ok", text, flags=re.MULTILINE)
-        entry.path.write_text(text)
-        _tuner.forget()
+        entrants = _tuner.parse_record(entry.path.read_text())["entrants"]
+        make_winner([e["name"] for e in entrants if e["median_us"]][-1])
     set_process_group(dist.group.WORLD)
     if rank == 1:
         assert races(40) == 0
@@ -114,13 +104,12 @@ def training(rank):
 EVERY = [cold, warm_and_cold, uneven, training]
 
 
-def run(rank, port, directory, results):
+def run(rank, port, results, directory):
     name = "the beginning"
     try:
         torch.cuda.set_device(rank)
         settings.verbosity, settings.budget_s = 0, 0.05
-        store = dist.TCPStore("127.0.0.1", port, RANKS, rank == 0)
-        dist.init_process_group("nccl", store=store, rank=rank, world_size=RANKS)
+        join_group("nccl", rank, RANKS, port)
         for function in EVERY:
             name = function.__name__
             settings.cache_dir = f"{directory}/{name}/{rank}"
@@ -135,17 +124,7 @@ def run(rank, port, directory, results):
 
 
 def test_two_gpus(tmp_path):
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    context = torch.multiprocessing.get_context("spawn")
-    results = context.Queue()
-    processes = [
-        context.Process(target=run, args=(rank, port, str(tmp_path), results), daemon=True)
-        for rank in range(RANKS)
-    ]
-    for process in processes:
-        process.start()
+    processes, results = group_processes(run, RANKS, str(tmp_path))
     try:
         for _ in range(RANKS * len(EVERY)):
             rank, name, error = results.get(timeout=120)

@@ -1,13 +1,13 @@
 """Kernels of others on a GPU: timed as in CUDA graphs where one can hold them, else eagerly."""
 
 import math
-import re
 import threading
 import time
 
 import pytest
 import torch
 from plans import captured
+from records import make_winner
 from test_gpu import close, dense_product
 
 from sparse_autotune import (
@@ -179,18 +179,6 @@ def test_a_race_breaks_no_capture(register):
         assert found["mine/1"] == ("ok", False) and found["other/1"] == ("ok", True)
 
 
-def crown(eager, in_graphs):
-    """Makes them the winners of the only entry."""
-    (entry,) = cache.entries()
-    text = re.sub(r"^captured_winner .*\n", "", entry.path.read_text(), flags=re.MULTILINE)
-    winners = f"winner {eager}\ncaptured_winner {in_graphs}"
-    text = re.sub(r"^winner .*$", winners, text, flags=re.MULTILINE)
-    for name in (eager, in_graphs):
-        text = re.sub(rf"^(entrant {name}\t)\w+(\t\S+\t)\S+", r"\1ok\g<2>5", text, flags=re.M)
-    entry.path.write_text(text)
-    _tuner.forget()
-
-
 @pytest.mark.parametrize("mine_is", ["eager", "in graphs"])
 def test_calls_inside_of_a_capture_have_a_winner_of_their_own(mine_is, register):
     fn = register(Gathered())
@@ -200,7 +188,7 @@ def test_calls_inside_of_a_capture_have_a_winner_of_their_own(mine_is, register)
     (entry,) = cache.entries()
     timed = [e for e in _tuner.parse_record(entry.path.read_text())["entrants"] if e["median_us"]]
     ours = next(e["name"] for e in timed if e["name"] != "mine/1")
-    crown(*(("mine/1", ours) if mine_is == "eager" else (ours, "mine/1")))
+    make_winner(*(("mine/1", ours) if mine_is == "eager" else (ours, "mine/1")))
     races = tuning_count()
 
     def calls(call):
@@ -231,7 +219,7 @@ def test_a_capture_finds_its_frozen_copy():
         next(e["name"] for e in timed if e["name"].startswith(family))
         for family in ("simt/", "cublas_dense/")
     )
-    crown(simt, dense)
+    make_winner(simt, dense)
     other = a.clone()
     other.freeze()
     before = _tuner.memory(0)["frozen_bytes"]

@@ -4,8 +4,9 @@ import re
 
 import pytest
 import torch
+from records import make_winner
 from reference import close
-from test_registration import Product, make_winner, register  # noqa: F401  a fixture
+from test_registration import Product, register  # noqa: F401  a fixture
 
 from sparse_autotune import (
     SparseLinear,
