@@ -47,6 +47,15 @@ struct Example {
 // What a fake does to C once it has computed the product.
 using Fault = std::function<Status(const Problem&, const Launch&)>;
 
+// One that nobody is told of.
+template <typename Spoil>
+Fault silent(Spoil spoil) {
+  return [spoil](const Problem& p, const Launch& l) {
+    spoil(p, l);
+    return Status::ok();
+  };
+}
+
 class Fake final : public Variant {
  public:
   Fake(const char* name, double estimate, double busy_us, Fault fault = nullptr)

@@ -1,52 +1,18 @@
 // An operator that the tuner has never heard of. It is linked with the tuner alone, so that all the
 // tuner does for products it does for any operator.
-#include <map>
-#include <memory>
-#include <utility>
-
-#include "autotune/host.h"
 #include "autotune/problem_text.h"
 #include "autotune/registry.h"
 #include "autotune/signature.h"
 #include "autotune/tuner.h"
 #include "axpy.h"
+#include "memory_host.h"
 #include "plan/decisions.h"
 
 namespace sparse_autotune {
 namespace {
 
 using axpy::Call;
-
-// Keeps records in memory, and what it was told.
-class TestHost final : public Host {
- public:
-  std::optional<std::string> load(const std::string& device, const std::string& name) override {
-    const auto it = saved.find({device, name});
-    return it == saved.end() ? std::nullopt : std::optional(it->second);
-  }
-  void save(const std::string& device, const std::string& name, const std::string& text) override {
-    saved[{device, name}] = text;
-  }
-  bool report(const Event& event) override {
-    if (event.kind != Event::Kind::kProgress) events.push_back(event);
-    return true;
-  }
-  void reclaim(int) override {}
-
-  std::map<std::pair<std::string, std::string>, std::string> saved;
-  std::vector<Event> events;
-};
-
-std::shared_ptr<TestHost> begin(Mode mode, std::shared_ptr<TestHost> host = nullptr) {
-  if (host == nullptr) host = std::make_shared<TestHost>();
-  set_host(host);
-  forget_records();
-  Settings settings;
-  settings.mode = mode;
-  settings.budget_s = 0.2;
-  set_settings(settings);
-  return host;
-}
+using test::begin;
 
 void it_races_and_the_wrong_do_not_win() {
   const auto host = begin(Mode::kOn);

@@ -20,6 +20,13 @@ float* element(const Launch& l, const Problem& p, int64_t i, int64_t j) {
   return static_cast<float*>(l.c) + i * p.ldc + j;
 }
 
+RaceOptions all_stay(int rounds) {
+  RaceOptions options;
+  options.eliminate = false;
+  options.rounds = rounds;
+  return options;
+}
+
 Record run(const Example& e, const std::vector<const AnyVariant*>& entrants,
            RaceOptions options = {}) {
   return race(e.problem, e.device, e.launch, entrants, options);
@@ -72,10 +79,7 @@ void a_disturbed_one_wins() {
 void nobody_is_dropped_without_elimination() {
   const Example e;
   const Fake slow("a/slow", 1, 400), fast("b/fast", 5, 20);
-  RaceOptions options;
-  options.eliminate = false;
-  options.rounds = 4;
-  const Record r = run(e, {&slow, &fast}, options);
+  const Record r = run(e, {&slow, &fast}, all_stay(4));
   for (const Entrant& entrant : r.entrants) {
     CHECK(entrant.outcome == Outcome::kOk);
     CHECK(entrant.samples == 4);
@@ -85,8 +89,7 @@ void nobody_is_dropped_without_elimination() {
 void the_budget_bounds_a_race_without_elimination() {
   const Example e;
   const Fake fast("a/fast", 5, 20), hopeless("b/hopeless", 1e6, 20);
-  RaceOptions options;
-  options.eliminate = false;
+  RaceOptions options = all_stay(0);
   options.budget_s = 0.5;
   Record r = run(e, {&fast, &hopeless}, options);
   CHECK(r.find("a/fast")->outcome == Outcome::kOk);
@@ -118,20 +121,16 @@ void within_the_noise_less_memory_wins() {
   const Example e;
   Fake large("a/large", 1, 1500), small("b/small", 2, 1512);
   large.scratch = 4096;
-  RaceOptions options;
-  options.eliminate = false;
-  options.rounds = 9;
-  const auto wins = [&] { return run(e, {&large, &small}, options).winner == "b/small"; };
+  const auto wins = [&] { return run(e, {&large, &small}, all_stay(9)).winner == "b/small"; };
   CHECK(at_last([&] { return wins() && wins(); }));
 }
 
 void within_the_noise_the_smaller_estimate_wins() {
   const Example e;
   const Fake first("b/first", 1, 1512), second("a/second", 2, 1500), slower("c/slower", 0.5, 1650);
-  RaceOptions options;
-  options.eliminate = false;
-  options.rounds = 9;
-  const auto wins = [&] { return run(e, {&second, &first, &slower}, options).winner == "b/first"; };
+  const auto wins = [&] {
+    return run(e, {&second, &first, &slower}, all_stay(9)).winner == "b/first";
+  };
   CHECK(at_last([&] { return wins() && wins(); }));
 }
 
@@ -186,9 +185,7 @@ void figures_of_planned_launches() {
         test::spin(1000.0 * planned[launch++]);
         return Status::ok();
       });
-      RaceOptions options;
-      options.eliminate = false;
-      options.rounds = static_cast<int>(planned.size()) - 2;
+      const RaceOptions options = all_stay(static_cast<int>(planned.size()) - 2);
       const Entrant entrant = run(e, {&fake}, options).entrants[0];
       CHECK(entrant.samples == options.rounds);
       return std::abs(entrant.median_us - median) < 90 &&
@@ -231,7 +228,7 @@ void a_conversion_counts_unless_frozen() {
 }
 
 // Each of these is the fastest, and must not win.
-void faults_disqualify(const char* what, test::Fault fault, Outcome expected) {
+void disqualifies(const char* what, const test::Fault& fault, Outcome expected) {
   const Example e;
   const Fake right("a/right", 9, 100), faulty("b/faulty", 1, 0, fault);
   const Record r = run(e, {&faulty, &right});
@@ -242,91 +239,45 @@ void faults_disqualify(const char* what, test::Fault fault, Outcome expected) {
   CHECK(!found->reason.empty());
 }
 
-void faults() {
-  const auto wrong = Outcome::kWrongResult;
-  faults_disqualify(
-      "one element off",
-      [](const Problem& p, const Launch& l) {
-        float* x = element(l, p, 5, 69);
-        *x += 1e-4f;
-        return Status::ok();
-      },
-      wrong);
-  faults_disqualify(
-      "last element not written",
-      [](const Problem& p, const Launch& l) {
-        std::memset(element(l, p, p.m - 1, p.n - 1), 0xFF, 4);
-        return Status::ok();
-      },
-      wrong);
-  faults_disqualify(
-      "a NaN",
-      [](const Problem& p, const Launch& l) {
-        *element(l, p, 0, 0) = std::numeric_limits<float>::quiet_NaN();
-        return Status::ok();
-      },
-      wrong);
-  faults_disqualify(
-      "an infinity",
-      [](const Problem& p, const Launch& l) {
-        *element(l, p, 3, 3) = std::numeric_limits<float>::infinity();
-        return Status::ok();
-      },
-      wrong);
-  faults_disqualify(
-      "writes between rows",
-      [](const Problem& p, const Launch& l) {
-        *element(l, p, 4, p.n) = 0;
-        return Status::ok();
-      },
-      wrong);
-  faults_disqualify(
-      "writes behind the last row",
-      [](const Problem& p, const Launch& l) {
-        *element(l, p, p.m - 1, p.n + 1) = 0;
-        return Status::ok();
-      },
-      wrong);
-  faults_disqualify(
-      "writes before the first element",
-      [](const Problem& p, const Launch& l) {
-        *(element(l, p, 0, 0) - 1) = 0;
-        return Status::ok();
-      },
-      wrong);
-  faults_disqualify(
-      "reads between rows of B",
-      [](const Problem& p, const Launch& l) {
-        *element(l, p, 0, 0) += 0 * static_cast<const float*>(l.b)[p.n];
-        return Status::ok();
-      },
-      wrong);
-  faults_disqualify(
-      "reads between rows of C",
-      [](const Problem& p, const Launch& l) {
-        *element(l, p, 0, 0) += 0 * *element(l, p, 0, p.n);
-        return Status::ok();
-      },
-      wrong);
-  faults_disqualify(
-      "an empty row that is not zero",
-      [](const Problem& p, const Launch& l) {
-        *element(l, p, 5, 0) = 1e-30f;
-        return Status::ok();
-      },
-      wrong);
-  faults_disqualify(
-      "does not launch",
-      [](const Problem&, const Launch&) {
-        return Status::failed(StatusCode::kLaunchFailed, "planted");
-      },
-      Outcome::kLaunchFailed);
-  faults_disqualify(
-      "has no memory",
-      [](const Problem&, const Launch&) {
-        return Status::failed(StatusCode::kOutOfMemory, "planted");
-      },
-      Outcome::kOutOfMemory);
+void wrong_results_disqualify() {
+  using Spoil = void (*)(const Problem& p, const Launch& l);
+  for (const auto& [what, spoil] : std::initializer_list<std::pair<const char*, Spoil>>{
+           {"one element off",
+            [](const Problem&p, const Launch&l) { *element(l, p, 5, 69) += 1e-4f; }},
+           {"last element not written",
+            [](const Problem&p, const Launch&l) {
+              std::memset(element(l, p, p.m - 1, p.n - 1), 0xFF, 4);
+            }},
+           {"a NaN", [](const Problem&p, const Launch&l) { *element(l, p, 0, 0) = NAN; }},
+           {"an infinity",
+            [](const Problem&p, const Launch&l) { *element(l, p, 3, 3) = INFINITY; }},
+           {"writes between rows",
+            [](const Problem&p, const Launch&l) { *element(l, p, 4, p.n) = 0; }},
+           {"writes behind the last row",
+            [](const Problem&p, const Launch&l) { *element(l, p, p.m - 1, p.n + 1) = 0; }},
+           {"writes before the first element",
+            [](const Problem&p, const Launch&l) { *(element(l, p, 0, 0) - 1) = 0; }},
+           {"reads between rows of B",
+            [](const Problem&p,
+               const Launch
+                   &l) { *element(l, p, 0, 0) += 0 * static_cast<const float*>(l.b)[p.n]; }},
+           {"reads between rows of C",
+            [](const Problem&p,
+               const Launch&l) { *element(l, p, 0, 0) += 0 * *element(l, p, 0, p.n); }},
+           {"an empty row that is not zero",
+            [](const Problem&p, const Launch&l) { *element(l, p, 5, 0) = 1e-30f; }}}) {
+    disqualifies(what, test::silent(spoil), Outcome::kWrongResult);
+  }
+}
+
+void failures_disqualify() {
+  for (const auto& [code, outcome] : {std::pair{StatusCode::kLaunchFailed, Outcome::kLaunchFailed},
+                                      {StatusCode::kOutOfMemory, Outcome::kOutOfMemory}}) {
+    disqualifies(
+        name_of(outcome),
+        [code = code](const Problem&, const Launch&) { return Status::failed(code, "planted"); },
+        outcome);
+  }
 }
 
 // What those before it wrote must not pass for its result.
@@ -349,10 +300,8 @@ void a_variant_that_writes_nothing_is_wrong() {
 
 void all_wrong_means_no_winner() {
   const Example e;
-  const auto zero = [](const Problem& p, const Launch& l) {
-    *element(l, p, 0, 0) = 0;
-    return Status::ok();
-  };
+  const auto zero =
+      test::silent([](const Problem& p, const Launch& l) { *element(l, p, 0, 0) = 0; });
   const Fake a("a/a", 1, 0, zero), b("b/b", 2, 0, zero);
   const Record r = run(e, {&a, &b});
   CHECK(r.winner.empty());
@@ -503,7 +452,8 @@ int main() {
   the_incumbent_stays_unless_beaten();
   figures_of_planned_launches();
   a_conversion_counts_unless_frozen();
-  faults();
+  wrong_results_disqualify();
+  failures_disqualify();
   a_variant_that_writes_nothing_is_wrong();
   all_wrong_means_no_winner();
   memory_is_bounded();

@@ -1,19 +1,16 @@
 // How long a choice stands, and that nobody waits for somebody else's race.
 #include "autotune/tuner.h"
 
-#include <map>
-#include <memory>
-#include <optional>
 #include <string>
 #include <thread>
-#include <vector>
 
-#include "autotune/host.h"
 #include "autotune/registry.h"
 #include "fakes.h"
+#include "memory_host.h"
 #include "plan/plan.h"
 
 using namespace sparse_autotune;
+using sparse_autotune::test::begin;
 using sparse_autotune::test::Example;
 using sparse_autotune::test::Fake;
 
@@ -21,37 +18,6 @@ namespace {
 
 const Fake kGuessed("a/guessed", 1, 4000), kFast("b/fast", 5, 20);
 const Registration kRegisterGuessed{kGuessed}, kRegisterFast{kFast};
-
-// Remembers in memory, and calls `on_start` when a race begins.
-class TestHost final : public Host {
- public:
-  std::optional<std::string> load(const std::string&, const std::string& signature) override {
-    const auto it = saved.find(signature);
-    return it == saved.end() ? std::nullopt : std::optional(it->second);
-  }
-  void save(const std::string&, const std::string& signature, const std::string& text) override {
-    saved[signature] = text;
-  }
-  bool report(const Event& event) override {
-    if (event.kind == Event::Kind::kStart && on_start) on_start();
-    return true;
-  }
-  void reclaim(int) override {}
-
-  std::map<std::string, std::string> saved;
-  std::function<void()> on_start;
-};
-
-std::shared_ptr<TestHost> begin(Mode mode = Mode::kOn) {
-  auto host = std::make_shared<TestHost>();
-  set_host(host);
-  forget_records();
-  Settings settings;
-  settings.mode = mode;
-  settings.budget_s = 0.05;
-  set_settings(settings);
-  return host;
-}
 
 // A product that has a signature of its own for each number of columns.
 struct Product : Example {
@@ -153,7 +119,7 @@ void a_capture_gets_its_own_winner() {
   for (Entrant& e : record.entrants) e.outcome = Outcome::kOk;
   record.winner = "a/guessed";
   record.captured_winner = "b/fast";
-  host->saved[record.signature] = to_text(record);
+  host->save(record.device_class, record.signature, to_text(record));
   const Choice eager = product.choice(), captured = product.choice(true);
   CHECK(eager.variant == &kGuessed && eager.captured == &kFast && eager.final);
   CHECK(captured.variant == &kFast && captured.captured == nullptr && !captured.final);
@@ -161,12 +127,12 @@ void a_capture_gets_its_own_winner() {
 
   record.captured_winner = "";
   record.winner = "b/fast";
-  begin(Mode::kReadonly)->saved[record.signature] = to_text(record);
+  begin(Mode::kReadonly)->save(record.device_class, record.signature, to_text(record));
   CHECK(product.choice().captured == nullptr && product.choice().final);
   CHECK(product.choice(true).variant == &kFast && product.choice(true).final);
 
   for (Entrant& e : record.entrants) e.captures = e.name != "b/fast";
-  begin(Mode::kReadonly)->saved[record.signature] = to_text(record);
+  begin(Mode::kReadonly)->save(record.device_class, record.signature, to_text(record));
   CHECK(product.choice().variant == &kFast && product.choice().captured == &kGuessed);
   CHECK(product.choice(true).variant == &kGuessed && !product.choice(true).final);
 }
@@ -178,12 +144,12 @@ void a_winner_of_captures_that_fails_is_replaced_there() {
   for (Entrant& e : record.entrants) e.outcome = Outcome::kOk;
   record.winner = "a/guessed";
   record.captured_winner = "b/fast";
-  host->saved[record.signature] = to_text(record);
+  host->save(record.device_class, record.signature, to_text(record));
   CHECK(product.choice(true).variant == &kFast);
   const Status status = Status::failed(StatusCode::kLaunchFailed, "on purpose");
   CHECK(demote(product.problem, product.device, "", kFast, status));
   CHECK(product.choice().variant == &kGuessed && product.choice().captured == nullptr);
-  const auto corrected = parse_record(host->saved[record.signature], nullptr);
+  const auto corrected = parse_record(*host->load(record.device_class, record.signature), nullptr);
   CHECK(corrected && corrected->winner == "a/guessed" && corrected->captured_winner == "a/guessed");
   CHECK(corrected->find("b/fast")->outcome == Outcome::kLaunchFailed);
 }
