@@ -7,7 +7,7 @@ import shlex
 import shutil
 import subprocess
 import sys
-import threading
+from functools import partial
 
 import native_build
 import native_header
@@ -16,6 +16,7 @@ import pytest
 import torch
 from native_build import CORE, HARNESS, came_from_the_cache, races_in_python
 from native_header import struct
+from parallel import run_threads
 from records import won_by
 
 import sparse_autotune
@@ -49,6 +50,12 @@ def context():
     library.sparse_autotune_context_destroy(made)
 
 
+def create_pattern(context, description, handle):
+    return library.sparse_autotune_pattern_create(
+        context, ctypes.byref(description), ctypes.byref(handle)
+    )
+
+
 class Matrix:
     """A pattern with its handle, and values to go with it."""
 
@@ -59,11 +66,7 @@ class Matrix:
         self.col = np.nonzero(self.mask)[1].astype(index)
         self.shape, self.block = (rows, cols), block
         self.handle = ctypes.c_void_p()
-        made = self.description()
-        status = library.sparse_autotune_pattern_create(
-            context, ctypes.byref(made), ctypes.byref(self.handle)
-        )
-        must(status)
+        must(create_pattern(context, self.description(), self.handle))
 
     def description(self, **changes):
         values = {
@@ -111,6 +114,10 @@ def product_of(values, dense, result, dtype=2, **more):
                   result=view(result), **more)  # fmt: skip
 
 
+def multiply(matrix, product):
+    return library.sparse_autotune_matmul(matrix.handle, ctypes.byref(product))
+
+
 def check(result, expected, magnitude, dtype, length):
     """Element-wise; NaN fails."""
     unit = np.finfo(dtype).eps / 2
@@ -119,8 +126,19 @@ def check(result, expected, magnitude, dtype, length):
     assert (np.abs(result.astype(np.float64) - expected) <= allowed + 1e-7 * unit).all()
 
 
+def check_product(matrix, values, dense, result):
+    a = matrix.dense(values)
+    check(result, a @ dense.astype(float), np.abs(a) @ np.abs(dense), np.float32, 144)
+
+
 def gelu(x):
     return torch.nn.functional.gelu(torch.from_numpy(x)).numpy()
+
+
+def small_product(matrix, **more):
+    """A product, and the arrays that it reads and writes."""
+    arrays = matrix.values(), np.ones((144, 8), np.float32), np.full((96, 8), np.nan, np.float32)
+    return product_of(*arrays, **more), arrays
 
 
 @pytest.mark.parametrize("dtype", NUMPY)
@@ -143,7 +161,7 @@ def test_product(context, matrix, dtype, right, transpose):
     bias = random.standard_normal(outer).astype(kind)
     product = product_of(values, dense, result, dtype, bias=bias.ctypes.data, activation=2,
                          sparse_right=right, transpose=transpose)  # fmt: skip
-    must(library.sparse_autotune_matmul(matrix.handle, ctypes.byref(product)))
+    must(multiply(matrix, product))
     wide = dense.astype(np.float64)
     column = bias.astype(np.float64) if right else bias.astype(np.float64)[:, None]
     expected = (wide @ op if right else op @ wide) + column
@@ -158,13 +176,12 @@ def test_each_variant_by_name(matrix, name):
     values, dense = matrix.values(), np.random.default_rng(5).standard_normal((144, 32)).astype("f")
     result = np.full((96, 32), np.nan, np.float32)
     product = product_of(values, dense, result, variant=name.encode())
-    status = library.sparse_autotune_matmul(matrix.handle, ctypes.byref(product))
+    status = multiply(matrix, product)
     if status == UNSUPPORTED:
         assert name in message() and np.isnan(result).all()
         return
     must(status)
-    a = matrix.dense(values)
-    check(result, a @ dense.astype(float), np.abs(a) @ np.abs(dense), np.float32, 144)
+    check_product(matrix, values, dense, result)
 
 
 @pytest.mark.parametrize("dtype", NUMPY)
@@ -195,13 +212,12 @@ def test_a_batch_of_columns(matrix):
     # numpy gives a single column any stride; C's rule asks for 1 there.
     product = product_of(values, dense[:, :, :1], room[:, :, :1])
     product.dense.col_stride = product.result.col_stride = 1
-    must(library.sparse_autotune_matmul(matrix.handle, ctypes.byref(product)))
-    a, columns = matrix.dense(values), dense[:, :, :1].astype(float)
-    check(room[:, :, :1], a @ columns, np.abs(a) @ np.abs(columns), np.float32, 144)
+    must(multiply(matrix, product))
+    check_product(matrix, values, dense[:, :, :1], room[:, :, :1])
     assert np.isnan(room[:, :, 1]).all()
     product = product_of(values, dense[:, :, :0], room[:, :, :0])
     product.result.batch_stride = 0
-    must(library.sparse_autotune_matmul(matrix.handle, ctypes.byref(product)))
+    must(multiply(matrix, product))
 
 
 def test_without_blocks(context):
@@ -209,9 +225,7 @@ def test_without_blocks(context):
     empty = Matrix(context)
     empty.mask[:], empty.crow[:], empty.col = False, 0, empty.col[:0]
     handle = ctypes.c_void_p()
-    description = empty.description(nnzb=0)
-    must(library.sparse_autotune_pattern_create(context, ctypes.byref(description),
-                                                ctypes.byref(handle)))  # fmt: skip
+    must(create_pattern(context, empty.description(nnzb=0), handle))
     dense, result = np.ones((144, 8), np.float32), np.full((96, 8), np.nan, np.float32)
     bias = np.linspace(-1, 1, 96, dtype=np.float32)
     product = product_of(empty.values(), dense, result, bias=bias.ctypes.data, activation=1)
@@ -222,12 +236,10 @@ def test_without_blocks(context):
 
 def test_indices_are_copied(matrix):
     values, dense = matrix.values(), np.ones((144, 8), np.float32)
-    expected = matrix.dense(values) @ dense.astype(float)
     matrix.crow[:], matrix.col[:] = 1 << 40, -7
     result = np.full((96, 8), np.nan, np.float32)
-    product = product_of(values, dense, result)
-    must(library.sparse_autotune_matmul(matrix.handle, ctypes.byref(product)))
-    check(result, expected, np.abs(matrix.dense(values)) @ dense, np.float32, 144)
+    must(multiply(matrix, product_of(values, dense, result)))
+    check_product(matrix, values, dense, result)
 
 
 # What breaks a rule
@@ -259,10 +271,7 @@ def test_indices_are_copied(matrix):
 )
 def test_patterns_refused(context, matrix, changes, status, words):
     handle = ctypes.c_void_p(1)
-    made = matrix.description(**changes)
-    found = library.sparse_autotune_pattern_create(
-        context, ctypes.byref(made), ctypes.byref(handle)
-    )
+    found = create_pattern(context, matrix.description(**changes), handle)
     assert (found, message()[: len(words)]) == (status, words)
     assert handle.value == 1
 
@@ -272,10 +281,7 @@ def test_patterns_refused(context, matrix, changes, status, words):
 def test_indices_refused(context, matrix, where, value):
     """Those of an array that the library may read, whatever they are."""
     getattr(matrix, where)[2] = value
-    handle, made = ctypes.c_void_p(), matrix.description()
-    status = library.sparse_autotune_pattern_create(
-        context, ctypes.byref(made), ctypes.byref(handle)
-    )
+    status = create_pattern(context, matrix.description(), ctypes.c_void_p())
     assert status == PATTERN and message().startswith("description: ")
     assert "_indices must" in message()
 
@@ -304,15 +310,13 @@ def test_indices_refused(context, matrix, where, value):
     ],
 )  # fmt: skip
 def test_products_refused(matrix, member, value, words):
-    dense, result = np.ones((144, 8), np.float32), np.full((96, 8), np.nan, np.float32)
-    values = matrix.values()
-    product = product_of(values, dense, result)
+    product, arrays = small_product(matrix)
     owner, _, name = member.rpartition(".")
     changed = getattr(product, owner) if owner else product
     setattr(changed, name, value(product) if callable(value) else value)
-    assert library.sparse_autotune_matmul(matrix.handle, ctypes.byref(product)) == INVALID
+    assert multiply(matrix, product) == INVALID
     assert message()[: len(words)] == words
-    assert np.isnan(result).all()
+    assert np.isnan(arrays[-1]).all()
 
 
 def test_null_is_refused(context, matrix):
@@ -328,9 +332,7 @@ def test_null_is_refused(context, matrix):
 
 def test_structs_of_other_versions(matrix):
     """A newer program's members are taken if they are zero."""
-    dense, result = np.ones((144, 8), np.float32), np.full((96, 8), np.nan, np.float32)
-    values = matrix.values()
-    product = product_of(values, dense, result)
+    product, _arrays = small_product(matrix)
     size = product.struct_size
     longer = (ctypes.c_char * (size + 16))()
     product.struct_size = size + 16
@@ -342,10 +344,8 @@ def test_structs_of_other_versions(matrix):
 
 
 def test_a_variant_that_is_none(matrix):
-    dense, result = np.ones((144, 8), np.float32), np.empty((96, 8), np.float32)
-    values = matrix.values()
-    product = product_of(values, dense, result, variant=b"nobody")
-    assert library.sparse_autotune_matmul(matrix.handle, ctypes.byref(product)) == UNSUPPORTED
+    product, _arrays = small_product(matrix, variant=b"nobody")
+    assert multiply(matrix, product) == UNSUPPORTED
     assert "'nobody'" in message()
 
 
@@ -361,9 +361,7 @@ def test_no_cuda_device():
 def test_messages_belong_to_their_thread(matrix):
     assert library.sparse_autotune_matmul(None, None) == INVALID
     others = []
-    thread = threading.Thread(target=lambda: others.append(message()))
-    thread.start()
-    thread.join()
+    run_threads(lambda: others.append(message()))
     assert others == [""] and message() == "pattern must not be null"
 
 
@@ -389,39 +387,27 @@ def test_workspace(matrix):
         at = memory.ctypes.data + -memory.ctypes.data % 256
         product = product_of(values, dense, result, variant=name.encode(), workspace=at,
                              workspace_bytes=size - 1)  # fmt: skip
-        status = library.sparse_autotune_matmul(matrix.handle, ctypes.byref(product))
+        status = multiply(matrix, product)
         assert status == TOO_SMALL
         assert message().startswith(f"product.workspace_bytes must be at least {size} for {name}")
         product.workspace_bytes = size
-        must(library.sparse_autotune_matmul(matrix.handle, ctypes.byref(product)))
-        a = matrix.dense(values)
-        check(result, a @ dense.astype(float), np.abs(a) @ np.abs(dense), np.float32, 144)
+        must(multiply(matrix, product))
+        check_product(matrix, values, dense, result)
 
 
 def test_threads(context, matrix):
     """Many at once on one pattern, each with operands of its own."""
-    wrong = []
 
     def work(seed):
         random = np.random.default_rng(seed)
         values = matrix.values(seed=seed)
-        a = matrix.dense(values)
         for n in (1, 8, 40, 128):
             dense = random.standard_normal((144, n)).astype("f")
             result = np.full((96, n), np.nan, np.float32)
-            product = product_of(values, dense, result)
-            try:
-                must(library.sparse_autotune_matmul(matrix.handle, ctypes.byref(product)))
-                check(result, a @ dense.astype(float), np.abs(a) @ np.abs(dense), np.float32, 144)
-            except AssertionError as error:
-                wrong.append(error)
+            must(multiply(matrix, product_of(values, dense, result)))
+            check_product(matrix, values, dense, result)
 
-    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(6)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not wrong
+    run_threads(*(partial(work, seed) for seed in range(6)))
 
 
 def compiled(source, program, *flags):

@@ -12,7 +12,7 @@ from native_build import CORE, HARNESS, came_from_the_cache, races_in_python
 from native_header import struct
 from parallel import run_threads
 from plans import captured
-from test_native import Matrix, library, message, must
+from test_native import Matrix, create_pattern, library, message, must
 
 import sparse_autotune
 
@@ -164,8 +164,7 @@ def test_indices_of_the_device(context, index):
         col.copy_(torch.from_numpy(matrix.col))
         description = matrix.description(crow_indices=crow.data_ptr(), col_indices=col.data_ptr(),
                                          stream=stream.cuda_stream)  # fmt: skip
-        must(library.sparse_autotune_pattern_create(context, ctypes.byref(description),
-                                                    ctypes.byref(handle)))  # fmt: skip
+        must(create_pattern(context, description, handle))
     crow.fill_(-1)
     col.fill_(99)
     library.sparse_autotune_pattern_destroy(matrix.handle)
@@ -180,9 +179,7 @@ def test_indices_of_the_device_are_checked(context, matrix):
     col[3] = 1 << 40
     handle = ctypes.c_void_p()
     description = matrix.description(col_indices=col.data_ptr())
-    status = library.sparse_autotune_pattern_create(
-        context, ctypes.byref(description), ctypes.byref(handle)
-    )
+    status = create_pattern(context, description, handle)
     assert status == 2 and message().startswith("description: col_indices must"), message()
 
 
@@ -242,9 +239,7 @@ def test_no_pattern_is_made_in_a_capture(context, matrix):
     def call():
         stream = torch.cuda.current_stream().cuda_stream
         description = matrix.description(stream=stream)
-        found.append(library.sparse_autotune_pattern_create(
-            context, ctypes.byref(description), ctypes.byref(handle)
-        ))  # fmt: skip
+        found.append(create_pattern(context, description, handle))
         found.append(message())
 
     captured(call)

@@ -52,6 +52,14 @@ def lines():
     return [json.loads(line) for line in missed_products.path().read_text().splitlines()]
 
 
+def skipped():
+    """The only line of the file, which is not raced."""
+    report = tune_file(missed_products.path())
+    assert report.races == []
+    (line,) = report.skipped
+    return line
+
+
 def products():
     """Calls of many kinds; each makes its operands anew, of the same kind."""
     for dtype in (torch.float32, torch.float64, torch.bfloat16):
@@ -80,29 +88,6 @@ def products():
 def _exactly(a):
     with settings.override(exact_nonfinite=True):
         return matmul(a, torch.randn(64, 11))
-
-
-def test_what_was_recorded_is_raced_once_and_serves_the_products():
-    every = list(products())
-    for product in every:
-        product()
-    recorded = {line["signature"] for line in lines()}
-    assert len(recorded) == len(lines()) > len(every) / 2
-    assert cache.entries() == []
-    before = tuning_count()
-    report = tune_file(missed_products.path())
-    assert not report.skipped and report.known == report.left == 0
-    # The operands are of the very kind that was missed, the pattern included.
-    assert sorted(race.signature for race in report.races) == sorted(recorded)
-    assert all(race.best is not None for race in report.races)
-    assert tuning_count() == before + len(recorded)
-    again = tune_file(missed_products.path())
-    assert (again.races, again.known, again.skipped, again.left) == ([], len(recorded), [], 0)
-    with settings.override(mode="on"):
-        for product in every:
-            product()
-    assert tuning_count() == before + len(recorded)
-    assert {entry.signature for entry in cache.entries()} >= recorded
 
 
 @pytest.mark.parametrize("pattern", get_args(Pattern))
@@ -156,25 +141,29 @@ def _attend(q, k, v, mask, is_causal, with_lse):
     (out.sum() + (lse.nan_to_num(0, 0, 0).sum() if with_lse else 0)).backward()
 
 
-def test_recorded_attention_is_raced_once_and_serves_it():
-    every = list(attentions())
+@pytest.mark.parametrize(("calls", "kinds"), [(products, 0.5), (attentions, 1)])
+def test_what_was_recorded_is_raced_once_and_serves_the_calls(calls, kinds):
+    """More than so many kinds for each call, as attention has a backward pass."""
+    every = list(calls())
     for call in every:
         call()
     recorded = {line["signature"] for line in lines()}
-    assert len(recorded) == len(lines()) > len(every)
+    assert len(recorded) == len(lines()) > kinds * len(every)
+    assert cache.entries() == []
     before = tuning_count()
     report = tune_file(missed_products.path())
     assert not report.skipped and report.known == report.left == 0
-    # Of the very kind that was missed, the number of blocks included.
+    # The operands are of the very kind that was missed, the number of blocks included.
     assert sorted(race.signature for race in report.races) == sorted(recorded)
     assert all(race.best is not None for race in report.races)
     assert tuning_count() == before + len(recorded)
     again = tune_file(missed_products.path())
-    assert (again.races, again.known, again.skipped) == ([], len(recorded), [])
+    assert (again.races, again.known, again.skipped, again.left) == ([], len(recorded), [], 0)
     with settings.override(mode="on"):
         for call in every:
             call()
     assert tuning_count() == before + len(recorded)
+    assert {entry.signature for entry in cache.entries()} >= recorded
 
 
 def test_attention_is_raced_among_those_that_it_asked_for():
@@ -209,9 +198,7 @@ def attention_line(**problem):
 )
 def test_an_attention_that_cannot_be(problem, why):
     attention_line(**problem)
-    report = tune_file(missed_products.path())
-    assert len(report.skipped) == 1 and report.races == []
-    assert re.search(why, report.skipped[0].reason), report.skipped
+    assert re.search(why, skipped().reason)
 
 
 @pytest.mark.parametrize("causal", [0, 1])
@@ -398,11 +385,10 @@ def edited(**changes):
 
 def test_another_device():
     edited(device_class="abacus", signature="matmul_1")
-    report = tune_file(missed_products.path())
-    (skipped,) = report.skipped
-    assert skipped.signature == "matmul_1"
-    assert "of a device abacus, here is " in skipped.reason
-    assert report.races == [] and cache.entries() == []
+    line = skipped()
+    assert line.signature == "matmul_1"
+    assert "of a device abacus, here is " in line.reason
+    assert cache.entries() == []
 
 
 @pytest.mark.parametrize(
@@ -427,29 +413,24 @@ def test_another_device():
 )
 def test_a_problem_that_cannot_be(problem, why):
     edited(problem=problem)
-    report = tune_file(missed_products.path())
-    assert len(report.skipped) == 1 and report.races == []
-    assert re.search(why, report.skipped[0].reason), report.skipped
+    assert re.search(why, skipped().reason)
 
 
 def test_a_missing_field():
     line = edited()
     del line["problem"]["ldb"]
     missed_products.path().write_text(json.dumps(line))
-    (skipped,) = tune_file(missed_products.path()).skipped
-    assert "some of a problem's fields are missing" in skipped.reason
+    assert "some of a problem's fields are missing" in skipped().reason
 
 
 def test_a_pattern_that_takes_too_much_memory():
     edited(problem={"m": 16 << 28, "nnzb": 1 << 28, "longest_row": 1})
-    (skipped,) = tune_file(missed_products.path()).skipped
-    assert re.search(r"its pattern would take \d+ bytes, more than .*tuning_bytes", skipped.reason)
+    assert re.search(r"its pattern would take \d+ bytes, more .*tuning_bytes", skipped().reason)
 
 
 def test_an_unknown_selector():
     edited(selector="warp_drive")
-    (skipped,) = tune_file(missed_products.path()).skipped
-    assert "no variant or family is named 'warp_drive'" in skipped.reason
+    assert "no variant or family is named 'warp_drive'" in skipped().reason
 
 
 @pytest.mark.parametrize(
