@@ -204,7 +204,7 @@ def measure(device: str, names: Collection[str] = tuple(LIMITS), rounds: int = R
         RuntimeError: a race ran while time was taken.
     """
     wanted = {*names, *(LIMITS[name][0] for name in names)}
-    wait = torch.cuda.synchronize if device == "cuda" else lambda: None
+    wait = timing.wait_of(device)
     with torch.no_grad():
         calls = {name: call for name, call in make_calls(device).items() if name in wanted}
         for name, call in calls.items():

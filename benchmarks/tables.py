@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
+from statistics import geometric_mean
 
 from .result import CHOICE, Result
 
@@ -34,11 +33,6 @@ def of_cell(result: Result) -> str:
         lines.append(f"  {label:30}{times}{rates}{spread:8.0%}{t.rounds:8}{note}")
     lines += [f"  {label}: {value:.3f}" for label, value in result.ratios().items()]
     return "\n".join(lines)
-
-
-def geometric_mean(values: Sequence[float]) -> float:
-    """Of at least one positive value."""
-    return math.exp(sum(map(math.log, values)) / len(values))
 
 
 def of_results(results: list[Result]) -> str:

@@ -191,6 +191,23 @@ def eager_sampler(call: Call, flush: torch.Tensor) -> Sampler:
     return sample
 
 
+def wait_of(device: str) -> Call:
+    """What returns when the device has done all that it was given."""
+    return torch.cuda.synchronize if device == "cuda" else lambda: None
+
+
+def whole_sampler(call: Call, calls: int, wait: Call) -> Sampler:
+    """Time of a call, of so many issued one after the other, until the device is done."""
+
+    def several() -> None:
+        for _ in range(calls):
+            call()
+        wait()
+
+    sample = host_sampler(several, 1, wait)
+    return lambda: sample() / calls
+
+
 def host_sampler(call: Call, calls: int, synchronize: Call) -> Sampler:
     """Host time of a call when `calls` of them are issued without waiting for any."""
 

@@ -100,7 +100,7 @@ def measure(cell: AttentionCell, device: str) -> list[Cost]:
                 call()
         finally:
             torch.cuda.set_sync_debug_mode("default")
-    wait = torch.cuda.synchronize if device == "cuda" else lambda: None
+    wait = timing.wait_of(device)
     hosts = {name: timing.host_sampler(call, _CALLS, wait) for name, call in ways.items()}
     host = timing.interleave(hosts, _ROUNDS, keep=hosts)
     on_device: dict[str, timing.Timing] = {}

@@ -141,17 +141,13 @@ class Quality:
     loss: float
 
 
-def geometric_mean(ratios: Collection[float]) -> float:
-    """NaN of nothing."""
-    return math.exp(statistics.fmean(map(math.log, ratios))) if ratios else math.nan
-
-
 def quality(of: Collection[Order]) -> Quality:
     """Over these races."""
     count = len(of)
+    losses = [order.loss for order in of if order.loss is not None]
     return Quality(
         races=count,
         first=sum(order.rank == 1 for order in of) / count if count else math.nan,
         among_three=sum(order.rank <= 3 for order in of) / count if count else math.nan,
-        loss=geometric_mean([order.loss for order in of if order.loss is not None]),
+        loss=statistics.geometric_mean(losses) if losses else math.nan,
     )

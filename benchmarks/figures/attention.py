@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from statistics import geometric_mean
 
 from benchmarks.attention.cells import AttentionCell
 from benchmarks.keep import median_us
 from benchmarks.markdown import lines
 from benchmarks.result import CHOICE, COVER_ATTENTION, DENSE_ATTENTION, Result
-from benchmarks.tables import geometric_mean
 from benchmarks.training.layer import OURS
 
 from . import names

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from statistics import geometric_mean
 
 from benchmarks.markdown import lines
 from benchmarks.result import CHOICE, DENSE_RATE
-from benchmarks.tables import geometric_mean
 
 from .results import Run, is_of_attention, label, of_matmul, of_suite, speedup
 from .tables import WORST, foot, measure, number, peers, timed

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from statistics import geometric_mean
+
 from benchmarks.result import Result
-from benchmarks.tables import geometric_mean
 
 from . import names
 from .results import Run, is_of_attention, label, speedup

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from statistics import geometric_mean
 
 from benchmarks.keep import median_us
 from benchmarks.markdown import lines
 from benchmarks.result import CHOICE, Result
-from benchmarks.tables import geometric_mean
 from benchmarks.training.layer import ALL, DENSE, OURS, PASSES, STK
 
 from . import names

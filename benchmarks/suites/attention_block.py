@@ -70,16 +70,6 @@ def _forward(block: TransformerBlock, x: torch.Tensor, attention: Attention) -> 
     return forward
 
 
-def _finished(call: Call, wait: Call) -> Call:
-    """The call and all that it enqueued."""
-
-    def finished() -> None:
-        call()
-        wait()
-
-    return finished
-
-
 def measure(device: str, rounds: int, size: BlockSize | None = None) -> dict:
     """Microseconds of both steps with each attention, and how far outputs of one mask differ."""
     size = size or (ON_A_GPU if device == "cuda" else ON_A_CPU)
@@ -92,16 +82,13 @@ def measure(device: str, rounds: int, size: BlockSize | None = None) -> dict:
     ours, expected = (_forward(block, x, attentions[name])().double() for name in (OURS, other))
     error = float((ours - expected).norm() / expected.norm()) / _DIFFERENCE[size.dtype]
     del ours, expected
-    wait = torch.cuda.synchronize if device == "cuda" else lambda: None
+    wait = timing.wait_of(device)
     steps = []
     for what, make in ((_FORWARD, _forward), (_BOTH, _step)):
         calls = {name: make(block, x, attention) for name, attention in attentions.items()}
         for call in calls.values():
             call()  # races
-        samplers = {
-            name: timing.host_sampler(_finished(call, wait), 1, wait)
-            for name, call in calls.items()
-        }
+        samplers = {name: timing.whole_sampler(call, 1, wait) for name, call in calls.items()}
         taken = timing.interleave(samplers, rounds, keep=samplers)
         timings = {name: dataclasses.asdict(timed) for name, timed in taken.items()}
         steps.append({"name": f"{what}, {size.tokens} tokens", "timings": timings})

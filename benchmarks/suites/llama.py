@@ -42,19 +42,11 @@ def _example() -> ModuleType:
 
 
 def _sampler(call: Call, device: str) -> timing.Sampler:
-    """Time of a call, of several issued one after the other, until the device is done."""
-    wait = torch.cuda.synchronize if device == "cuda" else lambda: None
-    whole = timing.host_sampler(lambda: (call(), wait()), 1, wait)
+    """Of as many calls as a sample has time for."""
+    wait = timing.wait_of(device)
+    whole = timing.whole_sampler(call, 1, wait)
     whole()
-    calls = max(1, round(_SAMPLE_S * 1e6 / whole()))
-
-    def several() -> None:
-        for _ in range(calls):
-            call()
-        wait()
-
-    sample = timing.host_sampler(several, 1, wait)
-    return lambda: sample() / calls
+    return timing.whole_sampler(call, max(1, round(_SAMPLE_S * 1e6 / whole())), wait)
 
 
 def _difference(sparse: torch.nn.Module, names: list[str], tokens: torch.Tensor) -> float:

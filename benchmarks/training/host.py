@@ -43,7 +43,7 @@ def measure(device: str) -> dict:
     x = torch.randn(_TOKENS, _SIZE, requires_grad=True, **options)
     upstream = torch.randn(_TOKENS, _SIZE, **options)
     calls = 300 if device == "cuda" else 30
-    wait = torch.cuda.synchronize if device == "cuda" else lambda: None
+    wait = timing.wait_of(device)
 
     steps = {name: step_of(layer, x, upstream) for name, layer in layers.items()}
     for step in steps.values():

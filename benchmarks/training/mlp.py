@@ -155,13 +155,9 @@ def _compiled_difference(eager: Call, compiled: Call, leaves: list[torch.Tensor]
     return torch.stack(parts).max().item()
 
 
-def _wait_of(device: str) -> Call:
-    return torch.cuda.synchronize if device == "cuda" else lambda: None
-
-
 def _steps_a_sample(step: Call, device: str) -> int:
     """By the time of several: the first of a row lasts until the host has issued it."""
-    wait, several = _wait_of(device), 8
+    wait, several = timing.wait_of(device), 8
     step()
     wait()
     begin = time.perf_counter()
@@ -179,7 +175,7 @@ class _StepSampler:
 
     def __init__(self, step: Call, steps: int, device: str, threads: bool = True) -> None:
         self._step, self._steps, self._threads = step, steps, threads
-        self._wait = _wait_of(device)
+        self._wait = timing.wait_of(device)
         self.taken_us: list[float] = []
         self.issued_us: list[float] = []
 
