@@ -39,6 +39,15 @@ def captured(call):
     return graph, result
 
 
+def replayed(call):
+    """The result of a call in a graph, which has nothing of the capture's own in it."""
+    graph, result = captured(call)
+    result.fill_(math.nan)
+    graph.replay()
+    torch.cuda.synchronize()
+    return result
+
+
 def check_the_same_bits(call, times, beside=lambda: None):
     """On several streams and in a graph: each launch finds what it writes to as another left it.
 

@@ -13,8 +13,8 @@ sys.path.append(str(pathlib.Path(__file__).parent.parent))
 from benchmarks import keep, run
 from benchmarks.attention import comparison, contestants, libraries, new_masks
 from benchmarks.attention.block import BlockSize
-from benchmarks.attention.cells import AttentionCell, AttentionOperands, both_passes
-from benchmarks.attention.comparison import measure
+from benchmarks.attention.cells import AttentionCell, AttentionOperands
+from benchmarks.attention.comparison import both_passes, measure
 from benchmarks.figures import attention, comparisons, dashboard, pages, results
 from benchmarks.result import COVER_ATTENTION, DENSE_ATTENTION
 from benchmarks.suite import Suite
@@ -33,7 +33,7 @@ def saved(monkeypatch, tmp_path):
     from benchmarks.suites import cpu_attention
 
     path = tmp_path / "saved.json"
-    monkeypatch.setattr(cpu_attention, "SUITE", tiny_suite(*both_passes([TINY])))
+    monkeypatch.setattr(cpu_attention, "SUITE", tiny_suite(*both_passes("cpu", [TINY]).cells))
     monkeypatch.setattr(sys, "argv", ["run.py", "--suite", "cpu_attention", "--save", str(path)])
     monkeypatch.setattr(run, "why_no_gpu", lambda: "not in this test")
     assert run.main() == 0
@@ -47,7 +47,7 @@ def test_a_run_is_kept_and_shown(saved, tmp_path):
     kept = json.loads(path.read_text())
     found = results.Run(path.parent.name, kept)
     assert results.is_of_attention(found) and results.of_matmul([found]) == []
-    assert [result.cell for result in found.results] == both_passes([TINY])
+    assert [result.cell for result in found.results] == both_passes("cpu", [TINY]).cells
     for result in found.results:
         assert result.row("choice").status == "ok"
         assert result.best_peer("wall") == "torch_attention"
@@ -166,7 +166,7 @@ def test_stored_blocks_and_flops(mask, batch):
         blocks = operands.mask.blocks().expand(2, 4, 4)
         pairs = float(blocks.sum()) * 16 * 16
     assert cell.nnz_flops(operands.nnzb) == 4 * 16 * batch * pairs
-    assert both_passes([cell])[1].nnz_flops(operands.nnzb) == 10 * 16 * batch * pairs
+    assert both_passes("cpu", [cell]).cells[1].nnz_flops(operands.nnzb) == 10 * 16 * batch * pairs
 
 
 def test_the_transformer_block(monkeypatch, tmp_path):

@@ -8,7 +8,7 @@ import pytest
 import torch
 from interpreters import run_python
 from parallel import run_threads
-from plans import captured
+from plans import captured, replayed
 from problem import BF16, FP32
 from reference import assert_close
 from test_dispatch import CountedCalls
@@ -60,10 +60,7 @@ def test_capture_of_every_kind_of_product(product):
         ),
     }[product]
     call()
-    graph, result = captured(call)
-    result.fill_(math.nan)
-    graph.replay()
-    close(result, expected)
+    close(replayed(call), expected)
 
 
 @pytest.mark.parametrize("variant", ["auto", "simt", "cublas_dense"])
@@ -138,10 +135,7 @@ def test_capture_of_a_prepared_pattern_of_a_kind_never_raced(fresh_cache):
     b = torch.randn(320, 24, device="cuda")
     races = sparse_autotune.tuning_count()
     with sparse_autotune.settings.override(mode="on"):
-        graph, result = captured(lambda: matmul(a, b))
-    result.fill_(math.nan)
-    graph.replay()
-    close(result, dense_product(a, b))
+        close(replayed(lambda: matmul(a, b)), dense_product(a, b))
     assert sparse_autotune.tuning_count() == races
 
 
@@ -157,9 +151,7 @@ def test_prepare_and_tune_refuse_to_run_inside_a_capture():
             sparse_autotune.tune(a, b)
         return matmul(a, b)
 
-    graph, result = captured(call)
-    graph.replay()
-    close(result, dense_product(a, b))
+    close(replayed(call), dense_product(a, b))
 
 
 @pytest.mark.parametrize("variant", ["auto", "cublas_dense/mm", "cusparse_blocked_ell/alg1"])

@@ -1,12 +1,11 @@
 """Kernels of others on a GPU: timed as in CUDA graphs where one can hold them, else eagerly."""
 
-import math
 import threading
 import time
 
 import pytest
 import torch
-from plans import captured
+from plans import replayed
 from records import make_winner
 from test_gpu import close, dense_product
 
@@ -145,10 +144,7 @@ def test_one_that_no_graph_can_hold(kind, register):
     (record,) = [r for r in report.records if r.name == "mine/1"]
     assert record.status == "ok" and not record.captures
     assert "no CUDA graph can hold it, timed eagerly" in report.table()
-    graph, result = captured(lambda: matmul(a, b, variant="cublas_dense"))
-    result.fill_(math.nan)
-    graph.replay()
-    close(result, dense_product(a, b))
+    close(replayed(lambda: matmul(a, b, variant="cublas_dense")), dense_product(a, b))
 
 
 def test_a_race_breaks_no_capture(register):
@@ -168,10 +164,7 @@ def test_a_race_breaks_no_capture(register):
     thread.start()
     try:
         for _ in range(20):
-            graph, result = captured(lambda: matmul(a, b, variant="simt"))
-            result.fill_(math.nan)
-            graph.replay()
-            close(result, dense_product(a, b))
+            close(replayed(lambda: matmul(a, b, variant="simt")), dense_product(a, b))
     finally:
         stop.set()
         thread.join()
@@ -200,10 +193,8 @@ def test_calls_inside_of_a_capture_have_a_winner_of_their_own(mine_is, register)
         count, result = calls(lambda: matmul(a, b))
         close(result, expected)
         assert count == (mine_is == "eager")
-        count, (graph, result) = calls(lambda: captured(lambda: matmul(a, b)))
+        count, result = calls(lambda: replayed(lambda: matmul(a, b)))
         assert count == (mine_is == "in graphs")
-        result.fill_(math.nan)
-        graph.replay()
         close(result, expected)
     assert tuning_count() == races
 
@@ -225,10 +216,7 @@ def test_a_capture_finds_its_frozen_copy():
     before = _tuner.memory(0)["frozen_bytes"]
     close(matmul(other, b), dense_product(other, b))
     assert _tuner.memory(0)["frozen_bytes"] > before
-    graph, result = captured(lambda: matmul(other, b))
-    result.fill_(math.nan)
-    graph.replay()
-    close(result, dense_product(other, b))
+    close(replayed(lambda: matmul(other, b)), dense_product(other, b))
 
 
 def test_torchs_triton_kernel(register):
@@ -258,9 +246,6 @@ def test_torchs_triton_kernel(register):
         assert mine["status"] in ("ok", "eliminated") and mine["error"] <= 1
         assert mine["captures"], mine["reason"]
         matmul(a, b, variant="triton_bsr")
-        graph, result = captured(lambda: matmul(a, b, variant="triton_bsr"))
-        result.fill_(math.nan)
-        graph.replay()
-        close(result, dense_product(a, b))
+        close(replayed(lambda: matmul(a, b, variant="triton_bsr")), dense_product(a, b))
     finally:
         handle.unregister()

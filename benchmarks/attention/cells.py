@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from functools import cached_property
 
 import torch
@@ -66,11 +66,6 @@ class AttentionCell:
         if self.batch == 1:
             del fields["batch"]
         return fields
-
-
-def both_passes(cells: list[AttentionCell]) -> list[AttentionCell]:
-    """Each cell forward and backward."""
-    return [replace(cell, backward=way) for cell in cells for way in (False, True)]
 
 
 class AttentionOperands:

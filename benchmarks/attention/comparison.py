@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 
 import torch
 
@@ -45,6 +46,12 @@ def measure(cell: AttentionCell, suite: Suite) -> Result:
         rows[name].timings[mode] = taken
     flops = cell.nnz_flops(nnzb)
     return Result(cell, suite.device, mode, chosen, nnzb, flops, list(rows.values()))
+
+
+def both_passes(device: str, cells: list[AttentionCell]) -> Suite:
+    """The suite of each cell forward and backward."""
+    both = [replace(cell, backward=way) for cell in cells for way in (False, True)]
+    return Suite(device=device, cells=both, rounds=7, measure=measure)
 
 
 def _prepared(row: Row, make: Callable[[], Call]) -> Call | None:
