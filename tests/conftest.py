@@ -30,6 +30,7 @@ os.environ.setdefault("TORCHINDUCTOR_VEC_ISA_OK", "1")
 import numpy as np  # noqa: E402
 import side_by_side  # noqa: E402
 import torch  # noqa: E402
+from counted_calls import CountedCalls  # noqa: E402
 from hypothesis import settings  # noqa: E402
 
 import sparse_autotune  # noqa: E402
@@ -183,6 +184,12 @@ def device(request):
 def no_races(monkeypatch):
     """The heuristic chooses: nothing but what is asked for runs."""
     monkeypatch.setattr(sparse_autotune.settings, "mode", "off")
+
+
+@pytest.fixture
+def calls(no_races, monkeypatch):
+    """Which operators the dispatcher is asked for."""
+    return CountedCalls(monkeypatch)
 
 
 @pytest.fixture

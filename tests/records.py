@@ -15,8 +15,20 @@ def won_by(text, eager, in_graphs=""):
     return text
 
 
-def make_winner(eager, in_graphs="", of=""):
-    """Of the only entry that has `of` in its signature."""
+def only_entry(of=""):
+    """The only one that has `of` in its signature."""
     (entry,) = [entry for entry in cache.entries() if of in entry.signature]
+    return entry
+
+
+def entrants():
+    """What the race of the only entry found of each by its name, the fastest first."""
+    found = _tuner.parse_record(only_entry().path.read_text())["entrants"]
+    return {entrant["name"]: entrant for entrant in found}
+
+
+def make_winner(eager, in_graphs="", of=""):
+    """Of `only_entry`."""
+    entry = only_entry(of)
     entry.path.write_text(won_by(entry.path.read_text(), eager, in_graphs))
     _tuner.forget()

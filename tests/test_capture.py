@@ -6,12 +6,12 @@ import time
 
 import pytest
 import torch
+from counted_calls import CountedCalls
 from interpreters import run_python
 from parallel import run_threads
 from plans import captured, replayed
 from problem import BF16, FP32
 from reference import assert_close
-from test_dispatch import CountedCalls
 from test_gpu import VARIANTS, case, close, dense_product, operands_for
 
 import sparse_autotune

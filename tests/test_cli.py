@@ -10,6 +10,7 @@ import sys
 import numpy
 import pytest
 import torch
+from interpreters import end_of_python, run_python
 
 import sparse_autotune
 from sparse_autotune import (
@@ -378,20 +379,15 @@ main(["info"])
 """
 
 
-def test_without_click():
-    done = subprocess.run(
-        [sys.executable, "-c", WITHOUT], capture_output=True, text=True, check=False, timeout=300
-    )
+def test_without_click(tmp_path):
+    done = end_of_python(WITHOUT, tmp_path)
     assert done.returncode == 2
     assert done.stderr == "sparse-autotune: click is missing (pip install 'sparse-autotune[cli]')\n"
 
 
-def test_importing_the_package_imports_no_command_line():
+def test_importing_the_package_imports_no_command_line(tmp_path):
     code = (
         "import sparse_autotune, sys\n"
         "print([name for name in ('click', 'rich', 'sparse_autotune.cli') if name in sys.modules])"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=300
-    )
-    assert done.stdout == "[]\n"
+    assert run_python(code, tmp_path) == "[]\n"

@@ -6,17 +6,12 @@ import pytest
 import torch
 from problem import BF16
 from reference import close
-from test_dispatch import CountedCalls, Listener, operands_on
+from test_dispatch import Listener, operands_on
 
 import sparse_autotune
 from sparse_autotune import BsrTensor, linear, matmul, random_bsr, sampled_matmul
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*Sparse BSR tensor support is in beta")
-
-
-@pytest.fixture
-def calls(no_races, monkeypatch):
-    return CountedCalls(monkeypatch)
 
 
 def by_the_operator(call):

@@ -4,17 +4,12 @@ import pytest
 import torch
 from problem import DTYPES, FP32, FP64
 from reference import close
-from test_dispatch import FORMS, CountedCalls, Listener
+from test_dispatch import FORMS, Listener
 
 from sparse_autotune import BsrTensor, matmul, random_bsr, sampled_matmul
 from sparse_autotune._torch import direct
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*Sparse BSR tensor support is in beta")
-
-
-@pytest.fixture
-def calls(no_races, monkeypatch):
-    return CountedCalls(monkeypatch)
 
 
 class Values(torch.Tensor):

@@ -3,16 +3,11 @@
 import pytest
 import torch
 from reference import close
-from test_dispatch import CountedCalls, operands_on
+from test_dispatch import operands_on
 
 from sparse_autotune import BsrTensor, linear, matmul, random_bsr, sampled_matmul
 from sparse_autotune._torch import direct
 from sparse_autotune.operators.forms import Form
-
-
-@pytest.fixture
-def calls(no_races, monkeypatch):
-    return CountedCalls(monkeypatch)
 
 
 class Own(torch.Tensor):

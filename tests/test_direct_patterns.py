@@ -5,8 +5,9 @@ import weakref
 
 import pytest
 import torch
+from counted_calls import CountedCalls
 from reference import close
-from test_dispatch import CountedCalls, Listener
+from test_dispatch import Listener
 
 import sparse_autotune
 from sparse_autotune import BsrTensor, matmul, random_bsr, sampled_matmul

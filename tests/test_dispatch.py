@@ -15,38 +15,7 @@ from torch.autograd import forward_ad
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import sparse_autotune
-from sparse_autotune import BsrTensor, functional, linear, matmul, random_bsr, sampled_matmul
-from sparse_autotune.operators import forms
-
-# With the module that calls it.
-OPERATORS = {"bsr_matmul": forms, "bsr_matmul_out": functional, "bsr_sampled_matmul": forms}
-
-
-class CountedCalls:
-    """The operators that are called, by name; the calls are passed on."""
-
-    def __init__(self, monkeypatch):
-        self.asked = []
-        for name, module in OPERATORS.items():
-            monkeypatch.setattr(module, name, self._noting(name, getattr(module, name)))
-
-    def _noting(self, name, operator):
-        def noting(*arguments, **keywords):
-            self.asked.append(name)
-            return operator(*arguments, **keywords)
-
-        return noting
-
-    def during(self, call):
-        """How many, and the result."""
-        before = len(self.asked)
-        result = call()
-        return len(self.asked) - before, result
-
-
-@pytest.fixture
-def calls(no_races, monkeypatch):
-    return CountedCalls(monkeypatch)
+from sparse_autotune import BsrTensor, linear, matmul, random_bsr, sampled_matmul
 
 
 def operands_on(device, dtype=FP32):

@@ -6,13 +6,12 @@ import time
 import pytest
 import torch
 from plans import replayed
-from records import make_winner
+from records import entrants, make_winner
 from test_gpu import close, dense_product
 
 from sparse_autotune import (
     _tuner,
     benchmark,
-    cache,
     matmul,
     random_bsr,
     register_variant,
@@ -101,24 +100,18 @@ def register():
         handle.unregister()
 
 
-def entrant(name="mine/1"):
-    (entry,) = cache.entries()
-    race = _tuner.parse_record(entry.path.read_text())
-    return next(e for e in race["entrants"] if e["name"] == name)
-
-
 def test_one_that_a_graph_can_hold(register):
     fn = register(Gathered())
     fn.host_s = 2e-3
     a, b = problem()
     close(matmul(a, b), dense_product(a, b))
-    mine = entrant()
+    mine = entrants()["mine/1"]
     assert mine["status"] in ("ok", "eliminated") and mine["captures"]
     for _ in range(4):  # a host with other work may launch after what the kernels wait behind
         if mine["median_us"] < mine["host_us"]:
             break
         tune(a, b)
-        mine = entrant()
+        mine = entrants()["mine/1"]
     assert mine["host_us"] >= 2000
     assert 0 < mine["median_us"] < mine["host_us"], "the kernels' time has no part of the host's"
     before = torch.cuda.memory_allocated()
@@ -136,7 +129,7 @@ def test_one_that_no_graph_can_hold(kind, register):
     fn = register(kind())
     a, b = problem()
     close(matmul(a, b), dense_product(a, b))
-    mine = entrant()
+    mine = entrants()["mine/1"]
     assert mine["status"] in ("ok", "eliminated") and not mine["captures"]
     assert fn.calls > 1 and mine["median_us"] > 0
     report = benchmark(a, b, variants=["mine", "cublas_dense"])
@@ -178,9 +171,7 @@ def test_calls_inside_of_a_capture_have_a_winner_of_their_own(mine_is, register)
     a, b = problem()
     expected = dense_product(a, b)
     matmul(a, b)
-    (entry,) = cache.entries()
-    timed = [e for e in _tuner.parse_record(entry.path.read_text())["entrants"] if e["median_us"]]
-    ours = next(e["name"] for e in timed if e["name"] != "mine/1")
+    ours = next(name for name, e in entrants().items() if e["median_us"] and name != "mine/1")
     make_winner(*(("mine/1", ours) if mine_is == "eager" else (ours, "mine/1")))
     races = tuning_count()
 
@@ -204,10 +195,9 @@ def test_a_capture_finds_its_frozen_copy():
     a, b = problem()
     a.freeze()
     matmul(a, b)
-    (entry,) = cache.entries()
-    timed = [e for e in _tuner.parse_record(entry.path.read_text())["entrants"] if e["median_us"]]
+    timed = [name for name, e in entrants().items() if e["median_us"]]
     simt, dense = (
-        next(e["name"] for e in timed if e["name"].startswith(family))
+        next(name for name in timed if name.startswith(family))
         for family in ("simt/", "cublas_dense/")
     )
     make_winner(simt, dense)
@@ -242,7 +232,7 @@ def test_torchs_triton_kernel(register):
         b = torch.randn(768, 256, device="cuda").bfloat16()
         close(matmul(a, b, variant="triton_bsr"), dense_product(a, b))
         close(matmul(a, b), dense_product(a, b))
-        mine = entrant("triton_bsr/1")
+        mine = entrants()["triton_bsr/1"]
         assert mine["status"] in ("ok", "eliminated") and mine["error"] <= 1
         assert mine["captures"], mine["reason"]
         matmul(a, b, variant="triton_bsr")

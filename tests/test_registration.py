@@ -6,7 +6,7 @@ import time
 
 import pytest
 import torch
-from records import make_winner
+from records import entrants, make_winner, only_entry
 from reference import close
 
 import sparse_autotune
@@ -14,7 +14,6 @@ from sparse_autotune import (
     VariantProblem,
     _tuner,
     benchmark,
-    cache,
     linear,
     matmul,
     missed_products,
@@ -187,9 +186,7 @@ def test_it_races_and_is_reported(register):
     a, b = problem()
     close(matmul(a, b), a.to_dense() @ b)
     assert fn.calls >= 1
-    (entry,) = cache.entries()
-    entrants = _tuner.parse_record(entry.path.read_text())["entrants"]
-    (mine,) = [e for e in entrants if e["name"] == "mine/1"]
+    mine = entrants()["mine/1"]
     assert mine["status"] in ("ok", "eliminated")
     assert mine["median_us"] > 0 and 0 <= mine["error"] <= 1 and mine["expected_us"] == 0
     report = benchmark(a, b)
@@ -278,12 +275,9 @@ def test_one_that_fails_never_wins(fn, status, why, register, capfd):
     register(fn=fn)
     a, b = problem()
     close(matmul(a, b), a.to_dense() @ b)
-    (entry,) = cache.entries()
-    (mine,) = [
-        e for e in _tuner.parse_record(entry.path.read_text())["entrants"] if e["name"] == "mine/1"
-    ]
+    mine = entrants()["mine/1"]
     assert mine["status"] == status and why in mine["reason"]
-    assert entry.winner != "mine/1"
+    assert only_entry().winner != "mine/1"
     assert capfd.readouterr().err == ""
 
 

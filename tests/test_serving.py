@@ -4,7 +4,7 @@ import re
 
 import pytest
 import torch
-from records import make_winner
+from records import entrants, make_winner, only_entry
 from reference import close
 from test_registration import Product, register  # noqa: F401  a fixture
 
@@ -192,12 +192,6 @@ class Failing(Product):
             raise self.error
 
 
-def entrants():
-    (entry,) = cache.entries()
-    found = _tuner.parse_record(entry.path.read_text())["entrants"]
-    return entry, {entrant["name"]: entrant for entrant in found}
-
-
 @pytest.fixture
 def failing(register):  # noqa: F811
     """A product whose winner fails from now on."""
@@ -224,12 +218,12 @@ def failing(register):  # noqa: F811
 def test_the_next_best_replaces_it(error, status, failing):
     fn, a, b = failing
     fn.error = error
-    _, before = entrants()
+    before = entrants()
     with pytest.warns(RuntimeWarning, match=r"failing/1 failed to launch on 64x48x8 ") as w:
         close(matmul(a, b), a.to_dense() @ b)
     assert len(w) == 1 and w[0].filename == __file__ and "on purpose" in str(w[0].message)
     calls, count = fn.calls, tuning_count()
-    entry, after = entrants()
+    entry, after = only_entry(), entrants()
     assert after["failing/1"]["status"] == status and "on purpose" in after["failing/1"]["reason"]
     assert after["failing/1"]["median_us"] == 0
     others = {n: e["median_us"] for n, e in before.items() if n != "failing/1" and e["median_us"]}
@@ -301,7 +295,7 @@ def test_several_fail_one_after_the_other(failing, register):  # noqa: F811
     with pytest.warns(RuntimeWarning, match="failed to launch") as warned:
         close(matmul(a, b), a.to_dense() @ b)
     assert [str(w.message).split()[1] for w in warned] == ["failing/1", "second/1"]
-    entry, after = entrants()
+    entry, after = only_entry(), entrants()
     assert {after[name]["status"] for name in ("failing/1", "second/1")} == {"launch_failed"}
 
 

@@ -6,7 +6,7 @@ It needs no GPU and no build: the saved races and the sources are all that it re
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from benchmarks.markdown import lines
@@ -88,18 +88,22 @@ def _gains(worth: Worth) -> dict[str, str]:
 
 
 def _table(
-    worths: dict[str, list[Worth]], gpus: list[str], before: Callable[[str], dict[str, str]]
+    judged: list[Judged],
+    names: Iterable[str],
+    worth: Callable[[Judged, str], Worth] = Judged.worth,
+    before: Callable[[str], dict[str, str]] = lambda _: {},
 ) -> str:
     """A line a family, most often the choice first; GPUs side by side."""
+    worths = {name: [worth(one, name) for one in judged] for name in names}
 
     def cells(family: str) -> int:
-        return sum(sum(worth.cells.values()) for worth in worths[family])
+        return sum(sum(found.cells.values()) for found in worths[family])
 
     rows = []
     for family in sorted(worths, key=lambda name: (-cells(name), name)):
         row = {"family": f"`{family}`", **before(family)}
-        for gpu, worth in zip(gpus, worths[family], strict=True):
-            row |= {f"{gpu}: {name}": text for name, text in _gains(worth).items()}
+        for one, found in zip(judged, worths[family], strict=True):
+            row |= {f"{one.gpu}: {name}": text for name, text in _gains(found).items()}
         rows.append(row)
     return lines(rows)
 
@@ -109,20 +113,17 @@ def _families(judged: list[Judged]) -> str:
         # In tens: not every change of a kernel is to change this page.
         return {"lines": str(round(judged[0].sources.own_lines(family), -1))}
 
-    worths = {name: [one.worth(name) for one in judged] for name in judged[0].ours}
-    return _table(worths, [one.gpu for one in judged], own)
+    return _table(judged, judged[0].ours, before=own)
 
 
 def _portable(judged: list[Judged]) -> str:
     names = [name for name in judged[0].ours if judgement.is_portable(name)]
-    worths = {name: [one.portable_worth(name) for one in judged] for name in names}
-    return _table(worths, [one.gpu for one in judged], lambda _: {})
+    return _table(judged, names, Judged.portable_worth)
 
 
 def _vendors(judged: list[Judged]) -> str:
     names = judged[0].sources.vendors & set().union(*(one.raced for one in judged))
-    worths = {name: [one.worth(name) for one in judged] for name in names}
-    return _table(worths, [one.gpu for one in judged], lambda _: {})
+    return _table(judged, names)
 
 
 def _quality(quality: Quality, guessed: Quality) -> dict[str, str]:
