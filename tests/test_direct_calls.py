@@ -115,14 +115,19 @@ def test_a_batch_of_matrices_is_direct(calls, device):
     close(result, a.to_dense() @ x)
 
 
-def test_a_variant_is_direct_from_its_second_use_on(calls, device):
-    """A family or one variant, of products and sampled products, beside the tuner's choice."""
+def products_on(device):
+    """A product and a sampled one, by a family that computes it."""
     a, b, family = operands_on(device)
     x, y = torch.randn(48, 12, device=device), torch.randn(12, 64, device=device)
-    products = {
+    return {
         family: lambda **k: matmul(a, b, **k),
         f"sampled_{family}": lambda **k: sampled_matmul(x, y, a, **k).values,
     }
+
+
+def test_a_variant_is_direct_from_its_second_use_on(calls, device):
+    """A family or one variant, of products and sampled products, beside the tuner's choice."""
+    products = products_on(device)
     for meant, product in products.items():
         auto = product()
         families = {v["name"]: v["family"] for v in sparse_autotune._tuner.variants()}
@@ -138,12 +143,7 @@ def test_a_variant_is_direct_from_its_second_use_on(calls, device):
 
 def test_the_variant_of_the_settings_is_direct_likewise(calls, device):
     """It is about one of the operations; the other goes on as before."""
-    a, b, family = operands_on(device)
-    x, y = torch.randn(48, 12, device=device), torch.randn(12, 64, device=device)
-    products = {
-        family: lambda **k: matmul(a, b, **k),
-        f"sampled_{family}": lambda **k: sampled_matmul(x, y, a, **k).values,
-    }
+    products = products_on(device)
     auto = {name: product() for name, product in products.items()}
     for name in products:
         forced = auto | {name: products[name](variant=name)}

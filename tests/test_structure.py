@@ -19,6 +19,7 @@ ROOT = pathlib.Path(__file__).parents[1]
 CSRC = ROOT / "csrc"
 SOURCES = sorted(p for p in CSRC.rglob("*") if p.suffix in (".h", ".cuh", ".cpp", ".cu"))
 INCLUDE = re.compile(r'^\s*#\s*include\s*[<"]([^>"]+)[>"]', re.MULTILINE)
+OF_TORCH = re.compile(r"(torch|ATen|c10|caffe2)/")
 
 pytestmark = pytest.mark.skipif(not CSRC.is_dir(), reason="installed without its sources")
 
@@ -39,6 +40,16 @@ def reached(path):
     return seen
 
 
+def wrongly_included(is_wrong):
+    """By file one of its includes that is wrong, by the file's layer and the include's name."""
+    return {
+        str(path.relative_to(CSRC)): name
+        for path in SOURCES
+        for name in includes(path)
+        if is_wrong(layer(path), name)
+    }
+
+
 def layer(path):
     return path.relative_to(CSRC).parts[0]
 
@@ -49,35 +60,21 @@ def test_there_is_something_to_look_at():
 
 
 def test_only_operators_include_torch():
-    wrong = {
-        str(path.relative_to(CSRC)): name
-        for path in SOURCES
-        for name in includes(path)
-        if layer(path) != "ops" and re.match(r"(torch|ATen|c10|caffe2)/", name)
-    }
-    assert not wrong
+    assert not wrongly_included(lambda layer, name: layer != "ops" and OF_TORCH.match(name))
 
 
 def test_operators_use_the_stable_abi_alone():
     """One build for every torch: no header whose symbols change from one to the next."""
     stable = ("torch/csrc/stable/", "torch/csrc/inductor/aoti_torch/c/", "torch/headeronly/")
-    wrong = {
-        str(path.relative_to(CSRC)): name
-        for path in SOURCES
-        for name in includes(path)
-        if re.match(r"(torch|ATen|c10|caffe2)/", name) and not name.startswith(stable)
-    }
-    assert not wrong
+    assert not wrongly_included(
+        lambda _, name: OF_TORCH.match(name) and not name.startswith(stable)
+    )
 
 
 def test_python_stays_in_the_bindings():
-    wrong = {
-        str(path.relative_to(CSRC)): name
-        for path in SOURCES
-        for name in includes(path)
-        if layer(path) != "bindings" and ("pybind11" in name or name == "Python.h")
-    }
-    assert not wrong
+    assert not wrongly_included(
+        lambda layer, name: layer != "bindings" and ("pybind11" in name or name == "Python.h")
+    )
 
 
 # Which layers a layer may include, apart from itself and the headers that all share. "problems" are
@@ -154,7 +151,7 @@ def test_bindings_include_no_torch_at_any_depth():
     seen = set().union(*map(reached, bindings))
     for path in [*bindings, *(CSRC / name for name in seen)]:
         for name in includes(path):
-            assert not re.match(r"(torch|ATen|c10|caffe2)/", name), path
+            assert not OF_TORCH.match(name), path
     assert "variant.h" in seen
 
 
