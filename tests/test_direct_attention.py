@@ -5,6 +5,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 from attention_reference import expected_attention, lies_as_result_of
+from counted_calls import CountedCalls
 from test_attention import CASES, DTYPES, check, make
 from test_dispatch import Listener
 
@@ -23,21 +24,13 @@ READABLE = {
 @pytest.fixture
 def asked(no_races, monkeypatch):
     """How often a call asks the operator, and what it returns."""
-    count = [0]
-    real = operators.attention_op
+    return CountedCalls(monkeypatch, {"attention_op": operators}).during
 
-    def counting(*arguments, **keywords):
-        count[0] += 1
-        return real(*arguments, **keywords)
 
-    monkeypatch.setattr(operators, "attention_op", counting)
-
-    def during(call):
-        before = count[0]
-        result = call()
-        return count[0] - before, result
-
-    return during
+@pytest.fixture
+def gradients_asked(monkeypatch):
+    """How often gradients ask theirs, and what they are."""
+    return CountedCalls(monkeypatch, {"attention_backward_op": operators})
 
 
 def on(device, case, dtype=torch.float32):
@@ -92,20 +85,6 @@ def test_below_autograd_it_is_direct_too(asked, device):
     assert leaf.grad is not None
 
 
-@pytest.fixture
-def gradients_asked(monkeypatch):
-    """How often gradients ask the operator."""
-    count = [0]
-    real = operators.attention_backward_op
-
-    def counting(*arguments, **keywords):
-        count[0] += 1
-        return real(*arguments, **keywords)
-
-    monkeypatch.setattr(operators, "attention_backward_op", counting)
-    return count
-
-
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("with_lse", [False, True], ids=["", "lse"])
 @pytest.mark.parametrize("case", CASES)
@@ -123,13 +102,11 @@ def test_gradients_are_direct_from_the_second_on(
         grads = [torch.randn(x.shape, generator=draw).to(x.dtype).to(device) for x in results]
 
         def gradients():
-            before = gradients_asked[0]
-            found = torch.autograd.grad(results, leaves, grads, retain_graph=True)
-            return gradients_asked[0] - before, found
+            return torch.autograd.grad(results, leaves, grads, retain_graph=True)
 
-        count, first = gradients()
+        count, first = gradients_asked.during(gradients)
         assert count == 1
-        count, second = gradients()
+        count, second = gradients_asked.during(gradients)
         assert count == 0
     for one, other, like in zip(first, second, leaves, strict=True):
         assert torch.equal(one, other) and one.stride() == other.stride()
@@ -145,18 +122,16 @@ def test_gradients_list_a_mask_anew(no_races, gradients_asked, device):
     forward, backward = READABLE[device]
 
     def gradients(mask):
-        before = gradients_asked[0]
         out = attention(*leaves, mask, variant=forward)
-        found = torch.autograd.grad(out, leaves, torch.ones_like(out))
-        return gradients_asked[0] - before, found
+        return torch.autograd.grad(out, leaves, torch.ones_like(out))
 
     with settings.override(variant=backward):
         for _ in range(2):
             gradients(mask)
-        expected = gradients(other)[1]
+        expected = gradients(other)
         mask.crow_indices.copy_(other.crow_indices)
         mask.col_indices.copy_(other.col_indices)
-        count, found = gradients(mask)
+        count, found = gradients_asked.during(lambda: gradients(mask))
     assert count == 0
     assert all(map(torch.equal, found, expected))
 
@@ -170,15 +145,15 @@ def test_gradients_that_are_left_to_the_operator(no_races, gradients_asked, devi
         out = attention(*leaves, mask, variant=forward)
         for _ in range(2):
             expected = torch.autograd.grad(out, leaves, torch.ones_like(q), retain_graph=True)
-        assert gradients_asked[0] == 1
+        assert len(gradients_asked.asked) == 1
         found = torch.autograd.grad(out.sum(), leaves, retain_graph=True)
-        assert gradients_asked[0] == 2
+        assert len(gradients_asked.asked) == 2
         assert all(map(torch.equal, found, expected))
         with torch.autograd.profiler.profile():
             torch.autograd.grad(out, leaves, torch.ones_like(q), retain_graph=True)
-        assert gradients_asked[0] == 3
+        assert len(gradients_asked.asked) == 3
         (first, *_) = torch.autograd.grad(out, leaves, torch.ones_like(q), create_graph=True)
-        assert gradients_asked[0] > 3
+        assert len(gradients_asked.asked) > 3
         with pytest.raises(RuntimeError, match="no second derivative"):
             torch.autograd.grad(first.sum(), leaves[0])
 
@@ -197,14 +172,14 @@ def test_torchs_kernels_hand_their_results_over(asked, gradients_asked, device, 
     found, gradients = [], []
     with settings.override(variant=backward):
         for most in (1, 0, 0):
-            before = gradients_asked[0]
+            before = len(gradients_asked.asked)
             count, (out, lse) = asked(lambda: attention(q, k, v, return_lse=True, variant=forward))
             assert count <= most
             found.append((out.detach().clone(), lse.detach().clone()))
             if trains:
                 grad = torch.ones_like(out)
                 gradients.append(torch.autograd.grad(out, (q, k, v), grad, retain_graph=True))
-                assert gradients_asked[0] - before <= most
+                assert len(gradients_asked.asked) - before <= most
                 assert all(each._use_count() == 1 for each in gradients[-1])
                 out.sum().backward()
             else:
