@@ -20,10 +20,6 @@ namespace {
 #define SPARSE_AUTOTUNE_RULE(holds, rule) \
   if (!(holds)) return rule
 
-bool alike(const TensorView& a, const TensorView& b) {
-  return a.device == b.device && a.type == b.type;
-}
-bool has_memory(const TensorView& v) { return v.data != nullptr || elements_of(v) == 0; }
 bool same_sizes(const TensorView& a, const TensorView& b, int64_t dims) {
   return std::equal(a.sizes, a.sizes + dims, b.sizes);
 }

@@ -11,12 +11,6 @@ namespace {
 #define SPARSE_AUTOTUNE_RULE(holds, rule) \
   if (!(holds)) return rule
 
-bool has_memory(const TensorView& v) { return v.data != nullptr || elements_of(v) == 0; }
-
-bool alike(const TensorView& a, const TensorView& b) {
-  return a.device == b.device && a.type == b.type;
-}
-
 // Columns and batch of a product, or the terms of a sampled one, from the dimensions that both
 // dense operands share: `b` and `c` are walked together.
 struct Folded {

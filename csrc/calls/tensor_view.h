@@ -57,6 +57,12 @@ inline int64_t elements_of(const TensorView& v) {
   return count;
 }
 
+inline bool has_memory(const TensorView& v) { return v.data != nullptr || elements_of(v) == 0; }
+
+inline bool alike(const TensorView& a, const TensorView& b) {
+  return a.device == b.device && a.type == b.type;
+}
+
 inline bool is_contiguous(const TensorView& v) {
   int64_t stride = 1;
   bool packed = true;
