@@ -15,7 +15,8 @@ TUNER = (
     *("autotune/race.cpp", "autotune/election.cpp", "autotune/record.cpp"),
     *("autotune/signature.cpp", "autotune/buckets.cpp"),
     *("autotune/registry.cpp", "autotune/settings.cpp", "autotune/sha256.cpp"),
-    *("autotune/host.cpp", "autotune/problem_text.cpp", "autotune/tuner.cpp", "plan/decisions.cpp"),
+    *("autotune/host.cpp", "autotune/problem_text.cpp", "plan/decisions.cpp"),
+    *("autotune/known_races.cpp", "autotune/record_winner.cpp", "autotune/tuner.cpp"),
 )
 PRODUCT = (
     *("operators/product/product_operator.cpp", "operators/product/product_text.cpp"),

@@ -6,6 +6,7 @@
 #include <memory>
 
 #include "autotune/device.h"
+#include "autotune/known_races.h"
 #include "autotune/private_files.h"
 #include "autotune/problem_text.h"
 #include "autotune/registry.h"

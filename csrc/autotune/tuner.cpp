@@ -6,11 +6,11 @@
 #include <mutex>
 #include <new>
 #include <optional>
-#include <set>
-#include <unordered_map>
 
 #include "autotune/host.h"
+#include "autotune/known_races.h"
 #include "autotune/problem_text.h"
+#include "autotune/record_winner.h"
 #include "autotune/registry.h"
 #include "autotune/settings.h"
 #include "autotune/signature.h"
@@ -30,50 +30,9 @@ RaceOptions options_of(const Settings& current, std::string_view family) {
 
 namespace {
 
-struct Key {
-  std::string device_class, signature;
-  std::string joined() const { return device_class + "\n" + signature; }
-};
-
-// What a record decided, all variants that are legal having been found in it.
-struct Settled {
-  uint64_t generation = 0;  // of the settings and variants then
-  Choice choice;
-};
-
-// Of one signature. Lives as long as the process: decisions look at `changes`.
-struct Known {
-  std::shared_ptr<const Record> record;  // null: none
-  std::atomic<uint64_t> changes{0};      // of the record
-  // By the signature with the number of columns itself: problems with patterns of one kind.
-  std::unordered_map<std::string, Settled> settled;
-
-  void change(std::shared_ptr<const Record> to) {
-    record = std::move(to);
-    ++changes;
-    settled.clear();
-  }
-};
-
-// All of it guarded by one mutex, which is never held while a host or a race is called.
-struct State {
-  std::mutex mutex;
-  std::unordered_map<std::string, Known> known;
-  std::set<std::string> in_flight;  // signatures that a thread is racing: single flight
-  std::set<std::string> missed;     // nothing on disk either: not asked for again
-  std::set<std::string> told;       // reported as missed, once each
-  std::set<std::pair<std::string, std::string>> demoted;  // key and variant: failed to launch
-  std::set<std::string> unmeasured;  // signatures that were missed and did not race
-};
-State& state() {
-  static State* const s = new State;  // used while the process winds down
-  return *s;
-}
-
 std::atomic<int64_t> races{0};
 
-// Races would disturb each other's times: each holds this mutex from its beginning to its end. Not
-// the state's mutex, which is never held for long.
+// Races would disturb each other's times: each holds this mutex from its beginning to its end.
 std::mutex& race_mutex() {
   static std::mutex* const mutex = new std::mutex;
   return *mutex;
@@ -87,119 +46,6 @@ const AnyVariant* cheapest(const std::vector<const AnyVariant*>& variants, AnyPr
       variants.begin(), variants.end(), [&](const AnyVariant* a, const AnyVariant* b) {
         return a->estimate_us(problem, device) < b->estimate_us(problem, device);
       });
-}
-
-struct Found {
-  std::shared_ptr<const Record> record;  // null: none
-  Validity validity;                     // of what is decided from it, or from there being none
-};
-
-// Whether nothing legal has joined since the race: a new variant gets one. Were the winner's
-// absence a reason too, two problems of one signature, of which it may run one, would forget each
-// other's race in turn. A process without PyTorch cannot race its variants: its record, which lists
-// none, serves here too.
-bool decides(const Record& record, const std::vector<const AnyVariant*>& entrants) {
-  const auto with_torch = [&] {
-    return std::any_of(record.entrants.begin(), record.entrants.end(), [](const Entrant& e) {
-      const AnyVariant* v = find_variant(e.name);
-      return v != nullptr && !comes_with_core(*v);
-    });
-  };
-  // Who is in the record first: whose library a variant lies in takes a microsecond to find out,
-  // and every new pattern comes by here.
-  return std::none_of(entrants.begin(), entrants.end(), [&](const AnyVariant* v) {
-    return record.find(v->name()) == nullptr && (comes_with_core(*v) || with_torch());
-  });
-}
-
-// The record's winner of calls that a CUDA graph is to hold, or of others; where that is not legal
-// here, the fastest that is.
-const AnyVariant* winner_of(const Record& record, const std::vector<const AnyVariant*>& entrants,
-                            bool capturing) {
-  const auto legal_here = [&](const Entrant& e) {
-    const auto it = std::find_if(entrants.begin(), entrants.end(),
-                                 [&](const AnyVariant* v) { return v->name() == e.name; });
-    return it == entrants.end() || (capturing && !e.captures) ? nullptr : *it;
-  };
-  const bool apart = capturing && !record.captured_winner.empty();
-  const Entrant* named = record.find(apart ? record.captured_winner : record.winner);
-  const AnyVariant* winner = named != nullptr ? legal_here(*named) : nullptr;
-  for (const Entrant& e : record.entrants) {  // fastest first
-    if (winner != nullptr) return winner;
-    if (e.timed()) winner = legal_here(e);
-  }
-  return winner;
-}
-
-// Those that did not fail to launch on a problem of that signature.
-std::vector<const AnyVariant*> not_demoted(const Key& key,
-                                           std::vector<const AnyVariant*> entrants) {
-  const std::lock_guard<std::mutex> lock(state().mutex);
-  if (!state().demoted.empty()) {
-    std::erase_if(entrants, [&](const AnyVariant* v) {
-      return state().demoted.count({key.joined(), std::string(v->name())}) != 0;
-    });
-  }
-  return entrants;
-}
-
-Found remembered(const Key& key) {
-  const std::lock_guard<std::mutex> lock(state().mutex);
-  const Known& known = state().known[key.joined()];
-  return {known.record, Validity(known.changes)};
-}
-
-void remember(const Key& key, const Record& record) {
-  const std::lock_guard<std::mutex> lock(state().mutex);
-  state().known[key.joined()].change(std::make_shared<const Record>(record));
-  state().missed.erase(key.joined());
-}
-
-// Counts a miss that is not to race. Whether it is the first of its signature to be told of.
-bool count_miss(const Key& key, Mode mode) {
-  const std::lock_guard<std::mutex> lock(state().mutex);
-  state().unmeasured.insert(key.signature);
-  return mode == Mode::kRecord && state().told.insert(key.joined()).second;
-}
-
-// The host may have it by now.
-void ask_again(const Key& key) {
-  const std::lock_guard<std::mutex> lock(state().mutex);
-  state().missed.erase(key.joined());
-}
-
-// From the host's store into memory.
-void load(const Key& key) {
-  {
-    const std::lock_guard<std::mutex> lock(state().mutex);
-    if (state().missed.count(key.joined()) != 0) return;
-  }
-  const auto text = host()->load(key.device_class, key.signature);
-  std::string why;
-  const auto record = text ? parse_record(*text, &why) : std::nullopt;
-  const bool of_signature = record && record->signature == key.signature;
-  // A GPU's signature does not name the GPU.
-  if (of_signature && record->device_class == key.device_class) {
-    remember(key, *record);
-    return;
-  }
-  if (text) {
-    if (record) why = of_signature ? record->device_class : "it is of another signature";
-    host()->report({.kind = Event::Kind::kWarning,
-                    .signature = key.signature,
-                    .text = "the remembered race of " + key.signature +
-                            (of_signature ? " is of another device" : " is unreadable") +
-                            " and will be replaced: " + why});
-  }
-  const std::lock_guard<std::mutex> lock(state().mutex);
-  state().missed.insert(key.joined());
-}
-
-// What memory or else the host's store has of the signature; null: nothing.
-std::shared_ptr<const Record> known_record(const Key& key) {
-  if (auto record = remembered(key).record) return record;
-  load(key);
-  return remembered(key).record;
 }
 
 Choice failure(std::string text) {
@@ -216,7 +62,7 @@ Choice chosen(const AnyVariant* variant, bool final, Validity validity = {}) {
 }
 
 // Of `entrants`, by a record; no variant where it does not decide.
-Choice by_record(const Found& found, const std::vector<const AnyVariant*>& entrants,
+Choice by_record(const KnownRecord& found, const std::vector<const AnyVariant*>& entrants,
                  bool capturing) {
   if (found.record == nullptr || !decides(*found.record, entrants)) return {};
   const AnyVariant* eager = winner_of(*found.record, entrants, false);
@@ -229,12 +75,12 @@ Choice by_record(const Found& found, const std::vector<const AnyVariant*>& entra
 }
 
 // By what memory or else the host's store has of the signature; no variant where neither knows.
-Choice by_what_is_known(const Key& key, const std::vector<const AnyVariant*>& entrants,
-                        bool capturing, Found* found) {
+Choice by_what_is_known(const RaceKey& key, const std::vector<const AnyVariant*>& entrants,
+                        bool capturing, KnownRecord* found) {
   *found = remembered(key);
   Choice choice = by_record(*found, entrants, capturing);
   if (choice.variant != nullptr) return choice;
-  load(key);
+  load_record(key);
   *found = remembered(key);
   return by_record(*found, entrants, capturing);
 }
@@ -249,28 +95,7 @@ std::string reasons(const std::vector<const AnyVariant*>& variants, AnyProblem p
   return text;
 }
 
-// Removes a signature from the ones in flight, whatever happens to its race.
-class Ticket {
- public:
-  explicit Ticket(const Key& key) : key_(key.joined()) {
-    const std::lock_guard<std::mutex> lock(state().mutex);
-    mine_ = state().in_flight.insert(key_).second;
-  }
-  ~Ticket() {
-    if (!mine_) return;
-    const std::lock_guard<std::mutex> lock(state().mutex);
-    state().in_flight.erase(key_);
-  }
-  Ticket(const Ticket&) = delete;
-  Ticket& operator=(const Ticket&) = delete;
-  bool mine() const { return mine_; }
-
- private:
-  std::string key_;
-  bool mine_;
-};
-
-Record announced_race(const Key& key, AnyProblem problem, const Device& device,
+Record announced_race(const RaceKey& key, AnyProblem problem, const Device& device,
                       const AnyLaunch& data, const std::vector<const AnyVariant*>& entrants,
                       RaceOptions options, bool save) {
   const std::shared_ptr<Host> to = host();
@@ -297,7 +122,7 @@ Record announced_race(const Key& key, AnyProblem problem, const Device& device,
   return record;
 }
 
-Choice unmeasured(const Key& key, AnyProblem problem, const Device& device,
+Choice unmeasured(const RaceKey& key, AnyProblem problem, const Device& device,
                   const std::vector<const AnyVariant*>& entrants, std::string_view family,
                   Mode mode, bool capturing, Validity validity) {
   if (mode != Mode::kOn) {
@@ -323,7 +148,7 @@ Choice unmeasured(const Key& key, AnyProblem problem, const Device& device,
   return chosen(cheapest(entrants, problem, device), !capturing, validity);
 }
 
-Key key_of(AnyProblem problem, const Device& device, const RaceOptions& options) {
+RaceKey key_of(AnyProblem problem, const Device& device, const RaceOptions& options) {
   return {device_class(device),
           signature(problem, device, options.timing, options.family, options.buckets)};
 }
@@ -335,33 +160,19 @@ std::string pattern_kind(AnyProblem problem, const Device& device, const RaceOpt
   return signature(problem, device, options.timing, options.family, Buckets::kExact);
 }
 
-void settle(const Key& key, const std::string& kind, uint64_t generation, const Choice& choice) {
-  const std::lock_guard<std::mutex> lock(state().mutex);
-  if (!state().demoted.empty() || !choice.validity.holds()) return;
-  state().known[key.joined()].settled[kind] = {generation, choice};
-}
-
 Choice settled_choice(AnyProblem problem, const Device& device, std::string_view family) {
   const Settings current = settings();
   if (current.mode == Mode::kOff) return {};
   const RaceOptions options = options_of(current, family);
-  const Key key = key_of(problem, device, options);
+  const RaceKey key = key_of(problem, device, options);
   const std::string kind = pattern_kind(problem, device, options);
-  Settled found;
-  {
-    const std::lock_guard<std::mutex> lock(state().mutex);
-    const auto known = state().known.find(key.joined());
-    if (known == state().known.end()) return {};
-    const auto settled = known->second.settled.find(kind);
-    if (settled == known->second.settled.end()) return {};
-    found = settled->second;
-  }
+  const std::optional<Settled> found = settled_before(key, kind);
+  if (!found || found->generation != settings_generation()) return {};
   const auto is_legal = [&](const AnyVariant* v) {
     return v == nullptr || legal(*v, problem, device);
   };
-  const bool holds = found.generation == settings_generation() && is_legal(found.choice.variant) &&
-                     is_legal(found.choice.captured);
-  return holds ? found.choice : Choice{};
+  const Choice& choice = found->choice;
+  return is_legal(choice.variant) && is_legal(choice.captured) ? choice : Choice{};
 }
 
 Choice choose_among(const std::vector<const AnyVariant*>& legal_ones, std::string_view family,
@@ -370,17 +181,17 @@ Choice choose_among(const std::vector<const AnyVariant*>& legal_ones, std::strin
   const uint64_t generation = settings_generation();
   const Settings current = settings();
   const RaceOptions options = options_of(current, family);
-  const Key key = key_of(problem, device, options);
+  const RaceKey key = key_of(problem, device, options);
   const auto entrants = not_demoted(key, legal_ones);
   if (entrants.empty()) {
     return failure("every legal variant failed to launch on " + describe(problem));
   }
   if (entrants.size() == 1) return chosen(entrants.front(), true, remembered(key).validity);
   if (current.mode == Mode::kOff) return chosen(cheapest(entrants, problem, device), true);
-  Found found;
+  KnownRecord found;
   Choice choice = by_what_is_known(key, entrants, capturing, &found);
   if (choice.variant != nullptr) {
-    if (!capturing) settle(key, pattern_kind(problem, device, options), generation, choice);
+    if (!capturing) settle(key, pattern_kind(problem, device, options), {generation, choice});
     return choice;
   }
   if (capturing || current.mode != Mode::kOn) {
@@ -415,33 +226,6 @@ Choice choose_among(const std::vector<const AnyVariant*>& legal_ones, std::strin
   std::string text = "every legal variant failed on " + describe(problem) + ":";
   for (const Entrant& e : record.entrants) text += "\n  " + e.name + ": " + e.reason;
   return failure(text);
-}
-
-// The record with that entrant as one that failed to launch, and won by the fastest of the others
-// wherever it had won.
-Record without(Record record, std::string_view name, const Status& status) {
-  for (Entrant& e : record.entrants) {
-    if (e.name != name) continue;
-    const bool memory = status.code() == StatusCode::kOutOfMemory;
-    e.outcome = memory ? Outcome::kOutOfMemory : Outcome::kLaunchFailed;
-    e.reason = "after the race: " + status.message();
-    e.median_us = e.spread_us = 0;
-    e.samples = 0;
-  }
-  std::stable_partition(record.entrants.begin(), record.entrants.end(),
-                        [](const Entrant& e) { return e.timed(); });
-  const auto next = [&](bool capturing) -> std::string {  // fastest first
-    for (Entrant& e : record.entrants) {
-      if (!e.timed() || (capturing && !e.captures)) continue;
-      e.outcome = Outcome::kOk;
-      e.reason.clear();
-      return e.name;
-    }
-    return "";
-  };
-  if (record.winner == name) record.winner = next(false);
-  if (record.captured_winner == name) record.captured_winner = next(true);
-  return record;
 }
 
 }  // namespace
@@ -497,18 +281,13 @@ Choice choose(AnyProblem problem, const Device& device, const AnyLaunch& data,
 bool demote(AnyProblem problem, const Device& device, std::string_view selector,
             const AnyVariant& variant, const Status& status) {
   const Settings current = settings();
-  const Key key = key_of(problem, device, options_of(current, selector));
+  const RaceKey key = key_of(problem, device, options_of(current, selector));
   std::vector<const AnyVariant*> others = selector.empty()
                                               ? legal_variants(problem, device)
                                               : select_variants(selector, asked_device(problem));
   std::erase_if(others, [&](const AnyVariant* v) { return v == &variant; });
   if (not_demoted(key, std::move(others)).empty()) return false;
-  {
-    const std::lock_guard<std::mutex> lock(state().mutex);
-    state().demoted.insert({key.joined(), std::string(variant.name())});
-    Known& known = state().known[key.joined()];
-    known.change(known.record);  // what was decided for the signature stands no longer
-  }
+  note_failed_launch(key, variant);
   const auto before = current.mode == Mode::kOff ? remembered(key).record : known_record(key);
   if (before != nullptr && before->find(variant.name()) != nullptr) {
     const Record corrected = without(*before, variant.name(), status);
@@ -525,7 +304,7 @@ bool demote(AnyProblem problem, const Device& device, std::string_view selector,
 
 Record race_now(AnyProblem problem, const Device& device, const AnyLaunch& data,
                 const std::vector<const AnyVariant*>& entrants, RaceOptions options, bool save) {
-  const Key key = key_of(problem, device, options);
+  const RaceKey key = key_of(problem, device, options);
   const std::lock_guard<std::mutex> racing(race_mutex());
   if (save) ++races;
   return announced_race(key, problem, device, data, entrants, std::move(options), save);
@@ -535,9 +314,9 @@ std::optional<Record> race_if_unknown(AnyProblem problem, const Device& device,
                                       const AnyLaunch& data,
                                       const std::vector<const AnyVariant*>& entrants,
                                       RaceOptions options) {
-  const Key key = key_of(problem, device, options);
+  const RaceKey key = key_of(problem, device, options);
   const std::lock_guard<std::mutex> racing(race_mutex());
-  Found found;
+  KnownRecord found;
   if (by_what_is_known(key, entrants, false, &found).variant != nullptr) return std::nullopt;
   ++races;
   return announced_race(key, problem, device, data, entrants, std::move(options), true);
@@ -550,38 +329,9 @@ std::optional<Record> find_record(AnyProblem problem, const Device& device) {
 
 int64_t tuning_count() { return races; }
 
-std::vector<std::string> missed_signatures() {
-  const std::lock_guard<std::mutex> lock(state().mutex);
-  return {state().unmeasured.begin(), state().unmeasured.end()};
-}
-
-std::vector<std::pair<std::string, std::string>> known_records() {
-  const std::lock_guard<std::mutex> lock(state().mutex);
-  std::vector<std::pair<std::string, std::string>> found;
-  for (const auto& [key, known] : state().known) {
-    if (known.record == nullptr) continue;
-    found.emplace_back(key.substr(0, key.find('\n')), to_text(*known.record));
-  }
-  return found;
-}
-
-void forget_records() {
-  const std::lock_guard<std::mutex> lock(state().mutex);
-  for (auto& [key, known] : state().known) known.change(nullptr);
-  state().missed.clear();
-  state().told.clear();
-  state().unmeasured.clear();
-  state().demoted.clear();
-}
-
 void tuner_after_fork() {
-  if (state().mutex.try_lock()) {
-    state().mutex.unlock();
-  } else {
-    new (&state()) State;  // another thread was changing it: what it left stays behind
-  }
+  known_races_after_fork();
   new (&race_mutex()) std::mutex;
-  state().in_flight.clear();  // their threads did not survive the fork
 }
 
 }  // namespace sparse_autotune

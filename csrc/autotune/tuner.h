@@ -5,7 +5,6 @@
 #include <optional>
 #include <string>
 #include <string_view>
-#include <utility>
 #include <vector>
 
 #include "autotune/race.h"
@@ -63,13 +62,6 @@ std::optional<Record> find_record(AnyProblem problem, const Device& device);
 
 // How many races this process has run for calls and tune() (not for benchmark()).
 int64_t tuning_count();
-
-// The records in memory, as (device class, text).
-std::vector<std::pair<std::string, std::string>> known_records();
-// The signatures that calls met without a record and without racing, in the modes that say so.
-std::vector<std::string> missed_signatures();
-// Forgets both, so that the next miss asks the host again.
-void forget_records();
 
 // Makes locks usable in a forked child.
 void tuner_after_fork();

@@ -5,7 +5,7 @@
 #include "autotune/api.h"
 #include "autotune/build_info.h"
 #include "autotune/held_by_fork.h"
-#include "autotune/tuner.h"
+#include "autotune/known_races.h"
 #include "c_api/status.h"
 
 namespace sparse_autotune {

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "autotune/host.h"
-#include "autotune/tuner.h"
+#include "autotune/known_races.h"
 
 namespace sparse_autotune::test {
 
