@@ -157,16 +157,12 @@ def check_rows(crow: Tensor, col: Tensor, block_cols: int) -> None:
 
 def check_bool_blocks(blocks: Any, grid: tuple[int, int] | None = None) -> None:
     """A bool tensor of blocks, and of that many where they are given."""
-    # A mask may be made in every call: what is nearly always so is asked first.
-    if type(blocks) is not Tensor or blocks.dtype is not torch.bool or blocks.is_nested or (
-        blocks.layout is not torch.strided or not 2 <= blocks.dim() <= 4
-    ):  # fmt: skip
-        check_dense(blocks, "blocks")
-        check_local(blocks, "blocks")
-        if blocks.dtype != torch.bool:
-            raise TypeError(f"blocks must be a bool tensor, got {blocks.dtype}")
-        _check_lead(blocks, 2, "blocks", "block rows, block columns")
-    if grid is not None and tuple(blocks.shape[-2:]) != grid:
+    check_dense(blocks, "blocks")
+    check_local(blocks, "blocks")
+    if blocks.dtype is not torch.bool:
+        raise TypeError(f"blocks must be a bool tensor, got {blocks.dtype}")
+    _check_lead(blocks, 2, "blocks", "block rows, block columns")
+    if grid is not None and blocks.shape[-2:] != grid:
         raise ValueError(
             f"blocks must have one element per block, shape (..., {grid[0]}, {grid[1]}); got "
             f"{tuple(blocks.shape)}"

@@ -81,7 +81,7 @@ Status launch_attention_backward_sm90(const AttentionBackward& a, DType dtype, c
       a.is_causal ? ceil_div(2 * int64_t{device.multiprocessors}, args.column_tiles) : 1;
   const int64_t heads =
       heads_that_fit(8.0 * s.rows * s.dim * args.group, args.kv_batch_heads, device.l2_bytes);
-  args.heads_at_once =
+  args.heads_at_end =
       static_cast<int>(std::min<int64_t>(std::max(heads, for_balance), args.kv_batch_heads));
   args.scale_log2 = static_cast<float>(a.scale * M_LOG2E);
   args.scale = rows.scale;

@@ -46,7 +46,7 @@ class AttentionBackwardProducer {
   // From the first columns on: under a causal rule these are seen by the most rows.
   __device__ __forceinline__ AttentionItem item_at(int i) const {
     const auto [tile, head] =
-        place_of_item(i, args_.column_tiles, args_.kv_batch_heads, args_.heads_at_once);
+        place_of_item(i, args_.column_tiles, args_.kv_batch_heads, args_.heads_at_end);
     const int kv_heads = args_.heads / args_.group;
     AttentionItem item{tile * Tile::kColumns, head % kv_heads, head / kv_heads, 0};
     for (int j = 0; j < args_.group; ++j) {

@@ -69,7 +69,7 @@ struct AttentionBackwardArgumentsSm90 {
   const float *lse, *delta;
   float* dq;  // sums in the order of fragments: see attention_backward_rows.cuh
   unsigned* counter;
-  int rows, columns, heads, group, kv_batch_heads, row_tiles, column_tiles, items, heads_at_once;
+  int rows, columns, heads, group, kv_batch_heads, row_tiles, column_tiles, items, heads_at_end;
   float scale_log2, scale;
   bool is_causal;
 

@@ -1,13 +1,10 @@
 // A consumer warpgroup of attention_sm90: 64 rows of q against all tiles of k and v of an item.
 //
 // Scores of the next tile are multiplied before the exponentials of this one meet v, so that the
-// tensor cores work while the warpgroup computes exponentials. Where both consumers share a
-// pipeline they may also take turns in handing products to the tensor cores: one computes
-// exponentials while the other multiplies.
+// tensor cores work while the warpgroup computes exponentials.
 #pragma once
 
 #include "kernels/cuda/attention/attention_products_sm90.cuh"
-#include "kernels/cuda/attention/consumer_turns.cuh"
 #include "kernels/cuda/attention/store_rows.cuh"
 
 namespace sparse_autotune {
@@ -18,7 +15,6 @@ class AttentionConsumer : AttentionProducts<T, Tile> {
   __device__ __forceinline__ AttentionConsumer(const AttentionArgumentsSm90& args,
                                                const AttentionShared<Tile>& shared, int consumer)
       : AttentionProducts<T, Tile>(args, shared, Tile::kUsers == 2 ? consumer : 0),
-        turns_(consumer),
         queue_(shared.queue()) {}
 
   __device__ __forceinline__ void run() {
@@ -30,7 +26,6 @@ class AttentionConsumer : AttentionProducts<T, Tile> {
       if (item.tiles > 0) attend(item, softmax, sum);
       store(item, sum, softmax);
     }
-    turns_.end();
   }
 
  private:
@@ -62,11 +57,9 @@ class AttentionConsumer : AttentionProducts<T, Tile> {
                                              Words& word) {
     Scores score;
     mbarrier_wait(shared_.full(at_.stage), at_.parity);
-    turns_.wait();
     wgmma::fence();
     this->multiply_scores(score, q_at_.stage, at_.stage);
     wgmma::commit();
-    turns_.pass();
     const Pieces pieces = this->pieces_at(at_.stage);
     wgmma::wait<0>();
     wgmma::pin(score);
@@ -84,7 +77,6 @@ class AttentionConsumer : AttentionProducts<T, Tile> {
     Scores score;
     const RingPlace<Tile::kStages> k = at_;
     mbarrier_wait(shared_.full(k.stage), k.parity);
-    turns_.wait();
     wgmma::fence();
     this->multiply_scores(score, q_at_.stage, k.stage);
     wgmma::commit();
@@ -94,7 +86,6 @@ class AttentionConsumer : AttentionProducts<T, Tile> {
     wgmma::fence();
     this->multiply_values(sum, word, v.stage);
     wgmma::commit();
-    turns_.pass();
     const Pieces pieces = this->pieces_at(k.stage);
     wgmma::wait<1>();
     wgmma::pin(score);
@@ -113,11 +104,9 @@ class AttentionConsumer : AttentionProducts<T, Tile> {
 
   __device__ __forceinline__ void last_values(Sums& sum, const Words& word) {
     mbarrier_wait(shared_.full(at_.stage), at_.parity);
-    turns_.wait();
     wgmma::fence();
     this->multiply_values(sum, word, at_.stage);
     wgmma::commit();
-    turns_.pass();
     wgmma::wait<0>();
     wgmma::pin(sum);
     release();
@@ -136,7 +125,6 @@ class AttentionConsumer : AttentionProducts<T, Tile> {
                        args_.rows, sum, inverse, lse);
   }
 
-  const Turns<Tile::kTakesTurns> turns_;
   typename Tile::Queue queue_;
   RingPlace<Tile::kStages> at_;
   RingPlace<Tile::kStagesQ> q_at_;

@@ -22,7 +22,7 @@ inline Status map_boxes(const AttentionTensor& t, DType dtype, int64_t rows, int
                          map);
 }
 
-// How many of `heads` are worked on together: those whose operands fill a part of L2 that leaves
+// Of how many of `heads` the tiles take turns: those whose operands fill a part of L2 that leaves
 // room for what streams by.
 inline int64_t heads_that_fit(double bytes_each, int64_t heads, int64_t l2_bytes) {
   const double fit = 0.4 * static_cast<double>(l2_bytes) / bytes_each;
@@ -41,7 +41,7 @@ inline void count_work(const AttentionShape& s, int64_t heads, int64_t column_he
   work->row_tiles = static_cast<int>(ceil_div(s.rows, tile_rows));
   work->items = work->row_tiles * work->batch_heads;
   const double bytes = 4.0 * s.columns * s.dim * column_heads / heads;  // that a head's rows read
-  work->heads_at_once = static_cast<int>(heads_that_fit(bytes, work->batch_heads, device.l2_bytes));
+  work->heads_at_end = static_cast<int>(heads_that_fit(bytes, work->batch_heads, device.l2_bytes));
 }
 
 // What forward kernels are told of the work, but the lists.

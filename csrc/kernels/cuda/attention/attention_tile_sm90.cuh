@@ -19,7 +19,7 @@ namespace sparse_autotune {
 constexpr int kUserRows = 64;  // of q, of a consumer
 
 // kPieceRows: rows of k or v that one copy moves. kMerged: a tile of q is higher than a block.
-template <int kHeadDim, int kPipelineCount, int kColumns, int kDepth, int kDepthOfQ, bool kPingPong,
+template <int kHeadDim, int kPipelineCount, int kColumns, int kDepth, int kDepthOfQ,
           int kPieceRows = 64, bool kMerged = false>
 struct AttentionTile {
   static constexpr int kDim = kHeadDim, kPanels = kDim / kLineHalves;
@@ -31,7 +31,6 @@ struct AttentionTile {
   static constexpr bool kMerges = kMerged;
   static constexpr int kStages = kDepth;  // of a pipeline's ring, tiles of k or v
   static constexpr int kStagesQ = kDepthOfQ;
-  static constexpr bool kTakesTurns = kPingPong;
   static constexpr int kUserBytes = kUserRows * kDim * 2;
   static constexpr int kTileBytes = kN * kDim * 2;
   using Queue = ItemQueue<4 * kUsers>;
@@ -40,7 +39,6 @@ struct AttentionTile {
   static constexpr int kPipelineBytes = kBarriers * 8 + kPieceListBytes + Queue::kBytes;
   static constexpr int kSharedBytes = kSwizzleAlignment + kStagesQ * kConsumers * kUserBytes +
                                       kPipelines * (kStages * kTileBytes + kPipelineBytes);
-  static_assert(kPipelines == 1 || !kTakesTurns, "consumers of their own have different lists");
   static_assert(kDim == 64 || kDim == 128, "whole panels, sums that fit registers");
   static_assert(kN == 64 || kN == 128, "whole pieces, scores that fit registers");
   static_assert(kBarriers % 2 == 0, "queues of each pipeline are aligned");

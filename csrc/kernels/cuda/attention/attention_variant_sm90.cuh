@@ -7,9 +7,9 @@
 
 namespace sparse_autotune {
 
-// TileOf<128> and TileOf<64> differ in the head dimension, perhaps in stages. `share`: of the
-// device's tensor-core rate, that long rows reach.
-template <template <int> typename TileOf>
+// TileOf<128> and TileOf<64> differ in the head dimension, perhaps in stages; WholeOf, for what has
+// no mask, differs in stages. `share`: of the device's tensor-core rate, that long rows reach.
+template <template <int> typename TileOf, template <int> typename WholeOf = TileOf>
 class AttentionSm90 final : public attention::Variant {
  public:
   AttentionSm90(std::string_view name, double share)
@@ -30,7 +30,9 @@ class AttentionSm90 final : public attention::Variant {
       return s;
     }
     return with_half_and_dim(p, [&]<typename T, int kDim>(T*, std::integral_constant<int, kDim>) {
-      return attention_code_sm90<T, TileOf<kDim>>.runs_on(d, TileOf<kDim>::kSharedBytes);
+      return has_mask(p)
+                 ? attention_code_sm90<T, TileOf<kDim>>.runs_on(d, TileOf<kDim>::kSharedBytes)
+                 : attention_code_sm90<T, WholeOf<kDim>>.runs_on(d, WholeOf<kDim>::kSharedBytes);
     });
   }
 
@@ -48,7 +50,9 @@ class AttentionSm90 final : public attention::Variant {
     unsigned* counter = tile_counter(l.device->ordinal, static_cast<cudaStream_t>(l.stream));
     const AttentionForward a = attention::forward_arguments(p, l);
     return with_half_and_dim(p, [&]<typename T, int kDim>(T*, std::integral_constant<int, kDim>) {
-      return launch_attention_sm90<T, TileOf<kDim>>(a, p.dtype, *l.device, counter, name());
+      const auto launched = has_mask(p) ? &launch_attention_sm90<T, TileOf<kDim>>
+                                        : &launch_attention_sm90<T, WholeOf<kDim>>;
+      return launched(a, p.dtype, *l.device, counter, name());
     });
   }
 

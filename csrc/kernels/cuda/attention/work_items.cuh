@@ -17,7 +17,7 @@ struct AttentionWork {
   TileLists lists;
   unsigned* counter;                             // see ItemCounter
   int rows, columns, heads, group, batch_heads;  // group: of q's heads for one of k
-  int row_tiles, items, heads_at_once;
+  int row_tiles, items, heads_at_end;
   float scale_log2;
   bool is_causal;
 };
@@ -35,22 +35,22 @@ struct AttentionItem {
   int tiles;  // to walk along: 0 where there is nothing to add up, -1: there is no further item
 };
 
-// Which tile of which head item i is. So many heads are taken `at_once`, as L2 holds their
-// operands; the tiles of these take turns. What is short should be the last tiles, for the end.
+// Which tile of which head item i is. Heads follow each other, so that few are in L2 at once; but
+// the tiles of the last heads, `at_end`, take turns. What is short should be the last tiles, for the
+// end.
 struct ItemPlace {
   int tile, head;
 };
-__device__ __forceinline__ ItemPlace place_of_item(int i, int tiles, int heads, int at_once) {
-  const int share = at_once * tiles, first = i / share * at_once;
-  const int together = min(at_once, heads - first);
-  const int rest = i % share, tile = rest / together;
-  return {tile, first + rest - tile * together};
+__device__ __forceinline__ ItemPlace place_of_item(int i, int tiles, int heads, int at_end) {
+  const int first = heads - at_end, rest = i - first * tiles;
+  if (rest < 0) return {i % tiles, i / tiles};
+  return {rest / at_end, first + rest % at_end};
 }
 
 // Item i, of `rows` rows: from the last rows on, which in a forward pass see the most under a
 // causal mask.
 __device__ __forceinline__ AttentionItem item_at(const AttentionWork& work, int i, int rows) {
-  const auto [tile, head] = place_of_item(i, work.row_tiles, work.batch_heads, work.heads_at_once);
+  const auto [tile, head] = place_of_item(i, work.row_tiles, work.batch_heads, work.heads_at_end);
   return {(work.row_tiles - 1 - tile) * rows, head % work.heads, head / work.heads, 0};
 }
 
