@@ -35,9 +35,8 @@ struct AttentionItem {
   int tiles;  // to walk along: 0 where there is nothing to add up, -1: there is no further item
 };
 
-// Which tile of which head item i is. Heads follow each other, so that few are in L2 at once; but
-// the tiles of the last heads, `at_end`, take turns. What is short should be the last tiles, for the
-// end.
+// Which tile of which head item i is. Heads follow each other, so that few are in L2 at once. The
+// tiles of the last `at_end` heads take turns: what is short should be the last tiles, for the end.
 struct ItemPlace {
   int tile, head;
 };
