@@ -59,7 +59,7 @@ struct MultiplyTask {
   void* out;
   int64_t out_stride;
   Output output;
-  int rows;     // 1 ... Microkernels::rows
+  int rows;     // 1 ... Microkernels::rows_of(vectors)
   int vectors;  // 1 ... Microkernels::vectors
   void* state;  // kStateBytes of the thread's, zero before its first task: the level's own
   const void* next_values;  // the next task's, fetched while this one runs; a level may leave it
@@ -113,8 +113,9 @@ struct StoreTask {
 // One level's code for one type. Functions that a level does not need are null.
 struct Microkernels {
   int64_t lanes;  // accumulators in a vector
-  int64_t rows;   // of the largest tile
+  int64_t rows;   // of a tile, at most
   int64_t vectors;
+  int64_t sums;  // rows times vectors, at most
   int64_t pair;  // neighbours along k in an element: 2 for bf16 pairs, else 1
   void (*multiply)(const MultiplyTask&);
   void (*pack)(const PackTask&);
@@ -125,6 +126,8 @@ struct Microkernels {
   // Where values are stored as they are accumulated, else null.
   void (*turned)(const TurnedTask&);
   int64_t turned_rows;  // of its largest tile
+
+  int64_t rows_of(int64_t wide) const { return sums / wide < rows ? sums / wide : rows; }
 };
 
 // Null when the level has no code for that type, or the processor is not an x86-64.

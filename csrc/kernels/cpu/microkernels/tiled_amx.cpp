@@ -185,6 +185,7 @@ const Microkernels* amx_kernels(DType dtype) {
     Microkernels k = *avx512_bf16_kernels(DType::kBFloat16);  // pack() and store()
     k.rows = 2 * kTileRows;
     k.vectors = 4;
+    k.sums = k.rows * k.vectors;
     k.multiply = multiply;
     k.release = AmxTiles::release;
     return k;

@@ -1,5 +1,5 @@
-// cpu_tiled for AVX2 with FMA and F16C: 8 floats or 4 doubles a vector, tiles of 6 rows x 2
-// vectors: 12 accumulators, 2 rows of B and one broadcast fill 15 of 16 registers. Half types are
+// cpu_tiled for AVX2 with FMA and F16C: 8 floats or 4 doubles a vector, tiles of 4 rows x 3 vectors
+// or 6 x 2: 12 accumulators, 3 rows of B and one broadcast fill the 16 registers. Half types are
 // widened to fp32, whose sums they need anyway.
 #if defined(__x86_64__)
 #include "kernels/cpu/microkernels/vectors_avx2.h"
@@ -38,18 +38,26 @@ struct Words8 {
   }
 };
 
-struct Float8Lanes : Lanes<Floats8> {
-  static constexpr int kRows = 6, kVectors = 2, kTurnedRows = 6;
-};
-
-struct Double4Lanes : Lanes<Doubles4> {
-  static constexpr int kRows = 6, kVectors = 2, kTurnedRows = 6;
+// multiply_add() is an instruction of its own: GCC would add to the broadcast or to a row of B,
+// which takes a register more than there are, or would load rows of B anew for each row of A.
+template <class Vector>
+struct Avx2Lanes : Lanes<Vector> {
+  static constexpr int kRows = 6, kVectors = 3, kSums = 12, kTurnedRows = 6;
+  using Vec = typename Vector::Vec;
+  static SPARSE_AUTOTUNE_INLINE Vec multiply_add(Vec sum, Vec a, Vec b) {
+    if constexpr (sizeof(typename Vector::T) == 4) {
+      asm("vfmadd231ps %2, %1, %0" : "+x"(sum) : "x"(a), "x"(b));
+    } else {
+      asm("vfmadd231pd %2, %1, %0" : "+x"(sum) : "x"(a), "x"(b));
+    }
+    return sum;
+  }
 };
 
 }  // namespace
 
 const Microkernels* avx2_kernels(DType dtype) {
-  return kernels_of<Float8Lanes, Double4Lanes, Words8>(dtype);
+  return kernels_of<Avx2Lanes<Floats8>, Avx2Lanes<Doubles4>, Words8>(dtype);
 }
 
 }  // namespace sparse_autotune::cpu_tiled

@@ -30,11 +30,11 @@ struct Words16 {
 };
 
 struct Float16Lanes : Lanes<Floats16> {
-  static constexpr int kRows = 8, kVectors = 3, kTurnedRows = 14;
+  static constexpr int kRows = 8, kVectors = 3, kSums = 24, kTurnedRows = 14;
 };
 
 struct Double8Lanes : Lanes<Doubles8> {
-  static constexpr int kRows = 8, kVectors = 3, kTurnedRows = 14;
+  static constexpr int kRows = 8, kVectors = 3, kSums = 24, kTurnedRows = 14;
 };
 
 }  // namespace

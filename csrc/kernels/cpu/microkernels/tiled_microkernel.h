@@ -2,9 +2,9 @@
 // instruction-set level: a level's file includes its vectors_*.h and this; everything below is
 // private to it. No std template is used inside.
 //
-// A vector type V is one of vectors_*.h with what is added here, kRows x kVectors (largest tile)
-// and kTurnedRows (largest turned tile, of kTurnedVectors). A stored type S gives: Type, kDType,
-// load, load_part, store, store_part.
+// A vector type V is one of vectors_*.h with what is added here, kRows and kVectors (of the largest
+// tiles), kSums (vectors in a tile, at most) and kTurnedRows (largest turned tile, of
+// kTurnedVectors). A stored type S gives: Type, kDType, load, load_part, store, store_part.
 #pragma once
 
 #include "kernels/cpu/microkernels/tiled.h"
@@ -106,7 +106,7 @@ using BFloat16 = Half<DType::kBFloat16, UpperHalves<Words>>;
 
 // Fetches are dealt out over the walk, some every kStepsPerFetch steps along k: a burst of misses
 // would stop the loads of A and B.
-inline constexpr int64_t kDeep = 32;  // steps along k that last as long as a read of memory
+inline constexpr int64_t kDeepFmas = 768;  // that last as long as a read of memory
 
 // A tile's rows of A, walked along k. Three rows share a pointer, for an address may hold a stride
 // once or twice: more pointers than registers would be loaded anew in each step.
@@ -140,12 +140,35 @@ SPARSE_AUTOTUNE_INLINE void multiply_steps(typename V::Vec (&sum)[kRows][kVector
   }
 }
 
+// Lines that a tile fills go past the caches. Of a line that two strips share each stores its half:
+// half a line that went past the caches would be written to memory by itself. kFirst: the half that
+// `out` begins with.
+template <class V, int kFirst, int kRows, int kVectors>
+SPARSE_AUTOTUNE_INLINE void stream_tile(typename V::Acc* out, int64_t stride,
+                                        const typename V::Vec (&sum)[kRows][kVectors]) {
+#pragma GCC unroll 16
+  for (int r = 0; r < kRows; ++r, out += stride) {
+#pragma GCC unroll 16
+    for (int v = 0; v < kVectors; ++v) {
+      const bool fills = sizeof(typename V::Vec) == kLineBytes ||
+                         ((v + kFirst) % 2 == 0 ? v + 1 < kVectors : v > 0);
+      if (fills) {
+        V::stream(out + v * V::kLanes, sum[r][v]);
+      } else {
+        V::store(out + v * V::kLanes, sum[r][v]);
+      }
+    }
+  }
+}
+
 template <class V, int kRows, int kVectors>
 SPARSE_AUTOTUNE_TARGET void multiply_tile(const MultiplyTask& t) {
   using Acc = typename V::Acc;
   using Element = typename V::Element;
   // Tiles one vector wide are bound by their loads, and so short of work that more cost than gain.
   constexpr bool kFetches = kVectors > 1;
+  // Steps that use a line of values, or two: each time one is fetched.
+  constexpr int kSteps = 4 * kRows * sizeof(Element) <= kLineBytes ? 4 : 2;
   typename V::Vec sum[kRows][kVectors];
   if (t.init != nullptr) {
     const Acc* init = static_cast<const Acc*>(t.init);
@@ -167,20 +190,23 @@ SPARSE_AUTOTUNE_TARGET void multiply_tile(const MultiplyTask& t) {
   const int64_t row_stride = t.row_stride, b_row_stride = t.b_row_stride, depth = t.depth;
   const Element* first = static_cast<const Element*>(t.values);
   // Blocks ahead that values are fetched: memory is slower than the walk over a shallow block.
+  constexpr int64_t kDeep = kDeepFmas / (kRows * kVectors);
   const int64_t ahead = depth < kDeep && t.count > 4 ? 4 : 1;
+  const Element* next_first = first + ahead * t.block_stride;
   Acc* out = static_cast<Acc*>(t.out);
   const Acc* unfetched = out;
   const Acc* const end = out + (t.output == Output::kResult ? kRows * t.out_stride : 0);
   const Element* fetched = static_cast<const Element*>(t.fetch.b);
   int64_t fetches = t.fetch.rows;  // that are left
+  const bool fetching = kFetches && (fetches > 0 || t.output == Output::kResult);
+  const int64_t stretch = fetching ? kStepsPerFetch : depth;  // steps without a look at fetches
   for (int64_t block = 0; block < t.count; ++block, first += t.block_stride) {
     const int64_t column = columns.data == nullptr ? block : columns[block];
     const Element* b = static_cast<const Element*>(t.b) + column * t.b_block_stride;
     // The tile's values in a later block: kRows x depth of them, without a gap.
-    const Element* next_a = block + ahead < t.count
-                                ? first + ahead * t.block_stride
-                                : static_cast<const Element*>(t.next_values) +
-                                      (block + ahead - t.count) * t.block_stride;
+    if (block + ahead == t.count) next_first = static_cast<const Element*>(t.next_values);
+    const Element* next_a = next_first;
+    next_first += t.block_stride;
     if (block < t.fetch.count) {
       fetched =
           static_cast<const Element*>(t.fetch.b) + fetched_columns[block] * t.fetch.block_stride;
@@ -189,10 +215,10 @@ SPARSE_AUTOTUNE_TARGET void multiply_tile(const MultiplyTask& t) {
     TileRows<V, kRows> a;
 #pragma GCC unroll 16
     for (int i = 0; i < a.kPointers; ++i) a.at[i] = first + 3 * i * row_stride;
-    const Element* const pairs_end = first + depth / 2 * 2;
-    while (a.at[0] < pairs_end) {
-      const int64_t left = pairs_end - a.at[0];
-      const Element* const stop = a.at[0] + (left < kStepsPerFetch ? left : kStepsPerFetch);
+    const Element* const whole_end = first + depth / kSteps * kSteps;
+    while (a.at[0] < whole_end) {
+      const int64_t left = whole_end - a.at[0];
+      const Element* const stop = a.at[0] + (left < stretch ? left : stretch);
       if (kFetches && unfetched < end) {
 #pragma GCC unroll 16
         for (int v = 0; v < kVectors; ++v) __builtin_prefetch(unfetched + v * V::kLanes, 1);
@@ -207,30 +233,37 @@ SPARSE_AUTOTUNE_TARGET void multiply_tile(const MultiplyTask& t) {
       }
       do {
         if constexpr (kFetches) __builtin_prefetch(next_a);
-        multiply_steps<2>(sum, a, row_stride, b, b_row_stride);
-        next_a += 2 * kRows;
-        b += 2 * b_row_stride;
+        multiply_steps<kSteps>(sum, a, row_stride, b, b_row_stride);
+        next_a += kSteps * kRows;
+        b += kSteps * b_row_stride;
       } while (a.at[0] < stop);
     }
-    if (depth % 2 != 0) multiply_steps<1>(sum, a, row_stride, b, b_row_stride);
+    for (int64_t rest = depth % kSteps; rest > 0; --rest, b += b_row_stride) {
+      multiply_steps<1>(sum, a, row_stride, b, b_row_stride);
+    }
   }
   if (t.output == Output::kStreamed) {
-#pragma GCC unroll 16
-    for (int r = 0; r < kRows; ++r) {
-#pragma GCC unroll 16
-      for (int v = 0; v < kVectors; ++v) {
-        V::stream(out + r * t.out_stride + v * V::kLanes, sum[r][v]);
-      }
+    if (sizeof(typename V::Vec) == kLineBytes ||
+        reinterpret_cast<uintptr_t>(out) % kLineBytes == 0) {
+      stream_tile<V, 0>(out, t.out_stride, sum);
+    } else {
+      stream_tile<V, 1>(out, t.out_stride, sum);
     }
     return;
   }
   store_all<V>(out, t.out_stride, sum);
 }
 
+template <class V, int kRows, int kVectors>
+constexpr auto tile_of() -> void (*)(const MultiplyTask&) {
+  if constexpr (kRows * kVectors <= V::kSums) return multiply_tile<V, kRows, kVectors>;
+  return nullptr;
+}
+
 template <class V, int... kTiles>
 void pick_tile(const MultiplyTask& t, std::integer_sequence<int, kTiles...>) {
   static constexpr void (*kBySize[])(const MultiplyTask&) = {
-      multiply_tile<V, kTiles / V::kVectors + 1, kTiles % V::kVectors + 1>...};
+      tile_of<V, kTiles / V::kVectors + 1, kTiles % V::kVectors + 1>()...};
   kBySize[(t.rows - 1) * V::kVectors + t.vectors - 1](t);
 }
 
@@ -365,6 +398,7 @@ constexpr Microkernels kernels_for() {
   k.lanes = V::kLanes;
   k.rows = V::kRows;
   k.vectors = V::kVectors;
+  k.sums = V::kSums;
   k.pair = 1;
   k.multiply = multiply<V>;
   k.pack = pack<V, S>;

@@ -2,8 +2,8 @@
 //
 // Terms: a strip is up to 3 vectors of B's columns (tiled.h), all of nearly equal width; a panel is
 // a few strips; a span is up to 64 rows of one block row; a chunk is as many of the row's blocks as
-// a configuration walks at a time. In a chunk, tiles of 8 rows broadcast values of A against rows
-// of B. docs/kernels/cpu.md tells what bounds it.
+// a configuration walks at a time. In a chunk, tiles of 8 rows (AVX2: 4) broadcast values of A
+// against rows of B. docs/kernels/cpu.md tells what bounds it.
 // B's rows are read in place (`inplace`), from a copy of each block's rows made when the walk meets
 // it (`block`), from panels that all threads pack before (`panel`), or from one panel at a time
 // that a thread packs for itself and keeps in its L2 while it walks A (`own_panel`): rows that lie
@@ -13,10 +13,11 @@
 // next one, a few rows a tile, while it multiplies (tiled_packing.h). In place, a chunk is as many
 // blocks as leave their rows in L2 for all strips, and each strip fetches the next one's.
 // Packed panels are walked a whole row at a time, so that sums stay in registers: a core takes in
-// rows from its L2 as fast as it multiplies them. Chunks that keep their rows in L1 are for copies
-// and for values that are widened first. What a tile will need next (its values in the next block,
-// its rows of C) is fetched while it multiplies: no hardware foresees it. Absent blocks cost
-// nothing. One thread computes an element, in the order of its row's blocks.
+// rows from its L2 as fast as it multiplies them. Chunks that keep their rows in L1 are for copies,
+// for values that are widened first, and for AVX2, whose lower tiles take rows in twice as often.
+// What a tile will need next (its values in the next block, its rows of C) is fetched while it
+// multiplies: no hardware foresees it. Absent blocks cost nothing. One thread computes an element,
+// in the order of its row's blocks.
 // A^T is multiplied from a copy of its blocks, turned and in its own order.
 #include <algorithm>
 #include <string>
@@ -97,15 +98,17 @@ class Tiled final : public Variant {
 };
 
 // Chunks in bytes are half of the smallest L1 in use; AMX's loads and stores of sums want deeper
-// ones, as do rows in place, which come from L2.
+// ones, as do rows in place, which come from L2, and AVX2's panels.
 constexpr Cut kInPlace{Source::kInPlace, 768, 48 << 10};
 constexpr Cut kBlock{Source::kBlock, 384, 16 << 10};
 constexpr Cut kPanel{Source::kPanel, 48, kWholeRow};
 constexpr Cut kOwnPanel{Source::kOwnPanel, 48, kWholeRow};
+constexpr Cut kAvx2Panel{Source::kPanel, 48, 24 << 10};
+constexpr Cut kAvx2OwnPanel{Source::kOwnPanel, 96, 24 << 10};
 
 const Tiled kVariants[] = {
-    {"cpu_tiled/avx2_panel", kAvx2, kPanel},
-    {"cpu_tiled/avx2_own_panel", kAvx2, kOwnPanel},
+    {"cpu_tiled/avx2_panel", kAvx2, kAvx2Panel},
+    {"cpu_tiled/avx2_own_panel", kAvx2, kAvx2OwnPanel},
     {"cpu_tiled/avx2_block", kAvx2, kBlock},
     {"cpu_tiled/avx2_inplace", kAvx2, kInPlace},
     {"cpu_tiled/avx512_panel", kAvx512, kPanel},

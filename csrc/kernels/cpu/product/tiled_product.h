@@ -70,8 +70,8 @@ class Product {
 
   void run_own_panels() {
     const Partition partition(crow_, block_rows(), s_.spans, 1, s_.cuts);
-    const int64_t tiles =
-        block_rows() * s_.spans * ceil_div(s_.span_rows, kernels_.rows) * s_.strips;
+    const int64_t tiles = block_rows() * s_.spans * s_.strips *
+                          ceil_div(s_.span_rows, kernels_.rows_of(s_.strip / kernels_.lanes));
     for_each_part(s_.panels * p_.batch * s_.cuts, [&](Slot& memory, int64_t part) {
       const int64_t i = part / s_.cuts;
       if (memory.packed_panel != i) {
@@ -173,7 +173,8 @@ class Product {
       run_chunk(memory, panel, row, r0, rows, {first, 0, 0, 0, true, true});
       return;
     }
-    const int64_t step = std::max<int64_t>(s_.chunk_blocks, 1);
+    const int64_t chunks = ceil_div(last - first, std::max<int64_t>(s_.chunk_blocks, 1));
+    const int64_t step = ceil_div(last - first, chunks);  // nearly the same for all
     for (int64_t block = first; block < last; block += step) {
       const int64_t count = std::min(step, last - block);
       const int64_t depth = s_.chunk_blocks > 0 ? p_.block_k : s_.depth;
@@ -259,7 +260,8 @@ class Product {
   void multiply_rows(Slot& memory, MultiplyTask& task, const char* values, const char* next_values,
                      int64_t rows, bool first, const char* bias, const char* tile, char* out,
                      int64_t out_stride) const {
-    const int count = static_cast<int>(rows), highest = static_cast<int>(kernels_.rows);
+    const int count = static_cast<int>(rows);
+    const int highest = static_cast<int>(kernels_.rows_of(task.vectors));
     const int tiles = (count + highest - 1) / highest;
     task.init_stride = s_.strip;
     task.out_stride = out_stride;

@@ -182,7 +182,6 @@ class Sampling {
   void multiply(const Slot& slot, const char* left, const char* right, int64_t rows,
                 const Chunk& chunk, char* values) const {
     static constexpr double kZeros[16] = {};  // of either accumulator
-    const int64_t tiles = ceil_div(rows, kernels_.rows);
     cpu_tiled::MultiplyTask task{};
     task.row_stride = s_.depth;
     task.count = 1;
@@ -194,6 +193,7 @@ class Sampling {
     for (int64_t c = 0; c < p_.block_k; c += s_.strip) {
       task.b = right + c * s_.depth * s_.acc_bytes;
       task.vectors = static_cast<int>(ceil_div(std::min(s_.strip, p_.block_k - c), kernels_.lanes));
+      const int64_t tiles = ceil_div(rows, kernels_.rows_of(task.vectors));
       char* const tile =
           direct_ ? values + c * element_ : slot.tile + c * s_.span_rows * s_.acc_bytes;
       for (int64_t i = 0; i < tiles; ++i) {  // of nearly equal height

@@ -45,7 +45,7 @@ inline Blocking make_blocking(const Problem& p, const Device& d, const Microkern
   s.acc_bytes = p.dtype == DType::kFloat64 ? 8 : 4;
   s.slots = cpu_tiled::count_slots(p, d);
   const int64_t vectors = ceil_div(p.block_k, kernels.lanes);
-  s.strips = ceil_div(vectors, kernels.vectors);
+  s.strips = ceil_div(vectors, cpu_tiled::vectors_in_lines(kernels, s.acc_bytes));
   s.strip = ceil_div(vectors, s.strips) * kernels.lanes;
   s.width = s.strips * s.strip;
   // Questions are asked about empty products too.

@@ -115,8 +115,16 @@ inline int64_t core_cache_bytes() {
   return bytes;
 }
 
+// A small L2 leaves a quarter to A and C, which pass through it.
 inline int64_t own_panel_vectors(int64_t vector_bytes) {
-  return std::max<int64_t>(kOwnPanelBytes / std::max<int64_t>(vector_bytes, 1), 1);
+  const int64_t fitting = core_cache_bytes() > 0 ? core_cache_bytes() / 4 * 3 : kOwnPanelBytes;
+  return std::max<int64_t>(std::min(kOwnPanelBytes, fitting) / std::max<int64_t>(vector_bytes, 1),
+                           1);
+}
+// Of a strip that ends with a line, at most.
+inline int64_t vectors_in_lines(const Microkernels& kernels, int64_t acc_bytes) {
+  const int64_t line = std::max<int64_t>(kLineBytes / (kernels.lanes * acc_bytes), 1);
+  return kernels.vectors / line * line;
 }
 inline int64_t count_vectors(const Problem& p, const Microkernels& kernels) {
   return std::max<int64_t>(ceil_div(p.n, kernels.lanes), 1);
@@ -125,12 +133,12 @@ inline int64_t count_vectors(const Problem& p, const Microkernels& kernels) {
 // Panels of one matrix: the widest that are narrow enough, but enough of them for all threads where
 // there are few rows, and for a thread's own panels a number that all threads share evenly.
 inline int64_t count_panels(const Problem& p, const Cut& cut, const Microkernels& kernels,
-                            int64_t slots, int64_t spans, int64_t vector_bytes) {
+                            int64_t slots, int64_t spans, int64_t strip, int64_t vector_bytes) {
   const int64_t vectors = count_vectors(p, kernels);
   int64_t widest = cut.panel_columns / kernels.lanes;
   if (cut.source != Source::kOwnPanel) {
     const int64_t units = std::max<int64_t>(p.m / p.block_m * spans * p.batch, 1);
-    const int64_t strips = ceil_div(vectors, kernels.vectors), fewest = ceil_div(vectors, widest);
+    const int64_t strips = ceil_div(vectors, strip), fewest = ceil_div(vectors, widest);
     if (slots == 1) return fewest;
     int64_t panels = std::max(fewest, std::min(ceil_div(kUnitsPerSlot * slots, units), strips));
     if (cut.source != Source::kInPlace || slots < kFewestFinerSlots) return panels;
@@ -165,9 +173,12 @@ inline Blocking make_blocking(const Problem& p, const Device& d, const Microkern
   const int64_t vector_bytes = p.k / kernels.pair * kernels.lanes * s.acc_bytes;
   s.span_rows = std::min(p.block_m, kSpanRows);
   s.spans = ceil_div(p.block_m, s.span_rows);
-  s.panels = count_panels(p, cut, kernels, s.slots, s.spans, vector_bytes);
+  // In place, two strips that share a line would both fetch it.
+  int64_t widest =
+      cut.source == Source::kInPlace ? vectors_in_lines(kernels, s.acc_bytes) : kernels.vectors;
+  s.panels = count_panels(p, cut, kernels, s.slots, s.spans, widest, vector_bytes);
   const int64_t vectors = count_vectors(p, kernels);
-  int64_t widest = std::min(kernels.vectors, vectors);
+  widest = std::min(widest, vectors);
   if (cut.source == Source::kOwnPanel) widest = std::min(widest, own_panel_vectors(vector_bytes));
   s.all_strips = std::max(ceil_div(vectors, widest), s.panels);
   // Tiles an even number of vectors wide are walked in pairs of them (AMX) or hold just two.
