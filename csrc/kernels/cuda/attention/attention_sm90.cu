@@ -16,8 +16,8 @@ using Masked = AttentionTile<kDim, 1, 128, kDim == 64 ? 8 : 6, 1>;
 template <int kDim>
 using Whole = AttentionTile<kDim, 1, 128, kDim == 64 ? 8 : 5, kDim == 64 ? 1 : 2>;
 
-const AttentionSm90<Masked, Whole> kFree{"attention_sm90/free", 0.67};
-const Registration kRegisterFree{kFree};
+const AttentionSm90<Masked, Whole> kPieces64{"attention_sm90/p64", 0.67};
+const Registration kRegisterPieces64{kPieces64};
 
 }  // namespace
 }  // namespace sparse_autotune
