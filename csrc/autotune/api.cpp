@@ -51,7 +51,10 @@ void after_fork_in_child() {
   tuner_after_fork();
   PlanCache::instance().after_fork();
 }
-[[maybe_unused]] const int registered = pthread_atfork(nullptr, nullptr, after_fork_in_child);
+// Called once before: what it makes at its first use, another thread could be making at a fork, and
+// a child would wait for that thread.
+[[maybe_unused]] const int registered =
+    (after_fork_in_child(), pthread_atfork(nullptr, nullptr, after_fork_in_child));
 
 }  // namespace
 
