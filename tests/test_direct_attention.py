@@ -160,7 +160,7 @@ def test_gradients_that_are_left_to_the_operator(no_races, gradients_asked, devi
 
 
 def wait_for_sole_owner(tensors):
-    """Of a GPU's gradients autograd's own thread drops its references after it has told of the end."""
+    """Autograd's thread for a GPU tells that it is done before it lets go of the gradients."""
     until = time.monotonic() + 10
     while any(each._use_count() > 1 for each in tensors):
         assert time.monotonic() < until, "somebody else keeps a gradient"
