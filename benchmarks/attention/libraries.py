@@ -23,7 +23,8 @@ def installed(cell: AttentionCell) -> dict[str, Callable[[AttentionOperands], At
     fits = is_large or (cell.block == 64 and not cell.backward)
     if fits and _is_here("flash_attn", "flash_attn.cute"):
         found["flash_attention_4"] = _flash_attention_4
-    fits = cell.block in (64, 128) and cell.mask in ("random", "window")
+    # It knows no causal rule, which a window has as well.
+    fits = cell.block in (64, 128) and cell.mask == "random"
     if fits and _is_here("cudnn", "cudnn.block_sparse_attention"):
         found["cudnn_bsa"] = _cudnn_bsa
     return found
@@ -80,10 +81,8 @@ def _cudnn_bsa(operands: AttentionOperands) -> Attention:
     """Its lists are made before; of each block column it makes them in every backward pass."""
     assert operands.mask is not None
     lists: dict[str, Any] = cudnn_bsa.lists_of(operands.mask, operands.q)
-    rows = lists
-    if operands.cell.mask == "random":  # equally many in each row: another of its kernels
-        count = int(lists["q2k_block_nums"].max())
-        columns = lists["q2k_block_index"][..., :count].contiguous()
-        rows = lists | {"q2k_block_index": columns, "block_sparse_num": count}
-        rows["q2k_block_nums"] = None
+    # Each row has equally many, for which it has another kernel.
+    count = int(lists["q2k_block_nums"].max())
+    columns = lists["q2k_block_index"][..., :count].contiguous()
+    rows = lists | {"q2k_block_index": columns, "block_sparse_num": count, "q2k_block_nums": None}
     return lambda q, k, v: _CudnnBsa.apply(q, k, v, rows, lists)
