@@ -45,16 +45,19 @@ class FunctionHost final : public Host {
 };
 
 // A forked child has one thread, and locks as the parent's other threads left them.
-void after_fork_in_child() {
+void renew_locks() {
   host_after_fork();
   registry_after_fork();
   tuner_after_fork();
+}
+void after_fork_in_child() {
+  renew_locks();
   PlanCache::instance().after_fork();
 }
-// Called once before: what it makes at its first use, another thread could be making at a fork, and
-// a child would wait for that thread.
+// What the handler uses is made before there are threads: where one makes it while another forks,
+// the child waits for the thread that it does not have.
 [[maybe_unused]] const int registered =
-    (after_fork_in_child(), pthread_atfork(nullptr, nullptr, after_fork_in_child));
+    (renew_locks(), PlanCache::instance(), pthread_atfork(nullptr, nullptr, after_fork_in_child));
 
 }  // namespace
 
