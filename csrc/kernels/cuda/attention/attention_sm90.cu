@@ -2,8 +2,8 @@
 //
 // Both consumers of a thread block share each tile of k and v. Data path: TMA -> swizzled shared
 // memory -> wgmma; exponentials stay in registers as the operand of the second product. Requires:
-// compute capability 9.0, half types, heads of 64 or 128. Wins: wherever it runs; where there
-// are few rows and no mask, cuDNN's kernel may win.
+// compute capability 9.0, half types, heads of 64 or 128. Wins: wherever it runs, but for few rows
+// without a mask, where cuDNN's kernel may win.
 #include "kernels/cuda/attention/attention_variant_sm90.cuh"
 
 namespace sparse_autotune {

@@ -29,10 +29,8 @@ class AttentionSm90 final : public attention::Variant {
         !s) {
       return s;
     }
-    return with_half_and_dim(p, [&]<typename T, int kDim>(T*, std::integral_constant<int, kDim>) {
-      return has_mask(p)
-                 ? attention_code_sm90<T, TileOf<kDim>>.runs_on(d, TileOf<kDim>::kSharedBytes)
-                 : attention_code_sm90<T, WholeOf<kDim>>.runs_on(d, WholeOf<kDim>::kSharedBytes);
+    return with_tile(p, [&]<typename T, typename Of>() {
+      return attention_code_sm90<T, Of>.runs_on(d, Of::kSharedBytes);
     });
   }
 
@@ -49,10 +47,8 @@ class AttentionSm90 final : public attention::Variant {
   Status launch(const attention::Problem& p, const attention::Launch& l) const override {
     unsigned* counter = tile_counter(l.device->ordinal, static_cast<cudaStream_t>(l.stream));
     const AttentionForward a = attention::forward_arguments(p, l);
-    return with_half_and_dim(p, [&]<typename T, int kDim>(T*, std::integral_constant<int, kDim>) {
-      const auto launched = has_mask(p) ? &launch_attention_sm90<T, TileOf<kDim>>
-                                        : &launch_attention_sm90<T, WholeOf<kDim>>;
-      return launched(a, p.dtype, *l.device, counter, name());
+    return with_tile(p, [&]<typename T, typename Of>() {
+      return launch_attention_sm90<T, Of>(a, p.dtype, *l.device, counter, name());
     });
   }
 
@@ -60,6 +56,15 @@ class AttentionSm90 final : public attention::Variant {
   bool multiplies_padding() const override { return TileOf<128>::kMerges; }
 
  private:
+  // Calls it with the problem's type and tile.
+  template <typename Function>
+  static auto with_tile(const attention::Problem& p, Function&& call) {
+    return with_half_and_dim(p, [&]<typename T, int kDim>(T*, std::integral_constant<int, kDim>) {
+      return has_mask(p) ? call.template operator()<T, TileOf<kDim>>()
+                         : call.template operator()<T, WholeOf<kDim>>();
+    });
+  }
+
   double share_;
 };
 
