@@ -38,17 +38,13 @@ def _is_here(*modules: str) -> bool:
 def _flash_attention_4(operands: AttentionOperands) -> Attention:
     """Both passes' lists are made before."""
     from flash_attn.cute import flash_attn_func
-    from flash_attn.cute.block_sparsity import BlockSparseTensorsTorch
 
     mask = operands.mask
-    options: dict[str, Any] = {"causal": operands.is_causal}
+    is_causal = operands.is_causal if mask is None else mask.is_causal
+    options = flash_attention_4.mask_options(mask, is_causal, gradients=False)
     if mask is not None:
-        rows, columns = (
-            BlockSparseTensorsTorch(**mask.to_fa4(gradients=way)) for way in (False, True)
-        )
-        rule = flash_attention_4.causal_rule() if mask.is_causal else None
-        options = {"block_sparse_tensors": rows, "block_sparse_tensors_bwd": columns}
-        options["mask_mod"] = rule
+        columns = flash_attention_4.mask_options(mask, is_causal, gradients=True)
+        options["block_sparse_tensors_bwd"] = columns["block_sparse_tensors"]
 
     def way(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         out, _ = flash_attn_func(*(x.transpose(1, 2) for x in (q, k, v)), **options)

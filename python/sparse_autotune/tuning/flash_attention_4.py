@@ -84,7 +84,8 @@ def causal_rule() -> Any:
     return seen
 
 
-def _mask_options(mask: BlockMask | None, is_causal: bool, gradients: bool) -> dict[str, Any]:
+def mask_options(mask: BlockMask | None, is_causal: bool, *, gradients: bool) -> dict[str, Any]:
+    """What its functions are told of a mask, in the forward pass or for gradients."""
     from flash_attn.cute.block_sparsity import BlockSparseTensorsTorch
 
     if mask is None:
@@ -106,7 +107,7 @@ def _forward(
 ) -> None:
     from flash_attn.cute.interface import _flash_attn_fwd
 
-    of_mask = _mask_options(mask, is_causal, gradients=False)
+    of_mask = mask_options(mask, is_causal, gradients=False)
     q, k, v, out = (x.transpose(1, 2) for x in (q, k, v, out))
     _flash_attn_fwd(q, k, v, softmax_scale=scale, out=out, lse=lse, **of_mask)
 
@@ -130,7 +131,7 @@ def _backward(
 ) -> None:
     from flash_attn.cute.interface import _flash_attn_bwd
 
-    of_mask = _mask_options(mask, is_causal, gradients=True)
+    of_mask = mask_options(mask, is_causal, gradients=True)
     operands = (x.transpose(1, 2) for x in (q, k, v, out, grad_out))
     grads = {"dq": grad_q, "dk": grad_k, "dv": grad_v}
     written = {name: grad.transpose(1, 2) for name, grad in grads.items()}
