@@ -241,31 +241,33 @@ void disqualifies(const char* what, const test::Fault& fault, Outcome expected) 
 
 void wrong_results_disqualify() {
   using Spoil = void (*)(const Problem& p, const Launch& l);
-  for (const auto& [what, spoil] : std::initializer_list<std::pair<const char*, Spoil>>{
-           {"one element off",
-            [](const Problem&p, const Launch&l) { *element(l, p, 5, 69) += 1e-4f; }},
-           {"last element not written",
-            [](const Problem&p, const Launch&l) {
-              std::memset(element(l, p, p.m - 1, p.n - 1), 0xFF, 4);
-            }},
-           {"a NaN", [](const Problem&p, const Launch&l) { *element(l, p, 0, 0) = NAN; }},
-           {"an infinity",
-            [](const Problem&p, const Launch&l) { *element(l, p, 3, 3) = INFINITY; }},
-           {"writes between rows",
-            [](const Problem&p, const Launch&l) { *element(l, p, 4, p.n) = 0; }},
-           {"writes behind the last row",
-            [](const Problem&p, const Launch&l) { *element(l, p, p.m - 1, p.n + 1) = 0; }},
-           {"writes before the first element",
-            [](const Problem&p, const Launch&l) { *(element(l, p, 0, 0) - 1) = 0; }},
-           {"reads between rows of B",
-            [](const Problem&p,
-               const Launch
-                   &l) { *element(l, p, 0, 0) += 0 * static_cast<const float*>(l.b)[p.n]; }},
-           {"reads between rows of C",
-            [](const Problem&p,
-               const Launch&l) { *element(l, p, 0, 0) += 0 * *element(l, p, 0, p.n); }},
-           {"an empty row that is not zero",
-            [](const Problem&p, const Launch&l) { *element(l, p, 5, 0) = 1e-30f; }}}) {
+  const std::pair<const char*, Spoil> spoils[] = {
+      {"one element off",
+       [](const Problem& p, const Launch& l) { *element(l, p, 5, 69) += 1e-4f; }},
+      {"last element not written",
+       [](const Problem& p, const Launch& l) {
+         std::memset(element(l, p, p.m - 1, p.n - 1), 0xFF, 4);
+       }},
+      {"a NaN", [](const Problem& p, const Launch& l) { *element(l, p, 0, 0) = NAN; }},
+      {"an infinity", [](const Problem& p, const Launch& l) { *element(l, p, 3, 3) = INFINITY; }},
+      {"writes between rows",
+       [](const Problem& p, const Launch& l) { *element(l, p, 4, p.n) = 0; }},
+      {"writes behind the last row",
+       [](const Problem& p, const Launch& l) { *element(l, p, p.m - 1, p.n + 1) = 0; }},
+      {"writes before the first element",
+       [](const Problem& p, const Launch& l) { *(element(l, p, 0, 0) - 1) = 0; }},
+      {"reads between rows of B",
+       [](const Problem& p, const Launch& l) {
+         *element(l, p, 0, 0) += 0 * static_cast<const float*>(l.b)[p.n];
+       }},
+      {"reads between rows of C",
+       [](const Problem& p, const Launch& l) {
+         *element(l, p, 0, 0) += 0 * *element(l, p, 0, p.n);
+       }},
+      {"an empty row that is not zero",
+       [](const Problem& p, const Launch& l) { *element(l, p, 5, 0) = 1e-30f; }},
+  };
+  for (const auto& [what, spoil] : spoils) {
     disqualifies(what, test::silent(spoil), Outcome::kWrongResult);
   }
 }
