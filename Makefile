@@ -80,7 +80,7 @@ test bench bench-gpu bench-training soak random-problems gpu-check sanitize lint
 
 # Kernels for GPUs that are not here would only take time. A wheel is for other machines, too: where
 # nvcc is, it must not lack them because of the torch that happens to be here.
-build: export SPARSE_AUTOTUNE_CUDA ?= native
+build sanitize: export SPARSE_AUTOTUNE_CUDA ?= native
 wheel: export SPARSE_AUTOTUNE_CUDA ?= $(if $(shell command -v nvcc),1)
 
 .PHONY: build
@@ -201,6 +201,7 @@ gpu-check: $(READY)  ## build, GPU tests and the short benchmark in one go, with
 .PHONY: sanitize
 sanitize: build  ## compute-sanitizer over one small ragged problem per configuration; FAMILIES=
 	$(call say,compute-sanitizer: memcheck; racecheck; initcheck; synccheck)
+	SPARSE_AUTOTUNE_ARRIVE_BY_LANES=1 $(PY) setup.py --quiet build_ext --build-lib build/by_lanes
 	$(PY) tests/sanitize_problem.py --all-tools $(if $(FAMILIES),--families $(FAMILIES))
 
 .PHONY: sanitize-native

@@ -11,7 +11,7 @@ Nothing runs where the objects in place were built from these very sources for t
 Environment: SPARSE_AUTOTUNE_CUDA=0/1 forces a build without / with CUDA, =native is one for this
 machine's GPUs only; TORCH_CUDA_ARCH_LIST picks the architectures, CUDA_HOME (else PATH) the nvcc,
 CXX the compiler, MAX_JOBS the number of jobs, SPARSE_AUTOTUNE_WERROR=1 turns host compiler warnings
-into errors.
+into errors, SPARSE_AUTOTUNE_ARRIVE_BY_LANES=1 builds what racecheck looks at (device/mbarrier.cuh).
 """
 
 from __future__ import annotations
@@ -125,12 +125,17 @@ def build_digest(cuda: Cuda, architectures: Architectures | None, torch_version:
     """Names sources and configuration: the linker writes it into all objects as their build id."""
     parts = [cuda.version, cuda.reason, architectures.text if architectures else "", torch_version]
     parts += [str(sysconfig.get_config_var("EXT_SUFFIX")), version()]
-    parts += [os.environ.get("SPARSE_AUTOTUNE_WERROR", "")]
+    parts += [os.environ.get("SPARSE_AUTOTUNE_WERROR", ""), str(arrives_by_lanes())]
     digest = hashlib.sha256("\0".join(parts).encode())
     sources = [*code_in(CSRC), *code_in(ROOT / "include")]
     for path in (ROOT / "setup.py", *sorted(ROOT.glob("build_*.py")), *sources):
         digest.update(path.relative_to(ROOT).as_posix().encode() + path.read_bytes())
     return digest.hexdigest()[:40]
+
+
+def arrives_by_lanes() -> bool:
+    """Whether warpgroups of attention arrive at barriers lane by lane, which takes them longer."""
+    return os.environ.get("SPARSE_AUTOTUNE_ARRIVE_BY_LANES") == "1"
 
 
 @dataclass(frozen=True)
@@ -287,10 +292,14 @@ def add_objects(
     wanted = compilers.architectures
     for path in library_sources(wanted is not None, wanted is not None and bool(wanted.hopper)):
         relative = path.relative_to(CSRC)
-        made = work / relative.with_name(relative.name + ".o")
+        by_warpgroups = path.match("attention/*_sm90.cu") and "warps" not in path.stem
+        by_lanes = arrives_by_lanes() and by_warpgroups
+        made = work / relative.with_name(relative.name + (".by_lanes.o" if by_lanes else ".o"))
         (core if is_of_core(path) else operators).append(made)
         if path.suffix == ".cu":
-            commands.add(made, "nvcc", [path], compilers.kernels(path.stem.endswith("_sm90")))
+            flags = compilers.kernels(path.stem.endswith("_sm90"))
+            flags += ["-DSPARSE_AUTOTUNE_ARRIVE_BY_LANES"] if by_lanes else []
+            commands.add(made, "nvcc", [path], flags)
         elif relative.parts[0] == "ops":
             flags = [*host, *torch, f"-include{torch_headers}"]
             commands.add(made, "cxx", [path], flags, precompiled)

@@ -46,9 +46,6 @@ class AttentionBackwardConsumer : AttentionBackwardProducts<T, Tile> {
     bool exists;
   };
 
-  __device__ __forceinline__ void arrive(uint32_t barrier) const {
-    if (threadIdx.x % 32 == 0) mbarrier_arrive(barrier);
-  }
   // All consumers of the pipeline.
   __device__ __forceinline__ void meet() const {
     asm volatile("bar.sync %0, %1;\n" ::"r"(1 + (Tile::kUsers == 2 ? 0 : consumer_)),
@@ -69,8 +66,8 @@ class AttentionBackwardConsumer : AttentionBackwardProducts<T, Tile> {
       wgmma::wait<0>();
       wgmma::pin(dk);
       wgmma::pin(dv);
-      if (Tile::kLeavesDk) arrive(shared_.q_empty(stage_before()));
-      arrive(shared_.kv_empty(kv_at_.stage));
+      if (Tile::kLeavesDk) mbarrier_arrive_warp(shared_.q_empty(stage_before()));
+      mbarrier_arrive_warp(shared_.kv_empty(kv_at_.stage));
       kv_at_.advance();
     }
     const float one[2] = {1, 1}, scale[2] = {args_.scale, args_.scale};
@@ -92,7 +89,7 @@ class AttentionBackwardConsumer : AttentionBackwardProducts<T, Tile> {
     wgmma::commit();
     wgmma::wait<1>();
     wgmma::pin(score);
-    if (Tile::kLeavesDk && has_before) arrive(shared_.q_empty(stage_before()));
+    if (Tile::kLeavesDk && has_before) mbarrier_arrive_warp(shared_.q_empty(stage_before()));
     this->exponentials(score, at_.stage);
     this->hide(score, at_.stage, column, own_column);
     Words word;
@@ -130,9 +127,9 @@ class AttentionBackwardConsumer : AttentionBackwardProducts<T, Tile> {
     if constexpr (!Tile::kLeavesDk) {
       wgmma::pin(dk);
       wgmma::pin(dv);
-      arrive(shared_.q_empty(at_.stage));
+      mbarrier_arrive_warp(shared_.q_empty(at_.stage));
     }
-    arrive(shared_.dout_empty(dout_at_.stage));
+    mbarrier_arrive_warp(shared_.dout_empty(dout_at_.stage));
     dout_at_.advance();
     at_.advance();
     add_dq(dq, step, Tile::kDqParts - 1, item.batch);

@@ -110,7 +110,7 @@ class AttentionBackwardProducer {
                                             int batch) const {
     const int lane = threadIdx.x % 32;
     __syncwarp();
-    if (lane == 0) mbarrier_arrive_expect(full, Tile::kStepBytes + Tile::kRowBytes);
+    mbarrier_arrive_expect_warp(full, Tile::kStepBytes + Tile::kRowBytes, lane == 0);
     __syncwarp();
     if (lane < Tile::kPieces) {
 #pragma unroll

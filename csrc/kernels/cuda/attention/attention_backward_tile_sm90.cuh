@@ -138,13 +138,13 @@ struct AttentionBackwardShared {
   }
 
   __device__ __forceinline__ void init_barriers() const {
-    constexpr int kReaders = 4 * Tile::kUsers;  // warps
+    constexpr int kReaders = 4 * Tile::kUsers * kWarpArrivals;
     for (int i = 0; i < Tile::kStages; ++i) {
-      mbarrier_init(q_full(i), 1);
+      mbarrier_init(q_full(i), kWarpArrivals);
       mbarrier_init(q_empty(i), kReaders);
     }
     for (int i = 0; i < Tile::kStagesDout; ++i) {
-      mbarrier_init(dout_full(i), 1);
+      mbarrier_init(dout_full(i), kWarpArrivals);
       mbarrier_init(dout_empty(i), kReaders);
     }
     for (int i = 0; i < Tile::kStagesKv; ++i) {

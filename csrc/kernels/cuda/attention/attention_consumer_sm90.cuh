@@ -36,10 +36,6 @@ class AttentionConsumer : AttentionProducts<T, Tile> {
   using typename Products::Sums;
   using typename Products::Words;
 
-  __device__ __forceinline__ void arrive(uint32_t barrier) const {
-    if (threadIdx.x % 32 == 0) mbarrier_arrive(barrier);
-  }
-
   __device__ __forceinline__ void attend(const AttentionItem& item, OnlineSoftmax& softmax,
                                          Sums& sum) {
     Words word;
@@ -63,7 +59,7 @@ class AttentionConsumer : AttentionProducts<T, Tile> {
     const Pieces pieces = this->pieces_at(at_.stage);
     wgmma::wait<0>();
     wgmma::pin(score);
-    if (item.tiles == 1) arrive(shared_.q_empty(q_at_.stage));
+    if (item.tiles == 1) mbarrier_arrive_warp(shared_.q_empty(q_at_.stage));
     release();
     this->hide(score, pieces, item.row);
     float shrink[2];
@@ -89,7 +85,7 @@ class AttentionConsumer : AttentionProducts<T, Tile> {
     const Pieces pieces = this->pieces_at(k.stage);
     wgmma::wait<1>();
     wgmma::pin(score);
-    if (is_last) arrive(shared_.q_empty(q_at_.stage));
+    if (is_last) mbarrier_arrive_warp(shared_.q_empty(q_at_.stage));
     release();
     this->hide(score, pieces, item.row);
     float shrink[2];
@@ -113,7 +109,7 @@ class AttentionConsumer : AttentionProducts<T, Tile> {
   }
 
   __device__ __forceinline__ void release() {
-    arrive(shared_.empty(at_.stage));
+    mbarrier_arrive_warp(shared_.empty(at_.stage));
     at_.advance();
   }
 

@@ -72,7 +72,7 @@ class AttentionProducer {
       store_piece(shared_.pieces(at_.stage) + lane * 8, piece);
     }
     __syncwarp();
-    if (elect_one()) mbarrier_arrive_expect(full, Tile::kTileBytes);
+    mbarrier_arrive_expect_warp(full, Tile::kTileBytes, elect_one());
     __syncwarp();
     if (lane < Tile::kPieces) {
 #pragma unroll

@@ -91,9 +91,9 @@ struct AttentionShared {
   }
 
   __device__ __forceinline__ void init_barriers() const {
-    constexpr int kReaders = 4 * Tile::kUsers;  // warps
+    constexpr int kReaders = 4 * Tile::kUsers * kWarpArrivals;
     for (int i = 0; i < Tile::kStages; ++i) {
-      mbarrier_init(full(i), 1);
+      mbarrier_init(full(i), kWarpArrivals);
       mbarrier_init(empty(i), kReaders);
     }
     for (int i = 0; i < Tile::kStagesQ; ++i) {

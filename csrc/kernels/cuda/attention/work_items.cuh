@@ -95,7 +95,7 @@ class ItemQueue {
   __device__ __forceinline__ void init_barriers() const {
     for (uint32_t i = 0; i < kSlots; ++i) {
       mbarrier_init(full(i), 1);
-      mbarrier_init(empty(i), kReaders);
+      mbarrier_init(empty(i), kReaders * kWarpArrivals);
     }
   }
 
@@ -121,7 +121,7 @@ class ItemQueue {
                  : "r"(slot(at_.stage))
                  : "memory");
     __syncwarp();
-    if (threadIdx.x % 32 == 0) mbarrier_arrive(empty(at_.stage));
+    mbarrier_arrive_warp(empty(at_.stage));
     at_.advance();
     return item;
   }

@@ -48,6 +48,29 @@ __device__ __forceinline__ void mbarrier_arrive_copied(uint32_t barrier) {
   asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];\n" ::"r"(barrier) : "memory");
 }
 
+// Once a warp's lanes have read or written, one of them arrives for all. Racecheck does not follow
+// that, so each lane arrives in the library that setup.py builds for it.
+#ifdef SPARSE_AUTOTUNE_ARRIVE_BY_LANES
+constexpr int kWarpArrivals = 32;
+#else
+constexpr int kWarpArrivals = 1;
+#endif
+
+// By a whole warp.
+__device__ __forceinline__ void mbarrier_arrive_warp(uint32_t barrier) {
+  if (kWarpArrivals > 1 || threadIdx.x % 32 == 0) mbarrier_arrive(barrier);
+}
+
+// The same with bytes of copies, which one lane, the elected one, announces.
+__device__ __forceinline__ void mbarrier_arrive_expect_warp(uint32_t barrier, uint32_t bytes,
+                                                            bool elected) {
+  if (elected) {
+    mbarrier_arrive_expect(barrier, bytes);
+  } else if (kWarpArrivals > 1) {
+    mbarrier_arrive(barrier);
+  }
+}
+
 // Makes the phase wait for that many more bytes of copies.
 __device__ __forceinline__ void mbarrier_expect(uint32_t barrier, uint32_t bytes) {
   asm volatile("mbarrier.expect_tx.relaxed.cta.shared::cta.b64 [%0], %1;\n" ::"r"(barrier),
