@@ -265,24 +265,8 @@ class OperatorOf : public Operator {
 // For people.
 inline std::string describe(AnyProblem p) { return p.op().describe(p); }
 
-// Makes an operator known. Use it at namespace scope in the operator's own file.
-class OperatorRegistration {
- public:
-  explicit OperatorRegistration(const Operator& op) noexcept : operator_(&op), next_(head()) {
-    head() = this;
-  }
-  OperatorRegistration(const OperatorRegistration&) = delete;
-  OperatorRegistration& operator=(const OperatorRegistration&) = delete;
-
-  const Operator& op() const { return *operator_; }
-  const OperatorRegistration* next() const { return next_; }
-  static const OperatorRegistration* first() { return head(); }
-
- private:
-  static const OperatorRegistration*& head() noexcept;  // defined in autotune/registry.cpp
-
-  const Operator* operator_;
-  const OperatorRegistration* next_;
-};
+using OperatorRegistration = RegistrationOf<Operator>;
+template <>
+const OperatorRegistration*& OperatorRegistration::head() noexcept;
 
 }  // namespace sparse_autotune

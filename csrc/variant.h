@@ -318,28 +318,30 @@ class VariantOf : public AnyVariant {
   }
 };
 
-// Makes a variant known. Use it at namespace scope in the variant's own file:
+// Makes a variant or an operator known. Use it at namespace scope in the variant's own file:
 //   const Simt kSimt16x64{...};
 //   const Registration kRegisterSimt16x64{kSimt16x64};
 // It links itself into a list: nothing to allocate, nothing that can throw, no call into CUDA.
-class Registration {
+template <typename T>
+class RegistrationOf {
  public:
-  explicit Registration(const AnyVariant& variant) noexcept : variant_(&variant), next_(head()) {
-    head() = this;
-  }
-  Registration(const Registration&) = delete;
-  Registration& operator=(const Registration&) = delete;
+  explicit RegistrationOf(const T& one) noexcept : one_(&one), next_(head()) { head() = this; }
+  RegistrationOf(const RegistrationOf&) = delete;
+  RegistrationOf& operator=(const RegistrationOf&) = delete;
 
-  const AnyVariant& variant() const { return *variant_; }
-  const Registration* next() const { return next_; }
-  static const Registration* first() { return head(); }
+  const T& get() const { return *one_; }
+  const RegistrationOf* next() const { return next_; }
+  static const RegistrationOf* first() { return head(); }
 
  private:
-  static const Registration*& head() noexcept;  // defined in autotune/registry.cpp
+  static const RegistrationOf*& head() noexcept;  // defined in autotune/registry.cpp
 
-  const AnyVariant* variant_;
-  const Registration* next_;
+  const T* one_;
+  const RegistrationOf* next_;
 };
+using Registration = RegistrationOf<AnyVariant>;
+template <>
+const Registration*& Registration::head() noexcept;
 
 // Time of a launch that moves `bytes` and computes `flops` at the given rates, in microseconds.
 inline double roofline_us(double flops, double tflops, double bytes, double gbps,

@@ -16,11 +16,13 @@
 namespace sparse_autotune {
 
 // The operator library registers variants, too.
+template <>
 SPARSE_AUTOTUNE_API const Registration*& Registration::head() noexcept {
   static const Registration* first = nullptr;
   return first;
 }
 
+template <>
 const OperatorRegistration*& OperatorRegistration::head() noexcept {
   static const OperatorRegistration* first = nullptr;
   return first;
@@ -55,7 +57,7 @@ const List& up_to_date() {
   auto changed = std::make_unique<List>(known != nullptr ? *known : List{});
   Variants& variants = changed->variants;
   for (const auto* r = newest; r != changed->newest; r = r->next()) {
-    variants.push_back(&r->variant());
+    variants.push_back(&r->get());
   }
   changed->newest = newest;
   std::sort(variants.begin(), variants.end(),
@@ -116,11 +118,11 @@ void registry_after_fork() { new (&list_mutex()) std::mutex; }
 const Operator* find_operator(std::string_view name) {
   const Operator* found = nullptr;
   for (const auto* r = OperatorRegistration::first(); r != nullptr; r = r->next()) {
-    if (r->op().name() != name) continue;
+    if (r->get().name() != name) continue;
     if (found != nullptr) {
       throw std::logic_error("two operators are registered as " + std::string(name));
     }
-    found = &r->op();
+    found = &r->get();
   }
   return found;
 }
