@@ -33,8 +33,8 @@ class AttentionCase:
 
 
 def _forward_cases():
-    # Blocks that each family takes; last tiles are cut off in both directions. The columns are enough
-    # for each stage of a ring in shared memory to be filled twice.
+    # Blocks that each family takes; last tiles are cut off in both directions. There are columns
+    # enough for each stage of a ring in shared memory to be filled twice.
     blocks = {128: (300, 1490), 64: (150, 530), 32: (90, 710), 16: (75, 690)}
     cases = [
         AttentionCase(dtype, lengths, dim, (side, side), is_causal, kv_heads)
