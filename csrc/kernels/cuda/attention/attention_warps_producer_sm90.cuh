@@ -15,10 +15,7 @@ class WarpRowsProducer {
 
   __device__ __forceinline__ WarpRowsProducer(const Arguments& args,
                                               const WarpRowsShared<Tile>& shared)
-      : args_(args),
-        shared_(shared),
-        queue_(shared.queue()),
-        steps_(shared, static_cast<int>(threadIdx.x) % 32) {}
+      : args_(args), shared_(shared), queue_(shared.queue()), steps_(shared) {}
 
   // By a whole warp of each role.
   template <Role kRole>
@@ -47,7 +44,7 @@ class WarpRowsProducer {
         fill_stages<kRole>(item, head, kOfColumns ? head : head / args_.group);
       }
       if constexpr (kRole == kLists) {
-        if (threadIdx.x % 32 < Tile::kWarps) steps_.end_item();
+        steps_.end_item();
         __syncwarp();
       }
       if constexpr (kRole == kCopiesK) i = __shfl_sync(~0u, next, 0);
@@ -56,6 +53,7 @@ class WarpRowsProducer {
 
  private:
   using Columns = TileColumns<Tile::kPiece, kWideEntryBits>;
+  using Writer = StepWriter<Tile>;
 
   // What the rows see in a head of q; the pieces are of head `step_head`. Each lane has one of 32
   // pieces, and reads its next entry that many ahead.
@@ -66,6 +64,7 @@ class WarpRowsProducer {
     const int stages = (columns.pieces + Tile::kPieces - 1) / Tile::kPieces;
     const int lane = threadIdx.x % 32;
     constexpr int kAtOnce = 32 / Tile::kPieces;  // stages
+    const int block_row = Writer::consumer() * Tile::kWarpRows / args_.mask.block_m;
     int entry = columns.entry(lane);
     ColumnPiece own = {0, 0};
     for (int stage = 0; stage < stages; ++stage) {
@@ -77,7 +76,7 @@ class WarpRowsProducer {
       const int first = stage % kAtOnce * Tile::kPieces;
       mbarrier_wait(shared_.empty(at_.stage), at_.parity ^ 1);
       if constexpr (kRole == kLists) {
-        list_pieces(own, first);
+        list_pieces(own, first, block_row);
       } else {
         const int count = min(Tile::kPieces, columns.pieces - stage * Tile::kPieces);
         copy_pieces<kRole>(own.column, first, count, step_head, item.batch);
@@ -136,19 +135,18 @@ class WarpRowsProducer {
     __syncwarp();
   }
 
-  // Lane i keeps the list of consumer i. It gives the stage back in the name of those that see
-  // nothing in it.
-  __device__ __forceinline__ void list_pieces(ColumnPiece own, int first) {
-    const int lane = threadIdx.x % 32, block_row = lane * Tile::kWarpRows / args_.mask.block_m;
-    int column[Tile::kPieces];
+  // Gives the stage back in the name of consumers that see nothing in it. `block_row`: of the
+  // lane's consumer, in the tile.
+  __device__ __forceinline__ void list_pieces(ColumnPiece own, int first, int block_row) {
+    int column[Writer::kShare];
     unsigned seen = 0;
 #pragma unroll
-    for (int i = 0; i < Tile::kPieces; ++i) {
-      column[i] = __shfl_sync(~0u, own.column, first + i);
-      seen |= (__shfl_sync(~0u, own.block_rows, first + i) >> block_row & 1) << i;
+    for (int i = 0; i < Writer::kShare; ++i) {
+      const int from = first + Writer::piece(i);
+      column[i] = __shfl_sync(~0u, own.column, from);
+      seen |= (__shfl_sync(~0u, own.block_rows, from) >> block_row & 1) << i;
     }
-    if (lane < Tile::kWarps) steps_.add(at_, seen, column);
-    const int others = __popc(__ballot_sync(~0u, lane < Tile::kWarps && seen == 0));
+    const int others = steps_.add(at_, seen, column);
     if (others > 0 && elect_one()) mbarrier_arrive(shared_.empty(at_.stage), others);
     __syncwarp();
   }
@@ -157,7 +155,7 @@ class WarpRowsProducer {
   const WarpRowsShared<Tile> shared_;
   typename Tile::Queue queue_;
   RingPlace<Tile::kStages> at_;
-  StepWriter<Tile> steps_;  // the lister's
+  Writer steps_;  // the lister's
 };
 
 }  // namespace sparse_autotune

@@ -99,41 +99,74 @@ class StepReader {
   uint32_t taken_ = 0;  // steps
 };
 
-// Of the lister's lane for a consumer. Lanes differ in what they see, so there are predicated
-// stores here in place of branches: the lister must be faster than all consumers.
+// Of the lister, which must be faster than all consumers. A consumer has as many lanes as there are
+// for it, and each of them has the same share of a stage's pieces.
 template <typename Tile>
 class StepWriter {
  public:
-  __device__ __forceinline__ StepWriter(const WarpRowsShared<Tile>& shared, int warp)
-      : shared_(shared), warp_(warp) {}
+  static constexpr int kLanes = Tile::kPieces == 1 ? 1 : 32 / Tile::kWarps;  // of a consumer
+  static constexpr int kShare = Tile::kPieces / kLanes;                      // pieces of a lane
+  static_assert(kShare * kLanes == Tile::kPieces, "lanes have equal shares");
 
-  // A stage of which the consumer sees piece i where bit i of `seen` is set.
-  __device__ __forceinline__ void add(const RingPlace<Tile::kStages>& at, unsigned seen,
-                                      const int (&column)[Tile::kPieces]) {
-    static_assert(Tile::kStages <= 1 << kStageBits, "they stand in the low bits of an address");
-    const uint32_t k = shared_.k(at.stage) | at.stage | at.parity << kStageBits;
-#pragma unroll
-    for (int i = 0; i < Tile::kPieces; ++i) {
-      const uint32_t gives_back = seen >> i == 1 ? kGivesBack : 0;
-      if (seen >> i & 1) write(k + i * Tile::kPieceLineBytes + gives_back, column[i]);
-    }
+  __device__ __forceinline__ explicit StepWriter(const WarpRowsShared<Tile>& shared)
+      : shared_(shared) {}
+
+  // The lane's; some lanes have none, which counts as one past the last.
+  static __device__ __forceinline__ int consumer() {
+    return min(static_cast<int>(threadIdx.x) % 32 / kLanes, Tile::kWarps);
+  }
+  // Of a stage, piece i of the lane's.
+  static __device__ __forceinline__ int piece(int i) {
+    return static_cast<int>(threadIdx.x) % kLanes + i * kLanes;
   }
 
-  __device__ __forceinline__ void end_item() { write(0, kStepIsLast); }
+  // By the whole warp: a stage of which the lane's consumer sees piece(i) where bit i of `seen` is
+  // set. Returns how many consumers see nothing of it.
+  __device__ __forceinline__ int add(const RingPlace<Tile::kStages>& at, unsigned seen,
+                                     const int (&column)[kShare]) {
+    static_assert(Tile::kStages <= 1 << kStageBits, "they stand in the low bits of an address");
+    unsigned all = 0;  // pieces that the consumer sees
+#pragma unroll
+    for (int i = 0; i < kShare; ++i) {
+      const unsigned lanes =
+          __ballot_sync(~0u, seen >> i & 1) >> threadIdx.x % 32 / kLanes * kLanes;
+      all |= (lanes & ((1u << kLanes) - 1)) << i * kLanes;
+    }
+    const uint32_t k = shared_.k(at.stage) | at.stage | at.parity << kStageBits;
+#pragma unroll
+    for (int i = 0; i < kShare; ++i) {
+      const unsigned from = all >> piece(i);
+      const uint32_t gives_back = from == 1 ? kGivesBack : 0;
+      if (from & 1) {
+        write(listed_ + __popc(all) - __popc(from),
+              k + piece(i) * Tile::kPieceLineBytes + gives_back, column[i]);
+      }
+    }
+    listed_ += __popc(all);
+    return __popc(__ballot_sync(~0u, is_first() && all == 0));
+  }
 
- private:
-  __device__ __forceinline__ void write(uint32_t low, uint32_t column) {
-    const uint32_t high = column | (listed_ / Tile::kSteps % 2 == 0 ? kStepRound : 0);
-    // A relaxed store would do, and takes as long, but racecheck reports the reads that poll it.
-    asm volatile(
-        "atom.relaxed.cta.shared::cta.exch.b64 _, [%0], %1;\n" ::"r"(shared_.step(warp_, listed_)),
-        "l"(static_cast<uint64_t>(high) << 32 | low)
-        : "memory");
+  __device__ __forceinline__ void end_item() {
+    if (is_first()) write(listed_, 0, kStepIsLast);
     ++listed_;
   }
 
+ private:
+  // Whether the lane is the first of a consumer's.
+  static __device__ __forceinline__ bool is_first() {
+    return consumer() < Tile::kWarps && piece(0) == 0;
+  }
+
+  __device__ __forceinline__ void write(uint32_t i, uint32_t low, uint32_t column) {
+    const uint32_t high = column | (i / Tile::kSteps % 2 == 0 ? kStepRound : 0);
+    // A relaxed store would do, and takes as long, but racecheck reports the reads that poll it.
+    asm volatile(
+        "atom.relaxed.cta.shared::cta.exch.b64 _, [%0], %1;\n" ::"r"(shared_.step(consumer(), i)),
+        "l"(static_cast<uint64_t>(high) << 32 | low)
+        : "memory");
+  }
+
   const WarpRowsShared<Tile> shared_;
-  const int warp_;
   uint32_t listed_ = 0;  // steps
 };
 
