@@ -1,5 +1,5 @@
 // The kernel of both of attention's passes on Hopper: a thread block on each multiprocessor, which
-// works on items until none is left. One warpgroup holds the producer warps, two are consumers.
+// works on items until none is left. One warpgroup holds the producer warps, the others consume.
 #pragma once
 
 #include "kernels/cuda/device/launch_overlap.cuh"
@@ -7,16 +7,23 @@
 
 namespace sparse_autotune {
 
-// `Pass` names the types of its arguments, its shared memory, its producer and its consumer, and
-// how many registers a thread of each has: of a producer and two consumers as many as were
-// launched, 3 * 168.
 template <typename Pass>
-__global__ void __launch_bounds__(kThreads, 1)
+constexpr int threads_of() {
+  return kWarpgroup * (1 + Pass::Tile::kPipelines * Pass::Tile::kUsers);
+}
+
+// `Pass` names the types of its arguments, its shared memory, its producer and its consumer, and
+// how many registers a thread of each has: all together as many as were launched.
+template <typename Pass>
+__global__ void __launch_bounds__(threads_of<Pass>(), 1)
     attention_kernel_sm90(const __grid_constant__ typename Pass::Arguments args) {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   using Shared = typename Pass::Shared;
   constexpr int kPipelines = Pass::Tile::kPipelines;
-  static_assert(Pass::kProducerRegisters + kConsumers * Pass::kConsumerRegisters == 3 * 168);
+  constexpr int kOwnConsumers = kPipelines * Pass::Tile::kUsers;
+  constexpr int kLaunched = 65536 / threads_of<Pass>() / 8 * 8;  // registers of a thread
+  static_assert(Pass::kProducerRegisters + kOwnConsumers * Pass::kConsumerRegisters ==
+                kLaunched + kOwnConsumers * kLaunched);
   extern __shared__ char memory[];
   const int warp = __shfl_sync(~0u, static_cast<int>(threadIdx.x) / 32, 0);
   if (threadIdx.x == 0) {

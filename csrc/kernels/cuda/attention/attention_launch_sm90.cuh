@@ -18,7 +18,8 @@ struct AttentionPassSm90 {
   using Shared = AttentionShared<Tile>;
   using Producer = AttentionProducer<Tile>;
   using Consumer = AttentionConsumer<T, Tile>;
-  static constexpr int kProducerRegisters = 40, kConsumerRegisters = 232;
+  static constexpr int kProducerRegisters = Tile::kUsers == 3 ? 32 : 40;
+  static constexpr int kConsumerRegisters = Tile::kUsers == 3 ? 160 : 232;
 };
 
 template <typename T, typename Tile>
@@ -35,6 +36,9 @@ Status launch_attention_sm90(const AttentionForward& a, DType dtype, const Devic
   if (auto made = map(a.q, s.rows, s.heads, kUserRows, &args.q); !made) return made;
   if (auto made = map(a.k, s.columns, s.kv_heads, Tile::kPiece, &args.k); !made) return made;
   if (auto made = map(a.v, s.columns, s.kv_heads, Tile::kPiece, &args.v); !made) return made;
+  if (Tile::kCopiesOut) {
+    if (auto made = map(a.out, s.rows, s.heads, kWarpRows, &args.out_rows); !made) return made;
+  }
   if (Tile::kMerges) {
     if (auto made = make_tile_lists(a.mask, s, Tile::kRows, a.workspace, a.stream, &args.lists);
         !made) {
@@ -44,8 +48,8 @@ Status launch_attention_sm90(const AttentionForward& a, DType dtype, const Devic
   describe_work(a, Tile::kRows, device, counter, &args);
   const auto blocks = static_cast<unsigned>(
       std::min<int64_t>(ceil_div(args.items, Tile::kPipelines), device.multiprocessors));
-  return attention_code_sm90<T, Tile>.launch(args, blocks, kThreads, Tile::kSharedBytes, a.stream,
-                                             name);
+  return attention_code_sm90<T, Tile>.launch(args, blocks, threads_of<AttentionPassSm90<T, Tile>>(),
+                                             Tile::kSharedBytes, a.stream, name);
 }
 
 }  // namespace sparse_autotune

@@ -10,9 +10,9 @@ namespace sparse_autotune {
 namespace {
 
 template <int kDim>
-using Pieces16 = AttentionTile<kDim, 2, 128, kDim == 64 ? 6 : 3, 1, 16, true>;
+using Pieces16 = AttentionTile<kDim, 1, 128, kDim == 64 ? 6 : 3, kDim == 64 ? 2 : 1, 16, true>;
 template <int kDim>
-using Pieces32 = AttentionTile<kDim, 2, 128, kDim == 64 ? 6 : 3, 1, 32, true>;
+using Pieces32 = AttentionTile<kDim, 1, 128, kDim == 64 ? 6 : 3, kDim == 64 ? 2 : 1, 32, true>;
 
 const AttentionSm90<Pieces16> kPieces16{"attention_merged_sm90/p16", 0.45};
 const AttentionSm90<Pieces32> kPieces32{"attention_merged_sm90/p32", 0.47};

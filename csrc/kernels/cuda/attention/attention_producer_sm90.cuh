@@ -24,7 +24,7 @@ class AttentionProducer {
                             args_.columns, args_.is_causal, item.row, Tile::kRows);
       item.tiles = (columns.pieces + Tile::kPieces - 1) / Tile::kPieces;
       queue_.push(item);
-      if (item.tiles > 0) copy_item(item, columns);
+      if (Tile::kCopiesOut || item.tiles > 0) copy_item(item, columns);
     });
     queue_.push({0, 0, 0, -1});
   }

@@ -1,8 +1,8 @@
 // The sizes of attention_sm90's tiles, its arguments, and how its shared memory is laid out.
 //
 // A pipeline is a producer warp, a ring of tiles of k and v, and the consumer warpgroups that use
-// them, each for 64 rows of q. Either one pipeline serves both consumers, whose 128 rows have the
-// same blocks, or each consumer has its own, and works on rows of its own.
+// them, each for 64 rows of q. Either one pipeline serves two or three consumers, whose rows have
+// the same blocks, or each of two has its own, and works on rows of its own.
 #pragma once
 
 #include <cuda.h>
@@ -16,21 +16,27 @@
 
 namespace sparse_autotune {
 
-constexpr int kUserRows = 64;  // of q, of a consumer
+constexpr int kUserRows = 64, kWarpRows = 16;  // of q, of a consumer and of one of its warps
 
-// kPieceRows: rows of k or v that one copy moves. kMerged: a tile of q is higher than a block.
-template <int kHeadDim, int kPipelineCount, int kColumns, int kDepth, int kDepthOfQ,
+// kUserCount: consumers of a pipeline. kPieceRows: rows of k or v that one copy moves. kMerged: a
+// tile of q is higher than a block.
+template <int kHeadDim, int kUserCount, int kColumns, int kDepth, int kDepthOfQ,
           int kPieceRows = 64, bool kMerged = false>
 struct AttentionTile {
   static constexpr int kDim = kHeadDim, kPanels = kDim / kLineHalves;
-  static constexpr int kPipelines = kPipelineCount;
-  static constexpr int kUsers = kConsumers / kPipelines;  // warpgroups of a pipeline
-  static constexpr int kRows = kUserRows * kUsers;        // of q, of one item of work
+  static constexpr int kUsers = kUserCount, kPipelines = kUsers == 1 ? 2 : 1;
+  static constexpr int kConsumers = kPipelines * kUsers;
+  static constexpr int kRows = kUserRows * kUsers;  // of q, of one item of work
   static constexpr int kPiece = kPieceRows;
   static constexpr int kN = kColumns, kPieces = kN / kPiece;
   static constexpr bool kMerges = kMerged;
   static constexpr int kStages = kDepth;  // of a pipeline's ring, tiles of k or v
   static constexpr int kStagesQ = kDepthOfQ;
+  // Whether an item's results go to memory by TMA, from where its q was. That keeps a stage of q
+  // until the next item has begun.
+  static constexpr bool kCopiesOut = kStagesQ == 2;
+  // Whether consumers hand out products in turn, as the exponentials take as long as the products.
+  static constexpr bool kTakesTurns = kDim == 64 && kUsers > 1;
   static constexpr int kUserBytes = kUserRows * kDim * 2;
   static constexpr int kTileBytes = kN * kDim * 2;
   using Queue = ItemQueue<4 * kUsers>;
@@ -46,7 +52,7 @@ struct AttentionTile {
 };
 
 struct AttentionArgumentsSm90 : ForwardWork {
-  CUtensorMap q, k, v;
+  CUtensorMap q, k, v, out_rows;  // the last with boxes of a warp's rows
 
   __device__ __forceinline__ void prefetch_maps() const {
     tma_prefetch_map(q);

@@ -7,9 +7,9 @@
 
 namespace sparse_autotune {
 
-// TileOf<128> and TileOf<64> differ in the head dimension, perhaps in stages; WholeOf, for what has
-// no mask, differs in stages. `share`: of the device's tensor-core rate, that long rows reach.
-template <template <int> typename TileOf, template <int> typename WholeOf = TileOf>
+// TileOf<128> and TileOf<64> differ in the head dimension, perhaps in stages. `share`: of the
+// device's tensor-core rate, that long rows reach.
+template <template <int> typename TileOf>
 class AttentionSm90 final : public attention::Variant {
  public:
   AttentionSm90(std::string_view name, double share)
@@ -18,6 +18,9 @@ class AttentionSm90 final : public attention::Variant {
   Support supports(const attention::Problem& p, const Device& d) const override {
     using Tile = TileOf<128>;
     if (auto s = halves_on_hopper(p, d); !s) return s;
+    if (Tile::kUsers == 3 && (has_mask(p) || p.dim != 64)) {
+      return Support::no("takes heads of 64 without a mask");
+    }
     if constexpr (Tile::kMerges) {
       if (!has_mask(p) || p.block_m < 16 || p.block_m >= Tile::kRows ||
           Tile::kRows % p.block_m != 0) {
@@ -35,7 +38,12 @@ class AttentionSm90 final : public attention::Variant {
   }
 
   double estimate_us(const attention::Problem& p, const Device& d) const override {
-    return attention_us(p, TileOf<128>::kRows, share_ * d.tensor_tflops, 6);
+    // Without a mask rows of a last tile that do not exist are multiplied, too.
+    constexpr int64_t kRows = TileOf<128>::kRows;
+    const double there = has_mask(p) ? 1.0
+                                     : static_cast<double>(p.rows) /
+                                           static_cast<double>(ceil_div(p.rows, kRows) * kRows);
+    return attention_us(p, kRows, there * share_ * d.tensor_tflops, 6);
   }
 
   int64_t workspace_bytes(const attention::Problem& p, const Device&) const override {
@@ -60,8 +68,7 @@ class AttentionSm90 final : public attention::Variant {
   template <typename Function>
   static auto with_tile(const attention::Problem& p, Function&& call) {
     return with_half_and_dim(p, [&]<typename T, int kDim>(T*, std::integral_constant<int, kDim>) {
-      return has_mask(p) ? call.template operator()<T, TileOf<kDim>>()
-                         : call.template operator()<T, WholeOf<kDim>>();
+      return call.template operator()<T, TileOf<kDim>>();
     });
   }
 

@@ -55,17 +55,22 @@ __device__ __forceinline__ void store_rows(const AttentionTensor& tensor, int64_
   }
 }
 
+// lse of a quad's rows `row` and `row` + 8.
+__device__ __forceinline__ void store_lse(const AttentionRowValues& lse, int64_t batch,
+                                          int64_t head, int row, int rows, const float (&own)[2]) {
+  if (lse.data == nullptr || threadIdx.x % 4 != 0) return;
+  float* to = lse.data + batch * lse.batch_stride + head * lse.head_stride + row * lse.row_stride;
+  if (row < rows) to[0] = own[0];
+  if (row + 8 < rows) to[8 * lse.row_stride] = own[1];
+}
+
 // What attention computes of a thread's rows `row` and `row` + 8.
 template <typename T, int kCount>
 __device__ __forceinline__ void store_attention(
     const AttentionTensor& out, const AttentionRowValues& lse, int64_t batch, int64_t head, int row,
     int rows, const float (&sum)[kCount], const float (&factor)[2], const float (&own_lse)[2]) {
   store_rows<T>(out, batch, head, row, rows, sum, factor);
-  if (lse.data == nullptr || threadIdx.x % 4 != 0) return;
-  float* lse_to =
-      lse.data + batch * lse.batch_stride + head * lse.head_stride + row * lse.row_stride;
-  if (row < rows) lse_to[0] = own_lse[0];
-  if (row + 8 < rows) lse_to[8 * lse.row_stride] = own_lse[1];
+  store_lse(lse, batch, head, row, rows, own_lse);
 }
 
 }  // namespace sparse_autotune

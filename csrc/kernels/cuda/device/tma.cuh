@@ -85,6 +85,15 @@ __device__ __forceinline__ void tma_store_hinted(const CUtensorMap& map, uint32_
       : "memory");
 }
 
+__device__ __forceinline__ void tma_store(const CUtensorMap& map, uint32_t from, int x, int y,
+                                          int z, int w) {
+  asm volatile(
+      "cp.async.bulk.tensor.4d.global.shared::cta.tile.bulk_group [%0, {%2, %3, %4, %5}], [%1];\n"
+      "cp.async.bulk.commit_group;\n" ::"l"(&map),
+      "r"(from), "r"(x), "r"(y), "r"(z), "r"(w)
+      : "memory");
+}
+
 // Adds floats of shared memory to global memory, without a tensor map.
 __device__ __forceinline__ void tma_add(float* to, uint32_t from, int bytes) {
   asm volatile(
