@@ -4,9 +4,10 @@
 //   s[n, m] = k q^T,  dp[n, m] = v dout^T,  dv[n, :] += p dout,  dk[n, :] += ds q,
 //   dq[m, :] = ds^T k
 // p and ds stay in registers as operands of dv and dk; dq needs ds with the rows along m, and,
-// where two consumers share an item, that of both, so it goes through shared memory. A step's dk is
-// multiplied last; where registers suffice it is left to the next step, whose scores follow it
-// without a pause.
+// where two consumers share an item, that of both, so it goes through shared memory. Such a pair
+// multiplies a step's dq in the next step, when both have long written their ds: neither waits for
+// the other in each step. A step's dk is multiplied last, and still under way when the next one
+// begins.
 #pragma once
 
 #include "kernels/cuda/attention/attention_backward_products_sm90.cuh"
@@ -40,56 +41,120 @@ class AttentionBackwardConsumer : AttentionBackwardProducts<T, Tile> {
   using typename Products::Scores;
   using typename Products::Sums;
   using typename Products::Words;
-  // Where the warp's 16 rows of a step's dq belong.
-  struct Step {
-    int row, head;
-    bool exists;
-  };
-
-  // All consumers of the pipeline.
-  __device__ __forceinline__ void meet() const {
-    asm volatile("bar.sync %0, %1;\n" ::"r"(1 + (Tile::kUsers == 2 ? 0 : consumer_)),
-                 "n"(Tile::kUsers * kWarpgroup)
-                 : "memory");
-  }
 
   __device__ __forceinline__ void attend(const AttentionItem& item) {
     const int column = item.row + user_ * kUserColumns;
     const int own_column = column + threadIdx.x / 32 % 4 * 16 + threadIdx.x % 32 / 4;
     Sums dk = {}, dv = {};
     if (item.tiles > 0) {
-      mbarrier_wait(shared_.kv_full(kv_at_.stage), kv_at_.parity);
+      mbarrier_wait(shared_.k_full(kv_at_.stage), kv_at_.parity);
+      int dq_before = kNoPlace;
 #pragma unroll 1
       for (int i = 0; i < item.tiles; ++i) {
-        take_step(item, column, own_column, i > 0, dk, dv);
+        const bool first = i == 0;
+        if constexpr (Tile::kUsers == 2) {
+          dq_before = take_step_of_pair(column, own_column, first, dq_before, dk, dv);
+        } else {
+          take_step(column, own_column, first, dk, dv);
+        }
       }
+      Dq dq;
+      if constexpr (Tile::kUsers == 2) multiply_dq_before(dq);
       wgmma::wait<0>();
       wgmma::pin(dk);
       wgmma::pin(dv);
-      if (Tile::kLeavesDk) mbarrier_arrive_warp(shared_.q_empty(stage_before()));
+      mbarrier_arrive_warp(shared_.q_empty(stage_before()));
       mbarrier_arrive_warp(shared_.kv_empty(kv_at_.stage));
       kv_at_.advance();
+      if constexpr (Tile::kUsers == 2) {
+        wgmma::pin(dq);
+        add_dq(dq, dq_before);
+      }
     }
     const float one[2] = {1, 1}, scale[2] = {args_.scale, args_.scale};
     store_rows<T>(args_.dk, item.batch, item.head, own_column, args_.columns, dk, scale);
     store_rows<T>(args_.dv, item.batch, item.head, own_column, args_.columns, dv, one);
   }
 
-  // `has_before`: dk of the step before is still being multiplied.
-  __device__ __forceinline__ void take_step(const AttentionItem& item, int column, int own_column,
-                                            bool has_before, Sums& dk, Sums& dv) {
+  // Where two consumers share the item. `dq_before`: where dq of the step before belongs; an item's
+  // first step multiplies what lies there, and adds it nowhere: ptxas lets no products overlap with
+  // those in a branch. Returns where the step's own dq belongs.
+  __device__ __forceinline__ int take_step_of_pair(int column, int own_column, bool first,
+                                                   int dq_before, Sums& dk, Sums& dv) {
     Scores score, dp;
     mbarrier_wait(shared_.q_full(at_.stage), at_.parity);
     wgmma::fence();
     this->multiply_scores(score, shared_.k(kv_at_.stage), shared_.q(at_.stage));
     wgmma::commit();
+    wait_for_dout(first);
+    wgmma::wait<0>();
+    wgmma::pin(score);
+    wgmma::pin(dk);
+    if (!first) mbarrier_arrive_warp(shared_.q_empty(stage_before()));
+    wgmma::fence();
+    this->multiply_scores(dp, shared_.v(kv_at_.stage), shared_.dout(dout_at_.stage));
+    wgmma::commit();
+    this->exponentials(score, at_.stage);
+    this->hide(score, at_.stage, column, own_column);
+    Words word, ds;
+    wgmma::round_sums<T>(word, score);
+    wgmma::fence();
+    this->multiply_rows(dv, word, shared_.dout(dout_at_.stage));
+    wgmma::commit();
+    wgmma::wait<1>();
+    wgmma::pin(dp);
+    this->differences(dp, word, dout_at_.stage);
+    wgmma::round_sums<T>(ds, dp);
+    Dq dq;
+    multiply_dq_before(dq);
+    wgmma::fence();
+    this->multiply_rows(dk, ds, shared_.q(at_.stage));
+    wgmma::commit();
+    this->write(ds, shared_.ds(ds_at_.stage));
+    const int dq_place = place_of_dq(at_.stage);
+    wgmma::wait<1>();
+    wgmma::pin(dq);
+    wgmma::pin(dv);
+    __syncwarp();
+    mbarrier_arrive_warp(shared_.ds_full(ds_at_.stage));
+    mbarrier_arrive_warp(shared_.dout_empty(dout_at_.stage));
+    at_.advance();
+    dout_at_.advance();
+    ds_at_.advance();
+    add_dq(dq, dq_before);
+    return dq_place;
+  }
+
+  // dq of the step before, once both consumers have written its ds. Each has then multiplied the dq
+  // before that one, too, so that its ds may be written over.
+  __device__ __forceinline__ void multiply_dq_before(Dq& dq) const {
+    const uint32_t before = ds_at_.stage ^ 1;
+    mbarrier_wait(shared_.ds_full(before), ds_at_.parity ^ before);
+    wgmma::fence();
+    this->multiply_dq(dq, shared_.ds(before), kv_at_.stage, 0);
+    wgmma::commit();
+  }
+
+  __device__ __forceinline__ void wait_for_dout(bool first) const {
+    if (first) mbarrier_wait(shared_.v_full(kv_at_.stage), kv_at_.parity);
     mbarrier_wait(shared_.dout_full(dout_at_.stage), dout_at_.parity);
+  }
+
+  // Where the consumer has the item for itself.
+  __device__ __forceinline__ void take_step(int column, int own_column, bool first, Sums& dk,
+                                            Sums& dv) {
+    Scores score, dp;
+    mbarrier_wait(shared_.q_full(at_.stage), at_.parity);
+    wgmma::fence();
+    this->multiply_scores(score, shared_.k(kv_at_.stage), shared_.q(at_.stage));
+    wgmma::commit();
+    wait_for_dout(first);
     wgmma::fence();
     this->multiply_scores(dp, shared_.v(kv_at_.stage), shared_.dout(dout_at_.stage));
     wgmma::commit();
     wgmma::wait<1>();
     wgmma::pin(score);
-    if (Tile::kLeavesDk && has_before) mbarrier_arrive_warp(shared_.q_empty(stage_before()));
+    if (!first) mbarrier_arrive_warp(shared_.q_empty(stage_before()));
     this->exponentials(score, at_.stage);
     this->hide(score, at_.stage, column, own_column);
     Words word;
@@ -102,56 +167,60 @@ class AttentionBackwardConsumer : AttentionBackwardProducts<T, Tile> {
     this->differences(dp, word, dout_at_.stage);
     Words ds;
     wgmma::round_sums<T>(ds, dp);
-    if constexpr (Tile::kDsBuffers == 1) meet();  // the step before has been read by all warps
-    const uint32_t ds_tile = shared_.ds(buffer_);
-    if (Tile::kDsBuffers == 2) buffer_ ^= 1;
-    this->write(ds, ds_tile);
+    meet();  // the step before has been read by all warps
+    this->write(ds, shared_.ds(0));
     meet();
     Dq dq;
     wgmma::fence();
-    this->multiply_dq(dq, ds_tile, kv_at_.stage, 0);
+    this->multiply_dq(dq, shared_.ds(0), kv_at_.stage, 0);
     wgmma::commit();
-    const Step step = step_at(at_.stage);
+    const int dq_place = place_of_dq(at_.stage);
     if constexpr (Tile::kDqParts == 2) {
       wgmma::wait<0>();
       wgmma::pin(dq);
-      add_dq(dq, step, 0, item.batch);
+      add_dq(dq, dq_place);
       wgmma::fence();
-      this->multiply_dq(dq, ds_tile, kv_at_.stage, 1);
+      this->multiply_dq(dq, shared_.ds(0), kv_at_.stage, 1);
       wgmma::commit();
     }
     this->multiply_rows(dk, ds, shared_.q(at_.stage));
     wgmma::commit();
-    wgmma::wait<Tile::kLeavesDk>();
+    wgmma::wait<1>();
     wgmma::pin(dq);
-    if constexpr (!Tile::kLeavesDk) {
-      wgmma::pin(dk);
-      wgmma::pin(dv);
-      mbarrier_arrive_warp(shared_.q_empty(at_.stage));
-    }
     mbarrier_arrive_warp(shared_.dout_empty(dout_at_.stage));
     dout_at_.advance();
     at_.advance();
-    add_dq(dq, step, Tile::kDqParts - 1, item.batch);
+    add_dq(dq, dq_place + Tile::kDqParts - 1);
+  }
+
+  // All warps of the consumer.
+  __device__ __forceinline__ void meet() const {
+    asm volatile("bar.sync %0, %1;\n" ::"r"(1 + consumer_), "n"(kWarpgroup) : "memory");
   }
 
   __device__ __forceinline__ uint32_t stage_before() const {
     return at_.stage == 0 ? Tile::kStages - 1 : at_.stage - 1;
   }
 
-  __device__ __forceinline__ Step step_at(uint32_t stage) const {
+  // Where the warp's 16 rows of a step's dq belong: how many of 16 rows by 64 columns come before,
+  // or a number below 0.
+  static constexpr int kNoPlace = -2;
+  __device__ __forceinline__ int place_of_dq(uint32_t stage) const {
     const int row = this->dq_rows(0) * kDqRows + threadIdx.x / 32 % 4 * 16;
     const ColumnPiece piece = this->piece_at(stage, row / Tile::kPiece);
-    int head;
-    asm volatile("ld.shared.s32 %0, [%1];\n" : "=r"(head) : "r"(shared_.head(stage)) : "memory");
-    return {piece.column + row % Tile::kPiece, head, piece.block_rows != 0};
+    int tiles;
+    asm volatile("ld.shared.s32 %0, [%1];\n"
+                 : "=r"(tiles)
+                 : "r"(shared_.rows_before(stage))
+                 : "memory");
+    if (Tile::kMerges && piece.block_rows == 0) return kNoPlace;
+    return (tiles + (piece.column + row % Tile::kPiece) / 16) * Tile::kPanels + this->dq_panel(0);
   }
 
   // A warp's 16 rows, in the order of fragments. Atomic instructions would hold up the warps that
   // should hand out products; the engine that copies adds, too.
-  __device__ __forceinline__ void add_dq(const Dq& dq, const Step& step, int part,
-                                         int batch) const {
-    if (Tile::kMerges && !step.exists) return;
+  __device__ __forceinline__ void add_dq(const Dq& dq, int place) const {
+    if (place < 0) return;
     constexpr int kBytes = Tile::kDqBytes / 4;
     const int warp = threadIdx.x / 32 % 4, lane = threadIdx.x % 32;
     const uint32_t from = shared_.dq(user_) + warp * kBytes;
@@ -165,18 +234,14 @@ class AttentionBackwardConsumer : AttentionBackwardProducts<T, Tile> {
     }
     tma_store_fence();
     __syncwarp();
-    const int64_t tile =
-        (static_cast<int64_t>(batch) * args_.heads + step.head) * args_.row_tiles * (kDqRows / 16) +
-        step.row / 16;
-    const int64_t panel = tile * Tile::kPanels + this->dq_panel(part);
-    if (lane == 0) tma_add(args_.dq + panel * (kBytes / 4), from, kBytes);
+    if (lane == 0) tma_add(args_.dq + static_cast<int64_t>(place) * (kBytes / 4), from, kBytes);
   }
 
   const int consumer_;
   RingPlace<Tile::kStages> at_;
   RingPlace<Tile::kStagesDout> dout_at_;
   RingPlace<Tile::kStagesKv> kv_at_;
-  uint32_t buffer_ = 0;
+  RingPlace<2> ds_at_;
 };
 
 }  // namespace sparse_autotune

@@ -58,10 +58,8 @@ class AttentionBackwardProducer {
   __device__ __forceinline__ void copy_item(const AttentionItem& item) {
     mbarrier_wait(shared_.kv_empty(kv_at_.stage), kv_at_.parity ^ 1);
     if (elect_one()) {
-      const uint32_t full = shared_.kv_full(kv_at_.stage);
-      mbarrier_arrive_expect(full, 2 * Tile::kTileBytes);
-      copy_columns(shared_.k(kv_at_.stage), args_.k, full, item.row, item.head, item.batch);
-      copy_columns(shared_.v(kv_at_.stage), args_.v, full, item.row, item.head, item.batch);
+      copy_columns(shared_.k(kv_at_.stage), args_.k, shared_.k_full(kv_at_.stage), item);
+      copy_columns(shared_.v(kv_at_.stage), args_.v, shared_.v_full(kv_at_.stage), item);
     }
     __syncwarp();
     kv_at_.advance();
@@ -92,7 +90,8 @@ class AttentionBackwardProducer {
       store_piece(shared_.pieces(at_.stage) + lane * 8, piece);
     }
     if (lane == 0) {
-      asm volatile("st.shared.s32 [%0], %1;\n" ::"r"(shared_.head(at_.stage)), "r"(head)
+      asm volatile("st.shared.s32 [%0], %1;\n" ::"r"(shared_.rows_before(at_.stage)),
+                   "r"(static_cast<int>(values / 16))
                    : "memory");
     }
     copy_rows(shared_.q(at_.stage), args_.q, shared_.lse(at_.stage), args_.lse + values,
@@ -125,13 +124,14 @@ class AttentionBackwardProducer {
 
   // Of k or v, in boxes of 64 rows.
   __device__ __forceinline__ void copy_columns(uint32_t to, const CUtensorMap& map, uint32_t full,
-                                               int row, int head, int batch) const {
+                                               const AttentionItem& item) const {
+    mbarrier_arrive_expect(full, Tile::kTileBytes);
 #pragma unroll
     for (int panel = 0; panel < Tile::kPanels; ++panel) {
 #pragma unroll
       for (int i = 0; i < Tile::kColumns; i += 64) {
         tma_load(to + (panel * Tile::kColumns + i) * kLineBytes, map, full, panel * kLineHalves,
-                 row + i, head, batch);
+                 item.row + i, item.head, item.batch);
       }
     }
   }

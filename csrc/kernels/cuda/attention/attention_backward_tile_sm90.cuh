@@ -35,8 +35,6 @@ struct AttentionBackwardTile {
   static constexpr int kColumns = kUserColumns * kUsers;  // of an item
   static constexpr int kPiece = kPieceRows, kPieces = kStepRows / kPiece;  // of a step
   static constexpr bool kMerges = kMerged;
-  // Whether a step's dk may still be multiplied in the next step, which takes registers.
-  static constexpr bool kLeavesDk = kStepRows == kDqRows;
   static constexpr int kStages = kDepth;  // of q
   static constexpr int kStagesDout = kDepthOfDout;
   static constexpr int kStagesKv = kDepthOfKv;                             // of k and v
@@ -44,14 +42,16 @@ struct AttentionBackwardTile {
   static constexpr int kTileBytes = kColumns * kDim * 2;                   // k or v
   static constexpr int kStepBytes = kStepRows * kDim * 2;                  // q or dout
   static constexpr int kDsBytes = kColumns * kStepRows * 2;
-  // Consumers that meet at a barrier in each step need no other one if they write ds in turns.
+  // Consumers that share an item multiply a step's dq in the next step.
   static constexpr int kDsBuffers = kUsers;
   static constexpr int kRowBytes = kStepRows * 4;  // lse or delta
   static constexpr int kStepListBytes = (kPieces * 8 + 4 + 15) / 16 * 16;
   static constexpr int kDqBytes = kDqRows * kLineHalves * 4;  // of a part
   static constexpr int kTiles = 2 * kStagesKv * kTileBytes + (kStages + kStagesDout) * kStepBytes +
                                 kDsBuffers * kDsBytes + kUsers * kDqBytes;
-  static constexpr int kBarriers = 2 * (kStages + kStagesDout + kStagesKv);
+  // An even number: a pipeline's part is a multiple of 16 bytes.
+  static constexpr int kBarriers =
+      (2 * (kStages + kStagesDout) + 3 * kStagesKv + kDsBuffers + 1) / 2 * 2;
   using Queue = ItemQueue<4 * kUsers>;
   static constexpr int kPipelineBytes = kStages * (kRowBytes + kStepListBytes) +
                                         kStagesDout * kRowBytes + Queue::kBytes + kBarriers * 8;
@@ -108,11 +108,12 @@ struct AttentionBackwardShared {
   }
   __device__ __forceinline__ uint32_t lse(uint32_t i) const { return others + i * Tile::kRowBytes; }
   __device__ __forceinline__ uint32_t delta(uint32_t i) const { return lse(Tile::kStages + i); }
-  // A ColumnPiece for each piece of a step, of which `column` is the first row of q; and a head.
+  // A ColumnPiece for each piece of a step, of which `column` is the first row of q; and how many
+  // tiles of 16 rows come before those of its head.
   __device__ __forceinline__ uint32_t pieces(uint32_t i) const {
     return delta(Tile::kStagesDout) + i * Tile::kStepListBytes;
   }
-  __device__ __forceinline__ uint32_t head(uint32_t i) const {
+  __device__ __forceinline__ uint32_t rows_before(uint32_t i) const {
     return pieces(i) + Tile::kPieces * 8;
   }
   __device__ __forceinline__ typename Tile::Queue queue() const {
@@ -130,11 +131,17 @@ struct AttentionBackwardShared {
   __device__ __forceinline__ uint32_t dout_empty(uint32_t i) const {
     return dout_full(Tile::kStagesDout + i);
   }
-  __device__ __forceinline__ uint32_t kv_full(uint32_t i) const {
+  __device__ __forceinline__ uint32_t k_full(uint32_t i) const {
     return dout_empty(Tile::kStagesDout + i);
   }
+  __device__ __forceinline__ uint32_t v_full(uint32_t i) const {
+    return k_full(Tile::kStagesKv + i);
+  }
   __device__ __forceinline__ uint32_t kv_empty(uint32_t i) const {
-    return kv_full(Tile::kStagesKv + i);
+    return v_full(Tile::kStagesKv + i);
+  }
+  __device__ __forceinline__ uint32_t ds_full(uint32_t i) const {
+    return kv_empty(Tile::kStagesKv + i);
   }
 
   __device__ __forceinline__ void init_barriers() const {
@@ -148,9 +155,11 @@ struct AttentionBackwardShared {
       mbarrier_init(dout_empty(i), kReaders);
     }
     for (int i = 0; i < Tile::kStagesKv; ++i) {
-      mbarrier_init(kv_full(i), 1);
+      mbarrier_init(k_full(i), 1);
+      mbarrier_init(v_full(i), 1);
       mbarrier_init(kv_empty(i), kReaders);
     }
+    for (int i = 0; i < Tile::kDsBuffers; ++i) mbarrier_init(ds_full(i), kReaders);
     queue().init_barriers();
     mbarrier_init_fence();
   }
