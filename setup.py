@@ -298,7 +298,9 @@ def add_objects(
         (core if is_of_core(path) else operators).append(made)
         if path.suffix == ".cu":
             flags = compilers.kernels(path.stem.endswith("_sm90"))
-            flags += ["-DSPARSE_AUTOTUNE_ARRIVE_BY_LANES"] if by_lanes else []
+            if by_lanes:  # which takes registers: some are spilled
+                flags = [flag for flag in flags if "warn-spills" not in flag]
+                flags += ["-DSPARSE_AUTOTUNE_ARRIVE_BY_LANES"]
             commands.add(made, "nvcc", [path], flags)
         elif relative.parts[0] == "ops":
             flags = [*host, *torch, f"-include{torch_headers}"]
