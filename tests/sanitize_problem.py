@@ -44,8 +44,11 @@ VENDOR_FAMILIES = {
     *("sampled_cublas_dense", "sampled_cusparse"),
     *("torch_sdpa", "torch_sdpa_masked", "torch_sdpa_backward"),
 }
-# Where `make sanitize` puts the libraries that racecheck looks at: see device/mbarrier.cuh.
-BY_LANES = pathlib.Path(__file__).parents[1] / "build/by_lanes/sparse_autotune"
+# The library with the kernels that racecheck looks at, which `make sanitize` builds: see
+# device/mbarrier.cuh.
+BY_LANES = (
+    pathlib.Path(__file__).parents[1] / "build/by_lanes/sparse_autotune/libsparse_autotune_core.so"
+)
 
 
 def _start_worker(devices):
@@ -134,7 +137,12 @@ def _start(tool, port, gpu, launches, log):
     command += [sys.executable, __file__, "--launches", str(told)]
     environment = {**os.environ, "CUDA_VISIBLE_DEVICES": gpu}
     if tool == "racecheck":
-        environment["LD_LIBRARY_PATH"] = f"{BY_LANES}:{os.environ.get('LD_LIBRARY_PATH', '')}"
+        # Alone in its folder: the other libraries beside it would be loaded a second time.
+        alone = log.parent / "by_lanes"
+        alone.mkdir(exist_ok=True)
+        if not (alone / BY_LANES.name).exists():
+            (alone / BY_LANES.name).symlink_to(BY_LANES)
+        environment["LD_LIBRARY_PATH"] = f"{alone}:{os.environ.get('LD_LIBRARY_PATH', '')}"
     with log.open("w") as file:
         return subprocess.Popen(
             command, stdout=file, stderr=subprocess.STDOUT, env=environment, start_new_session=True
@@ -240,8 +248,8 @@ def main():
     tools = ()
     if options.all_tools or options.tools:
         tools = sorted(_some_of(set(TOOLS), options.tools))
-    if "racecheck" in tools and not BY_LANES.is_dir():
-        raise SystemExit("`make sanitize` builds the libraries that racecheck looks at")
+    if "racecheck" in tools and not BY_LANES.is_file():
+        raise SystemExit("`make sanitize` builds the library that racecheck looks at")
     launches, faults = launch_all(families)
     clean = not tools or under_tools(launches, tools, options.seconds)
     print(*faults[:25], "all results right" if not faults else f"{len(faults)} faults", sep="\n")
