@@ -161,7 +161,7 @@ def test_a_table_of_cells():
 
 
 def test_the_first_screen_leaves_out_what_is_not_measured():
-    cell = Cell(8192, 8192, 8192, 64, 0.125, "bfloat16")
+    cell = Cell(8192, 8192, 8192, 128, 0.125, "bfloat16")
     text = first_screen.table([run_of("gpu_large_blocks", kept_cell(cell, 260.0, {"stk": 520.0}))])
     assert text.count("\n| ") == 2 and "**529** TFLOP/s; stk 264 | 2.00 |" in text
     assert "we lose" not in text and "(row 1)" in text
@@ -175,7 +175,7 @@ def test_the_first_screen_leaves_out_what_is_not_measured():
 def test_the_first_screen_has_every_gpu():
     """Two GPUs side by side, one of which lacks a row; what is not of `matmul` is not there."""
     large, lost = (
-        Cell(8192, 8192, 8192, 64, 0.125, "bfloat16"),
+        Cell(8192, 8192, 8192, 128, 0.125, "bfloat16"),
         Cell(4096, 16, 4096, 1, 0.1, "bfloat16"),
     )
     runs = [
