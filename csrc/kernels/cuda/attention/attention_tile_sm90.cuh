@@ -25,7 +25,6 @@ template <int kHeadDim, int kUserCount, int kColumns, int kDepth, int kDepthOfQ,
 struct AttentionTile {
   static constexpr int kDim = kHeadDim, kPanels = kDim / kLineHalves;
   static constexpr int kUsers = kUserCount, kPipelines = kUsers == 1 ? 2 : 1;
-  static constexpr int kConsumers = kPipelines * kUsers;
   static constexpr int kRows = kUserRows * kUsers;  // of q, of one item of work
   static constexpr int kPiece = kPieceRows;
   static constexpr int kN = kColumns, kPieces = kN / kPiece;
@@ -43,7 +42,8 @@ struct AttentionTile {
   static constexpr int kBarriers = 2 * kStages + 2 * kStagesQ;  // of a pipeline
   static constexpr int kPieceListBytes = (kStages * kPieces * 8 + 15) / 16 * 16;
   static constexpr int kPipelineBytes = kBarriers * 8 + kPieceListBytes + Queue::kBytes;
-  static constexpr int kSharedBytes = kSwizzleAlignment + kStagesQ * kConsumers * kUserBytes +
+  static constexpr int kSharedBytes = kSwizzleAlignment +
+                                      kStagesQ * kPipelines * kUsers * kUserBytes +
                                       kPipelines * (kStages * kTileBytes + kPipelineBytes);
   static_assert(kDim == 64 || kDim == 128, "whole panels, sums that fit registers");
   static_assert(kN == 64 || kN == 128, "whole pieces, scores that fit registers");

@@ -99,8 +99,8 @@ class StepReader {
   uint32_t taken_ = 0;  // steps
 };
 
-// Of the lister, which must be faster than all consumers. A consumer has as many lanes as there are
-// for it, and each of them has the same share of a stage's pieces.
+// Of the lister, which must be faster than all consumers. Each consumer has equally many lanes, and
+// each of its lanes the same share of a stage's pieces.
 template <typename Tile>
 class StepWriter {
  public:
