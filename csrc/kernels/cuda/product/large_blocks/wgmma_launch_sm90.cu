@@ -97,6 +97,7 @@ Support takes_type(const WgmmaShape& shape, const Problem& p, const Device& d) {
 
 Support wgmma_supports(const WgmmaShape& shape, const Problem& p, const Device& d) {
   if (Support s = takes_type(shape, p, d); !s) return s;
+  if (shape.code_of(p) == nullptr) return Support::no("computes A @ B of a row-major B alone");
   if (shape.pairs && (2 * p.block_m != shape.m || p.block_k % kStepK != 0)) {
     return Support::no("needs block_m " + std::to_string(shape.m / 2) +
                        " and block_k a multiple of 64, got " + block_text(p.block_m, p.block_k));
@@ -116,7 +117,11 @@ Support wgmma_supports(const WgmmaShape& shape, const Problem& p, const Device& 
 
 double wgmma_us(const WgmmaShape& shape, const Problem& p, const Device& d, int64_t entries,
                 int64_t longest) {
-  return wgmma_us(shape, p, d, entries, tiles_of_rows(p, shape.m, shape.n, entries, longest));
+  const int n = shape.n / shape.cluster;
+  TileWork work = tiles_of_rows(p, shape.m, n, entries, longest);
+  // A thread block of a cluster fetches its part of A.
+  work.fetched *= static_cast<double>(shape.m / shape.cluster + n) / (shape.m + n);
+  return wgmma_us(shape, p, d, entries, work);
 }
 
 double wgmma_us(const WgmmaShape& shape, const Problem& p, const Device& d, int64_t entries,
@@ -129,7 +134,7 @@ double wgmma_us(const WgmmaShape& shape, const Problem& p, const Device& d, int6
 Status wgmma_arguments(const WgmmaShape& shape, const Problem& p, const Launch& l,
                        const OrderedRow* order, int64_t entries, WgmmaArguments* a) {
   *a = arguments_of<WgmmaArguments>(p, l);
-  const auto m = static_cast<uint32_t>(shape.pairs ? shape.m / 2 : shape.m);
+  const auto m = static_cast<uint32_t>(shape.pairs ? shape.m / 2 : shape.m / shape.cluster);
   const auto width = static_cast<uint32_t>(shape.width), line = static_cast<uint32_t>(step_k(p));
   const uint32_t b_lines = p.b_layout == Layout::kRowMajor ? kStepK : width;
   Status status = make_tensor_map(tensor_of_values(p, l.values, m), &a->a_map);

@@ -95,6 +95,7 @@ template <typename T, typename Tile, bool kTransposedA, bool kRowMajorB>
 struct WgmmaProducer {
   static_assert(!(Tile::kPairs && kTransposedA), "pairs are of A's own block rows");
   static constexpr int kStep = kStepOf<T>;
+  static constexpr uint16_t kAll = (1 << Tile::kCluster) - 1;  // thread blocks of the cluster
   const WgmmaArguments& args;
   const Shared<Tile>& shared;
   RingPlace<Tile::kStagesA> at_a{};
@@ -186,7 +187,11 @@ struct WgmmaProducer {
         if (rows.stored & 2) copy_row(1, to + Tile::kBytesA / 2, full, rows.second, k);
       } else {
         mbarrier_arrive_expect(full, Tile::kBytesA);
-        if constexpr (kTransposedA) {
+        if constexpr (Tile::kCluster > 1) {
+          const uint32_t rank = cluster_rank();
+          tma_load_to(kAll, to + rank * Tile::kBytesA / 2, args.a_map, full, k,
+                      rows.first + static_cast<int>(rank) * Tile::kM / 2);
+        } else if constexpr (kTransposedA) {
           tma_load(to, args.a_map, full, 0, rows.first + k, task.strip / kLineHalves);
         } else {
           tma_load(to, args.a_map, full, k, rows.first);
@@ -199,7 +204,6 @@ struct WgmmaProducer {
   // Of a pair's two rows, `which`: to all of the cluster, by one of its thread blocks.
   __device__ __forceinline__ void copy_row(uint32_t which, uint32_t to, uint32_t full, int row,
                                            int k) {
-    constexpr uint16_t kAll = (1 << Tile::kCluster) - 1;
     if constexpr (Tile::kCluster > 1) {
       if (cluster_rank() == which) tma_load_to(kAll, to, args.a_map, full, k, row);
     } else {

@@ -7,6 +7,8 @@
 // longest rows first; two consumer warpgroups multiply.
 // Tall tiles (kM = 128): each consumer has 64 rows and all columns, so they share B.
 // Flat tiles (kM = 64): each consumer has half of the columns, so they share A.
+// In m128_n256_x2 (half types, A and a row-major B) a cluster's two thread blocks take neighbouring
+// tiles of one strip: each brings half of A's rows to both, by multicast.
 // A^T: copies of 64 columns of a stored block make tiles with m contiguous, which wgmma takes too.
 // Data path: TMA -> shared memory -> wgmma, fp32 sums in registers -> packed in registers
 // -> stmatrix, while the next tile is multiplied -> TMA. In TF32 registers -> C.
@@ -48,6 +50,7 @@ class WgmmaSm90 final : public Variant {
 };
 
 const WgmmaSm90 kM128N256{"wgmma_sm90/m128_n256", wgmma_shape<M128N256, false>()};
+const WgmmaSm90 kM128N256x2{"wgmma_sm90/m128_n256_x2", wgmma_row_major_shape<TilesInCluster>()};
 const WgmmaSm90 kM128N128{"wgmma_sm90/m128_n128", wgmma_shape<M128N128, false>()};
 const WgmmaSm90 kM128N64{"wgmma_sm90/m128_n64", wgmma_shape<M128N64, false>()};
 const WgmmaSm90 kM64N512{"wgmma_sm90/m64_n512", wgmma_shape<M64N512, false>()};

@@ -75,7 +75,7 @@ using Queue = TileQueue<1 + 4 * kConsumers>;
 template <int kRows, int kColumns, int kDepthA, int kDepthB>
 struct WgmmaTile {
   static constexpr int kM = kRows, kN = kColumns, kStagesA = kDepthA, kStagesB = kDepthB;
-  static constexpr int kCluster = 1;  // see MatchedPairs
+  static constexpr int kCluster = 1;  // see MatchedPairs and TilesInCluster
   static constexpr bool kPairs = false;
   static constexpr bool kTall = kM == 128;
   static constexpr int kWidth = kTall ? kN : kN / kConsumers;  // of one consumer's part
@@ -98,6 +98,12 @@ struct MatchedPairs : WgmmaTile<128, 256, 4, 4> {
   static constexpr int kCluster = kBlocks;
   static constexpr bool kPairs = true;
   static_assert(kCluster == 1 || kCluster == 2, "a thread block brings one row of the two");
+};
+
+// The tiles of a cluster's two thread blocks are neighbours in one block row: each brings half of
+// A's rows to both.
+struct TilesInCluster : WgmmaTile<128, 256, 4, 4> {
+  static constexpr int kCluster = 2;
 };
 
 struct WgmmaArguments : ProductArguments {
