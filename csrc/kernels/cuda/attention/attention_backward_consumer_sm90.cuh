@@ -6,8 +6,8 @@
 // p and ds stay in registers as operands of dv and dk; dq needs ds with the rows along m, and,
 // where two consumers share an item, that of both, so it goes through shared memory. Such a pair
 // multiplies a step's dq in the next step, when both have long written their ds: neither waits for
-// the other in each step. A step's dk is multiplied last, and still under way when the next one
-// begins.
+// the other in each step. A step's dk is multiplied last, and, in steps of 64 rows, still under way
+// when the next one begins.
 #pragma once
 
 #include "kernels/cuda/attention/attention_backward_products_sm90.cuh"
@@ -43,69 +43,74 @@ class AttentionBackwardConsumer : AttentionBackwardProducts<T, Tile> {
   using typename Products::Words;
 
   __device__ __forceinline__ void attend(const AttentionItem& item) {
-    const int column = item.row + user_ * kUserColumns;
-    const int own_column = column + threadIdx.x / 32 % 4 * 16 + threadIdx.x % 32 / 4;
+    const int own_column =
+        item.row + user_ * kUserColumns + threadIdx.x / 32 % 4 * 16 + threadIdx.x % 32 / 4;
     Sums dk = {}, dv = {};
+    Dq dq;
+    int dq_before = kNoPlace;
     if (item.tiles > 0) {
       mbarrier_wait(shared_.k_full(kv_at_.stage), kv_at_.parity);
-      int dq_before = kNoPlace;
 #pragma unroll 1
-      for (int i = 0; i < item.tiles; ++i) {
-        const bool first = i == 0;
+      for (int left = item.tiles; left > 0; --left) {
+        const bool first = left == item.tiles;
         if constexpr (Tile::kUsers == 2) {
-          dq_before = take_step_of_pair(column, own_column, first, dq_before, dk, dv);
+          dq_before = take_step_of_pair(own_column, first, dq_before, dk, dv);
         } else {
-          take_step(column, own_column, first, dk, dv);
+          take_step(own_column, first, dk, dv);
         }
       }
-      Dq dq;
       if constexpr (Tile::kUsers == 2) multiply_dq_before(dq);
       wgmma::wait<0>();
       wgmma::pin(dk);
       wgmma::pin(dv);
-      mbarrier_arrive_warp(shared_.q_empty(stage_before()));
+      if (!Tile::kFinishesDk) mbarrier_arrive_warp(shared_.q_empty(stage_before()));
       mbarrier_arrive_warp(shared_.kv_empty(kv_at_.stage));
       kv_at_.advance();
-      if constexpr (Tile::kUsers == 2) {
-        wgmma::pin(dq);
-        add_dq(dq, dq_before);
-      }
+      if constexpr (Tile::kUsers == 2) wgmma::pin(dq);
     }
     const float one[2] = {1, 1}, scale[2] = {args_.scale, args_.scale};
     store_rows<T>(args_.dk, item.batch, item.head, own_column, args_.columns, dk, scale);
     store_rows<T>(args_.dv, item.batch, item.head, own_column, args_.columns, dv, one);
+    // Last, as it waits until what was added before has been read.
+    if constexpr (Tile::kUsers == 2) add_dq(dq, dq_before);
   }
 
   // Where two consumers share the item. `dq_before`: where dq of the step before belongs; an item's
   // first step multiplies what lies there, and adds it nowhere: ptxas lets no products overlap with
   // those in a branch. Returns where the step's own dq belongs.
-  __device__ __forceinline__ int take_step_of_pair(int column, int own_column, bool first,
-                                                   int dq_before, Sums& dk, Sums& dv) {
+  __device__ __forceinline__ int take_step_of_pair(int own_column, bool first, int dq_before,
+                                                   Sums& dk, Sums& dv) {
     Scores score, dp;
     multiply_scores_of(first, score);
-    wgmma::wait<0>();
+    if (Tile::kFinishesDk) multiply_dp(dp);
+    wgmma::wait<Tile::kFinishesDk>();
     wgmma::pin(score);
     wgmma::pin(dk);
-    if (!first) mbarrier_arrive_warp(shared_.q_empty(stage_before()));
-    multiply_dp(dp);
+    if (!Tile::kFinishesDk) {
+      if (!first) mbarrier_arrive_warp(shared_.q_empty(stage_before()));
+      multiply_dp(dp);
+    }
     Words word, ds;
-    multiply_dv(score, dp, column, own_column, word, ds, dv);
+    multiply_dv(score, dp, own_column, word, ds, dv);
     Dq dq;
     multiply_dq_before(dq);
     wgmma::fence();
     this->multiply_rows(dk, ds, shared_.q(at_.stage));
     wgmma::commit();
-    this->write(ds, shared_.ds(ds_at_.stage));
+    this->write(ds, shared_.ds(dout_at().stage));
     const int dq_place = place_of_dq(at_.stage);
-    wgmma::wait<1>();
+    wgmma::wait<!Tile::kFinishesDk>();
     wgmma::pin(dq);
     wgmma::pin(dv);
     __syncwarp();
-    mbarrier_arrive_warp(shared_.ds_full(ds_at_.stage));
-    mbarrier_arrive_warp(shared_.dout_empty(dout_at_.stage));
+    if (Tile::kFinishesDk) {
+      wgmma::pin(dk);
+      mbarrier_arrive_warp(shared_.q_empty(at_.stage));
+    }
+    mbarrier_arrive_warp(shared_.ds_full(dout_at().stage));
+    mbarrier_arrive_warp(shared_.dout_empty(dout_at().stage));
     at_.advance();
-    dout_at_.advance();
-    ds_at_.advance();
+    advance_dout();
     add_dq(dq, dq_before);
     return dq_place;
   }
@@ -113,8 +118,8 @@ class AttentionBackwardConsumer : AttentionBackwardProducts<T, Tile> {
   // dq of the step before, once both consumers have written its ds. Each has then multiplied the dq
   // before that one, too, so that its ds may be written over.
   __device__ __forceinline__ void multiply_dq_before(Dq& dq) const {
-    const uint32_t before = ds_at_.stage ^ 1;
-    mbarrier_wait(shared_.ds_full(before), ds_at_.parity ^ before);
+    const uint32_t before = dout_at().stage ^ 1;
+    mbarrier_wait(shared_.ds_full(before), dout_at().parity ^ before);
     wgmma::fence();
     this->multiply_dq(dq, shared_.ds(before), kv_at_.stage, 0);
     wgmma::commit();
@@ -126,35 +131,35 @@ class AttentionBackwardConsumer : AttentionBackwardProducts<T, Tile> {
     wgmma::fence();
     this->multiply_scores(score, shared_.k(kv_at_.stage), shared_.q(at_.stage));
     wgmma::commit();
-    if (first) mbarrier_wait(shared_.v_full(kv_at_.stage), kv_at_.parity);
-    mbarrier_wait(shared_.dout_full(dout_at_.stage), dout_at_.parity);
+    // Steps of 128 rows have no register for `first`; v stays there for the whole item.
+    if (first || Tile::kFinishesDk) mbarrier_wait(shared_.v_full(kv_at_.stage), kv_at_.parity);
+    mbarrier_wait(shared_.dout_full(dout_at().stage), dout_at().parity);
   }
 
   __device__ __forceinline__ void multiply_dp(Scores& dp) const {
     wgmma::fence();
-    this->multiply_scores(dp, shared_.v(kv_at_.stage), shared_.dout(dout_at_.stage));
+    this->multiply_scores(dp, shared_.v(kv_at_.stage), shared_.dout(dout_at().stage));
     wgmma::commit();
   }
 
   // From scores that are there and dp that is under way to ds; dv is under way on return, and reads
   // p from `word`.
-  __device__ __forceinline__ void multiply_dv(Scores& score, Scores& dp, int column, int own_column,
+  __device__ __forceinline__ void multiply_dv(Scores& score, Scores& dp, int own_column,
                                               Words& word, Words& ds, Sums& dv) const {
     this->exponentials(score, at_.stage);
-    this->hide(score, at_.stage, column, own_column);
+    this->hide(score, at_.stage, own_column);
     wgmma::round_sums<T>(word, score);
     wgmma::fence();
-    this->multiply_rows(dv, word, shared_.dout(dout_at_.stage));
+    this->multiply_rows(dv, word, shared_.dout(dout_at().stage));
     wgmma::commit();
     wgmma::wait<1>();
     wgmma::pin(dp);
-    this->differences(dp, word, dout_at_.stage);
+    this->differences(dp, word, dout_at().stage);
     wgmma::round_sums<T>(ds, dp);
   }
 
   // Where the consumer has the item for itself.
-  __device__ __forceinline__ void take_step(int column, int own_column, bool first, Sums& dk,
-                                            Sums& dv) {
+  __device__ __forceinline__ void take_step(int own_column, bool first, Sums& dk, Sums& dv) {
     Scores score, dp;
     multiply_scores_of(first, score);
     multiply_dp(dp);
@@ -162,7 +167,7 @@ class AttentionBackwardConsumer : AttentionBackwardProducts<T, Tile> {
     wgmma::pin(score);
     if (!first) mbarrier_arrive_warp(shared_.q_empty(stage_before()));
     Words word, ds;
-    multiply_dv(score, dp, column, own_column, word, ds, dv);
+    multiply_dv(score, dp, own_column, word, ds, dv);
     meet();  // the step before has been read by all warps
     this->write(ds, shared_.ds(0));
     meet();
@@ -183,10 +188,23 @@ class AttentionBackwardConsumer : AttentionBackwardProducts<T, Tile> {
     wgmma::commit();
     wgmma::wait<1>();
     wgmma::pin(dq);
-    mbarrier_arrive_warp(shared_.dout_empty(dout_at_.stage));
-    dout_at_.advance();
+    mbarrier_arrive_warp(shared_.dout_empty(dout_at().stage));
+    advance_dout();
     at_.advance();
     add_dq(dq, dq_place + Tile::kDqParts - 1);
+  }
+
+  // Where rings of q and dout have as many stages, one place serves both, and spares registers.
+  static constexpr bool kOneRing = Tile::kStages == Tile::kStagesDout;
+  __device__ __forceinline__ const auto& dout_at() const {
+    if constexpr (kOneRing) {
+      return at_;
+    } else {
+      return dout_at_;
+    }
+  }
+  __device__ __forceinline__ void advance_dout() {
+    if constexpr (!kOneRing) dout_at_.advance();
   }
 
   // All warps of the consumer.
@@ -235,9 +253,10 @@ class AttentionBackwardConsumer : AttentionBackwardProducts<T, Tile> {
 
   const int consumer_;
   RingPlace<Tile::kStages> at_;
+  // Of dout, and of ds where two consumers share an item.
   RingPlace<Tile::kStagesDout> dout_at_;
+  static_assert(Tile::kUsers == 1 || Tile::kDsBuffers == Tile::kStagesDout);
   RingPlace<Tile::kStagesKv> kv_at_;
-  RingPlace<2> ds_at_;
 };
 
 }  // namespace sparse_autotune

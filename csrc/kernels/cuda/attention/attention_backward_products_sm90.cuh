@@ -107,8 +107,8 @@ class AttentionBackwardProducts {
 
   // Exponentials that a row does not see become zeros, as do those of columns past the end, whose
   // keys are zeros and whose exponentials might be infinite. Rows past the end have zeros.
-  __device__ __forceinline__ void hide(Scores& p, uint32_t stage, int column,
-                                       int own_column) const {
+  __device__ __forceinline__ void hide(Scores& p, uint32_t stage, int own_column) const {
+    const int column = own_column / kUserColumns * kUserColumns;  // the consumer's first
     // The block of the item's 64 columns that the thread's are in: of 16, 32 or more columns each.
     const unsigned own_block = threadIdx.x / 32 % 4 >> args_.mask.block_m / 32;
 #pragma unroll

@@ -35,6 +35,9 @@ struct AttentionBackwardTile {
   static constexpr int kColumns = kUserColumns * kUsers;  // of an item
   static constexpr int kPiece = kPieceRows, kPieces = kStepRows / kPiece;  // of a step
   static constexpr bool kMerges = kMerged;
+  // Steps of 128 rows hand dp over right behind the scores, and end when their dk is there. Those
+  // of 64 leave dk under way, and wait for it and the next scores before they hand dp over.
+  static constexpr bool kFinishesDk = kStepRows == kMostStepRows;
   static constexpr int kStages = kDepth;  // of q
   static constexpr int kStagesDout = kDepthOfDout;
   static constexpr int kStagesKv = kDepthOfKv;                             // of k and v
