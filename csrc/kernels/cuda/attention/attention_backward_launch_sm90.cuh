@@ -20,6 +20,7 @@ struct AttentionBackwardPassSm90 {
   using Shared = AttentionBackwardShared<Tile>;
   using Producer = AttentionBackwardProducer<Tile>;
   using Consumer = AttentionBackwardConsumer<T, Tile>;
+  static constexpr bool kHasSecondProducer = true;
   static constexpr int kProducerRegisters = 24, kConsumerRegisters = 240;
 };
 

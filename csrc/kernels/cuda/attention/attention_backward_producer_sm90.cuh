@@ -1,5 +1,6 @@
-// The producer warp of a pipeline of attention_backward_sm90: it takes items, copies their k and v,
-// and keeps copies of q and dout under way.
+// The producer warps of a pipeline of attention_backward_sm90. One takes items, and keeps copies of
+// q and dout under way; the other one copies k and v, once the item before is done with them. So an
+// item's first q and dout are there before its k is.
 #pragma once
 
 #include "kernels/cuda/attention/attention_backward_tile_sm90.cuh"
@@ -15,15 +16,22 @@ class AttentionBackwardProducer {
                                                        const AttentionBackwardShared<Tile>& shared)
       : args_(args), shared_(shared), queue_(shared.queue()) {}
 
-  // By a whole warp.
+  // Each of both by a whole warp.
   __device__ __forceinline__ void run(int pipeline) {
     const ItemCounter counter(args_.counter, args_.items, gridDim.x * Tile::kPipelines);
     counter.for_each(blockIdx.x * Tile::kPipelines + pipeline, [&](int i) {
       const AttentionItem item = item_at(i);
       queue_.push(item);
-      if (item.tiles > 0) copy_item(item);
+      if (item.tiles > 0) copy_rows_of(item);
     });
     queue_.push({0, 0, 0, -1});
+  }
+  __device__ __forceinline__ void run_second() {
+    for (;;) {
+      const AttentionItem item = queue_.pop();
+      if (item.tiles < 0) break;
+      if (item.tiles > 0) copy_columns_of(item);
+    }
   }
 
  private:
@@ -49,13 +57,14 @@ class AttentionBackwardProducer {
         place_of_item(i, args_.column_tiles, args_.kv_batch_heads, args_.heads_at_end);
     const int kv_heads = args_.heads / args_.group;
     AttentionItem item{tile * Tile::kColumns, head % kv_heads, head / kv_heads, 0};
+#pragma unroll 1
     for (int j = 0; j < args_.group; ++j) {
       item.tiles += rows_of(item.row, item.batch, item.head * args_.group + j).steps();
     }
     return item;
   }
 
-  __device__ __forceinline__ void copy_item(const AttentionItem& item) {
+  __device__ __forceinline__ void copy_columns_of(const AttentionItem& item) {
     mbarrier_wait(shared_.kv_empty(kv_at_.stage), kv_at_.parity ^ 1);
     if (elect_one()) {
       copy_columns(shared_.k(kv_at_.stage), args_.k, shared_.k_full(kv_at_.stage), item);
@@ -63,6 +72,10 @@ class AttentionBackwardProducer {
     }
     __syncwarp();
     kv_at_.advance();
+  }
+
+  __device__ __forceinline__ void copy_rows_of(const AttentionItem& item) {
+#pragma unroll 1
     for (int j = 0; j < args_.group; ++j) {
       const int head = item.head * args_.group + j;
       const Rows rows = rows_of(item.row, item.batch, head);

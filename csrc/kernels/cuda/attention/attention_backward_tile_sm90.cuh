@@ -55,7 +55,7 @@ struct AttentionBackwardTile {
   // An even number: a pipeline's part is a multiple of 16 bytes.
   static constexpr int kBarriers =
       (2 * (kStages + kStagesDout) + 3 * kStagesKv + kDsBuffers + 1) / 2 * 2;
-  using Queue = ItemQueue<4 * kUsers>;
+  using Queue = ItemQueue<4 * kUsers + 1>;  // the second producer warp reads, too
   static constexpr int kPipelineBytes = kStages * (kRowBytes + kStepListBytes) +
                                         kStagesDout * kRowBytes + Queue::kBytes + kBarriers * 8;
   static constexpr int kSharedBytes = kSwizzleAlignment + kPipelines * (kTiles + kPipelineBytes);

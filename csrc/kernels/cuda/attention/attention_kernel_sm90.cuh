@@ -37,7 +37,15 @@ __global__ void __launch_bounds__(threads_of<Pass>(), 1)
   __syncthreads();
   if (warp < 4) {
     give_up_registers<Pass::kProducerRegisters>();
-    if (warp < kPipelines) typename Pass::Producer(args, Shared(memory, warp)).run(warp);
+    if (warp < 2 * kPipelines) {
+      const int of = warp % kPipelines;
+      typename Pass::Producer producer(args, Shared(memory, of));
+      if (warp < kPipelines) {
+        producer.run(warp);
+      } else if constexpr (Pass::kHasSecondProducer) {
+        producer.run_second();
+      }
+    }
   } else {
     take_registers<Pass::kConsumerRegisters>();
     const int consumer = warp / 4 - 1, pipeline = kPipelines == 2 ? consumer : 0;

@@ -18,6 +18,7 @@ struct AttentionPassSm90 {
   using Shared = AttentionShared<Tile>;
   using Producer = AttentionProducer<Tile>;
   using Consumer = AttentionConsumer<T, Tile>;
+  static constexpr bool kHasSecondProducer = false;
   static constexpr int kProducerRegisters = Tile::kUsers == 3 ? 32 : 40;
   static constexpr int kConsumerRegisters = Tile::kUsers == 3 ? 160 : 232;
 };
