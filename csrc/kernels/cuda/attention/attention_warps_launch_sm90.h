@@ -4,7 +4,7 @@
 
 #include "kernels/cuda/attention/attention_maps_sm90.h"
 #include "kernels/cuda/attention/attention_warps_tile_sm90.cuh"
-#include "kernels/cuda/attention/balanced_lists.h"
+#include "kernels/cuda/attention/tile_lists.h"
 
 namespace sparse_autotune {
 
@@ -25,9 +25,11 @@ Status map_pieces(const AttentionTensor& k, const AttentionTensor& v, DType dtyp
 template <typename Tile>
 Status list_pieces(const AttentionShape& s, void* memory, void* stream, AttentionWork* work) {
   const AttentionMask& mask = work->mask;
-  auto made = make_tile_lists(mask, s, Tile::kRows, memory, stream, &work->lists, kWideEntryBits);
-  if (!made || !Tile::kBalances) return made;
-  return balance_lists(mask, s, Tile::kRows, work->lists, stream);
+  const int columns = std::max(1, Tile::kLines / mask.block_n);  // of a stage
+  // Copies bound the forward pass where fewer than two warps of 16 rows multiply a piece.
+  const int least_warps = Tile::kPass == WarpRowsPass::kForward && !Tile::kSharesQ ? 2 : 0;
+  return make_tile_lists(mask, s, Tile::kRows, memory, stream, &work->lists, columns,
+                         least_warps * Tile::kWarpRows / mask.block_m);
 }
 
 }  // namespace sparse_autotune

@@ -87,7 +87,7 @@ class AttentionWarpsSm90 final : public attention::Variant {
   static constexpr int kRows = Tile<128>::kRows, kLeast = Tile<128>::kWarpRows;
   // Of the device's tensor-core rate, that long rows reach.
   static constexpr double kShare = kLeast == 16 ? 0.28 : 0.33;
-  static_assert(kRows <= kLeast * kBalancedBlockRows, "a tile of the smallest blocks");
+  static_assert(kRows <= kLeast * kWideEntryRows, "a tile of the smallest blocks");
 };
 
 const AttentionWarpsSm90<WarpRows16> k16{DeviceType::kCuda, "attention_warps_sm90/16x12"};

@@ -35,9 +35,6 @@ struct WarpRowsTile {
   static constexpr int kPieceBytes = kPanels * kPiece * kLineBytes;
   static constexpr int kStageBytes = 2 * kTileBytes;
   static constexpr bool kSharesQ = kWarpRows > 16;  // whether q is in shared memory
-  // Whether lists of columns are put in another order. With 16 rows of q the products gain as much
-  // time as the new order takes.
-  static constexpr bool kBalances = kWarpRows > 16 || kPass != WarpRowsPass::kForward;
   static constexpr int kWarpQBytes = kSharesQ ? kWarpRows * kDim * 2 : 0;
   // lse and delta of a piece's rows, where these are rows of q.
   static constexpr int kValueBytes = kPass == WarpRowsPass::kOfColumns ? 2 * kPiece * 4 : 0;
