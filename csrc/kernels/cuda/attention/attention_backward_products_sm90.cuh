@@ -3,8 +3,8 @@
 #pragma once
 
 #include "kernels/cuda/attention/attention_backward_tile_sm90.cuh"
-#include "kernels/cuda/attention/online_softmax.cuh"
 #include "kernels/cuda/attention/tile_columns.cuh"
+#include "kernels/cuda/attention/warp_softmax.cuh"
 #include "kernels/cuda/device/wgmma.cuh"
 
 namespace sparse_autotune {

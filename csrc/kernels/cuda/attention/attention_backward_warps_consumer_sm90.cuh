@@ -6,9 +6,9 @@
 #pragma once
 
 #include "kernels/cuda/attention/attention_warps_steps_sm90.cuh"
-#include "kernels/cuda/attention/online_softmax.cuh"
 #include "kernels/cuda/attention/store_rows.cuh"
 #include "kernels/cuda/attention/warp_fragments.cuh"
+#include "kernels/cuda/attention/warp_softmax.cuh"
 #include "kernels/cuda/device/bulk_load.cuh"
 #include "kernels/cuda/device/mma.cuh"
 #include "kernels/cuda/device/pack.cuh"
@@ -95,16 +95,11 @@ class BackwardWarpConsumer {
     differences(step, p, ds);
     uint32_t word[4];
     if constexpr (kOfColumns) {
-      round(p, word);
+      pack_all<T>(p, word);
       add(sum2_, word, as_rows + Tile::kTileBytes);
     }
-    round(ds, word);
+    pack_all<T>(ds, word);
     add(sum1_, word, as_rows);
-  }
-
-  static __device__ __forceinline__ void round(const float (&x)[8], uint32_t (&word)[4]) {
-#pragma unroll
-    for (int i = 0; i < 4; ++i) word[i] = pack<T>(x[2 * i], x[2 * i + 1]);
   }
 
   static __device__ __forceinline__ void add(float (&sum)[Tile::kDim / 2],

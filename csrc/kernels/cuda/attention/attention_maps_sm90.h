@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <cstdint>
 
-#include "kernels/cuda/attention/online_softmax.cuh"
+#include "kernels/cuda/attention/warp_softmax.cuh"
 #include "kernels/cuda/attention/work_items.cuh"
 #include "kernels/cuda/host/tensor_map.h"
 

@@ -3,8 +3,8 @@
 
 #include "kernels/cuda/attention/attention_tile_sm90.cuh"
 #include "kernels/cuda/attention/hide_columns.cuh"
-#include "kernels/cuda/attention/online_softmax.cuh"
 #include "kernels/cuda/attention/tile_columns.cuh"
+#include "kernels/cuda/attention/warp_softmax.cuh"
 #include "kernels/cuda/device/cp_async.cuh"
 #include "kernels/cuda/device/warpgroup.cuh"
 #include "kernels/cuda/device/wgmma.cuh"

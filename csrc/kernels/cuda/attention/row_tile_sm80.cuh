@@ -7,7 +7,6 @@
 #include "kernels/cuda/attention/tile_columns.cuh"
 #include "kernels/cuda/device/cp_async.cuh"
 #include "kernels/cuda/device/mma.cuh"
-#include "kernels/cuda/device/pack.cuh"
 #include "kernels/cuda/device/swizzle.cuh"
 
 namespace sparse_autotune {
@@ -101,18 +100,16 @@ struct RowTileSm80 {
     }
   }
 
-  // sum += the warp's 16 rows of `factor`, rounded, times the tile.
+  // sum += the warp's 16 rows of `factor`, as halves, times the tile.
   static __device__ __forceinline__ void multiply(float (&sum)[kDim / 2],
-                                                  const float (&factor)[kTileRows / 2],
+                                                  const uint32_t (&factor)[kTileRows / 4],
                                                   uint32_t tile, unsigned present) {
     const int lane = threadIdx.x % 32;
     const uint32_t from = tile + chunk_offset<kRowBytes>(lane % 16, lane / 16);
 #pragma unroll
     for (int i = 0; i < kPieces; ++i) {
       if ((present >> i & 1) == 0) continue;
-      uint32_t a[4];
-#pragma unroll
-      for (int j = 0; j < 4; ++j) a[j] = pack<T>(factor[8 * i + 2 * j], factor[8 * i + 2 * j + 1]);
+      const auto& a = reinterpret_cast<const uint32_t(&)[4]>(factor[4 * i]);
 #pragma unroll
       for (int j = 0; j < kDim / 16; ++j) {
         uint32_t b[4];

@@ -8,9 +8,9 @@
 #pragma once
 
 #include "kernels/cuda/attention/hide_columns.cuh"
-#include "kernels/cuda/attention/online_softmax.cuh"
 #include "kernels/cuda/attention/row_tile_sm80.cuh"
 #include "kernels/cuda/attention/store_rows.cuh"
+#include "kernels/cuda/attention/warp_softmax.cuh"
 
 namespace sparse_autotune {
 
@@ -51,8 +51,9 @@ class TiledAttention {
     const TileColumns<Rows::kPiece> list(args_.mask, args_.lists, batch_, head_, args_.rows,
                                          args_.columns, args_.is_causal, row_, Tile::kRows);
     const int tiles = (list.pieces + Rows::kPieces - 1) / Rows::kPieces;
-    OnlineSoftmax softmax{args_.scale_log2};
-    float sum[Tile::kDim / 2] = {};
+    WarpSoftmax softmax;
+    softmax.begin();
+    float out[Tile::kDim / 2] = {};
     if (tiles > 0) {
       load_q();
       Pieces now = Rows::pieces_of(list, 0, args_.columns);
@@ -69,20 +70,24 @@ class TiledAttention {
           Rows::multiply_slice(score, q_[slice], k_, slice, present);
         }
         hide(score, now, present);
-        float shrink[2];
-        softmax.add(score, shrink);
+        uint32_t word[Tile::kN / 4];
+        float sum[2];
+        softmax.template exponentials<T>(score, args_.scale_log2, word, sum);
+        if (!__all_sync(~0u, softmax.are_small(sum))) {
+          softmax.raise_bases(score, args_.scale_log2, out);
+          softmax.template exponentials<T>(score, args_.scale_log2, word, sum);
+        }
+        softmax.add(sum);
         cp_async_wait<0>();
         __syncthreads();  // v is there, k's tile is free
         if (tile + 1 < tiles) copy(args_.k, next, k_);
-#pragma unroll
-        for (int i = 0; i < Tile::kDim / 2; ++i) sum[i] *= shrink[i / 2 % 2];
-        Rows::multiply(sum, score, v_, present);
+        Rows::multiply(out, word, v_, present);
         now = next;
       }
     }
     float inverse[2], lse[2];
     softmax.finish(inverse, lse);
-    store_attention<T>(args_.out, args_.lse, batch_, head_, own_row_, args_.rows, sum, inverse,
+    store_attention<T>(args_.out, args_.lse, batch_, head_, own_row_, args_.rows, out, inverse,
                        lse);
   }
 

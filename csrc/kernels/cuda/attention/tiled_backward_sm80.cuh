@@ -10,9 +10,9 @@
 // computed twice, once in each launch: that is what it costs to need no sums in global memory.
 #pragma once
 
-#include "kernels/cuda/attention/online_softmax.cuh"
 #include "kernels/cuda/attention/row_tile_sm80.cuh"
 #include "kernels/cuda/attention/store_rows.cuh"
+#include "kernels/cuda/attention/warp_softmax.cuh"
 
 namespace sparse_autotune {
 
@@ -113,8 +113,13 @@ class TiledBackward {
       multiply_scores(p, x1(), y1(), present);
       multiply_scores(ds, x2(), y2(), present);
       differences(p, ds, pieces);
-      if constexpr (kOfColumns) Rows::multiply(sum2, p, y2(), present);
-      Rows::multiply(sum1, ds, y1(), present);
+      uint32_t word[kStep / 4];
+      if constexpr (kOfColumns) {
+        pack_all<T>(p, word);
+        Rows::multiply(sum2, word, y2(), present);
+      }
+      pack_all<T>(ds, word);
+      Rows::multiply(sum1, word, y1(), present);
     }
   }
 

@@ -5,12 +5,29 @@
 // greatest score is looked for. Floating-point numbers are as precise far from 1 as near it.
 #pragma once
 
+#include <cuda_runtime.h>
+
+#include <algorithm>
 #include <cmath>
 
-#include "kernels/cuda/attention/online_softmax.cuh"
 #include "kernels/cuda/device/pack.cuh"
 
 namespace sparse_autotune {
+
+// Results below the least normal number are 0: they would round to it as halves, too.
+__device__ __forceinline__ float power_of_two(float x) {
+  float y;
+  asm("ex2.approx.ftz.f32 %0, %1;\n" : "=f"(y) : "f"(x));
+  return y;
+}
+
+// What scores of a sign of their own are multiplied by. Of a scale of 0, one that makes zeros of
+// all scores but -inf, which stands for columns that a row may not see.
+inline float positive_scale(double scale) {
+  return std::max(static_cast<float>(std::abs(scale) * M_LOG2E), 1e-30f);
+}
+
+constexpr unsigned kSigns = 0x80008000;  // of two halves
 
 struct WarpSoftmax {
   float base[2], total[2];  // of the thread's elements

@@ -20,6 +20,12 @@ __device__ __forceinline__ uint32_t pack(float low, float high) {
   return word;
 }
 
+template <typename T, int kCount>
+__device__ __forceinline__ void pack_all(const float (&x)[kCount], uint32_t (&word)[kCount / 2]) {
+#pragma unroll
+  for (int i = 0; i < kCount / 2; ++i) word[i] = pack<T>(x[2 * i], x[2 * i + 1]);
+}
+
 template <typename T>
 __device__ __forceinline__ float unpack(uint32_t word, bool high) {
   if constexpr (std::is_same_v<T, __half>) {
