@@ -2,6 +2,8 @@
 // pieces.
 #pragma once
 
+#include <algorithm>
+
 #include "kernels/cuda/attention/attention_maps_sm90.h"
 #include "kernels/cuda/attention/attention_warps_tile_sm90.cuh"
 #include "kernels/cuda/attention/tile_lists.h"
