@@ -11,7 +11,7 @@
 
 #include "kernels/cuda/attention/balanced_order.cuh"
 #include "kernels/cuda/device/warp_sum.cuh"
-#include "kernels/cuda/host/cuda_status.h"
+#include "kernels/cuda/host/kernel_code.h"
 
 namespace sparse_autotune {
 namespace {
@@ -40,24 +40,31 @@ __host__ __device__ constexpr int round_up(int x, int to) { return (x + to - 1) 
 template <int kBits>
 using Mark = std::conditional_t<kBits == kWideEntryBits, uint16_t, uint8_t>;
 
+struct TileListsArguments {
+  AttentionMask mask;
+  int block_rows, block_columns, rows_of_tile, unit, least_rows;
+  int32_t *counts, *entries;
+};
+
 template <int kBits>
 __global__ void __launch_bounds__(kListThreads)
-    tile_lists_kernel(AttentionMask mask, int block_rows, int block_columns, int rows_of_tile,
-                      int unit, int least_rows, int32_t* counts, int32_t* entries) {
+    tile_lists_kernel(const __grid_constant__ TileListsArguments args) {
   constexpr bool kIsWide = kBits == kWideEntryBits;
   constexpr int kColumns = 32 / kBits;  // of a word
   extern __shared__ __align__(16) unsigned marks[];
-  const int columns = round_up(block_columns, 16), words = columns / kColumns;
+  const int columns = round_up(args.block_columns, 16), words = columns / kColumns;
+  const int unit = args.unit;
   for (int i = threadIdx.x; i < words; i += kListThreads) marks[i] = 0;
   __syncthreads();
-  const int first = blockIdx.x * rows_of_tile, rows = min(rows_of_tile, block_rows - first);
+  const int first = blockIdx.x * args.rows_of_tile;
+  const int rows = min(args.rows_of_tile, args.block_rows - first);
   const int32_t* crow =
-      mask.crow_indices + static_cast<int64_t>(blockIdx.y) * (block_rows + 1) + first;
+      args.mask.crow_indices + static_cast<int64_t>(blockIdx.y) * (args.block_rows + 1) + first;
   for (int row = threadIdx.x / 32; row < rows; row += kListThreads / 32) {
     const int end = crow[row + 1];
 #pragma unroll 4
     for (int i = crow[row] + threadIdx.x % 32; i < end; i += 32) {
-      const int column = __ldg(mask.col_indices + i);
+      const int column = __ldg(args.mask.col_indices + i);
       atomicOr(&marks[column / kColumns], 1u << (column % kColumns * kBits + row));
     }
   }
@@ -79,12 +86,12 @@ __global__ void __launch_bounds__(kListThreads)
   }
   __syncthreads();
   const int whole = count / unit;
-  BalancedOrder order(start + round_up(block_columns / unit + 1, 4), whole);
-  const bool balances = kIsWide && crow[rows] - crow[0] >= least_rows * count;
+  BalancedOrder order(start + round_up(args.block_columns / unit + 1, 4), whole);
+  const bool balances = kIsWide && crow[rows] - crow[0] >= args.least_rows * count;
   if constexpr (kIsWide) {
     if (balances) order.find(mark, start, unit, crow, rows);
   }
-  int32_t* to = entries + crow[0];
+  int32_t* to = args.entries + crow[0];
   for (int i = threadIdx.x; i * unit < count; i += kListThreads) {
     int column = start[balances && i < whole ? order[i] : i];
     const int end = min(count, (i + 1) * unit);
@@ -92,8 +99,12 @@ __global__ void __launch_bounds__(kListThreads)
       if (mark[column] != 0) to[at++] = static_cast<int>(unsigned(column) << kBits | mark[column]);
     }
   }
-  if (threadIdx.x == 0) counts[blockIdx.y * gridDim.x + blockIdx.x] = count;
+  if (threadIdx.x == 0) args.counts[blockIdx.y * gridDim.x + blockIdx.x] = count;
 }
+
+template <int kBits>
+constinit KernelCode<TileListsArguments> tile_lists_code{&tile_lists_kernel<kBits>, false,
+                                                         cudaSharedmemCarveoutDefault};
 
 int block_rows_of(const AttentionMask& m, const AttentionShape& s) {
   return static_cast<int>(ceil_div(s.rows, m.block_m));
@@ -130,16 +141,19 @@ Status make_tile_lists(const AttentionMask& m, const AttentionShape& s, int tile
   const int units = round_up(columns / unit + 1, 4);
   const int64_t shared = round_up(columns, 16) * (wide ? 2 : 1) + units * sizeof(int) +
                          (wide ? BalancedOrder::bytes(units) : 0);
-  const auto kernel = wide ? tile_lists_kernel<kWideEntryBits> : tile_lists_kernel<kEntryBits>;
-  const cudaError_t allowed = cudaFuncSetAttribute(
-      kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared));
-  if (allowed != cudaSuccess) return to_status(allowed, "lists of a mask");
+  auto& code = wide ? tile_lists_code<kWideEntryBits> : tile_lists_code<kEntryBits>;
   const auto tiles = static_cast<unsigned>(ceil_div(s.rows, tile_rows));
-  kernel<<<dim3(tiles, static_cast<unsigned>(m.patterns)), kListThreads,
-           static_cast<size_t>(shared), static_cast<cudaStream_t>(stream)>>>(
-      m, block_rows_of(m, s), columns, tile_rows / m.block_m, unit, least_rows, counts, entries);
   *lists = {counts, entries};
-  return to_status(cudaGetLastError(), "tile_lists");
+  return code.launch({.mask = m,
+                      .block_rows = block_rows_of(m, s),
+                      .block_columns = columns,
+                      .rows_of_tile = tile_rows / m.block_m,
+                      .unit = unit,
+                      .least_rows = least_rows,
+                      .counts = counts,
+                      .entries = entries},
+                     dim3(tiles, static_cast<unsigned>(m.patterns)), kListThreads, shared, stream,
+                     "lists of a mask");
 }
 
 }  // namespace sparse_autotune
