@@ -97,7 +97,9 @@ Support takes_type(const WgmmaShape& shape, const Problem& p, const Device& d) {
 
 Support wgmma_supports(const WgmmaShape& shape, const Problem& p, const Device& d) {
   if (Support s = takes_type(shape, p, d); !s) return s;
-  if (shape.code_of(p) == nullptr) return Support::no("computes A @ B of a row-major B alone");
+  if (shape.code_of(p) == nullptr) {
+    return Support::no("computes A @ B, not A^T @ B, of a row-major B");
+  }
   if (shape.pairs && (2 * p.block_m != shape.m || p.block_k % kStepK != 0)) {
     return Support::no("needs block_m " + std::to_string(shape.m / 2) +
                        " and block_k a multiple of 64, got " + block_text(p.block_m, p.block_k));

@@ -28,9 +28,6 @@ class WgmmaPairsSm90 final : public Variant {
     if (block_rows(p) > kMaxRows) {
       return Support::no("pairs at most " + std::to_string(kMaxRows) + " block rows");
     }
-    if (p.transpose || p.b_layout != Layout::kRowMajor) {
-      return Support::no("computes A @ B, not A^T @ B, of a row-major B");
-    }
     if (Support s = groups_are_known(p, kNeighbours); !s) return s;
     return wgmma_supports(shape_, p, d);
   }
