@@ -81,6 +81,46 @@ def test_block_rows_that_are_far_from_an_even_pace(variant):
     check(lse.cpu(), expected[1], "lse")
 
 
+@pytest.mark.parametrize("dim", [64, 128])
+@pytest.mark.parametrize("block", [None, 16, 32, 64, 128])
+@pytest.mark.parametrize("variant", FORWARD)
+def test_few_rows_along_many_columns(variant, block, dim):
+    """What splits its work along the columns adds up the same parts whenever they come."""
+    draw = torch.Generator().manual_seed(0)
+    q, k, v = (
+        torch.randn((1, 3, length, dim), generator=draw).bfloat16() for length in (300, 8100, 8100)
+    )
+    mask = None
+    if block is not None:
+        stored = torch.rand((-(-300 // block), -(-8100 // block)), generator=draw) < 0.4
+        stored[1] = False  # a block row without columns
+        stored[2, 3000 // block :] = False  # all its blocks may lie in one part
+        mask = BlockMask.from_blocks(stored, block, (300, 8100))
+    operands = (*(x.cuda() for x in (q, k, v)), None if mask is None else mask.to("cuda"))
+    why = attention_legality(*operands, False, None)[variant]
+    if why is not None:
+        pytest.skip(why)
+
+    def call():
+        return attention(*operands, return_lse=True, variant=variant)
+
+    out, lse = call()
+    expected = expected_attention(q, k, v, mask, False)
+    check(out.cpu(), expected[0], "out")
+    check(lse.cpu(), expected[1], "lse")
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        captured = call()
+    for _ in range(3):
+        for x in captured:
+            x.fill_(torch.nan)
+        graph.replay()
+        for left, right in zip((out, lse), captured, strict=True):
+            assert torch.equal(left, right)
+        for left, right in zip((out, lse), call(), strict=True):
+            assert torch.equal(left, right)
+
+
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("with_lse", [False, True], ids=["", "lse"])
 @pytest.mark.parametrize("case", ALL)

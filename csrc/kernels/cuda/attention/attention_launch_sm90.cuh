@@ -7,6 +7,7 @@
 #include "kernels/cuda/attention/attention_kernel_sm90.cuh"
 #include "kernels/cuda/attention/attention_maps_sm90.h"
 #include "kernels/cuda/attention/attention_producer_sm90.cuh"
+#include "kernels/cuda/attention/item_split.h"
 #include "kernels/cuda/host/kernel_code.h"
 
 namespace sparse_autotune {
@@ -27,13 +28,16 @@ template <typename T, typename Tile>
 constinit KernelCode<AttentionArgumentsSm90> attention_code_sm90{
     &attention_kernel_sm90<AttentionPassSm90<T, Tile>>, true};
 
+// `parts`: memory for those of split items.
 template <typename T, typename Tile>
-Status launch_attention_sm90(const AttentionForward& a, DType dtype, const Device& device,
-                             unsigned* counter, std::string_view name) {
+Status launch_attention_sm90(const attention::Problem& p, const attention::Launch& l, void* parts,
+                             std::string_view name) {
+  const AttentionForward a = attention::forward_arguments(p, l);
   const AttentionShape& s = a.shape;
+  const Device& device = *l.device;
   AttentionArgumentsSm90 args;
   const auto map = [&](const AttentionTensor& t, int64_t rows, int64_t heads, uint32_t box,
-                       CUtensorMap* to) { return map_boxes(t, dtype, rows, heads, s, box, to); };
+                       CUtensorMap* to) { return map_boxes(t, p.dtype, rows, heads, s, box, to); };
   if (auto made = map(a.q, s.rows, s.heads, kUserRows, &args.q); !made) return made;
   if (auto made = map(a.k, s.columns, s.kv_heads, Tile::kPiece, &args.k); !made) return made;
   if (auto made = map(a.v, s.columns, s.kv_heads, Tile::kPiece, &args.v); !made) return made;
@@ -46,7 +50,9 @@ Status launch_attention_sm90(const AttentionForward& a, DType dtype, const Devic
       return made;
     }
   }
+  unsigned* counter = tile_counter(device.ordinal, static_cast<cudaStream_t>(l.stream));
   describe_work(a, Tile::kRows, device, counter, &args);
+  split_items(p, device, Tile::kRows, Tile::kPipelines).apply(parts, l, &args);
   const auto blocks = static_cast<unsigned>(
       std::min<int64_t>(ceil_div(args.items, Tile::kPipelines), device.multiprocessors));
   return attention_code_sm90<T, Tile>.launch(args, blocks, threads_of<AttentionPassSm90<T, Tile>>(),

@@ -16,7 +16,6 @@ class AttentionSm90 final : public attention::Variant {
       : Variant(DeviceType::kCuda, name), share_(share) {}
 
   Support supports(const attention::Problem& p, const Device& d) const override {
-    using Tile = TileOf<128>;
     if (auto s = halves_on_hopper(p, d); !s) return s;
     if (Tile::kUsers == 3 && (has_mask(p) || p.dim != 64)) {
       return Support::no("takes heads of 64 without a mask");
@@ -39,31 +38,35 @@ class AttentionSm90 final : public attention::Variant {
 
   double estimate_us(const attention::Problem& p, const Device& d) const override {
     // Without a mask rows of a last tile that do not exist are multiplied, too.
-    constexpr int64_t kRows = TileOf<128>::kRows;
+    constexpr int64_t kRows = Tile::kRows;
     const double there = has_mask(p) ? 1.0
                                      : static_cast<double>(p.rows) /
                                            static_cast<double>(ceil_div(p.rows, kRows) * kRows);
     return attention_us(p, kRows, there * share_ * d.tensor_tflops, 6);
   }
 
-  int64_t workspace_bytes(const attention::Problem& p, const Device&) const override {
-    if constexpr (!TileOf<128>::kMerges) return 0;
-    const AttentionForward a = attention::forward_arguments(p, {});
-    return tile_lists_bytes(a.mask, a.shape, TileOf<128>::kRows, p.capacity);
+  int64_t workspace_bytes(const attention::Problem& p, const Device& d) const override {
+    return lists_bytes(p) + split_items(p, d, Tile::kRows, Tile::kPipelines).bytes();
   }
 
   Status launch(const attention::Problem& p, const attention::Launch& l) const override {
-    unsigned* counter = tile_counter(l.device->ordinal, static_cast<cudaStream_t>(l.stream));
-    const AttentionForward a = attention::forward_arguments(p, l);
     return with_tile(p, [&]<typename T, typename Of>() {
-      return launch_attention_sm90<T, Of>(a, p.dtype, *l.device, counter, name());
+      return launch_attention_sm90<T, Of>(p, l, static_cast<char*>(l.workspace) + lists_bytes(p),
+                                          name());
     });
   }
 
   // Columns of another block row of a tile have a weight of zero.
-  bool multiplies_padding() const override { return TileOf<128>::kMerges; }
+  bool multiplies_padding() const override { return Tile::kMerges; }
 
  private:
+  using Tile = TileOf<128>;
+
+  static int64_t lists_bytes(const attention::Problem& p) {
+    const AttentionForward a = attention::forward_arguments(p, {});
+    return tile_lists_bytes(a.mask, a.shape, Tile::kRows, p.capacity);
+  }
+
   // Calls it with the problem's type and tile.
   template <typename Function>
   static auto with_tile(const attention::Problem& p, Function&& call) {

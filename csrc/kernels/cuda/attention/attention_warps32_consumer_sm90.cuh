@@ -34,6 +34,10 @@ class Warp32RowsConsumer {
         softmax_[set].begin();
       }
       steps_.for_each([&](const WarpStep& step) { multiply(step); });
+      if (item_.part >= 0 &&
+          !add_up_parts<kSets>(args_.parts, item_.part, warp_, Tile::kWarps, sum_, softmax_)) {
+        continue;
+      }
       store();
     }
   }

@@ -30,6 +30,10 @@ class WarpRowsConsumer {
       for (float& x : sum_) x = 0;
       softmax_.begin();
       attend();
+      if (item_.part >= 0 &&
+          !add_up_parts<1>(args_.parts, item_.part, warp_, Tile::kWarps, &sum_, &softmax_)) {
+        continue;
+      }
       float inverse[2], lse[2];
       softmax_.finish(inverse, lse);
       store_attention<T>(args_.out, args_.lse, item_.batch, item_.head, own_row(), args_.rows, sum_,

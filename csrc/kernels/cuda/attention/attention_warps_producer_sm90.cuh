@@ -59,8 +59,9 @@ class WarpRowsProducer {
   // pieces, and reads its next entry that many ahead.
   template <Role kRole>
   __device__ __forceinline__ void fill_stages(const AttentionItem& item, int head, int step_head) {
-    const Columns columns(args_.mask, args_.lists, item.batch, head, args_.rows, args_.columns,
-                          args_.is_causal, item.row, Tile::kRows);
+    Columns columns(args_.mask, args_.lists, item.batch, head, args_.rows, args_.columns,
+                    args_.is_causal, item.row, Tile::kRows);
+    if (item.part >= 0) columns.take_part(item.part % args_.parts.count, args_.parts.count);
     const int stages = (columns.pieces + Tile::kPieces - 1) / Tile::kPieces;
     const int lane = threadIdx.x % 32;
     constexpr int kAtOnce = 32 / Tile::kPieces;  // stages

@@ -13,6 +13,7 @@
 #include "kernels/cuda/attention/attention_warps_consumer_sm90.cuh"
 #include "kernels/cuda/attention/attention_warps_kernel_sm90.cuh"
 #include "kernels/cuda/attention/attention_warps_launch_sm90.h"
+#include "kernels/cuda/attention/item_split.h"
 #include "kernels/cuda/host/kernel_code.h"
 #include "kernels/cuda/host/tile_counters.h"
 
@@ -28,13 +29,17 @@ constinit KernelCode<WarpRowsArguments> code{
     &attention_warps_kernel_sm90<ConsumerOf<T, Tile>, WarpRowsArguments, Tile>, true};
 
 template <typename T, typename Tile>
-Status launch_warps(const AttentionForward& a, DType dtype, const Device& device, unsigned* counter,
+Status launch_warps(const attention::Problem& p, const attention::Launch& l, void* parts,
                     std::string_view name) {
+  const AttentionForward a = attention::forward_arguments(p, l);
   const AttentionShape& s = a.shape;
+  const Device& device = *l.device;
   WarpRowsArguments args;
   args.q = a.q;
+  unsigned* counter = tile_counter(device.ordinal, static_cast<cudaStream_t>(l.stream));
   describe_work(a, Tile::kRows, device, counter, &args);
-  if (auto made = map_pieces<Tile>(a.k, a.v, dtype, s, s.kv_heads, &args); !made) return made;
+  split_items(p, device, Tile::kRows, 1).apply(parts, l, &args);
+  if (auto made = map_pieces<Tile>(a.k, a.v, p.dtype, s, s.kv_heads, &args); !made) return made;
   if (auto made = list_pieces<Tile>(s, a.workspace, a.stream, &args); !made) return made;
   const auto blocks = static_cast<unsigned>(std::min(args.items, device.multiprocessors));
   return code<T, Tile>.launch(args, blocks, Tile::kThreads, Tile::kSharedBytes, a.stream, name);
@@ -70,20 +75,23 @@ class AttentionWarpsSm90 final : public attention::Variant {
     return std::max(products, 6 + copied / (0.7 * d.l2_gbps * 1e3));
   }
 
-  int64_t workspace_bytes(const attention::Problem& p, const Device&) const override {
-    const AttentionForward a = attention::forward_arguments(p, {});
-    return tile_lists_bytes(a.mask, a.shape, kRows, p.capacity);
+  int64_t workspace_bytes(const attention::Problem& p, const Device& d) const override {
+    return lists_bytes(p) + split_items(p, d, kRows, 1).bytes();
   }
 
   Status launch(const attention::Problem& p, const attention::Launch& l) const override {
-    unsigned* counter = tile_counter(l.device->ordinal, static_cast<cudaStream_t>(l.stream));
-    const AttentionForward a = attention::forward_arguments(p, l);
     return with_half_and_dim(p, [&]<typename T, int kDim>(T*, std::integral_constant<int, kDim>) {
-      return launch_warps<T, Tile<kDim>>(a, p.dtype, *l.device, counter, name());
+      return launch_warps<T, Tile<kDim>>(p, l, static_cast<char*>(l.workspace) + lists_bytes(p),
+                                         name());
     });
   }
 
  private:
+  static int64_t lists_bytes(const attention::Problem& p) {
+    const AttentionForward a = attention::forward_arguments(p, {});
+    return tile_lists_bytes(a.mask, a.shape, kRows, p.capacity);
+  }
+
   static constexpr int kRows = Tile<128>::kRows, kLeast = Tile<128>::kWarpRows;
   // Of the device's tensor-core rate, that long rows reach.
   static constexpr double kShare = kLeast == 16 ? 0.28 : 0.33;

@@ -33,7 +33,7 @@ __device__ __forceinline__ ColumnPiece load_piece(uint32_t from) {
 template <int kPiece, int kBits = kEntryBits>
 struct TileColumns {
   const int32_t* list = nullptr;  // null: dense
-  int pieces = 0;                 // of the tile
+  int first = 0, pieces = 0;      // of the tile: which of them are walked along
   int per_block = 1, block_n = kPiece;
   bool merged = false;  // entries are of TileLists, not block columns alone
 
@@ -62,14 +62,21 @@ struct TileColumns {
     }
   }
 
+  // Leaves part i of `count`.
+  __device__ __forceinline__ void take_part(int i, int count) {
+    first = pieces * i / count;
+    pieces = pieces * (i + 1) / count - first;
+  }
+
   // Of the list, what names the block of piece i; anything where there is none.
   __device__ __forceinline__ int entry(int i) const {
-    return list != nullptr && i < pieces ? list[i / per_block] : 0;
+    return list != nullptr && i < pieces ? list[(first + i) / per_block] : 0;
   }
 
   // Piece i, given its entry; one past all columns where there is none.
   __device__ __forceinline__ ColumnPiece piece(int i, int entry, int columns) const {
     if (i >= pieces) return {columns, 0};
+    i += first;
     if (list == nullptr) return {i * kPiece, ~0u};
     constexpr unsigned kBlockRows = (1u << kBits) - 1;
     const int block = merged ? static_cast<int>(static_cast<unsigned>(entry) >> kBits) : entry;

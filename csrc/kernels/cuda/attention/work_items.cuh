@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "kernels/attention_arguments.h"
+#include "kernels/cuda/attention/item_parts.cuh"
 #include "kernels/cuda/attention/tile_lists.h"
 #include "kernels/cuda/device/mbarrier.cuh"
 #include "kernels/cuda/device/tma.cuh"
@@ -15,9 +16,11 @@ namespace sparse_autotune {
 struct AttentionWork {
   AttentionMask mask;
   TileLists lists;
+  ItemParts parts;
   unsigned* counter;                             // see ItemCounter
   int rows, columns, heads, group, batch_heads;  // group: of q's heads for one of k
-  int row_tiles, items, heads_at_end;
+  int row_tiles, heads_at_end;
+  int items;  // a part of an item counts as one
   float scale_log2;
   bool is_causal;
 };
@@ -30,9 +33,10 @@ struct ForwardWork : AttentionWork {
 };
 
 // The rows of a tile, in one head.
-struct AttentionItem {
+struct alignas(16) AttentionItem {
   int row, head, batch;
-  int tiles;  // to walk along: 0 where there is nothing to add up, -1: there is no further item
+  int tiles;      // to walk along: 0 where there is nothing to add up, -1: there is no further item
+  int part = -1;  // of all parts of split items; -1: the item is not split
 };
 
 // Which tile of which head item i is. Heads follow each other, so that few are in L2 at once. The
@@ -49,8 +53,11 @@ __device__ __forceinline__ ItemPlace place_of_item(int i, int tiles, int heads, 
 // Item i, of `rows` rows: from the last rows on, which in a forward pass see the most under a
 // causal mask.
 __device__ __forceinline__ AttentionItem item_at(const AttentionWork& work, int i, int rows) {
+  const ItemParts& parts = work.parts;
+  const int part = parts.count > 1 ? max(i - parts.whole, -1) : -1;
+  if (part >= 0) i = parts.whole + part / parts.count;
   const auto [tile, head] = place_of_item(i, work.row_tiles, work.batch_heads, work.heads_at_end);
-  return {(work.row_tiles - 1 - tile) * rows, head % work.heads, head / work.heads, 0};
+  return {(work.row_tiles - 1 - tile) * rows, head % work.heads, head / work.heads, 0, part};
 }
 
 // Takes items 0, 1, 2, ... in turn: the first of each taker is given, the others go to whoever is
@@ -106,6 +113,8 @@ class ItemQueue {
       asm volatile("st.shared.v4.s32 [%0], {%1, %2, %3, %4};\n" ::"r"(slot(at_.stage)),
                    "r"(item.row), "r"(item.head), "r"(item.batch), "r"(item.tiles)
                    : "memory");
+      asm volatile("st.shared.s32 [%0], %1;\n" ::"r"(slot(at_.stage) + 16), "r"(item.part)
+                   : "memory");
       mbarrier_arrive(full(at_.stage));
     }
     __syncwarp();
@@ -119,6 +128,10 @@ class ItemQueue {
     asm volatile("ld.shared.v4.s32 {%0, %1, %2, %3}, [%4];\n"
                  : "=r"(item.row), "=r"(item.head), "=r"(item.batch), "=r"(item.tiles)
                  : "r"(slot(at_.stage))
+                 : "memory");
+    asm volatile("ld.shared.s32 %0, [%1];\n"
+                 : "=r"(item.part)
+                 : "r"(slot(at_.stage) + 16)
                  : "memory");
     __syncwarp();
     mbarrier_arrive_warp(empty(at_.stage));

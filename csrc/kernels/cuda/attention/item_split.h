@@ -1,0 +1,57 @@
+// How many items of a forward pass are split, and into how many parts. Host code.
+//
+// Items are dealt out in rounds, one to each multiprocessor. Those of a last round that is not full
+// are split into as many parts as make that round shortest; where there is no full round, as with
+// few rows along many columns, all items are.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+#include "kernels/cuda/attention/attention_requirements.h"
+#include "kernels/cuda/attention/item_parts.cuh"
+#include "kernels/cuda/attention/work_items.cuh"
+#include "kernels/cuda/host/tile_counters.h"
+
+namespace sparse_autotune {
+
+struct ItemSplit {
+  int items = 0, parts = 1;  // the last items; parts of each
+  int64_t part_bytes = 0;    // of each part
+
+  int64_t bytes() const { return items * parts * part_bytes; }
+
+  // Tells the kernel, in memory of as many bytes, aligned to 16.
+  void apply(void* memory, const attention::Launch& l, AttentionWork* work) const {
+    if (items == 0) return;
+    unsigned* counters = part_counters(l.device->ordinal, static_cast<cudaStream_t>(l.stream));
+    if (counters == nullptr) return;
+    work->parts = {work->items - items, parts, static_cast<float4*>(memory), counters};
+    work->items += items * (parts - 1);
+  }
+};
+
+// Of items of `rows` rows, of which each multiprocessor works on `at_once`.
+inline ItemSplit split_items(const attention::Problem& p, const Device& d, int rows, int at_once) {
+  constexpr int kMostParts = 16;
+  // Columns that take as long as what a part needs besides its own: some 10 us (H100).
+  constexpr double kStart = 800;
+  const int64_t items = ceil_div(p.rows, rows) * p.batch * p.heads;
+  const int64_t takers = int64_t{at_once} * d.multiprocessors, rest = items % takers;
+  // Under a causal rule the last items are the shortest.
+  if (p.is_causal || rest * part_counters_of(rows / 16) > kPartCounters) return {};
+  const double columns = static_cast<double>(p.columns) * merged_density(p, rows);
+  const auto time = [&](int parts) {
+    return static_cast<double>(ceil_div(rest * parts, takers)) * (columns / parts + kStart);
+  };
+  int best = 1;
+  for (int parts = 2; parts <= kMostParts; ++parts) {
+    if (time(parts) < time(best)) best = parts;
+  }
+  // A part's sums take memory, so a gain of less than a hundredth is not worth it.
+  const double rounds = static_cast<double>(items / takers + 1);
+  if (time(1) - time(best) < 0.01 * rounds * columns) return {};
+  return {static_cast<int>(rest), best, rows * part_row_bytes(p.dim)};
+}
+
+}  // namespace sparse_autotune
