@@ -34,8 +34,8 @@ class AttentionCase:
 
 def _forward_cases():
     # Blocks that each family takes; last tiles are cut off in both directions. There are columns
-    # enough for each stage of a ring in shared memory to be filled twice.
-    blocks = {128: (300, 1490), 64: (150, 530), 32: (90, 710), 16: (75, 690)}
+    # enough for each stage of a ring in shared memory to be filled twice, and for items to be split.
+    blocks = {128: (300, 2490), 64: (150, 2030), 32: (90, 2010), 16: (75, 1990)}
     cases = [
         AttentionCase(dtype, lengths, dim, (side, side), is_causal, kv_heads)
         for side, lengths in blocks.items()
@@ -47,7 +47,7 @@ def _forward_cases():
     cases += [
         AttentionCase(dtype, (170, length), dim, None, is_causal)
         for dtype, dim, length, is_causal in (
-            (_BF16, 128, 170, True), (_FP16, 64, 250, False), (_FP32, 64, 130, False),
+            (_BF16, 128, 170, True), (_FP16, 64, 1850, False), (_FP32, 64, 130, False),
             (_FP64, 40, 60, True),
         )
     ]  # fmt: skip
