@@ -99,6 +99,49 @@ def test_two_cpus_of_one_name_have_folders_of_their_own():
         assert keep.device_of({"cpu": cpu, "threads": 2}) == folder
 
 
+def test_figures_that_a_sentence_repeats_are_those_of_the_runs():
+    """Such a sentence is written by hand, and would outlive the run that it was taken from."""
+    runs = {run.suite: run for run in KEPT if run.folder == "h200"}
+
+    def us(suite, cell, name="choice"):
+        (found,) = [r for r in runs[suite].results if str(r.cell).startswith(cell)]
+        return found.median(name, "warm")
+
+    times = {}
+    for layer in runs["training"].kept["layers"]:
+        cell, rows = layer["cell"], layer["rows"]["all three"]
+        if (cell["m"], cell["k"], cell["density"]) == (4096, 4096, 0.125):
+            took = {row["name"]: keep.median_us(row["us"]["warm"]) for row in rows if "us" in row}
+            times[cell["block"]] = f"{took['dense'] / took['sparse_autotune']:.1f} times"
+    token = ("gpu_small_n", "4096x4096x1 linear block 64 density 0.125")
+    mesh, meshes = (
+        ("gpu_science", f"999999x999999x{n} matmul block 3 density 8.1e-05 float64")
+        for n in (1, 16)
+    )
+    even = ("gpu_large_blocks", "4096x4096x4096 matmul block 64 density 0.125")
+    sentences = {
+        "models": [f"{times[128]} as fast as the dense layer's with blocks of 128, {times[64]} "
+                   f"with 64, {times[32]} with 32 and {times[16]} with 16"],
+        "serving": [f"one token takes {us(*token):.1f} µs, the dense layer "
+                    f"{us(*token, 'torch_dense'):.1f} µs"],
+        "scientific": [f"takes {us(*mesh):.0f} µs, PyTorch's CSR {us(*mesh, 'torch_csr'):.0f} µs",
+                       f"16 columns take {us(*meshes):.0f} µs there"],
+        "reading_figures": [f"took {us(*even, 'triton_default'):.0f} µs with its defaults and "
+                            f"{us(*even, 'triton_tuned'):.0f} with settings swept"],
+    }  # fmt: skip
+    for page, expected in sentences.items():
+        text = " ".join((pages.ROOT / f"docs/{page}.md").read_text().split())
+        assert [sentence for sentence in expected if sentence not in text] == [], page
+
+
+def test_what_is_transcribed_from_a_page_is_there():
+    (run,) = [run for run in KEPT if "docs/examples.md" in run.kept.get("source", "")]
+    page = (pages.ROOT / "docs/examples.md").read_text()
+    for step in run.kept["steps"]:
+        dense, ours = (f"{keep.median_us(taken) / 1e3:.3f}" for taken in step["us"].values())
+        assert re.search(rf"{dense} +{ours}", page), step["name"]
+
+
 PICTURES = pages.pictures(KEPT)
 
 
