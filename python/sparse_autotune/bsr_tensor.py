@@ -645,11 +645,13 @@ class BsrTensor:
     __rsub__ = _by(torch.sub, reflected=True)
 
     def __neg__(self) -> BsrTensor:
+        """The same pattern with negated values."""
         return self._with_values(-self.values)
 
     neg = __neg__
 
     def __abs__(self) -> BsrTensor:
+        """The same pattern with absolute values."""
         return self._with_values(self.values.abs())
 
     abs = __abs__

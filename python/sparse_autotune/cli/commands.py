@@ -70,7 +70,7 @@ def tune(file: str, budget: float | None, as_json: bool) -> None:
 @click.option("-n", "columns", required=True, type=click.IntRange(min=1), help="Columns of b.")
 @click.option("--block", "blocks", default="16,32,64,128", show_default=True, type=bench_grid.SIZES)
 @click.option(
-    "--density", type=float, help="Keep so many blocks; without it all that are not zero."
+    "--density", type=float, help="Share of blocks to keep; without it all that are not zero."
 )
 @click.option("--device", help="cpu or cuda; the GPU if there is one.")
 @json_option
@@ -93,15 +93,17 @@ def advise(
 @cli.command(
     epilog="Example: sparse-autotune bench --size 4096 --block 16,64 --density 0.1 -n 1,512"
 )
-@click.option("--size", "sizes", required=True, type=bench_grid.SIZES, help="Rows and columns.")
-@click.option("--block", "blocks", required=True, type=bench_grid.SIZES, help="Of a block.")
-@click.option("--density", "densities", required=True, type=bench_grid.NUMBERS)
+@click.option("--size", "sizes", required=True, type=bench_grid.SIZES, help="4096, or 4096x1024.")
+@click.option("--block", "blocks", required=True, type=bench_grid.SIZES, help="64, or 16x48.")
+@click.option(
+    "--density", "densities", required=True, type=bench_grid.NUMBERS, help="Share of stored blocks."
+)
 @click.option("-n", "columns", required=True, type=bench_grid.WHOLE_NUMBERS, help="Columns of b.")
 @click.option("--dtype", "dtypes", default="float32", type=bench_grid.DTYPES, show_default=True)
 @click.option("--pattern", default="uniform", show_default=True, help="As random_bsr has them.")
 @click.option("--linear", is_flag=True, help="Time linear(x, a) with n rows of x.")
 @click.option("--device", help="cpu or cuda; the GPU if there is one.")
-@click.option("--budget", type=float, metavar="SECONDS", help="Of each problem.")
+@click.option("--budget", type=float, metavar="SECONDS", help="For each product.")
 @click.option("--seed", default=0, show_default=True)
 @json_option
 def bench(as_json: bool, **options: Any) -> None:

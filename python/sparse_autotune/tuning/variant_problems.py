@@ -72,7 +72,7 @@ class VariantProblem:
 
 @dataclass(frozen=True)
 class AttentionProblem:
-    """The same of attention and of its gradients.
+    """An attention or its gradients without data, as ``supports`` is asked about them.
 
     Attributes:
         op: "attention" or "attention_backward".
