@@ -137,6 +137,17 @@ def test_pages_name_settings_as_they_are():
     assert set(re.findall(r"(\w+)=", repr(settings))) == set(rows)
 
 
+def test_messages_are_quoted_as_they_are_raised():
+    files = [*ROOT.glob("python/**/*.py"), *ROOT.glob("csrc/**/*.cpp")]
+    code = re.sub(r'"\s*f?"', "", "".join(path.read_text() for path in files))  # parts of a literal
+    code += "one of the variables needed for gradient computation has been modified by an inplace "
+    code += "operation; Could not find schema for sparse_autotune::bsr_matmul"  # torch's
+    text = (ROOT / "docs/troubleshooting.md").read_text()
+    quoted = re.findall(r'^\*\*(?:"|`ImportError: )(.+?)["`]\*\*', text, re.MULTILINE)
+    assert len(quoted) > 8
+    assert [q for q in quoted if not all(part.strip() in code for part in q.split("…"))] == []
+
+
 def anchors(path):
     headings = re.findall(r"^#+ (.*)$", FENCED.sub("", path.read_text()), re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", h.lower()).replace(" ", "-") for h in headings}
