@@ -37,7 +37,12 @@ def register_both(
     Where ``module`` cannot be imported this raises an ImportError; a version that is None is that
     of ``distribution``.
     """
-    importlib.import_module(module)
+    try:
+        importlib.import_module(module)
+    except ImportError as error:
+        raise ImportError(
+            f"{name} needs {distribution} (pip install {distribution}): {error}"
+        ) from error
     if version is None:
         version = in_letters(importlib.metadata.version(distribution))
 
