@@ -119,6 +119,14 @@ def test_figures_that_a_sentence_repeats_are_those_of_the_runs():
         for n in (1, 16)
     )
     even = ("gpu_large_blocks", "4096x4096x4096 matmul block 64 density 0.125")
+    decoding = {
+        run.folder: keep.median_us(step["us"]["dense"])
+        / keep.median_us(step["us"]["sparse_autotune"])
+        for run in KEPT
+        if run.suite == "llama"
+        for step in run.kept["steps"]
+        if step["name"] == "decode, 1 token"
+    }
     sentences = {
         "models": [f"{times[128]} as fast as the dense layer's with blocks of 128, {times[64]} "
                    f"with 64, {times[32]} with 32 and {times[16]} with 16"],
@@ -127,7 +135,9 @@ def test_figures_that_a_sentence_repeats_are_those_of_the_runs():
         "scientific": [f"takes {us(*mesh):.0f} µs, PyTorch's CSR {us(*mesh, 'torch_csr'):.0f} µs",
                        f"16 columns take {us(*meshes):.0f} µs there"],
         "reading_figures": [f"took {us(*even, 'triton_default'):.0f} µs with its defaults and "
-                            f"{us(*even, 'triton_tuned'):.0f} with settings swept"],
+                            f"{us(*even, 'triton_tuned'):.0f} with settings swept",
+                            f"{decoding['h200']:.2f} of the dense Llama's speed on an H200, "
+                            f"{decoding['h100']:.2f} on an H100"],
     }  # fmt: skip
     for page, expected in sentences.items():
         text = " ".join((pages.ROOT / f"docs/{page}.md").read_text().split())
