@@ -34,7 +34,8 @@ class AttentionCase:
 
 def _forward_cases():
     # Blocks that each family takes; last tiles are cut off in both directions. There are columns
-    # enough for each stage of a ring in shared memory to be filled twice, and for items to be split.
+    # enough for each stage of a ring in shared memory to be filled twice, and for items to be
+    # split.
     blocks = {128: (300, 2490), 64: (150, 2030), 32: (90, 2010), 16: (75, 1990)}
     cases = [
         AttentionCase(dtype, lengths, dim, (side, side), is_causal, kv_heads)
