@@ -48,6 +48,7 @@ BESIDES = {
         *("plan/kept_memory.cpp", "plan/kept_memory_cuda.cpp"),
         *("kernels/cuda/host/cuda_status_cuda.cpp", "kernels/cuda/host/captured_graph_cuda.cpp"),
     ),
+    "test_thread_pool": ("c_api/thread_pool.cpp",),
     "test_tiled_amx": ("kernels/cpu/microkernels/tiled_amx.cpp",),
 }
 FLAGS = {

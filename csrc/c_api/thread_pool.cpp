@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <atomic>
 #include <deque>
-#include <system_error>
+#include <exception>
 #include <thread>
 
 namespace sparse_autotune {
@@ -20,7 +20,8 @@ struct Task {
 
 // A worker waits at a place of its own, so that one that wakes late meets no other's task.
 struct Worker {
-  std::atomic<const Task*> task{nullptr};
+  Task task;
+  std::atomic<bool> has_task{false};
 };
 
 class Pool {
@@ -30,16 +31,15 @@ class Pool {
     if (busy_.test_and_set(std::memory_order_acquire)) return false;
     const int64_t wanted = ceil_div(end - begin, chunk) - 1;
     const int64_t helpers = std::min(wanted, start(wanted));
-    tasks_.resize(static_cast<size_t>(helpers));
     left_.store(static_cast<int>(helpers), std::memory_order_relaxed);
     // The front is this thread's, with what no helper could be had for.
     const int64_t own_end = end - helpers * chunk;
     for (int64_t i = 0; i < helpers; ++i) {
-      const auto at = static_cast<size_t>(i);
+      Worker& worker = workers_[static_cast<size_t>(i)];
       const int64_t first = own_end + i * chunk;
-      tasks_[at] = {body, context, first, first + chunk};
-      workers_[at].task.store(&tasks_[at], std::memory_order_release);
-      workers_[at].task.notify_one();
+      worker.task = {body, context, first, first + chunk};
+      worker.has_task.store(true, std::memory_order_release);
+      worker.has_task.notify_one();
     }
     body(begin, own_end, context);
     for (int left = left_.load(std::memory_order_acquire); left > 0;
@@ -53,23 +53,23 @@ class Pool {
  private:
   // Workers up to that number; how many there are. They end with the process.
   int64_t start(int64_t count) {
-    while (static_cast<int64_t>(workers_.size()) < count) {
-      Worker& worker = workers_.emplace_back();
-      try {
-        std::thread([this, &worker] { serve(worker); }).detach();
-      } catch (const std::system_error&) {  // the system has no more
-        workers_.pop_back();
-        break;
+    try {
+      while (started_ < count) {
+        const auto at = static_cast<size_t>(started_);
+        if (workers_.size() == at) workers_.emplace_back();
+        std::thread([this, &worker = workers_[at]] { serve(worker); }).detach();
+        ++started_;
       }
+    } catch (const std::exception&) {  // the system has no more threads, or no memory
     }
-    return static_cast<int64_t>(workers_.size());
+    return started_;
   }
 
   void serve(Worker& worker) {
     while (true) {
-      worker.task.wait(nullptr, std::memory_order_acquire);
-      const Task task = *worker.task.load(std::memory_order_acquire);
-      worker.task.store(nullptr, std::memory_order_relaxed);
+      worker.has_task.wait(false, std::memory_order_acquire);
+      const Task task = worker.task;
+      worker.has_task.store(false, std::memory_order_relaxed);
       task.body(task.begin, task.end, task.context);
       if (left_.fetch_sub(1, std::memory_order_acq_rel) == 1) left_.notify_one();
     }
@@ -78,7 +78,7 @@ class Pool {
   std::atomic_flag busy_ = ATOMIC_FLAG_INIT;
   std::atomic<int> left_{0};
   std::deque<Worker> workers_;  // which stay where they are as it grows
-  std::deque<Task> tasks_;
+  int64_t started_ = 0;
 };
 
 Pool* pool = new Pool;  // never freed: its threads may be working while the process winds down
