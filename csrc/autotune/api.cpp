@@ -115,11 +115,7 @@ std::vector<std::pair<std::string, std::string>> known_records() {
   return sparse_autotune::known_records();
 }
 std::vector<std::string> missed_signatures() { return sparse_autotune::missed_signatures(); }
-void forget_records() {
-  sparse_autotune::forget_records();
-  // Decisions that plans remember are of records too.
-  sparse_autotune::set_settings(settings());
-}
+void forget_records() { sparse_autotune::forget_records(); }
 std::optional<Record> parse(const std::string& text, std::string* why) {
   return parse_record(text, why);
 }

@@ -161,6 +161,7 @@ void forget_records() {
   state().told.clear();
   state().unmeasured.clear();
   state().demoted.clear();
+  outdate_decisions();  // those that plans remember are of records too
 }
 
 void known_races_after_fork() {

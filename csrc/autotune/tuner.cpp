@@ -213,8 +213,8 @@ Choice choose_among(const std::vector<const AnyVariant*>& legal_ones, std::strin
     if (choice.variant != nullptr) return choice;
     return chosen(cheapest(entrants, problem, device), true, found.validity);
   }
-  ++races;
   before_race(entrants);
+  ++races;
   const Record record = announced_race(key, problem, device, data, entrants, options, true);
   found = {std::make_shared<const Record>(record), remembered(key).validity};
   if (!record.winner.empty()) return by_record(found, entrants, capturing);
@@ -237,45 +237,40 @@ Choice settled(AnyProblem problem, const Device& device, std::string_view select
 
 Choice choose(AnyProblem problem, const Device& device, const AnyLaunch& data,
               std::string_view selector, bool capturing, const BeforeRace& before_race) {
-  try {
-    if (!capturing) {
-      const Choice choice = settled(problem, device, selector);
-      if (choice.variant != nullptr) return choice;
-    }
-    const AnyVariant* const exact = selector.empty() ? nullptr : find_variant(selector);
-    if (selector.empty()) {
-      const auto entrants = legal_variants(problem, device);
-      if (!entrants.empty()) {
-        return choose_among(entrants, "", problem, device, data, capturing, before_race);
-      }
-      std::vector<const AnyVariant*> all = all_variants();
-      std::erase_if(all, [&](const AnyVariant* v) { return &v->op() != &problem.op(); });
-      return failure("no variant can compute " + describe(problem) + " on " + device.name +
-                     reasons(all, problem, device));
-    }
-    if (exact != nullptr) {
-      const Support support = legal(*exact, problem, device);
-      if (support) return chosen(exact, true);
-      return failure("variant '" + std::string(selector) +
-                     "' is not legal here: " + support.reason());
-    }
-    const auto family = select_variants(selector, asked_device(problem));
-    if (family.empty()) {
-      return failure("no variant or family for this device is named '" + std::string(selector) +
-                     "'");
-    }
-    std::vector<const AnyVariant*> entrants;
-    for (const AnyVariant* v : family) {
-      if (legal(*v, problem, device)) entrants.push_back(v);
-    }
-    if (!entrants.empty()) {
-      return choose_among(entrants, selector, problem, device, data, capturing, before_race);
-    }
-    return failure("variant '" + std::string(selector) +
-                   "' is not legal here:" + reasons(family, problem, device));
-  } catch (const std::exception& error) {
-    return failure(error.what());
+  if (!capturing) {
+    const Choice choice = settled(problem, device, selector);
+    if (choice.variant != nullptr) return choice;
   }
+  const AnyVariant* const exact = selector.empty() ? nullptr : find_variant(selector);
+  if (selector.empty()) {
+    const auto entrants = legal_variants(problem, device);
+    if (!entrants.empty()) {
+      return choose_among(entrants, "", problem, device, data, capturing, before_race);
+    }
+    std::vector<const AnyVariant*> all = all_variants();
+    std::erase_if(all, [&](const AnyVariant* v) { return &v->op() != &problem.op(); });
+    return failure("no variant can compute " + describe(problem) + " on " + device.name +
+                   reasons(all, problem, device));
+  }
+  if (exact != nullptr) {
+    const Support support = legal(*exact, problem, device);
+    if (support) return chosen(exact, true);
+    return failure("variant '" + std::string(selector) +
+                   "' is not legal here: " + support.reason());
+  }
+  const auto family = select_variants(selector, asked_device(problem));
+  if (family.empty()) {
+    return failure("no variant or family for this device is named '" + std::string(selector) + "'");
+  }
+  std::vector<const AnyVariant*> entrants;
+  for (const AnyVariant* v : family) {
+    if (legal(*v, problem, device)) entrants.push_back(v);
+  }
+  if (!entrants.empty()) {
+    return choose_among(entrants, selector, problem, device, data, capturing, before_race);
+  }
+  return failure("variant '" + std::string(selector) +
+                 "' is not legal here:" + reasons(family, problem, device));
 }
 
 bool demote(AnyProblem problem, const Device& device, std::string_view selector,

@@ -25,8 +25,9 @@ struct Choice {
 
 // `data` holds the user's pattern, stream and threads. `selector` forces a variant
 // ("family/config") or a family; empty leaves the choice to the tuner. While `capturing`, nothing
-// is measured. `before_race` puts what the entrants need into `data`. One race runs at a time: a
-// call that would race during another one does not wait, the cost model serves it. Never throws.
+// is measured. `before_race` puts what the entrants need into `data`; what it throws passes
+// through. One race runs at a time: a call that would race during another one does not wait, the
+// cost model serves it.
 using BeforeRace = std::function<void(const std::vector<const AnyVariant*>& entrants)>;
 Choice choose(AnyProblem problem, const Device& device, const AnyLaunch& data,
               std::string_view selector, bool capturing, const BeforeRace& before_race);

@@ -1,6 +1,8 @@
 // How long a choice stands, and that nobody waits for somebody else's race.
 #include "autotune/tuner.h"
 
+#include <atomic>
+#include <stdexcept>
 #include <string>
 #include <thread>
 
@@ -174,6 +176,39 @@ void nobody_waits_for_a_race() {
   CHECK(other.choice().final);
 }
 
+void what_prepares_a_race_may_refuse_it() {
+  begin();
+  const Product product(16);
+  const int64_t count = tuning_count();
+  const auto refuse = [](const auto&) { throw std::runtime_error("on purpose"); };
+  bool refused = false;
+  try {
+    choose(product.problem, product.device, product.launch, "", false, refuse);
+  } catch (const std::runtime_error&) {
+    refused = true;
+  }
+  CHECK(refused && tuning_count() == count);
+  CHECK(product.choice().final && tuning_count() == count + 1);  // nobody is racing it any more
+}
+
+void forgetting_leaves_settings_alone() {
+  begin();
+  std::atomic<bool> is_over{false};
+  std::thread other([&] {
+    while (!is_over) forget_records();
+  });
+  Settings wanted;
+  for (wanted.plan_bytes = 0; wanted.plan_bytes < 20000; ++wanted.plan_bytes) {
+    set_settings(wanted);
+    CHECK(settings() == wanted);
+  }
+  is_over = true;
+  other.join();
+  const uint64_t before = settings_generation();
+  forget_records();
+  CHECK(settings_generation() > before);
+}
+
 }  // namespace
 
 int main() {
@@ -185,6 +220,8 @@ int main() {
   a_capture_gets_its_own_winner();
   a_winner_of_captures_that_fails_is_replaced_there();
   nobody_waits_for_a_race();
+  what_prepares_a_race_may_refuse_it();
+  forgetting_leaves_settings_alone();
   set_host(nullptr);
   std::printf("all passed\n");
 }
