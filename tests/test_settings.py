@@ -3,6 +3,7 @@
 import inspect
 import os
 import re
+import threading
 
 import pytest
 import torch
@@ -100,6 +101,23 @@ def test_assignment_reaches_the_core(name, value):
     if name in CORE:
         assert _tuner.get_settings()[name] == value
     assert f"{name}={getattr(settings, name)!r}" in repr(settings)
+
+
+def test_assignments_of_two_threads_both_reach_the_core(monkeypatch):
+    apply = _tuner.set_settings
+
+    def late(**values):
+        monkeypatch.setattr(_tuner, "set_settings", apply)
+        other = threading.Thread(target=setattr, args=(settings, "budget_s", 0.25))
+        other.start()
+        other.join()
+        apply(**values)
+
+    monkeypatch.setattr(_tuner, "set_settings", late)
+    settings.min_speedup = 1.5
+    assert (settings.budget_s, settings.min_speedup) == (0.25, 1.5)
+    found = _tuner.get_settings()
+    assert (found["budget_s"], found["min_speedup"]) == (0.25, 1.5)
 
 
 @pytest.mark.parametrize(

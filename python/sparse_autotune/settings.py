@@ -259,7 +259,11 @@ class Settings:
         raise AttributeError(f"settings.{name} cannot be deleted: assign another value")
 
     def _apply(self) -> None:
-        _tuner.set_settings(**{name: self.__dict__[name] for name in _tuner.get_settings()})
+        # Until nothing has changed meanwhile: another thread may have applied a newer value.
+        applied: dict[str, Any] = {}
+        while applied != (values := {name: self.__dict__[name] for name in _tuner.get_settings()}):
+            _tuner.set_settings(**values)
+            applied = values
 
     @contextmanager
     def override(self, **values: Unpack[_Values]) -> Iterator[Settings]:
