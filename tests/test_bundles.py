@@ -135,6 +135,11 @@ def test_entries_of_another_environment_are_misses(monkeypatch, tmp_path, fresh_
     assert check() == 1
     (directory,) = fresh_cache.glob("*-0123456789ab")
     assert len(list(directory.iterdir())) == 1
+    monkeypatch.setattr(settings, "cache_dir", str(bundle / "in memory only"))
+    with pytest.warns(RuntimeWarning):
+        assert cache.load(bundle) == 1
+    assert cache.entries() == []
+    monkeypatch.setattr(settings, "cache_dir", str(fresh_cache))
     monkeypatch.setattr(cache, "environment", lambda: "0123456789ab")
     _tuner.forget()
     assert check() == 0

@@ -210,7 +210,8 @@ def _found() -> Iterator[tuple[Record, Path | None]]:
             with contextlib.suppress(OSError, UnicodeDecodeError):  # a miss, as for a product
                 content = private_files.read(descriptor, name, _MAX_BYTES + 1)
                 texts.append((content.decode("ascii"), directory / name))
-    texts += [(text, None) for file, text in list(_in_memory.items()) if path() in file.parents]
+    in_memory = [(file, text) for file, text in list(_in_memory.items()) if _is_ours(file.parent)]
+    texts += [(text, None) for file, text in in_memory if path() in file.parents]
     for text, file in texts:
         with contextlib.suppress(ValueError):
             record = bundles.record_of(text)
