@@ -65,7 +65,7 @@ double eager_median(const Runner& r) { return std::max(median(r.samples), median
 
 double interquartile_range(std::vector<double> x) {
   std::sort(x.begin(), x.end());
-  return x[(x.size() * 3) / 4 == x.size() ? x.size() - 1 : (x.size() * 3) / 4] - x[x.size() / 4];
+  return x[x.size() * 3 / 4] - x[x.size() / 4];
 }
 
 std::string utc_now() {
