@@ -11,6 +11,9 @@
 namespace sparse_autotune {
 namespace {
 
+// Of one signature: a server meets ever new numbers of columns.
+constexpr size_t kMostSettled = 1024;
+
 // Of one signature. Lives as long as the process: decisions look at `changes`.
 struct Known {
   std::shared_ptr<const Record> record;              // null: none
@@ -117,7 +120,9 @@ std::vector<const AnyVariant*> not_demoted(const RaceKey& key,
 void settle(const RaceKey& key, const std::string& kind, const Settled& decided) {
   const std::lock_guard<std::mutex> lock(state().mutex);
   if (!state().demoted.empty() || !decided.choice.validity.holds()) return;
-  state().known[key.joined()].settled[kind] = decided;
+  auto& settled = state().known[key.joined()].settled;
+  if (settled.size() >= kMostSettled) settled.clear();
+  settled[kind] = decided;
 }
 
 std::optional<Settled> settled_before(const RaceKey& key, const std::string& kind) {

@@ -71,6 +71,22 @@ void a_kind_that_is_settled_asks_its_winners_alone() {
   CHECK(kGuessed.asked > raced);
 }
 
+void ever_new_numbers_of_columns_take_no_more_memory() {
+  begin();
+  constexpr int64_t kFirst = 4097, kMore = 1024;  // of one signature
+  const Product first(kFirst);
+  const auto is_settled = [&] {
+    return settled(first.problem, first.device, "").variant != nullptr;
+  };
+  first.choice();
+  first.choice();
+  CHECK(is_settled());
+  for (int64_t n = kFirst + 1; n <= kFirst + kMore; ++n) Product(n).choice();
+  CHECK(!is_settled());
+  first.choice();
+  CHECK(is_settled());
+}
+
 void a_plan_forgets_what_no_longer_holds() {
   begin();
   const Product one(16), other(512);
@@ -214,6 +230,7 @@ void forgetting_leaves_settings_alone() {
 int main() {
   a_saved_race_ends_its_own_signature_alone();
   a_kind_that_is_settled_asks_its_winners_alone();
+  ever_new_numbers_of_columns_take_no_more_memory();
   a_plan_forgets_what_no_longer_holds();
   a_guess_stands_until_there_is_a_race();
   what_the_host_has_stands();
