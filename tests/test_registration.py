@@ -1,6 +1,7 @@
 """`register_variant`: Python callables race, win, fail and go like this package's own variants."""
 
 import signal
+import sys
 import threading
 import time
 
@@ -285,6 +286,23 @@ def test_a_forced_one_that_raises(register):
     register(fn=raising)
     with pytest.raises(RuntimeError, match=r"mine/1 failed on .*ArithmeticError: broken on purp"):
         matmul(*problem(), variant="mine")
+
+
+def test_one_that_would_end_the_process(register):
+    register(fn=lambda *_, **__: sys.exit("enough"))
+    matmul(*problem())
+    assert "SystemExit: enough" in entrants()["mine/1"]["reason"]
+    with pytest.raises(RuntimeError, match=r"mine/1 failed on .*SystemExit: enough"):
+        matmul(*problem(), variant="mine")
+
+
+def test_an_interrupt_in_supports_reaches_the_caller(register):
+    def supports(problem):
+        raise KeyboardInterrupt
+
+    register(fn=Product(), supports=supports)
+    with pytest.raises(KeyboardInterrupt):
+        matmul(*problem())
 
 
 @pytest.mark.parametrize("call", ["forced", "race"])

@@ -69,7 +69,7 @@ def _checked_call(call: Callable[..., None]) -> Callable[..., int]:
             threading.Timer(_SECONDS_TO_AN_INTERRUPT, _thread.interrupt_main).start()
             _last.text = "interrupted"
             return _FAILED
-        except Exception as error:
+        except BaseException as error:
             _last.text = f"{type(error).__name__}: {error}"
             return _FAILED
 
