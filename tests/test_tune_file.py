@@ -406,6 +406,8 @@ def test_another_device():
         ({"b_alignment": 3}, "says nothing"),
         ({"b_alignment": 2}, "less than an element"),
         ({"ldb": 3}, "a leading dimension is less"),
+        ({"batch": 2**40}, "its results overlap each other"),
+        ({"batch": 2, "c_batch_stride": 7}, "its results overlap each other"),
         ({"more": 1}, "says nothing"),
         ({"transpose": 2}, "says nothing"),
         ({"op": "sampled_matmul", "bias": 1}, "what none has"),

@@ -49,6 +49,17 @@ double bytes_of(double rows, double leading, double batch, double batch_stride, 
   return (rows * leading + (batch - 1) * batch_stride) * static_cast<double>(size_of(dtype));
 }
 
+// Whether the matrices of a batch share no element of C: they lie one behind another, or the lines
+// of each between those of the others. As numbers that cannot overflow.
+bool results_are_apart(const Problem& p) {
+  const bool rows = p.c_layout == Layout::kRowMajor;
+  const auto length = static_cast<double>(rows ? p.n : p.m);
+  const auto lines = static_cast<double>(rows ? p.m : p.n), leading = static_cast<double>(p.ldc);
+  const auto step = static_cast<double>(p.c_batch_stride);
+  return p.batch == 1 || step >= (lines - 1) * leading + length ||
+         (step >= length && leading >= static_cast<double>(p.batch - 1) * step + length);
+}
+
 // Why no operands of such a problem exist; empty when they may.
 std::string contradiction(const Problem& p) {
   if (p.m % p.block_m != 0 || p.k % p.block_k != 0) return "its blocks do not divide its matrix";
@@ -70,6 +81,7 @@ std::string contradiction(const Problem& p) {
       (p.has_bias || p.transpose || p.frozen || p.activation != Activation::kNone)) {
     return "it asks of a sampled product what none has";
   }
+  if (p.op == Op::kMatmul && !results_are_apart(p)) return "its results overlap each other";
   const auto batch = static_cast<double>(p.batch);
   const double bytes[] = {
       values_bytes(p),
