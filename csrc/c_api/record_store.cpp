@@ -2,7 +2,6 @@
 
 #include <vector>
 
-#include "autotune/api.h"
 #include "autotune/build_info.h"
 #include "autotune/held_by_fork.h"
 #include "autotune/known_races.h"
@@ -52,7 +51,7 @@ void RecordStore::configure(std::optional<std::string> directory,
     if (in_force ? same : has_host()) return;
     install();
   }
-  api::forget_records();  // what another directory remembered
+  forget_records();  // what another directory remembered
 }
 
 void RecordStore::ensure_host() {
@@ -61,7 +60,7 @@ void RecordStore::ensure_host() {
     if (has_host()) return;
     install();
   }
-  api::forget_records();
+  forget_records();
 }
 
 int64_t RecordStore::export_bundle(const std::string& path) {
@@ -108,7 +107,7 @@ int64_t RecordStore::load_bundle(const std::string& path) {
   for (size_t i = 0; i < texts.size(); ++i) {
     host()->save(records[i].device_class, records[i].signature, texts[i]);
   }
-  api::forget_records();
+  forget_records();
   return static_cast<int64_t>(texts.size());
 }
 
