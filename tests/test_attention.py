@@ -165,6 +165,45 @@ def test_the_mask_of_a_causal_generator_is_causal():
     torch.testing.assert_close(with_mask, plain)
 
 
+@pytest.mark.parametrize("scale", [-0.5, 0.0])
+@pytest.mark.parametrize("case", ["causal", "no mask", "no mask, causal"])
+def test_scales_that_are_not_positive(case, scale, device):
+    """Of every variant, and of a choice among those that positive scales have."""
+    q, k, v, mask, is_causal = make(case, torch.float32)
+    out, lse = expected_attention(q, k, v, mask, is_causal, scale)
+    operands = [x if x is None else x.to(device) for x in (q, k, v, mask)]
+    attention(*operands, is_causal=is_causal)
+    legal = attention_legality(*operands, is_causal, scale)
+    for variant in ("auto", *(name for name, why in legal.items() if why is None)):
+        found = attention(*operands, is_causal=is_causal, scale=scale, return_lse=True,
+                          variant=variant)  # fmt: skip
+        check(found[0].cpu(), out, f"out of {variant}")
+        check(found[1].cpu(), lse, f"lse of {variant}")
+    assert (legal.get("sdpa/flash") is None) == (case != "no mask, causal")
+
+
+@pytest.mark.parametrize("of_k", [0, slice(None)])
+@pytest.mark.parametrize("variant", [v for v in FORWARD if not v.startswith("sdpa")])
+def test_scores_of_minus_infinity_are_columns_that_nobody_sees(variant, of_k):
+    q, k, v, _, _ = make("square", torch.float32)
+    k[:, :, of_k] = -math.inf
+    out, lse = attention(q.abs(), k, v, return_lse=True, variant=variant)
+    left = slice(1, None) if of_k == 0 else slice(0)
+    expected = attention(q.abs(), k[:, :, left], v[:, :, left], return_lse=True)
+    torch.testing.assert_close((out, lse), expected)
+
+
+@pytest.mark.parametrize("lengths", [(0, 8), (8, 0), (0, 0)])
+@pytest.mark.parametrize("batch", [0, 2])
+def test_nothing_has_gradients(batch, lengths):
+    leaves = [torch.randn(batch, 2, n, 4, requires_grad=True) for n in (*lengths, lengths[1])]
+    blocks = torch.ones(batch, 1, *(-(-n // 4) for n in lengths), dtype=torch.bool)
+    for mask in (None, BlockMask.from_blocks(blocks, 4, lengths)):
+        gradients = torch.autograd.grad(attention(*leaves, mask).sum(), leaves)
+        for leaf, gradient in zip(leaves, gradients, strict=True):
+            assert gradient.shape == leaf.shape and not gradient.any()
+
+
 def test_without_elements():
     q, k = torch.randn(2, 3, 4, 8), torch.randn(2, 3, 0, 8)
     out, lse = attention(q, k, k, return_lse=True)
@@ -297,6 +336,47 @@ def test_compiles_as_one_graph(dynamic, fresh_dynamo):
         torch.testing.assert_close(eager.grad, traced.grad)
 
 
+# Masks of a graph that is compiled once for all lengths.
+MADE_INSIDE = {
+    "causal": lambda length: BlockMask.causal(length, block_size=8),
+    "window": lambda length: BlockMask.sliding_window(length, block_size=8, window=11),
+    "strided": lambda length: BlockMask.strided(length, block_size=8, stride=3),
+    "documents": lambda length: BlockMask.documents([8, 24], length, 8),
+    "lengths": lambda length: BlockMask.documents(torch.tensor([8, 24]), length, 8),
+    "blocks": lambda length: BlockMask.from_blocks(
+        torch.ones(-(-length // 8), -(-length // 8)).tril(1).bool(), 8, (length, length)
+    ),
+}
+
+
+@pytest.mark.parametrize("mask", MADE_INSIDE)
+def test_lengths_are_symbols_in_one_graph(mask, fresh_dynamo):
+    def function(q):
+        return attention(q, q, q, MADE_INSIDE[mask](q.shape[2]))
+
+    graphs = []
+    compiled = torch.compile(function, fullgraph=True, dynamic=True,
+                             backend=lambda graph, _: graphs.append(graph) or graph)  # fmt: skip
+    for length in (40, 64, 77):
+        q = torch.randn(1, 2, length, 8)
+        torch.testing.assert_close(compiled(q), function(q))
+    assert len(graphs) == 1
+
+
+@pytest.mark.parametrize("strict", [True, False])
+def test_exports_of_any_length(strict, fresh_dynamo):
+    class Layer(torch.nn.Module):
+        def forward(self, q):
+            return attention(q, q, q, MADE_INSIDE["window"](q.shape[2]))
+
+    length = torch.export.Dim("length", min=16, max=4096)
+    program = torch.export.export(
+        Layer(), (torch.randn(1, 2, 40, 8),), dynamic_shapes=({2: length},), strict=strict
+    )
+    for q in torch.randn(1, 2, 40, 8), torch.randn(1, 2, 77, 8):
+        torch.testing.assert_close(program.module()(q), Layer()(q))
+
+
 def test_exports(tmp_path):
     q, k, v, _, _ = make("square", torch.float32)
 
@@ -360,6 +440,9 @@ def test_opcheck_of_a_race_of_a_problem(backward, tmp_path):
         )
 
 
+ON_META = BlockMask.sliding_window(64, block_size=16, window=20, device="meta")
+
+
 @pytest.mark.parametrize(
     ("change", "error", "message"),
     [
@@ -377,6 +460,8 @@ def test_opcheck_of_a_race_of_a_problem(backward, tmp_path):
             "mask must be one for all, or one for each head",
         ),
         ({"scale": "a"}, TypeError, "scale must be None or a finite number"),
+        ({"scale": math.nan}, TypeError, "scale must be None or a finite number, got nan"),
+        ({"mask": ON_META}, RuntimeError, "mask must be on the device of q: q is on cpu"),
         ({"variant": "cpu_attention_tild"}, ValueError, "did you mean 'cpu_attention_tiled'"),
         ({"variant": "cpu_tiled"}, ValueError, "computes matmul, not attention"),
         ({"q": torch.randn(2, 2, 64, 16).int()}, TypeError, "q must be float16"),
@@ -384,6 +469,7 @@ def test_opcheck_of_a_race_of_a_problem(backward, tmp_path):
 )
 def test_refusals(change, error, message):
     q, k, v, mask, _ = make("square", torch.float32)
+    attention(q, k, v, mask)  # and that such a call was decided changes nothing
     arguments = {"q": q, "k": k, "v": v, "mask": mask, **change}
     with pytest.raises(error, match=message):
         attention(**arguments)

@@ -28,7 +28,7 @@ bool in_rows(const TensorView& v) { return v.sizes[3] <= 1 || v.strides[3] == 1;
 const char* rule_of_tensor(const TensorView& t, const TensorView& q) {
   SPARSE_AUTOTUNE_RULE(t.dims == 4, "q, k, v and gradients must have 4 dimensions");
   SPARSE_AUTOTUNE_RULE(alike(t, q), "q, k, v and gradients must share one dtype and device");
-  SPARSE_AUTOTUNE_RULE(in_rows(t), "the last dimension must be contiguous");
+  SPARSE_AUTOTUNE_RULE(in_rows(t) || elements_of(t) == 0, "the last dimension must be contiguous");
   SPARSE_AUTOTUNE_RULE(has_memory(t), "the memory of an operand is not allocated");
   return nullptr;
 }
@@ -174,8 +174,8 @@ bool lies_as_result_of(const TensorView& operand, const TensorView& result) {
   const int64_t* const sizes = operand.sizes;
   const auto wanted = attention::dense_like(strides_of(operand), sizes[1], sizes[2], sizes[3]);
   const int64_t strides[] = {wanted.batch, wanted.head, wanted.row, 1};
+  if (elements_of(operand) == 0) return true;
   for (int64_t d = 0; d < 4; ++d) {
-    if (sizes[d] == 0) return true;
     if (sizes[d] > 1 && result.strides[d] != strides[d]) return false;
   }
   return true;
@@ -194,6 +194,7 @@ const char* broken_rule(const AttentionCall& a) {
                        "q and k must agree on the batch and on the numbers of a head");
   SPARSE_AUTOTUNE_RULE(k.sizes[1] > 0 && q.sizes[1] % k.sizes[1] == 0,
                        "the heads of q must be a multiple of those of k");
+  SPARSE_AUTOTUNE_RULE(std::isfinite(a.scale.value_or(1)), "scale must be finite");
   SPARSE_AUTOTUNE_RULE(a.crow_indices.has_value() == a.col_indices.has_value(),
                        "a mask has crow_indices and col_indices");
   if (!a.crow_indices) return nullptr;
@@ -248,6 +249,7 @@ AttentionBound bind_attention(const AttentionCall& a, const AttentionGradients* 
   p.allow_tf32 = a.allow_tf32 && p.dtype == DType::kFloat32;
   p.deterministic = a.deterministic;
   p.exact_nonfinite = exact_nonfinite();
+  p.nonpositive_scale = a.scale.has_value() && *a.scale <= 0;
   p.q_alignment = alignment_of(a.q, p.dtype);
   p.k_alignment = alignment_of(a.k, p.dtype);
   p.v_alignment = alignment_of(a.v, p.dtype);

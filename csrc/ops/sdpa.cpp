@@ -11,7 +11,10 @@ class Sdpa final : public DenseMaskSdpa {
  public:
   using DenseMaskSdpa::DenseMaskSdpa;
 
-  Support supports(const attention::Problem&, const Device&) const override {
+  Support supports(const attention::Problem& p, const Device&) const override {
+    if (p.nonpositive_scale && p.is_causal && !attention::has_mask(p)) {
+      return Support::no("torch's kernel hides scores before it scales them");
+    }
     return Support::yes();
   }
 

@@ -193,6 +193,16 @@ void backward_faults() {
                     {{"not causal", [](Problem& p, Launch&) { p.is_causal = false; }, nullptr}});
 }
 
+// Under the caller's own scale here whatever has the right signs would be within the tolerance.
+void scales_of_callers_verify_nothing() {
+  Example e(Pass::kForward);
+  e.launch.scale = 1e30;
+  const Faulty faulty(Pass::kForward, nullptr, add(&Launch::out, 0, 0.1f));
+  const AnyVariant& right = right_one(Pass::kForward);
+  const Record r = race(e.problem, e.device, e.launch, {&faulty, &right}, {});
+  CHECK(r.find("b/faulty")->error > 1 && r.find(right.name())->error <= 1);
+}
+
 // A call may take results over, a race must not: it checks what lies where it said. Its clock does
 // not ask for that.
 void what_is_checked_is_written() {
@@ -253,6 +263,7 @@ void texts_and_signatures() {
       return op.signature(p, Buckets::kGeometric) != own;
     };
     CHECK(differs([](Problem& p) { p.is_causal = true; }));
+    CHECK(differs([](Problem& p) { p.nonpositive_scale = true; }));
     CHECK(differs([](Problem& p) { p.dim = 64; }));
     CHECK(differs([](Problem& p) { p.dtype = DType::kBFloat16; }));
     CHECK(differs([](Problem& p) { p.nnzb = 2; }));
@@ -270,6 +281,7 @@ int main() {
   forward_faults();
   backward_faults();
   what_is_checked_is_written();
+  scales_of_callers_verify_nothing();
   all_variants_are_right();
   texts_and_signatures();
   std::printf("all passed\n");

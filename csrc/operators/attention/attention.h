@@ -56,9 +56,10 @@ struct Problem {
   bool allow_tf32;       // fp32 products may round their inputs to TF32
   bool deterministic;    // only variants with repeatable results
   bool exact_nonfinite;  // no NaN from an absent block that meets an infinity
+  bool nonpositive_scale;  // which makes infinity or NaN of scores that were hidden before
   // Largest power of two, at most 16, that divides the address and all strides in bytes.
   uint8_t q_alignment, k_alignment, v_alignment, dout_alignment;
-  uint8_t reserved[4];  // zeros
+  uint8_t reserved[3];  // zeros
 };
 inline const Operator& operator_of(const Problem& p) { return operator_of(p.pass); }
 

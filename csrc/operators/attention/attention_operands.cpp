@@ -1,5 +1,6 @@
 // The tuner's operands of attention, what it checks of the results, and what is right there.
 #include <algorithm>
+#include <cmath>
 #include <random>
 #include <set>
 #include <tuple>
@@ -123,6 +124,8 @@ void AttentionOperator::bind(const Problem& p, char* const* at, Launch* l) const
   l->out = at[kOut];
   l->lse = at[kLse];
   l->handed_over = nullptr;  // what is not written cannot be checked
+  // Not the caller's, under which all columns may weigh the same, or one alone.
+  l->scale = (p.nonpositive_scale ? -1 : 1) / std::sqrt(static_cast<double>(p.dim));
   if (p.pass == Pass::kForward) return;
   l->ccol_indices = indices(kCcol);
   l->row_indices = indices(kRow);

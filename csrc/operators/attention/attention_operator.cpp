@@ -64,6 +64,7 @@ std::string AttentionOperator::signature(const Problem& p, Buckets buckets) cons
   }
   if (p.is_causal) s += "_causal";
   if (p.has_dlse) s += "_dlse";
+  if (p.nonpositive_scale) s += "_nonpositive";
   if (p.allow_tf32 && p.dtype == DType::kFloat32) s += "_tf32";
   // CPU variants load unaligned at full speed.
   const auto unaligned = [&](const char* name, uint8_t alignment) {

@@ -53,6 +53,7 @@ const Fields<Problem>& fields() {
       flag_field<&Problem::allow_tf32>("tf32"),
       flag_field<&Problem::deterministic>("deterministic"),
       flag_field<&Problem::exact_nonfinite>("exact_nonfinite"),
+      flag_field<&Problem::nonpositive_scale>("nonpositive_scale"),
       alignment_field<&Problem::q_alignment>("q_alignment"),
       alignment_field<&Problem::k_alignment>("k_alignment"),
       alignment_field<&Problem::v_alignment>("v_alignment"),

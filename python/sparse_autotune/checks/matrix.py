@@ -68,7 +68,8 @@ def size(value: Any, name: str) -> int:
         ValueError: a negative one.
     """
     try:
-        count = operator.index(value)
+        # The index of a symbolic length is a number: compiled code would be of this length alone.
+        count = value if isinstance(value, (int, torch.SymInt)) else operator.index(value)
     except TypeError:
         raise TypeError(f"{name} must be an int, got {value!r}") from None
     if count < 0:

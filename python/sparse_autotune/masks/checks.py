@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from .._torch.transforms import is_plainly_eager
 from ..checks.matrix import INDEX_DTYPES, check_dense, check_local, size
 
 
@@ -75,10 +76,11 @@ def ends_of(lengths: Any, total: int | None, block: int) -> tuple[Tensor | list[
                 "lengths must have shape (documents,) or (batch, documents), got "
                 f"{tuple(lengths.shape)}"
             )
-        if lengths.device.type != "cpu":
+        if lengths.device.type != "cpu" or not is_plainly_eager():
             if total is None:
                 raise ValueError(
-                    f"S must be given for lengths on {lengths.device}: their sum is not waited for"
+                    f"S must be given for lengths on {lengths.device}, or of compiled code: their "
+                    "sum is not waited for"
                 )
             return lengths.cumsum(-1, dtype=torch.int64), size(total, "S")
         shape = tuple(lengths.shape)

@@ -78,11 +78,15 @@ def row_dtype(dtype: torch.dtype) -> torch.dtype:
     return torch.float64 if dtype == torch.float64 else torch.float32
 
 
-def _check_alike(q: Tensor, k: Tensor, v: Tensor) -> None:
+def _check_alike(q: Tensor, k: Tensor, v: Tensor, *others: Any) -> None:
     torch._check(q.dim() == k.dim() == v.dim() == 4, lambda: "q, k and v must have 4 dimensions")
     torch._check(
         q.dtype == k.dtype == v.dtype and q.device == k.device == v.device,
         lambda: "q, k and v must share one dtype and device",
+    )
+    torch._check(
+        all(t.device == q.device for t in others if isinstance(t, Tensor)),
+        lambda: "all tensors must be on one device",
     )
     torch._check(
         k.shape == v.shape and q.shape[0] == k.shape[0] and q.shape[3] == k.shape[3],
@@ -102,16 +106,24 @@ def _dense_like(operand: Tensor) -> Tensor:
 
 
 @torch.library.register_fake("sparse_autotune::attention")
-def _fake_attention(q: Tensor, k: Tensor, v: Tensor, *_: Any, **__: Any) -> tuple[Tensor, Tensor]:
-    _check_alike(q, k, v)
+def _fake_attention(
+    q: Tensor, k: Tensor, v: Tensor, *others: Any, **_: Any
+) -> tuple[Tensor, Tensor]:
+    _check_alike(q, k, v, *others)
     return _dense_like(q), q.new_empty(q.shape[:3], dtype=row_dtype(q.dtype))
 
 
 @torch.library.register_fake("sparse_autotune::attention_backward")
 def _fake_attention_backward(
-    grad_out: Tensor, grad_lse: Tensor | None, q: Tensor, k: Tensor, v: Tensor, *_: Any, **__: Any
+    grad_out: Tensor,
+    grad_lse: Tensor | None,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    *others: Any,
+    **_: Any,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    _check_alike(q, k, v)
+    _check_alike(q, k, v, grad_out, grad_lse, *others)
     return _dense_like(q), _dense_like(k), _dense_like(v)
 
 

@@ -26,6 +26,7 @@ void forward_row(const AttentionForward& a, DType dtype, int64_t batch, int64_t 
                     const Row k = row_of(a.k, batch, kv_head, j, dtype);
                     const Row v = row_of(a.v, batch, kv_head, j, dtype);
                     const double score = a.scale * dot(q, k, shape.dim);
+                    if (score == -std::numeric_limits<double>::infinity()) continue;
                     if (score > largest) {
                       const double factor = std::exp(largest - score);
                       for (int64_t d = 0; d < shape.dim; ++d) sums[d] *= factor;

@@ -5,6 +5,7 @@
 //   dq[i] = scale * sum over j of ds[i, j] * k[j]
 //   dk[j] = scale * sum over i of ds[i, j] * q[i],  dv[j] = sum over i of p[i, j] * dout[i]
 #include <cmath>
+#include <limits>
 
 #include "kernels/cpu/attention/naive_rows.h"
 #include "kernels/cpu/attention/visible_columns.h"
@@ -25,7 +26,8 @@ Pair pair_of(const AttentionBackward& a, DType dtype, int64_t batch, int64_t hea
   double delta = dot(dout, row_of(a.out, batch, head, i, dtype), dim);
   if (a.dlse.data != nullptr) delta -= value_of(a.dlse, batch, head, i, dtype)[0];
   const double lse = value_of(a.lse, batch, head, i, dtype)[0];
-  const double p = std::exp(a.scale * dot(q, k, dim) - lse);
+  const bool sees_nothing = lse == -std::numeric_limits<double>::infinity();
+  const double p = sees_nothing ? 0 : std::exp(a.scale * dot(q, k, dim) - lse);
   return {p, p * (dot(dout, v, dim) - delta)};
 }
 
