@@ -320,6 +320,8 @@ def test_others_refuse():
         BlockMask.from_blocks(blocks, 4, is_causal=1)
     with pytest.raises(TypeError, match=r"pattern must be a BsrTensor .*from_blocks"):
         BlockMask.from_bsr(blocks)
+    with pytest.raises(TypeError, match="q2k_block_index must be a dense"):
+        BlockMask.from_index_lists([[0, 1]], None, 4, (4, 8))
     with pytest.raises(TypeError, match="q2k_block_index must be int32 or int64"):
         BlockMask.from_index_lists(blocks, None, 4, (8, 8))
     with pytest.raises(ValueError, match="a list for each of 3 block rows"):
@@ -336,6 +338,20 @@ def test_others_refuse():
         BlockMask.documents([4, 8], 8, 4)
     with pytest.raises(TypeError, match="lengths must be int32 or int64"):
         BlockMask.documents([4.0], 8, 4)
+    with pytest.raises(TypeError, match="lengths must be ints"):
+        BlockMask.documents((4 for _ in range(2)), 8, 4)
+    with pytest.raises(ValueError, match="S must be given for lengths on meta"):
+        BlockMask.documents(torch.ones(2, dtype=torch.int64, device="meta"), None, 4)
+
+
+def test_torchs_default_device_changes_no_mask():
+    with torch.device("meta"):
+        mask = BlockMask(CROW, COL, 4, (8, 8), is_causal=True)
+        made = mask.to_flex_attention()
+        again = BlockMask.from_flex_attention(made)
+        lists = mask.index_lists()
+    assert mask.nnzb == 2 and torch.equal(again.to_dense()[0, 0], mask.to_dense())
+    assert lists[1].tolist() == [1, 1]
 
 
 def test_without_elements():

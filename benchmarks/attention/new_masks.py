@@ -55,6 +55,10 @@ def _ways(cell: AttentionCell, device: str) -> dict[str, Call]:
     lists, counts = kept.index_lists()
     document = max(length // 8 // block, 1) * block
     documents = [document] * (length // document)
+    on_device = torch.tensor(documents, device=device)
+    pattern = sa.random_bsr(
+        length, length, block, density=cell.density, dtype=torch.float16, device=device
+    ).t()
 
     def attend(make: Callable[[], sa.BlockMask]) -> Call:
         return lambda: sa.attention(q, k, v, make())
@@ -71,6 +75,10 @@ def _ways(cell: AttentionCell, device: str) -> dict[str, Call]:
         "documents": lambda: sa.BlockMask.documents(
             documents, length, block_size=block, device=device
         ),
+        "documents, lengths on the device": lambda: sa.BlockMask.documents(
+            on_device, length, block_size=block
+        ),
+        "transposed BSR pattern": lambda: sa.BlockMask.from_bsr(pattern),
         "index lists": lambda: sa.BlockMask.from_index_lists(
             lists, counts, block, (length, length)
         ),

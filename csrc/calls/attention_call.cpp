@@ -200,7 +200,7 @@ const char* broken_rule(const AttentionCall& a) {
   if (!a.crow_indices) return nullptr;
   SPARSE_AUTOTUNE_RULE(
       a.block_m > 0 && a.block_n > 0 && a.block_m <= INT32_MAX && a.block_n <= INT32_MAX,
-      "a block must have at least one row and one column");
+      "a block must have 1 to 2^31 - 1 rows and columns");
   return rule_of_lists(*a.crow_indices, *a.col_indices, lines_of(q.sizes[2], a.block_m),
                        lines_of(k.sizes[2], a.block_n), q);
 }

@@ -206,8 +206,8 @@ class BlockMask(CommonPatterns):
         """
         block, lengths = block_shape(block_size), lengths_of(lengths)
         rows, cols = grid_shape(block, lengths)
-        in_each_row = q2k_block_index.shape[-1] if counts is None else None
         counts = check_counts(q2k_block_index, counts, rows)
+        in_each_row = q2k_block_index.shape[-1] if counts is None else None
         lists = mask_of_lists(q2k_block_index, counts, cols)
         made = cls._made_of(*lists, block, lengths, flag(is_causal, "is_causal"))
         return made._expect(density, in_each_row)
@@ -222,7 +222,8 @@ class BlockMask(CommonPatterns):
 
         Args:
             block_mask: of torch's ``BlockMask``, with (batch, heads) leading dimensions.
-            check: False: trust that partial blocks are of a causal rule, without a look.
+            check: False: trust that the causal rule cuts partial blocks and no full one, without a
+                look.
 
         Raises:
             TypeError: not such a mask, or one with partial blocks of another rule.

@@ -66,7 +66,7 @@ def ends_of(lengths: Any, total: int | None, block: int) -> tuple[Tensor | list[
         if not isinstance(lengths, Tensor):
             try:
                 lengths = torch.tensor(lengths, device="cpu")
-            except (TypeError, ValueError):
+            except (TypeError, ValueError, RuntimeError):
                 raise TypeError(f"lengths must be ints, got {lengths!r}") from None
         check_dense(lengths, "lengths")
         if lengths.dtype not in (torch.int32, torch.int64):
@@ -144,8 +144,8 @@ def check_rows(crow: Tensor, col: Tensor, block_cols: int) -> None:
             f"{int(flat.min())} to {int(flat.max())}"
         )
     counts = flat.diff(dim=-1).flatten()
-    rows = torch.repeat_interleave(torch.arange(counts.shape[0]), counts)
-    places = torch.arange(rows.shape[0]) - (counts.cumsum(0) - counts)[rows]
+    rows = torch.repeat_interleave(counts)
+    places = torch.arange(rows.shape[0], device="cpu") - (counts.cumsum(0) - counts)[rows]
     used = columns[flat[:, :-1].flatten()[rows] + places]
     outside = (used < 0) | (used >= block_cols)
     if outside.any():
