@@ -52,10 +52,10 @@ struct Problem {
   DeviceType device;
   DType dtype;
   bool is_causal;
-  bool has_dlse;         // the backward pass gets a gradient of lse
-  bool allow_tf32;       // fp32 products may round their inputs to TF32
-  bool deterministic;    // only variants with repeatable results
-  bool exact_nonfinite;  // no NaN from an absent block that meets an infinity
+  bool has_dlse;           // the backward pass gets a gradient of lse
+  bool allow_tf32;         // fp32 products may round their inputs to TF32
+  bool deterministic;      // only variants with repeatable results
+  bool exact_nonfinite;    // no NaN from an absent block that meets an infinity
   bool nonpositive_scale;  // which makes infinity or NaN of scores that were hidden before
   // Largest power of two, at most 16, that divides the address and all strides in bytes.
   uint8_t q_alignment, k_alignment, v_alignment, dout_alignment;
