@@ -69,7 +69,8 @@ def size(value: Any, name: str) -> int:
     """
     try:
         # The index of a symbolic length is a number: compiled code would be of this length alone.
-        count = value if isinstance(value, (int, torch.SymInt)) else operator.index(value)
+        is_one = isinstance(value, (int, torch.SymInt))
+        count: int = value if is_one else operator.index(value)
     except TypeError:
         raise TypeError(f"{name} must be an int, got {value!r}") from None
     if count < 0:
