@@ -3,7 +3,8 @@
 A score is a sum of D products in the accumulator's precision; its absolute error is the relative
 error of its probability. Probabilities may be rounded to the operands' dtype before they are
 multiplied, with errors of random sign: their sum grows as the root of the sum of squares, of which
-four times unit roundoff is seven standard deviations. Exponentials of half types may be off by a
+four times unit roundoff is seven standard deviations. Below the dtype's smallest normal number they
+are off by half of its smallest one. Exponentials of half types may be off by a
 quarter of that rounding, which shows in lse. Sums have the error of any sum (Higham,
 Accuracy and Stability of Numerical Algorithms, chapter 4).
 """
@@ -87,20 +88,23 @@ def expected_gradients(q, k, v, out, lse, grad, grad_lse, mask, is_causal, scale
     p_error = p * relative
     ds_error = p * (relative * (dp.abs() + delta.abs()) + dp_error + delta_error)
 
-    def weighted(weights, errors, rows, factor, length, fold):
+    def weighted(weights, errors, lost, rows, factor, length, fold):
         value = fold(weights @ rows)
         allowed = fold(errors @ rows.abs()) + fold(weights.abs() @ rows.abs()) * d.sum(length)
-        allowed = allowed + 4 * d.rounded * fold(weights.square() @ rows.square()).sqrt()
+        rounding = d.rounded * weights.abs() + lost
+        allowed = allowed + 4 * fold(rounding.square() @ rows.square()).sqrt()
         return d.finish(factor * value, abs(factor) * allowed)
 
     def same(x):
         return x
 
     group_rows = q.shape[2] * d.group
+    lost = SMALLEST[q.dtype] / 2 * d.seen
+    ds_lost = lost * (1 + (dp - delta).abs())
     return (
-        weighted(ds, ds_error, d.k, d.scale, k.shape[2], same),
-        weighted(ds.mT, ds_error.mT, d.q, d.scale, group_rows, d.for_kv),
-        weighted(p.mT, p_error.mT, grad, 1.0, group_rows, d.for_kv),
+        weighted(ds, ds_error, ds_lost, d.k, d.scale, k.shape[2], same),
+        weighted(ds.mT, ds_error.mT, ds_lost.mT, d.q, d.scale, group_rows, d.for_kv),
+        weighted(p.mT, p_error.mT, lost.mT, grad, 1.0, group_rows, d.for_kv),
     )
 
 

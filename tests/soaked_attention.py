@@ -23,7 +23,7 @@ class Attention:
         self.dtype = draw.choice(DTYPES)
         self.lengths = draw.choice(LENGTHS)
         self.is_causal = draw.random() < 0.3
-        self.scale = draw.choice((None, 0.2))
+        self.scale = draw.choice((None, 0.2, -0.2))
         shapes = [(2, self.lengths[i], h, dim) for i, h in ((0, heads), (1, kv_heads))]
         self.host = [self._randn(shapes[i]).transpose(1, 2) for i in (0, 1, 1)]
         self.mask = self._mask(heads)

@@ -514,6 +514,15 @@ def test_variants_tune_and_benchmark():
         sparse_autotune.benchmark(q, k, v=v[:, :, :1])
 
 
+def test_probabilities_of_long_rows_are_too_small_for_fp16():
+    """And that is no error of who rounds them."""
+    q, k, v = (torch.randn(1, 1, n, 16, dtype=torch.float16) for n in (16, 131072, 131072))
+    (record,) = sparse_autotune.benchmark(
+        q, k, v=v, backward=True, variants=["sdpa_backward"], num_runs=1
+    ).records
+    assert record.status == "ok" and record.error <= 1
+
+
 def test_a_causal_mask_is_the_causal_rule(device):
     """It has the variants of attention without a mask, on every way there."""
     q, k, v = (torch.randn(2, 4, 96, 16, device=device) for _ in range(3))

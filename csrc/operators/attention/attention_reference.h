@@ -160,10 +160,13 @@ struct Reference {
     }
   }
 
+  // What a row of a sum is multiplied by: with an error, and with a rounding of random sign.
+  struct Weight {
+    double value, error, rounding;
+  };
   // What a pair of a row and a column adds to gradients.
   struct Pair {
-    double probability, probability_error;
-    double gradient, gradient_error;  // of the score
+    Weight probability, gradient;  // the latter of the score
   };
   struct RowFacts {
     double lse, delta, delta_error;
@@ -184,9 +187,11 @@ struct Reference {
     const double relative =
         s.error + precision.accumulator * (8 + 4 * fabs(row.lse) + 4 * fabs(s.value));
     const double product_error = product.magnitude * precision.sum(p.dim);
-    return {probability, probability * relative, probability * (product.sum - row.delta),
-            probability * (relative * (fabs(product.sum) + fabs(row.delta)) + product_error +
-                           row.delta_error)};
+    const double factor = product.sum - row.delta;
+    const double error = probability * (relative * (fabs(product.sum) + fabs(row.delta)) +
+                                        product_error + row.delta_error);
+    return {{probability, probability * relative, precision.of_weight(probability, 0)},
+            {probability * factor, error, precision.of_weight(probability * factor, factor)}};
   }
 
   // Sums of weighted rows, with what they may be off by.
@@ -195,14 +200,13 @@ struct Reference {
            squares[kTileCols] = {};
     int64_t terms = 0;
 
-    SPARSE_AUTOTUNE_HOST_DEVICE void add(double weight, double weight_error, const T* row,
-                                         int count) {
+    SPARSE_AUTOTUNE_HOST_DEVICE void add(const Weight& weight, const T* row, int count) {
       for (int c = 0; c < count; ++c) {
-        const double x = Element::load(row[c]), term = weight * x;
+        const double x = Element::load(row[c]), term = weight.value * x;
         value[c] += term;
-        error[c] += weight_error * fabs(x);
+        error[c] += weight.error * fabs(x);
         magnitude[c] += fabs(term);
-        squares[c] += term * term;
+        squares[c] += weight.rounding * x * weight.rounding * x;
       }
       ++terms;
     }
@@ -210,8 +214,7 @@ struct Reference {
                                             Expected* expected) const {
       for (int c = 0; c < count; ++c) {
         const double result = scale * value[c];
-        const double off = error[c] + magnitude[c] * precision.sum(terms) +
-                           4 * precision.probability * sqrt(squares[c]);
+        const double off = error[c] + magnitude[c] * precision.sum(terms) + 4 * sqrt(squares[c]);
         expected[c] = {result,
                        fabs(scale) * off + fabs(result) * precision.unit + precision.smallest};
       }
@@ -225,7 +228,7 @@ struct Reference {
     Sums sums;
     for_each_column(batch, head, i, [&](int64_t j) {
       const Pair found = pair(batch, head, i, j, row, precision);
-      sums.add(found.gradient, found.gradient_error, k(batch, head, j) + first, count);
+      sums.add(found.gradient, k(batch, head, j) + first, count);
     });
     sums.finish(l.scale, count, precision, expected);
   }
@@ -241,9 +244,9 @@ struct Reference {
         const RowFacts row = facts_of_row(batch, head, i, precision);
         const Pair found = pair(batch, head, i, j, row, precision);
         if (of_keys) {
-          sums.add(found.gradient, found.gradient_error, q(batch, head, i) + first, count);
+          sums.add(found.gradient, q(batch, head, i) + first, count);
         } else {
-          sums.add(found.probability, found.probability_error, dout(batch, head, i) + first, count);
+          sums.add(found.probability, dout(batch, head, i) + first, count);
         }
       });
     }

@@ -4,7 +4,9 @@
 // precision, and a few operations on it more; its absolute error is the relative one of its
 // probability. (2) Probabilities, and gradients of scores, may be rounded to the operands' dtype
 // before they are multiplied: errors of random sign, whose sum grows as the root of the sum of
-// squares. Four times unit roundoff is seven of their standard deviations. (3) Exponentials of half
+// squares. Four times unit roundoff is seven of their standard deviations. Those below the dtype's
+// smallest normal number, as many of fp16 are in long rows, are off by half its smallest number.
+// (3) Exponentials of half
 // types need not be better than that rounding: they may be off by a quarter of it, which shows in
 // lse. (4) Sums over columns or rows, as of any product.
 #pragma once
@@ -42,6 +44,12 @@ struct Precision {
   // Numerical Algorithms, chapter 4; room for biased rounding, as tensor cores do it).
   SPARSE_AUTOTUNE_HOST_DEVICE double sum(int64_t length) const {
     return accumulator * (8 + 4 * sqrt(static_cast<double>(length))) + input;
+  }
+
+  // Of the rounding of a weight, a probability times `factor`, which may be rounded before and
+  // after.
+  SPARSE_AUTOTUNE_HOST_DEVICE double of_weight(double weight, double factor) const {
+    return probability * fabs(weight) + smallest / 2 * (1 + fabs(factor));
   }
 };
 
