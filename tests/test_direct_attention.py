@@ -64,6 +64,13 @@ def test_direct_from_the_second_on(asked, device, case, dtype):
     assert torch.equal(attention(*operands, is_causal=is_causal, scale=0.3), first[0])
 
 
+def test_a_whole_number_as_scale(asked, device):
+    operands, _ = on(device, "square")
+    expected = attention(*operands, scale=1.0)
+    count, found = asked(lambda: attention(*operands, scale=1))
+    assert count == 0 and torch.equal(found, expected)
+
+
 def test_a_counted_mask_and_a_variant_are_decided_once_each(asked, device):
     (q, k, v, mask), _ = on(device, "square")
     name = {"cpu": "cpu_attention_naive", "cuda": "attention_naive"}[device]

@@ -31,8 +31,13 @@ enum : size_t {
 
 bool read_scale(PyObject* scale, std::optional<double>* number) {
   if (!is_given(scale)) return true;
-  if (!PyFloat_CheckExact(scale)) return false;
-  *number = PyFloat_AS_DOUBLE(scale);
+  if (PyFloat_CheckExact(scale)) {
+    *number = PyFloat_AS_DOUBLE(scale);
+    return true;
+  }
+  int64_t whole = 0;
+  if (!read(scale, &whole)) return false;
+  *number = static_cast<double>(whole);
   return true;
 }
 
