@@ -62,8 +62,13 @@ def expected_attention(q, k, v, mask, is_causal, scale=None):
     relative = error + d.sum(count)
     size = p @ d.v.abs() + out.abs()
     squares = (p.square() @ d.v.square()).sqrt() + out.abs() * p.square().sum(-1, True).sqrt()
-    allowed = size * relative + 4 * d.rounded * squares
-    finite = lse.masked_fill(lse == -math.inf, 0).abs()
+    seen = d.seen.double()
+    lost = (seen @ d.v.square()).sqrt() + out.abs() * count.sqrt()
+    finite = lse.masked_fill(lse == -math.inf, 0)
+    # Probabilities are rounded relative to the greatest, in units of which this is their sum.
+    total = torch.exp(finite - d.scores.amax(-1).clamp(min=-1e300))[..., None] if k.shape[2] else 1
+    allowed = size * relative + 4 * d.rounded * squares + 2 * SMALLEST[q.dtype] * lost / total
+    finite = finite.abs()
     exponential = UNIT[q.dtype] / 4 if UNIT[q.dtype] > 2**-24 else 0
     lse_allowed = relative[..., 0] + exponential + 2 * finite * d.accumulator + 2**-126
     return d.finish(out, allowed), (lse, lse_allowed)

@@ -19,8 +19,7 @@ Support TorchSdpa::supports(const attention::Problem& p, const Device& d) const 
     return Support::no(efficient ? "needs fp16, bf16 or fp32" : "needs fp16 or bf16");
   }
   if (p.has_dlse) return Support::no("torch's kernel takes no gradient of lse");
-  if (p.nonpositive_scale && !efficient)
-    return Support::no("gives NaN, as its scale is not above 0");
+  if (p.nonpositive_scale && !efficient) return Support::no("needs a scale above 0");
   if (p.dim % 8 != 0 || (backend_ == SdpaBackend::kCudnn && p.dim > 128)) {
     return Support::no("needs heads of a multiple of 8 numbers, cuDNN of at most 128");
   }

@@ -114,7 +114,8 @@ struct Reference {
   SPARSE_AUTOTUNE_HOST_DEVICE void forward(int64_t batch, int64_t head, int64_t i, int64_t first,
                                            int count, Expected* expected, Expected* lse) const {
     const Precision precision(p);
-    double sums[kTileCols] = {}, magnitudes[kTileCols] = {}, squares[kTileCols] = {};
+    double sums[kTileCols] = {}, magnitudes[kTileCols] = {}, squares[kTileCols] = {},
+           unweighted[kTileCols] = {};
     double total = 0, total_squares = 0, largest = -HUGE_VAL, error = 0;
     int64_t seen = 0;
     for_each_column(batch, head, i, [&](int64_t j) {
@@ -137,19 +138,21 @@ struct Reference {
       total += probability;
       total_squares += probability * probability;
       for (int c = 0; c < count; ++c) {
-        const double term = probability * Element::load(right[c]);
+        const double x = Element::load(right[c]), term = probability * x;
         sums[c] += term;
         magnitudes[c] += fabs(term);
         squares[c] += term * term;
+        unweighted[c] += x * x;
       }
     });
     const double relative = error + precision.sum(seen);
     if (seen == 0) total = 1;  // zeros, of no error
     for (int c = 0; c < count && expected != nullptr; ++c) {
       const double value = sums[c] / total, size = fabs(value);
-      const double rounded = sqrt(squares[c]) + size * sqrt(total_squares);
-      expected[c] = {value, (magnitudes[c] / total + size) * relative +
-                                4 * precision.probability * rounded / total +
+      const double rounded =
+          precision.probability * (sqrt(squares[c]) + size * sqrt(total_squares)) +
+          precision.smallest / 2 * (sqrt(unweighted[c]) + size * sqrt(static_cast<double>(seen)));
+      expected[c] = {value, (magnitudes[c] / total + size) * relative + 4 * rounded / total +
                                 size * precision.unit + precision.smallest};
     }
     const double value = seen == 0 ? -HUGE_VAL : largest + log(total);
