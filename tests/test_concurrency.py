@@ -189,6 +189,34 @@ def test_fork_while_other_threads_multiply():
         run_threads(fork, multiply, multiply)
 
 
+def test_fork_while_other_threads_attend(tmp_path):
+    """In a new process, whose forks are fast enough to meet threads that hold a lock."""
+    code = """
+import os, signal, threading, torch, sparse_autotune
+torch.set_num_threads(1)
+q = torch.randn(1, 1, 1, 8)
+attend = lambda: sparse_autotune.attention(q, q, q, is_causal=True)
+expected, over = attend(), threading.Event()
+def work():
+    while not over.is_set():
+        attend()
+threads = [threading.Thread(target=work) for _ in range(6)]
+for thread in threads:
+    thread.start()
+ends = []
+for _ in range(200):
+    if not (child := os.fork()):
+        signal.alarm(20)
+        os._exit(not torch.equal(attend(), expected))
+    ends.append(os.waitpid(child, 0)[1])
+    if ends[-1]:
+        break
+over.set()
+print(*set(ends))
+"""
+    assert run_python(code, tmp_path, mode="off") == "0\n"
+
+
 class Products(torch.utils.data.Dataset):
     """A dataset whose items are products."""
 

@@ -1,7 +1,11 @@
 #include "calls/attention_call.h"
 
+#include <pthread.h>
+
 #include <algorithm>
 #include <cmath>
+#include <map>
+#include <mutex>
 #include <utility>
 
 #include "autotune/device.h"
@@ -127,9 +131,19 @@ struct AttentionDecision {
   Validity validity;
   bool not_in_graphs;
 };
-Decisions<AttentionDecision>& decisions() {
-  static auto* const all = new Decisions<AttentionDecision>;
-  return *all;
+
+// What was decided for each device: another one may lack the variant, or need more scratch for it.
+struct Known {
+  std::mutex mutex;
+  std::map<const Device*, Decisions<AttentionDecision>> decisions;
+};
+Known* known = new Known;  // used while the process winds down
+// A forked child leaves it behind: threads that are gone may hold its locks.
+[[maybe_unused]] const int registered = pthread_atfork(nullptr, nullptr, [] { known = new Known; });
+
+Decisions<AttentionDecision>& decisions_for(const Device& device) {
+  const std::lock_guard<std::mutex> lock(known->mutex);
+  return known->decisions[&device];
 }
 
 AttentionDecision decide(const AttentionBound& b, const std::string& selector) {
@@ -140,12 +154,14 @@ AttentionDecision decide(const AttentionBound& b, const std::string& selector) {
   const AttentionDecision decision{&variant, variant.workspace_bytes(b.problem, *b.device),
                                    variant.prepared_bytes(b.problem, *b.device), choice.validity,
                                    choice.captured != nullptr};
-  if (choice.final) decisions().remember(b.problem, b.generation, selector, decision);
+  if (choice.final) {
+    decisions_for(*b.device).remember(b.problem, b.generation, selector, decision);
+  }
   return decision;
 }
 
 std::optional<AttentionDecision> remembered(const AttentionBound& b, const std::string& selector) {
-  auto found = decisions().find(b.problem, b.generation, selector);
+  auto found = decisions_for(*b.device).find(b.problem, b.generation, selector);
   if (found && found->not_in_graphs && b.is_capturing) return std::nullopt;
   return found;
 }
@@ -263,13 +279,8 @@ AttentionBound bind_attention(const AttentionCall& a, const AttentionGradients* 
   b.launch.stream = stream;
   b.launch.parallel = parallel;
   b.generation = settings_generation();
-  if (on_cpu) {
-    b.generation = decision_generation(b.generation, parallel.threads);
-    b.device = &cpu_device(parallel.threads);
-  } else {
-    b.device = &cuda_device(a.q.device);
-    b.is_capturing = capturing(stream);
-  }
+  b.device = on_cpu ? &cpu_device(parallel.threads) : &cuda_device(a.q.device);
+  b.is_capturing = !on_cpu && capturing(stream);
   b.launch.device = b.device;
   return b;
 }
