@@ -288,6 +288,19 @@ def test_a_forced_one_that_raises(register):
         matmul(*problem(), variant="mine")
 
 
+def test_one_that_writes_to_its_operands(register):
+    right = Product()
+
+    def careless(crow_indices, col_indices, values, b, **rest):
+        right(crow_indices, col_indices, values, b, **rest)
+        b.zero_()
+
+    register(fn=careless)
+    matmul(*problem())
+    statuses = {name: entrant["status"] for name, entrant in entrants().items()}
+    assert statuses.pop("mine/1") == "wrong_result" and "wrong_result" not in statuses.values()
+
+
 def test_one_that_would_end_the_process(register):
     register(fn=lambda *_, **__: sys.exit("enough"))
     matmul(*problem())

@@ -35,6 +35,9 @@ class Bench {
   // launches find the caches as a launch of the same variant left them.
   virtual Status time(const AnyVariant& variant, int64_t launches, LaunchTime* taken) = 0;
 
+  // Makes the operands as they were, whatever a variant wrote there.
+  virtual Status renew() = 0;
+
   // Whether operands really rotate: small enough for the cache, and asked for.
   virtual bool is_cold() const = 0;
 

@@ -59,12 +59,11 @@ class CpuBench final : public Bench {
       return Status::failed(StatusCode::kOutOfMemory,
                             "no memory for operands of " + std::to_string(bytes) + " bytes");
     }
-    fill();
     const std::vector<char*> at = addresses_at(layout_, operands_.get());
     p_.op().bind(p_, at.data(), launch_.get());
     launch_->workspace = scratch_.get();
     launch_->prepared = prepared_.get();
-    Status status = p_.op().derive(p_, *launch_);
+    Status status = renew();
     if (status) status = expect();
     return status;
   }
@@ -87,6 +86,12 @@ class CpuBench final : public Bench {
       if (!status || taken->device_us > kLongUs) return status;
     }
     return run(variant, launches, false, &taken->device_us);
+  }
+
+  Status renew() override {
+    prepared_for_ = nullptr;
+    fill();
+    return p_.op().derive(p_, *launch_);
   }
 
   bool is_cold() const override { return false; }

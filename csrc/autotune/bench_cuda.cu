@@ -102,7 +102,7 @@ class CudaBench final : public Bench {
     if (status) status = prepared_.allocate(prepared);
     if (status) status = findings_.allocate(sizeof(Findings));
     if (!status) return status;
-    status = fill();
+    status = renew();
     return status ? expect() : failed(status);
   }
 
@@ -126,6 +126,16 @@ class CudaBench final : public Bench {
     return status;
   }
 
+  Status renew() override {
+    const RelaxedCapture relaxed;
+    prepared_for_ = nullptr;
+    const cudaError_t error = fill_operands(given_, layout_, operands_.data(), sets_, stream_);
+    if (error != cudaSuccess) return broken(error, "filling operands");
+    Status status = Status::ok();
+    for (int64_t set = 0; set < sets_ && status; ++set) status = p_.op().derive(p_, bound_to(set));
+    return status;
+  }
+
   bool is_cold() const override { return sets_ > 1; }
   bool is_broken() override { return broken_; }
 
@@ -143,14 +153,6 @@ class CudaBench final : public Bench {
     const cudaError_t error = cudaMemsetAsync(operands_.data() + layout_.output_begin(), 0xFF,
                                               static_cast<size_t>(layout_.output_bytes()), stream_);
     return error == cudaSuccess ? Status::ok() : broken(error, "poisoning the output");
-  }
-
-  Status fill() {
-    const cudaError_t error = fill_operands(given_, layout_, operands_.data(), sets_, stream_);
-    if (error != cudaSuccess) return broken(error, "filling operands");
-    Status status = Status::ok();
-    for (int64_t set = 0; set < sets_ && status; ++set) status = p_.op().derive(p_, bound_to(set));
-    return status;
   }
 
   // Operand `i` of the first set.
@@ -307,6 +309,7 @@ class TrimmedBench final : public Bench {
   Status time(const AnyVariant& variant, int64_t launches, LaunchTime* taken) override {
     return bench_->time(variant, launches, taken);
   }
+  Status renew() override { return bench_->renew(); }
   bool is_cold() const override { return bench_->is_cold(); }
   bool is_broken() override { return bench_->is_broken(); }
 

@@ -7,6 +7,7 @@
 #include <memory>
 #include <set>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "autotune/bench.h"
@@ -194,7 +195,10 @@ class Race {
     double us = 0;
     const double begin = elapsed();
     Status status = bench_.check(*runner.variant, &runner.entrant.error, &us);
-    if (!known) compiling_ += elapsed() - begin;
+    if (!known) {
+      if (Status alone = operands_left_alone(); status) status = std::move(alone);
+      compiling_ += elapsed() - begin;
+    }
     // The first launch pays for loading code and libraries: a second one counts, unless even the
     // first took a good part of the budget, and was not expected to win.
     const bool contender = expected_us < kContender * best_first_us_;
@@ -219,6 +223,21 @@ class Race {
         std::min(kBurstUs / std::max(us, 0.1), kHostBurstUs / std::max(taken.host_us, 0.1));
     runner.burst = std::clamp<int64_t>(static_cast<int64_t>(most), 1, kMaxBurst);
     runner.racing = true;
+  }
+
+  // Code of others may write what it is to read, which spoils the operands for whoever comes next:
+  // one that was right before tells, and gets them as they were.
+  Status operands_left_alone() {
+    const auto witness =
+        std::find_if(runners_.begin(), runners_.end(), [](const Runner& r) { return r.racing; });
+    double error = 0, us = 0;
+    const auto is_right = [&] {
+      return static_cast<bool>(bench_.check(*witness->variant, &error, &us));
+    };
+    if (witness == runners_.end() || is_right()) return Status::ok();
+    Status renewed = bench_.renew();
+    if (!renewed || !is_right()) return renewed;
+    return Status::failed(StatusCode::kWrongResult, "it wrote to its operands");
   }
 
   void sample(Runner& runner) {

@@ -76,6 +76,21 @@ void a_disturbed_one_wins() {
   }));
 }
 
+// Those behind it are right all the same; of its kernels nobody knows how long they take.
+void who_writes_to_its_operands_is_out() {
+  const Example e;
+  const Fake first("a/first", 1, 20), later("a/later", 2, 20);
+  const Fake careless("b/careless", std::numeric_limits<double>::infinity(), 20,
+                      [](const Problem&, const Launch& l) {
+                        *const_cast<float*>(static_cast<const float*>(l.b)) += 1;
+                        return Status::ok();
+                      });
+  const Record r = run(e, {&careless, &first, &later}, all_stay(3));
+  CHECK(r.find("a/first")->outcome == Outcome::kOk && r.find("a/later")->outcome == Outcome::kOk);
+  CHECK(r.find("b/careless")->outcome == Outcome::kWrongResult);
+  CHECK(r.find("b/careless")->reason == "it wrote to its operands");
+}
+
 void nobody_is_dropped_without_elimination() {
   const Example e;
   const Fake slow("a/slow", 1, 400), fast("b/fast", 5, 20);
@@ -445,6 +460,7 @@ void a_host_may_stop_it() {
 int main() {
   fastest_right_one_wins();
   a_disturbed_one_wins();
+  who_writes_to_its_operands_is_out();
   nobody_is_dropped_without_elimination();
   the_budget_bounds_a_race_without_elimination();
   who_is_behind_is_dropped();
