@@ -20,7 +20,7 @@ struct AttentionBackwardPassSm90 {
   using Shared = AttentionBackwardShared<Tile>;
   using Producer = AttentionBackwardProducer<Tile>;
   using Consumer = AttentionBackwardConsumer<T, Tile>;
-  static constexpr bool kHasSecondProducer = true;
+  static constexpr bool kIsBackward = true;
   static constexpr int kProducerRegisters = 24, kConsumerRegisters = 240;
 };
 
@@ -72,18 +72,11 @@ Status launch_attention_backward_sm90(const AttentionBackward& a, DType dtype, c
   args.columns = static_cast<int>(s.columns);
   args.heads = static_cast<int>(s.heads);
   args.group = static_cast<int>(s.heads / s.kv_heads);
-  args.kv_batch_heads = static_cast<int>(s.batch * s.kv_heads);
   args.row_tiles = rows.row_tiles;
   args.column_tiles = static_cast<int>(ceil_div(s.columns, Tile::kColumns));
-  args.items = args.column_tiles * args.kv_batch_heads;
-  // q and dout in halves, dq in floats. Items of causal attention differ in length: of twice as
-  // many as there are multiprocessors, the short ones make up for the long ones at the end.
-  const int64_t for_balance =
-      a.is_causal ? ceil_div(2 * int64_t{device.multiprocessors}, args.column_tiles) : 1;
-  const int64_t heads =
-      heads_that_fit(8.0 * s.rows * s.dim * args.group, args.kv_batch_heads, device.l2_bytes);
-  args.heads_at_end =
-      static_cast<int>(std::min<int64_t>(std::max(heads, for_balance), args.kv_batch_heads));
+  args.items = static_cast<int>(args.column_tiles * s.batch * s.kv_heads);
+  const bool items_differ = a.is_causal || args.mask.crow_indices != nullptr;
+  args.ordered = items_differ ? std::min(args.items, Tile::kOrdered) : 0;
   args.scale_log2 = static_cast<float>(a.scale * M_LOG2E);
   args.scale = rows.scale;
   args.is_causal = a.is_causal;

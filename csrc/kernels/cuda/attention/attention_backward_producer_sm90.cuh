@@ -6,6 +6,7 @@
 #include "kernels/cuda/attention/attention_backward_tile_sm90.cuh"
 #include "kernels/cuda/attention/tile_columns.cuh"
 #include "kernels/cuda/device/bulk_load.cuh"
+#include "kernels/cuda/device/cp_async.cuh"
 
 namespace sparse_autotune {
 
@@ -16,14 +17,40 @@ class AttentionBackwardProducer {
                                                        const AttentionBackwardShared<Tile>& shared)
       : args_(args), shared_(shared), queue_(shared.queue()) {}
 
-  // Each of both by a whole warp.
+  // By the whole thread block, before its warps take roles. Heads follow each other, so that few
+  // are in L2 at once. Only the last items, where a mask or a causal rule makes them differ, come
+  // in order of length, longest first, so that all multiprocessors end together.
+  __device__ __forceinline__ void order_last_items() const {
+    const int i = threadIdx.x, first = args_.items - args_.ordered;
+    const int tiles = i < args_.ordered ? item_at(first + i).tiles : -1;
+    const int key = tiles * Tile::kOrdered - i;  // no two are alike
+    if (i < Tile::kOrdered) store(shared_.order + i * 4, key);
+    __syncthreads();
+    int longer = 0;
+    if (i < Tile::kOrdered) {
+#pragma unroll 8
+      for (int j = 0; j < Tile::kOrdered; j += 4) {
+        const uint4 keys = load_shared_16(shared_.order + j * 4);
+        for (const uint32_t other : {keys.x, keys.y, keys.z, keys.w}) {
+          longer += static_cast<int>(other) > key;
+        }
+      }
+    }
+    __syncthreads();
+    if (i < Tile::kOrdered) store(shared_.order + longer * 4, first + i);
+  }
+
+  // Each of both by a whole warp. An item is taken when all of the one before has been copied: a
+  // pipeline that took it sooner might be the last to get to it.
   __device__ __forceinline__ void run(int pipeline) {
     const ItemCounter counter(args_.counter, args_.items, gridDim.x * Tile::kPipelines);
-    counter.for_each(blockIdx.x * Tile::kPipelines + pipeline, [&](int i) {
-      const AttentionItem item = item_at(i);
+    const int first = args_.items - args_.ordered;
+    for (int i = blockIdx.x * Tile::kPipelines + pipeline; i < args_.items;
+         i = counter.next_of_warp(i)) {
+      const AttentionItem item = item_at(i < first ? i : load(shared_.order + (i - first) * 4));
       queue_.push(item);
       if (item.tiles > 0) copy_rows_of(item);
-    });
+    }
     queue_.push({0, 0, 0, -1});
   }
   __device__ __forceinline__ void run_second() {
@@ -35,6 +62,15 @@ class AttentionBackwardProducer {
   }
 
  private:
+  static __device__ __forceinline__ void store(uint32_t to, int x) {
+    asm volatile("st.shared.s32 [%0], %1;\n" ::"r"(to), "r"(x) : "memory");
+  }
+  static __device__ __forceinline__ int load(uint32_t from) {
+    int x;
+    asm volatile("ld.shared.s32 %0, [%1];\n" : "=r"(x) : "r"(from) : "memory");
+    return x;
+  }
+
   // The rows that see an item's columns, in one head. Under a causal rule without a mask the first
   // ones do not.
   struct Rows {
@@ -51,12 +87,10 @@ class AttentionBackwardProducer {
             dense && args_.is_causal ? column / Tile::kPiece : 0};
   }
 
-  // From the first columns on: under a causal rule these are seen by the most rows.
   __device__ __forceinline__ AttentionItem item_at(int i) const {
-    const auto [tile, head] =
-        place_of_item(i, args_.column_tiles, args_.kv_batch_heads, args_.heads_at_end);
-    const int kv_heads = args_.heads / args_.group;
-    AttentionItem item{tile * Tile::kColumns, head % kv_heads, head / kv_heads, 0};
+    const int kv_heads = args_.heads / args_.group, head = i / args_.column_tiles;
+    AttentionItem item{i % args_.column_tiles * Tile::kColumns, head % kv_heads, head / kv_heads,
+                       0};
 #pragma unroll 1
     for (int j = 0; j < args_.group; ++j) {
       item.tiles += rows_of(item.row, item.batch, item.head * args_.group + j).steps();
@@ -103,9 +137,7 @@ class AttentionBackwardProducer {
       store_piece(shared_.pieces(at_.stage) + lane * 8, piece);
     }
     if (lane == 0) {
-      asm volatile("st.shared.s32 [%0], %1;\n" ::"r"(shared_.rows_before(at_.stage)),
-                   "r"(static_cast<int>(values / 16))
-                   : "memory");
+      store(shared_.rows_before(at_.stage), static_cast<int>(values / 16));
     }
     copy_rows(shared_.q(at_.stage), args_.q, shared_.lse(at_.stage), args_.lse + values,
               shared_.q_full(at_.stage), piece.column, head, batch);

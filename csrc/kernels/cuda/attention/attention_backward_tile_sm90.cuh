@@ -58,7 +58,9 @@ struct AttentionBackwardTile {
   using Queue = ItemQueue<4 * kUsers + 1>;  // the second producer warp reads, too
   static constexpr int kPipelineBytes = kStages * (kRowBytes + kStepListBytes) +
                                         kStagesDout * kRowBytes + Queue::kBytes + kBarriers * 8;
-  static constexpr int kSharedBytes = kSwizzleAlignment + kPipelines * (kTiles + kPipelineBytes);
+  static constexpr int kOrdered = 256;  // items at the end, which are in order of length
+  static constexpr int kSharedBytes =
+      kSwizzleAlignment + kPipelines * (kTiles + kPipelineBytes) + kOrdered * 4;
   static_assert(kDqParts == 1 || (kDqParts == 2 && kStepRows == kDqRows), "see dq_rows()");
   static_assert(kSharedBytes <= 227 * 1024, "what a thread block of Hopper may have");
 };
@@ -72,7 +74,7 @@ struct AttentionBackwardArgumentsSm90 {
   const float *lse, *delta;
   float* dq;  // sums in the order of fragments: see attention_backward_rows.cuh
   unsigned* counter;
-  int rows, columns, heads, group, kv_batch_heads, row_tiles, column_tiles, items, heads_at_end;
+  int rows, columns, heads, group, row_tiles, column_tiles, items, ordered;
   float scale_log2, scale;
   bool is_causal;
 
@@ -87,12 +89,13 @@ struct AttentionBackwardArgumentsSm90 {
 // A pipeline's part of shared memory.
 template <typename Tile>
 struct AttentionBackwardShared {
-  uint32_t tiles, others;
+  uint32_t tiles, others, order;  // of the last items
 
   __device__ __forceinline__ AttentionBackwardShared(const void* memory, int pipeline) {
     const uint32_t begin = align_swizzled(static_cast<uint32_t>(__cvta_generic_to_shared(memory)));
     tiles = begin + pipeline * Tile::kTiles;
     others = begin + Tile::kPipelines * Tile::kTiles + pipeline * Tile::kPipelineBytes;
+    order = begin + Tile::kPipelines * (Tile::kTiles + Tile::kPipelineBytes);
   }
   // In panels of all rows each.
   __device__ __forceinline__ uint32_t k(uint32_t i) const { return tiles + i * Tile::kTileBytes; }

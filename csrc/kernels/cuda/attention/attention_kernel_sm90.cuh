@@ -34,6 +34,9 @@ __global__ void __launch_bounds__(threads_of<Pass>(), 1)
     for (int i = 0; i < kPipelines; ++i) Shared(memory, i).init_barriers();
   }
   follow_launch_before();
+  if constexpr (Pass::kIsBackward) {
+    if (args.ordered > 0) typename Pass::Producer(args, Shared(memory, 0)).order_last_items();
+  }
   __syncthreads();
   if (warp < 4) {
     give_up_registers<Pass::kProducerRegisters>();
@@ -42,7 +45,7 @@ __global__ void __launch_bounds__(threads_of<Pass>(), 1)
       typename Pass::Producer producer(args, Shared(memory, of));
       if (warp < kPipelines) {
         producer.run(warp);
-      } else if constexpr (Pass::kHasSecondProducer) {
+      } else if constexpr (Pass::kIsBackward) {
         producer.run_second();
       }
     }

@@ -19,7 +19,7 @@ struct AttentionPassSm90 {
   using Shared = AttentionShared<Tile>;
   using Producer = AttentionProducer<Tile>;
   using Consumer = AttentionConsumer<T, Tile>;
-  static constexpr bool kHasSecondProducer = false;
+  static constexpr bool kIsBackward = false;
   static constexpr int kProducerRegisters = Tile::kUsers == 3 ? 32 : 40;
   static constexpr int kConsumerRegisters = Tile::kUsers == 3 ? 160 : 232;
 };

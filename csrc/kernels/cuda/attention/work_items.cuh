@@ -39,25 +39,18 @@ struct alignas(16) AttentionItem {
   int part = -1;  // of all parts of split items; -1: the item is not split
 };
 
-// Which tile of which head item i is. Heads follow each other, so that few are in L2 at once. The
-// tiles of the last `at_end` heads take turns: what is short should be the last tiles, for the end.
-struct ItemPlace {
-  int tile, head;
-};
-__device__ __forceinline__ ItemPlace place_of_item(int i, int tiles, int heads, int at_end) {
-  const int first = heads - at_end, rest = i - first * tiles;
-  if (rest < 0) return {i % tiles, i / tiles};
-  return {rest / at_end, first + rest % at_end};
-}
-
-// Item i, of `rows` rows: from the last rows on, which in a forward pass see the most under a
-// causal mask.
+// Item i, of `rows` rows. Heads follow each other, so that few are in L2 at once. The tiles of the
+// last `heads_at_end` take turns, from the last rows on, which see the most under a causal mask:
+// what is short should be the last items.
 __device__ __forceinline__ AttentionItem item_at(const AttentionWork& work, int i, int rows) {
   const ItemParts& parts = work.parts;
   const int part = parts.count > 1 ? max(i - parts.whole, -1) : -1;
   if (part >= 0) i = parts.whole + part / parts.count;
-  const auto [tile, head] = place_of_item(i, work.row_tiles, work.batch_heads, work.heads_at_end);
-  return {(work.row_tiles - 1 - tile) * rows, head % work.heads, head / work.heads, 0, part};
+  const int tiles = work.row_tiles, at_end = work.heads_at_end, first = work.batch_heads - at_end;
+  const int rest = i - first * tiles;
+  const int tile = rest < 0 ? i % tiles : rest / at_end;
+  const int head = rest < 0 ? i / tiles : first + rest % at_end;
+  return {(tiles - 1 - tile) * rows, head % work.heads, head / work.heads, 0, part};
 }
 
 // Takes items 0, 1, 2, ... in turn: the first of each taker is given, the others go to whoever is
@@ -77,6 +70,11 @@ class ItemCounter {
       f(i);
       i = __shfl_sync(~0u, following, 0);
     }
+  }
+
+  // The one after item i, for a whole warp that has nothing to do meanwhile.
+  __device__ __forceinline__ int next_of_warp(int i) const {
+    return __shfl_sync(~0u, threadIdx.x % 32 == 0 ? next(i) : 0, 0);
   }
 
   // The one after item i, for one thread. Each taker with an item is refused once, so this is
