@@ -248,7 +248,7 @@ class AttentionBackwardConsumer : AttentionBackwardProducts<T, Tile> {
     }
     tma_store_fence();
     __syncwarp();
-    if (lane == 0) tma_add(args_.dq + static_cast<int64_t>(place) * (kBytes / 4), from, kBytes);
+    if (lane == 0) tma_add(args_.dq.sums + int64_t{place} * (kBytes / 4), from, kBytes);
   }
 
   const int consumer_;

@@ -35,10 +35,11 @@ inline int64_t row_tiles_of(const AttentionShape& s, const AttentionMask& m) {
   return ceil_div(ceil_div(s.rows, block) * block, kMostStepRows) * (kMostStepRows / kDqRows);
 }
 
-// Bytes of values and of sums of dq; lists of merged columns are behind them.
+// Bytes of values, of sums of dq and of counters; lists of merged columns are behind them.
 inline int64_t row_sums_bytes(const AttentionShape& s, const AttentionMask& m) {
   const int64_t tiles = row_tiles_of(s, m);
-  return row_values_bytes(s, tiles) + s.batch * s.heads * tiles * kDqRows * s.dim * 4;
+  return row_values_bytes(s, tiles) + s.batch * s.heads * tiles * kDqRows * s.dim * 4 +
+         ceil_div(s.batch * s.heads, 4) * 16;
 }
 
 template <typename T, typename Tile>
@@ -52,7 +53,7 @@ Status launch_attention_backward_sm90(const AttentionBackward& a, DType dtype, c
   if (auto made = map(a.k, s.columns, s.kv_heads, kUserColumns, &args.k); !made) return made;
   if (auto made = map(a.v, s.columns, s.kv_heads, kUserColumns, &args.v); !made) return made;
   if (auto made = map(a.dout, s.rows, s.heads, Tile::kPiece, &args.dout); !made) return made;
-  const BackwardRows rows = backward_rows(a, row_tiles_of(s, a.mask));
+  BackwardRows rows = backward_rows(a, row_tiles_of(s, a.mask));
   args.dk = a.dk;
   args.dv = a.dv;
   args.mask = by_column(a);
@@ -66,7 +67,6 @@ Status launch_attention_backward_sm90(const AttentionBackward& a, DType dtype, c
   }
   args.lse = rows.scaled_lse;
   args.delta = rows.delta;
-  args.dq = rows.sums;
   args.counter = counter;
   args.rows = static_cast<int>(s.rows);
   args.columns = static_cast<int>(s.columns);
@@ -74,9 +74,13 @@ Status launch_attention_backward_sm90(const AttentionBackward& a, DType dtype, c
   args.group = static_cast<int>(s.heads / s.kv_heads);
   args.row_tiles = rows.row_tiles;
   args.column_tiles = static_cast<int>(ceil_div(s.columns, Tile::kColumns));
-  args.items = static_cast<int>(args.column_tiles * s.batch * s.kv_heads);
+  const int heads = static_cast<int>(s.batch * s.kv_heads);
+  args.items = args.column_tiles * heads;
   const bool items_differ = a.is_causal || args.mask.crow_indices != nullptr;
   args.ordered = items_differ ? std::min(args.items, Tile::kOrdered) : 0;
+  rows.heads_cleared = args.group;
+  rows.cleared = reinterpret_cast<int*>(rows.sums + (rows.delta - rows.scaled_lse) * s.dim);
+  args.dq = {rows.sums, rows.cleared, heads, args.column_tiles, args.group * rows.row_tiles};
   args.scale_log2 = static_cast<float>(a.scale * M_LOG2E);
   args.scale = rows.scale;
   args.is_causal = a.is_causal;

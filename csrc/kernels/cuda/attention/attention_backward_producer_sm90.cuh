@@ -1,6 +1,6 @@
 // The producer warps of a pipeline of attention_backward_sm90. One takes items, and keeps copies of
-// q and dout under way; the other one copies k and v, once the item before is done with them. So an
-// item's first q and dout are there before its k is.
+// q and dout under way; the other one copies k and v, once the item before is done with them, and
+// clears sums of dq. So an item's first q and dout are there before its k is.
 #pragma once
 
 #include "kernels/cuda/attention/attention_backward_tile_sm90.cuh"
@@ -57,7 +57,16 @@ class AttentionBackwardProducer {
     for (;;) {
       const AttentionItem item = queue_.pop();
       if (item.tiles < 0) break;
-      if (item.tiles > 0) copy_columns_of(item);
+      const int head = item.batch * (args_.heads / args_.group) + item.head;
+      bool waits = item.tiles > 0;
+      // Whoever waits clears what nobody has begun, and so for no thread block that does not run.
+      do {
+        if (waits && args_.dq.are_cleared(head)) {
+          copy_columns_of(item);
+          waits = false;
+        }
+        args_.dq.template clear_part<Tile::kDim>();
+      } while (waits);
     }
   }
 

@@ -32,7 +32,9 @@ struct BackwardRows {
   float *scaled_lse, *delta;  // (batch, heads, row tiles * 64)
   float* sums;                // what follows them; of dq, of tiles of 16 rows: see add_dq()
   int rows, row_tiles, heads;
-  float scale;  // of dq
+  float scale;             // of dq
+  int heads_cleared = 0;   // whose sums are cleared; counted in all batch entries
+  int* cleared = nullptr;  // counters of attention_backward_sm90, one a head
 };
 
 // Where attention_backward_sm90 wants a row's lse and delta among those of its head: a thread that
@@ -63,8 +65,8 @@ __device__ __forceinline__ float dot_of_halves(const uint4& x, const uint4& y) {
 constexpr int kRowsOfWarp = 8, kRowsOfBlock = kRowsOfWarp * kRowsThreads / 32;
 
 // delta = dout . out - dlse, and lse as a power of two. A row that sees nothing, and rows past the
-// end, get inf, which makes their exponentials zeros. `kSums`: for a kernel that adds up dq; sums
-// of as many rows as a warp has are cleared, whatever their order.
+// end, get inf, which makes their exponentials zeros. `kSums`: for a kernel that adds up dq; in the
+// first heads sums of as many rows as a warp has are cleared, whatever their order.
 template <typename T, int kDim, bool kSums>
 __global__ void __launch_bounds__(kRowsThreads)
     attention_backward_before(const __grid_constant__ BackwardRows a) {
@@ -85,7 +87,8 @@ __global__ void __launch_bounds__(kRowsThreads)
     out[i] = row < a.rows ? halves(a.out) : uint4{};
     dout[i] = row < a.rows ? halves(a.dout) : uint4{};
   }
-  if (kSums) {
+  if (kSums && blockIdx.x == 0 && threadIdx.x == 0) a.cleared[batch * a.heads + head] = 0;
+  if (kSums && batch * a.heads + head < a.heads_cleared) {
     auto* sums = reinterpret_cast<float4*>(a.sums + (begin + first) * kDim);
 #pragma unroll
     for (int i = 0; i < kRowsOfWarp * kDim / 4; i += 32) sums[i + lane] = {};

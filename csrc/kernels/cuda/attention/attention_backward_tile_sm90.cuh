@@ -11,6 +11,7 @@
 #include <cstdint>
 
 #include "kernels/attention_arguments.h"
+#include "kernels/cuda/attention/attention_backward_sums_sm90.cuh"
 #include "kernels/cuda/attention/tile_lists.h"
 #include "kernels/cuda/attention/work_items.cuh"
 #include "kernels/cuda/device/mbarrier.cuh"
@@ -72,7 +73,7 @@ struct AttentionBackwardArgumentsSm90 {
   TileLists lists;
   // (batch, heads, row tiles * 64): lse as a power of two, inf where there is nothing; delta.
   const float *lse, *delta;
-  float* dq;  // sums in the order of fragments: see attention_backward_rows.cuh
+  BackwardSums dq;
   unsigned* counter;
   int rows, columns, heads, group, row_tiles, column_tiles, items, ordered;
   float scale_log2, scale;
