@@ -162,23 +162,32 @@ class AttentionConsumer : AttentionProducts<T, Tile> {
   }
 
   __device__ __forceinline__ void store(const AttentionItem& item, Sums& sum) {
-    has_stored_ = true;  // also where it is nothing: the stage of q is given back alike
-    const bool is_part = item.part >= 0;
-    const int warp = user_ * 4 + static_cast<int>(threadIdx.x) / 32 % 4;
-    if (is_part &&
-        !add_up_parts<1>(args_.parts, item.part, warp, 4 * Tile::kUsers, &sum, &softmax_)) {
+    if (Tile::kSplits && item.part >= 0) {
+      store_part(item, sum);
       return;
     }
     float inverse[2], lse[2];
     softmax_.finish(inverse, lse);
     const int row = this->own_row(item.row);
-    if (Tile::kCopiesOut && !is_part) {  // which parts' warps would not come to together
+    if constexpr (Tile::kCopiesOut) {
       copy_out(item, sum, inverse);
       store_lse(args_.lse, item.batch, item.head, row, args_.rows, lse);
+      has_stored_ = true;
     } else {
       store_attention<T>(args_.out, args_.lse, item.batch, item.head, row, args_.rows, sum, inverse,
                          lse);
     }
+  }
+
+  // Each warp writes the item's results if it is the last: not together, as copy_out() would ask.
+  __device__ __forceinline__ void store_part(const AttentionItem& item, Sums& sum) {
+    has_stored_ = true;  // nothing by TMA, but the stage of q is given back alike
+    const int warp = user_ * 4 + static_cast<int>(threadIdx.x) / 32 % 4;
+    if (!add_up_parts<1>(args_.parts, item.part, warp, 4 * Tile::kUsers, &sum, &softmax_)) return;
+    float inverse[2], lse[2];
+    softmax_.finish(inverse, lse);
+    store_attention<T>(args_.out, args_.lse, item.batch, item.head, this->own_row(item.row),
+                       args_.rows, sum, inverse, lse);
   }
 
   // Each warp writes to its own rows of q, which all of them have multiplied by then.

@@ -28,10 +28,16 @@ template <typename T, typename Tile>
 constinit KernelCode<AttentionArgumentsSm90> attention_code_sm90{
     &attention_kernel_sm90<AttentionPassSm90<T, Tile>>, true};
 
-// `parts`: memory for those of split items.
+// Lists are in front of the parts of split items in the workspace.
+template <typename Tile>
+int64_t lists_bytes(const attention::Problem& p) {
+  const AttentionForward a = attention::forward_arguments(p, {});
+  return tile_lists_bytes(a.mask, a.shape, Tile::kRows, p.capacity);
+}
+
 template <typename T, typename Tile>
-Status launch_attention_sm90(const attention::Problem& p, const attention::Launch& l, void* parts,
-                             std::string_view name) {
+Status launch_attention_sm90(const attention::Problem& p, const attention::Launch& l,
+                             const ItemSplit& split, std::string_view name) {
   const AttentionForward a = attention::forward_arguments(p, l);
   const AttentionShape& s = a.shape;
   const Device& device = *l.device;
@@ -52,7 +58,9 @@ Status launch_attention_sm90(const attention::Problem& p, const attention::Launc
   }
   unsigned* counter = tile_counter(device.ordinal, static_cast<cudaStream_t>(l.stream));
   describe_work(a, Tile::kRows, device, counter, &args);
-  split_items(p, device, Tile::kRows, Tile::kPipelines).apply(parts, l, &args);
+  if (Tile::kSplits) {
+    split.apply(static_cast<char*>(l.workspace) + lists_bytes<Tile>(p), l, &args);
+  }
   const auto blocks = static_cast<unsigned>(
       std::min<int64_t>(ceil_div(args.items, Tile::kPipelines), device.multiprocessors));
   return attention_code_sm90<T, Tile>.launch(args, blocks, threads_of<AttentionPassSm90<T, Tile>>(),

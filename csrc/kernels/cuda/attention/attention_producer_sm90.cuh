@@ -19,10 +19,12 @@ class AttentionProducer {
   __device__ __forceinline__ void run(int pipeline) {
     const ItemCounter counter(args_.counter, args_.items, gridDim.x * Tile::kPipelines);
     counter.for_each(blockIdx.x * Tile::kPipelines + pipeline, [&](int i) {
-      AttentionItem item = item_at(args_, i, Tile::kRows);
+      AttentionItem item = item_at<Tile::kSplits>(args_, i, Tile::kRows);
       Columns columns(args_.mask, args_.lists, item.batch, item.head, args_.rows, args_.columns,
                       args_.is_causal, item.row, Tile::kRows);
-      if (item.part >= 0) columns.take_part(item.part % args_.parts.count, args_.parts.count);
+      if (Tile::kSplits && item.part >= 0) {
+        columns.take_part(item.part % args_.parts.count, args_.parts.count);
+      }
       item.tiles = (columns.pieces + Tile::kPieces - 1) / Tile::kPieces;
       queue_.push(item);
       if (Tile::kCopiesOut || item.tiles > 0) copy_item(item, columns);

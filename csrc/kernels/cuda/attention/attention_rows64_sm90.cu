@@ -9,7 +9,8 @@ namespace sparse_autotune {
 namespace {
 
 template <int kDim>
-using Rows64 = AttentionTile<kDim, 1, kDim == 64 ? 128 : 64, kDim == 64 ? 6 : 5, 2>;
+using Rows64 =
+    AttentionTile<kDim, 1, kDim == 64 ? 128 : 64, kDim == 64 ? 6 : 5, 2, 64, false, true>;
 
 const AttentionSm90<Rows64> kRows64{"attention_rows64_sm90/p64", 0.52};
 const Registration kRegisterRows64{kRows64};

@@ -19,16 +19,16 @@ namespace sparse_autotune {
 constexpr int kUserRows = 64, kWarpRows = 16;  // of q, of a consumer and of one of its warps
 
 // kUserCount: consumers of a pipeline. kPieceRows: rows of k or v that one copy moves. kMerged: a
-// tile of q is higher than a block.
+// tile of q is higher than a block. kSplit: items may be split (item_split.h).
 template <int kHeadDim, int kUserCount, int kColumns, int kDepth, int kDepthOfQ,
-          int kPieceRows = 64, bool kMerged = false>
+          int kPieceRows = 64, bool kMerged = false, bool kSplit = false>
 struct AttentionTile {
   static constexpr int kDim = kHeadDim, kPanels = kDim / kLineHalves;
   static constexpr int kUsers = kUserCount, kPipelines = kUsers == 1 ? 2 : 1;
   static constexpr int kRows = kUserRows * kUsers;  // of q, of one item of work
   static constexpr int kPiece = kPieceRows;
   static constexpr int kN = kColumns, kPieces = kN / kPiece;
-  static constexpr bool kMerges = kMerged;
+  static constexpr bool kMerges = kMerged, kSplits = kSplit;
   static constexpr int kStages = kDepth;  // of a pipeline's ring, tiles of k or v
   static constexpr int kStagesQ = kDepthOfQ;
   // Whether an item's results go to memory by TMA, from where its q was. That keeps a stage of q
@@ -38,7 +38,7 @@ struct AttentionTile {
   static constexpr bool kTakesTurns = kDim == 64 && kUsers > 1;
   static constexpr int kUserBytes = kUserRows * kDim * 2;
   static constexpr int kTileBytes = kN * kDim * 2;
-  using Queue = ItemQueue<4 * kUsers>;
+  using Queue = ItemQueue<4 * kUsers, kSplits>;
   static constexpr int kBarriers = 2 * kStages + 2 * kStagesQ;  // of a pipeline
   static constexpr int kPieceListBytes = (kStages * kPieces * 8 + 15) / 16 * 16;
   static constexpr int kPipelineBytes = kBarriers * 8 + kPieceListBytes + Queue::kBytes;

@@ -7,9 +7,10 @@
 
 namespace sparse_autotune {
 
-// TileOf<128> and TileOf<64> differ in the head dimension, perhaps in stages. `share`: of the
+// TileOf<128> and TileOf<64> differ in the head dimension, perhaps in stages. SplitTileOf: for
+// launches in which items are split; a kernel that can split them may be slower. `share`: of the
 // device's tensor-core rate, that long rows reach.
-template <template <int> typename TileOf>
+template <template <int> typename TileOf, template <int> typename SplitTileOf = TileOf>
 class AttentionSm90 final : public attention::Variant {
  public:
   AttentionSm90(std::string_view name, double share)
@@ -31,9 +32,11 @@ class AttentionSm90 final : public attention::Variant {
         !s) {
       return s;
     }
-    return with_tile(p, [&]<typename T, typename Of>() {
+    const auto runs = [&]<typename T, typename Of>() {
       return attention_code_sm90<T, Of>.runs_on(d, Of::kSharedBytes);
-    });
+    };
+    if (auto s = with_tile<TileOf>(p, runs); !s) return s;
+    return with_tile<SplitTileOf>(p, runs);
   }
 
   double estimate_us(const attention::Problem& p, const Device& d) const override {
@@ -46,14 +49,15 @@ class AttentionSm90 final : public attention::Variant {
   }
 
   int64_t workspace_bytes(const attention::Problem& p, const Device& d) const override {
-    return lists_bytes(p) + split_items(p, d, Tile::kRows, Tile::kPipelines).bytes();
+    return lists_bytes<Tile>(p) + split_of(p, d).bytes();
   }
 
   Status launch(const attention::Problem& p, const attention::Launch& l) const override {
-    return with_tile(p, [&]<typename T, typename Of>() {
-      return launch_attention_sm90<T, Of>(p, l, static_cast<char*>(l.workspace) + lists_bytes(p),
-                                          name());
-    });
+    const ItemSplit split = split_of(p, *l.device);
+    const auto launch = [&]<typename T, typename Of>() {
+      return launch_attention_sm90<T, Of>(p, l, split, name());
+    };
+    return split.items > 0 ? with_tile<SplitTileOf>(p, launch) : with_tile<TileOf>(p, launch);
   }
 
   // Columns of another block row of a tile have a weight of zero.
@@ -62,16 +66,16 @@ class AttentionSm90 final : public attention::Variant {
  private:
   using Tile = TileOf<128>;
 
-  static int64_t lists_bytes(const attention::Problem& p) {
-    const AttentionForward a = attention::forward_arguments(p, {});
-    return tile_lists_bytes(a.mask, a.shape, Tile::kRows, p.capacity);
+  static ItemSplit split_of(const attention::Problem& p, const Device& d) {
+    if (!SplitTileOf<128>::kSplits) return {};
+    return split_items(p, d, Tile::kRows, Tile::kPipelines, Tile::kSplits ? 0.01 : 0.05);
   }
 
   // Calls it with the problem's type and tile.
-  template <typename Function>
+  template <template <int> typename Of, typename Function>
   static auto with_tile(const attention::Problem& p, Function&& call) {
     return with_half_and_dim(p, [&]<typename T, int kDim>(T*, std::integral_constant<int, kDim>) {
-      return call.template operator()<T, TileOf<kDim>>();
+      return call.template operator()<T, Of<kDim>>();
     });
   }
 

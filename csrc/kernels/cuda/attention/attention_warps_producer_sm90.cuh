@@ -28,7 +28,7 @@ class WarpRowsProducer {
       if constexpr (kRole == kCopiesK) {
         if (i < args_.items) {
           if (threadIdx.x % 32 == 0) next = counter.next(i);
-          item = item_at(args_, i, Tile::kRows);
+          item = item_at<Tile::kSplits>(args_, i, Tile::kRows);
         }
         queue_.push(item);
       } else {
@@ -61,7 +61,9 @@ class WarpRowsProducer {
   __device__ __forceinline__ void fill_stages(const AttentionItem& item, int head, int step_head) {
     Columns columns(args_.mask, args_.lists, item.batch, head, args_.rows, args_.columns,
                     args_.is_causal, item.row, Tile::kRows);
-    if (item.part >= 0) columns.take_part(item.part % args_.parts.count, args_.parts.count);
+    if (Tile::kSplits && item.part >= 0) {
+      columns.take_part(item.part % args_.parts.count, args_.parts.count);
+    }
     const int stages = (columns.pieces + Tile::kPieces - 1) / Tile::kPieces;
     const int lane = threadIdx.x % 32;
     constexpr int kAtOnce = 32 / Tile::kPieces;  // stages

@@ -40,7 +40,8 @@ struct WarpRowsTile {
   static constexpr int kValueBytes = kPass == WarpRowsPass::kOfColumns ? 2 * kPiece * 4 : 0;
   static constexpr int kPieceLineBytes = kPiece * kLineBytes;
   static constexpr int kStageValueBytes = kStageBytes / kPieceLineBytes * kValueBytes;
-  using Queue = ItemQueue<kWarps + 2>;  // the copier of v and the lister read it, too
+  static constexpr bool kSplits = kPass == WarpRowsPass::kForward;
+  using Queue = ItemQueue<kWarps + 2, kSplits>;  // the copier of v and the lister read it, too
   // Of a consumer's list: for each stage as many as it has pieces, and ends of items.
   static constexpr int kSteps = kPieces == 1 ? 16 : 64, kStepBytes = 8;
   static constexpr int kSharedBytes =

@@ -11,7 +11,7 @@
 namespace sparse_autotune {
 
 struct ItemParts {
-  int whole = 0;                 // items before this one are not split
+  int whole = INT32_MAX;         // items before this one are not split
   int count = 1;                 // parts of each of the others
   float4* sums = nullptr;        // of parts
   unsigned* counters = nullptr;  // 0 before and after: a byte for each warp of each split item

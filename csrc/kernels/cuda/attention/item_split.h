@@ -21,7 +21,7 @@ struct ItemSplit {
 
   int64_t bytes() const { return items * parts * part_bytes; }
 
-  // Tells the kernel, in memory of as many bytes, aligned to 16.
+  // Tells the kernel. `memory`: of as many bytes, aligned to 16.
   void apply(void* memory, const attention::Launch& l, AttentionWork* work) const {
     if (items == 0) return;
     unsigned* counters = part_counters(l.device->ordinal, static_cast<cudaStream_t>(l.stream));
@@ -31,8 +31,10 @@ struct ItemSplit {
   }
 };
 
-// Of items of `rows` rows, of which each multiprocessor works on `at_once`.
-inline ItemSplit split_items(const attention::Problem& p, const Device& d, int rows, int at_once) {
+// Of items of `rows` rows, of which each multiprocessor works on `at_once`. What makes less than
+// `least_gain` of a launch's time shorter is not done: the sums of parts take memory.
+inline ItemSplit split_items(const attention::Problem& p, const Device& d, int rows, int at_once,
+                             double least_gain = 0.01) {
   constexpr int kMostParts = 16;
   const int64_t items = ceil_div(p.rows, rows) * p.batch * p.heads;
   const int64_t takers = int64_t{at_once} * d.multiprocessors, rest = items % takers;
@@ -49,9 +51,8 @@ inline ItemSplit split_items(const attention::Problem& p, const Device& d, int r
   for (int parts = 2; parts <= kMostParts; ++parts) {
     if (time(parts) < time(best)) best = parts;
   }
-  // A part's sums take memory, so a gain of less than a hundredth is not worth it.
   const double rounds = static_cast<double>(items / takers + 1);
-  if (time(1) - time(best) < 0.01 * rounds * columns) return {};
+  if (best == 1 || time(1) - time(best) < least_gain * rounds * columns) return {};
   return {static_cast<int>(rest), best, rows * part_row_bytes(p.dim)};
 }
 

@@ -33,7 +33,7 @@ struct ForwardWork : AttentionWork {
 };
 
 // The rows of a tile, in one head.
-struct alignas(16) AttentionItem {
+struct AttentionItem {
   int row, head, batch;
   int tiles;      // to walk along: 0 where there is nothing to add up, -1: there is no further item
   int part = -1;  // of all parts of split items; -1: the item is not split
@@ -41,11 +41,14 @@ struct alignas(16) AttentionItem {
 
 // Item i, of `rows` rows. Heads follow each other, so that few are in L2 at once. The tiles of the
 // last `heads_at_end` take turns, from the last rows on, which see the most under a causal mask:
-// what is short should be the last items.
+// what is short should be the last items. `kSplits`: items may be split.
+template <bool kSplits>
 __device__ __forceinline__ AttentionItem item_at(const AttentionWork& work, int i, int rows) {
-  const ItemParts& parts = work.parts;
-  const int part = parts.count > 1 ? max(i - parts.whole, -1) : -1;
-  if (part >= 0) i = parts.whole + part / parts.count;
+  int part = -1;
+  if (kSplits && i >= work.parts.whole) {
+    part = i - work.parts.whole;
+    i = work.parts.whole + part / work.parts.count;
+  }
   const int tiles = work.row_tiles, at_end = work.heads_at_end, first = work.batch_heads - at_end;
   const int rest = i - first * tiles;
   const int tile = rest < 0 ? i % tiles : rest / at_end;
@@ -90,10 +93,12 @@ class ItemCounter {
 };
 
 // Lives in shared memory, as an address aligned to 16; `kReaders` warps read every item.
-template <int kReaders>
+// `kSplits`: items may be split.
+template <int kReaders, bool kSplits = false>
 class ItemQueue {
  public:
-  static constexpr int kSlots = 2, kBytes = kSlots * (sizeof(AttentionItem) + 2 * 8);
+  static constexpr int kSlots = 2, kSlotBytes = kSplits ? 32 : 16;
+  static constexpr int kBytes = kSlots * (kSlotBytes + 2 * 8);
 
   __device__ __forceinline__ explicit ItemQueue(uint32_t memory) : memory_(memory) {}
 
@@ -111,8 +116,10 @@ class ItemQueue {
       asm volatile("st.shared.v4.s32 [%0], {%1, %2, %3, %4};\n" ::"r"(slot(at_.stage)),
                    "r"(item.row), "r"(item.head), "r"(item.batch), "r"(item.tiles)
                    : "memory");
-      asm volatile("st.shared.s32 [%0], %1;\n" ::"r"(slot(at_.stage) + 16), "r"(item.part)
-                   : "memory");
+      if (kSplits) {
+        asm volatile("st.shared.s32 [%0], %1;\n" ::"r"(slot(at_.stage) + 16), "r"(item.part)
+                     : "memory");
+      }
       mbarrier_arrive(full(at_.stage));
     }
     __syncwarp();
@@ -127,10 +134,12 @@ class ItemQueue {
                  : "=r"(item.row), "=r"(item.head), "=r"(item.batch), "=r"(item.tiles)
                  : "r"(slot(at_.stage))
                  : "memory");
-    asm volatile("ld.shared.s32 %0, [%1];\n"
-                 : "=r"(item.part)
-                 : "r"(slot(at_.stage) + 16)
-                 : "memory");
+    if (kSplits) {
+      asm volatile("ld.shared.s32 %0, [%1];\n"
+                   : "=r"(item.part)
+                   : "r"(slot(at_.stage) + 16)
+                   : "memory");
+    }
     __syncwarp();
     mbarrier_arrive_warp(empty(at_.stage));
     at_.advance();
@@ -138,11 +147,9 @@ class ItemQueue {
   }
 
  private:
-  __device__ __forceinline__ uint32_t slot(uint32_t i) const {
-    return memory_ + i * sizeof(AttentionItem);
-  }
+  __device__ __forceinline__ uint32_t slot(uint32_t i) const { return memory_ + i * kSlotBytes; }
   __device__ __forceinline__ uint32_t full(uint32_t i) const {
-    return memory_ + kSlots * sizeof(AttentionItem) + i * 8;
+    return memory_ + kSlots * kSlotBytes + i * 8;
   }
   __device__ __forceinline__ uint32_t empty(uint32_t i) const { return full(kSlots + i); }
 
