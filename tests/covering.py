@@ -33,8 +33,8 @@ def turns(cases: Sequence) -> dict:
     pairs = {case: set(itertools.combinations(found, 2)) for case, found in values.items()}
     often = collections.Counter(value for found in values.values() for value in found)
     of_pair = collections.defaultdict(list)
-    for case, found in pairs.items():
-        for pair in found:
+    for case, found in values.items():
+        for pair in itertools.combinations(found, 2):  # not a set's order, which differs by process
             of_pair[pair].append(case)
     met = {turn: set() for turn in TURNS}
     dealt = {}
