@@ -4,9 +4,9 @@ A score is a sum of D products in the accumulator's precision; its absolute erro
 error of its probability. Probabilities may be rounded to the operands' dtype before they are
 multiplied, with errors of random sign: their sum grows as the root of the sum of squares, of which
 four times unit roundoff is seven standard deviations. Below the dtype's smallest normal number they
-are off by half of its smallest one. Exponentials of half types may be off by a
-quarter of that rounding, which shows in lse. Sums have the error of any sum (Higham,
-Accuracy and Stability of Numerical Algorithms, chapter 4).
+are off by half of its smallest one. Exponentials of half types may be off by a quarter of that
+rounding, which shows in lse. Sums have the error of any sum (Higham, Accuracy and Stability of
+Numerical Algorithms, chapter 4).
 """
 
 import math

@@ -6,9 +6,8 @@
 // before they are multiplied: errors of random sign, whose sum grows as the root of the sum of
 // squares. Four times unit roundoff is seven of their standard deviations. Those below the dtype's
 // smallest normal number, as many of fp16 are in long rows, are off by half its smallest number.
-// (3) Exponentials of half
-// types need not be better than that rounding: they may be off by a quarter of it, which shows in
-// lse. (4) Sums over columns or rows, as of any product.
+// (3) Exponentials of half types need not be better than that rounding: they may be off by a
+// quarter of it, which shows in lse. (4) Sums over columns or rows, as of any product.
 #pragma once
 
 #include <cmath>

@@ -28,13 +28,6 @@ template <typename T, typename Tile>
 constinit KernelCode<AttentionArgumentsSm90> attention_code_sm90{
     &attention_kernel_sm90<AttentionPassSm90<T, Tile>>, true};
 
-// Lists are in front of the parts of split items in the workspace.
-template <typename Tile>
-int64_t lists_bytes(const attention::Problem& p) {
-  const AttentionForward a = attention::forward_arguments(p, {});
-  return tile_lists_bytes(a.mask, a.shape, Tile::kRows, p.capacity);
-}
-
 template <typename T, typename Tile>
 Status launch_attention_sm90(const attention::Problem& p, const attention::Launch& l,
                              const ItemSplit& split, std::string_view name) {
@@ -58,9 +51,7 @@ Status launch_attention_sm90(const attention::Problem& p, const attention::Launc
   }
   unsigned* counter = tile_counter(device.ordinal, static_cast<cudaStream_t>(l.stream));
   describe_work(a, Tile::kRows, device, counter, &args);
-  if (Tile::kSplits) {
-    split.apply(static_cast<char*>(l.workspace) + lists_bytes<Tile>(p), l, &args);
-  }
+  if (Tile::kSplits) split.apply(lists_bytes(p, Tile::kRows), l, &args);
   const auto blocks = static_cast<unsigned>(
       std::min<int64_t>(ceil_div(args.items, Tile::kPipelines), device.multiprocessors));
   return attention_code_sm90<T, Tile>.launch(args, blocks, threads_of<AttentionPassSm90<T, Tile>>(),

@@ -49,7 +49,7 @@ class AttentionSm90 final : public attention::Variant {
   }
 
   int64_t workspace_bytes(const attention::Problem& p, const Device& d) const override {
-    return lists_bytes<Tile>(p) + split_of(p, d).bytes();
+    return lists_bytes(p, Tile::kRows) + split_of(p, d).bytes();
   }
 
   Status launch(const attention::Problem& p, const attention::Launch& l) const override {

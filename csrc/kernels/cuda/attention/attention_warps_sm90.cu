@@ -29,7 +29,7 @@ constinit KernelCode<WarpRowsArguments> code{
     &attention_warps_kernel_sm90<ConsumerOf<T, Tile>, WarpRowsArguments, Tile>, true};
 
 template <typename T, typename Tile>
-Status launch_warps(const attention::Problem& p, const attention::Launch& l, void* parts,
+Status launch_warps(const attention::Problem& p, const attention::Launch& l,
                     std::string_view name) {
   const AttentionForward a = attention::forward_arguments(p, l);
   const AttentionShape& s = a.shape;
@@ -38,7 +38,7 @@ Status launch_warps(const attention::Problem& p, const attention::Launch& l, voi
   args.q = a.q;
   unsigned* counter = tile_counter(device.ordinal, static_cast<cudaStream_t>(l.stream));
   describe_work(a, Tile::kRows, device, counter, &args);
-  split_items(p, device, Tile::kRows, 1).apply(parts, l, &args);
+  split_items(p, device, Tile::kRows, 1).apply(lists_bytes(p, Tile::kRows), l, &args);
   if (auto made = map_pieces<Tile>(a.k, a.v, p.dtype, s, s.kv_heads, &args); !made) return made;
   if (auto made = list_pieces<Tile>(s, a.workspace, a.stream, &args); !made) return made;
   const auto blocks = static_cast<unsigned>(std::min(args.items, device.multiprocessors));
@@ -76,22 +76,16 @@ class AttentionWarpsSm90 final : public attention::Variant {
   }
 
   int64_t workspace_bytes(const attention::Problem& p, const Device& d) const override {
-    return lists_bytes(p) + split_items(p, d, kRows, 1).bytes();
+    return lists_bytes(p, kRows) + split_items(p, d, kRows, 1).bytes();
   }
 
   Status launch(const attention::Problem& p, const attention::Launch& l) const override {
     return with_half_and_dim(p, [&]<typename T, int kDim>(T*, std::integral_constant<int, kDim>) {
-      return launch_warps<T, Tile<kDim>>(p, l, static_cast<char*>(l.workspace) + lists_bytes(p),
-                                         name());
+      return launch_warps<T, Tile<kDim>>(p, l, name());
     });
   }
 
  private:
-  static int64_t lists_bytes(const attention::Problem& p) {
-    const AttentionForward a = attention::forward_arguments(p, {});
-    return tile_lists_bytes(a.mask, a.shape, kRows, p.capacity);
-  }
-
   static constexpr int kRows = Tile<128>::kRows, kLeast = Tile<128>::kWarpRows;
   // Of the device's tensor-core rate, that long rows reach.
   static constexpr double kShare = kLeast == 16 ? 0.28 : 0.33;

@@ -10,10 +10,17 @@
 
 #include "kernels/cuda/attention/attention_requirements.h"
 #include "kernels/cuda/attention/item_parts.cuh"
+#include "kernels/cuda/attention/tile_lists.h"
 #include "kernels/cuda/attention/work_items.cuh"
 #include "kernels/cuda/host/tile_counters.h"
 
 namespace sparse_autotune {
+
+// Of the lists of tiles of `rows` rows, which are in front of the parts in the workspace.
+inline int64_t lists_bytes(const attention::Problem& p, int rows) {
+  const AttentionForward a = attention::forward_arguments(p, {});
+  return tile_lists_bytes(a.mask, a.shape, rows, p.capacity);
+}
 
 struct ItemSplit {
   int items = 0, parts = 1;  // the last items; parts of each
@@ -21,11 +28,12 @@ struct ItemSplit {
 
   int64_t bytes() const { return items * parts * part_bytes; }
 
-  // Tells the kernel. `memory`: of as many bytes, aligned to 16.
-  void apply(void* memory, const attention::Launch& l, AttentionWork* work) const {
+  // Tells the kernel. The parts begin `offset` bytes into the workspace, a multiple of 16.
+  void apply(int64_t offset, const attention::Launch& l, AttentionWork* work) const {
     if (items == 0) return;
     unsigned* counters = part_counters(l.device->ordinal, static_cast<cudaStream_t>(l.stream));
     if (counters == nullptr) return;
+    void* const memory = static_cast<char*>(l.workspace) + offset;
     work->parts = {work->items - items, parts, static_cast<float4*>(memory), counters};
     work->items += items * (parts - 1);
   }
