@@ -12,6 +12,7 @@
 
 #include "kernels/cuda/attention/attention_backward_products_sm90.cuh"
 #include "kernels/cuda/attention/store_rows.cuh"
+#include "kernels/cuda/device/shared_memory.cuh"
 
 namespace sparse_autotune {
 
@@ -208,9 +209,7 @@ class AttentionBackwardConsumer : AttentionBackwardProducts<T, Tile> {
   }
 
   // All warps of the consumer.
-  __device__ __forceinline__ void meet() const {
-    asm volatile("bar.sync %0, %1;\n" ::"r"(1 + consumer_), "n"(kWarpgroup) : "memory");
-  }
+  __device__ __forceinline__ void meet() const { warpgroup_sync(1 + consumer_); }
 
   __device__ __forceinline__ uint32_t stage_before() const {
     return at_.stage == 0 ? Tile::kStages - 1 : at_.stage - 1;
@@ -222,11 +221,7 @@ class AttentionBackwardConsumer : AttentionBackwardProducts<T, Tile> {
   __device__ __forceinline__ int place_of_dq(uint32_t stage) const {
     const int row = this->dq_rows(0) * kDqRows + threadIdx.x / 32 % 4 * 16;
     const ColumnPiece piece = this->piece_at(stage, row / Tile::kPiece);
-    int tiles;
-    asm volatile("ld.shared.s32 %0, [%1];\n"
-                 : "=r"(tiles)
-                 : "r"(shared_.rows_before(stage))
-                 : "memory");
+    const int tiles = load_shared<int>(shared_.rows_before(stage));
     if (Tile::kMerges && piece.block_rows == 0) return kNoPlace;
     return (tiles + (piece.column + row % Tile::kPiece) / 16) * Tile::kPanels + this->dq_panel(0);
   }
@@ -242,9 +237,8 @@ class AttentionBackwardConsumer : AttentionBackwardProducts<T, Tile> {
     __syncwarp();
 #pragma unroll
     for (int i = 0; i < kLineHalves / 8; ++i) {
-      asm volatile("st.shared.v4.f32 [%0], {%1, %2, %3, %4};\n" ::"r"(from + (i * 32 + lane) * 16),
-                   "f"(dq[4 * i]), "f"(dq[4 * i + 1]), "f"(dq[4 * i + 2]), "f"(dq[4 * i + 3])
-                   : "memory");
+      store_shared(from + (i * 32 + lane) * 16,
+                   make_float4(dq[4 * i], dq[4 * i + 1], dq[4 * i + 2], dq[4 * i + 3]));
     }
     tma_store_fence();
     __syncwarp();

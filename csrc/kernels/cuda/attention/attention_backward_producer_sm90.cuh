@@ -6,7 +6,7 @@
 #include "kernels/cuda/attention/attention_backward_tile_sm90.cuh"
 #include "kernels/cuda/attention/tile_columns.cuh"
 #include "kernels/cuda/device/bulk_load.cuh"
-#include "kernels/cuda/device/cp_async.cuh"
+#include "kernels/cuda/device/shared_memory.cuh"
 
 namespace sparse_autotune {
 
@@ -24,20 +24,20 @@ class AttentionBackwardProducer {
     const int i = threadIdx.x, first = args_.items - args_.ordered;
     const int tiles = i < args_.ordered ? item_at(first + i).tiles : -1;
     const int key = tiles * Tile::kOrdered - i;  // no two are alike
-    if (i < Tile::kOrdered) store(shared_.order + i * 4, key);
+    if (i < Tile::kOrdered) store_shared(shared_.order + i * 4, key);
     __syncthreads();
     int longer = 0;
     if (i < Tile::kOrdered) {
 #pragma unroll 8
       for (int j = 0; j < Tile::kOrdered; j += 4) {
-        const uint4 keys = load_shared_16(shared_.order + j * 4);
+        const uint4 keys = load_shared<uint4>(shared_.order + j * 4);
         for (const uint32_t other : {keys.x, keys.y, keys.z, keys.w}) {
           longer += static_cast<int>(other) > key;
         }
       }
     }
     __syncthreads();
-    if (i < Tile::kOrdered) store(shared_.order + longer * 4, first + i);
+    if (i < Tile::kOrdered) store_shared(shared_.order + longer * 4, first + i);
   }
 
   // Each of both by a whole warp. An item is taken when all of the one before has been copied: a
@@ -47,7 +47,8 @@ class AttentionBackwardProducer {
     const int first = args_.items - args_.ordered;
     for (int i = blockIdx.x * Tile::kPipelines + pipeline; i < args_.items;
          i = counter.next_of_warp(i)) {
-      const AttentionItem item = item_at(i < first ? i : load(shared_.order + (i - first) * 4));
+      const AttentionItem item =
+          item_at(i < first ? i : load_shared<int>(shared_.order + (i - first) * 4));
       queue_.push(item);
       if (item.tiles > 0) copy_rows_of(item);
     }
@@ -71,15 +72,6 @@ class AttentionBackwardProducer {
   }
 
  private:
-  static __device__ __forceinline__ void store(uint32_t to, int x) {
-    asm volatile("st.shared.s32 [%0], %1;\n" ::"r"(to), "r"(x) : "memory");
-  }
-  static __device__ __forceinline__ int load(uint32_t from) {
-    int x;
-    asm volatile("ld.shared.s32 %0, [%1];\n" : "=r"(x) : "r"(from) : "memory");
-    return x;
-  }
-
   // The rows that see an item's columns, in one head. Under a causal rule without a mask the first
   // ones do not.
   struct Rows {
@@ -143,10 +135,10 @@ class AttentionBackwardProducer {
         (static_cast<int64_t>(batch) * args_.heads + head) * args_.row_tiles * kDqRows;
     mbarrier_wait(shared_.q_empty(at_.stage), at_.parity ^ 1);
     if (lane < Tile::kPieces) {
-      store_piece(shared_.pieces(at_.stage) + lane * 8, piece);
+      store_shared(shared_.pieces(at_.stage) + lane * 8, piece);
     }
     if (lane == 0) {
-      store(shared_.rows_before(at_.stage), static_cast<int>(values / 16));
+      store_shared(shared_.rows_before(at_.stage), static_cast<int>(values / 16));
     }
     copy_rows(shared_.q(at_.stage), args_.q, shared_.lse(at_.stage), args_.lse + values,
               shared_.q_full(at_.stage), piece.column, head, batch);

@@ -2,9 +2,13 @@
 // them.
 #pragma once
 
+#include <array>
+#include <cstdint>
+
 #include "kernels/cuda/attention/attention_backward_tile_sm90.cuh"
 #include "kernels/cuda/attention/tile_columns.cuh"
 #include "kernels/cuda/attention/warp_softmax.cuh"
+#include "kernels/cuda/device/shared_memory.cuh"
 #include "kernels/cuda/device/wgmma.cuh"
 
 namespace sparse_autotune {
@@ -71,18 +75,15 @@ class AttentionBackwardProducts {
   }
 
   // Of 16 of a step's rows, the four values that a thread needs: see place_of_row().
-  __device__ __forceinline__ void row_values(float (&value)[4], uint32_t values, int i) const {
-    asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];\n"
-                 : "=f"(value[0]), "=f"(value[1]), "=f"(value[2]), "=f"(value[3])
-                 : "r"(values + (16 * i + threadIdx.x % 4 * 4) * 4)
-                 : "memory");
+  using RowValues = std::array<float, 4>;
+  __device__ __forceinline__ RowValues row_values(uint32_t values, int i) const {
+    return load_shared<RowValues>(values + (16 * i + threadIdx.x % 4 * 4) * 4);
   }
 
   __device__ __forceinline__ void exponentials(Scores& score, uint32_t stage) const {
 #pragma unroll
     for (int i = 0; i < kStepRows / 16; ++i) {
-      float lse[4];
-      row_values(lse, shared_.lse(stage), i);
+      const RowValues lse = row_values(shared_.lse(stage), i);
 #pragma unroll
       for (int j = 0; j < 8; ++j) {
         float& one = score[8 * i + j];
@@ -95,8 +96,7 @@ class AttentionBackwardProducts {
   __device__ __forceinline__ void differences(Scores& dp, const Words& p, uint32_t stage) const {
 #pragma unroll
     for (int i = 0; i < kStepRows / 16; ++i) {
-      float delta[4];
-      row_values(delta, shared_.delta(stage), i);
+      const RowValues delta = row_values(shared_.delta(stage), i);
 #pragma unroll
       for (int j = 0; j < 8; ++j) {
         float& one = dp[8 * i + j];
@@ -135,7 +135,7 @@ class AttentionBackwardProducts {
     }
   }
   __device__ __forceinline__ ColumnPiece piece_at(uint32_t stage, int i) const {
-    return load_piece(shared_.pieces(stage) + i * 8);
+    return load_shared<ColumnPiece>(shared_.pieces(stage) + i * 8);
   }
 
   // The consumer's lines of ds, swizzled as TMA would leave them.

@@ -9,9 +9,9 @@
 #include "kernels/cuda/attention/store_rows.cuh"
 #include "kernels/cuda/attention/warp_fragments.cuh"
 #include "kernels/cuda/attention/warp_softmax.cuh"
-#include "kernels/cuda/device/bulk_load.cuh"
 #include "kernels/cuda/device/mma.cuh"
 #include "kernels/cuda/device/pack.cuh"
+#include "kernels/cuda/device/shared_memory.cuh"
 
 namespace sparse_autotune {
 
@@ -121,13 +121,12 @@ class BackwardWarpConsumer {
       const uint32_t from = shared_.values(step.k) + threadIdx.x % 4 * 8;
 #pragma unroll
       for (int i = 0; i < 2; ++i) {
-        uint32_t two[2];
-        load_shared<2>(two, from + i * 32);
-        lse[2 * i] = __uint_as_float(two[0]);
-        lse[2 * i + 1] = __uint_as_float(two[1]);
-        load_shared<2>(two, from + i * 32 + Tile::kValueBytes / 2);
-        delta[2 * i] = __uint_as_float(two[0]);
-        delta[2 * i + 1] = __uint_as_float(two[1]);
+        const auto two_lse = load_shared<float2>(from + i * 32);
+        lse[2 * i] = two_lse.x;
+        lse[2 * i + 1] = two_lse.y;
+        const auto two_delta = load_shared<float2>(from + i * 32 + Tile::kValueBytes / 2);
+        delta[2 * i] = two_delta.x;
+        delta[2 * i + 1] = two_delta.y;
       }
     }
 #pragma unroll

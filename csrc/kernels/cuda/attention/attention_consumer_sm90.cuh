@@ -8,6 +8,7 @@
 #include "kernels/cuda/attention/attention_products_sm90.cuh"
 #include "kernels/cuda/attention/store_rows.cuh"
 #include "kernels/cuda/attention/warp_softmax.cuh"
+#include "kernels/cuda/device/named_barrier.cuh"
 
 namespace sparse_autotune {
 
@@ -148,12 +149,10 @@ class AttentionConsumer : AttentionProducts<T, Tile> {
     release();
   }
 
-  __device__ __forceinline__ void begin_turn() const {
-    asm volatile("bar.sync %0, %1;\n" ::"r"(7 + user_), "n"(2 * kWarpgroup) : "memory");
-  }
+  __device__ __forceinline__ void begin_turn() const { barrier_sync<2 * kWarpgroup>(7 + user_); }
   __device__ __forceinline__ void end_turn() const {
     const int next = user_ == Tile::kUsers - 1 ? 0 : user_ + 1;
-    asm volatile("bar.arrive %0, %1;\n" ::"r"(7 + next), "n"(2 * kWarpgroup) : "memory");
+    barrier_arrive<2 * kWarpgroup>(7 + next);
   }
 
   __device__ __forceinline__ void release() {

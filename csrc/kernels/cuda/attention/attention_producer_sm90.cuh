@@ -5,6 +5,7 @@
 
 #include "kernels/cuda/attention/attention_tile_sm90.cuh"
 #include "kernels/cuda/attention/tile_columns.cuh"
+#include "kernels/cuda/device/shared_memory.cuh"
 
 namespace sparse_autotune {
 
@@ -72,7 +73,7 @@ class AttentionProducer {
     mbarrier_wait(shared_.empty(at_.stage), at_.parity ^ 1);
     const uint32_t full = shared_.full(at_.stage);
     if (kTells && lane < Tile::kPieces) {
-      store_piece(shared_.pieces(at_.stage) + lane * 8, piece);
+      store_shared(shared_.pieces(at_.stage) + lane * 8, piece);
     }
     __syncwarp();
     mbarrier_arrive_expect_warp(full, Tile::kTileBytes, elect_one());

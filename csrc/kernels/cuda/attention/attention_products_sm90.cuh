@@ -5,7 +5,7 @@
 #include "kernels/cuda/attention/hide_columns.cuh"
 #include "kernels/cuda/attention/tile_columns.cuh"
 #include "kernels/cuda/attention/warp_softmax.cuh"
-#include "kernels/cuda/device/cp_async.cuh"
+#include "kernels/cuda/device/shared_memory.cuh"
 #include "kernels/cuda/device/warpgroup.cuh"
 #include "kernels/cuda/device/wgmma.cuh"
 
@@ -59,9 +59,8 @@ class AttentionProducts {
     const uint32_t own = shared_.q_of(at.stage, user_) + threadIdx.x % kWarpgroup * 16;
 #pragma unroll 1
     for (uint32_t i = 0; i < Tile::kUserBytes; i += kWarpgroup * 16) {
-      uint4 x = load_shared_16(own + i);
-      x = make_uint4(x.x ^ kSigns, x.y ^ kSigns, x.z ^ kSigns, x.w ^ kSigns);
-      store_shared_16(own + i, x);
+      const auto x = load_shared<uint4>(own + i);
+      store_shared(own + i, make_uint4(x.x ^ kSigns, x.y ^ kSigns, x.z ^ kSigns, x.w ^ kSigns));
     }
     tma_store_fence();
     warpgroup_sync(3 + static_cast<int>(threadIdx.x) / kWarpgroup);
@@ -74,7 +73,7 @@ class AttentionProducts {
     Pieces pieces;
 #pragma unroll
     for (int i = 0; i < Tile::kPieces; ++i) {
-      pieces.piece[i] = load_piece(shared_.pieces(stage) + i * 8);
+      pieces.piece[i] = load_shared<ColumnPiece>(shared_.pieces(stage) + i * 8);
     }
     return pieces;
   }

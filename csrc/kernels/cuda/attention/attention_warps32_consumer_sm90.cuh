@@ -8,6 +8,7 @@
 #include "kernels/cuda/attention/warp_fragments.cuh"
 #include "kernels/cuda/attention/warp_softmax.cuh"
 #include "kernels/cuda/device/mma.cuh"
+#include "kernels/cuda/device/shared_memory.cuh"
 
 namespace sparse_autotune {
 
@@ -72,9 +73,7 @@ class Warp32RowsConsumer {
       }
       const uint32_t to =
           q_ + part / 8 * kQPanelBytes + line * kLineBytes + ((part % 8 ^ line % 8) << 4);
-      asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};\n" ::"r"(to), "r"(word.x ^ flip),
-                   "r"(word.y ^ flip), "r"(word.z ^ flip), "r"(word.w ^ flip)
-                   : "memory");
+      store_shared(to, make_uint4(word.x ^ flip, word.y ^ flip, word.z ^ flip, word.w ^ flip));
     }
     __syncwarp();
   }

@@ -10,6 +10,7 @@
 
 #include "kernels/cuda/attention/work_items.cuh"
 #include "kernels/cuda/device/mbarrier.cuh"
+#include "kernels/cuda/device/shared_memory.cuh"
 #include "kernels/cuda/device/tma.cuh"
 #include "kernels/cuda/device/warpgroup.cuh"
 
@@ -113,7 +114,7 @@ struct WarpRowsShared {
       mbarrier_init(empty(i), Tile::kWarps);
     }
     for (int i = 0; i < Tile::kWarps * Tile::kSteps; ++i) {  // of no round
-      asm volatile("st.shared.u64 [%0], 0;\n" ::"r"(step(0, 0) + i * Tile::kStepBytes) : "memory");
+      store_shared(step(0, 0) + i * Tile::kStepBytes, uint64_t{0});
     }
     queue().init_barriers();
     mbarrier_init_fence();

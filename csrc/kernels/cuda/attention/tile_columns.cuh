@@ -14,21 +14,6 @@ struct ColumnPiece {
   unsigned block_rows;
 };
 
-// In shared memory.
-__device__ __forceinline__ void store_piece(uint32_t to, const ColumnPiece& piece) {
-  asm volatile("st.shared.v2.s32 [%0], {%1, %2};\n" ::"r"(to), "r"(piece.column),
-               "r"(piece.block_rows)
-               : "memory");
-}
-__device__ __forceinline__ ColumnPiece load_piece(uint32_t from) {
-  ColumnPiece piece;
-  asm volatile("ld.shared.v2.s32 {%0, %1}, [%2];\n"
-               : "=r"(piece.column), "=r"(piece.block_rows)
-               : "r"(from)
-               : "memory");
-  return piece;
-}
-
 // All that is known of a tile before its list is read. kBits: of an entry of TileLists.
 template <int kPiece, int kBits = kEntryBits>
 struct TileColumns {

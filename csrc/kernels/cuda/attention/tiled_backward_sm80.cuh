@@ -13,6 +13,7 @@
 #include "kernels/cuda/attention/row_tile_sm80.cuh"
 #include "kernels/cuda/attention/store_rows.cuh"
 #include "kernels/cuda/attention/warp_softmax.cuh"
+#include "kernels/cuda/device/shared_memory.cuh"
 
 namespace sparse_autotune {
 
@@ -161,8 +162,8 @@ class TiledBackward {
         float lse, delta;
         if constexpr (kOfColumns) {
           const uint32_t value = values() + (8 * i + threadIdx.x % 4 * 2 + j % 2) * 4;
-          lse = __uint_as_float(load_shared_32(value));
-          delta = __uint_as_float(load_shared_32(value + kValueBytes));
+          lse = load_shared<float>(value);
+          delta = load_shared<float>(value + kValueBytes);
         } else {
           lse = lse_[j / 2];
           delta = delta_[j / 2];

@@ -8,6 +8,7 @@
 #include "kernels/cuda/attention/item_parts.cuh"
 #include "kernels/cuda/attention/tile_lists.h"
 #include "kernels/cuda/device/mbarrier.cuh"
+#include "kernels/cuda/device/shared_memory.cuh"
 #include "kernels/cuda/device/tma.cuh"
 
 namespace sparse_autotune {
@@ -113,13 +114,8 @@ class ItemQueue {
   __device__ __forceinline__ void push(const AttentionItem& item) {
     mbarrier_wait(empty(at_.stage), at_.parity ^ 1);
     if (elect_one()) {
-      asm volatile("st.shared.v4.s32 [%0], {%1, %2, %3, %4};\n" ::"r"(slot(at_.stage)),
-                   "r"(item.row), "r"(item.head), "r"(item.batch), "r"(item.tiles)
-                   : "memory");
-      if (kSplits) {
-        asm volatile("st.shared.s32 [%0], %1;\n" ::"r"(slot(at_.stage) + 16), "r"(item.part)
-                     : "memory");
-      }
+      store_shared(slot(at_.stage), make_int4(item.row, item.head, item.batch, item.tiles));
+      if (kSplits) store_shared(slot(at_.stage) + 16, item.part);
       mbarrier_arrive(full(at_.stage));
     }
     __syncwarp();
@@ -130,16 +126,12 @@ class ItemQueue {
   __device__ __forceinline__ AttentionItem pop() {
     mbarrier_wait(full(at_.stage), at_.parity);
     AttentionItem item;
-    asm volatile("ld.shared.v4.s32 {%0, %1, %2, %3}, [%4];\n"
-                 : "=r"(item.row), "=r"(item.head), "=r"(item.batch), "=r"(item.tiles)
-                 : "r"(slot(at_.stage))
-                 : "memory");
-    if (kSplits) {
-      asm volatile("ld.shared.s32 %0, [%1];\n"
-                   : "=r"(item.part)
-                   : "r"(slot(at_.stage) + 16)
-                   : "memory");
-    }
+    const auto words = load_shared<int4>(slot(at_.stage));
+    item.row = words.x;
+    item.head = words.y;
+    item.batch = words.z;
+    item.tiles = words.w;
+    if (kSplits) item.part = load_shared<int>(slot(at_.stage) + 16);
     __syncwarp();
     mbarrier_arrive_warp(empty(at_.stage));
     at_.advance();

@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "kernels/activation.h"
+#include "kernels/cuda/device/shared_memory.cuh"
 #include "kernels/cuda/device/warpgroup.cuh"
 #include "operators/product/product.h"
 
@@ -20,25 +21,17 @@ __device__ __noinline__ Acc activate_apart(Acc x, Activation activation) {
 // address `own` on.
 template <int kCount, int kRun, int kApart>
 __device__ __forceinline__ void activate_sums(float* sum, uint32_t own, Activation activation) {
-  const auto store = [](uint32_t address, float x) {
-    asm volatile("st.shared.f32 [%0], %1;\n" ::"r"(address), "f"(x) : "memory");
-  };
-  const auto load = [](uint32_t address) {
-    float x;
-    asm volatile("ld.shared.f32 %0, [%1];\n" : "=f"(x) : "r"(address) : "memory");
-    return x;
-  };
 #pragma unroll
   for (int first = 0; first < kCount; first += kRun) {
 #pragma unroll
-    for (int i = 0; i < kRun; ++i) store(own + i * kApart, sum[first + i]);
+    for (int i = 0; i < kRun; ++i) store_shared(own + i * kApart, sum[first + i]);
 #pragma unroll 1
     for (int i = 0; i < kRun; ++i) {
       const uint32_t at = own + i * kApart;
-      store(at, activate(load(at), activation));
+      store_shared(at, activate(load_shared<float>(at), activation));
     }
 #pragma unroll
-    for (int i = 0; i < kRun; ++i) sum[first + i] = load(own + i * kApart);
+    for (int i = 0; i < kRun; ++i) sum[first + i] = load_shared<float>(own + i * kApart);
   }
 }
 

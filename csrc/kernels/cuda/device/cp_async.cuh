@@ -7,6 +7,8 @@
 
 #include <cstdint>
 
+#include "kernels/cuda/device/shared_memory.cuh"
+
 namespace sparse_autotune {
 
 // Copies the first `bytes` of 16 and writes zeros for the rest; nothing else is read.
@@ -49,20 +51,6 @@ __device__ __forceinline__ void cp_async_wait() {
   asm volatile("cp.async.wait_group %0;\n" ::"n"(kPending) : "memory");
 }
 
-__device__ __forceinline__ void store_shared_16(uint32_t to, uint4 x) {
-  asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};\n" ::"r"(to), "r"(x.x), "r"(x.y), "r"(x.z),
-               "r"(x.w)
-               : "memory");
-}
-__device__ __forceinline__ uint4 load_shared_16(uint32_t from) {
-  uint4 x;
-  asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];\n"
-               : "=r"(x.x), "=r"(x.y), "=r"(x.z), "=r"(x.w)
-               : "r"(from)
-               : "memory");
-  return x;
-}
-
 // Copies one 16-byte chunk whose source is aligned to `alignment` < 16 bytes only: the first
 // `bytes` of it, zeros for the rest. By the end of the group, or at once for single halves.
 template <typename T>
@@ -90,7 +78,7 @@ __device__ __forceinline__ void copy_chunk_narrow(uint32_t to, const T* from, in
     const uint32_t high = 4 * i + 2 < bytes ? source[2 * i + 1] : 0;
     word[i] = low | high << 16;
   }
-  store_shared_16(to, make_uint4(word[0], word[1], word[2], word[3]));
+  store_shared(to, make_uint4(word[0], word[1], word[2], word[3]));
 }
 
 // The same for a source of any alignment.

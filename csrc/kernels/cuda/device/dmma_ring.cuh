@@ -7,6 +7,7 @@
 #include <cstdint>
 
 #include "kernels/cuda/device/mbarrier.cuh"
+#include "kernels/cuda/device/shared_memory.cuh"
 #include "kernels/cuda/device/tma.cuh"
 
 namespace sparse_autotune {
@@ -71,20 +72,10 @@ struct DmmaStep {
 constexpr uint32_t kStepMultiplies = 1, kStepIsLast = 2, kStepFromBefore = 4, kStepGoesOn = 8,
                    kStepsEnd = 16;
 
-__device__ __forceinline__ void store_dmma_step(uint32_t to, int row, uint32_t what) {
-  asm volatile("st.shared.v2.u32 [%0], {%1, %2};\n" ::"r"(to), "r"(row), "r"(what) : "memory");
-}
 // For a whole warp. One lane reads, the one that hands the step back.
 __device__ __forceinline__ DmmaStep load_dmma_step(uint32_t from) {
-  int row = 0;
-  uint32_t what = 0;
-  if (threadIdx.x % 32 == 0) {
-    asm volatile("ld.shared.v2.u32 {%0, %1}, [%2];\n"
-                 : "=r"(row), "=r"(what)
-                 : "r"(from)
-                 : "memory");
-  }
-  return {__shfl_sync(~0u, row, 0), __shfl_sync(~0u, what, 0)};
+  const DmmaStep step = threadIdx.x % 32 == 0 ? load_shared<DmmaStep>(from) : DmmaStep{};
+  return {__shfl_sync(~0u, step.row, 0), __shfl_sync(~0u, step.what, 0)};
 }
 
 }  // namespace sparse_autotune

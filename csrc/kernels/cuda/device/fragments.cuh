@@ -6,6 +6,7 @@
 
 #include "kernels/cuda/device/cp_async.cuh"
 #include "kernels/cuda/device/mma.cuh"
+#include "kernels/cuda/device/shared_memory.cuh"
 #include "kernels/cuda/device/swizzle.cuh"
 #include "kernels/cuda/device/tile_loader.cuh"
 
@@ -77,7 +78,8 @@ struct Fragments {
 #pragma unroll
         for (int j = 0; j < 4; ++j) {
           const uint32_t moved = (4 * i + j % 2 * 2) * 16 ^ swizzle<kRowBytesA>(j / 2 * 4) << 4;
-          a[i][j] = load_shared_32((a_address ^ moved) + (slice * 8 + j / 2 * 4) * kRowBytesA);
+          a[i][j] =
+              load_shared<uint32_t>((a_address ^ moved) + (slice * 8 + j / 2 * 4) * kRowBytesA);
         }
       }
     }
@@ -92,7 +94,8 @@ struct Fragments {
 #pragma unroll
         for (int i = 0; i < 4; ++i) {
           const uint32_t moved = (4 * j + i / 2 * 2) * 16 ^ swizzle<kRowBytes>(i % 2 * 4) << 4;
-          b[j][i] = load_shared_32((b_address ^ moved) + (slice * 8 + i % 2 * 4) * kRowBytes);
+          b[j][i] =
+              load_shared<uint32_t>((b_address ^ moved) + (slice * 8 + i % 2 * 4) * kRowBytes);
         }
       }
     }

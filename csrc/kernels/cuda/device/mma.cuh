@@ -30,12 +30,6 @@ __device__ __forceinline__ void ldmatrix_transposed(uint32_t (&word)[4], uint32_
                : "r"(address));
 }
 
-__device__ __forceinline__ uint32_t load_shared_32(uint32_t address) {
-  uint32_t word;
-  asm volatile("ld.shared.u32 %0, [%1];\n" : "=r"(word) : "r"(address));
-  return word;
-}
-
 // Rounds a float's bits to the nearest TF32 number; the tensor core would truncate.
 __device__ __forceinline__ uint32_t round_to_tf32(uint32_t bits) {
   uint32_t rounded;

@@ -5,9 +5,9 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
 
 #include "kernels/cuda/device/mbarrier.cuh"
+#include "kernels/cuda/device/shared_memory.cuh"
 
 namespace sparse_autotune {
 
@@ -55,10 +55,10 @@ class TileQueue : RingBarriersAt<kQueueSlots> {
   __device__ __forceinline__ void push(const TileTask& task, const Place& block) {
     mbarrier_wait(empty(at_.stage), at_.parity ^ 1);
     const uint32_t to = slot(at_.stage), lane = threadIdx.x % 32;
-    store_place(block_place(to, lane), block);
+    store_shared(block_place(to, lane), block);
     if (lane == 0) {
-      store(to, task.row, task.column, task.valid ? task.batch : -1, task.other);
-      store(to + 16, task.begin, task.end, task.strip, task.slot);
+      store_shared(to, make_int4(task.row, task.column, task.valid ? task.batch : -1, task.other));
+      store_shared(to + 16, make_int4(task.begin, task.end, task.strip, task.slot));
     }
     mbarrier_arrive(full(at_.stage));
     at_.advance();
@@ -68,11 +68,17 @@ class TileQueue : RingBarriersAt<kQueueSlots> {
   __device__ __forceinline__ TileTask pop(Place* block = nullptr) {
     mbarrier_wait(full(at_.stage), at_.parity);
     const uint32_t from = slot(at_.stage), lane = threadIdx.x % 32;
-    TileTask task;
-    load(from, &task.row, &task.column, &task.batch, &task.other);
-    load(from + 16, &task.begin, &task.end, &task.strip, &task.slot);
-    task.valid = task.batch >= 0;
-    if (block != nullptr) *block = load_place(block_place(from, lane));
+    const auto first = load_shared<int4>(from), second = load_shared<int4>(from + 16);
+    const TileTask task = {.row = first.x,
+                           .column = first.y,
+                           .batch = first.z,
+                           .begin = second.x,
+                           .end = second.y,
+                           .strip = second.z,
+                           .slot = second.w,
+                           .other = first.w,
+                           .valid = first.z >= 0};
+    if (block != nullptr) *block = load_shared<Place>(block_place(from, lane));
     __syncwarp();
     if (block != nullptr || lane == 0) mbarrier_arrive(empty(at_.stage));
     at_.advance();
@@ -85,44 +91,6 @@ class TileQueue : RingBarriersAt<kQueueSlots> {
   }
   static __device__ __forceinline__ uint32_t block_place(uint32_t slot, uint32_t i) {
     return slot + offsetof(Slot, blocks) + i * sizeof(Place);
-  }
-
-  static constexpr int kWords = sizeof(Place) / 4;
-  static_assert(kWords % 2 == 0, "a place is moved in pairs of words");
-  static __device__ __forceinline__ void store_place(uint32_t to, const Place& place) {
-    int words[kWords];
-    memcpy(words, &place, sizeof(Place));
-#pragma unroll
-    for (int i = 0; i < kWords; i += 2) {
-      asm volatile("st.shared.v2.s32 [%0], {%1, %2};\n" ::"r"(to + i * 4), "r"(words[i]),
-                   "r"(words[i + 1])
-                   : "memory");
-    }
-  }
-  static __device__ __forceinline__ Place load_place(uint32_t from) {
-    int words[kWords];
-#pragma unroll
-    for (int i = 0; i < kWords; i += 2) {
-      asm volatile("ld.shared.v2.s32 {%0, %1}, [%2];\n"
-                   : "=r"(words[i]), "=r"(words[i + 1])
-                   : "r"(from + i * 4)
-                   : "memory");
-    }
-    Place place;
-    memcpy(&place, words, sizeof(Place));
-    return place;
-  }
-
-  static __device__ __forceinline__ void store(uint32_t to, int a, int b, int c, int d) {
-    asm volatile("st.shared.v4.s32 [%0], {%1, %2, %3, %4};\n" ::"r"(to), "r"(a), "r"(b), "r"(c),
-                 "r"(d)
-                 : "memory");
-  }
-  static __device__ __forceinline__ void load(uint32_t from, int* a, int* b, int* c, int* d) {
-    asm volatile("ld.shared.v4.s32 {%0, %1, %2, %3}, [%4];\n"
-                 : "=r"(*a), "=r"(*b), "=r"(*c), "=r"(*d)
-                 : "r"(from)
-                 : "memory");
   }
 
   uint32_t memory_;

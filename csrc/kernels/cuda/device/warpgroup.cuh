@@ -3,14 +3,14 @@
 // these.
 #pragma once
 
+#include "kernels/cuda/device/named_barrier.cuh"
+
 namespace sparse_autotune {
 
 constexpr int kWarpgroup = 128;
 
-// Of the calling warpgroup's threads; `barrier` is one of the hardware's 1 to 15.
-__device__ __forceinline__ void warpgroup_sync(int barrier) {
-  asm volatile("bar.sync %0, %1;\n" ::"r"(barrier), "n"(kWarpgroup) : "memory");
-}
+// Of the calling warpgroup's threads.
+__device__ __forceinline__ void warpgroup_sync(int barrier) { barrier_sync<kWarpgroup>(barrier); }
 
 template <int kLeft>
 __device__ __forceinline__ void give_up_registers() {

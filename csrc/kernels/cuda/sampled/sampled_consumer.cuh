@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "kernels/cuda/device/mbarrier.cuh"
+#include "kernels/cuda/device/named_barrier.cuh"
 #include "kernels/cuda/device/pack.cuh"
 #include "kernels/cuda/device/partial_sums.cuh"
 #include "kernels/cuda/device/warpgroup.cuh"
@@ -163,8 +164,7 @@ __device__ __forceinline__ void multiply_share(const SampledRing& shared,
 #pragma unroll 1
   for (int step = 0; step < steps; ++step) {
     if (step == pause) {
-      asm volatile("bar.sync %0, %1;\n" ::"n"(kApartBarrier), "n"(kConsumers * kWarpgroup)
-                   : "memory");
+      barrier_sync<kConsumers * kWarpgroup>(kApartBarrier);
     }
     mbarrier_wait(shared.full(at.stage), at.parity);
     if constexpr (kPieces > 0) {
@@ -185,8 +185,7 @@ __device__ __forceinline__ void multiply_share(const SampledRing& shared,
     at.advance(stages.count);
   }
   if (goes_apart && consumer == 0) {
-    asm volatile("bar.arrive %0, %1;\n" ::"n"(kApartBarrier), "n"(kConsumers * kWarpgroup)
-                 : "memory");
+    barrier_arrive<kConsumers * kWarpgroup>(kApartBarrier);
   }
   wgmma::wait<0>();
   wgmma::pin(sum);

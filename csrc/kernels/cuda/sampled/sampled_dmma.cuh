@@ -11,6 +11,7 @@
 #include "kernels/cuda/device/dmma_ring.cuh"
 #include "kernels/cuda/device/load_index.cuh"
 #include "kernels/cuda/device/mbarrier.cuh"
+#include "kernels/cuda/device/shared_memory.cuh"
 #include "kernels/cuda/device/tma.cuh"
 
 namespace sparse_autotune {
@@ -90,8 +91,8 @@ __device__ __forceinline__ void produce_sampled(const SampledDmmaArguments& args
       const uint32_t stage = ring.address + place.stage * Tile::kStageBytes;
       mbarrier_wait(ring.empty(place.stage), place.parity ^ 1);
       if (lane == 0) {
-        store_dmma_step(ring.note(place.stage), block,
-                        what | (step + 1 == steps ? kStepIsLast : 0));
+        store_shared(ring.note(place.stage),
+                     DmmaStep{block, what | (step + 1 == steps ? kStepIsLast : 0)});
         mbarrier_arrive_expect(barrier, bytes);
       }
       __syncwarp();
@@ -127,7 +128,7 @@ __device__ __forceinline__ void produce_sampled(const SampledDmmaArguments& args
   }
   mbarrier_wait(ring.empty(place.stage), place.parity ^ 1);
   if (lane == 0) {
-    store_dmma_step(ring.note(place.stage), 0, kStepsEnd);
+    store_shared(ring.note(place.stage), DmmaStep{0, kStepsEnd});
     mbarrier_arrive(ring.full(place.stage));
   }
 }

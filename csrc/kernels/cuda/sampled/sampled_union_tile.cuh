@@ -10,6 +10,7 @@
 #include <cstdint>
 
 #include "kernels/cuda/device/mbarrier.cuh"
+#include "kernels/cuda/device/named_barrier.cuh"
 #include "kernels/cuda/device/tma.cuh"
 
 namespace sparse_autotune {
@@ -62,7 +63,7 @@ struct SampledUnionTile {
   // Of the warps that multiply.
   static __device__ __forceinline__ void sync_consumers() {
     __syncwarp();  // what follows is for whole warps
-    asm volatile("bar.sync 1, %0;\n" ::"n"(kConsumers) : "memory");
+    barrier_sync<kConsumers>(1);
   }
 };
 

@@ -18,6 +18,8 @@
 #include "kernels/cuda/device/load_index.cuh"
 #include "kernels/cuda/device/mbarrier.cuh"
 #include "kernels/cuda/device/mma.cuh"
+#include "kernels/cuda/device/named_barrier.cuh"
+#include "kernels/cuda/device/shared_memory.cuh"
 #include "kernels/cuda/device/swizzle.cuh"
 #include "kernels/cuda/device/tma.cuh"
 #include "kernels/cuda/product/few_columns/few_columns.cuh"
@@ -83,22 +85,28 @@ struct RingArguments : FewColumnsArguments {
   bool b_batched, gapless_swizzled;
 };
 
+// What a lane reads of shared memory at a time.
+struct FourWords {
+  uint32_t word[4];
+};
+
 // A block by the warp's part of its tile of B. Both have k contiguous; lane 4g + t has eight of a
 // chunk's 32 k together.
 template <typename T, typename Tile>
 __device__ __forceinline__ void multiply_lines(float (&sum)[Tile::kRowTiles][Tile::kColumnTiles][4],
                                                uint32_t a_block, uint32_t b_part) {
   const uint32_t own = threadIdx.x % 32 * 16;  // 64 * g + 16 * t
-  uint32_t a[2 * Tile::kRowTiles][4];
+  FourWords a[2 * Tile::kRowTiles];
 #pragma unroll
-  for (int i = 0; i < 2 * Tile::kRowTiles; ++i) load_shared<4>(a[i], a_block + own + i * 512);
+  for (int i = 0; i < 2 * Tile::kRowTiles; ++i) {
+    a[i] = load_shared<FourWords>(a_block + own + i * 512);
+  }
 #pragma unroll
   for (int j = 0; j < Tile::kColumnTiles; ++j) {
-    uint32_t b[4];
-    load_shared<4>(b, b_part + own + j * 512);
+    const auto b = load_shared<FourWords>(b_part + own + j * 512);
 #pragma unroll
     for (int i = 0; i < Tile::kRowTiles; ++i) {
-      multiply_chunk<T>(sum[i][j], a[2 * i], a[2 * i + 1], b);
+      multiply_chunk<T>(sum[i][j], a[2 * i].word, a[2 * i + 1].word, b.word);
     }
   }
 }
@@ -114,24 +122,22 @@ __device__ __forceinline__ void multiply_arranged(
     uint32_t a[Tile::kRowTiles][4];
 #pragma unroll
     for (int i = 0; i < Tile::kRowTiles; ++i) {
-      uint32_t low[2], high[2];
       const uint32_t from = a_block + slice * kSliceK * 2 + i * 16 * Tile::kRows * 2;
-      load_shared<2>(low, from);
-      load_shared<2>(high, from + 8 * Tile::kRows * 2);
-      a[i][0] = low[0];
-      a[i][1] = high[0];
-      a[i][2] = low[1];
-      a[i][3] = high[1];
+      const auto low = load_shared<uint2>(from);
+      const auto high = load_shared<uint2>(from + 8 * Tile::kRows * 2);
+      a[i][0] = low.x;
+      a[i][1] = high.x;
+      a[i][2] = low.y;
+      a[i][3] = high.y;
     }
 #pragma unroll
     for (int j = 0; j < Tile::kColumnTiles; j += 2) {
-      uint32_t b[4];
-      load_shared<4>(b,
-                     b_part + lane * 16 + slice * kSliceK * Tile::kWidth * 2 + j / 2 * kPairBytes);
+      const auto b = load_shared<FourWords>(
+          b_part + lane * 16 + slice * kSliceK * Tile::kWidth * 2 + j / 2 * kPairBytes);
 #pragma unroll
       for (int i = 0; i < Tile::kRowTiles; ++i) {
-        mma<T>(sum[i][j], a[i], b);
-        mma<T>(sum[i][j + 1], a[i], b + 2);
+        mma<T>(sum[i][j], a[i], b.word);
+        mma<T>(sum[i][j + 1], a[i], b.word + 2);
       }
     }
   }
@@ -289,7 +295,7 @@ __global__ void __launch_bounds__(Tile::kThreads, Tile::kResident)
     if constexpr (Tile::kWarpsN == 1) {
       __syncwarp();
     } else {
-      asm volatile("bar.sync %0, %1;\n" ::"r"(1 + group), "n"(32 * Tile::kWarpsN) : "memory");
+      barrier_sync<32 * Tile::kWarpsN>(1 + group);
     }
   };
   if (part == 0) {

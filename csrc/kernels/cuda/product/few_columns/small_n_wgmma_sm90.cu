@@ -18,6 +18,7 @@
 #include "kernels/cuda/device/launch_overlap.cuh"
 #include "kernels/cuda/device/load_index.cuh"
 #include "kernels/cuda/device/mbarrier.cuh"
+#include "kernels/cuda/device/named_barrier.cuh"
 #include "kernels/cuda/device/tma.cuh"
 #include "kernels/cuda/device/wgmma.cuh"
 #include "kernels/cuda/host/arguments_of.h"
@@ -123,9 +124,7 @@ __global__ void __launch_bounds__(Tile::kThreads, Tile::kResident)
   const int lane = threadIdx.x % 32;
   const int warp = __shfl_sync(~0u, static_cast<int>(threadIdx.x) / 32 % 4, 0);  // of the group
   const int group = __shfl_sync(~0u, static_cast<int>(threadIdx.x) / kGroupThreads, 0);
-  const auto group_sync = [&]() {
-    asm volatile("bar.sync %0, %1;\n" ::"r"(1 + group), "n"(kGroupThreads) : "memory");
-  };
+  const auto group_sync = [&]() { barrier_sync<kGroupThreads>(1 + group); };
   if (threadIdx.x == 0) {
     tma_prefetch_map(args.a_map);
     tma_prefetch_map(args.b_map);

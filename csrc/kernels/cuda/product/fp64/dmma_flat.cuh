@@ -13,6 +13,7 @@
 #include "kernels/cuda/device/load_index.cuh"
 #include "kernels/cuda/device/mbarrier.cuh"
 #include "kernels/cuda/device/product_arguments.cuh"
+#include "kernels/cuda/device/shared_memory.cuh"
 #include "kernels/cuda/device/tma.cuh"
 #include "operators/product/product.h"
 
@@ -201,9 +202,9 @@ __device__ __forceinline__ void produce_share(const DmmaFlatArguments& args,
       const int stored = window.stored();
       mbarrier_wait(ring.empty(place.stage), place.parity ^ 1);
       if (lane == 0) {
-        store_dmma_step(
-            ring.note(place.stage), row,
-            of_row | (any ? kStepMultiplies : 0) | (unit + 1 >= last ? kStepIsLast : 0));
+        const uint32_t what =
+            of_row | (any ? kStepMultiplies : 0) | (unit + 1 >= last ? kStepIsLast : 0);
+        store_shared(ring.note(place.stage), DmmaStep{row, what});
         mbarrier_arrive_expect(barrier, any ? bytes : 0);
       }
       __syncwarp();
@@ -236,7 +237,7 @@ __device__ __forceinline__ void produce_share(const DmmaFlatArguments& args,
   }
   mbarrier_wait(ring.empty(place.stage), place.parity ^ 1);
   if (lane == 0) {
-    store_dmma_step(ring.note(place.stage), 0, kStepsEnd);
+    store_shared(ring.note(place.stage), DmmaStep{0, kStepsEnd});
     mbarrier_arrive(ring.full(place.stage));
   }
 }

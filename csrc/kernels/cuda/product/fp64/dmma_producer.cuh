@@ -5,11 +5,11 @@
 
 #include <cstdint>
 
-#include "kernels/cuda/device/cp_async.cuh"
 #include "kernels/cuda/device/dmma_ring.cuh"
 #include "kernels/cuda/device/load_index.cuh"
 #include "kernels/cuda/device/mbarrier.cuh"
 #include "kernels/cuda/device/panel_walk.cuh"
+#include "kernels/cuda/device/shared_memory.cuh"
 #include "kernels/cuda/device/tma.cuh"
 #include "kernels/cuda/product/fp64/dmma_part.cuh"
 #include "operators/product/product.h"
@@ -50,15 +50,13 @@ struct StepNote {
 };
 constexpr uint32_t kNoTile = ~0u, kLastStep = 1u << 31;
 
-__device__ __forceinline__ void store_note(uint32_t to, const StepNote& note) {
-  store_shared_16(to, make_uint4(note.masks[0], note.masks[1], note.tile, note.row));
-}
 // For a whole warp. One lane reads, the one that hands the step back: racecheck does not see that
 // it may speak for the others.
 __device__ __forceinline__ StepNote load_note(uint32_t from) {
-  const uint4 x = threadIdx.x % 32 == 0 ? load_shared_16(from) : uint4{};
+  const StepNote note = threadIdx.x % 32 == 0 ? load_shared<StepNote>(from) : StepNote{};
   const auto of_first = [](uint32_t word) { return __shfl_sync(~0u, word, 0); };
-  return {{of_first(x.x), of_first(x.y)}, of_first(x.z), of_first(x.w)};
+  return {
+      {of_first(note.masks[0]), of_first(note.masks[1])}, of_first(note.tile), of_first(note.row)};
 }
 
 // The slices of a tile's block columns, in order. 32 columns are fetched at a time, and 32 ahead.
@@ -184,8 +182,8 @@ __device__ __forceinline__ void produce_steps(const TmaArguments& args,
           ring.address + place.stage * Tile::kStageBytes + (second ? Tile::kUnitBytes : 0);
       mbarrier_wait(ring.empty(place.stage), place.parity ^ 1);
       if (lane == 0) {
-        store_note(ring.note(place.stage),
-                   {{one.mask, two.mask}, tile, own | (walk.done() ? kLastStep : 0)});
+        const StepNote note{{one.mask, two.mask}, tile, own | (walk.done() ? kLastStep : 0)};
+        store_shared(ring.note(place.stage), note);
         mbarrier_arrive_expect(barrier, bytes_of(one) + bytes_of(two));
       }
       __syncwarp();
@@ -220,7 +218,7 @@ __device__ __forceinline__ void produce_steps(const TmaArguments& args,
   }
   mbarrier_wait(ring.empty(place.stage), place.parity ^ 1);
   if (lane == 0) {
-    store_note(ring.note(place.stage), {{}, kNoTile, 0});
+    store_shared(ring.note(place.stage), StepNote{{}, kNoTile, 0});
     mbarrier_arrive(ring.full(place.stage));
   }
 }

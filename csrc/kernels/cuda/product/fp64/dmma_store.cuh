@@ -10,6 +10,7 @@
 
 #include "kernels/activation.h"
 #include "kernels/cuda/device/mbarrier.cuh"
+#include "kernels/cuda/device/named_barrier.cuh"
 #include "kernels/cuda/device/tma.cuh"
 #include "kernels/cuda/product/fp64/dmma_part.cuh"
 #include "operators/product/product.h"
@@ -132,7 +133,7 @@ template <typename Tile, typename Ring>
 __device__ __forceinline__ void finish_fp64_step(double (&sum)[Tile::kTilesN][Tile::kTilesM][4],
                                                  const Ring& ring, uint32_t stage,
                                                  const Fp64Place& place, bool scratch) {
-  if (scratch) asm volatile("bar.sync 1, %0;\n" ::"n"(Tile::kThreads) : "memory");
+  if (scratch) barrier_sync<Tile::kThreads>(1);
   write_fp64_sums<Tile>(sum, ring.memory + stage * Tile::kStageBytes, place);
   if (scratch) {
     tma_store_fence();

@@ -6,6 +6,7 @@
 
 #include <cstdint>
 
+#include "kernels/cuda/device/shared_memory.cuh"
 #include "kernels/cuda/device/tma.cuh"
 #include "kernels/cuda/device/warpgroup.cuh"
 
@@ -77,26 +78,15 @@ class DirectSink {
     for (int line = me / kAcross; line < 64; line += kWarpgroup / kAcross) {
       const uint32_t at =
           buffer + line * kLineBytes + ((((x * kBytes) >> 4) ^ (line % 8)) << 4) + x * kBytes % 16;
-      Chunk chunk;
-      load(at, chunk);
+      const auto chunk = load_shared<Chunk>(at);
       uint16_t* c = to + (row + line) * out_.ldc;
       if (left >= kHalves) {
         *reinterpret_cast<Chunk*>(c) = chunk;
       } else if constexpr (kHalves > 1) {
 #pragma unroll 1
-        for (int i = 0; i < left; ++i) load(at + i * 2, c[i]);
+        for (int i = 0; i < left; ++i) c[i] = load_shared<uint16_t>(at + i * 2);
       }
     }
-  }
-
-  static __device__ __forceinline__ void load(uint32_t at, uint2& x) {
-    asm volatile("ld.shared.v2.b32 {%0, %1}, [%2];\n" : "=r"(x.x), "=r"(x.y) : "r"(at) : "memory");
-  }
-  static __device__ __forceinline__ void load(uint32_t at, uint32_t& x) {
-    asm volatile("ld.shared.b32 %0, [%1];\n" : "=r"(x) : "r"(at) : "memory");
-  }
-  static __device__ __forceinline__ void load(uint32_t at, uint16_t& x) {
-    asm volatile("ld.shared.b16 %0, [%1];\n" : "=h"(x) : "r"(at) : "memory");
   }
 
   const DirectOutput& out_;

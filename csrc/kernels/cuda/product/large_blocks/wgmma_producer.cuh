@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "kernels/cuda/device/load_index.cuh"
+#include "kernels/cuda/device/shared_memory.cuh"
 #include "kernels/cuda/product/large_blocks/wgmma_tile.cuh"
 
 namespace sparse_autotune {
@@ -41,8 +42,7 @@ __device__ __forceinline__ unsigned next_tile_of(const Panels& panels, const Sha
   } else {
     mbarrier_arrive_expect(shared.mail_full(), 4);
     mbarrier_wait(shared.mail_full(), turn % 2);
-    unsigned tile;
-    asm volatile("ld.shared.u32 %0, [%1];\n" : "=r"(tile) : "r"(shared.mail()) : "memory");
+    const auto tile = load_shared<unsigned>(shared.mail());
     cluster_arrive(in_block(shared.mail_empty(), 0));
     return tile;
   }

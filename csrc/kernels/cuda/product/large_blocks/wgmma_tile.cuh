@@ -14,6 +14,7 @@
 #include "kernels/cuda/device/panel_walk.cuh"
 #include "kernels/cuda/device/partial_sums.cuh"
 #include "kernels/cuda/device/product_arguments.cuh"
+#include "kernels/cuda/device/shared_memory.cuh"
 #include "kernels/cuda/device/tile_queue.cuh"
 #include "kernels/cuda/device/tma.cuh"
 #include "kernels/cuda/device/warpgroup_roles.cuh"
@@ -180,14 +181,11 @@ struct Shared {
     return begin + offsetof(Layout, rows) + i * 4;
   }
   __device__ __forceinline__ void set_rows(uint32_t i, int of_stage) const {
-    asm volatile("st.shared.u32 [%0], %1;\n" ::"r"(rows(i)), "r"(of_stage) : "memory");
+    store_shared(rows(i), of_stage);
   }
   // By a whole warp, of which lane 0 alone reads: it is the one that releases the stage.
   __device__ __forceinline__ int rows_of(uint32_t i) const {
-    int found = 0;
-    if (threadIdx.x % 32 == 0) {
-      asm volatile("ld.shared.u32 %0, [%1];\n" : "=r"(found) : "r"(rows(i)) : "memory");
-    }
+    const int found = threadIdx.x % 32 == 0 ? load_shared<int>(rows(i)) : 0;
     return __shfl_sync(~0u, found, 0);
   }
   __device__ __forceinline__ void init_barriers() const {

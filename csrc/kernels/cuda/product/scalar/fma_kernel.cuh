@@ -5,6 +5,7 @@
 #include <type_traits>
 #include <utility>
 
+#include "kernels/cuda/device/named_barrier.cuh"
 #include "kernels/cuda/product/scalar/fma_copies.cuh"
 #include "kernels/cuda/product/scalar/fma_tile.cuh"
 #include "variant.h"
@@ -18,7 +19,7 @@ __device__ __forceinline__ void wait_for_group(int group) {
   } else if constexpr (Tile::kGroups == 1) {
     __syncthreads();
   } else {
-    asm volatile("bar.sync %0, %1;\n" ::"r"(group + 1), "n"(Tile::kThreads) : "memory");
+    barrier_sync<Tile::kThreads>(group + 1);
   }
 }
 

@@ -14,6 +14,7 @@
 
 #include "kernels/cuda/device/load_index.cuh"
 #include "kernels/cuda/device/mma.cuh"
+#include "kernels/cuda/device/shared_memory.cuh"
 #include "kernels/cuda/device/transpose_word.cuh"
 #include "kernels/cuda/product/small_blocks/eights_tile.cuh"
 
@@ -108,8 +109,8 @@ class Pieces {
     return __shfl_sync(~0u, column_, r * 8 + (next_[r] + i & 7));
   }
   __device__ __forceinline__ uint32_t value(int r, int i) const {
-    const uint32_t word =
-        load_shared_32(places_ + (r * 8 + (next_[r] + i & 7)) * kPieceBytes + threadIdx.x % 32 * 4);
+    const auto word = load_shared<uint32_t>(places_ + (r * 8 + (next_[r] + i & 7)) * kPieceBytes +
+                                            threadIdx.x % 32 * 4);
     return kTransposedA ? transpose_word(word) : word;
   }
   __device__ __forceinline__ void advance(int r, int count) { next_[r] += count; }

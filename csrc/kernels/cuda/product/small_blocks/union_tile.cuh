@@ -7,6 +7,7 @@
 
 #include "kernels/cuda/device/activate_sums.cuh"
 #include "kernels/cuda/device/mbarrier.cuh"
+#include "kernels/cuda/device/named_barrier.cuh"
 #include "kernels/cuda/device/pack.cuh"
 #include "kernels/cuda/device/panel_walk.cuh"
 #include "kernels/cuda/device/product_arguments.cuh"
@@ -107,7 +108,7 @@ class StripStore {
     if (alone) {
       __syncwarp();
     } else {
-      asm volatile("bar.sync %0, %1;\n" ::"r"(1 + team_), "n"(kStrips * 32) : "memory");
+      barrier_sync<kStrips * 32>(1 + team_);
     }
   }
   // All that was sent has left the buffers.
