@@ -253,10 +253,10 @@ def test_the_widest_vectors_come_first(kind):
     a, x = random_bsr(512, 512, 32, density=0.5), torch.randn(512, 512)
     operands = (x, x, a) if kind == "sampled" else (a, x)
     keywords = {"pattern": operands[2]} if kind == "sampled" else {"linear": kind == "linear"}
-    for _ in range(5):  # a first launch that waits for the processor lets others in
+    for _ in range(20):  # a first launch that waits for the processor lets others in
         with settings.override(budget_s=1e-6):
             report = tune(*operands[:2], **keywords)
-        ran = [record.name for record in report.records if record.status == "ok"]
+        ran = [record.name for record in report.records if record.samples]
         if len(ran) == 1:
             break
     level = "avx2" if lacks_this_machine("AVX-512") else "avx512"
