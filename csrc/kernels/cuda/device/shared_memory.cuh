@@ -1,7 +1,7 @@
 // Shared memory by its 32-bit byte addresses, as __cvta_generic_to_shared gives them.
 //
-// Floats are moved as floats, not as words: around sums of wgmma ptxas would wait for each
-// instruction.
+// A float, and a float4 that is stored, may be sums of wgmma. Moved as words, they would make ptxas
+// wait for each wgmma, or put instructions in another order.
 #pragma once
 
 #include <cstdint>
